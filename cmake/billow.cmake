@@ -1,0 +1,47 @@
+# How every part of Billow is compiled and linked, said once.
+find_program(CCACHE ccache)
+if(CCACHE)
+  # The launcher sets what ccache needs to accept precompiled headers and to share entries between checkouts.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()
+find_program(MOLD mold)
+if(MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_link_options(-fuse-ld=mold)
+endif()
+
+find_package(Threads REQUIRED)
+set(OPENSSL_USE_STATIC_LIBS ON)
+find_package(OpenSSL REQUIRED)
+find_library(BILLOW_BOOST_JSON NAMES libboost_json.a REQUIRED)
+find_library(BILLOW_SQLITE NAMES libsqlite3.a REQUIRED)
+
+add_library(billow_flags INTERFACE)
+target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-psabi>)
+target_include_directories(billow_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+if(BILLOW_SANITIZE)
+  target_compile_options(billow_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer)
+  target_link_options(billow_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+# One precompiled header of standard types for every module. A target with other flags would silently not use it.
+file(WRITE ${CMAKE_BINARY_DIR}/pch_anchor.cpp "")
+add_library(billow_pch OBJECT ${CMAKE_BINARY_DIR}/pch_anchor.cpp)
+target_link_libraries(billow_pch PRIVATE billow_flags)
+target_precompile_headers(billow_pch PRIVATE <algorithm> <array> <chrono> <cstdint> <cstring> <deque> <expected> <functional>
+  <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
+  <fmt/format.h>)
+
+# billow_module(NAME deps...): the static library of src/NAME, from every .cpp directly in that folder.
+function(billow_module name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(billow_${name} STATIC ${sources})
+  target_link_libraries(billow_${name} PUBLIC billow_flags)
+  foreach(dep ${ARGN})
+    target_link_libraries(billow_${name} PUBLIC billow_${dep})
+  endforeach()
+  target_precompile_headers(billow_${name} REUSE_FROM billow_pch)
+endfunction()

@@ -1,0 +1,60 @@
+// Wall time is for people and bills; steady time is for timeouts. They are different types, and both come in through
+// a Clock, so that the simulator can step one without the other.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace billow {
+
+// A span of time in nanoseconds.
+struct Duration {
+  std::int64_t ns = 0;
+  constexpr auto operator<=>(const Duration&) const = default;
+  constexpr Duration operator+(Duration o) const { return {ns + o.ns}; }
+  constexpr Duration operator-(Duration o) const { return {ns - o.ns}; }
+  constexpr Duration operator*(std::int64_t k) const { return {ns * k}; }
+  constexpr Duration operator/(std::int64_t k) const { return {ns / k}; }
+  constexpr std::int64_t ms() const { return ns / 1'000'000; }
+  constexpr double seconds() const { return static_cast<double>(ns) / 1e9; }
+};
+constexpr Duration nanoseconds(std::int64_t n) { return {n}; }
+constexpr Duration microseconds(std::int64_t n) { return {n * 1'000}; }
+constexpr Duration milliseconds(std::int64_t n) { return {n * 1'000'000}; }
+constexpr Duration seconds(std::int64_t n) { return {n * 1'000'000'000}; }
+constexpr Duration minutes(std::int64_t n) { return seconds(n * 60); }
+constexpr Duration hours(std::int64_t n) { return seconds(n * 3600); }
+
+// Nanoseconds since 1970 UTC.
+struct WallTime {
+  std::int64_t ns = 0;
+  constexpr auto operator<=>(const WallTime&) const = default;
+  constexpr explicit operator bool() const { return ns != 0; }
+  constexpr WallTime operator+(Duration d) const { return {ns + d.ns}; }
+  constexpr WallTime operator-(Duration d) const { return {ns - d.ns}; }
+  constexpr Duration operator-(WallTime o) const { return {ns - o.ns}; }
+};
+// Nanoseconds since some moment of this boot (CLOCK_BOOTTIME: it counts sleep, so a deadline passes while suspended).
+struct SteadyTime {
+  std::int64_t ns = 0;
+  constexpr auto operator<=>(const SteadyTime&) const = default;
+  constexpr SteadyTime operator+(Duration d) const { return {ns + d.ns}; }
+  constexpr SteadyTime operator-(Duration d) const { return {ns - d.ns}; }
+  constexpr Duration operator-(SteadyTime o) const { return {ns - o.ns}; }
+};
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual WallTime wall() const = 0;
+  virtual SteadyTime steady() const = 0;
+};
+
+// The machine's own clocks.
+const Clock& system_clock();
+
+// "2026-11-15T01:29:00Z"; "-" for zero.
+std::string format_utc(WallTime time);
+
+}  // namespace billow

@@ -1,0 +1,243 @@
+#include "base/json.h"
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace billow {
+namespace {
+
+const Json null_json;
+const Json::Array no_items;
+const Json::Object no_members;
+constexpr std::size_t depth_max = 64;
+
+// Receives the parser's events and builds our value bottom-up on a stack.
+struct Builder {
+  static constexpr std::size_t max_object_size = std::size_t(-1);
+  static constexpr std::size_t max_array_size = std::size_t(-1);
+  static constexpr std::size_t max_key_size = 1 << 20;
+  static constexpr std::size_t max_string_size = std::size_t(-1);
+  using error_code = boost::json::error_code;
+  using string_view = boost::json::string_view;
+
+  std::vector<Json> stack;
+  std::vector<std::string> keys;
+  std::string text;
+  Json root;
+
+  void add(Json value) {
+    if (stack.empty()) { root = std::move(value); return; }
+    Json& top = stack.back();
+    if (top.is_array()) { top.as_array().push_back(std::move(value)); return; }
+    auto& members = top.as_object();
+    // Small objects are the rule; a linear look for a duplicate name keeps "the last wins" without a map.
+    if (members.size() < 64) {
+      for (auto& [name, old] : members) if (name == keys.back()) { old = std::move(value); keys.pop_back(); return; }
+    }
+    members.emplace_back(std::move(keys.back()), std::move(value));
+    keys.pop_back();
+  }
+  Json pop() { Json v = std::move(stack.back()); stack.pop_back(); return v; }
+
+  bool on_document_begin(error_code&) { return true; }
+  bool on_document_end(error_code&) { return true; }
+  bool on_object_begin(error_code&) { stack.push_back(Json::object()); return true; }
+  bool on_object_end(std::size_t, error_code&) { add(pop()); return true; }
+  bool on_array_begin(error_code&) { stack.push_back(Json::array()); return true; }
+  bool on_array_end(std::size_t, error_code&) { add(pop()); return true; }
+  bool on_key_part(string_view s, std::size_t, error_code&) { text.append(s.data(), s.size()); return true; }
+  bool on_key(string_view s, std::size_t, error_code&) {
+    text.append(s.data(), s.size());
+    keys.push_back(std::move(text));
+    text.clear();
+    return true;
+  }
+  bool on_string_part(string_view s, std::size_t, error_code&) { text.append(s.data(), s.size()); return true; }
+  bool on_string(string_view s, std::size_t, error_code&) {
+    text.append(s.data(), s.size());
+    add(Json(std::move(text)));
+    text.clear();
+    return true;
+  }
+  bool on_number_part(string_view, error_code&) { return true; }
+  bool on_int64(std::int64_t i, string_view, error_code&) { add(Json(i)); return true; }
+  bool on_uint64(std::uint64_t u, string_view, error_code&) { add(Json(u)); return true; }
+  bool on_double(double d, string_view, error_code&) { add(Json(d)); return true; }
+  bool on_bool(bool b, error_code&) { add(Json(b)); return true; }
+  bool on_null(error_code&) { add(Json()); return true; }
+  bool on_comment_part(string_view, error_code&) { return true; }
+  bool on_comment(string_view, error_code&) { return true; }
+};
+
+void append_pretty(const Json& value, std::string& out, int indent) {
+  const auto pad = [&](int n) { out.append(static_cast<std::size_t>(n) * 2, ' '); };
+  if (value.is_array() && value.size() > 0) {
+    out += "[\n";
+    bool first = true;
+    for (const Json& item : value.items()) {
+      if (!first) out += ",\n";
+      first = false;
+      pad(indent + 1);
+      append_pretty(item, out, indent + 1);
+    }
+    out += '\n';
+    pad(indent);
+    out += ']';
+  } else if (value.is_object() && value.size() > 0) {
+    out += "{\n";
+    bool first = true;
+    for (const auto& [name, member] : value.members()) {
+      if (!first) out += ",\n";
+      first = false;
+      pad(indent + 1);
+      append_json_string(out, name);
+      out += ": ";
+      append_pretty(member, out, indent + 1);
+    }
+    out += '\n';
+    pad(indent);
+    out += '}';
+  } else {
+    value.dump_to(out);
+  }
+}
+
+}  // namespace
+
+const char* Json::kind() const {
+  static constexpr const char* names[] = {"null", "boolean", "number", "number", "number", "string", "array", "object"};
+  return names[value_.index()];
+}
+
+std::int64_t Json::int_or(std::int64_t fallback) const {
+  if (const auto* i = std::get_if<std::int64_t>(&value_)) return *i;
+  if (const auto* d = std::get_if<double>(&value_); d && std::trunc(*d) == *d && std::abs(*d) < 9.0e15) return static_cast<std::int64_t>(*d);
+  return fallback;
+}
+
+std::uint64_t Json::uint_or(std::uint64_t fallback) const {
+  if (const auto* u = std::get_if<std::uint64_t>(&value_)) return *u;
+  const std::int64_t i = int_or(-1);
+  return i >= 0 ? static_cast<std::uint64_t>(i) : fallback;
+}
+
+double Json::double_or(double fallback) const {
+  if (const auto* d = std::get_if<double>(&value_)) return *d;
+  if (const auto* i = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*i);
+  if (const auto* u = std::get_if<std::uint64_t>(&value_)) return static_cast<double>(*u);
+  return fallback;
+}
+
+const Json::Array& Json::items() const { return is_array() ? std::get<Array>(value_) : no_items; }
+const Json::Object& Json::members() const { return is_object() ? std::get<Object>(value_) : no_members; }
+
+const Json* Json::find(std::string_view key) const {
+  for (const auto& [name, value] : members()) if (name == key) return &value;
+  return nullptr;
+}
+
+const Json& Json::operator[](std::string_view key) const {
+  const Json* found = find(key);
+  return found ? *found : null_json;
+}
+
+void Json::set(std::string_view key, Json value) {
+  if (is_null()) value_ = Object{};
+  for (auto& [name, old] : as_object()) if (name == key) { old = std::move(value); return; }
+  as_object().emplace_back(std::string(key), std::move(value));
+}
+
+void Json::push(Json value) {
+  if (is_null()) value_ = Array{};
+  as_array().push_back(std::move(value));
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
+        else out += c;
+    }
+  }
+  out += '"';
+}
+
+void Json::dump_to(std::string& out) const {
+  struct Visitor {
+    std::string& out;
+    void operator()(std::nullptr_t) { out += "null"; }
+    void operator()(bool b) { out += b ? "true" : "false"; }
+    void operator()(std::int64_t i) { fmt::format_to(std::back_inserter(out), "{}", i); }
+    void operator()(std::uint64_t u) { fmt::format_to(std::back_inserter(out), "{}", u); }
+    void operator()(double d) {
+      if (!std::isfinite(d)) { out += "null"; return; }  // JSON has no infinities
+      const std::string text = fmt::format("{}", d);
+      out += text;
+      if (text.find_first_of(".e") == std::string::npos) out += ".0";  // stays a double when read again
+    }
+    void operator()(const std::string& s) { append_json_string(out, s); }
+    void operator()(const Array& a) {
+      out += '[';
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        if (i) out += ',';
+        a[i].dump_to(out);
+      }
+      out += ']';
+    }
+    void operator()(const Object& o) {
+      out += '{';
+      bool first = true;
+      for (const auto& [name, value] : o) {
+        if (!first) out += ',';
+        first = false;
+        append_json_string(out, name);
+        out += ':';
+        value.dump_to(out);
+      }
+      out += '}';
+    }
+  };
+  std::visit(Visitor{out}, value_);
+}
+
+std::string Json::dump() const {
+  std::string out;
+  dump_to(out);
+  return out;
+}
+
+std::string Json::dump_pretty() const {
+  std::string out;
+  append_pretty(*this, out, 0);
+  return out;
+}
+
+Result<Json> parse_json(std::string_view text) {
+  boost::json::parse_options options;
+  options.max_depth = depth_max;
+  boost::json::basic_parser<Builder> parser(options);
+  boost::json::error_code ec;
+  const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
+  if (!ec && used < text.size()) {
+    // Trailing white space is fine; anything else is a second value.
+    if (text.find_first_not_of(" \t\r\n", used) != std::string_view::npos) ec = boost::json::error::extra_data;
+  }
+  if (ec) {
+    std::size_t line = 1, column = 1;
+    for (std::size_t i = 0; i < used && i < text.size(); ++i) {
+      if (text[i] == '\n') { ++line; column = 1; } else { ++column; }
+    }
+    return fail(Code::invalid, fmt::format("malformed JSON at line {}, column {}: {}", line, column, ec.message()));
+  }
+  return std::move(parser.handler().root);
+}
+
+}  // namespace billow

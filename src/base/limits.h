@@ -1,0 +1,52 @@
+// Every limit of Billow, named in one place, with the reason where the number is not obvious.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace billow::limits {
+
+// HTTP
+inline constexpr std::size_t http_header_bytes_max = 32 << 10;
+inline constexpr std::size_t api_body_bytes_max = 8 << 20;        // an array of 100,000 or a large job file; more is 413
+inline constexpr std::size_t http_connections_max = 16384;
+inline constexpr std::size_t stream_buffer_bytes_max = 1 << 20;   // per follower; overflow drops the follower, which resumes by offset
+inline constexpr Duration http_idle_timeout = seconds(75);
+inline constexpr Duration http_header_timeout = seconds(10);
+inline constexpr std::size_t page_items_default = 100;
+inline constexpr std::size_t page_items_max = 1000;
+
+// Jobs
+inline constexpr std::size_t argv_bytes_max = 256 << 10;
+inline constexpr std::size_t env_bytes_max = 256 << 10;
+inline constexpr std::size_t labels_max = 32;
+inline constexpr std::uint64_t array_elements_max = 100'000;
+inline constexpr std::uint64_t queued_jobs_max = 2'000'000;
+inline constexpr std::size_t dependencies_max = 256;
+inline constexpr std::uint32_t retries_max = 100;
+inline constexpr std::uint32_t nodes_per_job_max = 4096;
+inline constexpr Duration stop_grace_default = seconds(10);
+inline constexpr Duration stop_grace_max = hours(1);
+inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forgotten first
+inline constexpr Duration idempotency_key_life = hours(24);
+
+// Agent protocol
+inline constexpr std::size_t agent_frame_bytes_max = 4 << 20;
+inline constexpr Duration agent_heartbeat = seconds(2);
+inline constexpr Duration agent_unreachable_after = seconds(10);
+inline constexpr Duration agent_self_fence = seconds(60);         // without a head for this long, an agent that must fence does
+inline constexpr Duration fence_margin = seconds(15);
+
+// Logs of jobs
+inline constexpr std::uint64_t log_segment_bytes = 16 << 20;
+inline constexpr std::uint32_t log_segments_max = 8;              // 128 MiB a task, the oldest segment dropped first
+inline constexpr std::size_t log_chunk_bytes_max = 256 << 10;
+
+// Store
+inline constexpr std::size_t journal_batch_events_max = 4096;
+inline constexpr std::uint64_t ballast_bytes = 32 << 20;
+inline constexpr std::uint64_t snapshot_every_events = 50'000;
+
+}  // namespace billow::limits

@@ -1,0 +1,54 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/sync.h"
+
+namespace billow {
+namespace {
+
+// The one piece of process-wide state: where a process speaks is a property of the process. Set once at start.
+Sync<LogOptions>& options() {
+  static Sync<LogOptions> value;
+  return value;
+}
+std::atomic<LogLevel> threshold{LogLevel::info};
+
+const char* level_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug: return "debug";
+    case LogLevel::info: return "info";
+    case LogLevel::warn: return "warn";
+    case LogLevel::error: return "error";
+  }
+  return "info";
+}
+
+}  // namespace
+
+void configure_log(LogOptions new_options) {
+  threshold = new_options.level;
+  *options().lock() = std::move(new_options);
+}
+
+bool log_enabled(LogLevel level) { return level >= threshold.load(std::memory_order_relaxed); }
+
+void log_line(LogLevel level, std::string_view message) {
+  auto locked = options().lock();
+  const WallTime now = system_clock().wall();
+  std::string line;
+  if (locked->json) {
+    line = Json::object({{"time", format_utc(now)}, {"level", level_name(level)}, {"component", locked->component}, {"message", message}}).dump();
+  } else {
+    line = fmt::format("{} {:<5} {}{}{}", format_utc(now), level_name(level), locked->component, locked->component.empty() ? "" : ": ", message);
+  }
+  line += '\n';
+  (void)write_all(STDERR_FILENO, line);
+}
+
+}  // namespace billow
