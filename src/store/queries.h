@@ -1,0 +1,89 @@
+// Reading the query tables. Safe for a pool of workers: each query takes a read connection of its own, and readers do not
+// block the journal's writer. What a query sees is durable, and may be a commit older than the head's state.
+//
+// Each query does bounded work: a page that found fewer than `limit` matches within limits::query_rows_scanned_max rows comes
+// back short, with a cursor to go on from. Only an empty cursor means that there is no more.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "store/rows.h"
+
+namespace billow {
+
+enum class JobOrder {
+  newest,          // by id, descending
+  recently_ended,  // by ended_at, then id, descending; finished jobs only
+};
+
+// All given conditions must hold. State, project, user, array and the first label are found by index; the rest is checked row
+// by row.
+struct JobFilter {
+  std::vector<std::string> states;  // any of these; empty: any state
+  ProjectId project;
+  UserId user;
+  JobId array;
+  std::string name;                 // exact
+  std::vector<Label> labels;        // all of these
+  WallTime ended_from;              // ended_at ≥; zero: no bound
+  WallTime ended_before;            // ended_at <; zero: no bound
+};
+
+struct JobPage {
+  std::vector<JobRow> jobs;
+  std::string next;  // the cursor of the next page; empty: this was the last
+};
+
+struct StateCount {
+  std::string state;
+  ProjectId project;
+  std::uint64_t jobs = 0;
+};
+
+struct UsageQuery {
+  std::int64_t day_from = 0;           // days since 1970-01-01 UTC, inclusive
+  std::int64_t day_to = INT32_MAX;     // inclusive
+  ProjectId project;                   // zero: all
+  UserId user;                         // zero: all
+  bool by_day = false, by_project = false, by_user = false, by_gpu_type = false, by_class = false;
+};
+// A sum; a dimension that was not asked for is zero or empty.
+struct UsageRow {
+  std::int64_t day = 0;
+  ProjectId project;
+  UserId user;
+  std::string gpu_type;
+  std::string price_class;
+  NanoUsd charge;
+  NanoUsd cost;
+  std::int64_t gpu_milli_ms = 0;  // milli-GPU × milliseconds held
+
+  bool operator==(const UsageRow&) const = default;
+};
+
+struct LeaseQuery {
+  ProjectId project;      // zero: all
+  JobId job;              // zero: all
+  WallTime from, before;  // overlapping [from, before); before zero: no end
+  LeaseId after;          // page on from here
+  std::size_t limit = 1000;
+};
+
+class Queries {
+ public:
+  virtual ~Queries() = default;
+
+  // A page in the given order. `cursor` is empty or a JobPage::next of the same filter and order. Stable while jobs are added:
+  // going on from a cursor neither repeats nor skips a job that matched throughout. `limit` is held to page_items_max.
+  virtual Result<JobPage> list_jobs(const JobFilter& filter, JobOrder order, std::string_view cursor, std::size_t limit) const = 0;
+  virtual Result<std::optional<JobRow>> get_job(JobId id) const = 0;
+  virtual Result<std::vector<TaskRow>> tasks_of(JobId job) const = 0;  // by id
+  virtual Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const = 0;  // by id
+  virtual Result<std::vector<StateCount>> count_jobs() const = 0;      // by state and project; kept, not counted: cheap
+  virtual Result<std::vector<UsageRow>> usage(const UsageQuery& query) const = 0;   // from daily sums: cheap
+};
+
+}  // namespace billow

@@ -1,0 +1,81 @@
+// The query tables' rows. They are projections: each is written in the transaction of the records that changed it, and each
+// could be made again from the journal. The store knows the columns it indexes; `doc` is JSON that belongs to the head.
+//
+// A row is an upsert: the whole row replaces the one with its id. Within one commit only the last row of an id is written, so
+// a job that is queued, runs and ends between two fsyncs costs one row.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/money.h"
+
+namespace billow {
+
+using Label = std::pair<std::string, std::string>;  // key, value
+
+struct JobRow {
+  JobId id;
+  std::string name;
+  UserId user;
+  ProjectId project;
+  std::string state;        // JobState by name; the store only compares it
+  WallTime submitted_at;
+  WallTime started_at;      // zero: not yet
+  WallTime ended_at;        // zero: not yet; set, the job counts as finished
+  std::optional<std::int32_t> exit_code;
+  JobId array;              // zero: not an element of an array
+  std::uint64_t array_index = 0;
+  std::vector<std::string> nodes;  // names of the nodes it runs or last ran on
+  std::string gpu_type;
+  std::uint32_t gpu_count = 0;
+  std::int64_t gpu_milli = 0;      // of all its GPUs together; 1000 is one whole card
+  NanoUsd charge;                  // so far
+  std::vector<Label> labels;       // keys are unique
+  std::string doc;                 // what the head shows of the job: JSON, opaque here
+
+  bool operator==(const JobRow&) const = default;
+};
+
+struct TaskRow {
+  TaskId id;
+  JobId job;
+  NodeId node;
+  std::string node_name;
+  std::string state;        // TaskState by name
+  WallTime started_at;
+  WallTime ended_at;        // zero: not yet
+  std::optional<std::int32_t> exit_code;
+  std::string doc;          // JSON, opaque here
+
+  bool operator==(const TaskRow&) const = default;
+};
+
+// GPU shares held by a task from–to; what is billed. A running lease is written again at each meter mark, with `to` and the
+// amounts moved forward; the difference to the row before is added to the day of the new `to` (see Queries::usage), so a mark
+// at midnight UTC makes the days exact. Amounts may shrink: a correction is a row with less.
+struct LeaseRow {
+  LeaseId id;
+  JobId job;
+  TaskId task;
+  ProjectId project;
+  UserId user;
+  std::string node_name;
+  std::string gpu_type;
+  std::int64_t milli = 0;   // share of one card, ×1000
+  std::string price_class;  // "on-demand", "spot", "reserved"
+  WallTime from;
+  WallTime to;              // metered up to here
+  bool open = true;         // still held
+  NanoUsd charge;           // what the project pays
+  NanoUsd cost;             // what the hardware cost
+
+  bool operator==(const LeaseRow&) const = default;
+};
+
+}  // namespace billow

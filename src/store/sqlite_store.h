@@ -1,0 +1,38 @@
+// The journal and the query tables in a data directory, kept by SQLite: `billow.db` (WAL), `snapshots/`, `ballast`, `lock`.
+// Durable means after the fsync of the WAL (synchronous=FULL). One head per data directory, by flock.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/limits.h"
+#include "store/journal.h"
+#include "store/queries.h"
+
+namespace billow {
+
+struct SqliteStoreOptions {
+  std::string data_dir;  // made if missing, 0700
+  std::uint64_t ballast_bytes = limits::ballast_bytes;
+  JournalHooks hooks;    // or set_hooks later, before the first append
+  // Queries and reads that may run at once; more wait for their turn.
+  std::size_t read_connections_max = limits::store_read_connections_max;
+};
+
+class SqliteStore {
+ public:
+  virtual ~SqliteStore() = default;  // makes durable what is queued, if there is room, and closes
+
+  // Locks the directory, brings an older format up to this one and raises the epoch. Fails with `conflict` where another head
+  // runs (naming its pid), and with `unsupported` where a newer Billow wrote the directory.
+  static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
+
+  virtual Journal& journal() = 0;
+  virtual const Queries& queries() const = 0;
+
+  // Makes `path` a new data directory with all that is durable now and the newest snapshot, while the head runs on.
+  // `billow up --data path` restores from it. For a worker thread.
+  virtual Status backup_to(const std::string& path) const = 0;
+};
+
+}  // namespace billow
