@@ -1,0 +1,175 @@
+// Jobs and tasks as values. A JobSpec is what was asked and never changes; array elements share one.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/money.h"
+#include "base/result.h"
+#include "model/share.h"
+#include "model/states.h"
+
+namespace billow {
+
+using Environment = std::map<std::string, std::string>;
+
+// When a job that names another may start: after it succeeded, ended at all, or failed.
+enum class AfterKind { ok, any, failed };
+BILLOW_ENUM_NAMES(AfterKind, {AfterKind::ok, "ok"}, {AfterKind::any, "any"}, {AfterKind::failed, "failed"});
+struct Dependency {
+  JobId job;
+  AfterKind kind = AfterKind::ok;
+  bool operator==(const Dependency&) const = default;
+  template <class V>
+  void fields(V& v) { v("job", job); v("kind", kind); }
+};
+
+// Elements first..last, at most `running_max` of them at a time (0: no limit).
+struct ArraySpec {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::uint64_t step = 1;
+  std::uint64_t running_max = 0;
+  std::uint64_t count() const { return (last - first) / step + 1; }
+  bool operator==(const ArraySpec&) const = default;
+  template <class V>
+  void fields(V& v) { v("first", first); v("last", last); v("step", step); v("running_max", running_max); }
+};
+// "0-99", "0-99%10", "1-9:2"
+Result<ArraySpec> parse_array(std::string_view text);
+
+struct JobSpec {
+  std::string name;
+  std::vector<std::string> argv;
+  std::string cwd;
+  std::string env_digest;                 // the environment is stored once per content, see EnvironmentStored
+  Resources resources;                    // per node
+  std::uint32_t nodes = 1;                // a gang of this many tasks
+  Duration time_limit;                    // 0: none
+  std::int32_t priority = 0;
+  bool spot = false;
+  std::uint32_t retries = 0;
+  Duration retry_backoff = seconds(1);    // doubles per attempt, to an hour at most
+  std::vector<Dependency> after;
+  std::optional<ArraySpec> array;
+  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> node_labels;  // required of the node: zone, rack, …
+  bool pty = false;
+  bool use_stdin = false;                 // else the job reads from /dev/null
+  std::uint16_t rows = 24, cols = 80;     // of the terminal, at start
+  Duration stop_grace = seconds(10);
+  bool rerun_if_lost = false;             // may start again although an earlier attempt may have had effects
+
+  bool operator==(const JobSpec&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("name", name); v("argv", argv); v("cwd", cwd); v("env_digest", env_digest); v("resources", resources); v("nodes", nodes);
+    v("time_limit_ns", time_limit); v("priority", priority); v("spot", spot); v("retries", retries);
+    v("retry_backoff_ns", retry_backoff); v("after", after); v("array", array); v("labels", labels);
+    v("node_labels", node_labels); v("pty", pty); v("use_stdin", use_stdin); v("rows", rows); v("cols", cols);
+    v("stop_grace_ns", stop_grace); v("rerun_if_lost", rerun_if_lost);
+  }
+};
+
+struct ExitStatus {
+  ExitKind kind = ExitKind::exited;
+  std::int32_t code = 0;
+  std::int32_t signal = 0;
+  std::string message;  // "exec python3: No such file or directory"
+
+  bool ok() const { return kind == ExitKind::exited && code == 0; }
+  // What a shell would report: the code, 128 + signal, 127 for a command not found, 124 for a time limit.
+  int shell_code() const;
+  std::string text() const;  // "exit code 3", "killed by SIGSEGV", "out of memory", …
+  bool operator==(const ExitStatus&) const = default;
+  template <class V>
+  void fields(V& v) { v("kind", kind); v("code", code); v("signal", signal); v("message", message); }
+};
+
+// Resource use of a task, as its supervisor measured it.
+struct TaskUsage {
+  std::int64_t cpu_user_ns = 0;
+  std::int64_t cpu_system_ns = 0;
+  std::int64_t rss_peak_kib = 0;
+  std::int64_t log_bytes_lost = 0;
+  bool operator==(const TaskUsage&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("cpu_user_ns", cpu_user_ns); v("cpu_system_ns", cpu_system_ns); v("rss_peak_kib", rss_peak_kib);
+    v("log_bytes_lost", log_bytes_lost);
+  }
+};
+
+struct GpuGrant {
+  std::int32_t gpu = 0;  // index on the node
+  Share share;
+  bool operator==(const GpuGrant&) const = default;
+  template <class V>
+  void fields(V& v) { v("gpu", gpu); v("share", share); }
+};
+
+// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to` (0: still held).
+struct Task {
+  TaskId id;
+  JobId job;
+  std::uint32_t rank = 0;
+  std::uint32_t attempt = 0;
+  NodeId node;
+  std::string boot_id;  // of the node when it was placed: after a reboot the task cannot be alive
+  TaskState state = TaskState::starting;
+  std::vector<GpuGrant> gpus;
+  std::int64_t cpu_milli = 0;
+  std::int64_t mem_mib = 0;
+  WallTime lease_from;
+  WallTime lease_to;
+  Rate rate;             // of one whole GPU (or of the node's CPU share, for tasks without GPUs) when the lease began
+  PriceClass price_class = PriceClass::on_demand;
+  WallTime started_at;   // as the agent said
+  ExitStatus exit;
+  TaskUsage usage;
+
+  bool operator==(const Task&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("job", job); v("rank", rank); v("attempt", attempt); v("node", node); v("boot_id", boot_id);
+    v("state", state); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_from_ns", lease_from);
+    v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
+    v("exit", exit); v("usage", usage);
+  }
+};
+
+struct Job {
+  JobId id;
+  std::shared_ptr<const JobSpec> spec;
+  ProjectId project;
+  UserId user;
+  JobState state = JobState::queued;
+  JobId array;                       // the array this is an element of
+  std::uint64_t array_index = 0;
+  WallTime submitted_at;
+  WallTime started_at;               // of the first attempt
+  WallTime ended_at;
+  WallTime not_before;               // a retry's back-off
+  std::uint32_t attempt = 0;         // attempts begun
+  std::uint32_t waiting_for = 0;     // dependencies not met yet
+  bool stop_requested = false;       // its tasks are being ended; the job's end will be `stopped`
+  std::string reason;                // why it is held, stopped or failed
+  ExitStatus exit;
+  NanoUsd cost;                      // of the leases closed so far
+  std::vector<TaskId> tasks;         // of the current attempt
+
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("spec", spec); v("project", project); v("user", user); v("state", state); v("array", array);
+    v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
+    v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("waiting_for", waiting_for);
+    v("stop_requested", stop_requested); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
+  }
+};
+
+}  // namespace billow

@@ -1,0 +1,124 @@
+// Nodes and the GPUs they offer, users, projects, tokens and schedules, as the core knows them.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/money.h"
+#include "model/job.h"
+
+namespace billow {
+
+// One GPU of a node, as far as scheduling and billing need it. Vendor-neutral.
+struct NodeGpu {
+  std::int32_t index = 0;
+  std::string uuid;
+  std::string vendor;        // "nvidia", "amd"
+  std::string model;         // "NVIDIA H100 80GB HBM3"
+  std::string type;          // "H100": what --gpu-type names
+  std::int64_t mem_mib = 0;
+  std::int32_t nvlink_domain = -1;  // GPUs of one number reach each other by NVLink; -1: none
+  std::int32_t numa = -1;
+  std::string unhealthy;     // why it takes no work; empty: healthy
+  std::vector<std::string> mig;  // profiles of existing instances
+
+  bool operator==(const NodeGpu&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("index", index); v("uuid", uuid); v("vendor", vendor); v("model", model); v("type", type); v("mem_mib", mem_mib);
+    v("nvlink_domain", nvlink_domain); v("numa", numa); v("unhealthy", unhealthy); v("mig", mig);
+  }
+};
+
+// What an agent offers when it says hello.
+struct NodeOffer {
+  std::string name;
+  std::string boot_id;
+  std::string version;
+  std::vector<NodeGpu> gpus;
+  std::int64_t cpu_milli = 0;
+  std::int64_t mem_mib = 0;
+  std::map<std::string, std::string> labels;
+  bool simulated = false;
+  std::string arch;
+
+  bool operator==(const NodeOffer&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("name", name); v("boot_id", boot_id); v("version", version); v("gpus", gpus); v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib); v("labels", labels); v("simulated", simulated); v("arch", arch);
+  }
+};
+
+struct Node {
+  NodeId id;
+  NodeOffer offer;
+  bool reachable = true;
+  WallTime unreachable_since;
+  std::string drained;      // why it takes no new work; empty: it does
+  WallTime joined_at;
+
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("offer", offer); v("reachable", reachable); v("unreachable_since_ns", unreachable_since);
+    v("drained", drained); v("joined_at_ns", joined_at);
+  }
+};
+
+struct User {
+  UserId id;
+  std::string name;
+  std::string unix_name;    // whom its jobs run as on the nodes
+  Role role = Role::member; // on the whole installation
+  template <class V>
+  void fields(V& v) { v("id", id); v("name", name); v("unix_name", unix_name); v("role", role); }
+};
+
+struct Project {
+  ProjectId id;
+  std::string name;
+  std::map<std::string, Role> members;  // by user name
+  std::uint32_t weight = 100;
+  template <class V>
+  void fields(V& v) { v("id", id); v("name", name); v("members", members); v("weight", weight); }
+};
+
+// A token is shown once, when it is made; what is kept is its hash.
+struct Token {
+  TokenId id;
+  std::string name;
+  std::string hash;         // SHA-256, hex
+  UserId user;
+  TokenScope scope = TokenScope::full;
+  ProjectId project;        // for scope submit
+  WallTime created_at;
+  WallTime expires_at;      // 0: never
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("name", name); v("hash", hash); v("user", user); v("scope", scope); v("project", project);
+    v("created_at_ns", created_at); v("expires_at_ns", expires_at);
+  }
+};
+
+// A job submitted again and again by the clock.
+struct Schedule {
+  ScheduleId id;
+  std::string name;
+  std::string cron;         // five fields, UTC
+  std::shared_ptr<const JobSpec> spec;
+  ProjectId project;
+  UserId user;
+  WallTime next_at;
+  JobId last_job;
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("name", name); v("cron", cron); v("spec", spec); v("project", project); v("user", user);
+    v("next_at_ns", next_at); v("last_job", last_job);
+  }
+};
+
+}  // namespace billow

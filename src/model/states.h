@@ -1,0 +1,83 @@
+// The two life cycles of Billow. A job is what a user asked for; a task is one attempt of it on one node.
+// They are enums with exhaustive switches: what is not a state here cannot be stored, sent or shown.
+#pragma once
+
+#include "base/enums.h"
+
+namespace billow {
+
+enum class JobState {
+  held,       // waits for a dependency, a back-off, a budget or a person; not in the queue
+  queued,     // waits for capacity
+  running,    // every task has been placed, none has ended
+  suspended,  // its memory is kept, its GPUs are given back
+  succeeded,
+  failed,
+  stopped,    // by a person, a budget or a policy
+  lost,       // its node went away and the job may not be started again
+};
+enum class TaskState {
+  starting,     // placed; the agent has not said yet that it runs
+  running,
+  suspending,
+  suspended,
+  resuming,
+  stopping,
+  unreachable,  // its node does not answer; it keeps its lease
+  ended,
+};
+
+BILLOW_ENUM_NAMES(JobState, {JobState::held, "held"}, {JobState::queued, "queued"}, {JobState::running, "running"},
+                  {JobState::suspended, "suspended"}, {JobState::succeeded, "succeeded"}, {JobState::failed, "failed"},
+                  {JobState::stopped, "stopped"}, {JobState::lost, "lost"});
+BILLOW_ENUM_NAMES(TaskState, {TaskState::starting, "starting"}, {TaskState::running, "running"},
+                  {TaskState::suspending, "suspending"}, {TaskState::suspended, "suspended"}, {TaskState::resuming, "resuming"},
+                  {TaskState::stopping, "stopping"}, {TaskState::unreachable, "unreachable"}, {TaskState::ended, "ended"});
+
+constexpr bool is_final(JobState state) {
+  switch (state) {
+    case JobState::held:
+    case JobState::queued:
+    case JobState::running:
+    case JobState::suspended: return false;
+    case JobState::succeeded:
+    case JobState::failed:
+    case JobState::stopped:
+    case JobState::lost: return true;
+  }
+  return true;
+}
+
+// How a process tree came to its end.
+enum class ExitKind {
+  exited,       // with a code of its own
+  signaled,     // by a signal nobody here sent
+  oom,          // the kernel or its memory limit ended it
+  timed_out,    // its time limit
+  stopped,      // on request
+  exec_failed,  // it never began: no such command, no permission
+  unpaid,       // its paid time ran out while the head was away
+  lost,         // nobody saw its end: the node or its supervisor died
+};
+BILLOW_ENUM_NAMES(ExitKind, {ExitKind::exited, "exited"}, {ExitKind::signaled, "signaled"}, {ExitKind::oom, "oom"},
+                  {ExitKind::timed_out, "timed_out"}, {ExitKind::stopped, "stopped"}, {ExitKind::exec_failed, "exec_failed"},
+                  {ExitKind::unpaid, "unpaid"}, {ExitKind::lost, "lost"});
+
+enum class Role { viewer, member, admin };
+BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
+
+// What a token may be used for, beside the role of its user.
+enum class TokenScope {
+  full,    // whatever its user may do
+  read,    // look, not touch
+  submit,  // jobs of its project only
+  node,    // an agent's credential: joins as a node, nothing else
+};
+BILLOW_ENUM_NAMES(TokenScope, {TokenScope::full, "full"}, {TokenScope::read, "read"}, {TokenScope::submit, "submit"},
+                  {TokenScope::node, "node"});
+
+enum class PriceClass { on_demand, spot, reserved, suspended };
+BILLOW_ENUM_NAMES(PriceClass, {PriceClass::on_demand, "on-demand"}, {PriceClass::spot, "spot"},
+                  {PriceClass::reserved, "reserved"}, {PriceClass::suspended, "suspended"});
+
+}  // namespace billow

@@ -1,0 +1,263 @@
+// The agent protocol, version 1: what the head and the one agent of a node say to each other over one WebSocket that the
+// agent dials. A frame is `u32 length of the JSON (little endian) | JSON {"type": …, …} | blob`; only log and terminal
+// data use the blob. Order is kept within a connection. Everything is idempotent: `start` by task id, reports by their
+// sequence number, which the head acknowledges; what was not acknowledged is sent again after a reconnect.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/job.h"
+#include "model/node.h"
+
+namespace billow::wire::agent_v1 {
+
+inline constexpr int protocol_version = 1;
+
+// ---- agent → head -------------------------------------------------------------------------------------------------
+
+// One task as the agent knows it: from its memory or, after a restart, from the task's directory.
+struct TaskStatus {
+  TaskId task;
+  TaskState state = TaskState::starting;
+  WallTime started_at;
+  WallTime ended_at;
+  ExitStatus exit;           // when ended
+  TaskUsage usage;
+  std::uint64_t log_end = 0; // logical end of its log so far
+  bool operator==(const TaskStatus&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
+    v("usage", usage); v("log_end", log_end);
+  }
+};
+
+// The first frame of a connection. The head answers with Welcome, or Refused and a close.
+struct Hello {
+  static constexpr const char* kind = "hello";
+  int version = protocol_version;
+  Epoch epoch_seen = 0;        // the highest epoch a head has shown this agent
+  NodeOffer offer;
+  std::vector<TaskStatus> tasks;
+  template <class V>
+  void fields(V& v) { v("version", version); v("epoch_seen", epoch_seen); v("offer", offer); v("tasks", tasks); }
+};
+
+// A change of one task. Numbers rise by one within a life of the agent's data directory.
+struct Report {
+  static constexpr const char* kind = "report";
+  std::uint64_t number = 0;
+  TaskStatus status;
+  template <class V>
+  void fields(V& v) { v("number", number); v("status", status); }
+};
+
+struct GpuReading {
+  std::int32_t gpu = 0;
+  std::int32_t util_pct = -1;        // -1: unknown
+  std::int64_t mem_used_mib = 0;
+  std::int64_t power_mw = 0;
+  std::int32_t temperature_c = 0;
+  std::string unhealthy;
+  template <class V>
+  void fields(V& v) {
+    v("gpu", gpu); v("util_pct", util_pct); v("mem_used_mib", mem_used_mib); v("power_mw", power_mw);
+    v("temperature_c", temperature_c); v("unhealthy", unhealthy);
+  }
+};
+// Every limits::agent_heartbeat; carries the newest readings, which are samples and never journalled.
+struct Heartbeat {
+  static constexpr const char* kind = "heartbeat";
+  std::vector<GpuReading> gpus;
+  std::int64_t cpu_used_milli = 0;
+  std::int64_t mem_used_mib = 0;
+  template <class V>
+  void fields(V& v) { v("gpus", gpus); v("cpu_used_milli", cpu_used_milli); v("mem_used_mib", mem_used_mib); }
+};
+
+// What has been used up to a moment, cumulative per task: the ledger takes differences, so a lost mark loses nothing.
+struct MeterMark {
+  static constexpr const char* kind = "meter_mark";
+  TaskId task;
+  WallTime at;
+  std::int64_t active_ns = 0;       // of the lease so far, by the idle verdicts
+  std::int64_t energy_mj = 0;
+  std::int64_t gpu_mem_peak_mib = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("at_ns", at); v("active_ns", active_ns); v("energy_mj", energy_mj); v("gpu_mem_peak_mib", gpu_mem_peak_mib); }
+};
+
+// Log records [offset, next_offset) in the blob, framed as the supervisor wrote them. `lost_bytes` were rotated away before.
+struct LogChunk {
+  static constexpr const char* kind = "log_chunk";
+  std::uint64_t subscription = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t next_offset = 0;
+  std::uint64_t lost_bytes = 0;
+  bool end = false;                 // the task has ended and this was the last of its log (or the read did not follow)
+  std::string error;                // no such task, unreadable
+  template <class V>
+  void fields(V& v) {
+    v("subscription", subscription); v("offset", offset); v("next_offset", next_offset); v("lost_bytes", lost_bytes);
+    v("end", end); v("error", error);
+  }
+};
+
+// ---- head → agent -------------------------------------------------------------------------------------------------
+
+struct Welcome {
+  static constexpr const char* kind = "welcome";
+  Epoch epoch = 0;
+  NodeId node;
+  std::int64_t heartbeat_ms = 0;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); }
+};
+struct Refused {
+  static constexpr const char* kind = "refused";
+  std::string message;
+  std::string hint;
+  template <class V>
+  void fields(V& v) { v("message", message); v("hint", hint); }
+};
+
+struct Start {
+  static constexpr const char* kind = "start";
+  Epoch epoch = 0;
+  TaskId task;
+  JobId job;
+  std::uint32_t rank = 0;
+  std::vector<std::string> argv;
+  Environment env;                   // complete, with Billow's own variables but for the devices', which the agent adds
+  std::string cwd;
+  std::string unix_user;             // whom it runs as; empty: as the agent itself
+  std::vector<GpuGrant> gpus;
+  std::int64_t cpu_milli = 0;        // 0: no limit
+  std::int64_t mem_mib = 0;
+  bool pty = false;
+  bool use_stdin = false;
+  std::uint16_t rows = 24, cols = 80;
+  Duration time_limit;
+  Duration stop_grace;
+  Duration paid_for;                 // from receipt; 0: without limit
+  bool fenced = false;               // must end when the head has been away for limits::agent_self_fence
+  template <class V>
+  void fields(V& v) {
+    v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
+    v("unix_user", unix_user); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("pty", pty);
+    v("use_stdin", use_stdin); v("rows", rows); v("cols", cols); v("time_limit_ns", time_limit); v("stop_grace_ns", stop_grace);
+    v("paid_for_ns", paid_for); v("fenced", fenced);
+  }
+};
+struct Stop {
+  static constexpr const char* kind = "stop";
+  Epoch epoch = 0;
+  TaskId task;
+  Duration grace;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("grace_ns", grace); }
+};
+struct Suspend {
+  static constexpr const char* kind = "suspend";
+  Epoch epoch = 0;
+  TaskId task;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("task", task); }
+};
+struct Resume {
+  static constexpr const char* kind = "resume";
+  Epoch epoch = 0;
+  TaskId task;
+  std::vector<GpuGrant> gpus;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("gpus", gpus); }
+};
+struct Signal {
+  static constexpr const char* kind = "signal";
+  TaskId task;
+  std::int32_t number = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("number", number); }
+};
+// Bytes for the task's standard input or terminal, in the blob.
+struct Input {
+  static constexpr const char* kind = "input";
+  TaskId task;
+  bool eof = false;
+  template <class V>
+  void fields(V& v) { v("task", task); v("eof", eof); }
+};
+struct Resize {
+  static constexpr const char* kind = "resize";
+  TaskId task;
+  std::uint16_t rows = 0, cols = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("rows", rows); v("cols", cols); }
+};
+struct LeaseRenew {
+  static constexpr const char* kind = "lease_renew";
+  Epoch epoch = 0;
+  std::vector<TaskId> tasks;
+  Duration paid_for;                 // from receipt
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("tasks", tasks); v("paid_for_ns", paid_for); }
+};
+// Reports up to and including this number are durable at the head.
+struct Ack {
+  static constexpr const char* kind = "ack";
+  std::uint64_t number = 0;
+  template <class V>
+  void fields(V& v) { v("number", number); }
+};
+// The head has the ends of these tasks, or never knew them: an ended one's directory may go after its retention, a live
+// one nobody knows is stopped.
+struct Settle {
+  static constexpr const char* kind = "settle";
+  Epoch epoch = 0;
+  std::vector<TaskId> ended;
+  std::vector<TaskId> unknown;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("ended", ended); v("unknown", unknown); }
+};
+struct LogRead {
+  static constexpr const char* kind = "log_read";
+  std::uint64_t subscription = 0;
+  TaskId task;
+  std::uint64_t offset = 0;
+  std::int64_t tail_bytes = -1;      // ≥ 0: begin about this many bytes before the end instead of at offset
+  bool follow = false;
+  template <class V>
+  void fields(V& v) { v("subscription", subscription); v("task", task); v("offset", offset); v("tail_bytes", tail_bytes); v("follow", follow); }
+};
+struct LogCancel {
+  static constexpr const char* kind = "log_cancel";
+  std::uint64_t subscription = 0;
+  template <class V>
+  void fields(V& v) { v("subscription", subscription); }
+};
+// The agent ends itself (jobs go on under their supervisors).
+struct Leave {
+  static constexpr const char* kind = "leave";
+  bool stop_tasks = false;
+  template <class V>
+  void fields(V& v) { v("stop_tasks", stop_tasks); }
+};
+
+using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk>;
+using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
+                             LogRead, LogCancel, Leave>;
+
+template <class M>
+struct Frame {
+  M message;
+  std::string blob;
+};
+std::string encode(const FromAgent& message, std::string_view blob = {});
+std::string encode(const ToAgent& message, std::string_view blob = {});
+Result<Frame<FromAgent>> decode_from_agent(std::string_view frame);
+Result<Frame<ToAgent>> decode_to_agent(std::string_view frame);
+
+}  // namespace billow::wire::agent_v1

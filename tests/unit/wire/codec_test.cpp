@@ -1,0 +1,61 @@
+#include "wire/codec.h"
+
+#include <gtest/gtest.h>
+
+#include "wire/agent_v1.h"
+
+namespace billow::wire {
+namespace {
+
+TEST(Codec, KeepsWhatDiffersFromTheDefaultEvenWhenItIsZero) {
+  JobSpec spec;
+  spec.argv = {"python", "train.py"};
+  spec.nodes = 0;               // default 1
+  spec.retry_backoff = {};      // default 1 s
+  spec.resources.gpus = 2;
+  spec.array = ArraySpec{0, 9, 1, 3};
+  spec.labels["team"] = "a\"b";
+  const std::string text = to_json_text(spec);
+  const auto back = from_json_text<JobSpec>(text);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(*back, spec) << text;
+  EXPECT_EQ(text.find("stop_grace_ns"), std::string::npos) << "defaults are left out: " << text;
+  Node node;
+  node.reachable = false;
+  EXPECT_FALSE(from_json_text<Node>(to_json_text(node))->reachable);
+  Job job;
+  job.state = JobState::held;
+  EXPECT_EQ(from_json_text<Job>(to_json_text(job))->state, JobState::held);
+}
+
+TEST(Codec, StrictReadingNamesTheFieldAndTheNearestKnownOne) {
+  const auto unknown = from_json_text<JobSpec>(R"({"resources":{"gpu":1}})", true);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "unknown field \"resources.gpu\"");
+  EXPECT_EQ(unknown.error().hint, "did you mean \"gpus\"?");
+  EXPECT_TRUE(from_json_text<JobSpec>(R"({"resources":{"gpu":1}})", false));
+  for (const char* bad : {R"({"nodes":-1})", R"({"nodes":1.5})", R"({"nodes":99999999999})", R"({"argv":"x"})", R"({"argv":[1]})",
+                          R"({"spot":1})", R"({"after":[{"kind":"never"}]})", R"([])", R"({"rows":70000})"})
+    EXPECT_FALSE(from_json_text<JobSpec>(bad)) << bad;
+}
+
+TEST(AgentProtocol, FramesRoundTripAndBadOnesAreRefused) {
+  agent_v1::Start start;
+  start.task = TaskId(7);
+  start.argv = {"echo", "hi"};
+  start.env["A"] = "b";
+  start.gpus = {{3, {250, 20480}}};
+  start.use_stdin = true;
+  const std::string frame = agent_v1::encode(start, "blob\0x");
+  const auto back = agent_v1::decode_to_agent(frame);
+  ASSERT_TRUE(back);
+  const auto& message = std::get<agent_v1::Start>(back->message);
+  EXPECT_EQ(message.gpus, start.gpus);
+  EXPECT_EQ(message.env, start.env);
+  EXPECT_EQ(back->blob, "blob");
+  for (std::size_t n = 0; n < frame.size() - 4; ++n) EXPECT_FALSE(agent_v1::decode_to_agent(std::string_view(frame).substr(0, n))) << n;
+  EXPECT_FALSE(agent_v1::decode_from_agent(frame));
+}
+
+}  // namespace
+}  // namespace billow::wire
