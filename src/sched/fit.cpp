@@ -1,0 +1,127 @@
+// Whether and where a task fits on one node. These functions see one node at a time; choosing among nodes is place.cpp's.
+#include <algorithm>
+
+#include "sched/index.h"
+
+namespace billow::sched {
+namespace {
+
+template <class T>
+bool any_or_empty(const std::vector<T>& wanted, const T& have) {
+  return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
+}
+
+// The share of a card with both numbers filled in: what the request leaves open follows the other in proportion.
+Share effective_share(const Share& asked, const GpuShape& card) {
+  Share s = asked;
+  if (s.milli == 0 && s.mem_mib > 0 && card.memory_mib > 0)
+    s.milli = static_cast<std::int32_t>(std::min<std::int64_t>(whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib));
+  if (s.mem_mib == 0 || s.whole()) s.mem_mib = card.memory_mib * s.milli / 1000;
+  return s;
+}
+
+struct Candidate {
+  std::int32_t gpu;
+  Share share;
+  std::int32_t mig_start;
+  std::int64_t left;  // milli left on the card afterwards
+};
+
+std::vector<Candidate> candidates(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus) {
+  std::vector<Candidate> found;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const GpuShape& card = node.shape.gpus[i];
+    const GpuState& state = gpus[i];
+    if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type)) continue;
+    if (card.mig_enabled != c.mig.has_value()) continue;
+    if (c.mig) {
+      auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
+      if (!extent) continue;
+      const std::int32_t start = mig_start(*extent, state.mig_used, state.mig_compute_used);
+      if (start < 0) continue;
+      const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
+      found.push_back({static_cast<std::int32_t>(i), share, start, state.free_milli - share.milli});
+      continue;
+    }
+    const Share share = effective_share(c.resources.share, card);
+    if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) continue;
+    found.push_back({static_cast<std::int32_t>(i), share, -1, state.free_milli - share.milli});
+  }
+  return found;
+}
+
+std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& node, bool idle) {
+  if (!idle || static_cast<std::int64_t>(node.shape.gpus.size()) < c.resources.gpus) return std::nullopt;
+  if (c.resources.cpu_milli > node.shape.cpu_milli || c.resources.mem_mib > node.shape.mem_mib) return std::nullopt;
+  Placement p{.node = node.shape.id, .cpu_milli = node.shape.cpu_milli, .mem_mib = node.shape.mem_mib};
+  for (std::size_t i = 0; i < node.shape.gpus.size(); ++i) {
+    const GpuShape& card = node.shape.gpus[i];
+    if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
+    p.gpus.push_back({static_cast<std::int32_t>(i), {whole_gpu_milli, card.memory_mib}, -1});
+  }
+  return p;
+}
+
+std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus,
+                                std::int64_t cpu_milli, std::int64_t mem_mib, bool idle) {
+  const Resources& r = c.resources;
+  if (r.whole_node) return fit_whole(c, node, idle);
+  if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib) return std::nullopt;
+  Placement p{.node = node.shape.id, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
+  if (r.gpus <= 0) return p;
+  std::vector<Candidate> found = candidates(c, node, gpus);
+  const auto wanted = static_cast<std::size_t>(r.gpus);
+  if (found.size() < wanted) return std::nullopt;
+  // Fullest cards first, so that whole ones stay whole; then NVLink neighbours together.
+  const auto domain = [&](const Candidate& x) { return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain; };
+  std::ranges::sort(found, [&](const Candidate& a, const Candidate& b) {
+    return std::tuple(a.left, domain(a), a.gpu) < std::tuple(b.left, domain(b), b.gpu);
+  });
+  if (wanted > 1) {
+    std::map<std::int32_t, std::size_t> in_domain;
+    for (const Candidate& x : found) ++in_domain[domain(x)];
+    std::optional<std::pair<std::size_t, std::int32_t>> smallest;  // the tightest domain that holds all
+    for (const auto& [d, n] : in_domain) {
+      if (n >= wanted && (!smallest || n < smallest->first)) smallest = {n, d};
+    }
+    if (smallest) std::erase_if(found, [&](const Candidate& x) { return domain(x) != smallest->second; });
+    else if (c.constraints.nvlink_required) return std::nullopt;
+  }
+  for (std::size_t i = 0; i < wanted; ++i) p.gpus.push_back({found[i].gpu, found[i].share, found[i].mig_start});
+  std::ranges::sort(p.gpus, {}, &GpuShare::gpu);
+  return p;
+}
+
+}  // namespace
+
+bool allowed(const PlacementClass& c, const NodeState& node) {
+  if (!node.present || node.shape.use != NodeUse::schedulable) return false;
+  const Constraints& k = c.constraints;
+  const NodeShape& s = node.shape;
+  if (!any_or_empty(k.regions, s.place.region) || !any_or_empty(k.zones, s.place.zone) || !any_or_empty(k.fabrics, s.place.fabric)) return false;
+  if (!any_or_empty(k.pools, s.pool) || !any_or_empty(k.only_nodes, s.id)) return false;
+  if (!any_or_empty(c.home_regions, s.place.region) || !any_or_empty(c.home_pools, s.pool)) return false;
+  if (std::ranges::find(k.avoid_nodes, s.id) != k.avoid_nodes.end()) return false;
+  if (!k.placement_group.empty() && k.placement_group != s.place.placement_group) return false;
+  for (const auto& [name, value] : k.labels) {
+    auto it = s.labels.find(name);
+    if (it == s.labels.end() || it->second != value) return false;
+  }
+  return true;
+}
+
+std::optional<Placement> fit(const PlacementClass& c, const NodeState& node) {
+  return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0);
+}
+
+std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node) {
+  std::vector<GpuState> gpus(node.gpus.size());
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (!node.shape.gpus[i].healthy) continue;
+    gpus[i].free_milli = whole_gpu_milli;
+    gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
+  }
+  return fit_on(c, node, gpus, node.shape.cpu_milli, node.shape.mem_mib, true);
+}
+
+}  // namespace billow::sched

@@ -1,0 +1,491 @@
+// The mutators: each is a fact of the core's journal folded into the derived structures, in time independent of how many
+// nodes and jobs there are (but for changes of a project's settings, which touch its queued jobs).
+#include "sched/index.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "sched/key.h"
+
+namespace billow::sched {
+
+std::int64_t gpu_milli_of(const JobRequest&, const std::vector<Placement>& placements) {
+  std::int64_t milli = 0;
+  for (const Placement& p : placements) {
+    for (const GpuShare& g : p.gpus) milli += g.share.milli;
+  }
+  return milli;
+}
+std::int64_t gpu_milli_of(const JobRequest& request) {
+  return static_cast<std::int64_t>(request.tasks) * request.resources.gpus * request.resources.share.milli;
+}
+
+// ---- Nodes
+
+NodeState* SchedIndex::Impl::find(NodeId id) {
+  auto it = slot_of.find(id);
+  return it == slot_of.end() ? nullptr : &nodes[it->second];
+}
+
+void SchedIndex::Impl::node_changed(NodeState& node) {
+  node.free_milli = 0;
+  std::uint64_t h = mix(node.shape_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
+  h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib));
+  for (const GpuState& g : node.gpus) {
+    node.free_milli += g.free_milli;
+    h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^ static_cast<std::uint64_t>(g.free_mem_mib) << 8 ^ g.mig_used);
+  }
+  node.hash = h;
+  ++log_position;
+  ++version;
+}
+
+namespace {
+
+void set_free(NodeState& node) {
+  const NodeShape& shape = node.shape;
+  node.free_cpu_milli = shape.cpu_milli;
+  node.free_mem_mib = shape.mem_mib;
+  node.gpus.assign(shape.gpus.size(), {});
+  for (std::size_t i = 0; i < shape.gpus.size(); ++i) {
+    if (!shape.gpus[i].healthy) continue;
+    node.gpus[i].free_milli = whole_gpu_milli;
+    node.gpus[i].free_mem_mib = shape.gpus[i].memory_mib;
+  }
+  node.tasks = 0;
+}
+
+// sign −1 takes, +1 gives back.
+void shift(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
+  node.free_cpu_milli += sign * placement.cpu_milli;
+  node.free_mem_mib += sign * placement.mem_mib;
+  node.tasks -= sign;
+  for (const GpuShare& g : placement.gpus) {
+    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= node.gpus.size()) continue;  // the node came back with fewer cards
+    GpuState& state = node.gpus[static_cast<std::size_t>(g.gpu)];
+    const GpuShape& card = node.shape.gpus[static_cast<std::size_t>(g.gpu)];
+    if (card.healthy) {
+      state.free_milli += sign * g.share.milli;
+      state.free_mem_mib += sign * g.share.mem_mib;
+    }
+    if (g.mig_start >= 0) {
+      auto profile = parse_mig_profile(request.resources.mig_profile);
+      auto extent = profile ? mig_extent(*profile, card.type, card.memory_mib) : std::nullopt;
+      if (!extent) continue;
+      const std::uint32_t mask = ((1u << extent->slices) - 1u) << g.mig_start;
+      state.mig_used = sign < 0 ? state.mig_used | mask : state.mig_used & ~mask;
+      state.mig_compute_used -= sign * extent->compute;
+    }
+  }
+}
+
+void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
+  index.total_cpu_milli += sign * shape.cpu_milli;
+  index.total_mem_mib += sign * shape.mem_mib;
+  for (const GpuShape& g : shape.gpus) index.total_milli += g.healthy ? sign * whole_gpu_milli : 0;
+}
+
+}  // namespace
+
+void SchedIndex::Impl::take(const Placement& placement, const JobRequest& request) {
+  NodeState* node = find(placement.node);
+  if (!node) return;
+  shift(*node, placement, request, -1);
+  node_changed(*node);
+}
+void SchedIndex::Impl::give(const Placement& placement, const JobRequest& request) {
+  NodeState* node = find(placement.node);
+  if (!node) return;
+  shift(*node, placement, request, +1);
+  node_changed(*node);
+}
+
+void SchedIndex::upsert_node(const NodeShape& shape) {
+  Impl& x = *impl_;
+  NodeState* node = x.find(shape.id);
+  if (!node) {
+    Slot slot;
+    if (x.free_slots.empty()) {
+      slot = static_cast<Slot>(x.nodes.size());
+      x.nodes.emplace_back();
+    } else {
+      slot = x.free_slots.back();
+      x.free_slots.pop_back();
+      x.nodes[slot] = NodeState{};
+    }
+    x.slot_of[shape.id] = slot;
+    node = &x.nodes[slot];
+  } else {
+    add_totals(x, node->shape, -1);
+  }
+  node->present = true;
+  node->shape = shape;
+  NodeShape anonymous = shape;
+  anonymous.id = {};
+  anonymous.name.clear();
+  node->shape_hash = hash_text(key_of(anonymous));
+  set_free(*node);
+  add_totals(x, shape, +1);
+  JobId last;
+  for (JobId id : node->jobs) {
+    if (std::exchange(last, id) == id) continue;
+    const RunningJob& job = x.running.at(id);
+    for (const Placement& p : job.placements) {
+      if (p.node == shape.id) shift(*node, p, job.request, -1);
+    }
+  }
+  x.node_changed(*node);
+}
+
+void SchedIndex::remove_node(NodeId id) {
+  Impl& x = *impl_;
+  auto it = x.slot_of.find(id);
+  if (it == x.slot_of.end()) return;
+  NodeState& node = x.nodes[it->second];
+  add_totals(x, node.shape, -1);
+  node = NodeState{};
+  x.free_slots.push_back(it->second);
+  x.slot_of.erase(it);
+  x.node_changed(node);
+}
+
+// ---- Projects
+
+ProjectState& SchedIndex::Impl::project(ProjectId id) {
+  ProjectState& p = projects[id];
+  p.settings.id = id;
+  p.usage.project = id;
+  return p;
+}
+
+void SchedIndex::upsert_project(const ProjectSettings& settings) {
+  Impl& x = *impl_;
+  ProjectState& p = x.project(settings.id);
+  const bool requeue = p.settings.policy != settings.policy || p.settings.regions != settings.regions || p.settings.pools != settings.pools;
+  p.settings = settings;
+  ++x.version;
+  if (!requeue) return;
+  std::vector<JobRequest> again;  // the class and the rank of its jobs may be others now
+  for (const auto& [id, job] : x.queued) {
+    if (job.kind->proto.project == settings.id) again.push_back(x.request_of(id, job));
+  }
+  for (const JobRequest& job : again) enqueue(job);
+}
+
+void SchedIndex::remove_project(ProjectId id) {
+  Impl& x = *impl_;
+  auto it = x.projects.find(id);
+  if (it == x.projects.end()) return;
+  // Work of a removed project goes on under the defaults; the entry goes when nothing refers to it.
+  if (it->second.kinds.empty() && it->second.users.empty()) x.projects.erase(it);
+  else upsert_project(ProjectSettings{.id = id});
+  ++x.version;
+}
+
+void SchedIndex::set_usage(const Usage& usage) {
+  impl_->project(usage.project).usage = usage;
+  ++impl_->version;
+}
+
+void SchedIndex::Impl::accrue(ProjectState& p, WallTime when) const {
+  if (when <= p.usage.as_of) return;
+  const double half = static_cast<double>(std::max<std::int64_t>(settings.usage_half_life.ns, 1));
+  const double elapsed = static_cast<double>(when.ns - p.usage.as_of.ns);
+  if (p.usage.as_of.ns == 0) {  // the first time: nothing ran before
+    p.usage.as_of = when;
+    return;
+  }
+  const double keep = std::exp2(-elapsed / half);
+  const double tau_s = half / 1e9 / std::log(2.0);
+  p.usage.milli_seconds = p.usage.milli_seconds * keep + static_cast<double>(p.rate_milli) * tau_s * (1.0 - keep);
+  p.usage.as_of = when;
+}
+
+std::int64_t SchedIndex::Impl::dominant_milli(const JobRequest& r) const {
+  // Resources are compared as parts of the whole installation; the result is in GPU thousandths (or node thousandths where
+  // there is no GPU at all).
+  const double unit = total_milli > 0 ? static_cast<double>(total_milli) : 1000.0 * static_cast<double>(std::max<std::size_t>(1, slot_of.size()));
+  const auto part = [](std::int64_t asked, std::int64_t total) {
+    return total > 0 ? static_cast<double>(asked) / static_cast<double>(total) : 0.0;
+  };
+  double share = part(static_cast<std::int64_t>(r.resources.gpus) * std::max(r.resources.share.milli, 1), total_milli);
+  share = std::max(share, part(r.resources.cpu_milli, total_cpu_milli));
+  share = std::max(share, part(r.resources.mem_mib, total_mem_mib));
+  return std::llround(share * unit * r.tasks);
+}
+
+void SchedIndex::Impl::account(const RunningJob& job, int sign) {
+  ProjectState& p = project(job.request.project);
+  const std::int64_t milli = gpu_milli_of(job.request, job.placements);
+  p.rate_milli += sign * job.dominant_milli;
+  p.running_milli += sign * milli;
+  UserRunning& user = p.users[job.request.user];
+  user.milli += sign * milli;
+  user.jobs += sign;
+  if (user.jobs == 0) p.users.erase(job.request.user);
+  if (job.request.array) {
+    if ((array_running[job.request.array] += sign) == 0) array_running.erase(job.request.array);
+  }
+}
+
+// ---- Queue
+
+std::uint64_t SchedIndex::Impl::rank_of(const JobRequest& job) {
+  switch (project(job.project).settings.policy) {
+    case OrderPolicy::fair:
+    case OrderPolicy::fifo: return job.order;
+    case OrderPolicy::shortest: {
+      const Duration d = job.expected.ns > 0 ? job.expected : job.time_limit;
+      return d.ns > 0 ? static_cast<std::uint64_t>(d.ns) : ~std::uint64_t{0};  // unknown ones after all known ones
+    }
+  }
+  return job.order;
+}
+
+PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job) {
+  PlacementClass c;
+  c.resources = job.resources;
+  c.constraints = job.constraints;
+  if (auto it = index.projects.find(job.project); it != index.projects.end()) {
+    c.home_regions = it->second.settings.regions;
+    c.home_pools = it->second.settings.pools;
+  }
+  if (!job.resources.mig_profile.empty()) {
+    if (auto profile = parse_mig_profile(job.resources.mig_profile)) c.mig = *profile;
+  }
+  c.key = key_of(c.resources, c.constraints, c.home_regions, c.home_pools);
+  return c;
+}
+
+PlacementClass* SchedIndex::Impl::intern_class(const JobRequest& job) {
+  PlacementClass c = class_of(*this, job);
+  auto& held = classes[c.key];
+  if (!held) held = std::make_unique<PlacementClass>(std::move(c));
+  ++held->references;
+  return held.get();
+}
+
+void SchedIndex::Impl::release_class(PlacementClass* c) {
+  if (--c->references == 0) classes.erase(std::string(c->key));
+}
+
+Kind* SchedIndex::Impl::intern_kind(const JobRequest& job) {
+  JobRequest proto = job;
+  proto.id = {};
+  proto.order = 0;
+  proto.submitted = proto.eligible_at = {};
+  proto.time_limit = proto.expected = {};
+  const ProjectSettings& settings = project(job.project).settings;
+  std::string key = key_of(proto, settings.regions, settings.pools);
+  auto& held = kinds[key];
+  if (!held) {
+    held = std::make_unique<Kind>();
+    held->proto = std::move(proto);
+    held->key = std::move(key);
+    held->placement = intern_class(job);
+  }
+  ++held->jobs;
+  return held.get();
+}
+
+void SchedIndex::Impl::release_kind(Kind* kind) {
+  if (--kind->jobs > 0) return;
+  release_class(kind->placement);
+  kinds.erase(std::string(kind->key));
+}
+
+void SchedIndex::Impl::make_ready(JobId id, const QueuedJob& job) {
+  Kind& kind = *job.kind;
+  auto& order = project(kind.proto.project).kinds;
+  const auto key = [&] { return KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind}; };
+  if (kind.ready.empty()) {
+    kind.ready.emplace(job.rank, id);
+    order.insert(key());
+  } else if (ReadyKey{job.rank, id} < *kind.ready.begin()) {
+    order.erase(key());
+    kind.ready.emplace(job.rank, id);
+    order.insert(key());
+  } else {
+    kind.ready.emplace_hint(kind.ready.end(), job.rank, id);
+  }
+}
+
+void SchedIndex::Impl::make_unready(JobId id, const QueuedJob& job) {
+  Kind& kind = *job.kind;
+  auto& order = project(kind.proto.project).kinds;
+  auto it = kind.ready.find({job.rank, id});
+  BILLOW_CHECK(it != kind.ready.end(), "a ready job is in its kind's queue");
+  if (it == kind.ready.begin()) {
+    order.erase(KindKey{-kind.proto.priority, it->first, it->second, &kind});
+    kind.ready.erase(it);
+    if (!kind.ready.empty()) order.insert(KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind});
+  } else {
+    kind.ready.erase(it);
+  }
+}
+
+void SchedIndex::Impl::wake(WallTime now) {
+  while (!sleeping.empty() && sleeping.begin()->first <= now.ns) {
+    const JobId id = sleeping.begin()->second;
+    sleeping.erase(sleeping.begin());
+    make_ready(id, queued.at(id));
+    ++version;
+  }
+}
+
+JobRequest SchedIndex::Impl::request_of(JobId id, const QueuedJob& job) const {
+  JobRequest r = job.kind->proto;
+  r.id = id;
+  r.order = job.order;
+  r.submitted = job.submitted;
+  r.eligible_at = job.eligible_at;
+  r.time_limit = job.time_limit;
+  r.expected = job.expected;
+  return r;
+}
+
+void SchedIndex::enqueue(const JobRequest& job) {
+  Impl& x = *impl_;
+  dequeue(job.id);
+  QueuedJob q{.kind = x.intern_kind(job), .order = job.order, .rank = x.rank_of(job), .submitted = job.submitted,
+              .eligible_at = job.eligible_at, .time_limit = job.time_limit, .expected = job.expected};
+  x.queued.emplace(job.id, q);
+  if (job.eligible_at.ns > 0) x.sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
+  else x.make_ready(job.id, q);
+  ++x.version;
+}
+
+void SchedIndex::dequeue(JobId id) {
+  Impl& x = *impl_;
+  auto it = x.queued.find(id);
+  if (it == x.queued.end()) return;
+  if (x.sleeping.erase({it->second.eligible_at.ns, id}) == 0) x.make_unready(id, it->second);
+  Kind* kind = it->second.kind;
+  x.queued.erase(it);
+  x.release_kind(kind);
+  ++x.version;
+}
+
+// ---- Running jobs
+
+void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime when) {
+  Impl& x = *impl_;
+  auto it = x.queued.find(id);
+  if (it == x.queued.end()) return;
+  RunningJob job{.request = x.request_of(id, it->second), .placements = std::move(placements), .started = when};
+  job.dominant_milli = x.dominant_milli(job.request);
+  dequeue(id);
+  restore_running(job);
+}
+
+void SchedIndex::restore_running(const RunningJob& job) {
+  Impl& x = *impl_;
+  const JobId id = job.request.id;
+  BILLOW_CHECK(!x.running.contains(id), "a job starts once");
+  x.accrue(x.project(job.request.project), job.started);
+  x.account(job, +1);
+  bool lost = false;
+  for (const Placement& p : job.placements) {
+    if (!p.node) { lost = true; continue; }
+    x.take(p, job.request);
+    if (NodeState* node = x.find(p.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
+  }
+  if (lost && job.request.elastic) x.repairs.insert(id);
+  x.running.emplace(id, job);
+  ++x.version;
+}
+
+namespace {
+
+void leave_node(SchedIndex::Impl& x, JobId id, const Placement& p, const JobRequest& request) {
+  if (!p.node) return;
+  x.give(p, request);
+  if (NodeState* node = x.find(p.node)) {
+    auto at = std::lower_bound(node->jobs.begin(), node->jobs.end(), id);
+    if (at != node->jobs.end() && *at == id) node->jobs.erase(at);
+  }
+}
+
+}  // namespace
+
+void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when) {
+  Impl& x = *impl_;
+  auto it = x.running.find(id);
+  if (it == x.running.end()) return;
+  RunningJob& job = it->second;
+  const auto i = static_cast<std::size_t>(task_index);
+  if (task_index < 0 || i >= job.placements.size() || !job.placements[i].node) return;
+  x.accrue(x.project(job.request.project), when);
+  x.account(job, -1);
+  leave_node(x, id, job.placements[i], job.request);
+  job.placements[i] = Placement{};
+  x.account(job, +1);
+  if (job.request.elastic) x.repairs.insert(id);
+  ++x.version;
+}
+
+void SchedIndex::member_replaced(JobId id, std::int32_t task_index, Placement placement) {
+  Impl& x = *impl_;
+  auto it = x.running.find(id);
+  if (it == x.running.end()) return;
+  RunningJob& job = it->second;
+  const auto i = static_cast<std::size_t>(task_index);
+  if (task_index < 0 || i >= job.placements.size() || job.placements[i].node) return;
+  x.account(job, -1);
+  x.take(placement, job.request);
+  if (NodeState* node = x.find(placement.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
+  job.placements[i] = std::move(placement);
+  x.account(job, +1);
+  const bool whole = std::ranges::all_of(job.placements, [](const Placement& p) { return static_cast<bool>(p.node); });
+  if (whole) x.repairs.erase(id);
+  ++x.version;
+}
+
+void SchedIndex::leaving(JobId id, JobId for_job) {
+  auto it = impl_->running.find(id);
+  if (it == impl_->running.end()) return;
+  it->second.leaving = true;
+  it->second.leaving_for = for_job;
+  ++impl_->version;
+}
+
+void SchedIndex::stays(JobId id) {
+  auto it = impl_->running.find(id);
+  if (it == impl_->running.end()) return;
+  it->second.leaving = false;
+  it->second.leaving_for = {};
+  ++impl_->version;
+}
+
+void SchedIndex::ended(JobId id, WallTime when) {
+  Impl& x = *impl_;
+  auto it = x.running.find(id);
+  if (it == x.running.end()) return;
+  RunningJob& job = it->second;
+  x.accrue(x.project(job.request.project), when);
+  x.account(job, -1);
+  for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
+  x.repairs.erase(id);
+  x.running.erase(it);
+  ++x.version;
+}
+
+void SchedIndex::upsert_reservation(const Reservation& reservation) {
+  impl_->reservations[reservation.id] = reservation;
+  ++impl_->version;
+}
+void SchedIndex::remove_reservation(ReservationId id) {
+  impl_->reservations.erase(id);
+  ++impl_->version;
+}
+void SchedIndex::set_typical(std::vector<std::pair<Resources, double>> classes) {
+  impl_->typical = std::move(classes);
+  ++impl_->version;
+}
+void SchedIndex::set_settings(SchedSettings settings) {
+  impl_->settings = settings;
+  ++impl_->version;
+}
+
+}  // namespace billow::sched

@@ -1,0 +1,150 @@
+#include "sched/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace billow::sched {
+namespace {
+
+NodeShape node(std::uint64_t id, int gpus = 8, std::string type = "H100") {
+  NodeShape n{.id = NodeId{id}, .name = "n" + std::to_string(id), .cpu_milli = 64000, .mem_mib = 512 << 10};
+  for (int i = 0; i < gpus; ++i) n.gpus.push_back({.type = type, .memory_mib = 80 << 10});
+  return n;
+}
+JobRequest job(std::uint64_t id, int gpus = 1, int milli = 1000) {
+  JobRequest j{.id = JobId{id}, .project = ProjectId{1}, .user = UserId{1}, .order = id};
+  j.resources = {.gpus = gpus, .share = {milli, 0}, .cpu_milli = 1000, .mem_mib = 1024};
+  return j;
+}
+void carry_out(SchedIndex& index, const Plan& p, WallTime now) {
+  for (const Start& s : p.starts) index.started(s.job, s.placements, now);
+  ASSERT_TRUE(index.check_invariants()) << index.check_invariants().error().message;
+}
+constexpr WallTime t0{1'000'000'000'000};
+
+TEST(Plan, StartsAJobOnAnIdleNode) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  index.enqueue(job(7));
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 1u);
+  EXPECT_EQ(p.starts[0].job, JobId{7});
+  ASSERT_EQ(p.starts[0].placements.size(), 1u);
+  EXPECT_EQ(p.starts[0].placements[0].gpus[0].share, (Share{1000, 80 << 10}));
+  carry_out(index, p, t0);
+  EXPECT_EQ(index.free_milli(NodeId{1}), 7000);
+  EXPECT_TRUE(plan(index, t0).empty());
+  index.ended(JobId{7}, t0 + seconds(5));
+  EXPECT_EQ(index.free_milli(NodeId{1}), 8000);
+}
+
+TEST(Plan, HigherPriorityGoesFirstThenSubmitOrder) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  index.enqueue(job(1));
+  index.enqueue(job(2));
+  JobRequest urgent = job(3);
+  urgent.priority = 5;
+  index.enqueue(urgent);
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 2u);
+  EXPECT_EQ(p.starts[0].job, JobId{3});
+  EXPECT_EQ(p.starts[1].job, JobId{1});
+}
+
+TEST(Plan, FractionsShareACardAndWholeCardsStayWhole) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  index.enqueue(job(1, 1, 500));
+  index.enqueue(job(2, 1, 500));
+  index.enqueue(job(3, 1, 1000));
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 3u);
+  EXPECT_EQ(p.starts[0].placements[0].gpus[0].gpu, p.starts[1].placements[0].gpus[0].gpu);
+  carry_out(index, p, t0);
+  EXPECT_EQ(index.free_milli(NodeId{1}), 0);
+}
+
+TEST(Plan, AGangStartsWholeOrNotAtAll) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  index.upsert_node(node(2));
+  JobRequest gang = job(1, 8);
+  gang.tasks = 3;
+  index.enqueue(gang);
+  EXPECT_TRUE(plan(index, t0).empty());
+  index.upsert_node(node(3));
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 1u);
+  EXPECT_EQ(p.starts[0].placements.size(), 3u);
+}
+
+TEST(Plan, ALostMemberOfAnElasticGangIsReplacedAlone) {
+  SchedIndex index;
+  for (int i = 1; i <= 3; ++i) index.upsert_node(node(static_cast<std::uint64_t>(i)));
+  JobRequest gang = job(1, 8);
+  gang.tasks = 2;
+  gang.elastic = true;
+  index.enqueue(gang);
+  carry_out(index, plan(index, t0), t0);
+  const NodeId lost = index.running(JobId{1})->placements[1].node;
+  index.member_lost(JobId{1}, 1, t0);
+  index.remove_node(lost);
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.repairs.size(), 1u);
+  EXPECT_EQ(p.repairs[0].task_index, 1);
+  index.member_replaced(JobId{1}, 1, p.repairs[0].placement);
+  EXPECT_TRUE(plan(index, t0).empty());
+  ASSERT_TRUE(index.check_invariants());
+}
+
+TEST(Plan, NotBeforeItsTime) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  JobRequest later = job(1);
+  later.eligible_at = t0 + seconds(30);
+  index.enqueue(later);
+  const Plan p = plan(index, t0);
+  EXPECT_TRUE(p.empty());
+  EXPECT_EQ(p.wake_at, t0 + seconds(30));
+  EXPECT_EQ(plan(index, t0 + seconds(30)).starts.size(), 1u);
+}
+
+TEST(Plan, ArrayRunsAtMostSoManyAtOnce) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    JobRequest j = job(i);
+    j.array = JobId{100};
+    j.array_running_max = 2;
+    index.enqueue(j);
+  }
+  const Plan p = plan(index, t0);
+  EXPECT_EQ(p.starts.size(), 2u);
+  carry_out(index, p, t0);
+  EXPECT_TRUE(plan(index, t0).empty());
+  EXPECT_EQ(explain(index, JobId{4}, t0).reasons.at(0).kind, ReasonKind::array_limit);
+}
+
+TEST(Feasible, SaysWhatIsTooLarge) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  EXPECT_TRUE(feasible(index, job(1, 8)));
+  EXPECT_EQ(feasible(index, job(1, 9)).error().message, "infeasible: no node has 9 GPUs; largest is 8");
+  JobRequest typo = job(1);
+  typo.resources.gpu_types = {"H10"};
+  EXPECT_EQ(feasible(index, typo).error().message, "infeasible: unknown GPU type \"H10\"; did you mean H100? this Billow has: H100 ×8");
+}
+
+TEST(Index, RebuiltEqualsKept) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  for (std::uint64_t i = 1; i <= 20; ++i) index.enqueue(job(i));
+  carry_out(index, plan(index, t0), t0);
+  index.ended(JobId{3}, t0 + seconds(1));
+  const SchedIndex again = SchedIndex::rebuild(index.contents());
+  EXPECT_TRUE(index.equals(again));
+  EXPECT_EQ(plan(index, t0), plan(again, t0));
+}
+
+}  // namespace
+}  // namespace billow::sched
