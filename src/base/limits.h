@@ -50,7 +50,7 @@ inline constexpr std::uint64_t ballast_bytes = 32 << 20;
 inline constexpr std::uint64_t snapshot_every_events = 50'000;
 inline constexpr std::size_t journal_queue_bytes_max = 256 << 20;  // held in memory while the disk is full; beyond it the head stops
 inline constexpr std::size_t store_read_connections_max = 4;       // about 1 MiB of page cache each
-inline constexpr std::size_t query_rows_scanned_max = 200'000;     // then a page comes back short, with a cursor
+inline constexpr std::size_t query_rows_scanned_max = 50'000;      // then a page comes back short, with a cursor
 inline constexpr std::size_t snapshot_bytes_max = std::size_t{2} << 30;
 
 }  // namespace billow::limits

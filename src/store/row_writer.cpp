@@ -1,0 +1,177 @@
+#include "store/row_writer.h"
+
+#include "base/json.h"
+
+namespace billow {
+namespace {
+
+std::string labels_json(const std::vector<Label>& labels) {
+  std::string out = "{";
+  for (const auto& [key, value] : labels) {
+    if (out.size() > 1) out += ',';
+    append_json_string(out, key);
+    out += ':';
+    append_json_string(out, value);
+  }
+  return out += '}';
+}
+
+std::string nodes_json(const std::vector<std::string>& nodes) {
+  std::string out = "[";
+  for (const auto& node : nodes) {
+    if (out.size() > 1) out += ',';
+    append_json_string(out, node);
+  }
+  return out += ']';
+}
+
+void bind_code(sqlite::Query& q, const std::optional<std::int32_t>& code) {
+  if (code) q.bind(std::int64_t{*code});
+  else q.bind_null();
+}
+
+constexpr std::int64_t day_ns = 86'400'000'000'000;
+
+}  // namespace
+
+std::vector<Label> labels_of_json(std::string_view json) {
+  std::vector<Label> labels;
+  if (json == "{}") return labels;
+  if (auto parsed = parse_json(json)) {
+    for (const auto& [key, value] : parsed->members()) labels.emplace_back(key, value.str_or(""));
+  }
+  return labels;
+}
+
+JobRow read_job(const sqlite::Query& q) {
+  JobRow job;
+  int c = 0;
+  job.id = JobId(q.number(c++));
+  job.name = q.text(c++);
+  job.user = UserId(q.number(c++));
+  job.project = ProjectId(q.number(c++));
+  job.state = q.text(c++);
+  job.submitted_at = {q.integer(c++)};
+  job.started_at = {q.integer(c++)};
+  job.ended_at = {q.integer(c++)};
+  if (!q.is_null(c)) job.exit_code = static_cast<std::int32_t>(q.integer(c));
+  ++c;
+  job.array = JobId(q.number(c++));
+  job.array_index = q.number(c++);
+  if (const auto nodes = q.text(c++); nodes != "[]") {
+    if (auto parsed = parse_json(nodes)) {
+      for (const Json& node : parsed->items()) job.nodes.emplace_back(node.str_or(""));
+    }
+  }
+  job.gpu_type = q.text(c++);
+  job.gpu_count = static_cast<std::uint32_t>(q.integer(c++));
+  job.gpu_milli = q.integer(c++);
+  job.charge = {q.integer(c++)};
+  job.labels = labels_of_json(q.text(c++));
+  job.doc = q.text(c++);
+  return job;
+}
+
+Status RowWriter::write(std::span<const Batch> batches) {
+  for (const Batch& batch : batches) {
+    for (const Record& record : batch.records) BILLOW_TRY_VOID(write_record(record));
+    for (const LeaseRow& lease : batch.leases) BILLOW_TRY_VOID(write_lease(lease));
+  }
+  for (const JobRow* job : last_rows<JobRow, &Batch::jobs>(batches)) BILLOW_TRY_VOID(write_job(*job));
+  for (const TaskRow* task : last_rows<TaskRow, &Batch::tasks>(batches)) BILLOW_TRY_VOID(write_task(*task));
+  return {};
+}
+
+Status RowWriter::write_record(const Record& r) {
+  return db_.run("INSERT INTO events (seq, epoch, at, kind, payload) VALUES (?,?,?,?,?)", static_cast<std::int64_t>(r.seq),
+                 static_cast<std::int64_t>(r.epoch), r.at, r.kind, r.payload);
+}
+
+Status RowWriter::count(std::string_view state, ProjectId project, std::int64_t change) {
+  return db_.run("INSERT INTO job_counts VALUES (?,?,?) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs", state, project, change);
+}
+Status RowWriter::add_labels(const JobRow& job) {
+  for (const auto& [key, value] : job.labels) {
+    BILLOW_TRY_VOID(db_.run("INSERT OR REPLACE INTO job_labels VALUES (?,?,?,?)", key, value, job.state, job.id));
+  }
+  return {};
+}
+Status RowWriter::remove_labels(JobId job, std::string_view state, std::string_view json) {
+  for (const auto& [key, value] : labels_of_json(json)) {
+    BILLOW_TRY_VOID(db_.run("DELETE FROM job_labels WHERE key = ? AND value = ? AND state = ? AND job_id = ?", key, value, state, job));
+  }
+  return {};
+}
+
+Status RowWriter::write_job(const JobRow& job) {
+  const std::string labels = labels_json(job.labels);
+  const std::string nodes = nodes_json(job.nodes);
+  bool is_new = true, same_keys = false;
+  {
+    auto old = BILLOW_TRY(db_.query("SELECT state, project_id, labels, user_id, array_id, ended_at FROM jobs WHERE id = ?"));
+    old.bind(job.id);
+    if (BILLOW_TRY(old.step())) {
+      is_new = false;
+      const bool same_state = old.text(0) == job.state;
+      const bool same_project = old.number(1) == job.project.value;
+      same_keys = same_state && same_project && old.text(2) == labels && old.number(3) == job.user.value &&
+                  old.number(4) == job.array.value && old.integer(5) == job.ended_at.ns;
+      if (!same_state || !same_project) BILLOW_TRY_VOID(count(old.text(0), ProjectId(old.number(1)), -1));
+      if (!same_state || !same_project) BILLOW_TRY_VOID(count(job.state, job.project, +1));
+      if (!same_keys) BILLOW_TRY_VOID(remove_labels(job.id, old.text(0), old.text(2)));
+    }
+  }
+  if (is_new) BILLOW_TRY_VOID(count(job.state, job.project, +1));
+  if (same_keys) {  // no index changes: the narrow update leaves them alone
+    auto q = BILLOW_TRY(db_.query("UPDATE jobs SET name=?, submitted_at=?, started_at=?, exit_code=?, array_index=?, nodes=?, gpu_type=?, "
+                                  "gpu_count=?, gpu_milli=?, charge=?, doc=? WHERE id=?"));
+    q.bind_all(job.name, job.submitted_at, job.started_at);
+    bind_code(q, job.exit_code);
+    q.bind_all(static_cast<std::int64_t>(job.array_index), nodes, job.gpu_type, std::int64_t{job.gpu_count}, job.gpu_milli, job.charge,
+               job.doc, job.id);
+    return q.run();
+  }
+  BILLOW_TRY_VOID(add_labels(job));
+  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO jobs (id, name, user_id, project_id, state, submitted_at, started_at, ended_at, "
+                                "exit_code, array_id, array_index, nodes, gpu_type, gpu_count, gpu_milli, charge, labels, doc) "
+                                "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+  q.bind_all(job.id, job.name, job.user, job.project, job.state, job.submitted_at, job.started_at, job.ended_at);
+  bind_code(q, job.exit_code);
+  q.bind_all(job.array, static_cast<std::int64_t>(job.array_index), nodes, job.gpu_type, std::int64_t{job.gpu_count}, job.gpu_milli,
+             job.charge, labels, job.doc);
+  return q.run();
+}
+
+Status RowWriter::write_task(const TaskRow& task) {
+  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO tasks (id, job_id, node_id, node_name, state, started_at, ended_at, exit_code, doc) "
+                                "VALUES (?,?,?,?,?,?,?,?,?)"));
+  q.bind_all(task.id, task.job, task.node, task.node_name, task.state, task.started_at, task.ended_at);
+  bind_code(q, task.exit_code);
+  q.bind(task.doc);
+  return q.run();
+}
+
+Status RowWriter::write_lease(const LeaseRow& lease) {
+  const std::int64_t held = lease.milli * ((lease.to - lease.from).ns / 1'000'000);
+  std::int64_t charge_before = 0, cost_before = 0, held_before = 0;
+  {
+    auto old = BILLOW_TRY(db_.query("SELECT charge, cost, milli * ((to_at - from_at) / 1000000) FROM leases WHERE id = ?"));
+    old.bind(lease.id);
+    if (BILLOW_TRY(old.step())) {
+      charge_before = old.integer(0);
+      cost_before = old.integer(1);
+      held_before = old.integer(2);
+    }
+  }
+  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO leases (id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, "
+                                "price_class, from_at, to_at, open, charge, cost) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+  q.bind_all(lease.id, lease.job, lease.task, lease.project, lease.user, lease.node_name, lease.gpu_type, lease.milli, lease.price_class,
+             lease.from, lease.to, std::int64_t{lease.open}, lease.charge, lease.cost);
+  BILLOW_TRY_VOID(q.run());
+  return db_.run("INSERT INTO usage_daily VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET charge = charge + excluded.charge, "
+                 "cost = cost + excluded.cost, gpu_milli_ms = gpu_milli_ms + excluded.gpu_milli_ms",
+                 lease.to.ns / day_ns, lease.project, lease.user, lease.gpu_type, lease.price_class, lease.charge.value - charge_before,
+                 lease.cost.value - cost_before, held - held_before);
+}
+
+}  // namespace billow

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "store/queries.h"
+#include "store/read_pool.h"
+
+namespace billow {
+
+class SqliteQueries final : public Queries {
+ public:
+  explicit SqliteQueries(ReadPool& pool) : pool_(pool) {}
+  Result<JobPage> list_jobs(const JobFilter& filter, JobOrder order, std::string_view cursor, std::size_t limit) const override;
+  Result<std::optional<JobRow>> get_job(JobId id) const override;
+  Result<std::vector<TaskRow>> tasks_of(JobId job) const override;
+  Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const override;
+  Result<std::vector<StateCount>> count_jobs() const override;
+  Result<std::vector<UsageRow>> usage(const UsageQuery& query) const override;
+
+ private:
+  ReadPool& pool_;
+};
+
+}  // namespace billow

@@ -1,0 +1,93 @@
+#include "store/sqlite_store.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "store/data_dir.h"
+#include "store/migrations.h"
+#include "store/sqlite_journal.h"
+#include "store/sqlite_queries.h"
+
+namespace billow {
+namespace {
+
+constexpr int writer_cache_kib = 4096;
+
+class SqliteStoreImpl final : public SqliteStore {
+ public:
+  SqliteStoreImpl(SqliteStoreOptions options, Fd lock)
+      : data_dir_(options.data_dir), lock_(std::move(lock)), readers_(data_dir_ + "/billow.db", options.read_connections_max),
+        queries_(readers_) {}
+
+  Journal& journal() override { return *journal_; }
+  const Queries& queries() const override { return queries_; }
+  Status backup_to(const std::string& path) const override;
+
+  const std::string data_dir_;
+  Fd lock_;  // held until all else is closed
+  mutable ReadPool readers_;
+  SqliteQueries queries_;
+  std::unique_ptr<SqliteJournal> journal_;
+};
+
+// Migrations and the epoch are written here; on a full disk the ballast of the last run makes the room they need.
+Status prepare(sqlite::Db& db, const std::string& data_dir, Ballast& ballast) {
+  const auto attempt = [&]() -> Status {
+    BILLOW_TRY_VOID(migrate(db, data_dir));
+    return db.run("UPDATE meta SET value = value + 1 WHERE key = 'epoch'");
+  };
+  auto done = attempt();
+  if (!done && done.error().code == Code::storage_full) {
+    db.rollback();
+    ballast.release();
+    done = attempt();
+  }
+  return done;
+}
+
+Status SqliteStoreImpl::backup_to(const std::string& path) const {
+  if (file_exists(path)) return fail(Code::conflict, fmt::format("{} exists already", path), "name a directory that does not exist yet");
+  const std::string partial = path + ".partial";
+  BILLOW_TRY_VOID(remove_tree(partial));
+  BILLOW_TRY_VOID(make_directories(partial, 0700));
+  const auto copy = [&]() -> Status {
+    // The snapshot first: the database copied after it reaches at least as far.
+    const auto snapshot = BILLOW_TRY(Snapshots(data_dir_).load(journal_->durable_seq()));
+    if (snapshot) BILLOW_TRY_VOID(Snapshots(partial).save(snapshot->seq, snapshot->bytes));
+    {
+      auto db = BILLOW_TRY(readers_.take());
+      BILLOW_TRY_VOID(db->copy_to(partial + "/billow.db"));
+    }
+    BILLOW_TRY_VOID(sync_directory(partial));
+    if (::rename(partial.c_str(), path.c_str()) != 0) return fail_errno(path, errno);
+    return {};
+  };
+  auto done = copy();
+  if (done) return {};
+  if (auto removed = remove_tree(partial); !removed) log_warn("{}: {}", partial, removed.error().message);
+  return pass(std::move(done.error()), "backup");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SqliteStore>> SqliteStore::open(SqliteStoreOptions options) {
+  const std::string dir = options.data_dir;
+  BILLOW_TRY_VOID(make_directories(dir, 0700));
+  Fd lock = BILLOW_TRY(lock_data_dir(dir));
+  auto db = BILLOW_TRY(sqlite::Db::open(dir + "/billow.db", sqlite::Mode::read_write, writer_cache_kib));
+  Ballast ballast(dir + "/ballast", options.ballast_bytes);
+  BILLOW_TRY_VOID(prepare(*db, dir, ballast));
+  if (auto made = ballast.make(); !made) {
+    if (made.error().code != Code::storage_full) return pass(std::move(made.error()));
+    log_warn("{}", made.error().message);
+  }
+  const auto epoch = static_cast<Epoch>(BILLOW_TRY(db->scalar("SELECT value FROM meta WHERE key = 'epoch'")));
+  const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
+  JournalHooks hooks = std::move(options.hooks);
+  auto store = std::make_unique<SqliteStoreImpl>(std::move(options), std::move(lock));
+  store->journal_ = std::make_unique<SqliteJournal>(SqliteJournal::Parts{
+      std::move(db), &store->readers_, std::move(ballast), Snapshots(dir), epoch, last, std::move(hooks)});
+  return store;
+}
+
+}  // namespace billow

@@ -1,0 +1,86 @@
+// What the store's tests share: a data directory that goes away, batches made of small parts, and polling with a deadline.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/file.h"
+#include "store/sqlite_store.h"
+
+namespace billow::store_test {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = ::testing::TempDir() + "/billow-store-XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TempDir() { (void)remove_tree(path_); }
+  const std::string& path() const { return path_; }
+  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+ private:
+  std::string path_;
+};
+
+inline Record record(std::string payload, std::string kind = "test") { return {0, 0, {1}, std::move(kind), std::move(payload)}; }
+
+inline Batch batch_of(std::size_t records, std::string_view payload = "{}") {
+  Batch batch;
+  for (std::size_t i = 0; i < records; ++i) batch.records.push_back(record(std::string(payload)));
+  return batch;
+}
+
+inline JobRow job(std::uint64_t id, std::string state = "queued") {
+  JobRow row;
+  row.id = JobId(id);
+  row.name = "job-" + std::to_string(id);
+  row.user = UserId(1 + id % 3);
+  row.project = ProjectId(1 + id % 2);
+  row.state = std::move(state);
+  row.submitted_at = {static_cast<std::int64_t>(id) * 1'000'000'000};
+  row.doc = R"({"spec":{}})";
+  return row;
+}
+
+inline Batch batch_with(JobRow row) {
+  Batch batch = batch_of(1);
+  batch.jobs.push_back(std::move(row));
+  return batch;
+}
+
+// A store that must open.
+inline std::unique_ptr<SqliteStore> open_store(const std::string& dir, JournalHooks hooks = {}, std::uint64_t ballast_bytes = 64 << 10) {
+  SqliteStoreOptions options;
+  options.data_dir = dir;
+  options.ballast_bytes = ballast_bytes;
+  options.hooks = std::move(hooks);
+  auto store = SqliteStore::open(std::move(options));
+  if (!store) {
+    ADD_FAILURE() << store.error().message;
+    std::abort();
+  }
+  return std::move(*store);
+}
+
+inline std::vector<Record> read_all(const Journal& journal, Seq after = 0) {
+  std::vector<Record> records;
+  auto read = journal.read(after, SIZE_MAX, [&](const Record& r) { records.push_back(r); return true; });
+  EXPECT_TRUE(read) << read.error().message;
+  return records;
+}
+
+template <class Condition>
+bool eventually(Condition condition, std::chrono::seconds deadline = std::chrono::seconds(20)) {
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace billow::store_test
