@@ -30,19 +30,21 @@ class SqliteStoreImpl final : public SqliteStore {
   std::unique_ptr<SqliteJournal> journal_;
 };
 
-// Migrations and the epoch are written here; on a full disk the ballast of the last run makes the room they need.
-Status prepare(sqlite::Db& db, const std::string& data_dir, Ballast& ballast) {
-  const auto attempt = [&]() -> Status {
-    BILLOW_TRY_VOID(migrate(db, data_dir));
-    return db.run("UPDATE meta SET value = value + 1 WHERE key = 'epoch'");
+// Opens the database, migrates it and raises the epoch. Each of these writes; on a full disk the ballast of the last run makes
+// the room they need.
+Result<std::unique_ptr<sqlite::Db>> open_database(const std::string& data_dir, Ballast& ballast) {
+  const auto attempt = [&]() -> Result<std::unique_ptr<sqlite::Db>> {
+    auto db = BILLOW_TRY(sqlite::Db::open(data_dir + "/billow.db", sqlite::Mode::read_write, writer_cache_kib));
+    BILLOW_TRY_VOID(migrate(*db, data_dir));
+    BILLOW_TRY_VOID(db->run("UPDATE meta SET value = value + 1 WHERE key = 'epoch'"));
+    return db;
   };
-  auto done = attempt();
-  if (!done && done.error().code == Code::storage_full) {
-    db.rollback();
+  auto db = attempt();
+  if (!db && db.error().code == Code::storage_full) {
     ballast.release();
-    done = attempt();
+    db = attempt();
   }
-  return done;
+  return db;
 }
 
 Status SqliteStoreImpl::backup_to(const std::string& path) const {
@@ -74,9 +76,8 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(SqliteStoreOptions option
   const std::string dir = options.data_dir;
   BILLOW_TRY_VOID(make_directories(dir, 0700));
   Fd lock = BILLOW_TRY(lock_data_dir(dir));
-  auto db = BILLOW_TRY(sqlite::Db::open(dir + "/billow.db", sqlite::Mode::read_write, writer_cache_kib));
   Ballast ballast(dir + "/ballast", options.ballast_bytes);
-  BILLOW_TRY_VOID(prepare(*db, dir, ballast));
+  auto db = BILLOW_TRY(open_database(dir, ballast));
   if (auto made = ballast.make(); !made) {
     if (made.error().code != Code::storage_full) return pass(std::move(made.error()));
     log_warn("{}", made.error().message);

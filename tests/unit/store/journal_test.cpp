@@ -123,7 +123,7 @@ TEST(SqliteJournal, StopsWhenAnotherHeadTookOver) {
   auto other = open_store(dir.path());
   store->journal().append(batch_of(1));
   EXPECT_FALSE(store->journal().flush(seconds(20)));
-  EXPECT_EQ(health, StoreHealth::fatal);
+  EXPECT_TRUE(eventually([&] { return health == StoreHealth::fatal; }));
   EXPECT_EQ(other->journal().append(batch_of(1)), 2u);
   ASSERT_TRUE(other->journal().flush(seconds(20)));
   EXPECT_EQ(read_all(other->journal()).size(), 2u) << "the fenced head's record is not there";
