@@ -108,9 +108,10 @@ struct TaskUsage {
 struct GpuGrant {
   std::int32_t gpu = 0;  // index on the node
   Share share;
+  std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
   bool operator==(const GpuGrant&) const = default;
   template <class V>
-  void fields(V& v) { v("gpu", gpu); v("share", share); }
+  void fields(V& v) { v("gpu", gpu); v("share", share); v("mig_start", mig_start); }
 };
 
 // One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to` (0: still held).
@@ -143,6 +144,23 @@ struct Task {
   }
 };
 
+// One task as the agent knows it: from its memory or, after a restart, from the task's directory.
+struct TaskStatus {
+  TaskId task;
+  TaskState state = TaskState::starting;
+  WallTime started_at;
+  WallTime ended_at;
+  ExitStatus exit;           // when ended
+  TaskUsage usage;
+  std::uint64_t log_end = 0; // logical end of its log so far
+  bool operator==(const TaskStatus&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
+    v("usage", usage); v("log_end", log_end);
+  }
+};
+
 struct Job {
   JobId id;
   std::shared_ptr<const JobSpec> spec;
@@ -157,7 +175,7 @@ struct Job {
   WallTime not_before;               // a retry's back-off
   std::uint32_t attempt = 0;         // attempts begun
   std::uint32_t waiting_for = 0;     // dependencies not met yet
-  bool stop_requested = false;       // its tasks are being ended; the job's end will be `stopped`
+  StopCause stopping = StopCause::none;  // why its tasks are being ended, while they are
   std::string reason;                // why it is held, stopped or failed
   ExitStatus exit;
   NanoUsd cost;                      // of the leases closed so far
@@ -168,7 +186,7 @@ struct Job {
     v("id", id); v("spec", spec); v("project", project); v("user", user); v("state", state); v("array", array);
     v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
     v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("waiting_for", waiting_for);
-    v("stop_requested", stop_requested); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
+    v("stopping", stopping); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
   }
 };
 

@@ -63,6 +63,16 @@ BILLOW_ENUM_NAMES(ExitKind, {ExitKind::exited, "exited"}, {ExitKind::signaled, "
                   {ExitKind::timed_out, "timed_out"}, {ExitKind::stopped, "stopped"}, {ExitKind::exec_failed, "exec_failed"},
                   {ExitKind::unpaid, "unpaid"}, {ExitKind::lost, "lost"});
 
+// Why live tasks are being ended; it decides what becomes of the job when they have.
+enum class StopCause {
+  none,
+  request,      // a person or a policy: the job ends `stopped`
+  rank_failed,  // another rank of its gang failed: the attempt counts as failed
+  preempted,    // its place is needed: back into the queue
+};
+BILLOW_ENUM_NAMES(StopCause, {StopCause::none, "none"}, {StopCause::request, "request"}, {StopCause::rank_failed, "rank_failed"},
+                  {StopCause::preempted, "preempted"});
+
 enum class Role { viewer, member, admin };
 BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
 

@@ -18,22 +18,7 @@ inline constexpr int protocol_version = 1;
 
 // ---- agent → head -------------------------------------------------------------------------------------------------
 
-// One task as the agent knows it: from its memory or, after a restart, from the task's directory.
-struct TaskStatus {
-  TaskId task;
-  TaskState state = TaskState::starting;
-  WallTime started_at;
-  WallTime ended_at;
-  ExitStatus exit;           // when ended
-  TaskUsage usage;
-  std::uint64_t log_end = 0; // logical end of its log so far
-  bool operator==(const TaskStatus&) const = default;
-  template <class V>
-  void fields(V& v) {
-    v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
-    v("usage", usage); v("log_end", log_end);
-  }
-};
+using billow::TaskStatus;
 
 // The first frame of a connection. The head answers with Welcome, or Refused and a close.
 struct Hello {

@@ -1,0 +1,50 @@
+// From a wish to facts. `decide` looks at the state, never changes it, and answers with the events that the wish comes to, or
+// with an error and no events. `react` gives the events that an event itself brings about (a gang's last task ends, so the job
+// does, so its dependents may start). The shell applies each event before it asks for the reactions to it, and writes all of
+// them in one batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "control/state.h"
+#include "ledger/meter.h"
+#include "wire/agent_v1.h"
+
+namespace billow::control {
+
+struct Context {
+  WallTime now;
+  const ledger::PriceBook* prices = nullptr;
+};
+
+Result<std::vector<EventBody>> decide(const State& state, const Command& command, const Context& context);
+std::vector<EventBody> react(const State& state, const EventBody& event, const Context& context);
+
+// What must be said to agents because of an event, and may leave only when the event is durable.
+struct Effect {
+  NodeId node;
+  wire::agent_v1::ToAgent message;
+};
+std::vector<Effect> effects_of(const State& state, const Event& event);
+// What an agent must be told after its hello (and the events decided from it) so that both sides agree again.
+std::vector<Effect> hello_effects(const State& state, NodeId node, const std::vector<TaskStatus>& tasks);
+
+// What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
+Status validate(const JobSpec& spec);
+Status admissible(const State& state, const JobSpec& spec);
+
+// Who a token speaks for.
+struct Principal {
+  UserId user;
+  std::string name;
+  Role role = Role::viewer;     // on the whole installation
+  TokenScope scope = TokenScope::read;
+  ProjectId project;            // for scope submit
+  TokenId token;
+};
+Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
+// The role a principal has in a project: the installation's or the membership's, whichever is more.
+Role role_in(const State& state, const Principal& principal, ProjectId project);
+
+}  // namespace billow::control

@@ -1,0 +1,107 @@
+// What must hold after every event. Slow and thorough: tests and the simulator call it, the head does not.
+#include <fmt/format.h>
+
+#include "control/state.h"
+
+namespace billow::control {
+namespace {
+
+Status broken(std::string what) { return fail(Code::internal, "invariant broken: " + std::move(what)); }
+
+Status check_job(const State& state, const Job& job) {
+  const auto id = job.id.value;
+  if (is_final(job.state)) return broken(fmt::format("finished job {} is still in the state", id));
+  if (!job.spec) return broken(fmt::format("job {} has no description", id));
+  if (!state.projects.contains(job.project) || !state.users.contains(job.user)) return broken(fmt::format("job {} has no project or user", id));
+  const bool queued = state.index.queued(job.id).has_value(), running = state.index.running(job.id) != nullptr;
+  switch (job.state) {
+    case JobState::held:
+      if (queued || running) return broken(fmt::format("held job {} is known to the scheduler", id));
+      if (!job.waiting_for && !job.not_before) return broken(fmt::format("job {} is held by nothing", id));
+      if (!job.tasks.empty()) return broken(fmt::format("held job {} has tasks", id));
+      break;
+    case JobState::queued:
+      if (!queued || running) return broken(fmt::format("queued job {} is not in the queue", id));
+      if (!job.tasks.empty()) return broken(fmt::format("queued job {} has tasks", id));
+      break;
+    case JobState::running: {
+      if (queued || !running) return broken(fmt::format("running job {} is not running for the scheduler", id));
+      if (job.tasks.size() != job.spec->nodes) return broken(fmt::format("job {} has {} of {} tasks", id, job.tasks.size(), job.spec->nodes));
+      bool live = false;
+      for (TaskId task_id : job.tasks) {
+        const Task* task = state.find_task(task_id);
+        if (!task || task->job != job.id || task->attempt != job.attempt) return broken(fmt::format("job {} and its task {} disagree", id, task_id.value));
+        live = live || task->state != TaskState::ended;
+      }
+      if (!live) return broken(fmt::format("job {} runs without a live task", id));
+      break;
+    }
+    case JobState::suspended:
+    case JobState::succeeded:
+    case JobState::failed:
+    case JobState::stopped:
+    case JobState::lost: break;
+  }
+  return {};
+}
+
+// No card of any node is given out beyond what it has, counted from the tasks themselves, not from the scheduler's books.
+Status check_capacity(const State& state) {
+  for (const auto& [node_id, node] : state.nodes) {
+    std::vector<std::int64_t> milli(node.offer.gpus.size()), mem(node.offer.gpus.size());
+    const auto on = state.tasks_on.find(node_id);
+    if (on == state.tasks_on.end()) continue;
+    for (TaskId id : on->second) {
+      const Task& task = state.tasks.at(id);
+      if (task.node != node_id || task.state == TaskState::ended) return broken(fmt::format("task {} is listed on the wrong node", id.value));
+      for (const GpuGrant& grant : task.gpus) {
+        const auto gpu = static_cast<std::size_t>(grant.gpu);
+        if (gpu >= milli.size()) continue;  // the node came back with fewer cards; the task keeps its lease until it ends
+        milli[gpu] += grant.share.milli;
+        mem[gpu] += grant.share.mem_mib;
+        if (milli[gpu] > whole_gpu_milli) return broken(fmt::format("GPU {} of node {} is given out twice", gpu, node.offer.name));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_invariants(const State& state) {
+  std::map<JobState, std::uint64_t> count;
+  std::size_t live_tasks = 0, listed = 0;
+  for (const auto& [id, job] : state.jobs) {
+    if (job.id != id || id.value >= state.next_job) return broken(fmt::format("job {} is filed wrongly", id.value));
+    BILLOW_TRY_VOID(check_job(state, job));
+    ++count[job.state];
+    if (job.array && !state.arrays.contains(job.array)) return broken(fmt::format("job {} has no array", id.value));
+  }
+  if (count != state.count) return broken("the counts by state are wrong");
+  for (const auto& [id, task] : state.tasks) {
+    if (id.value >= state.next_task || !state.jobs.contains(task.job)) return broken(fmt::format("task {} has no job", id.value));
+    if (task.state == TaskState::ended) {
+      if (!task.lease_to || task.lease_to < task.lease_from) return broken(fmt::format("the lease of task {} ends before it begins", id.value));
+    } else {
+      ++live_tasks;
+      if (task.lease_to) return broken(fmt::format("live task {} has a closed lease", id.value));
+    }
+  }
+  for (const auto& [id, tasks] : state.tasks_on) listed += tasks.size();
+  if (listed != live_tasks) return broken("live tasks and their nodes disagree");
+  for (const auto& [id, array] : state.arrays) {
+    const auto begin = state.jobs.lower_bound(JobId(id.value + 1)), end = state.jobs.upper_bound(JobId(id.value + array.count));
+    if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left) return broken(fmt::format("array {} miscounts what is left", id.value));
+  }
+  for (const auto& [at, id] : state.backing_off) {
+    const Job* job = state.find_job(id);
+    if (!job || job->not_before.ns != at) return broken(fmt::format("job {} waits for a time it does not know", id.value));
+  }
+  for (const auto& [digest, stored] : state.environments)
+    if (!stored.env || stored.uses == 0) return broken("an environment nobody uses is kept");
+  if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
+  BILLOW_TRY_VOID(check_capacity(state));
+  return state.index.check_invariants();
+}
+
+}  // namespace billow::control

@@ -1,0 +1,193 @@
+// What an event brings about in turn, and what agents must be told because of it.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "control/decide.h"
+
+namespace billow::control {
+namespace {
+
+using Events = std::vector<EventBody>;
+
+Duration backoff(const JobSpec& spec, std::uint32_t attempt) {
+  Duration wait = spec.retry_backoff;
+  for (std::uint32_t i = 1; i < attempt && wait < hours(1); ++i) wait = wait * 2;
+  return std::min(wait, hours(1));
+}
+
+// The exit that stands for the whole attempt: the first rank that failed by itself, else the first that did not end well.
+const Task* worst_task(const State& state, const Job& job) {
+  const Task* worst = nullptr;
+  for (TaskId id : job.tasks) {
+    const Task& task = state.tasks.at(id);
+    if (task.exit.ok()) continue;
+    const bool own_fault = task.exit.kind != ExitKind::stopped;
+    if (!worst || (own_fault && worst->exit.kind == ExitKind::stopped)) worst = &task;
+  }
+  return worst;
+}
+
+// All tasks of the attempt have ended: what becomes of the job?
+EventBody settle(const State& state, const Job& job, const Context& context) {
+  const Task* worst = worst_task(state, job);
+  const ExitStatus exit = worst ? worst->exit : ExitStatus{};
+  switch (job.stopping) {
+    case StopCause::request: return JobEnded{job.id, JobState::stopped, exit, job.reason};
+    case StopCause::preempted:
+      if (worst) return JobRequeued{job.id, context.now, job.reason};
+      break;  // it finished before the signal reached it
+    case StopCause::none:
+    case StopCause::rank_failed: break;
+  }
+  if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
+  const std::string why = job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
+  const bool never_seen_alive = exit.kind == ExitKind::lost && !worst->started_at;
+  const bool may_run_again = exit.kind != ExitKind::lost || job.spec->rerun_if_lost || never_seen_alive;
+  // A node that went away is not the job's failure: with leave to run again it costs no retry.
+  if (exit.kind == ExitKind::lost && may_run_again && job.attempt <= limits::retries_max)
+    return JobRequeued{job.id, context.now + backoff(*job.spec, job.attempt), fmt::format("starts again: {}", why)};
+  if (may_run_again && job.attempt <= job.spec->retries) {
+    const Duration wait = backoff(*job.spec, job.attempt);
+    return JobRequeued{job.id, context.now + wait, fmt::format("{}; retry {} of {} in {}", why, job.attempt, job.spec->retries, format_duration(wait))};
+  }
+  return JobEnded{job.id, exit.kind == ExitKind::lost ? JobState::lost : JobState::failed, exit, why};
+}
+
+void meet_dependents(const State& state, Events& events, JobId on, JobState ended) {
+  const auto found = state.dependents.find(on);
+  if (found == state.dependents.end()) return;
+  for (JobId id : found->second) {
+    const Job& waiting = state.jobs.at(id);
+    const auto dependency = std::find_if(waiting.spec->after.begin(), waiting.spec->after.end(), [&](const Dependency& d) { return d.job == on; });
+    const bool ok = ended == JobState::succeeded;
+    if (dependency->kind == AfterKind::any || (dependency->kind == AfterKind::ok) == ok) events.push_back(DependencyMet{id, on});
+    else events.push_back(JobEnded{id, JobState::stopped, {.kind = ExitKind::stopped}, fmt::format("job {} ended {}", on.value, enum_name(ended))});
+  }
+}
+
+struct Reactor {
+  const State& state;
+  const Context& context;
+
+  Events operator()(const TaskEnded& e) {
+    const Task& task = state.tasks.at(e.task);
+    const Job& job = state.jobs.at(task.job);
+    const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).state == TaskState::ended; });
+    if (all_ended) return {settle(state, job, context)};
+    if (!e.exit.ok() && job.stopping == StopCause::none)
+      return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()), StopCause::rank_failed, false}};
+    return {};
+  }
+  Events operator()(const JobEnded& e) {
+    Events events;
+    meet_dependents(state, events, e.job, e.state);
+    // The array an element belonged to has just been finished by `apply` when its last element ended.
+    for (const FinishedArray& done : state.finished_arrays) {
+      const auto& array = done.array;
+      if (e.job.value > array.id.value && e.job.value <= array.id.value + array.count)
+        meet_dependents(state, events, array.id, array.succeeded == array.count ? JobState::succeeded : JobState::failed);
+    }
+    return events;
+  }
+  Events operator()(const DependencyMet& e) {
+    if (state.jobs.at(e.job).waiting_for == 0) return {JobReady{e.job}};
+    return {};
+  }
+  template <class Other>
+  Events operator()(const Other&) { return {}; }
+};
+
+wire::agent_v1::Start start_message(const State& state, const Task& task) {
+  const Job& job = state.jobs.at(task.job);
+  const JobSpec& spec = *job.spec;
+  wire::agent_v1::Start start;
+  start.epoch = state.epoch;
+  start.task = task.id;
+  start.job = job.id;
+  start.rank = task.rank;
+  start.argv = spec.argv;
+  start.env = state.environment(spec.env_digest);
+  const auto set = [&](const char* name, auto value) { start.env[name] = fmt::format("{}", value); };
+  set("BILLOW_JOB_ID", job.id.value);
+  set("BILLOW_TASK_ID", task.id.value);
+  set("BILLOW_ATTEMPT", task.attempt);
+  set("BILLOW_PROJECT", state.projects.at(job.project).name);
+  if (!spec.name.empty()) set("BILLOW_JOB_NAME", spec.name);
+  if (job.array) {
+    set("BILLOW_ARRAY_ID", job.array.value);
+    set("BILLOW_ARRAY_INDEX", job.array_index);
+    set("BILLOW_ARRAY_COUNT", spec.array->count());
+  }
+  if (spec.nodes > 1) {
+    std::vector<std::string> names;
+    for (TaskId id : job.tasks) names.push_back(state.nodes.at(state.tasks.at(id).node).offer.name);
+    set("RANK", task.rank);
+    set("WORLD_SIZE", spec.nodes);
+    set("NODE_RANK", task.rank);
+    set("NNODES", spec.nodes);
+    set("BILLOW_NODES", join(names, ","));
+    set("MASTER_ADDR", names.front());
+    set("MASTER_PORT", 20000 + job.id.value % 20000);
+  }
+  start.cwd = spec.cwd;
+  if (const auto user = state.users.find(job.user); user != state.users.end()) start.unix_user = user->second.unix_name;
+  start.gpus = task.gpus;
+  start.cpu_milli = spec.resources.cpu_milli;
+  start.mem_mib = spec.resources.mem_mib;
+  start.pty = spec.pty;
+  start.use_stdin = spec.use_stdin;
+  start.rows = spec.rows;
+  start.cols = spec.cols;
+  start.time_limit = spec.time_limit;
+  start.stop_grace = spec.stop_grace;
+  start.fenced = spec.rerun_if_lost;
+  return start;
+}
+
+}  // namespace
+
+Events react(const State& state, const EventBody& event, const Context& context) { return std::visit(Reactor{state, context}, event); }
+
+std::vector<Effect> effects_of(const State& state, const Event& event) {
+  std::vector<Effect> effects;
+  if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
+    for (const Task& task : placed->tasks) effects.push_back({task.node, start_message(state, task)});
+  } else if (const auto* stopping = std::get_if<JobStopping>(&event.body)) {
+    const Job& job = state.jobs.at(stopping->job);
+    const Duration grace = stopping->force ? Duration{0} : job.spec->stop_grace;
+    for (TaskId id : job.tasks) {
+      const Task& task = state.tasks.at(id);
+      if (task.state != TaskState::ended) effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
+    }
+  } else if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
+    // Called before the reactions, so the task is still there.
+    effects.push_back({state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});
+  }
+  return effects;
+}
+
+std::vector<Effect> hello_effects(const State& state, NodeId node, const std::vector<TaskStatus>& tasks) {
+  std::vector<Effect> effects;
+  wire::agent_v1::Settle settle{state.epoch, {}, {}};
+  for (const TaskStatus& status : tasks) {
+    const Task* task = state.find_task(status.task);
+    if (task && task->state != TaskState::ended && task->node == node) continue;
+    if (status.state == TaskState::ended) settle.ended.push_back(status.task);
+    else settle.unknown.push_back(status.task);
+  }
+  if (!settle.ended.empty() || !settle.unknown.empty()) effects.push_back({node, std::move(settle)});
+  const auto on = state.tasks_on.find(node);
+  if (on == state.tasks_on.end()) return effects;
+  for (TaskId id : on->second) {
+    const Task& task = state.tasks.at(id);
+    const bool known = std::any_of(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
+    const Job& job = state.jobs.at(task.job);
+    if (!known) effects.push_back({node, start_message(state, task)});
+    if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.spec->stop_grace}});
+  }
+  return effects;
+}
+
+}  // namespace billow::control

@@ -1,0 +1,224 @@
+// Look-ups, the scheduler's view, and the image of the state: what a snapshot stores and replay starts from.
+#include "control/state.h"
+
+#include "base/check.h"
+#include "wire/codec.h"
+
+namespace billow::control {
+namespace {
+
+// The state as plain tables. Derived parts are left out: `restore` rebuilds them.
+struct EnvironmentImage {
+  std::string digest;
+  Environment env;
+  std::uint64_t uses = 0;
+  template <class V>
+  void fields(V& v) { v("digest", digest); v("env", env); v("uses", uses); }
+};
+// Array elements share one spec, so an image names specs by their place in a table instead of writing each 100,000 times.
+struct JobImage {
+  Job job;
+  std::uint64_t spec = 0;
+  template <class V>
+  void fields(V& v) { v("job", job); v("spec", spec); }
+};
+struct StateImage {
+  Seq seq = 0;
+  Epoch epoch = 0;
+  std::vector<std::uint64_t> next;
+  std::vector<JobSpec> specs;
+  std::vector<JobImage> jobs;
+  std::vector<ArrayState> arrays;
+  std::vector<Task> tasks;
+  std::vector<Node> nodes;
+  std::vector<User> users;
+  std::vector<Project> projects;
+  std::vector<Token> tokens;
+  std::vector<Schedule> schedules;
+  std::vector<EnvironmentImage> environments;
+  std::vector<IdempotencyKey> idempotency;
+  std::vector<sched::Usage> usage;
+  template <class V>
+  void fields(V& v) {
+    v("seq", seq); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
+    v("nodes", nodes); v("users", users); v("projects", projects); v("tokens", tokens); v("schedules", schedules);
+    v("environments", environments); v("idempotency", idempotency); v("usage", usage);
+  }
+};
+
+template <class Map>
+auto values_of(const Map& map) {
+  std::vector<typename Map::mapped_type> out;
+  out.reserve(map.size());
+  for (const auto& [key, value] : map) out.push_back(value);
+  return out;
+}
+
+void rebuild_derived(State& state, const std::vector<sched::Usage>& usage) {
+  for (const auto& [id, project] : state.projects)
+    state.index.upsert_project({.id = id, .name = project.name, .weight = project.weight});
+  for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(node));
+  for (const auto& [id, task] : state.tasks) if (task.state != TaskState::ended) state.tasks_on[task.node].insert(id);
+  for (const auto& [id, token] : state.tokens) state.token_by_hash[token.hash] = id;
+  for (const auto& key : state.idempotency) state.job_by_key[key.key] = key.first;
+  for (const auto& [id, job] : state.jobs) {
+    ++state.count[job.state];
+    if (job.not_before) state.backing_off.insert({job.not_before.ns, id});
+    if (job.state == JobState::queued) state.index.enqueue(request_of(job));
+    if (job.state == JobState::running) {
+      sched::RunningJob running;
+      running.request = request_of(job);
+      bool live = false;
+      WallTime since;
+      for (TaskId task_id : job.tasks) {
+        const Task& task = state.tasks.at(task_id);
+        sched::Placement placement;
+        if (task.state != TaskState::ended) {
+          live = true;
+          placement = {.node = task.node, .gpus = {}, .cpu_milli = task.cpu_milli, .mem_mib = task.mem_mib};
+          for (const GpuGrant& g : task.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+        }
+        since = task.lease_from;
+        running.placements.push_back(std::move(placement));
+      }
+      running.started = since;
+      running.leaving = job.stopping != StopCause::none;
+      if (live) state.index.restore_running(running);
+    }
+    if (job.waiting_for == 0) continue;
+    for (const Dependency& d : job.spec->after)
+      if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) state.dependents[d.job].push_back(id);
+  }
+  for (const auto& u : usage) state.index.set_usage(u);
+}
+
+}  // namespace
+
+const Job* State::find_job(JobId id) const {
+  const auto found = jobs.find(id);
+  return found == jobs.end() ? nullptr : &found->second;
+}
+const Task* State::find_task(TaskId id) const {
+  const auto found = tasks.find(id);
+  return found == tasks.end() ? nullptr : &found->second;
+}
+const User* State::user_by_name(std::string_view name) const {
+  for (const auto& [id, user] : users) if (user.name == name) return &user;
+  return nullptr;
+}
+const Project* State::project_by_name(std::string_view name) const {
+  for (const auto& [id, project] : projects) if (project.name == name) return &project;
+  return nullptr;
+}
+const Node* State::node_by_name(std::string_view name) const {
+  for (const auto& [id, node] : nodes) if (node.offer.name == name) return &node;
+  return nullptr;
+}
+const Environment& State::environment(const std::string& digest) const {
+  static const Environment none;
+  const auto found = environments.find(digest);
+  return found == environments.end() || !found->second.env ? none : *found->second.env;
+}
+
+sched::JobRequest request_of(const Job& job) {
+  sched::JobRequest request;
+  request.id = job.id;
+  request.project = job.project;
+  request.user = job.user;
+  request.priority = job.spec->priority;
+  request.submitted = job.submitted_at;
+  request.order = job.id.value;
+  request.resources = job.spec->resources;
+  request.tasks = static_cast<std::int32_t>(job.spec->nodes);
+  request.constraints.labels = job.spec->node_labels;
+  request.time_limit = job.spec->time_limit;
+  request.spot = job.spec->spot;
+  request.yields = job.spec->spot ? sched::Yields::by_requeue : sched::Yields::never;
+  request.array = job.array;
+  request.array_running_max = job.array ? static_cast<std::int32_t>(job.spec->array->running_max) : 0;
+  return request;
+}
+
+sched::NodeShape shape_of(const Node& node) {
+  sched::NodeShape shape;
+  shape.id = node.id;
+  shape.name = node.offer.name;
+  for (const NodeGpu& gpu : node.offer.gpus) {
+    shape.gpus.push_back({.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain,
+                          .healthy = gpu.unhealthy.empty(), .mig_enabled = !gpu.mig.empty()});
+  }
+  shape.cpu_milli = node.offer.cpu_milli;
+  shape.mem_mib = node.offer.mem_mib;
+  shape.labels = node.offer.labels;
+  const auto label = [&](const char* name) {
+    const auto found = node.offer.labels.find(name);
+    return found == node.offer.labels.end() ? std::string() : found->second;
+  };
+  shape.place = {.region = label("region"), .zone = label("zone"), .rack = label("rack"), .switch_name = label("switch"),
+                 .placement_group = label("placement-group"), .fabric = label("fabric")};
+  if (!node.reachable) shape.use = sched::NodeUse::unreachable;
+  else if (!node.drained.empty()) shape.use = sched::NodeUse::draining;
+  return shape;
+}
+
+std::string image(const State& state) {
+  StateImage out;
+  out.seq = state.seq;
+  out.epoch = state.epoch;
+  out.next = {state.next_job, state.next_task, state.next_node, state.next_user, state.next_project, state.next_token, state.next_schedule};
+  std::map<const JobSpec*, std::uint64_t> specs;
+  out.jobs.reserve(state.jobs.size());
+  for (const auto& [id, job] : state.jobs) {
+    const auto [at, fresh] = specs.try_emplace(job.spec.get(), specs.size());
+    if (fresh) out.specs.push_back(*job.spec);
+    out.jobs.push_back({job, at->second});
+    out.jobs.back().job.spec.reset();
+  }
+  out.arrays = values_of(state.arrays);
+  for (const auto& [id, task] : std::map<TaskId, Task>(state.tasks.begin(), state.tasks.end())) out.tasks.push_back(task);
+  out.nodes = values_of(state.nodes);
+  out.users = values_of(state.users);
+  out.projects = values_of(state.projects);
+  out.tokens = values_of(state.tokens);
+  out.schedules = values_of(state.schedules);
+  for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(state.environments.begin(), state.environments.end()))
+    out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
+  out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
+  out.usage = state.index.contents().usage;
+  return wire::to_json_text(out);
+}
+
+Result<State> restore(std::string_view text) {
+  auto in = BILLOW_TRY(wire::from_json_text<StateImage>(text));
+  if (in.next.size() != 7) return fail(Code::invalid, "the snapshot's counters are not readable");
+  State state;
+  state.seq = in.seq;
+  state.epoch = in.epoch;
+  state.next_job = in.next[0];
+  state.next_task = in.next[1];
+  state.next_node = in.next[2];
+  state.next_user = in.next[3];
+  state.next_project = in.next[4];
+  state.next_token = in.next[5];
+  state.next_schedule = in.next[6];
+  std::vector<std::shared_ptr<const JobSpec>> specs;
+  for (JobSpec& spec : in.specs) specs.push_back(std::make_shared<const JobSpec>(std::move(spec)));
+  for (JobImage& image : in.jobs) {
+    if (image.spec >= specs.size()) return fail(Code::invalid, "the snapshot names a job description it does not hold");
+    image.job.spec = specs[image.spec];
+    state.jobs.emplace_hint(state.jobs.end(), image.job.id, std::move(image.job));
+  }
+  for (auto& x : in.arrays) state.arrays[x.id] = std::move(x);
+  for (auto& x : in.tasks) state.tasks[x.id] = std::move(x);
+  for (auto& x : in.nodes) state.nodes[x.id] = std::move(x);
+  for (auto& x : in.users) state.users[x.id] = std::move(x);
+  for (auto& x : in.projects) state.projects[x.id] = std::move(x);
+  for (auto& x : in.tokens) state.tokens[x.id] = std::move(x);
+  for (auto& x : in.schedules) state.schedules[x.id] = std::move(x);
+  for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
+  state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
+  rebuild_derived(state, in.usage);
+  return state;
+}
+
+}  // namespace billow::control

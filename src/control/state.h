@@ -1,0 +1,113 @@
+// Everything the head knows about what is alive: folded from events by `apply`, and from nothing else. Finished jobs leave
+// it (their rows are in the store); what is kept is bounded by the work in hand and the people and machines there are.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/command.h"
+#include "model/event.h"
+#include "sched/plan.h"
+
+namespace billow::control {
+
+// An array while any of its elements lives. Its elements are jobs of their own, numbered from id + 1.
+struct ArrayState {
+  JobId id;
+  std::shared_ptr<const JobSpec> spec;
+  ProjectId project;
+  UserId user;
+  WallTime submitted_at;
+  std::uint64_t count = 0;
+  std::uint64_t left = 0;        // elements not ended
+  std::uint64_t succeeded = 0;
+  std::int32_t worst_code = 0;   // the first non-zero exit code by element order of ending
+  NanoUsd cost;
+  template <class V>
+  void fields(V& v) {
+    v("id", id); v("spec", spec); v("project", project); v("user", user); v("submitted_at_ns", submitted_at); v("count", count);
+    v("left", left); v("succeeded", succeeded); v("worst_code", worst_code); v("cost", cost);
+  }
+};
+
+struct StoredEnvironment {
+  std::shared_ptr<const Environment> env;
+  std::uint64_t uses = 0;        // live jobs and schedules that name it
+};
+
+struct IdempotencyKey {
+  std::string key;
+  JobId first;
+  WallTime at;
+  template <class V>
+  void fields(V& v) { v("key", key); v("first", first); v("at_ns", at); }
+};
+
+// A job that `apply` has just taken out of the state. The shell writes its row in the same transaction as the event.
+struct FinishedJob {
+  Job job;
+  std::vector<Task> tasks;
+};
+struct FinishedArray {
+  ArrayState array;
+  WallTime ended_at;
+};
+
+struct State {
+  Seq seq = 0;                   // of the last event applied
+  Epoch epoch = 0;
+  std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
+
+  std::map<JobId, Job> jobs;     // ordered: listings page through it by number
+  std::map<JobId, ArrayState> arrays;
+  std::unordered_map<TaskId, Task> tasks;
+  std::map<NodeId, Node> nodes;
+  std::map<UserId, User> users;
+  std::map<ProjectId, Project> projects;
+  std::map<TokenId, Token> tokens;
+  std::map<ScheduleId, Schedule> schedules;
+  std::unordered_map<std::string, StoredEnvironment> environments;
+  std::deque<IdempotencyKey> idempotency;                     // oldest first
+
+  // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
+  sched::SchedIndex index;
+  std::map<NodeId, std::set<TaskId>> tasks_on;                // live ones
+  std::unordered_map<JobId, std::vector<JobId>> dependents;   // who waits for this job or array
+  std::set<std::pair<std::int64_t, JobId>> backing_off;       // not_before, job
+  std::unordered_map<std::string, TokenId> token_by_hash;
+  std::unordered_map<std::string, JobId> job_by_key;
+  std::map<JobState, std::uint64_t> count;                    // live jobs by state
+
+  // Left by the last `apply` calls for the shell to take; not part of the state.
+  std::vector<FinishedJob> finished_jobs;
+  std::vector<FinishedArray> finished_arrays;
+
+  const Job* find_job(JobId id) const;
+  const Task* find_task(TaskId id) const;
+  const User* user_by_name(std::string_view name) const;
+  const Project* project_by_name(std::string_view name) const;
+  const Node* node_by_name(std::string_view name) const;
+  const Environment& environment(const std::string& digest) const;  // empty where there is none
+};
+
+// Folds one event into the state. Total: an event that was decided against an equal state always applies.
+void apply(State& state, const Event& event);
+
+// The state as JSON text, and back. `restore(image(s))` equals `s`; a snapshot is this text.
+std::string image(const State& state);
+Result<State> restore(std::string_view image);
+
+// What must hold after every event; an error names the first thing that does not. For tests and the simulator.
+Status check_invariants(const State& state);
+
+// How the scheduler sees a job and a node.
+sched::JobRequest request_of(const Job& job);
+sched::NodeShape shape_of(const Node& node);
+
+}  // namespace billow::control

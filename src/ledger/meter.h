@@ -1,0 +1,33 @@
+// What a lease costs. Prices are facts at the moment a lease begins: the rate is written into the event that opens it, and
+// everything billed later comes from that figure, never from a price list looked up again.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/money.h"
+#include "model/job.h"
+#include "model/states.h"
+
+namespace billow::ledger {
+
+// Rates by GPU type and class. Types without an entry are free: a price nobody set is not invented.
+class PriceBook {
+ public:
+  // What the market asks for these types on demand, for installations that have not set their own.
+  static PriceBook built_in();
+
+  void set(std::string gpu_type, PriceClass price_class, Rate rate);
+  Rate rate(std::string_view gpu_type, PriceClass price_class) const;
+
+ private:
+  std::map<std::pair<std::string, PriceClass>, Rate, std::less<>> rates_;
+};
+
+// Thousandths of a GPU a task holds, over all its cards.
+std::int64_t gpu_milli(const Task& task);
+// The whole amount of a lease from its beginning until `until` (clamped to its beginning).
+NanoUsd lease_cost(const Task& task, WallTime until);
+
+}  // namespace billow::ledger

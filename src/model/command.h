@@ -1,0 +1,98 @@
+// What the core can be asked. A command is a wish plus the facts that the pure core cannot look up itself (secrets made by
+// the shell, the ends of jobs that have left the state); `decide` turns it into events or an error.
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/event.h"
+
+namespace billow {
+
+struct SubmitJob {
+  JobSpec spec;
+  Environment env;
+  std::string project;                        // name; empty: the user's default
+  UserId user;
+  std::string idempotency_key;
+  std::map<JobId, JobState> finished;         // of the dependencies that have left the state
+};
+struct StopJob {
+  JobId job;                                  // a job, an array, or an element
+  std::string reason;
+  bool force = false;                         // without grace
+};
+struct AgentHello {
+  NodeOffer offer;
+  std::vector<TaskStatus> tasks;              // every one the agent still has, ended ones included
+};
+struct AgentReport {
+  NodeId node;
+  TaskStatus status;
+};
+// The shell has heard nothing from it for limits::agent_unreachable_after.
+struct NodeSilent {
+  NodeId node;
+};
+// It has been silent for so long that its agent has fenced itself.
+struct NodeFenced {
+  NodeId node;
+};
+struct DrainNode {
+  NodeId node;
+  std::string reason;                         // empty: undrain
+};
+struct RemoveNode {
+  NodeId node;
+};
+// Time has passed: release back-offs, fire schedules.
+struct Tick {};
+// Start what fits.
+struct PlanWork {};
+struct AddUser {
+  std::string name;
+  std::string unix_name;
+  Role role = Role::member;
+};
+struct AddProject {
+  std::string name;
+  std::uint32_t weight = 100;
+};
+struct SetMember {
+  std::string project;
+  std::string user;
+  std::optional<Role> role;
+};
+struct CreateToken {
+  std::string name;
+  std::string hash;
+  std::string user;
+  TokenScope scope = TokenScope::full;
+  std::string project;
+  Duration life;                              // 0: never expires
+};
+struct RevokeToken {
+  TokenId token;
+};
+struct AddSchedule {
+  std::string name;
+  std::string cron;
+  SubmitJob job;
+};
+struct RemoveSchedule {
+  ScheduleId schedule;
+};
+struct StartHead {
+  std::string version;
+  Epoch epoch = 0;
+  std::string admin;                          // the first user, made with a default project when there is none
+  std::string admin_token_hash;
+  std::string node_token_hash;                // of this machine's agent
+};
+
+using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
+                             Tick, PlanWork, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule>;
+
+}  // namespace billow

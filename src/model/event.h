@@ -1,0 +1,230 @@
+// The facts of Billow. An event says what has happened, carries every figure that was decided (ids, placements, rates,
+// costs), and is never changed afterwards: replay only folds events, so a newer scheduler or price list cannot rewrite the
+// past. Each event in the journal says when, and who caused it.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/job.h"
+#include "model/node.h"
+
+namespace billow {
+
+struct HeadStarted {
+  static constexpr const char* kind = "head_started";
+  std::string version;
+  Epoch epoch = 0;
+  template <class V>
+  void fields(V& v) { v("version", version); v("epoch", epoch); }
+};
+
+// ---- identity
+struct UserAdded {
+  static constexpr const char* kind = "user_added";
+  User user;
+  template <class V>
+  void fields(V& v) { v("user", user); }
+};
+struct ProjectAdded {
+  static constexpr const char* kind = "project_added";
+  Project project;
+  template <class V>
+  void fields(V& v) { v("project", project); }
+};
+struct MemberSet {
+  static constexpr const char* kind = "member_set";
+  ProjectId project;
+  std::string user;
+  std::optional<Role> role;  // none: no longer a member
+  template <class V>
+  void fields(V& v) { v("project", project); v("user", user); v("role", role); }
+};
+struct TokenCreated {
+  static constexpr const char* kind = "token_created";
+  Token token;
+  template <class V>
+  void fields(V& v) { v("token", token); }
+};
+struct TokenRevoked {
+  static constexpr const char* kind = "token_revoked";
+  TokenId token;
+  template <class V>
+  void fields(V& v) { v("token", token); }
+};
+
+// ---- jobs
+// An environment is kept once per content; jobs name it by digest.
+struct EnvironmentStored {
+  static constexpr const char* kind = "environment_stored";
+  std::string digest;
+  Environment env;
+  template <class V>
+  void fields(V& v) { v("digest", digest); v("env", env); }
+};
+// One job, or an array: then `first` is the array's own number and its elements follow it.
+struct JobsSubmitted {
+  static constexpr const char* kind = "jobs_submitted";
+  JobId first;
+  std::uint64_t count = 1;            // numbers taken, the array's own included
+  std::shared_ptr<const JobSpec> spec;
+  ProjectId project;
+  UserId user;
+  std::uint32_t waiting_for = 0;      // dependencies not met yet: held until they are
+  std::string idempotency_key;        // already scoped to its user
+  template <class V>
+  void fields(V& v) {
+    v("first", first); v("count", count); v("spec", spec); v("project", project); v("user", user);
+    v("waiting_for", waiting_for); v("idempotency_key", idempotency_key);
+  }
+};
+// Nothing holds it any more: it enters the queue.
+struct JobReady {
+  static constexpr const char* kind = "job_ready";
+  JobId job;
+  template <class V>
+  void fields(V& v) { v("job", job); }
+};
+// One dependency of it is met; others may be left.
+struct DependencyMet {
+  static constexpr const char* kind = "dependency_met";
+  JobId job;
+  JobId on;
+  template <class V>
+  void fields(V& v) { v("job", job); v("on", on); }
+};
+// Every task of the next attempt has its place; their leases begin.
+struct JobPlaced {
+  static constexpr const char* kind = "job_placed";
+  JobId job;
+  std::vector<Task> tasks;
+  template <class V>
+  void fields(V& v) { v("job", job); v("tasks", tasks); }
+};
+struct TaskStarted {
+  static constexpr const char* kind = "task_started";
+  TaskId task;
+  WallTime at;
+  template <class V>
+  void fields(V& v) { v("task", task); v("at_ns", at); }
+};
+// The task is over and its lease with it.
+struct TaskEnded {
+  static constexpr const char* kind = "task_ended";
+  TaskId task;
+  ExitStatus exit;
+  TaskUsage usage;
+  WallTime lease_to;
+  NanoUsd cost;          // of the lease
+  template <class V>
+  void fields(V& v) { v("task", task); v("exit", exit); v("usage", usage); v("lease_to_ns", lease_to); v("cost", cost); }
+};
+// Its live tasks are being ended.
+struct JobStopping {
+  static constexpr const char* kind = "job_stopping";
+  JobId job;
+  std::string reason;
+  StopCause cause = StopCause::request;
+  bool force = false;      // without grace
+  template <class V>
+  void fields(V& v) { v("job", job); v("reason", reason); v("cause", cause); v("force", force); }
+};
+// The attempt is over and another will come.
+struct JobRequeued {
+  static constexpr const char* kind = "job_requeued";
+  JobId job;
+  WallTime not_before;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("job", job); v("not_before_ns", not_before); v("reason", reason); }
+};
+struct JobEnded {
+  static constexpr const char* kind = "job_ended";
+  JobId job;
+  JobState state = JobState::succeeded;
+  ExitStatus exit;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("job", job); v("state", state); v("exit", exit); v("reason", reason); }
+};
+
+// ---- nodes
+struct NodeJoined {
+  static constexpr const char* kind = "node_joined";
+  Node node;
+  template <class V>
+  void fields(V& v) { v("node", node); }
+};
+struct NodeOfferChanged {
+  static constexpr const char* kind = "node_offer_changed";
+  NodeId node;
+  NodeOffer offer;
+  template <class V>
+  void fields(V& v) { v("node", node); v("offer", offer); }
+};
+struct NodeReachable {
+  static constexpr const char* kind = "node_reachable";
+  NodeId node;
+  template <class V>
+  void fields(V& v) { v("node", node); }
+};
+struct NodeUnreachable {
+  static constexpr const char* kind = "node_unreachable";
+  NodeId node;
+  template <class V>
+  void fields(V& v) { v("node", node); }
+};
+struct NodeDrained {
+  static constexpr const char* kind = "node_drained";
+  NodeId node;
+  std::string reason;    // empty: takes work again
+  template <class V>
+  void fields(V& v) { v("node", node); v("reason", reason); }
+};
+struct NodeRemoved {
+  static constexpr const char* kind = "node_removed";
+  NodeId node;
+  template <class V>
+  void fields(V& v) { v("node", node); }
+};
+
+// ---- schedules
+struct ScheduleAdded {
+  static constexpr const char* kind = "schedule_added";
+  Schedule schedule;
+  template <class V>
+  void fields(V& v) { v("schedule", schedule); }
+};
+struct ScheduleRemoved {
+  static constexpr const char* kind = "schedule_removed";
+  ScheduleId schedule;
+  template <class V>
+  void fields(V& v) { v("schedule", schedule); }
+};
+// The job it made is in the JobsSubmitted right after it. A zero job: the run was skipped, for the reason given.
+struct ScheduleFired {
+  static constexpr const char* kind = "schedule_fired";
+  ScheduleId schedule;
+  JobId job;
+  WallTime next_at;
+  std::string skipped;
+  template <class V>
+  void fields(V& v) { v("schedule", schedule); v("job", job); v("next_at_ns", next_at); v("skipped", skipped); }
+};
+
+using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
+                               JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
+                               JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
+                               ScheduleAdded, ScheduleRemoved, ScheduleFired>;
+
+struct Event {
+  Seq seq = 0;
+  WallTime at;
+  std::string actor;       // "user:ana", "node:gpu-1", "head": who caused it
+  std::string request_id;  // of the API call that caused it
+  EventBody body;
+};
+
+}  // namespace billow
