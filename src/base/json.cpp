@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <boost/json/basic_parser_impl.hpp>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -60,10 +61,17 @@ struct Builder {
     text.clear();
     return true;
   }
-  bool on_number_part(string_view, error_code&) { return true; }
-  bool on_int64(std::int64_t i, string_view, error_code&) { add(Json(i)); return true; }
-  bool on_uint64(std::uint64_t u, string_view, error_code&) { add(Json(u)); return true; }
-  bool on_double(double d, string_view, error_code&) { add(Json(d)); return true; }
+  bool on_number_part(string_view s, error_code&) { text.append(s.data(), s.size()); return true; }
+  bool on_int64(std::int64_t i, string_view, error_code&) { text.clear(); add(Json(i)); return true; }
+  bool on_uint64(std::uint64_t u, string_view, error_code&) { text.clear(); add(Json(u)); return true; }
+  bool on_double(double d, string_view s, error_code&) {
+    // Boost 1.81 rounds the last digit wrongly now and then; what we wrote must read back equal.
+    text.append(s.data(), s.size());
+    std::from_chars(text.data(), text.data() + text.size(), d);
+    text.clear();
+    add(Json(d));
+    return true;
+  }
   bool on_bool(bool b, error_code&) { add(Json(b)); return true; }
   bool on_null(error_code&) { add(Json()); return true; }
   bool on_comment_part(string_view, error_code&) { return true; }

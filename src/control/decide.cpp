@@ -16,8 +16,6 @@ namespace {
 using Events = std::vector<EventBody>;
 using Decision = Result<Events>;
 
-std::string job_label(JobId id) { return fmt::format("{}", id.value); }
-
 // A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
 TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, WallTime now) {
   WallTime to = ended_at ? std::min(ended_at, now) : now;

@@ -98,7 +98,7 @@ Status check_invariants(const State& state) {
     if (!job || job->not_before.ns != at) return broken(fmt::format("job {} waits for a time it does not know", id.value));
   }
   for (const auto& [digest, stored] : state.environments)
-    if (!stored.env || stored.uses == 0) return broken("an environment nobody uses is kept");
+    if (!stored.env) return broken("an environment is used that was never stored");
   if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
   BILLOW_TRY_VOID(check_capacity(state));
   return state.index.check_invariants();

@@ -1,14 +1,50 @@
 #include "ledger/meter.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "ledger/catalogue.h"
 
 namespace billow::ledger {
+
+namespace {
+
+// The median price of one GPU-hour over all offers that have it, or zero where there is none.
+Rate market_rate(const Catalogue& catalogue, std::string_view gpu_type, PriceClass price_class) {
+  const auto spec = catalogue.gpu(gpu_type);
+  if (!spec || price_class == PriceClass::suspended) return {};
+  const Purchase purchase = price_class == PriceClass::spot       ? Purchase::spot
+                            : price_class == PriceClass::reserved ? Purchase::committed_1y
+                                                                  : Purchase::on_demand;
+  std::vector<std::int64_t> per_gpu_h;
+  OfferFilter filter;
+  filter.gpu = (*spec)->name;
+  for (const Offer& offer : catalogue.offers(filter)) {
+    if (!offer.price || offer.instance->gpus < 1) continue;
+    if (const auto price = price_of(*offer.price, purchase)) per_gpu_h.push_back(price->value / offer.instance->gpus);
+  }
+  if (per_gpu_h.empty()) return {};
+  const auto middle = per_gpu_h.begin() + static_cast<std::ptrdiff_t>(per_gpu_h.size() / 2);
+  std::nth_element(per_gpu_h.begin(), middle, per_gpu_h.end());
+  return {*middle / 3600};
+}
+
+}  // namespace
+
+PriceBook PriceBook::market() {
+  PriceBook book;
+  book.catalogue_ = std::make_shared<const Catalogue>(Catalogue::embedded());
+  return book;
+}
 
 void PriceBook::set(std::string gpu_type, PriceClass price_class, Rate rate) { rates_[{std::move(gpu_type), price_class}] = rate; }
 
 Rate PriceBook::rate(std::string_view gpu_type, PriceClass price_class) const {
-  const auto found = rates_.find(std::pair<std::string, PriceClass>(gpu_type, price_class));
-  return found == rates_.end() ? Rate{} : found->second;
+  const std::pair<std::string, PriceClass> key(gpu_type, price_class);
+  if (const auto found = rates_.find(key); found != rates_.end()) return found->second;
+  const Rate rate = catalogue_ ? market_rate(*catalogue_, gpu_type, price_class) : Rate{};
+  rates_[key] = rate;  // looked up once per type and class
+  return rate;
 }
 
 std::int64_t gpu_milli(const Task& task) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,19 +11,24 @@
 #include "model/job.h"
 #include "model/states.h"
 
+namespace billow {
+class Catalogue;
+}
+
 namespace billow::ledger {
 
-// Rates by GPU type and class. Types without an entry are free: a price nobody set is not invented.
+// Rates by GPU type and class. A type that neither the operator nor the catalogue prices is free: none is invented.
 class PriceBook {
  public:
-  // What the market asks for these types on demand, for installations that have not set their own.
-  static PriceBook built_in();
+  // What the market asks: the median per GPU over the catalogue's offers, for installations that have not set their own.
+  static PriceBook market();
 
   void set(std::string gpu_type, PriceClass price_class, Rate rate);
   Rate rate(std::string_view gpu_type, PriceClass price_class) const;
 
  private:
-  std::map<std::pair<std::string, PriceClass>, Rate, std::less<>> rates_;
+  std::shared_ptr<const Catalogue> catalogue_;  // none: only what was set
+  mutable std::map<std::pair<std::string, PriceClass>, Rate> rates_;
 };
 
 // Thousandths of a GPU a task holds, over all its cards.

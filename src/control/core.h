@@ -1,0 +1,57 @@
+// The core as its shells drive it: a state, and `execute`, which decides, applies, and follows up reactions until nothing more
+// comes of it. What comes out is what the shell must write (events and finished jobs, in one batch) and what it may send once
+// that batch is durable. Deterministic: the same commands at the same times give the same events. The live head, the fault
+// simulator and `billow simulate` drive this same class.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "control/decide.h"
+#include "control/state.h"
+
+namespace billow::control {
+
+struct Step {
+  std::vector<Event> events;
+  std::vector<Effect> effects;          // may leave when the last of `events` is durable
+  std::vector<FinishedJob> jobs;
+  std::vector<FinishedArray> arrays;
+  bool empty() const { return events.empty(); }
+};
+
+struct Cause {
+  std::string actor;                    // "user:ana", "node:gpu-1", "head"
+  std::string request_id;
+};
+
+class Core {
+ public:
+  Core(State state, ledger::PriceBook prices) : state_(std::move(state)), prices_(std::move(prices)) {}
+
+  const State& state() const { return state_; }
+  const ledger::PriceBook& prices() const { return prices_; }
+
+  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run backwards.
+  Result<Step> execute(const Command& command, const Cause& cause, WallTime now);
+  // Starts what fits, in bounded portions; `more()` says that another call would find more.
+  Step plan(WallTime now);
+  bool more() const { return more_; }
+  // One recorded event, for replay.
+  void replay(const Event& event) { apply(state_, event); forget_finished(); }
+
+ private:
+  void follow(std::vector<EventBody> bodies, const Cause& cause, const Context& context, Step& step);
+  void forget_finished();
+
+  State state_;
+  ledger::PriceBook prices_;
+  WallTime latest_;
+  bool more_ = false;
+};
+
+// Events as the journal keeps them: kind, and a JSON document that also names the actor and the request.
+std::string encode_event(const Event& event);
+Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload);
+
+}  // namespace billow::control

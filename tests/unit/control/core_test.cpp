@@ -1,0 +1,397 @@
+// The core on its own: commands in, events out, and replay equal to having lived through it.
+#include "control/core.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "control/cron.h"
+
+namespace billow::control {
+namespace {
+
+using wire::agent_v1::Settle;
+using wire::agent_v1::Start;
+using wire::agent_v1::Stop;
+
+NodeOffer offer(std::string name, int gpus, std::string boot = "boot-1") {
+  NodeOffer o;
+  o.name = std::move(name);
+  o.boot_id = std::move(boot);
+  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  o.cpu_milli = 16000;
+  o.mem_mib = 65536;
+  return o;
+}
+
+// Drives a core and keeps what it said, so that it can be replayed.
+struct World {
+  Core core{State{}, prices()};
+  std::vector<Event> history;
+  std::vector<Effect> effects;
+  std::vector<FinishedJob> finished;
+  WallTime now{1'000'000'000'000};
+
+  static ledger::PriceBook prices() {
+    ledger::PriceBook book;
+    book.set("H100", PriceClass::on_demand, Rate{1'000'000});
+    return book;
+  }
+  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+
+  void take(Step step) {
+    for (auto& e : step.events) {
+      const auto decoded = decode_event(e.seq, e.at, wire_kind(e), encode_event(e));
+      ASSERT_TRUE(decoded) << decoded.error().message;
+      history.push_back(*decoded);
+    }
+    for (auto& e : step.effects) effects.push_back(std::move(e));
+    for (auto& j : step.jobs) finished.push_back(std::move(j));
+    const Status ok = check_invariants(core.state());
+    ASSERT_TRUE(ok) << ok.error().message;
+  }
+  static const char* wire_kind(const Event& e) { return std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body); }
+  Status run(const Command& command) {
+    auto step = core.execute(command, {"user:ana", "r1"}, now);
+    if (!step) return pass(step.error());
+    take(std::move(*step));
+    take(core.plan(now));
+    return {};
+  }
+  void must(const Command& command) {
+    const Status s = run(command);
+    ASSERT_TRUE(s) << s.error().message;
+  }
+  SubmitJob job(double gpus = 1) {
+    SubmitJob submit;
+    submit.spec.argv = {"true"};
+    submit.spec.resources.gpus = gpus >= 1 ? static_cast<int>(gpus) : gpus > 0 ? 1 : 0;
+    submit.spec.resources.share = {gpus >= 1 ? 1000 : static_cast<int>(gpus * 1000), 0};
+    submit.user = core.state().users.begin()->first;
+    return submit;
+  }
+  TaskId task_of(JobId id) { return core.state().find_job(id)->tasks.front(); }
+  void report(TaskId task, TaskState state, ExitStatus exit = {}) {
+    must(AgentReport{core.state().find_task(task)->node, {.task = task, .state = state, .started_at = now, .ended_at = now, .exit = exit}});
+  }
+  void check_replay() {
+    Core again(State{}, {});
+    for (const Event& e : history) again.replay(e);
+    EXPECT_TRUE(image(again.state()) == image(core.state()));
+    const auto restored = restore(image(core.state()));
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_TRUE(image(*restored) == image(core.state()));
+    const Status ok = check_invariants(*restored);
+    EXPECT_TRUE(ok) << ok.error().message;
+  }
+};
+
+TEST(Core, RunsAJobAndBillsItsLease) {
+  World w;
+  w.must(AgentHello{offer("n1", 2), {}});
+  w.must(w.job(1));
+  ASSERT_EQ(w.effects.size(), 1u);
+  EXPECT_EQ(std::get<Start>(w.effects[0].message).argv, std::vector<std::string>{"true"});
+  const TaskId task = w.task_of(JobId(1));
+  w.report(task, TaskState::running);
+  w.now = w.now + seconds(10);
+  w.report(task, TaskState::ended);
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::succeeded);
+  EXPECT_EQ(w.finished[0].job.cost.value, 10'000'000);
+  EXPECT_TRUE(w.core.state().jobs.empty());
+  EXPECT_TRUE(std::holds_alternative<Settle>(w.effects.back().message));
+  w.check_replay();
+}
+
+}  // namespace
+}  // namespace billow::control
+
+namespace billow::control {
+namespace {
+
+TEST(Core, RefusesWhatCanNeverRunAndSaysWhy) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  const Status nine = w.run(w.job(9));
+  ASSERT_FALSE(nine);
+  EXPECT_EQ(nine.error().code, Code::infeasible);
+  EXPECT_NE(nine.error().message.find("largest"), std::string::npos) << nine.error().message;
+  auto typed = w.job(1);
+  typed.spec.resources.gpu_types = {"H10"};
+  EXPECT_FALSE(w.run(typed));
+  auto empty = w.job(1);
+  empty.spec.argv.clear();
+  EXPECT_EQ(w.run(empty).error().code, Code::invalid);
+  EXPECT_TRUE(w.core.state().jobs.empty());
+}
+
+TEST(Core, RetriesWithBackOffThenFails) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto job = w.job(1);
+  job.spec.retries = 1;
+  w.must(job);
+  w.report(w.task_of(JobId(1)), TaskState::ended, {.kind = ExitKind::exited, .code = 3});
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::held);
+  w.must(Tick{});
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::held);
+  w.now = w.now + seconds(1);
+  w.must(Tick{});
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::running);
+  w.report(w.task_of(JobId(1)), TaskState::ended, {.kind = ExitKind::exited, .code = 4});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::failed);
+  EXPECT_EQ(w.finished[0].job.exit.code, 4);
+  EXPECT_EQ(w.finished[0].job.attempt, 2u);
+  w.check_replay();
+}
+
+TEST(Core, DependenciesStartOrStopTheirDependents) {
+  World w;
+  w.must(AgentHello{offer("n1", 4), {}});
+  w.must(w.job(1));
+  auto ok = w.job(1), failed = w.job(1);
+  ok.spec.after = {{JobId(1), AfterKind::ok}};
+  failed.spec.after = {{JobId(1), AfterKind::failed}};
+  w.must(ok);
+  w.must(failed);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::held);
+  w.report(w.task_of(JobId(1)), TaskState::ended);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::running);
+  ASSERT_EQ(w.finished.size(), 2u);
+  EXPECT_EQ(w.finished[1].job.state, JobState::stopped);
+  EXPECT_EQ(w.finished[1].job.reason, "job 1 ended succeeded");
+  auto unknown = w.job(1);
+  unknown.spec.after = {{JobId(77), AfterKind::ok}};
+  EXPECT_EQ(w.run(unknown).error().code, Code::not_found);
+  auto late = w.job(1);
+  late.spec.after = {{JobId(1), AfterKind::ok}};
+  late.finished[JobId(1)] = JobState::succeeded;
+  w.must(late);
+  w.check_replay();
+}
+
+TEST(Core, ArraysShareADescriptionAndEndTogether) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  auto job = w.job(1);
+  job.env["A"] = "b";
+  job.spec.array = ArraySpec{0, 4, 1, 2};
+  w.must(job);
+  EXPECT_EQ(w.core.state().count.at(JobState::running), 2u);
+  auto after = w.job(1);
+  after.spec.after = {{JobId(1), AfterKind::ok}};
+  w.must(after);
+  for (int round = 0; round < 5; ++round) {
+    for (const auto& [id, j] : w.core.state().jobs) {
+      if (j.array == JobId(1) && j.state == JobState::running) { w.report(j.tasks.front(), TaskState::ended); break; }
+    }
+    w.check_replay();
+  }
+  EXPECT_TRUE(w.core.state().arrays.empty());
+  EXPECT_EQ(w.core.state().find_job(JobId(7))->state, JobState::running);
+  EXPECT_TRUE(w.core.state().environments.empty());
+}
+
+TEST(Core, StoppingAnArrayEndsWaitingElementsBeforeRunningOnes) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto job = w.job(1);
+  job.spec.array = ArraySpec{0, 9, 1, 0};
+  w.must(job);
+  w.must(StopJob{JobId(1), "enough"});
+  EXPECT_EQ(w.finished.size(), 9u);
+  EXPECT_EQ(w.core.state().jobs.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<Stop>(w.effects.back().message));
+  w.report(w.core.state().jobs.begin()->second.tasks.front(), TaskState::ended, {.kind = ExitKind::stopped, .signal = 15});
+  EXPECT_TRUE(w.core.state().jobs.empty());
+  EXPECT_EQ(w.finished.back().job.state, JobState::stopped);
+  w.check_replay();
+}
+
+TEST(Core, AFailedRankStopsItsGang) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(AgentHello{offer("n2", 8), {}});
+  auto job = w.job(8);
+  job.spec.nodes = 2;
+  w.must(job);
+  const auto tasks = w.core.state().find_job(JobId(1))->tasks;
+  ASSERT_EQ(tasks.size(), 2u);
+  w.report(tasks[1], TaskState::ended, {.kind = ExitKind::exited, .code = 9});
+  EXPECT_EQ(w.core.state().find_task(tasks[0])->state, TaskState::stopping);
+  w.report(tasks[0], TaskState::ended, {.kind = ExitKind::stopped, .signal = 15});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::failed);
+  EXPECT_EQ(w.finished[0].job.reason, "rank 1: exit code 9");
+  w.check_replay();
+}
+
+TEST(Core, AnUnreachableNodeKeepsItsLeasesUntilItsAgentHasFencedItself) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto keep = w.job(0.5), rerun = w.job(0.5);
+  rerun.spec.rerun_if_lost = true;
+  w.must(keep);
+  w.must(rerun);
+  const TaskId kept = w.task_of(JobId(1)), fenced = w.task_of(JobId(2));
+  w.report(kept, TaskState::running);
+  w.report(fenced, TaskState::running);
+  w.must(NodeSilent{NodeId(1)});
+  EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::unreachable);
+  w.must(NodeFenced{NodeId(1)});
+  EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::unreachable);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::held);
+  w.must(AgentHello{offer("n1", 1), {{.task = kept, .state = TaskState::running}, {.task = fenced, .state = TaskState::running}}});
+  EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::running);
+  const auto effects = hello_effects(w.core.state(), NodeId(1), {{.task = fenced, .state = TaskState::running}, {.task = kept, .state = TaskState::running}});
+  ASSERT_FALSE(effects.empty());
+  EXPECT_EQ(std::get<Settle>(effects[0].message).unknown, std::vector<TaskId>{fenced});
+  w.check_replay();
+}
+
+TEST(Core, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
+  World w;
+  w.must(AgentHello{offer("n1", 2), {}});
+  w.must(w.job(1));
+  w.must(w.job(1));
+  w.report(w.task_of(JobId(1)), TaskState::running);
+  // The agent restarts and knows only the first: the second's start is sent again.
+  const std::vector<TaskStatus> known = {{.task = w.task_of(JobId(1)), .state = TaskState::running}};
+  w.must(AgentHello{offer("n1", 2), known});
+  const auto effects = hello_effects(w.core.state(), NodeId(1), known);
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_EQ(std::get<Start>(effects[0].message).task, w.task_of(JobId(2)));
+  // The machine restarts: what ran is lost, what never ran may run.
+  w.must(AgentHello{offer("n1", 2, "boot-2"), {}});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::lost);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::held);
+  w.check_replay();
+}
+
+TEST(Core, TheSameIdempotencyKeySubmitsOnce) {
+  World w;
+  auto job = w.job(1);
+  job.idempotency_key = "k";
+  w.must(job);
+  w.must(job);
+  EXPECT_EQ(w.core.state().jobs.size(), 1u);
+  EXPECT_EQ(w.core.state().job_by_key.at("ana:k"), JobId(1));
+  w.check_replay();
+}
+
+TEST(Core, SchedulesSubmitAndDoNotPileUp) {
+  World w;
+  w.must(AddSchedule{"nightly", "*/5 * * * *", w.job(0)});
+  const WallTime first = w.core.state().schedules.begin()->second.next_at;
+  w.now = first;
+  w.must(Tick{});
+  EXPECT_EQ(w.core.state().jobs.size(), 1u);
+  w.now = w.core.state().schedules.begin()->second.next_at;
+  w.must(Tick{});
+  EXPECT_EQ(w.core.state().jobs.size(), 1u) << "the run before has not ended";
+  w.check_replay();
+}
+
+TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
+  World w;
+  w.must(AddUser{"bo", "", Role::member});
+  w.must(CreateToken{.name = "laptop", .hash = "hash-bo", .user = "bo", .scope = TokenScope::full, .project = "", .life = hours(1)});
+  EXPECT_EQ(authenticate(w.core.state(), "hash-bo", w.now)->name, "bo");
+  EXPECT_FALSE(authenticate(w.core.state(), "hash-bo", w.now + hours(2)));
+  EXPECT_FALSE(authenticate(w.core.state(), "nonsense", w.now));
+  w.must(RevokeToken{w.core.state().token_by_hash.at("hash-bo")});
+  EXPECT_FALSE(authenticate(w.core.state(), "hash-bo", w.now));
+  w.check_replay();
+}
+
+// Random lives: whatever is asked in whatever order, the invariants hold after every event and replay equals living.
+TEST(Core, RandomHistoriesKeepTheInvariantsAndReplay) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    World w;
+    int nodes = 0;
+    for (int step = 0; step < 150; ++step) {
+      w.now = w.now + milliseconds(static_cast<std::int64_t>(rng.below(2000)));
+      const auto& state = w.core.state();
+      switch (rng.below(9)) {
+        case 0:
+          if (nodes < 4) (void)w.run(AgentHello{offer("n" + std::to_string(nodes++), static_cast<int>(rng.below(5))), {}});
+          break;
+        case 1:
+        case 2: {
+          auto job = w.job(rng.chance(0.5) ? 0.25 * static_cast<double>(1 + rng.below(3)) : static_cast<double>(rng.below(4)));
+          job.spec.retries = static_cast<std::uint32_t>(rng.below(2));
+          job.spec.spot = rng.chance(0.3);
+          job.spec.rerun_if_lost = rng.chance(0.3);
+          job.spec.priority = static_cast<std::int32_t>(rng.below(3));
+          if (rng.chance(0.2)) job.spec.array = ArraySpec{0, rng.below(5), 1, rng.below(3)};
+          if (rng.chance(0.2)) job.spec.nodes = 2;
+          if (rng.chance(0.3) && !state.jobs.empty()) {
+            auto at = state.jobs.begin();
+            std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
+            job.spec.after = {{at->first, static_cast<AfterKind>(rng.below(3))}};
+          }
+          if (rng.chance(0.5)) job.env["N"] = std::to_string(rng.below(3));
+          (void)w.run(job);
+          break;
+        }
+        case 3:
+        case 4:
+        case 5: {
+          if (state.tasks.empty()) break;
+          std::vector<TaskId> ids;
+          for (const auto& [id, t] : state.tasks) if (t.state != TaskState::ended) ids.push_back(id);
+          std::sort(ids.begin(), ids.end());
+          if (ids.empty()) break;
+          const TaskId id = ids[rng.below(ids.size())];
+          w.report(id, rng.chance(0.3) ? TaskState::running : TaskState::ended, {.kind = ExitKind::exited, .code = static_cast<int>(rng.below(2))});
+          break;
+        }
+        case 6:
+          if (!state.jobs.empty()) {
+            auto at = state.jobs.begin();
+            std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
+            (void)w.run(StopJob{rng.chance(0.2) && at->second.array ? at->second.array : at->first, "", rng.chance(0.5)});
+          }
+          break;
+        case 7:
+          if (nodes == 0) break;
+          if (rng.chance(0.5)) (void)w.run(NodeSilent{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
+          else (void)w.run(NodeFenced{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
+          break;
+        case 8: {
+          (void)w.run(Tick{});
+          if (nodes == 0) break;
+          const Node& node = std::next(state.nodes.begin(), static_cast<std::ptrdiff_t>(rng.below(state.nodes.size())))->second;
+          std::vector<TaskStatus> known;
+          if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
+            for (TaskId id : on->second) if (rng.chance(0.8)) known.push_back({.task = id, .state = TaskState::running});
+          NodeOffer again = node.offer;
+          if (rng.chance(0.1)) again.boot_id += "x";
+          (void)w.run(AgentHello{again, known});
+          break;
+        }
+      }
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    w.check_replay();
+  }
+}
+
+TEST(Cron, MatchesAsCronDoes) {
+  const auto at = [](const char* text, std::int64_t after_s) { return next_match(*parse_cron(text), {after_s * 1'000'000'000}).ns / 1'000'000'000; };
+  EXPECT_EQ(at("* * * * *", 0), 60);
+  EXPECT_EQ(at("30 2 * * *", 0), 2 * 3600 + 30 * 60);
+  EXPECT_EQ(at("0 0 1 * *", 86400), 31 * 86400);
+  EXPECT_EQ(at("0 0 * * 1", 0), 4 * 86400) << "1970-01-01 was a Thursday";
+  EXPECT_EQ(at("@hourly", 3599), 3600);
+  EXPECT_EQ(at("0 0 29 2 *", 0), 789 * 86400ll);
+  EXPECT_EQ(at("0 0 30 2 *", 0), 0);
+  for (const char* bad : {"", "* * * *", "60 * * * *", "* * 0 * *", "a * * * *", "5-1 * * * *", "*/0 * * * *"}) EXPECT_FALSE(parse_cron(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace billow::control
