@@ -1,0 +1,60 @@
+// Reading a task's log from a logical offset, while it is written, rotated and dropped under the reader.
+//
+// A segment says its base offset in its head, so a descriptor opened at any moment is unambiguous: a rename between
+// "which file" and "open" changes nothing. Only whole records are handed out. An offset from anywhere else than an
+// earlier answer is moved forward to the next record.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "supervise/protocol.h"
+
+namespace billow::agent {
+
+struct LogRecord {
+  std::uint64_t offset = 0;
+  supervise::Stream stream = supervise::Stream::out;
+  bool notice = false;  // said by Billow, not by the job
+  WallTime time;
+  std::string_view data;
+};
+
+struct LogChunk {
+  std::uint64_t offset = 0;       // of the first record in `frames`
+  std::uint64_t next_offset = 0;  // where to go on
+  std::uint64_t gone_bytes = 0;   // dropped by rotation between what was asked for and `offset`
+  std::string frames;             // whole records, as in the file: what goes over the wire
+  bool at_end = false;            // nothing more was there at that moment
+};
+
+class LogReader {
+ public:
+  explicit LogReader(std::string task_path) : path_(std::move(task_path)) {}
+
+  // Up to about `bytes_max` of whole records (one record even if it is larger). An offset beyond the end gives an empty
+  // chunk at the end.
+  Result<LogChunk> read(std::uint64_t offset, std::size_t bytes_max);
+  // Where the log ends now.
+  Result<std::uint64_t> end() const;
+  // The offset of a record about `bytes` before the end: for `logs --tail`.
+  Result<std::uint64_t> tail_offset(std::uint64_t bytes);
+
+ private:
+  struct Segment;
+  Result<Segment> open_segment(std::uint64_t offset) const;
+  std::uint64_t boundary_at(const Segment& segment, std::uint64_t offset);
+  void remember(std::uint64_t offset);
+
+  std::string path_;
+  std::set<std::uint64_t> boundaries_;  // offsets known to begin a record; bounded
+};
+
+// Calls `each` for every whole record of `frames`, which begins at `offset`. False where the framing is damaged.
+bool for_each_record(std::string_view frames, std::uint64_t offset, const std::function<void(const LogRecord&)>& each);
+
+}  // namespace billow::agent

@@ -1,0 +1,132 @@
+#include "supervise/private_dev.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "supervise/sys.h"
+
+namespace billow::supervise {
+namespace {
+
+struct DirEntry64 {
+  std::uint64_t inode;
+  std::int64_t offset;
+  unsigned short bytes;
+  unsigned char type;
+  char name[];
+};
+
+using Path = Text<320>;
+
+bool hidden(const Spec& spec, const char* relative) {
+  for (const char** name = spec.hide_devices; *name != nullptr; ++name)
+    if (strcmp(*name, relative) == 0) return true;
+  return false;
+}
+bool something_hidden_below(const Spec& spec, const char* relative) {
+  const std::size_t length = strlen(relative);
+  for (const char** name = spec.hide_devices; *name != nullptr; ++name)
+    if (strncmp(*name, relative, length) == 0 && (*name)[length] == '/') return true;
+  return false;
+}
+
+int bind_node(const char* from, const char* to) {
+  const int fd = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  close(fd);
+  return mount(from, to, nullptr, MS_BIND, nullptr) == 0 ? 0 : errno;
+}
+
+int copy_node(const char* from, const char* to, const struct stat& st) {
+  if (mknod(to, st.st_mode, st.st_rdev) != 0) return bind_node(from, to);
+  if (chown(to, st.st_uid, st.st_gid) != 0 || chmod(to, st.st_mode & 07777) != 0) return errno;
+  // A tmpfs may be mounted so that its nodes cannot be opened (inside a user namespace); then making them "succeeded" in vain.
+  return 0;
+}
+
+int fill(const Spec& spec, const char* from_directory, const char* to_directory, const char* prefix, int depth);
+
+int copy_entry(const Spec& spec, const Path& from, const Path& to, const char* relative, int depth) {
+  struct stat st {};
+  if (lstat(from.data, &st) != 0) return 0;  // gone meanwhile
+  if (S_ISLNK(st.st_mode)) {
+    char target[256];
+    const ssize_t n = readlink(from.data, target, sizeof(target) - 1);
+    if (n <= 0) return 0;
+    target[n] = 0;
+    return symlink(target, to.data) == 0 ? 0 : errno;
+  }
+  if (S_ISDIR(st.st_mode)) {
+    if (mkdir(to.data, st.st_mode & 07777) != 0) return errno;
+    if (depth < 2 && something_hidden_below(spec, relative)) return fill(spec, from.data, to.data, relative, depth + 1);
+    return mount(from.data, to.data, nullptr, MS_BIND | MS_REC, nullptr) == 0 ? 0 : errno;
+  }
+  if (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) return spec.user_namespace ? bind_node(from.data, to.data) : copy_node(from.data, to.data, st);
+  return 0;  // sockets and pipes of daemons stay outside, but for what a directory brings along
+}
+
+int fill(const Spec& spec, const char* from_directory, const char* to_directory, const char* prefix, int depth) {
+  const int dir = open(from_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return errno;
+  char buffer[8u << 10];
+  int error = 0;
+  while (error == 0) {
+    const long n = syscall(SYS_getdents64, dir, buffer, sizeof(buffer));
+    if (n <= 0) break;
+    for (long at = 0; at < n && error == 0;) {
+      const auto* entry = reinterpret_cast<const DirEntry64*>(buffer + at);
+      at += entry->bytes;
+      if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0) continue;
+      Path relative, from, to;
+      if (prefix[0] != 0) relative << prefix << "/";
+      relative << entry->name;
+      if (hidden(spec, relative.data)) continue;
+      from << from_directory << "/" << entry->name;
+      to << to_directory << "/" << entry->name;
+      error = copy_entry(spec, from, to, relative.data, depth);
+    }
+  }
+  close(dir);
+  return error;
+}
+
+// Inside a user namespace we are who we were: the identity map of our one uid and gid needs no privilege.
+int enter_user_namespace() {
+  const unsigned uid = geteuid(), gid = getegid();
+  if (unshare(CLONE_NEWUSER) != 0) return errno;
+  write_small("/proc/self/setgroups", "deny");
+  Text<64> uid_map, gid_map;
+  uid_map << uid << " " << uid << " 1";
+  gid_map << gid << " " << gid << " 1";
+  if (const int error = write_small("/proc/self/uid_map", uid_map.data)) return error;
+  return write_small("/proc/self/gid_map", gid_map.data);
+}
+
+}  // namespace
+
+int enter_private_dev(const Spec& spec, const char** stage) {
+  *stage = "make a user namespace";
+  if (spec.user_namespace)
+    if (const int error = enter_user_namespace()) return error;
+  *stage = "make a mount namespace";
+  if (unshare(CLONE_NEWNS) != 0) return errno;
+  // What we mount must not reach the machine; what the machine mounts later may still reach the job.
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return errno;
+  *stage = "make a private /dev";
+  // The task directory is the current one; `dev` in it is only ever a mount point.
+  if (mkdir("dev", 0755) != 0 && errno != EEXIST) return errno;
+  if (mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k") != 0) return errno;
+  umask(0);
+  if (const int error = fill(spec, "/dev", "dev", "", 0)) return error;
+  if (mount("dev", "/dev", nullptr, MS_MOVE, nullptr) != 0) return errno;
+  return 0;
+}
+
+}  // namespace billow::supervise

@@ -1,0 +1,85 @@
+// One job from its start to its exit record. Single-threaded, one poll loop, no allocation.
+//
+// Order that others rely on: the pid is in `lock` before the job can run; the exit record is in place before anyone is
+// told of it; the record is written only once no process of the job is left and its pipes are drained.
+#pragma once
+
+#include <sys/types.h>
+
+#include "supervise/child.h"
+#include "supervise/ctl.h"
+#include "supervise/log_writer.h"
+#include "supervise/spec.h"
+#include "supervise/tree.h"
+
+namespace billow::supervise {
+
+class Supervisor final : public CtlHandler {
+ public:
+  explicit Supervisor(const Spec& spec) : spec_(spec), tree_(spec), ctl_(*this) {}
+  // Runs the job to its end. The process's exit status.
+  int run(int ctl_fd);
+
+  // A record for a job that could not even be tried (a spec that cannot be read).
+  static void record_not_started(const char* detail);
+
+ private:
+  void on_stdin(std::uint64_t offset, const char* data, std::uint32_t bytes) override;
+  void on_stdin_eof(std::uint64_t offset) override;
+  void on_resize(const ResizeFrame& frame) override;
+  void on_signal(const SignalFrame& frame) override;
+  void on_stop(const StopFrame& frame) override;
+  void on_deadline(const DeadlineFrame& frame) override;
+  void on_freeze(bool freeze) override;
+  StatusFrame status() override;
+  std::uint32_t replay(char* out, std::uint32_t capacity) override;
+
+  bool start(int ctl_fd);
+  void loop();
+  void read_signals();
+  void reap();
+  void read_failure();
+  // Reads what there is, up to a fair share. False once the stream is at its end.
+  bool read_output(int* fd, Stream stream, int reads_max);
+  void write_stdin();
+  void close_stdin();
+  void remember(const char* data, std::uint32_t bytes);
+  void begin_stop(EndCause cause, std::int64_t grace_ns);
+  void run_timers();
+  void arm_timer();
+  void kill_round();
+  void drain();
+  void finish();
+  ExitRecord exit_record();
+
+  const Spec& spec_;
+  Tree tree_;
+  Ctl ctl_;
+  LogWriter log_;
+  Child child_;
+  SupervisorState state_ = SupervisorState::starting;
+  int signals_ = -1, timer_ = -1, parent_ = -1;
+
+  // How it ends.
+  bool main_ended_ = false, all_ended_ = false;
+  int main_status_ = 0;
+  StartFailure failure_{};
+  bool start_failed_ = false;
+  EndCause cause_ = EndCause::itself;
+  std::uint32_t stop_reason_ = 0, exit_flags_ = 0;
+
+  // Times, CLOCK_BOOTTIME; 0 is none.
+  std::int64_t started_wall_ns_ = 0, started_boot_ns_ = 0;
+  std::int64_t time_deadline_ns_ = 0, paid_until_ns_ = 0;
+  std::int64_t kill_at_ns_ = 0;  // when SIGTERM has had its chance; then the time of the next round of SIGKILL
+  std::int64_t armed_ns_ = 0;
+  int refused_rounds_ = 0;
+
+  // Input on its way to the job: a ring, and where the stream stands.
+  std::uint64_t stdin_accepted_ = 0, stdin_consumed_ = 0;
+  bool stdin_ended_ = false;
+  // The last output of a terminal, a ring as well.
+  std::uint64_t replay_total_ = 0;
+};
+
+}  // namespace billow::supervise
