@@ -1,0 +1,77 @@
+// The GpuBackend over an NVML library. Internal to gpu/: others include backend.h. The class is spread over
+// nvml_inventory.cpp (what there is), nvml_sample.cpp (what it does) and nvml_mig.cpp (how it is cut up).
+//
+// Handles are taken once, at open. A card that falls off the bus later keeps its index and says `lost`.
+#pragma once
+
+#include "base/sync.h"
+#include "gpu/backend.h"
+#include "gpu/nvml_library.h"
+
+namespace billow {
+
+class NvmlBackend final : public GpuBackend {
+ public:
+  static Result<std::unique_ptr<GpuBackend>> open(std::unique_ptr<NvmlLibrary> library, const GpuBackendOptions& options);
+  ~NvmlBackend() override;
+
+  std::size_t count() const override { return devices_.size(); }
+  Result<GpuInventory> inventory() override;
+  Result<GpuSample> sample(std::uint32_t index, GpuSampleOptions options) override;
+  Result<std::vector<GpuProcess>> processes(std::uint32_t index) override;
+  Result<std::vector<GpuEvent>> poll_events(Duration wait) override;
+  Result<std::vector<MigProfile>> mig_profiles(std::uint32_t index) override;
+  Result<std::vector<MigInstance>> mig_instances(std::uint32_t index) override;
+  Result<MigInstance> create_mig(const MigCreate& request) override;
+  Status destroy_mig(std::uint32_t index, std::uint32_t gpu_instance) override;
+  std::vector<std::string> missing_features() const override { return library_->missing_features(); }
+
+ private:
+  struct DeviceEntry {
+    nvml::Device handle = nullptr;   // null where even the first look failed
+    GpuInfo fixed;                   // what does not change while the driver stays loaded
+    bool gpm = false;
+    nvml::Return opened = nvml::success;
+  };
+  // What one look leaves for the next: GPM measures between two samples, process utilisation since a time stamp.
+  struct Looks {
+    std::vector<nvml::GpmSample> gpm_before;
+    std::vector<nvml::GpmSample> gpm_spare;
+    std::vector<bool> gpm_primed;
+    std::vector<unsigned long long> process_seen_us;
+    std::vector<std::vector<std::pair<unsigned, int>>> process_util;  // pid → %, of the last window that had samples
+  };
+
+  explicit NvmlBackend(std::unique_ptr<NvmlLibrary> library) : library_(std::move(library)) {}
+  Result<DeviceEntry*> entry(std::uint32_t index);
+  void read_fixed(DeviceEntry& entry, std::uint32_t index);
+  void read_peers();
+  void read_links(DeviceEntry& entry);
+  LinkLevel link_level(const DeviceEntry& a, const DeviceEntry& b) const;
+  std::uint32_t links_between(const DeviceEntry& a, const DeviceEntry& b) const;
+  void read_health(const DeviceEntry& entry, GpuInfo& info) const;
+  void start_gpm(std::uint32_t index);
+  void start_events();
+  void sample_gpm(std::uint32_t index, GpuSample& sample);
+  void read_process_util(std::uint32_t index, std::vector<GpuProcess>& list);
+  std::vector<GpuProcess> read_processes(std::uint32_t index);
+  GpuEvent describe_event(const nvml::EventData& data) const;
+  Result<DeviceEntry*> mig_entry(std::uint32_t index, bool change);
+  std::unexpected<Error> failed(std::string_view what, std::uint32_t index, nvml::Return code) const;
+
+  std::unique_ptr<NvmlLibrary> library_;
+  std::vector<DeviceEntry> devices_;
+  Sync<Looks> looks_;
+  nvml::EventSet events_ = nullptr;
+  bool allow_mig_changes_ = false;
+  const Clock* clock_ = nullptr;
+};
+
+// Which fault an XID speaks of, and in words (NVIDIA's XID catalogue).
+struct XidMeaning {
+  FaultClass fault;
+  const char* text;
+};
+XidMeaning xid_meaning(std::int64_t xid);
+
+}  // namespace billow
