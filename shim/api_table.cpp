@@ -1,0 +1,32 @@
+/* cuda_api.def as a table. A class other than `none` must have a hook of that very name somewhere in this library: the link fails
+ * otherwise, which is how the list and the code stay together. */
+#include "shim/internal.h"
+
+#define HOOK(symbol) reinterpret_cast<::shim::AnyFunction>(&symbol)
+#define HOOK_resolve HOOK
+#define HOOK_context HOOK
+#define HOOK_alloc HOOK
+#define HOOK_free HOOK
+#define HOOK_graph HOOK
+#define HOOK_map HOOK
+#define HOOK_query HOOK
+#define HOOK_capture HOOK
+#define HOOK_launch HOOK
+#define HOOK_copy HOOK
+#define HOOK_code HOOK
+#define HOOK_share HOOK
+#define HOOK_none(symbol) nullptr
+
+// Declared without their arguments: only their addresses are wanted here.
+#define BILLOW_API(symbol, name, since, arguments, kind, stream) extern "C" void symbol();
+#include "shim/cuda_api.def"
+#undef BILLOW_API
+
+namespace shim {
+const ApiEntry api_table[api_count] = {
+#define BILLOW_API(symbol, name, since, arguments, kind, stream) \
+  {#symbol, #name, since, arguments, stream, Class::kind, HOOK_##kind(symbol)},
+#include "shim/cuda_api.def"
+#undef BILLOW_API
+};
+}  // namespace shim

@@ -1,0 +1,335 @@
+/* Joining a job, and the thread that answers the vault.
+ *
+ * The thread starts with the first cuInit that finds a job, blocks all signals, and does nothing but read its socket. When the
+ * vault goes away the arbiter's gate opens and the limits stay as they were (the pages live on with their mappings); the thread
+ * tries once a second to find a new vault. If memory of this process was in the vault when it went, that memory is lost: the gate
+ * then lets every call fail with CUDA_ERROR_DEVICE_UNAVAILABLE rather than read memory that is not there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/internal.h"
+
+namespace shim {
+namespace {
+
+pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
+int vault_socket = -1;
+bool thread_started, joined_devices, out_of_service;
+uint32_t chunks_out;  // in the vault, not on the device
+
+struct Packet {
+  billow_message head;
+  unsigned char items[BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)];
+};
+static_assert(sizeof(Packet) == BILLOW_MESSAGE_BYTES_MAX);
+constexpr uint16_t chunks_per_list = (BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)) / sizeof(billow_chunk);
+
+bool send_packet(int socket, const Packet& packet, size_t item_bytes, const int* fds, int fd_count) {
+  iovec part{const_cast<Packet*>(&packet), sizeof packet.head + item_bytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * BILLOW_BATCH_MAX)];
+  if (fd_count) {
+    memset(control, 0, sizeof control);
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * static_cast<size_t>(fd_count));
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int) * static_cast<size_t>(fd_count));
+    memcpy(CMSG_DATA(c), fds, sizeof(int) * static_cast<size_t>(fd_count));
+  }
+  ssize_t n;
+  do n = sendmsg(socket, &message, MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  return n > 0;
+}
+
+// The length of the packet, 0 at the end of the connection. At most two descriptors are expected (HELLO's answer).
+ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
+  iovec part{packet, sizeof *packet};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)];
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t n;
+  do n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  *fd_count = 0;
+  if (n <= 0) return 0;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const int count = static_cast<int>((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    for (int i = 0; i < count; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(c) + static_cast<size_t>(i) * sizeof(int), sizeof fd);
+      if (*fd_count < 2) fds[(*fd_count)++] = fd;
+      else close(fd);
+    }
+  }
+  return n;
+}
+
+int connect_vault() {
+  const char* path = getenv(BILLOW_ENV_SOCKET);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!path || strlen(path) >= sizeof address.sun_path) return -1;
+  strcpy(address.sun_path, path);
+  const int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (s < 0) return -1;
+  if (connect(s, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return s;
+  close(s);
+  return -1;
+}
+
+// Greets the vault and takes over the pages it answers with.
+bool greet(int s) {
+  Packet packet{};
+  packet.head.version = BILLOW_ABI_VERSION;
+  packet.head.type = BILLOW_HELLO;
+  packet.head.count = 1;
+  billow_hello hello{};
+  const char* token = getenv(BILLOW_ENV_TOKEN);
+  if (token) strncpy(hello.token, token, sizeof hello.token - 1);
+  hello.pid = static_cast<uint32_t>(getpid());
+  memcpy(packet.items, &hello, sizeof hello);
+  if (!send_packet(s, packet, sizeof hello, nullptr, 0)) return false;
+  int fds[2], fd_count = 0;
+  const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
+  bool good = n >= static_cast<ssize_t>(sizeof packet.head + sizeof(billow_welcome)) && packet.head.version == BILLOW_ABI_VERSION &&
+              packet.head.type == BILLOW_HELLO && packet.head.status == 0 && fd_count == 2;
+  billow_welcome welcome;
+  memcpy(&welcome, packet.items, sizeof welcome);
+  if (good && welcome.slot < BILLOW_PROCESSES_MAX) {
+    void* limit = mmap(nullptr, sizeof(billow_limit_page), PROT_READ, MAP_SHARED, fds[0], 0);
+    void* usage = mmap(nullptr, sizeof(billow_usage_page), PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+    const auto* l = static_cast<const billow_limit_page*>(limit);
+    auto* u = static_cast<billow_usage_page*>(usage);
+    good = limit != MAP_FAILED && usage != MAP_FAILED && l->magic == BILLOW_LIMIT_MAGIC && u->magic == BILLOW_USAGE_MAGIC &&
+           l->version == BILLOW_ABI_VERSION;
+    if (good) {
+      account_attach(l, u, welcome.slot);
+      gate_attach(&l->gate);
+    }
+  } else {
+    good = false;
+  }
+  for (int i = 0; i < fd_count; i++) close(fds[i]);
+  return good;
+}
+
+// ---- answers
+template <class Each>
+void answer_batch(Packet* packet, int s, Each each, bool with_descriptors) {
+  uint64_t ids[BILLOW_BATCH_MAX];
+  int fds[BILLOW_BATCH_MAX] = {};
+  int count = packet->head.count, fd_count = 0;
+  if (count > BILLOW_BATCH_MAX) count = BILLOW_BATCH_MAX;
+  memcpy(ids, packet->items, sizeof(uint64_t) * static_cast<size_t>(count));
+  packet->head.status = 0;
+  int done = 0;
+  for (; done < count; done++) {
+    int fd = -1;
+    packet->head.status = each(static_cast<uint32_t>(ids[done]), &fd);
+    if (packet->head.status) break;
+    if (with_descriptors) fds[fd_count++] = fd;
+  }
+  // What was done before a failure is told too: the vault must know which chunks are where.
+  packet->head.count = static_cast<uint16_t>(done);
+  send_packet(s, *packet, sizeof(uint64_t) * static_cast<size_t>(done), fds, fd_count);
+  for (int i = 0; i < fd_count; i++) close(fds[i]);
+}
+
+void with_device_of(uint32_t id) {
+  const Chunk* c = chunk_at(id);
+  if (c) if (CUcontext context = context_of_device(c->prop.location.id)) REAL(cuCtxSetCurrent, context);
+}
+
+void answer_prepare(Packet* packet) {
+  const int timeout_ms = packet->head.arg0 > 3600000 ? 3600000 : static_cast<int>(packet->head.arg0);
+  packet->head.count = 0;
+  packet->head.arg0 = packet->head.arg1 = 0;
+  if (chunks_out) { packet->head.status = EALREADY; return; }
+  if (!gate_close(timeout_ms)) { packet->head.status = EBUSY; return; }
+  pools_trim_all();
+  packet->head.status = 0;
+  for (uint32_t i = 0; i < chunk_slots(); i++) if (const Chunk* c = chunk_at(i)) packet->head.arg0 += c->device >= 0;
+  packet->head.arg1 = pages.slot->residue_bytes;
+}
+
+size_t answer_list(Packet* packet) {
+  auto* out = reinterpret_cast<billow_chunk*>(packet->items);
+  uint16_t n = 0;
+  uint64_t id = packet->head.arg0;
+  for (; id < chunk_slots() && n < chunks_per_list; id++) {
+    const Chunk* c = chunk_at(static_cast<uint32_t>(id));
+    if (!c || c->device < 0) continue;
+    out[n++] = billow_chunk{id, c->bytes, static_cast<uint32_t>(c->device), 0};
+  }
+  packet->head.count = n;
+  packet->head.arg0 = id < chunk_slots() ? id : UINT64_MAX;
+  packet->head.status = 0;
+  return n * sizeof(billow_chunk);
+}
+
+void answer(Packet* packet, int s) {
+  size_t item_bytes = 0;
+  switch (packet->head.type) {
+    case BILLOW_DRAIN: packet->head.status = drain(600000) ? 0 : EBUSY; break;
+    case BILLOW_PREPARE: answer_prepare(packet); break;
+    case BILLOW_LIST: item_bytes = answer_list(packet); break;
+    case BILLOW_EXPORT:
+      return answer_batch(packet, s, [](uint32_t id, int* fd) { with_device_of(id); return chunk_export(id, fd); }, true);
+    case BILLOW_RELEASE:
+      return answer_batch(packet, s, [](uint32_t id, int*) {
+        with_device_of(id);
+        const int r = chunk_release(id);
+        if (!r) chunks_out++;
+        return r;
+      }, false);
+    case BILLOW_CREATE:
+      return answer_batch(packet, s, [](uint32_t id, int* fd) {
+        with_device_of(id);
+        const int r = chunk_restore(id, fd);
+        if (!r) chunks_out--;
+        return r;
+      }, true);
+    case BILLOW_SUSPENDED: packet->head.status = 0; break;
+    case BILLOW_OPEN:
+      packet->head.status = chunks_out ? EBUSY : 0;
+      if (!chunks_out) gate_open();
+      break;
+    default: packet->head.status = ENOTSUP; break;
+  }
+  if (packet->head.type != BILLOW_LIST) packet->head.count = 0;
+  send_packet(s, *packet, item_bytes, nullptr, 0);
+}
+
+void serve(int s) {
+  static Packet packet;
+  int fds[2], fd_count;
+  for (;;) {
+    const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
+    for (int i = 0; i < fd_count; i++) close(fds[i]);
+    if (n < static_cast<ssize_t>(sizeof packet.head) || packet.head.version != BILLOW_ABI_VERSION) return;
+    answer(&packet, s);
+  }
+}
+
+void* control_thread(void*) {
+  int mode = CAPTURE_MODE_RELAXED;  // what this thread does must not end a capture of another
+  REAL(cuThreadExchangeStreamCaptureMode, &mode);
+  for (;;) {
+    serve(vault_socket);
+    gate_attach(nullptr);
+    if (chunks_out) gate_lose();
+    else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed) gate_open();
+    close(vault_socket);
+    vault_socket = -1;
+    for (;;) {
+      timespec second{1, 0};
+      nanosleep(&second, nullptr);
+      const int s = connect_vault();
+      if (s < 0) continue;
+      if (greet(s)) { vault_socket = s; break; }
+      close(s);
+    }
+  }
+  return nullptr;
+}
+
+bool start_thread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 256 << 10);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const bool good = pthread_create(&thread, &attributes, control_thread, nullptr) == 0;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return good;
+}
+
+bool join_pages_locked(int attempts) {
+  if (pages.slot) return true;
+  if (out_of_service || !getenv(BILLOW_ENV_SOCKET)) return false;
+  for (int i = 0; i < attempts; i++) {
+    const int s = connect_vault();
+    if (s >= 0 && greet(s)) {
+      vault_socket = s;
+      return true;
+    }
+    if (s >= 0) close(s);
+    timespec pause{0, 50000000};
+    if (i + 1 < attempts) nanosleep(&pause, nullptr);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool join_pages() {
+  if (pages.slot) return true;
+  Guard guard(&join_lock);
+  const bool good = join_pages_locked(1);
+  if (!good) out_of_service = !getenv(BILLOW_ENV_SOCKET);
+  return good;
+}
+
+CUresult join_job() {
+  Guard guard(&join_lock);
+  if (thread_started || !getenv(BILLOW_ENV_SOCKET)) return CUDA_OK;
+  const int saved_errno = errno;
+  // No work is lost by failing here: the job has not begun. Running without its limits would be somebody else's loss.
+  if (!join_pages_locked(40)) {
+    static const char message[] = "billow: this job's GPU share could not be set up (no vault answers at BILLOW_VAULT_SOCKET); CUDA stays off\n";
+    if (write(2, message, sizeof message - 1) < 0) {}
+    errno = saved_errno;
+    return CUDA_SYSTEM_NOT_READY;
+  }
+  if (!joined_devices) account_devices();
+  joined_devices = true;
+  thread_started = start_thread();
+  errno = saved_errno;
+  return thread_started ? CUDA_OK : CUDA_SYSTEM_NOT_READY;
+}
+
+void control_after_fork() {
+  pthread_mutex_init(&join_lock, nullptr);
+  if (vault_socket >= 0) close(vault_socket);
+  vault_socket = -1;
+  thread_started = joined_devices = false;
+  chunks_out = 0;
+}
+
+namespace {
+void child_after_fork() {
+  control_after_fork();
+  account_after_fork();
+  contexts_after_fork();
+  gate_after_fork();
+  memory_after_fork();
+  pools_after_fork();
+}
+__attribute__((constructor)) void loaded() {
+  gate_init();
+  pthread_atfork(nullptr, nullptr, child_after_fork);
+}
+}  // namespace
+}  // namespace shim

@@ -1,0 +1,321 @@
+/* The gate: every call that touches device memory passes it, and it closes for two reasons.
+ *
+ *   local_gate    this process is being suspended: nothing may touch device memory until the gate opens again
+ *   arbiter_gate  it is another job's turn on the GPU: new work waits, everything else goes on
+ *
+ * Open, it costs a store, a load and a store to the calling thread's own line. Whoever closes it sets the word, has the kernel put
+ * a memory barrier into every running thread (membarrier), and then waits until no thread is inside a call: after that nothing new
+ * reaches the GPU. While jobs take turns the gate is "metered": every few launches an event marks the stream, at most three such
+ * marks are outstanding, so little work is queued when a turn ends, and the time between marks is the job's measured GPU time.
+ *
+ * During a stream capture nothing here synchronises or records; a thread that captures is let through, because a captured launch
+ * puts nothing on the GPU. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/internal.h"
+
+namespace shim {
+
+uint32_t local_gate = local_open;
+namespace { const uint32_t always_open = 0; }
+const volatile uint32_t* volatile arbiter_gate = &always_open;
+__thread Thread* this_thread;
+bool fence_on_entry = true;
+
+namespace {
+
+constexpr int threads_max = 4096;
+Thread threads[threads_max];
+uint32_t too_many_threads;  // beyond the limit threads cannot be watched: the process runs on, but is not suspended
+int threads_high;
+pthread_key_t thread_key;
+uint32_t captures;
+
+uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+void sleep_us(long us) {
+  timespec t{0, us * 1000};
+  nanosleep(&t, nullptr);
+}
+void futex_wait(const volatile uint32_t* word, uint32_t value, bool shared, long timeout_ms) {
+  timespec t{timeout_ms / 1000, timeout_ms % 1000 * 1000000};
+  syscall(SYS_futex, word, FUTEX_WAIT | (shared ? 0 : FUTEX_PRIVATE_FLAG), value, &t, nullptr, 0);
+}
+
+void thread_ended(void* data) {
+  auto* t = static_cast<Thread*>(data);
+  t->depth = t->captures = t->metered = 0;
+  __atomic_store_n(&t->in_call, 0u, __ATOMIC_RELEASE);
+  __atomic_store_n(&t->taken, 0u, __ATOMIC_RELEASE);
+}
+
+void barrier_everywhere() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (!fence_on_entry) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+bool nobody_inside(uint64_t deadline_ns) {
+  const int high = __atomic_load_n(&threads_high, __ATOMIC_ACQUIRE);
+  if (__atomic_load_n(&too_many_threads, __ATOMIC_ACQUIRE)) return false;
+  for (int i = 0; i < high; i++) {
+    Thread& t = threads[i];
+    for (int spins = 0; __atomic_load_n(&t.in_call, __ATOMIC_ACQUIRE); spins++) {
+      if (now_ns() > deadline_ns) return false;
+      if (spins > 200) sleep_us(20);
+    }
+  }
+  return true;
+}
+
+// ---- meters, one per stream that launched while metered
+struct Meter {
+  CUstream stream;
+  Thread* owner;  // of a per-thread default stream; null for every other stream
+  CUcontext context;
+  CUevent marks[3];  // recorded and not yet known to be over, oldest first
+  uint32_t outstanding;
+  CUevent last;      // the newest one known to be over
+  CUevent spare;
+  uint32_t launches, batch;
+  uint64_t marked_ns;
+};
+constexpr int meters_max = 64;
+Meter meters[meters_max];
+int meter_count;
+pthread_mutex_t meter_lock = PTHREAD_MUTEX_INITIALIZER;
+constexpr uint64_t mark_interval_ns = 1000000;
+constexpr uint32_t batch_max = 256;
+
+Meter* meter_of(CUstream stream, Thread* owner) {
+  CUcontext context = nullptr;
+  if (REAL(cuCtxGetCurrent, &context) != CUDA_OK || !context) return nullptr;
+  for (int i = 0; i < meter_count; i++)
+    if (meters[i].stream == stream && meters[i].owner == owner && meters[i].context == context) return &meters[i];
+  Meter* m = &meters[meter_count < meters_max ? meter_count++ : meters_max - 1];
+  *m = Meter{};  // the events of a displaced meter are left to the context's end: there are at most five
+  m->stream = stream;
+  m->owner = owner;
+  m->context = context;
+  m->batch = 1;
+  return m;
+}
+
+bool capturing(CUstream stream, bool per_thread) {
+  if (!__atomic_load_n(&captures, __ATOMIC_ACQUIRE)) return false;
+  int status = 0;
+  const CUresult r = per_thread ? REAL(cuStreamIsCapturing_ptsz, stream, &status) : REAL(cuStreamIsCapturing, stream, &status);
+  return r != CUDA_OK || status != 0;
+}
+
+// The oldest mark is over: learn from it how many launches make up one interval.
+void learn(Meter* m, CUevent done) {
+  float elapsed_ms = 0;
+  if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK && elapsed_ms > 0) {
+    if (pages.slot) __atomic_fetch_add(&pages.slot->metered_ns, static_cast<uint64_t>(elapsed_ms * 1e6f), __ATOMIC_RELAXED);
+    const float per_launch_ns = elapsed_ms * 1e6f / static_cast<float>(m->batch);
+    float want = static_cast<float>(mark_interval_ns) / per_launch_ns;
+    if (want > static_cast<float>(m->batch) * 2) want = static_cast<float>(m->batch) * 2;
+    m->batch = want < 1 ? 1 : want > batch_max ? batch_max : static_cast<uint32_t>(want);
+  }
+  if (m->last && !m->spare) m->spare = m->last;
+  else if (m->last) REAL(cuEventDestroy_v2, m->last);
+  m->last = done;
+}
+
+}  // namespace
+
+void meter_reset() {
+  Guard guard(&meter_lock);
+  meter_count = 0;
+}
+
+Thread* register_thread() {
+  for (int i = 0; i < threads_max; i++) {
+    uint32_t free = 0;
+    if (threads[i].taken || !__atomic_compare_exchange_n(&threads[i].taken, &free, 1u, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    int high = __atomic_load_n(&threads_high, __ATOMIC_RELAXED);
+    while (high < i + 1 && !__atomic_compare_exchange_n(&threads_high, &high, i + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+    pthread_setspecific(thread_key, &threads[i]);
+    return this_thread = &threads[i];
+  }
+  __atomic_store_n(&too_many_threads, 1u, __ATOMIC_RELEASE);
+  return this_thread = static_cast<Thread*>(calloc(1, sizeof(Thread)));
+}
+
+void gate_init() {
+  pthread_key_create(&thread_key, thread_ended);
+  const long supported = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+  if (supported > 0 && (supported & MEMBARRIER_CMD_PRIVATE_EXPEDITED) &&
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0)
+    fence_on_entry = false;
+}
+
+CUresult gate_slow(Thread* thread, bool waits_for_turn) {
+  const int saved_errno = errno;
+  CUresult result = CUDA_OK;
+  bool counted = false;
+  for (;;) {
+    const uint32_t local = __atomic_load_n(&local_gate, __ATOMIC_ACQUIRE);
+    const volatile uint32_t* turn_word = arbiter_gate;
+    const uint32_t turn = waits_for_turn ? *turn_word : 0;
+    if (local == local_lost) { result = CUDA_DEVICE_UNAVAILABLE; break; }
+    thread->metered = (turn & BILLOW_GATE_METERED) != 0;
+    const bool captures_here = thread->captures && __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
+    if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here) break;
+    __atomic_store_n(&thread->in_call, 0u, __ATOMIC_RELEASE);
+    billow_process_slot* slot = pages.slot;
+    if (slot && !counted) {
+      counted = true;
+      __atomic_fetch_add(&slot->waiters, 1u, __ATOMIC_RELAXED);
+    }
+    // A time-out, because the arbiter may be gone: its word then never changes, but arbiter_gate points elsewhere.
+    if (local) futex_wait(&local_gate, local, false, 100);
+    else futex_wait(turn_word, turn, true, 100);
+    __atomic_store_n(&thread->in_call, 1u, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  }
+  if (counted && pages.slot) __atomic_fetch_sub(&pages.slot->waiters, 1u, __ATOMIC_RELAXED);
+  errno = saved_errno;
+  return result;
+}
+
+void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
+  thread->metered = 0;
+  const bool own_stream = per_thread_stream && (stream == nullptr || stream == reinterpret_cast<CUstream>(2));
+  if (pages.slot) __atomic_fetch_add(&pages.slot->launches, 1u, __ATOMIC_RELAXED);
+  pthread_mutex_lock(&meter_lock);
+  Meter* m = meter_of(stream, own_stream ? thread : nullptr);
+  const uint64_t now = now_ns();
+  if (!m || (++m->launches < m->batch && now - m->marked_ns < mark_interval_ns) || capturing(stream, per_thread_stream)) {
+    pthread_mutex_unlock(&meter_lock);
+    return;
+  }
+  m->launches = 0;
+  m->marked_ns = now;
+  CUevent mark = m->spare;
+  m->spare = nullptr;
+  if (!mark && REAL(cuEventCreate, &mark, 0u) != CUDA_OK) mark = nullptr;
+  const CUresult recorded = !mark ? CUDA_UNKNOWN
+                            : per_thread_stream ? REAL(cuEventRecord_ptsz, mark, stream) : REAL(cuEventRecord, mark, stream);
+  if (recorded != CUDA_OK) {
+    if (mark) REAL(cuEventDestroy_v2, mark);
+    pthread_mutex_unlock(&meter_lock);
+    return;
+  }
+  CUevent oldest = nullptr;
+  if (m->outstanding == 3) {
+    oldest = m->marks[0];
+    m->marks[0] = m->marks[1];
+    m->marks[1] = m->marks[2];
+    m->outstanding = 2;
+  }
+  m->marks[m->outstanding++] = mark;
+  pthread_mutex_unlock(&meter_lock);
+  if (!oldest) return;
+  REAL(cuEventSynchronize, oldest);
+  Guard guard(&meter_lock);
+  learn(m, oldest);
+}
+
+// Waits until the GPU has finished what this process gave it. Polled where the driver can mark a whole context, so that a kernel
+// without end costs the caller no more than its time-out.
+namespace {
+bool settle(uint64_t deadline_ns) {
+  CUcontext contexts[64];
+  const int count = known_contexts(contexts, 64);
+  for (int i = 0; i < count; i++) {
+    if (REAL(cuCtxPushCurrent_v2, contexts[i]) != CUDA_OK) continue;
+    CUevent event = nullptr;
+    bool over = true;
+    if (have(api_cuCtxRecordEvent) && REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK &&
+        REAL(cuCtxRecordEvent, contexts[i], event) == CUDA_OK) {
+      for (int polls = 0; REAL(cuEventQuery, event) == CUDA_NOT_READY; polls++) {
+        if (now_ns() > deadline_ns) { over = false; break; }
+        if (polls > 2000) sleep_us(50);
+      }
+    } else if (!any_capture()) {
+      REAL(cuCtxSynchronize);
+    }
+    if (event) REAL(cuEventDestroy_v2, event);
+    CUcontext popped;
+    REAL(cuCtxPopCurrent_v2, &popped);
+    if (!over) return false;
+  }
+  return true;
+}
+}  // namespace
+
+bool drain(int timeout_ms) {
+  const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_ms) * 1000000u;
+  barrier_everywhere();
+  return nobody_inside(deadline) && settle(deadline);
+}
+
+bool gate_close(int timeout_ms) {
+  const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout_ms) * 1000000u;
+  __atomic_store_n(&local_gate, static_cast<uint32_t>(local_closed), __ATOMIC_SEQ_CST);
+  barrier_everywhere();
+  while (nobody_inside(deadline)) {
+    // A capture in progress is let through to its end; only then may the contexts be synchronised.
+    if (!any_capture()) {
+      if (settle(deadline)) return true;
+      break;
+    }
+    if (now_ns() > deadline) break;
+    sleep_us(200);
+  }
+  gate_open();
+  return false;
+}
+
+void gate_attach(const volatile uint32_t* word) { arbiter_gate = word ? word : &always_open; }
+
+void gate_wake() {
+  syscall(SYS_futex, &local_gate, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 0x7fffffff, nullptr, nullptr, 0);
+}
+void gate_open() {
+  __atomic_store_n(&local_gate, static_cast<uint32_t>(local_open), __ATOMIC_SEQ_CST);
+  gate_wake();
+}
+void gate_lose() {
+  __atomic_store_n(&local_gate, static_cast<uint32_t>(local_lost), __ATOMIC_SEQ_CST);
+  gate_wake();
+}
+
+void capture_began() {
+  Thread* t = this_thread ? this_thread : register_thread();
+  t->captures++;
+  __atomic_fetch_add(&captures, 1u, __ATOMIC_ACQ_REL);
+}
+void capture_ended() {
+  Thread* t = this_thread ? this_thread : register_thread();
+  if (t->captures) t->captures--;
+  uint32_t now = __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
+  while (now && !__atomic_compare_exchange_n(&captures, &now, now - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+}
+bool any_capture() { return __atomic_load_n(&captures, __ATOMIC_ACQUIRE) != 0; }
+
+void gate_after_fork() {
+  memset(threads, 0, sizeof threads);
+  threads_high = 0;
+  too_many_threads = 0;
+  this_thread = nullptr;
+  captures = 0;
+  local_gate = local_open;
+  arbiter_gate = &always_open;
+  meter_count = 0;
+  pthread_mutex_init(&meter_lock, nullptr);
+  // The registration for membarrier belongs to the memory map and is inherited with it.
+}
+
+}  // namespace shim
