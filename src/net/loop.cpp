@@ -1,0 +1,234 @@
+// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for readiness, timers and signals; reads and
+// writes are plain system calls in transport.cpp, which keeps TLS, HTTP and WebSocket out of Asio's templates (and the
+// compile time of this module at seconds).
+#include "net/loop.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace billow::net {
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+std::chrono::nanoseconds chrono_of(Duration d) { return std::chrono::nanoseconds(d.ns); }
+
+// A callback must never unwind into the reactor: what it had already dispatched would be lost.
+template <class Fn, class... Args>
+void call_guarded(const char* what, Fn& fn, Args... args) {
+  try {
+    fn(args...);
+  } catch (const std::exception& e) {
+    log_error("a {} callback threw: {}", what, e.what());
+  } catch (...) {
+    log_error("a {} callback threw something that is no std::exception", what);
+  }
+}
+
+struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
+  TimerState(asio::io_context& context, Duration p, std::function<void()> f) : timer(context), period(p), fn(std::move(f)) {}
+  asio::steady_timer timer;
+  Duration period;  // zero: once
+  std::function<void()> fn;
+  bool live = true;
+  bool running = false;
+
+  void start(Duration delay) {
+    timer.expires_after(chrono_of(delay));
+    wait();
+  }
+  void wait() {
+    timer.async_wait([self = shared_from_this()](const error_code&) { self->fire(); });
+  }
+  void fire() {
+    if (!live) return;
+    if (period.ns == 0) live = false;
+    running = true;
+    call_guarded("timer", fn);
+    running = false;
+    if (!live) {
+      fn = nullptr;
+      return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    auto next = timer.expiry() + chrono_of(period);
+    if (next < now) next = now + chrono_of(period);
+    timer.expires_at(next);
+    wait();
+  }
+  void cancel() override {
+    live = false;
+    timer.cancel();
+    if (!running) fn = nullptr;
+  }
+};
+
+struct SignalState : Handle::State, std::enable_shared_from_this<SignalState> {
+  SignalState(asio::io_context& context, std::function<void(int)> f) : set(context), fn(std::move(f)) {}
+  asio::signal_set set;
+  std::function<void(int)> fn;
+  bool live = true;
+
+  void wait() {
+    set.async_wait([self = shared_from_this()](const error_code& ec, int signal) {
+      if (ec || !self->live) return;
+      call_guarded("signal", self->fn, signal);
+      if (self->live) self->wait();
+    });
+  }
+  void cancel() override {
+    live = false;
+    error_code ignored;
+    set.clear(ignored);
+    set.cancel(ignored);
+  }
+};
+
+// A one-directional watch as a Handle.
+struct WatchState : Handle::State {
+  std::unique_ptr<FdWatch> watch;
+  void cancel() override { watch.reset(); }
+};
+
+}  // namespace
+
+struct FdWatch::Impl : std::enable_shared_from_this<FdWatch::Impl> {
+  Impl(asio::io_context& context, std::function<void(bool, bool)> f) : descriptor(context), fn(std::move(f)) {}
+  asio::posix::stream_descriptor descriptor;
+  std::function<void(bool, bool)> fn;
+  bool want_read = false, want_write = false;
+  bool armed_read = false, armed_write = false;
+  bool live = true;
+  bool running = false;
+
+  // Asio's waits are one-shot. Each is armed again after its callback, and a wait left over from a direction no longer
+  // wanted is simply ignored when it fires.
+  void arm() {
+    if (want_read && !armed_read) arm(asio::posix::stream_descriptor::wait_read, armed_read, true);
+    if (want_write && !armed_write) arm(asio::posix::stream_descriptor::wait_write, armed_write, false);
+  }
+  void arm(asio::posix::stream_descriptor::wait_type type, bool& armed, bool is_read) {
+    armed = true;
+    descriptor.async_wait(type, [self = shared_from_this(), &armed, is_read](const error_code& ec) {
+      armed = false;
+      if (!self->live || ec == asio::error::operation_aborted) return;
+      if (ec) {
+        log_error("cannot watch a descriptor: {}", ec.message());
+        return;
+      }
+      if (is_read ? self->want_read : self->want_write) {
+        self->running = true;
+        call_guarded("descriptor", self->fn, is_read, !is_read);
+        self->running = false;
+      }
+      if (self->live) self->arm();
+      else self->fn = nullptr;
+    });
+  }
+};
+
+FdWatch::~FdWatch() {
+  impl_->live = false;
+  if (!impl_->running) impl_->fn = nullptr;
+  if (impl_->descriptor.is_open()) impl_->descriptor.release();
+}
+
+void FdWatch::want(bool read, bool write) {
+  impl_->want_read = read;
+  impl_->want_write = write;
+  impl_->arm();
+}
+
+struct Loop::Impl {
+  asio::io_context context{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  std::thread::id thread;
+};
+
+Loop::Loop() : impl_(std::make_unique<Impl>()) { impl_->thread = std::this_thread::get_id(); }
+Loop::~Loop() = default;
+
+void Loop::run() {
+  impl_->thread = std::this_thread::get_id();
+  impl_->context.restart();
+  impl_->context.run();
+}
+
+void Loop::stop() { impl_->context.stop(); }
+
+bool Loop::run_until(const std::function<bool()>& condition, Duration at_most) {
+  impl_->thread = std::this_thread::get_id();
+  impl_->context.restart();
+  const auto deadline = std::chrono::steady_clock::now() + chrono_of(at_most);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    // A short slice: the condition may also depend on other threads that do not post.
+    const auto slice = std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+    impl_->context.run_one_until(slice);
+    if (impl_->context.stopped()) impl_->context.restart();
+  }
+  return true;
+}
+
+void Loop::post(std::function<void()> fn) {
+  asio::post(impl_->context, [fn = std::move(fn)]() mutable { call_guarded("posted", fn); });
+}
+
+Timer Loop::after(Duration delay, std::function<void()> fn) {
+  auto state = std::make_shared<TimerState>(impl_->context, Duration{}, std::move(fn));
+  state->start(delay);
+  return Timer(std::move(state));
+}
+
+Timer Loop::every(Duration period, std::function<void()> fn) {
+  BILLOW_CHECK(period.ns > 0, "a period must be positive");
+  auto state = std::make_shared<TimerState>(impl_->context, period, std::move(fn));
+  state->start(period);
+  return Timer(std::move(state));
+}
+
+Watch Loop::on_signal(std::initializer_list<int> signals, std::function<void(int)> fn) {
+  auto state = std::make_shared<SignalState>(impl_->context, std::move(fn));
+  for (int signal : signals) {
+    error_code ec;
+    state->set.add(signal, ec);
+    BILLOW_CHECK(!ec, "this signal cannot be caught");
+  }
+  state->wait();
+  return Watch(std::move(state));
+}
+
+Watch Loop::on_readable(int fd, std::function<void()> fn) {
+  auto state = std::make_shared<WatchState>();
+  state->watch = watch(fd, [fn = std::move(fn)](bool, bool) { fn(); });
+  state->watch->want(true, false);
+  return Watch(std::move(state));
+}
+
+Watch Loop::on_writable(int fd, std::function<void()> fn) {
+  auto state = std::make_shared<WatchState>();
+  state->watch = watch(fd, [fn = std::move(fn)](bool, bool) { fn(); });
+  state->watch->want(false, true);
+  return Watch(std::move(state));
+}
+
+std::unique_ptr<FdWatch> Loop::watch(int fd, std::function<void(bool, bool)> fn) {
+  auto impl = std::make_shared<FdWatch::Impl>(impl_->context, std::move(fn));
+  error_code ec;
+  impl->descriptor.assign(fd, ec);
+  BILLOW_CHECK(!ec, "a descriptor can be watched once only, and must be pollable");
+  return std::unique_ptr<FdWatch>(new FdWatch(std::move(impl)));
+}
+
+bool Loop::on_this_thread() const { return impl_->thread == std::this_thread::get_id(); }
+
+}  // namespace billow::net

@@ -1,0 +1,84 @@
+// The one event loop a Billow process runs on. Everything in net, and every part that reacts to the outside, is called
+// back on the thread that runs it; so state behind the loop needs no locks.
+//
+// Invariants: only post() and stop() may be called from other threads. A callback that throws is logged and the loop goes
+// on. Destroying a Handle means its callback is never called again, and a callback may destroy its own Handle.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+
+#include "base/clock.h"
+
+namespace billow::net {
+
+// Owns a timer, a signal subscription or a watch; destroying it (or cancel()) ends the callbacks.
+class Handle {
+ public:
+  struct State {
+    virtual ~State() = default;
+    virtual void cancel() = 0;
+  };
+  Handle() = default;
+  explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Handle(Handle&&) noexcept = default;
+  Handle& operator=(Handle&& o) noexcept {
+    if (this != &o) { cancel(); state_ = std::move(o.state_); }
+    return *this;
+  }
+  ~Handle() { cancel(); }
+  void cancel() {
+    if (auto state = std::move(state_)) state->cancel();
+    state_ = nullptr;
+  }
+  explicit operator bool() const { return state_ != nullptr; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+using Timer = Handle;
+using Watch = Handle;
+
+// Readiness of one descriptor in both directions, level-triggered: the callback comes again while the condition holds.
+// The descriptor stays its owner's and must outlive the watch. One watch for one descriptor.
+class FdWatch {
+ public:
+  ~FdWatch();
+  void want(bool read, bool write);
+
+ private:
+  friend class Loop;
+  struct Impl;
+  explicit FdWatch(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+class Loop {
+ public:
+  Loop();
+  ~Loop();
+  Loop(const Loop&) = delete;
+
+  void run();   // until stop()
+  void stop();  // from any thread or callback
+  // Runs until the condition holds (true) or the time is over (false). For tools and tests.
+  bool run_until(const std::function<bool()>& condition, Duration at_most);
+
+  void post(std::function<void()> fn);  // from any thread; in order
+  [[nodiscard]] Timer after(Duration delay, std::function<void()> fn);
+  [[nodiscard]] Timer every(Duration period, std::function<void()> fn);  // a late tick is skipped, not made up for
+  [[nodiscard]] Watch on_signal(std::initializer_list<int> signals, std::function<void(int)> fn);
+  [[nodiscard]] Watch on_readable(int fd, std::function<void()> fn);
+  [[nodiscard]] Watch on_writable(int fd, std::function<void()> fn);
+  [[nodiscard]] std::unique_ptr<FdWatch> watch(int fd, std::function<void(bool readable, bool writable)> fn);
+
+  SteadyTime steady() const { return system_clock().steady(); }
+  bool on_this_thread() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace billow::net

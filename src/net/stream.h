@@ -1,0 +1,78 @@
+// A connection on the loop: what comes in is handed to its owner, what goes out is queued and written as the peer takes it.
+// Server connections, client calls and WebSockets are all owners of a Stream; on an upgrade the Stream changes hands.
+//
+// Invariants: incoming bytes are read into one buffer per thread, so an idle stream holds none. After close() the owner is
+// not called again. The queue itself has no limit: each owner knows its own, and asks queued().
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "net/loop.h"
+#include "net/transport.h"
+
+namespace billow::net {
+
+class StreamOwner {
+ public:
+  virtual ~StreamOwner() = default;
+  virtual void stream_data(std::string_view data) = 0;
+  virtual void stream_eof() = 0;                      // the peer sends no more; it may still read
+  virtual void stream_failed(std::string reason) = 0;  // and is closed
+  virtual void stream_drained() = 0;                  // the queue has become empty
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(Loop& loop, Transport transport, StreamOwner* owner);
+  ~Stream();
+
+  void start();  // handshakes first where there is TLS
+  void set_owner(StreamOwner* owner) { owner_ = owner; }
+  void send(std::string data, std::string more = {});
+  void pause_reading();
+  void resume_reading();
+  std::size_t queued() const { return queued_; }
+  // Forgets what is queued but not begun; a piece half written stays, or the peer would see a torn one.
+  void drop_unsent();
+  // When the queue is empty: stop writing (half-close), and close() once `then_close`.
+  void end_after_flush(bool then_close);
+  void close();
+  bool open() const { return watch_ != nullptr; }
+  bool peer_has_closed() const;  // asks the kernel, ahead of the loop
+  bool tls() const { return transport_.tls(); }
+  int fd() const { return transport_.fd(); }
+  SteadyTime last_write_progress() const { return last_write_progress_; }
+  Loop& loop() { return loop_; }
+  // Kept until the stream is gone: the server counts its connections with it.
+  std::shared_ptr<void> token;
+
+ private:
+  void ready(bool readable, bool writable);
+  bool do_handshake();
+  void do_read();
+  void do_write();
+  void update_interest();
+  void fail_with(std::string reason);
+
+  Loop& loop_;
+  Transport transport_;
+  StreamOwner* owner_;
+  std::unique_ptr<FdWatch> watch_;
+  std::deque<std::string> queue_;
+  std::size_t head_sent_ = 0;  // of queue_.front()
+  std::size_t queued_ = 0;
+  SteadyTime last_write_progress_;
+  bool handshaken_;
+  bool reading_ = true;
+  bool eof_ = false;
+  bool in_owners_call_ = false;
+  bool read_wants_write_ = false;   // TLS only
+  bool write_wants_read_ = false;   // TLS only
+  bool end_requested_ = false;
+  bool close_requested_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace billow::net

@@ -1,0 +1,40 @@
+// TLS settings as values. A context is made once and shared by all connections of a server or client.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace billow::net {
+
+struct TlsServerOptions {
+  std::string cert_path;  // PEM, the leaf first, then its chain
+  std::string key_path;
+};
+
+struct TlsClientOptions {
+  std::string ca_path;             // PEM; trusted instead of the system's authorities
+  std::string pinned_fingerprint;  // SHA-256 in hex (colons allowed) of the server's certificate or of an authority in its chain
+};
+
+class TlsContext {
+ public:
+  static Result<std::shared_ptr<TlsContext>> server(const TlsServerOptions& options);
+  static Result<std::shared_ptr<TlsContext>> client(const TlsClientOptions& options);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+
+ private:
+  friend class Transport;
+  friend struct TlsVerify;
+  TlsContext(ssl_ctx_st* context, bool is_server) : context_(context), is_server_(is_server) {}
+  ssl_ctx_st* context_;
+  bool is_server_;
+  std::string pin_;  // lower-case hex, or empty
+};
+
+}  // namespace billow::net

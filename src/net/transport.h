@@ -1,0 +1,47 @@
+// One connected, non-blocking socket, with or without TLS, as read / write that never wait. Shared by the event-driven
+// streams and the blocking client; who waits, and how, is theirs to decide.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "net/tls.h"
+
+struct iovec;
+
+namespace billow::net {
+
+enum class Io { done, want_read, want_write, closed, failed };
+struct IoResult {
+  Io state = Io::done;
+  std::size_t bytes = 0;
+};
+
+class Transport {
+ public:
+  explicit Transport(Fd fd) : fd_(std::move(fd)) {}
+  // For a client, `host` is the name or address the certificate must be for.
+  static Result<Transport> with_tls(Fd fd, const std::shared_ptr<TlsContext>& context, const std::string& host = {});
+  Transport(Transport&& o) noexcept;
+  Transport& operator=(Transport&&) = delete;
+  ~Transport();
+
+  IoResult handshake();  // done at once without TLS
+  IoResult read(char* into, std::size_t bytes_max);
+  IoResult write(const iovec* pieces, int count);
+  void end_writing();  // TLS close_notify and a half-close
+  void close();
+  int fd() const { return fd_.get(); }
+  bool tls() const { return ssl_ != nullptr; }
+  const std::string& error() const { return error_; }
+
+ private:
+  IoResult tls_result(int rc);
+  Fd fd_;
+  ssl_st* ssl_ = nullptr;
+  std::shared_ptr<TlsContext> context_;
+  std::string error_;
+};
+
+}  // namespace billow::net

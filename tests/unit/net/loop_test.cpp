@@ -1,0 +1,111 @@
+#include <csignal>
+#include <thread>
+
+#include "net/workers.h"
+#include "net_test_support.h"
+
+namespace billow::net {
+
+TEST(Loop, TimersFireAndStopWithTheirHandle) {
+  Loop loop;
+  int ticks = 0, never = 0;
+  Timer every = loop.every(milliseconds(1), [&] {
+    if (++ticks == 3) every.cancel();
+  });
+  { Timer dropped = loop.after(milliseconds(1), [&] { ++never; }); }
+  bool once = false;
+  Timer after = loop.after(milliseconds(20), [&] { once = true; });
+  ASSERT_TRUE(loop.run_until([&] { return once; }, patience));
+  EXPECT_EQ(ticks, 3);
+  EXPECT_EQ(never, 0);
+}
+
+TEST(Loop, ATimerMayReplaceItself) {
+  Loop loop;
+  int count = 0;
+  Timer timer;
+  std::function<void()> again = [&] {
+    if (++count < 5) timer = loop.after(microseconds(10), again);
+  };
+  timer = loop.after(microseconds(10), again);
+  EXPECT_TRUE(loop.run_until([&] { return count == 5; }, patience));
+}
+
+TEST(Loop, PostsFromThreadsComeInOrderAndAThrowDoesNotEndTheLoop) {
+  Loop loop;
+  std::vector<int> got;
+  std::thread other([&] {
+    loop.post([] { throw std::runtime_error("thrown on purpose"); });
+    for (int i = 0; i < 1000; ++i) loop.post([&, i] { got.push_back(i); });
+    loop.post([&] { loop.stop(); });
+  });
+  loop.run();
+  other.join();
+  ASSERT_EQ(got.size(), 1000u);
+  EXPECT_TRUE(std::is_sorted(got.begin(), got.end()));
+}
+
+TEST(Loop, WatchesDescriptorsBothWays) {
+  Loop loop;
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  Fd a(pair[0]), b(pair[1]);
+  int readable = 0;
+  bool writable = false;
+  std::string got;
+  Watch read = loop.on_readable(a.get(), [&] {
+    char c;  // one byte at a time: the watch must come again while there is more
+    if (::read(a.get(), &c, 1) == 1) got += c;
+    ++readable;
+  });
+  Watch write = loop.on_writable(b.get(), [&] {
+    writable = true;
+    write.cancel();
+    EXPECT_EQ(::write(b.get(), "abc", 3), 3);
+  });
+  ASSERT_TRUE(loop.run_until([&] { return got == "abc"; }, patience));
+  EXPECT_TRUE(writable);
+  EXPECT_EQ(readable, 3);
+  read.cancel();
+  ASSERT_EQ(::write(b.get(), "d", 1), 1);
+  bool later = false;
+  Timer t = loop.after(milliseconds(5), [&] { later = true; });
+  ASSERT_TRUE(loop.run_until([&] { return later; }, patience));
+  EXPECT_EQ(got, "abc");
+}
+
+TEST(Loop, SignalsArriveOnTheLoop) {
+  Loop loop;
+  int signal = 0;
+  Watch watch = loop.on_signal({SIGUSR1, SIGUSR2}, [&](int s) { signal = s; });
+  ::raise(SIGUSR2);
+  EXPECT_TRUE(loop.run_until([&] { return signal == SIGUSR2; }, patience));
+}
+
+TEST(Workers, ResultsComeBackOnTheLoopAndTheQueueIsBounded) {
+  Loop loop;
+  std::mutex gate;
+  gate.lock();
+  int done = 0;
+  {
+    Workers workers(loop, {.threads = 1, .queue_max = 2});
+    int accepted = 0;
+    Status last;
+    for (int i = 0; i < 5 && last; ++i) {
+      last = workers.submit([&] { std::lock_guard hold(gate); return 7; },
+                            [&](int seven) {
+                              EXPECT_EQ(seven, 7);
+                              EXPECT_TRUE(loop.on_this_thread());
+                              ++done;
+                            });
+      accepted += last.has_value();
+    }
+    ASSERT_FALSE(last);
+    EXPECT_EQ(last.error().code, Code::exhausted);
+    EXPECT_LE(accepted, 3);
+    gate.unlock();
+    EXPECT_TRUE(loop.run_until([&] { return done == accepted; }, patience));
+  }
+}
+
+}  // namespace billow::net
