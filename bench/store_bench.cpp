@@ -125,6 +125,26 @@ void append_to_durable(benchmark::State& state) {
 }
 BENCHMARK(append_to_durable)->Unit(benchmark::kMicrosecond)->UseRealTime()->Iterations(5000);
 
+// An array of 100,000 jobs in one batch, and then the one event that comes right behind it.
+void array_of_100000(benchmark::State& state) {
+  BenchStore store;
+  std::uint64_t id = 0;
+  double behind_ms = 0;
+  for (auto _ : state) {
+    Batch batch;
+    batch.records.push_back({0, 0, {1}, "array_submitted", payload});
+    for (int i = 0; i < 100'000; ++i) batch.jobs.push_back(job_row(++id, "queued"));
+    store.wait_durable(store.journal().append(std::move(batch)));
+    const auto begin = std::chrono::steady_clock::now();
+    Batch behind;
+    behind.records.push_back({0, 0, {1}, "job_submitted", payload});
+    store.wait_durable(store.journal().append(std::move(behind)));
+    behind_ms = std::max(behind_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  state.counters["behind_max_ms"] = behind_ms;
+}
+BENCHMARK(array_of_100000)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
+
 constexpr std::uint64_t finished_jobs = 1'000'000;
 
 BenchStore& million_jobs() {

@@ -77,7 +77,9 @@ Status RowWriter::write(std::span<const Batch> batches) {
     for (const Record& record : batch.records) BILLOW_TRY_VOID(write_record(record));
     for (const LeaseRow& lease : batch.leases) BILLOW_TRY_VOID(write_lease(lease));
   }
-  for (const JobRow* job : last_rows<JobRow, &Batch::jobs>(batches)) BILLOW_TRY_VOID(write_job(*job));
+  Counts counts;
+  for (const JobRow* job : last_rows<JobRow, &Batch::jobs>(batches)) BILLOW_TRY_VOID(write_job(*job, counts));
+  BILLOW_TRY_VOID(write_counts(counts));
   for (const TaskRow* task : last_rows<TaskRow, &Batch::tasks>(batches)) BILLOW_TRY_VOID(write_task(*task));
   return {};
 }
@@ -87,8 +89,13 @@ Status RowWriter::write_record(const Record& r) {
                  static_cast<std::int64_t>(r.epoch), r.at, r.kind, r.payload);
 }
 
-Status RowWriter::count(std::string_view state, ProjectId project, std::int64_t change) {
-  return db_.run("INSERT INTO job_counts VALUES (?,?,?) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs", state, project, change);
+Status RowWriter::write_counts(const Counts& changes) {
+  for (const auto& [key, change] : changes) {
+    if (change == 0) continue;
+    BILLOW_TRY_VOID(db_.run("INSERT INTO job_counts VALUES (?,?,?) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs", key.first,
+                            key.second, change));
+  }
+  return {};
 }
 Status RowWriter::add_labels(const JobRow& job) {
   for (const auto& [key, value] : job.labels) {
@@ -103,7 +110,7 @@ Status RowWriter::remove_labels(JobId job, std::string_view state, std::string_v
   return {};
 }
 
-Status RowWriter::write_job(const JobRow& job) {
+Status RowWriter::write_job(const JobRow& job, Counts& counts) {
   const std::string labels = labels_json(job.labels);
   const std::string nodes = nodes_json(job.nodes);
   bool is_new = true, same_keys = false;
@@ -116,12 +123,11 @@ Status RowWriter::write_job(const JobRow& job) {
       const bool same_project = old.number(1) == job.project.value;
       same_keys = same_state && same_project && old.text(2) == labels && old.number(3) == job.user.value &&
                   old.number(4) == job.array.value && old.integer(5) == job.ended_at.ns;
-      if (!same_state || !same_project) BILLOW_TRY_VOID(count(old.text(0), ProjectId(old.number(1)), -1));
-      if (!same_state || !same_project) BILLOW_TRY_VOID(count(job.state, job.project, +1));
+      --counts[{std::string(old.text(0)), ProjectId(old.number(1))}];
       if (!same_keys) BILLOW_TRY_VOID(remove_labels(job.id, old.text(0), old.text(2)));
     }
   }
-  if (is_new) BILLOW_TRY_VOID(count(job.state, job.project, +1));
+  ++counts[{job.state, job.project}];
   if (same_keys) {  // no index changes: the narrow update leaves them alone
     auto q = BILLOW_TRY(db_.query("UPDATE jobs SET name=?, submitted_at=?, started_at=?, exit_code=?, array_index=?, nodes=?, gpu_type=?, "
                                   "gpu_count=?, gpu_milli=?, charge=?, doc=? WHERE id=?"));
@@ -132,13 +138,17 @@ Status RowWriter::write_job(const JobRow& job) {
     return q.run();
   }
   BILLOW_TRY_VOID(add_labels(job));
-  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO jobs (id, name, user_id, project_id, state, submitted_at, started_at, ended_at, "
-                                "exit_code, array_id, array_index, nodes, gpu_type, gpu_count, gpu_milli, charge, labels, doc) "
-                                "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-  q.bind_all(job.id, job.name, job.user, job.project, job.state, job.submitted_at, job.started_at, job.ended_at);
+  // Not INSERT OR REPLACE: that keeps a statement journal of every page it touches.
+  auto q = BILLOW_TRY(db_.query(is_new ? "INSERT INTO jobs (name, user_id, project_id, state, submitted_at, started_at, ended_at, exit_code, "
+                                         "array_id, array_index, nodes, gpu_type, gpu_count, gpu_milli, charge, labels, doc, id) "
+                                         "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+                                       : "UPDATE jobs SET name=?, user_id=?, project_id=?, state=?, submitted_at=?, started_at=?, ended_at=?, "
+                                         "exit_code=?, array_id=?, array_index=?, nodes=?, gpu_type=?, gpu_count=?, gpu_milli=?, charge=?, "
+                                         "labels=?, doc=? WHERE id=?"));
+  q.bind_all(job.name, job.user, job.project, job.state, job.submitted_at, job.started_at, job.ended_at);
   bind_code(q, job.exit_code);
   q.bind_all(job.array, static_cast<std::int64_t>(job.array_index), nodes, job.gpu_type, std::int64_t{job.gpu_count}, job.gpu_milli,
-             job.charge, labels, job.doc);
+             job.charge, labels, job.doc, job.id);
   return q.run();
 }
 

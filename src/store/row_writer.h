@@ -2,6 +2,7 @@
 // with them. The journal's writer alone uses it.
 #pragma once
 
+#include <map>
 #include <span>
 
 #include "store/journal.h"
@@ -18,10 +19,12 @@ class RowWriter {
 
  private:
   Status write_record(const Record& record);
-  Status write_job(const JobRow& job);
+  // Changes to the numbers of jobs by state and project, added up over a transaction.
+  using Counts = std::map<std::pair<std::string, ProjectId>, std::int64_t>;
+  Status write_job(const JobRow& job, Counts& counts);
+  Status write_counts(const Counts& changes);
   Status write_task(const TaskRow& task);
   Status write_lease(const LeaseRow& lease);
-  Status count(std::string_view state, ProjectId project, std::int64_t change);
   Status add_labels(const JobRow& job);
   Status remove_labels(JobId job, std::string_view state, std::string_view labels_json);
   sqlite::Db& db_;

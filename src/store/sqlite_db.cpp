@@ -75,6 +75,9 @@ std::string_view Query::text(int column) const {
 bool Query::is_null(int column) const { return sqlite3_column_type(stmt_, column) == SQLITE_NULL; }
 
 Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cache_kib) {
+  // Without its memory statistics SQLite takes no global lock at each allocation. It counts only before the first use.
+  static const int configured = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+  (void)configured;
   std::unique_ptr<Db> db(new Db(path));
   // Read-only connections open the file for writing too, because WAL readers share its index; query_only holds them to it.
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == Mode::read_write ? SQLITE_OPEN_CREATE : 0);
@@ -109,14 +112,14 @@ Status Db::exec(const std::string& sql) {
   return {};
 }
 Result<Query> Db::query(std::string_view sql, int slot) {
-  std::string key(sql);
-  if (slot != 0) key += fmt::format(" --{}", slot);
+  const std::string slotted = slot == 0 ? std::string() : fmt::format("{} --{}", sql, slot);
+  const std::string_view key = slot == 0 ? sql : std::string_view(slotted);
   auto found = statements_.find(key);
   if (found == statements_.end()) {
     sqlite3_stmt* stmt = nullptr;
     const int rc = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &stmt, nullptr);
     if (rc != SQLITE_OK) return sqlite_fail(db_, rc, path_);
-    found = statements_.emplace(std::move(key), stmt).first;
+    found = statements_.emplace(std::string(key), stmt).first;
   }
   return Query(db_, found->second);
 }
@@ -128,6 +131,7 @@ Result<std::int64_t> Db::scalar(std::string_view sql, std::int64_t fallback) {
 void Db::rollback() {
   if (!sqlite3_get_autocommit(db_)) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
 }
+void Db::release_memory() { sqlite3_db_release_memory(db_); }
 Status Db::checkpoint() {
   const int rc = sqlite3_wal_checkpoint_v2(db_, "main", SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
   if (rc == SQLITE_OK) wal_pages_ = 0;

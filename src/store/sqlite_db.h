@@ -77,6 +77,7 @@ class Db {
   Result<std::int64_t> scalar(std::string_view sql, std::int64_t fallback = 0);
 
   void rollback();                                // ends a transaction if one is open
+  void release_memory();                          // gives the page cache back, as far as no transaction holds it
   Status checkpoint();                            // as much as readers allow, without waiting for them
   std::int64_t wal_pages() const { return wal_pages_; }  // in the WAL after the last commit of this connection
   Status copy_to(const std::string& path) const;  // a consistent copy, by the online backup interface
@@ -86,7 +87,11 @@ class Db {
   explicit Db(std::string path) : path_(std::move(path)) {}
   std::string path_;
   sqlite3* db_ = nullptr;
-  std::unordered_map<std::string, sqlite3_stmt*> statements_;
+  struct TextHash {  // looks a statement up without making a string of it
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  std::unordered_map<std::string, sqlite3_stmt*, TextHash, std::equal_to<>> statements_;
   std::int64_t wal_pages_ = 0;
 };
 

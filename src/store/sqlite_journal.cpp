@@ -65,7 +65,8 @@ Seq SqliteJournal::append(Batch batch) {
     record.epoch = parts_.epoch;
   }
   const std::size_t queued = queued_bytes_.fetch_add(bytes_of(batch), std::memory_order_relaxed);
-  if (queued > limits::journal_queue_bytes_max && health() != StoreHealth::fatal) {
+  // A healthy disk catches up with any burst; a full one may stay full, and memory must not follow it.
+  if (queued > limits::journal_queue_bytes_max && health() == StoreHealth::disk_low) {
     become(StoreHealth::fatal, Error{Code::exhausted, fmt::format("the journal is {} MiB behind and cannot be written", queued >> 20),
                                      "free some space on the data directory's disk and start billow again"});
   }
@@ -182,6 +183,7 @@ void SqliteJournal::quiet_moment() {
   }
   if (parts_.db->wal_pages() < checkpoint_pages_when_idle) return;
   if (auto done = parts_.db->checkpoint(); !done) log_warn("checkpoint: {}", done.error().message);
+  parts_.db->release_memory();
 }
 
 void SqliteJournal::become(StoreHealth health, Error why) {

@@ -11,7 +11,7 @@
 namespace billow {
 namespace {
 
-constexpr int writer_cache_kib = 4096;
+constexpr int writer_cache_kib = 16 << 10;  // a bound for bursts; quiet moments give it back
 
 class SqliteStoreImpl final : public SqliteStore {
  public:

@@ -1,5 +1,8 @@
 // The journal and the query tables in a data directory, kept by SQLite: `billow.db` (WAL), `snapshots/`, `ballast`, `lock`.
 // Durable means after the fsync of the WAL (synchronous=FULL). One head per data directory, by flock.
+//
+// Open it after the process has become a daemon: neither the lock nor SQLite's own survive a fork into the child. And nothing
+// else in the process may open and close `billow.db`: POSIX would drop SQLite's locks with that descriptor.
 #pragma once
 
 #include <memory>
@@ -14,7 +17,7 @@ namespace billow {
 struct SqliteStoreOptions {
   std::string data_dir;  // made if missing, 0700
   std::uint64_t ballast_bytes = limits::ballast_bytes;
-  JournalHooks hooks;    // or set_hooks later, before the first append
+  JournalHooks hooks;    // or set_hooks later, before the first append; on_health may be called before open returns
   // Queries and reads that may run at once; more wait for their turn.
   std::size_t read_connections_max = limits::store_read_connections_max;
 };
