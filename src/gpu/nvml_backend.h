@@ -40,6 +40,7 @@ class NvmlBackend final : public GpuBackend {
     std::vector<bool> gpm_primed;
     std::vector<unsigned long long> process_seen_us;
     std::vector<std::vector<std::pair<unsigned, int>>> process_util;  // pid → %, of the last window that had samples
+    std::vector<SteadyTime> process_util_at;                          // when that was
   };
 
   explicit NvmlBackend(std::unique_ptr<NvmlLibrary> library) : library_(std::move(library)) {}

@@ -66,6 +66,7 @@ Result<std::unique_ptr<GpuBackend>> NvmlBackend::open(std::unique_ptr<NvmlLibrar
     looks->gpm_primed.resize(count);
     looks->process_seen_us.resize(count);
     looks->process_util.resize(count);
+    looks->process_util_at.resize(count);
   }
   for (unsigned index = 0; index < count; ++index) backend->start_gpm(index);
   backend->start_events();

@@ -10,6 +10,8 @@ namespace billow {
 namespace {
 
 constexpr unsigned processes_max = 4096;   // per card; what is beyond is cut off
+// The library makes a sample per process about once a second; looks that come faster find none, which is not idleness.
+constexpr Duration process_util_life = seconds(2);
 constexpr int events_per_poll_max = 256;   // a storm of errors is taken in portions
 
 template <class F, class... Args>
@@ -149,10 +151,11 @@ void NvmlBackend::read_process_util(std::uint32_t index, std::vector<GpuProcess>
     }
     for (const auto& s : samples) if (s.sm_util <= 100) seen = std::max(seen, s.timestamp_us);
     auto& known = looks->process_util[index];
+    looks->process_util_at[index] = clock_->steady();
     known.clear();
     for (const auto& [pid, sum] : sums) known.emplace_back(pid, static_cast<int>(sum.first / sum.second));
   } else if (code == nvml::error_not_found) {
-    looks->process_util[index].clear();  // no process did anything since
+    if (clock_->steady() - looks->process_util_at[index] > process_util_life) looks->process_util[index].clear();
   } else {
     return;
   }
