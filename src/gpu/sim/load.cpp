@@ -81,11 +81,15 @@ std::int64_t declared_mib(std::int64_t pid) {
   snprintf(path, sizeof path, "/proc/%lld/environ", static_cast<long long>(pid));
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
-  std::string text(environ_bytes_max, '\0');
-  std::size_t size = 0;
-  for (ssize_t n; size < text.size() && (n = read(fd, text.data() + size, text.size() - size)) > 0;) size += static_cast<std::size_t>(n);
+  std::string text;
+  for (std::size_t size = 0; size < environ_bytes_max;) {
+    text.resize(size + 8192);
+    const ssize_t n = read(fd, text.data() + size, 8192);
+    text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+    if (n <= 0) break;
+    size = text.size();
+  }
   close(fd);
-  text.resize(size);
   constexpr std::string_view key = "BILLOW_SIM_GPU_MEM=";
   std::size_t at = text.starts_with(key) ? 0 : text.find(std::string(1, '\0') + std::string(key));
   if (at == std::string::npos) return -1;
