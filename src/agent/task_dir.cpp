@@ -64,6 +64,15 @@ Result<NewTask> TaskDirs::create(TaskId id, const TaskSpec& spec, std::string_vi
   return task;
 }
 
+Status TaskDirs::create_ended(TaskId id, const supervise::ExitRecord& record) {
+  const std::string dir = path(id);
+  if (::mkdir(dir.c_str(), 0700) != 0) {
+    if (errno == EEXIST) return {};
+    return fail_errno("create " + dir, errno);
+  }
+  return write_file_atomic(dir + "/" + supervise::file_exit, {reinterpret_cast<const char*>(&record), sizeof(record)}, 0600);
+}
+
 Result<FoundTask> TaskDirs::find(TaskId id) const {
   const std::string dir = path(id);
   if (!file_exists(dir)) return fail(Code::not_found, fmt::format("task {} is not on this node", id.value));

@@ -43,6 +43,8 @@ class TaskDirs {
 
   // Code::conflict where the task is there already.
   Result<NewTask> create(TaskId id, const TaskSpec& spec, std::string_view meta = {});
+  // A task that ends before it began: its directory with an exit record, so that it can never start. Idempotent.
+  Status create_ended(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;
   Result<FoundTask> find(TaskId id) const;
   // Every task of this node. An entry that is no task directory is left alone.

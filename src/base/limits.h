@@ -52,6 +52,11 @@ inline constexpr Duration agent_unreachable_after = seconds(10);
 inline constexpr Duration agent_self_fence = seconds(60);         // without a head for this long, an agent that must fence does
 inline constexpr Duration fence_margin = seconds(15);
 
+inline constexpr Duration report_resend_after = seconds(5);       // an unacknowledged report is sent again
+inline constexpr Duration task_retention = hours(24);             // an ended task's directory, once the head has its exit
+inline constexpr std::size_t tasks_retained_max = 20'000;         // ended tasks kept on a node; the oldest go first
+inline constexpr std::size_t tombstones_max = 100'000;            // ids of removed tasks, so that none is ever started again
+
 // Logs of jobs
 inline constexpr std::uint64_t log_segment_bytes = 16 << 20;
 inline constexpr std::uint32_t log_segments_max = 8;              // 128 MiB a task, the oldest segment dropped first

@@ -1,0 +1,364 @@
+#include "agent/core.h"
+
+#include "base/check.h"
+
+namespace billow::agent {
+namespace {
+namespace v1 = wire::agent_v1;
+
+constexpr std::uint64_t report_number_block = 4096;
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
+SteadyTime paid_until(Duration paid_for, Now now) { return paid_for.ns > 0 ? now.steady + paid_for : SteadyTime{}; }
+}  // namespace
+
+Core::Core(CoreOptions options, Now now)
+    : offer_(std::move(options.offer)), memory_(options.memory), next_report_number_(options.memory.report_numbers_used_below), head_seen_at_(now.steady) {
+  for (RecoveredTask& found : options.tasks) {
+    Held held;
+    held.status = std::move(found.status);
+    held.fenced = found.fenced;
+    held.paid_until = found.paid_until;
+    held.acknowledged = found.acknowledged;
+    const TaskId id = held.status.task;
+    const bool ended = held.status.state == TaskState::ended;
+    if (!ended) live_.insert(id);
+    if (ended && held.acknowledged) retained_.emplace_back(now.steady + limits::task_retention, id);
+    tasks_.emplace(id, std::move(held));
+  }
+}
+
+const TaskStatus* Core::find(TaskId id) const {
+  const auto it = tasks_.find(id);
+  return it == tasks_.end() ? nullptr : &it->second.status;
+}
+
+// ---- the connection -------------------------------------------------------------------------------------------------
+
+void Core::on_connected(Now now, Effects& out) {
+  connected_ = true;
+  welcomed_ = false;
+  v1::Hello hello;
+  hello.epoch_seen = memory_.epoch;
+  hello.offer = offer_;
+  for (auto& [id, held] : tasks_) {
+    if (held.acknowledged) continue;
+    hello.tasks.push_back(held.status);
+  }
+  // The hello shows every state, but only a report can be acknowledged: each end gets one, if it has none yet.
+  for (auto& [id, held] : tasks_)
+    if (held.status.state == TaskState::ended && !held.acknowledged && held.report_number == 0) report(held, now, out);
+  out.push_back(effect::Send{std::move(hello)});
+}
+
+void Core::on_disconnected(Now) {
+  connected_ = welcomed_ = false;
+  for (auto& [number, pending] : pending_) pending.sent = false;
+}
+
+void Core::on_head_alive(Now now) {
+  if (welcomed_) head_seen_at_ = std::max(head_seen_at_, now.steady);
+}
+
+void Core::on_message(const v1::ToAgent& message, std::string_view blob, Now now, Effects& out) {
+  const bool opening = std::holds_alternative<v1::Welcome>(message) || std::holds_alternative<v1::Refused>(message);
+  if (!connected_ || (!welcomed_ && !opening)) return;  // of a connection that is gone, or of a head not accepted yet
+  on_head_alive(now);
+  const auto known = [&](TaskId id) { return live_.contains(id); };
+  std::visit(Overloaded{
+                 [&](const v1::Signal& m) { if (known(m.task)) out.push_back(effect::SignalTask{m.task, m.number}); },
+                 [&](const v1::Input& m) { if (known(m.task)) out.push_back(effect::InputTask{m.task, m.eof, std::string(blob)}); },
+                 [&](const v1::Resize& m) { if (known(m.task)) out.push_back(effect::ResizeTask{m.task, m.rows, m.cols}); },
+                 [&](const v1::LogCancel& m) { out.push_back(effect::CancelLog{m.subscription}); },
+                 [&](const auto& m) { handle(m, now, out); },
+             },
+             message);
+}
+
+// True where the head that speaks is the newest we know of. One of a lower epoch has been replaced without knowing it.
+bool Core::epoch_accepted(Epoch epoch, Effects& out) {
+  if (epoch < memory_.epoch) {
+    out.push_back(effect::Disconnect{fmt::format("this head is of epoch {}, and one of epoch {} has taken over", epoch, memory_.epoch)});
+    connected_ = welcomed_ = false;
+    return false;
+  }
+  if (epoch > memory_.epoch) {
+    memory_.epoch = epoch;
+    out.push_back(effect::Remember{memory_});
+  }
+  return true;
+}
+
+void Core::handle(const v1::Welcome& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out)) return;
+  welcomed_ = true;
+  on_head_alive(now);
+  for (auto& [number, pending] : pending_) send_report(number, pending, now, out);
+}
+
+void Core::handle(const v1::Refused& m, Now, Effects& out) {
+  connected_ = welcomed_ = false;
+  out.push_back(effect::Disconnect{m.hint.empty() ? m.message : m.message + " (" + m.hint + ")"});
+}
+
+// ---- tasks ----------------------------------------------------------------------------------------------------------
+
+bool Core::was_removed(TaskId id) const { return id <= tombstone_floor_ || tombstones_.contains(id); }
+
+void Core::handle(const v1::Start& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out) || !m.task) return;
+  if (const auto it = tasks_.find(m.task); it != tasks_.end()) {
+    if (it->second.report_number == 0) report(it->second, now, out);
+    return;
+  }
+  // Its end was acknowledged and its directory is gone: a message from the past. The head knows its end.
+  if (was_removed(m.task)) return;
+  if (leaving_) return end_without_start(m.task, ExitKind::lost, "this agent is leaving", now, out);
+  Held held;
+  held.status.task = m.task;
+  held.fenced = m.fenced;
+  held.paid_until = paid_until(m.paid_for, now);
+  live_.insert(m.task);
+  const SteadyTime until = held.paid_until;
+  tasks_.emplace(m.task, std::move(held));
+  out.push_back(effect::StartTask{m, until});
+}
+
+// A task that ends here without a process ever having been made. Its end is recorded like any other, or a crash of this
+// agent would forget that it must not start.
+void Core::end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out) {
+  Held held;
+  held.status.task = id;
+  held.status.state = TaskState::ended;
+  held.status.ended_at = now.wall;
+  held.status.exit = {kind, kind == ExitKind::stopped ? 143 : 1, 0, std::move(message)};
+  out.push_back(effect::RecordEnd{held.status});
+  report(tasks_.emplace(id, std::move(held)).first->second, now, out);
+}
+
+void Core::stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out) {
+  if (held.status.state == TaskState::ended) return;
+  const bool first = !held.stop_sent;
+  held.stop_sent = true;
+  out.push_back(effect::StopTask{held.status.task, grace, reason});
+  if (!first) return;  // a repeated stop may shorten the grace; the state stays
+  held.status.state = TaskState::stopping;
+  report(held, now, out);
+}
+
+void Core::handle(const v1::Stop& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out) || !m.task) return;
+  if (const auto it = tasks_.find(m.task); it != tasks_.end()) {
+    if (it->second.status.state == TaskState::ended && !it->second.acknowledged && it->second.report_number == 0) report(it->second, now, out);
+    return stop_task(it->second, m.grace, StopReason::request, now, out);
+  }
+  if (!was_removed(m.task)) end_without_start(m.task, ExitKind::stopped, "stopped before it began", now, out);
+}
+
+void Core::handle(const v1::Suspend& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out)) return;
+  const auto it = tasks_.find(m.task);
+  if (it == tasks_.end() || it->second.status.state != TaskState::running) return;
+  it->second.status.state = TaskState::suspending;
+  out.push_back(effect::FreezeTask{m.task, true});
+  report(it->second, now, out);
+}
+
+void Core::handle(const v1::Resume& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out)) return;
+  const auto it = tasks_.find(m.task);
+  if (it == tasks_.end()) return;
+  const TaskState state = it->second.status.state;
+  if (state != TaskState::suspended && state != TaskState::suspending) return;
+  it->second.status.state = TaskState::resuming;
+  out.push_back(effect::FreezeTask{m.task, false});
+  report(it->second, now, out);
+}
+
+void Core::handle(const v1::LeaseRenew& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out)) return;
+  for (const TaskId id : m.tasks) {
+    const auto it = tasks_.find(id);
+    if (it == tasks_.end() || it->second.stop_sent || it->second.status.state == TaskState::ended) continue;
+    it->second.paid_until = paid_until(m.paid_for, now);
+    out.push_back(effect::SetPaidUntil{id, it->second.paid_until});
+  }
+}
+
+void Core::handle(const v1::LogRead& m, Now, Effects& out) {
+  const auto it = tasks_.find(m.task);
+  if (it != tasks_.end()) return out.push_back(effect::ReadLog{m});
+  v1::LogChunk answer;
+  answer.subscription = m.subscription;
+  answer.offset = answer.next_offset = m.offset;
+  answer.end = true;
+  answer.error = fmt::format("task {} is not on this node, or its log was removed", m.task.value);
+  out.push_back(effect::Send{std::move(answer)});
+}
+
+void Core::handle(const v1::Leave& m, Now now, Effects& out) {
+  leaving_ = true;
+  if (m.stop_tasks)
+    for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) stop_task(tasks_.at(id), Duration{-1}, StopReason::request, now, out);
+  if (!m.stop_tasks || live_.empty()) out.push_back(effect::EndSelf{});
+}
+
+void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
+  const TaskId id = std::visit(Overloaded{[](const task_event::Ended& e) { return e.status.task; }, [](const auto& e) { return e.task; }}, event);
+  const auto it = tasks_.find(id);
+  if (it == tasks_.end() || it->second.status.state == TaskState::ended) return;
+  Held& held = it->second;
+  std::visit(Overloaded{
+                 [&](const task_event::Started& e) {
+                   held.status.started_at = e.at;
+                   if (held.status.state == TaskState::starting) held.status.state = TaskState::running;
+                   report(held, now, out);
+                 },
+                 [&](const task_event::Frozen& e) {
+                   const TaskState waiting = e.frozen ? TaskState::suspending : TaskState::resuming;
+                   if (held.status.state != waiting) return;
+                   held.status.state = e.frozen ? TaskState::suspended : TaskState::running;
+                   report(held, now, out);
+                 },
+                 [&](const task_event::LogAdvanced& e) { held.status.log_end = std::max(held.status.log_end, e.log_end); },
+                 [&](const task_event::Ended& e) {
+                   held.status = e.status;
+                   held.status.state = TaskState::ended;
+                   live_.erase(id);
+                   report(held, now, out);
+                   if (leaving_ && live_.empty()) out.push_back(effect::EndSelf{});
+                 },
+             },
+             event);
+}
+
+// ---- reports --------------------------------------------------------------------------------------------------------
+
+std::uint64_t Core::next_report_number(Effects& out) {
+  if (next_report_number_ >= memory_.report_numbers_used_below) {
+    memory_.report_numbers_used_below = next_report_number_ + report_number_block;
+    out.push_back(effect::Remember{memory_});
+  }
+  return next_report_number_++;
+}
+
+void Core::report(Held& held, Now now, Effects& out) {
+  if (held.report_number != 0) pending_.erase(held.report_number);
+  held.report_number = next_report_number(out);
+  Pending& pending = pending_[held.report_number];
+  pending.task = held.status.task;
+  if (welcomed_) send_report(held.report_number, pending, now, out);
+}
+
+void Core::send_report(std::uint64_t number, Pending& pending, Now now, Effects& out) {
+  pending.sent = true;
+  pending.sent_at = now.steady;
+  out.push_back(effect::Send{v1::Report{number, tasks_.at(pending.task).status}});
+}
+
+void Core::acknowledge(Held& held, Now now, Effects& out) {
+  if (held.report_number != 0) pending_.erase(held.report_number);
+  held.report_number = 0;
+  if (held.acknowledged) return;
+  held.acknowledged = true;
+  retained_.emplace_back(now.steady + limits::task_retention, held.status.task);
+  out.push_back(effect::AcknowledgeTask{held.status.task});
+}
+
+void Core::handle(const v1::Ack& m, Now now, Effects& out) {
+  while (!pending_.empty() && pending_.begin()->first <= m.number) {
+    // What was never sent cannot have been acknowledged: the number is of a head that is confused.
+    if (!pending_.begin()->second.sent) return;
+    Held& held = tasks_.at(pending_.begin()->second.task);
+    pending_.erase(pending_.begin());
+    held.report_number = 0;
+    if (held.status.state == TaskState::ended) acknowledge(held, now, out);
+  }
+}
+
+void Core::handle(const v1::Settle& m, Now now, Effects& out) {
+  if (!epoch_accepted(m.epoch, out)) return;
+  auto settle = [&](TaskId id) {
+    const auto it = tasks_.find(id);
+    if (it == tasks_.end()) return;
+    if (it->second.status.state == TaskState::ended) acknowledge(it->second, now, out);
+    else if (!it->second.stop_sent) stop_task(it->second, Duration{-1}, StopReason::disowned, now, out);  // over for the head, alive here
+  };
+  for (const TaskId id : m.ended) settle(id);
+  for (const TaskId id : m.unknown) settle(id);
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+void Core::tick(Now now, Effects& out) {
+  const bool fence = now.steady - head_seen_at_ >= limits::agent_self_fence;
+  for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) {
+    Held& held = tasks_.at(id);
+    if (held.stop_sent) continue;
+    if (held.paid_until.ns > 0 && now.steady >= held.paid_until) stop_task(held, Duration{-1}, StopReason::unpaid, now, out);
+    else if (fence && held.fenced) stop_task(held, Duration{-1}, StopReason::fenced, now, out);
+  }
+  if (welcomed_)
+    for (auto& [number, pending] : pending_)
+      if (!pending.sent || now.steady - pending.sent_at >= limits::report_resend_after) send_report(number, pending, now, out);
+  while (!retained_.empty() && (retained_.front().first <= now.steady || retained_.size() > limits::tasks_retained_max)) {
+    const TaskId id = retained_.front().second;
+    retained_.pop_front();
+    out.push_back(effect::RemoveTask{id});
+    bury(id);
+  }
+}
+
+void Core::bury(TaskId id) {
+  if (const auto it = tasks_.find(id); it != tasks_.end()) {
+    if (it->second.report_number != 0) pending_.erase(it->second.report_number);
+    tasks_.erase(it);
+  }
+  tombstones_.insert(id);
+  if (tombstones_.size() > limits::tombstones_max) {
+    tombstone_floor_ = *tombstones_.begin();
+    tombstones_.erase(tombstones_.begin());
+  }
+}
+
+std::optional<SteadyTime> Core::next_wake() const {
+  std::optional<SteadyTime> next;
+  auto consider = [&](SteadyTime at) {
+    if (!next || at < *next) next = at;
+  };
+  for (const TaskId id : live_) {
+    const Held& held = tasks_.at(id);
+    if (held.stop_sent) continue;
+    if (held.paid_until.ns > 0) consider(held.paid_until);
+    if (held.fenced) consider(head_seen_at_ + limits::agent_self_fence);
+  }
+  if (welcomed_)
+    for (const auto& [number, pending] : pending_) consider(pending.sent ? pending.sent_at + limits::report_resend_after : SteadyTime{});
+  if (!retained_.empty()) consider(retained_.front().first);
+  return next;
+}
+
+std::optional<std::string> Core::check_invariants() const {
+  for (const auto& [id, held] : tasks_) {
+    const bool ended = held.status.state == TaskState::ended;
+    if (held.status.task != id) return fmt::format("task {} is filed as {}", held.status.task.value, id.value);
+    if (live_.contains(id) == ended) return fmt::format("task {} is both live and ended, or neither", id.value);
+    if (held.acknowledged && !ended) return fmt::format("task {} is acknowledged but lives", id.value);
+    if (held.report_number != 0 && !pending_.contains(held.report_number)) return fmt::format("task {} waits for a report that is not there", id.value);
+    if (tombstones_.contains(id)) return fmt::format("task {} is held and buried", id.value);
+  }
+  for (const auto& [number, pending] : pending_) {
+    const auto it = tasks_.find(pending.task);
+    if (it == tasks_.end() || it->second.report_number != number) return fmt::format("report {} belongs to no task", number);
+    if (number >= memory_.report_numbers_used_below) return fmt::format("report {} has a number that was not reserved", number);
+  }
+  return std::nullopt;
+}
+
+}  // namespace billow::agent

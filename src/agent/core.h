@@ -1,0 +1,171 @@
+// The agent's logic, pure: messages, task events and the time go in; effects come out. No clock, file, process or socket
+// is touched here, so the fault simulator runs this very code.
+//
+// What holds:
+// - A task id is started at most once. A repeated `start` only repeats the report; a `stop` that overtakes its `start`
+//   ends the task before it began.
+// - A head of a lower epoch is refused, whatever it says. A higher epoch is remembered on disk (Remember) before anything
+//   it asks is done: effects are carried out in order.
+// - A change of a task is reported until the head acknowledges it; later changes replace earlier ones that were not
+//   acknowledged. After a reconnect `hello` lists every task whose end the head is not known to have.
+// - An ended task's directory is kept until its end is acknowledged, and then for its retention.
+// - A live task the head does not know is stopped. Without a head beyond the self-fence, tasks marked fenced are stopped,
+//   and only they. A task whose paid time passed is stopped.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "model/job.h"
+#include "wire/agent_v1.h"
+
+namespace billow::agent {
+
+struct Now {
+  WallTime wall;
+  SteadyTime steady;  // CLOCK_BOOTTIME: the self-fence and paid time go on while the machine sleeps
+};
+
+// Why the agent stops a task; travels through the supervisor into the exit record's stop_reason.
+enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3 };
+
+// What must survive a restart of the agent, beside the task directories.
+struct Memory {
+  Epoch epoch = 0;
+  std::uint64_t report_numbers_used_below = 1;  // numbers are taken in blocks, so that not each costs a write
+  bool operator==(const Memory&) const = default;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("report_numbers_used_below", report_numbers_used_below); }
+};
+
+// ---- effects --------------------------------------------------------------------------------------------------------
+namespace effect {
+struct Remember { Memory memory; };  // durable before the next effect
+struct StartTask { wire::agent_v1::Start start; SteadyTime paid_until; };  // answer with Started or Ended
+struct RecordEnd { TaskStatus status; };  // make its directory, ended: whatever arrives later, it cannot start
+struct StopTask { TaskId task; Duration grace; StopReason reason; };       // negative grace: as the task was started with
+struct SignalTask { TaskId task; int number; };
+struct InputTask { TaskId task; bool eof; std::string bytes; };
+struct ResizeTask { TaskId task; std::uint16_t rows, cols; };
+struct FreezeTask { TaskId task; bool frozen; };  // answer with Frozen
+struct SetPaidUntil { TaskId task; SteadyTime paid_until; };  // 0: without limit
+struct AcknowledgeTask { TaskId task; };  // the head has its end: mark the directory
+struct RemoveTask { TaskId task; };       // retention is over: the directory may go
+struct ReadLog { wire::agent_v1::LogRead read; };
+struct CancelLog { std::uint64_t subscription; };
+struct Send { wire::agent_v1::FromAgent message; };
+struct Disconnect { std::string why; };   // dial again later
+struct EndSelf {};
+}  // namespace effect
+using Effect = std::variant<effect::Remember, effect::StartTask, effect::RecordEnd, effect::StopTask, effect::SignalTask, effect::InputTask, effect::ResizeTask,
+                            effect::FreezeTask, effect::SetPaidUntil, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
+                            effect::CancelLog, effect::Send, effect::Disconnect, effect::EndSelf>;
+using Effects = std::vector<Effect>;
+
+// ---- what the shell tells -------------------------------------------------------------------------------------------
+namespace task_event {
+struct Started { TaskId task; WallTime at; };
+struct Frozen { TaskId task; bool frozen; };
+struct LogAdvanced { TaskId task; std::uint64_t log_end; };
+// Also for a task that could not be started at all (ExitKind::exec_failed).
+struct Ended { TaskStatus status; };
+}  // namespace task_event
+using TaskEvent = std::variant<task_event::Started, task_event::Frozen, task_event::LogAdvanced, task_event::Ended>;
+
+// A task found on disk when the agent starts.
+struct RecoveredTask {
+  TaskStatus status;          // ended, or running / suspended under a live supervisor
+  bool acknowledged = false;  // the head has its end
+  bool fenced = false;
+  SteadyTime paid_until;
+};
+
+struct CoreOptions {
+  NodeOffer offer;
+  Memory memory;
+  std::vector<RecoveredTask> tasks;
+};
+
+class Core {
+ public:
+  Core(CoreOptions options, Now now);
+
+  void on_connected(Now now, Effects& out);
+  void on_disconnected(Now now);
+  // Any sign of the head beyond messages: a pong. The self-fence counts from the last one.
+  void on_head_alive(Now now);
+  void on_message(const wire::agent_v1::ToAgent& message, std::string_view blob, Now now, Effects& out);
+  void on_task_event(const TaskEvent& event, Now now, Effects& out);
+  void tick(Now now, Effects& out);
+  // When tick has something to do next; none: when something else happens.
+  std::optional<SteadyTime> next_wake() const;
+  // The machine's offer changed (a GPU fell off): told with the next hello, which a reconnect brings.
+  void set_offer(NodeOffer offer) { offer_ = std::move(offer); }
+
+  const Memory& memory() const { return memory_; }
+  bool welcomed() const { return welcomed_; }
+  std::size_t live_count() const { return live_.size(); }
+  std::size_t unacknowledged_count() const { return pending_.size(); }
+  const TaskStatus* find(TaskId id) const;
+  // What must hold at any moment; a text where it does not. For tests and the simulator.
+  std::optional<std::string> check_invariants() const;
+
+ private:
+  struct Held {
+    TaskStatus status;
+    bool fenced = false;
+    SteadyTime paid_until;             // 0: without limit
+    bool stop_sent = false;
+    bool acknowledged = false;         // its end is durable at the head
+    std::uint64_t report_number = 0;   // of the unacknowledged report; 0: none
+  };
+  struct Pending {
+    TaskId task;
+    SteadyTime sent_at;
+    bool sent = false;
+  };
+
+  void handle(const wire::agent_v1::Welcome& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Refused& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Start& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Stop& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Suspend& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Resume& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::LeaseRenew& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Ack& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Settle& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::LogRead& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::Leave& m, Now now, Effects& out);
+
+  bool epoch_accepted(Epoch epoch, Effects& out);
+  void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
+  void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
+  void report(Held& held, Now now, Effects& out);
+  void send_report(std::uint64_t number, Pending& pending, Now now, Effects& out);
+  void acknowledge(Held& held, Now now, Effects& out);
+  void bury(TaskId id);
+  std::uint64_t next_report_number(Effects& out);
+  bool was_removed(TaskId id) const;
+
+  NodeOffer offer_;
+  Memory memory_;
+  std::uint64_t next_report_number_ = 1;
+  std::map<TaskId, Held> tasks_;
+  std::set<TaskId> live_;                              // not ended
+  std::map<std::uint64_t, Pending> pending_;           // reports not acknowledged, by number
+  std::deque<std::pair<SteadyTime, TaskId>> retained_; // acknowledged ends, by when they may go
+  std::set<TaskId> tombstones_;
+  TaskId tombstone_floor_;                             // every id up to this one that is not held is gone
+  bool connected_ = false, welcomed_ = false, leaving_ = false;
+  SteadyTime head_seen_at_;
+};
+
+}  // namespace billow::agent

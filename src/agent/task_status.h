@@ -1,0 +1,16 @@
+// From the supervisor's exit record to what the head is told.
+#pragma once
+
+#include "agent/core.h"
+#include "model/job.h"
+#include "supervise/protocol.h"
+
+namespace billow::agent {
+
+TaskStatus status_of(TaskId task, const supervise::ExitRecord& record);
+// The other way, for a task that ends before it began (effect::RecordEnd).
+supervise::ExitRecord record_of(const TaskStatus& status);
+// For a task whose supervisor died without a record.
+TaskStatus lost_status(TaskId task, WallTime now, std::string message);
+
+}  // namespace billow::agent

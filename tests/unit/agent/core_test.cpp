@@ -1,0 +1,232 @@
+// The agent's logic without processes: single rules first, then all of them under faults.
+#include "agent/core.h"
+
+#include <gtest/gtest.h>
+
+namespace billow::agent {
+namespace {
+
+namespace v1 = wire::agent_v1;
+
+Now at(std::int64_t second) { return {WallTime{1'700'000'000'000'000'000 + second * 1'000'000'000}, SteadyTime{(1000 + second) * 1'000'000'000}}; }
+
+template <class T>
+std::vector<T> only(const Effects& effects) {
+  std::vector<T> out;
+  for (const Effect& e : effects)
+    if (const T* t = std::get_if<T>(&e)) out.push_back(*t);
+  return out;
+}
+template <class M>
+std::vector<M> sent(const Effects& effects) {
+  std::vector<M> out;
+  for (const auto& s : only<effect::Send>(effects))
+    if (const M* m = std::get_if<M>(&s.message)) out.push_back(*m);
+  return out;
+}
+
+v1::Start start_of(std::uint64_t id, Epoch epoch = 1) {
+  v1::Start s;
+  s.epoch = epoch;
+  s.task = TaskId(id);
+  s.argv = {"true"};
+  return s;
+}
+TaskStatus ended(std::uint64_t id, int code = 0) {
+  TaskStatus s;
+  s.task = TaskId(id);
+  s.state = TaskState::ended;
+  s.exit.code = code;
+  return s;
+}
+
+struct AgentCore : ::testing::Test {
+  Core core{CoreOptions{}, at(0)};
+  Effects say(const v1::ToAgent& m, std::int64_t second = 0) {
+    Effects out;
+    core.on_message(m, "", at(second), out);
+    EXPECT_EQ(core.check_invariants(), std::nullopt);
+    return out;
+  }
+  Effects happen(const TaskEvent& e, std::int64_t second = 0) {
+    Effects out;
+    core.on_task_event(e, at(second), out);
+    EXPECT_EQ(core.check_invariants(), std::nullopt);
+    return out;
+  }
+  Effects pass_time(std::int64_t second) {
+    Effects out;
+    core.tick(at(second), out);
+    EXPECT_EQ(core.check_invariants(), std::nullopt);
+    return out;
+  }
+  Effects connect(Epoch epoch = 1, std::int64_t second = 0) {
+    Effects out;
+    core.on_connected(at(second), out);
+    core.on_message(v1::Welcome{epoch, NodeId(1), 2000}, "", at(second), out);
+    return out;
+  }
+};
+
+TEST_F(AgentCore, StartsATaskOnceHoweverOftenItIsAsked) {
+  connect();
+  EXPECT_EQ(only<effect::StartTask>(say(start_of(5))).size(), 1u);
+  EXPECT_EQ(only<effect::StartTask>(say(start_of(5))).size(), 0u);
+  happen(task_event::Ended{ended(5, 3)});
+  const Effects again = say(start_of(5));
+  EXPECT_EQ(only<effect::StartTask>(again).size(), 0u);
+}
+
+TEST_F(AgentCore, IgnoresEverythingBeforeWelcome) {
+  Effects out;
+  core.on_connected(at(0), out);
+  EXPECT_EQ(sent<v1::Hello>(out).size(), 1u);
+  EXPECT_TRUE(say(start_of(5)).empty());
+}
+
+TEST_F(AgentCore, RemembersAHigherEpochBeforeActingAndRefusesALowerOne) {
+  connect(3);
+  const Effects effects = say(start_of(5, 7));
+  ASSERT_GE(effects.size(), 2u);
+  ASSERT_TRUE(std::holds_alternative<effect::Remember>(effects[0]));
+  EXPECT_EQ(std::get<effect::Remember>(effects[0]).memory.epoch, 7u);
+  EXPECT_TRUE(std::holds_alternative<effect::StartTask>(effects[1]));
+  const Effects refused = say(start_of(6, 6));
+  EXPECT_TRUE(only<effect::StartTask>(refused).empty());
+  EXPECT_EQ(only<effect::Disconnect>(refused).size(), 1u);
+  EXPECT_EQ(only<effect::Disconnect>(connect(6)).size(), 1u);
+  EXPECT_FALSE(core.welcomed());
+}
+
+TEST_F(AgentCore, ReportsUntilAcknowledgedAndKeepsTheNewestOnly) {
+  connect();
+  say(start_of(5));
+  const auto running = sent<v1::Report>(happen(task_event::Started{TaskId(5), at(1).wall}));
+  ASSERT_EQ(running.size(), 1u);
+  const auto end = sent<v1::Report>(happen(task_event::Ended{ended(5, 3)}));
+  ASSERT_EQ(end.size(), 1u);
+  EXPECT_GT(end[0].number, running[0].number);
+  say(v1::Ack{running[0].number});
+  EXPECT_EQ(core.unacknowledged_count(), 1u);
+  const auto resent = sent<v1::Report>(pass_time(20));
+  ASSERT_EQ(resent.size(), 1u);
+  EXPECT_EQ(resent[0].number, end[0].number);
+  EXPECT_EQ(resent[0].status.exit.code, 3);
+  EXPECT_EQ(only<effect::AcknowledgeTask>(say(v1::Ack{end[0].number})).size(), 1u);
+  EXPECT_TRUE(pass_time(60).empty());
+}
+
+TEST_F(AgentCore, HelloListsEveryTaskTheHeadMayNotKnow) {
+  connect();
+  say(start_of(5));
+  say(start_of(6));
+  say(start_of(7));
+  happen(task_event::Ended{ended(5, 1)});
+  const auto end = sent<v1::Report>(happen(task_event::Ended{ended(6)}));
+  say(v1::Ack{end[0].number});  // covers 5 and 6
+  core.on_disconnected(at(1));
+  happen(task_event::Started{TaskId(7), at(2).wall});
+  Effects out;
+  core.on_connected(at(3), out);
+  const auto hello = sent<v1::Hello>(out);
+  ASSERT_EQ(hello.size(), 1u);
+  ASSERT_EQ(hello[0].tasks.size(), 1u);
+  EXPECT_EQ(hello[0].tasks[0].task, TaskId(7));
+  EXPECT_EQ(hello[0].tasks[0].state, TaskState::running);
+}
+
+TEST_F(AgentCore, AnEndFoundOnDiskIsReportedUntilAcknowledged) {
+  CoreOptions options;
+  options.tasks = {{ended(9, 4), false, false, {}}, {ended(8), true, false, {}}};
+  core = Core(std::move(options), at(0));
+  const Effects out = connect();
+  ASSERT_EQ(sent<v1::Hello>(out)[0].tasks.size(), 1u);
+  const auto reports = sent<v1::Report>(out);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].status.task, TaskId(9));
+  EXPECT_EQ(only<effect::AcknowledgeTask>(say(v1::Ack{reports[0].number})).size(), 1u);
+}
+
+TEST_F(AgentCore, KeepsAcknowledgedDirectoriesForTheirRetentionAndNeverStartsThemAgain) {
+  connect();
+  say(start_of(5));
+  const auto end = sent<v1::Report>(happen(task_event::Ended{ended(5)}));
+  say(v1::Ack{end[0].number}, 10);
+  EXPECT_TRUE(only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000)).empty());
+  EXPECT_EQ(only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000 + 11)).size(), 1u);
+  EXPECT_TRUE(only<effect::StartTask>(say(start_of(5))).empty());
+}
+
+TEST_F(AgentCore, AStopThatOvertakesItsStartWins) {
+  connect();
+  const auto reports = sent<v1::Report>(say(v1::Stop{1, TaskId(5), seconds(1)}));
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].status.exit.kind, ExitKind::stopped);
+  EXPECT_TRUE(only<effect::StartTask>(say(start_of(5))).empty());
+  say(v1::Ack{reports[0].number});
+  EXPECT_TRUE(only<effect::StartTask>(say(start_of(5))).empty());
+}
+
+TEST_F(AgentCore, StopsWhatTheHeadDisowns) {
+  connect();
+  say(start_of(5));
+  v1::Settle settle;
+  settle.epoch = 1;
+  settle.unknown = {TaskId(5)};
+  const auto stops = only<effect::StopTask>(say(settle));
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].reason, StopReason::disowned);
+  EXPECT_TRUE(only<effect::StopTask>(say(settle)).empty());
+}
+
+TEST_F(AgentCore, WithoutAHeadOnlyFencedTasksStop) {
+  connect();
+  v1::Start fenced = start_of(5);
+  fenced.fenced = true;
+  say(fenced);
+  say(start_of(6));
+  core.on_disconnected(at(1));
+  EXPECT_TRUE(pass_time(59).empty());
+  const auto stops = only<effect::StopTask>(pass_time(61));
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].task, TaskId(5));
+  EXPECT_EQ(stops[0].reason, StopReason::fenced);
+}
+
+TEST_F(AgentCore, StopsWhenPaidTimePassesUnlessRenewed) {
+  connect();
+  v1::Start paid = start_of(5);
+  paid.paid_for = seconds(30);
+  const auto starts = only<effect::StartTask>(say(paid, 0));
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].paid_until, at(30).steady);
+  v1::LeaseRenew renew{1, {TaskId(5)}, seconds(30)};
+  EXPECT_EQ(only<effect::SetPaidUntil>(say(renew, 20))[0].paid_until, at(50).steady);
+  EXPECT_TRUE(only<effect::StopTask>(pass_time(49)).empty());
+  EXPECT_EQ(only<effect::StopTask>(pass_time(50))[0].reason, StopReason::unpaid);
+  EXPECT_TRUE(only<effect::SetPaidUntil>(say(renew, 51)).empty());  // too late
+}
+
+TEST_F(AgentCore, SuspendsAndResumes) {
+  connect();
+  say(start_of(5));
+  happen(task_event::Started{TaskId(5), at(1).wall});
+  EXPECT_TRUE(only<effect::FreezeTask>(say(v1::Suspend{1, TaskId(5)}))[0].frozen);
+  happen(task_event::Frozen{TaskId(5), true});
+  EXPECT_EQ(core.find(TaskId(5))->state, TaskState::suspended);
+  EXPECT_FALSE(only<effect::FreezeTask>(say(v1::Resume{1, TaskId(5), {}}))[0].frozen);
+  happen(task_event::Frozen{TaskId(5), false});
+  EXPECT_EQ(core.find(TaskId(5))->state, TaskState::running);
+}
+
+TEST_F(AgentCore, LeavesAfterItsTasksWhenAskedTo) {
+  connect();
+  say(start_of(5));
+  const Effects out = say(v1::Leave{true});
+  EXPECT_EQ(only<effect::StopTask>(out).size(), 1u);
+  EXPECT_TRUE(only<effect::EndSelf>(out).empty());
+  EXPECT_EQ(only<effect::EndSelf>(happen(task_event::Ended{ended(5)})).size(), 1u);
+}
+
+}  // namespace
+}  // namespace billow::agent

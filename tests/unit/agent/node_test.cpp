@@ -1,0 +1,204 @@
+// The node's own facilities: users, cgroups, devices, usage. Where this machine cannot, the test says so.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "agent/cgroup.h"
+#include "agent/proc_stats.h"
+#include "agent/sandbox.h"
+#include "agent/task_status.h"
+#include "agent/users.h"
+#include "rig.h"
+
+namespace billow::agent {
+namespace {
+
+namespace sv = supervise;
+
+TEST(Users, RefusesRootOnBehalfOfOthers) {
+  EXPECT_EQ(resolve_job_user({"root", false}).error().code, Code::forbidden);
+  EXPECT_EQ(resolve_job_user({"no-such-user-here", false}).error().code, Code::not_found);
+  if (::geteuid() != 0) return;
+  EXPECT_EQ(resolve_job_user({"", false}).error().code, Code::forbidden);  // the agent is root; the owner is not
+  const auto root = resolve_job_user({"root", true});
+  ASSERT_TRUE(root);
+  EXPECT_EQ(root->identity.uid, 0u);
+  const auto nobody = resolve_job_user({"nobody", false});
+  ASSERT_TRUE(nobody) << nobody.error().message;
+  EXPECT_NE(nobody->identity.uid, 0u);
+  EXPECT_FALSE(nobody->identity.groups.empty());
+}
+
+struct CgroupTest : ::testing::Test {
+  Cgroups groups = Cgroups::detect({"/proc/self/mounts", fmt::format("billow-test-{}", ::getpid())});
+  ~CgroupTest() override {
+    if (auto mounts = read_file("/proc/self/mounts"))
+      for (const char* mount : {"cpu", "memory", "pids", "freezer", "unified", "."})
+        ::rmdir(fmt::format("/sys/fs/cgroup/{}/billow-test-{}", mount, ::getpid()).c_str());
+  }
+};
+
+TEST_F(CgroupTest, SaysWhatItCanAndCannot) {
+  const auto lines = groups.report();
+  ASSERT_EQ(lines.size(), 4u);
+  for (const auto& line : lines) {
+    EXPECT_NE(line.find(": "), std::string::npos);
+    RecordProperty("doctor", line);
+  }
+  const Cgroups nothing = Cgroups::detect({"/dev/null", "billow-test"});
+  EXPECT_EQ(nothing.memory(), CgroupKind::none);
+  EXPECT_NE(nothing.report()[1].find("memory limits: not available"), std::string::npos);
+  const auto group = nothing.create(TaskId(1), {1000, 100, 10});
+  ASSERT_TRUE(group);
+  EXPECT_TRUE(group->empty());
+}
+
+TEST_F(CgroupTest, FlagsOutOfMemoryAndCleansUp) {
+  if (groups.memory() == CgroupKind::none) GTEST_SKIP() << groups.report()[1];
+  Rig rig;
+  const auto group = groups.create(TaskId(1), {0, 32, 0});
+  ASSERT_TRUE(group) << group.error().message;
+  // 100 MB in a shell variable, under a limit of 32.
+  TaskSpec spec = shell("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo survived");
+  group->apply_to(spec);
+  const Heard heard = rig.run(TaskId(1), spec);
+  ASSERT_TRUE(heard.exit);
+  EXPECT_EQ(heard.out, "") << heard.exit->detail;
+  EXPECT_NE(heard.exit->flags & sv::exit_oom, 0u) << describe_exit(*heard.exit);
+  EXPECT_GE(groups.usage(*group).oom_kills, 1u);
+  EXPECT_EQ(status_of(TaskId(1), *heard.exit).exit.kind, ExitKind::oom);
+  EXPECT_TRUE(Rig::pump_until([&] { return groups.remove(*group).has_value(); }));
+  EXPECT_TRUE(groups.find(TaskId(1)).empty());
+}
+
+TEST_F(CgroupTest, LimitsCpuAndProcesses) {
+  if (groups.cpu() == CgroupKind::none || groups.pids() == CgroupKind::none || !groups.tracks()) GTEST_SKIP() << groups.report()[0];
+  Rig rig;
+  const auto group = groups.create(TaskId(2), {500, 0, 8});
+  ASSERT_TRUE(group) << group.error().message;
+  TaskSpec spec = shell("cat /proc/self/cgroup; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 30 & done; echo all");
+  group->apply_to(spec);
+  const Heard heard = rig.run(TaskId(2), spec);
+  ASSERT_TRUE(heard.exit);
+  EXPECT_NE(heard.out.find("task-2"), std::string::npos) << heard.out << heard.exit->detail;
+  EXPECT_NE(heard.err.find("fork"), std::string::npos) << heard.err;
+  EXPECT_TRUE(Rig::pump_until([&] { return groups.remove(*group).has_value(); }));
+}
+
+TEST_F(CgroupTest, KillsAndFreezesThroughTheGroup) {
+  if (!groups.tracks()) GTEST_SKIP() << groups.report()[3];
+  Rig rig;
+  const auto group = groups.create(TaskId(3), {});
+  ASSERT_TRUE(group) << group.error().message;
+  TaskSpec spec = shell("trap '' TERM; while :; do echo x; sleep 0.02; done");
+  group->apply_to(spec);
+  Heard heard;
+  auto link = rig.start(TaskId(3), spec);
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out.size() > 2; }));
+  EXPECT_FALSE(cgroup_pids(group->v2).empty());
+  EXPECT_GT(usage_of(cgroup_pids(group->v2)).rss_bytes, 0);
+  link->freeze(true);
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.reached(sv::SupervisorState::frozen); }));
+  EXPECT_TRUE(Rig::pump_until([&] {
+    const auto events = read_file(group->v2 + "/cgroup.events");
+    return events && events->find("frozen 1") != std::string::npos;
+  }));
+  link->stop(milliseconds(50));
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
+  EXPECT_EQ(heard.exit->signal, SIGKILL);
+  EXPECT_TRUE(Rig::pump_until([&] { return groups.remove(*group).has_value(); }));
+}
+
+TEST(ProcStats, CountsTheTreeOfASupervisor) {
+  Rig rig;
+  Heard heard;
+  auto link = rig.start(TaskId(1), shell("sleep 300 & sleep 300 & echo up; wait"));
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n" && !heard.statuses.empty(); }));
+  const auto pids = ProcessTable::read().descendants(heard.statuses.back().supervisor_pid);
+  EXPECT_EQ(pids.size(), 3u);
+  const ProcessUsage usage = usage_of(pids);
+  EXPECT_EQ(usage.processes, 3);
+  EXPECT_EQ(usage.threads, 3);
+  EXPECT_GT(usage.rss_bytes, 0);
+  link->stop(seconds(5));
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
+}
+
+TEST(ProcStats, FindsWhatADeadSupervisorLeftBehind) {
+  Rig rig;
+  TaskSpec spec = shell("echo up; exec sleep 300");
+  const std::string mark = fmt::format("BILLOW_TASK_ID={}", 7'000'000 + ::getpid());
+  spec.env.push_back(mark);
+  Heard heard;
+  auto link = rig.start(TaskId(1), spec);
+  ASSERT_TRUE(link);
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n"; }));
+  ::kill(heard.statuses.front().supervisor_pid, SIGKILL);
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
+  ASSERT_TRUE(Rig::pump_until([&] { rig.launcher().reap(); return rig.launcher().unreaped() == 0; }));
+  const auto found = rig.dirs().find(TaskId(1));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->presence, TaskPresence::lost);
+  const auto left = pids_with_environment(mark);
+  ASSERT_EQ(left.size(), 1u);
+  ::kill(left[0], SIGKILL);
+}
+
+TEST(SandboxPlan, HidesEveryGpuButTheGrantedOnes) {
+  TaskSpec spec;
+  const std::vector<DeviceNode> nodes = {{"nvidia0", 0}, {"nvidia1", 1}, {"nvidia2", 2}};
+  Sandbox(SandboxKind::private_dev).apply_to(spec, nodes, {1});
+  EXPECT_EQ(spec.hide_devices, (std::vector<std::string>{"nvidia0", "nvidia2"}));
+  EXPECT_FALSE(spec.user_namespace);
+  TaskSpec all;
+  Sandbox(SandboxKind::user_namespace).apply_to(all, nodes, {0, 1, 2});
+  EXPECT_TRUE(all.hide_devices.empty());
+  EXPECT_FALSE(all.user_namespace);
+  TaskSpec none;
+  const Sandbox refused(SandboxKind::variables_only, "Operation not permitted");
+  refused.apply_to(none, nodes, {1});
+  EXPECT_TRUE(none.hide_devices.empty());
+  EXPECT_NE(refused.report().find("CUDA_VISIBLE_DEVICES only"), std::string::npos);
+}
+
+TEST(SandboxPlan, FindsTheNodesOfSingleGpus) {
+  const std::string dir = make_temp_dir();
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"}) ASSERT_TRUE(write_file_atomic(dir + "/" + name, ""));
+  const auto nodes = list_nvidia_nodes({1, 0}, dir);
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0].path, "nvidia1");
+  EXPECT_EQ(nodes[0].gpu, 0);
+  (void)remove_tree(dir);
+}
+
+TEST(SandboxPlan, DetectionFindsWhatRootMayDo) {
+  const Sandbox sandbox = Sandbox::detect();
+  EXPECT_FALSE(sandbox.report().empty());
+  EXPECT_TRUE(file_exists("/dev/null"));  // the trial leaves the machine as it was
+}
+
+TEST(TaskStatusOf, TellsTheKindsOfEndApart) {
+  sv::ExitRecord r{};
+  r.kind = static_cast<std::uint32_t>(sv::ExitKind::signaled);
+  r.signal = SIGTERM;
+  r.cause = static_cast<std::uint32_t>(sv::EndCause::time_limit);
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::timed_out);
+  r.cause = static_cast<std::uint32_t>(sv::EndCause::stop_request);
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::stopped);
+  r.stop_reason = static_cast<std::uint32_t>(StopReason::unpaid);
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::unpaid);
+  r.cause = static_cast<std::uint32_t>(sv::EndCause::itself);
+  r.stop_reason = 0;
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::signaled);
+  r.flags = sv::exit_oom;
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::oom);
+  r.kind = static_cast<std::uint32_t>(sv::ExitKind::exited);
+  r.code = 0;
+  EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::exited);
+  const TaskStatus stopped = [] { TaskStatus s; s.task = TaskId(2); s.exit = {ExitKind::stopped, 143, 0, "stopped before it began"}; return s; }();
+  EXPECT_EQ(status_of(TaskId(2), record_of(stopped)).exit, stopped.exit);
+}
+
+}  // namespace
+}  // namespace billow::agent
