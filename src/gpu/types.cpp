@@ -1,6 +1,6 @@
 // Memory, power and links: the project's price data (gpu_specs.csv, with its sources); visible memory is what drivers
-// report. Idle power is what such cards commonly draw with the driver loaded and nothing running: a hint to compare a
-// sample with, never a bill.
+// report. Idle power is what such cards commonly draw with the driver loaded and nothing running (78 W was read on an H200
+// with driver 580; the others are common reports): a hint to compare a sample with, never a bill.
 #include "gpu/types.h"
 
 #include <array>
@@ -23,7 +23,7 @@ const std::vector<GpuTypeFacts>& gpu_types() {
       {"A100-80-PCIe", "NVIDIA A100 80GB PCIe", Vendor::nvidia, 81920, 300, 45, none, 0, 1410, "8.0", false, true},
       {"H100", "NVIDIA H100 80GB HBM3", Vendor::nvidia, 81559, 700, 70, switched, 18, 1980, "9.0", true, true},
       {"H100-PCIe", "NVIDIA H100 PCIe", Vendor::nvidia, 81559, 350, 48, none, 0, 1755, "9.0", true, true},
-      {"H200", "NVIDIA H200", Vendor::nvidia, 143771, 700, 75, switched, 18, 1980, "9.0", true, true},
+      {"H200", "NVIDIA H200", Vendor::nvidia, 143771, 700, 78, switched, 18, 1980, "9.0", true, true},
       {"B200", "NVIDIA B200", Vendor::nvidia, 183359, 1000, 140, switched, 18, 1965, "10.0", true, true},
       {"GB200", "NVIDIA GB200", Vendor::nvidia, 189471, 1200, 160, switched, 18, 2062, "10.0", true, true},
       {"B300", "NVIDIA B300 SXM6 AC", Vendor::nvidia, 275040, 1100, 160, switched, 18, 2032, "10.3", true, true},

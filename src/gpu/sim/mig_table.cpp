@@ -35,6 +35,13 @@ Names names_of(const std::string& type) {
   return {10, 20, 40, 80};
 }
 
+// Visible memory of an instance. A slice of a card that is cut up is a little less than its part of the whole; the figures
+// of the H200 were read from one (driver 580), the others are taken as proportional.
+long long memory_of(const GpuTypeFacts& facts, unsigned slices) {
+  if (std::string_view(facts.type) == "H200") return slices == 1 ? 16'384 : slices == 2 ? 33'280 : slices == 4 ? 71'424 : 143'360;
+  return facts.memory_mib * slices / 8;
+}
+
 }  // namespace
 
 std::vector<SimMigProfile> sim_mig_profiles(const GpuTypeFacts& facts) {
@@ -44,7 +51,7 @@ std::vector<SimMigProfile> sim_mig_profiles(const GpuTypeFacts& facts) {
   for (const Shape& shape : shapes()) {
     const int gb = shape.memory == 1 ? names.eighth : shape.memory == 2 ? names.quarter : shape.memory == 4 ? names.half : names.whole;
     profiles.push_back({shape.number, shape.id, fmt::format("{}g.{}gb{}", shape.compute, gb, shape.suffix), shape.compute, shape.memory,
-                        shape.instances_max, facts.memory_mib * shape.memory / 8, shape.starts});
+                        shape.instances_max, memory_of(facts, shape.memory), shape.starts});
   }
   return profiles;
 }

@@ -62,7 +62,7 @@ struct SimCard {
   std::int64_t mem_used_mib = 0;
   std::vector<SimGpuProcess> processes;
 
-  double sm_activity() const { return hung ? 0.01 : load; }
+  double sm_activity() const { return hung ? 0.008 : load; }
   double power_w() const;
   int util_pct() const { return hung ? 100 : static_cast<int>(load * 100 + 0.5); }
 };
