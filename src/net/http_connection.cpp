@@ -448,6 +448,7 @@ Result<std::shared_ptr<WebSocket>> Connection::upgrade(WebSocket::Options option
   auto socket = make_websocket(std::exchange(stream_, nullptr), WsReader::Role::server, std::move(options), pending_.substr(consumed_));
   pending_.clear();
   consumed_ = 0;
+  host_->upgraded(socket);
   close();
   return socket;
 }

@@ -25,6 +25,7 @@ class ConnectionHost {
   virtual std::string_view date() = 0;  // for the Date header
   virtual std::string next_request_id() = 0;
   virtual void forget(Connection& connection) = 0;
+  virtual void upgraded(const std::shared_ptr<WebSocket>& socket) = 0;
 };
 
 class Connection : public StreamOwner, public std::enable_shared_from_this<Connection> {

@@ -33,6 +33,12 @@ struct HttpServer::Impl final : ConnectionHost {
   ~Impl() override {
     auto gone = std::exchange(connections, {});
     for (auto& [key, connection] : gone) connection->server_gone();
+    for (const auto& weak : sockets) {
+      if (const auto socket = weak.lock()) {
+        socket->close(WebSocket::close_going_away, "the server is stopping");
+        socket->abort();
+      }
+    }
     close_listeners();
   }
 
@@ -41,6 +47,14 @@ struct HttpServer::Impl final : ConnectionHost {
   bool stopping() const override { return is_stopping; }
   std::string next_request_id() override { return fmt::format("{}-{:x}", id_prefix, ++id_counter); }
   void forget(Connection& connection) override { connections.erase(&connection); }
+  void upgraded(const std::shared_ptr<WebSocket>& socket) override {
+    // Forgotten ones are swept out whenever the list has doubled, which costs nothing on average.
+    if (sockets.size() >= sockets_sweep_at) {
+      std::erase_if(sockets, [](const auto& weak) { return weak.expired(); });
+      sockets_sweep_at = std::max<std::size_t>(64, sockets.size() * 2);
+    }
+    sockets.push_back(socket);
+  }
   std::string_view date() override {
     const std::time_t now = std::time(nullptr);
     if (now != date_second) {
@@ -133,6 +147,8 @@ struct HttpServer::Impl final : ConnectionHost {
   std::vector<std::unique_ptr<Listening>> listening;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
   std::vector<std::shared_ptr<Connection>> swept;
+  std::vector<std::weak_ptr<WebSocket>> sockets;
+  std::size_t sockets_sweep_at = 64;
   std::shared_ptr<std::size_t> live = std::make_shared<std::size_t>(0);  // outlives the server with its WebSockets
   std::string id_prefix;
   std::uint64_t id_counter = 0;

@@ -72,7 +72,7 @@ class HttpServer {
     Duration write_stall_timeout = limits::http_write_stall_timeout;
   };
   static Result<std::unique_ptr<HttpServer>> create(Loop& loop, Options options, Handler handler);
-  ~HttpServer();  // cuts its connections; WebSockets already upgraded are their holders'
+  ~HttpServer();  // cuts its connections and closes its WebSockets (1001)
 
   std::vector<std::string> bound_addresses() const;  // with the ports the system chose
   std::size_t connections() const;

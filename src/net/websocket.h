@@ -38,6 +38,7 @@ class WebSocket {
   virtual void on_close(std::function<void(const Closed&)> fn) = 0;  // once
   virtual void on_drain(std::function<void()> fn) = 0;               // whenever a backlog has been written
   virtual void close(int code = close_normal, std::string_view reason = {}) = 0;
+  virtual void abort() = 0;  // without waiting for the peer's goodbye
   virtual std::size_t buffered() const = 0;
   virtual bool open() const = 0;
   // Backpressure for whoever forwards messages elsewhere.

@@ -47,6 +47,10 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
     paused_ = false;
     stream_->resume_reading();
   }
+  void abort() override {
+    const auto keep = shared_from_this();
+    ended();
+  }
   std::size_t buffered() const override { return stream_->queued(); }
   bool open() const override { return state_ == State::open; }
 

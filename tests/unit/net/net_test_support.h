@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/crypto.h"
 #include "base/file.h"
@@ -40,6 +41,25 @@ struct ServerFixture {
   }
   Endpoint endpoint() const { return *parse_endpoint(server->bound_addresses().at(0)); }
   bool run_until(const std::function<bool()>& condition) { return loop.run_until(condition, patience); }
+};
+
+// A server on a thread of its own, for clients that block.
+class ThreadedServer {
+ public:
+  explicit ThreadedServer(Handler handler, HttpServer::Options options = {}) : fixture_(std::move(handler), std::move(options)), endpoint_(fixture_.endpoint()) {
+    thread_ = std::thread([this] { fixture_.loop.run(); });
+  }
+  ~ThreadedServer() {
+    fixture_.loop.stop();
+    thread_.join();
+  }
+  const Endpoint& endpoint() const { return endpoint_; }
+  Loop& loop() { return fixture_.loop; }
+
+ private:
+  ServerFixture fixture_;
+  Endpoint endpoint_;
+  std::thread thread_;
 };
 
 // A client socket driven by hand, non-blocking, so that one thread runs both sides.

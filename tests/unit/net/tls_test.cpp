@@ -1,0 +1,138 @@
+#include "net/blocking_client.h"
+#include "net/certs.h"
+#include "net_test_support.h"
+
+namespace billow::net {
+
+// An authority, a server certificate for 127.0.0.1 of it, and a stranger's authority, as files.
+struct Pki {
+  TempDir dir;
+  CertAndKey authority = *make_ca("Billow test authority");
+  CertAndKey server = *issue_cert(authority, {.names = {"127.0.0.1", "head.test"}});
+  std::string ca = write("ca.pem", authority.cert_pem);
+  std::string other_ca = write("other.pem", make_ca("Somebody else")->cert_pem);
+  std::string cert = write("server.pem", server.cert_pem);
+  std::string key = write("server.key", server.key_pem);
+
+  std::string write(std::string_view name, const std::string& text) {
+    const auto path = dir / name;
+    EXPECT_TRUE(write_file_atomic(path, text, 0600));
+    return path;
+  }
+  HttpServer::Options server_options() const {
+    HttpServer::Options o;
+    o.tls = {.cert_path = cert, .key_path = key};
+    return o;
+  }
+};
+
+Handler tls_echo() {
+  return [](std::shared_ptr<Exchange> x) {
+    if (auto ws = x->upgrade_websocket({})) {
+      (*ws)->on_message([ws = *ws](std::string_view data, bool) { ws->send_text(data); });
+      return;
+    }
+    EXPECT_TRUE(x->request().tls);
+    x->respond(Response::text(200, x->request().body.empty() ? "secret" : x->request().body));
+  };
+}
+
+Endpoint https(Endpoint e) {
+  e.tls = true;
+  return e;
+}
+
+TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
+  Pki pki;
+  ServerFixture f(tls_echo(), pki.server_options());
+  const auto endpoint = https(f.endpoint());
+  auto client = *HttpClient::create(f.loop, {.tls = {.ca_path = pki.ca}});
+  const auto good = fetch(f, *client, {.endpoint = endpoint});
+  ASSERT_TRUE(good) << good.error().message;
+  EXPECT_EQ(good->body, "secret");
+  const auto large = fetch(f, *client, {.endpoint = endpoint, .method = Method::post, .body = std::string(5 << 20, 'T')});
+  ASSERT_TRUE(large) << large.error().message;
+  EXPECT_EQ(large->body, std::string(5 << 20, 'T'));
+  EXPECT_EQ(client->idle_connections(), 1u);
+
+  auto wary = *HttpClient::create(f.loop, {.tls = {.ca_path = pki.other_ca}});
+  const auto refused = fetch(f, *wary, {.endpoint = endpoint});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("not trusted"), std::string::npos) << refused.error().message;
+}
+
+TEST(Tls, ACertificateForAnotherNameIsRefused) {
+  Pki pki;
+  const auto elsewhere = *issue_cert(pki.authority, {.names = {"elsewhere.test", "10.1.2.3"}});
+  pki.write("server.pem", elsewhere.cert_pem);
+  pki.write("server.key", elsewhere.key_pem);
+  ThreadedServer s(tls_echo(), pki.server_options());
+  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.ca_path = pki.ca}}).get("/"));
+  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}}).get("/"));
+}
+
+TEST(Tls, ThePinMayBeTheServersOrItsAuthoritys) {
+  Pki pki;
+  ThreadedServer s(tls_echo(), pki.server_options());
+  const auto try_pin = [&](const std::string& pin) { return BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = pin}}).get("/"); };
+  EXPECT_TRUE(try_pin(*cert_fingerprint(pki.server.cert_pem)));
+  EXPECT_TRUE(try_pin(*cert_fingerprint(pki.authority.cert_pem)));
+  const auto wrong = try_pin(std::string(64, 'a'));
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message.find("not trusted"), std::string::npos) << wrong.error().message;
+  EXPECT_EQ(try_pin("abc").error().code, Code::invalid);
+}
+
+TEST(Tls, AForgedChainWithThePinnedAuthorityAppendedIsRefused) {
+  Pki pki;
+  const auto stranger = *make_ca("Stranger");
+  auto forged = *issue_cert(stranger, {.names = {"127.0.0.1"}});
+  forged.cert_pem += pki.authority.cert_pem;  // shows the right authority, but was not issued by it
+  pki.write("server.pem", forged.cert_pem);
+  pki.write("server.key", forged.key_pem);
+  ThreadedServer s(tls_echo(), pki.server_options());
+  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}}).get("/"));
+}
+
+TEST(Tls, TheBlockingClientAndItsWebSocketWork) {
+  Pki pki;
+  ThreadedServer s(tls_echo(), pki.server_options());
+  BlockingClient client({.endpoint = https(s.endpoint()), .tls = {.ca_path = pki.ca}});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client.get("/"));
+  auto ws = client.websocket("/");
+  ASSERT_TRUE(ws) << ws.error().message;
+  ASSERT_TRUE(ws->send_text(std::string(200'000, 'w')));
+  const auto back = ws->wait(patience);
+  ASSERT_TRUE(back && *back);
+  EXPECT_EQ((*back)->data.size(), 200'000u);
+}
+
+TEST(Tls, PlainHttpToATlsPortEndsAndTheServerLives) {
+  Pki pki;
+  ServerFixture f(tls_echo(), pki.server_options());
+  RawClient c(f);
+  c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(f.run_until([&] { return c.pull(); }));
+  auto client = *HttpClient::create(f.loop, {.tls = {.ca_path = pki.ca}});
+  EXPECT_TRUE(fetch(f, *client, {.endpoint = https(f.endpoint())}));
+}
+
+TEST(Tls, AMissingCertificateIsAClearError) {
+  Loop loop;
+  HttpServer::Options o;
+  o.listen = {"127.0.0.1:0"};
+  o.tls = {.cert_path = "/nonexistent/cert.pem", .key_path = "/nonexistent/key.pem"};
+  const auto made = HttpServer::create(loop, o, tls_echo());
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("/nonexistent/cert.pem"), std::string::npos);
+}
+
+TEST(Certs, NamesCannotInjectExtensions) {
+  const auto ca = *make_ca("x");
+  EXPECT_FALSE(issue_cert(ca, {.names = {"a,DNS:evil"}}));
+  EXPECT_FALSE(issue_cert(ca, {.names = {}}));
+  EXPECT_TRUE(issue_cert(ca, {.names = {"*.nodes.test", "::1"}}));
+  EXPECT_FALSE(cert_fingerprint("nonsense"));
+}
+
+}  // namespace billow::net
