@@ -169,7 +169,12 @@ Status HttpParser::take_field(std::string_view line) {
   if (!valid_token(name)) return refuse(400, "a header name is empty, or has a space or another character it may not have");
   const auto value = trim_ows(line.substr(colon + 1));
   if (!valid_field_value(value)) return refuse(400, "a header value has a control character");
-  if (state_ == State::trailers) return {};  // well-formed, and of no use to anybody here
+  if (state_ == State::trailers) {
+    // Trailers are of no use to anybody here, but one that pretends to say where a message ends is an attack.
+    for (std::string_view framing : {"Transfer-Encoding", "Content-Length", "Connection", "Host", "Upgrade"})
+      if (equal_nocase(name, framing)) return refuse(400, "a trailer field may not say how a message is framed");
+    return {};
+  }
   if (head_.headers.size() >= limits_.headers_max) return refuse(431, fmt::format("there are more than {} header fields", limits_.headers_max));
   head_.headers.add(std::string(name), std::string(value));
   return {};
@@ -211,6 +216,11 @@ Status HttpParser::choose_framing() {
 Status HttpParser::end_of_head() {
   if (kind_ == Kind::request) BILLOW_TRY_VOID(check_host());
   BILLOW_TRY_VOID(choose_framing());
+  for (const auto& [name, value] : head_.headers) {
+    if (!equal_nocase(name, "Connection")) continue;
+    for (const auto& token : split(value, ','))
+      if (const auto word = trim_ows(token); !word.empty() && !valid_token(word)) return refuse(400, "the Connection header is not a list of tokens");
+  }
   const bool close = head_.headers.has_token("Connection", "close");
   head_.keep_alive = head_.minor_version == 1 ? !close : !close && head_.headers.has_token("Connection", "keep-alive");
   const bool bodiless = no_body_ || (kind_ == Kind::response && (head_.status < 200 || head_.status == 204 || head_.status == 304));

@@ -10,6 +10,7 @@
 #include "net_test_support.h"
 
 namespace billow::net {
+using namespace std::string_literals;
 
 const std::vector<std::pair<const char*, std::string>>& smuggling_corpus() {
   static const std::vector<std::pair<const char*, std::string>> corpus = {
@@ -24,8 +25,8 @@ const std::vector<std::pair<const char*, std::string>>& smuggling_corpus() {
       {"tab before the colon", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n"},
       {"no header name", "GET / HTTP/1.1\r\nHost: x\r\n: b\r\n\r\n"},
       {"no colon", "GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n"},
-      {"NUL in a name", std::string("GET / HTTP/1.1\r\nHost: x\r\nA\0b: c\r\n\r\n", 37)},
-      {"NUL in a value", std::string("GET / HTTP/1.1\r\nHost: x\r\nA: b\0c\r\n\r\n", 36)},
+      {"NUL in a name", "GET / HTTP/1.1\r\nHost: x\r\nA\0b: c\r\n\r\n"s},
+      {"NUL in a value", "GET / HTTP/1.1\r\nHost: x\r\nA: b\0c\r\n\r\n"s},
       {"CL twice, different", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"},
       {"CL twice, equal", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc"},
       {"CL as a list", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3, 3\r\n\r\nabc"},
@@ -58,6 +59,7 @@ const std::vector<std::pair<const char*, std::string>>& smuggling_corpus() {
       {"chunk ended with LF alone", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\n0\r\n\r\n"},
       {"chunk longer than it says", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n"},
       {"trailer folded", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n"},
+      {"trailer with a length", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n"},
       {"no Host", "GET / HTTP/1.1\r\n\r\n"},
       {"Host twice", "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"},
       {"Host with a path", "GET / HTTP/1.1\r\nHost: x/y\r\n\r\n"},
@@ -75,6 +77,7 @@ const std::vector<std::pair<const char*, std::string>>& smuggling_corpus() {
       {"target with a raw byte", "GET /\xc3\xbc HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"target with a broken escape", "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"target with an encoded NUL", "GET /a%00b HTTP/1.1\r\nHost: x\r\n\r\n"},
+      {"Connection that is no list", "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep alive\r\n\r\n"},
       {"two empty lines first", "\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"a TLS hello", std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11)},
   };
@@ -176,7 +179,7 @@ const std::vector<std::string>& seeds() {
 }
 
 std::string mutate(Rng& rng, std::string s) {
-  static const std::vector<std::string> words = {"\r\n", "\n", "\r", " ", "\t", ":", "\0", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "chunked", ",", ";", "0\r\n\r\n", "HTTP/1.1",
+  static const std::vector<std::string> words = {"\r\n", "\n", "\r", " ", "\t", ":", "\0"s, "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "chunked", ",", ";", "0\r\n\r\n", "HTTP/1.1",
                                                  "Host: y\r\n", "ffffffffffffffff", "\r\n\r\n", "%", "+", "0x", "\x80", "\x7f"};
   for (auto edits = 1 + rng.below(4); edits > 0; --edits) {
     const std::size_t at = s.empty() ? 0 : rng.below(s.size());
@@ -202,7 +205,7 @@ TEST(HttpParser, WhatItAcceptsBeastReadsTheSameWayHoweverItIsCut) {
     if (rng.chance(0.2)) {
       const Parsed cut = parse_ours(bytes, 1 + rng.below(7));
       ASSERT_EQ(whole.ok, cut.ok) << "seed " << seed << "\n" << bytes;
-      if (whole.ok) ASSERT_EQ(whole, cut) << "seed " << seed << "\n" << bytes;
+      ASSERT_TRUE(!whole.ok || whole == cut) << "seed " << seed << "\n" << bytes;
       ++cuts_checked;
     }
     if (!whole.ok) continue;
@@ -213,7 +216,7 @@ TEST(HttpParser, WhatItAcceptsBeastReadsTheSameWayHoweverItIsCut) {
     EXPECT_EQ(beast->method, whole.method) << "seed " << seed;
     EXPECT_EQ(beast->body, whole.body) << "seed " << seed << "\n" << bytes;
     EXPECT_EQ(beast->used, whole.used) << "seed " << seed << ": another end of the message\n" << bytes;
-    if (beast->target.starts_with("/")) EXPECT_EQ(beast->target, whole.target) << "seed " << seed;
+    EXPECT_TRUE(beast->target == whole.target || !beast->target.starts_with("/")) << "seed " << seed << "\n" << bytes;
   }
   EXPECT_GT(accepted, 1000) << "too few inputs were valid for this to say anything";
   EXPECT_GT(cuts_checked, 1000);
