@@ -58,17 +58,23 @@ bool LogWriter::rotate() {
   return open_segment();
 }
 
-bool LogWriter::write_record(Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall) {
+bool LogWriter::write_records(const Record* records, int count, std::int64_t wall) {
   if (fd_ < 0 && !open_segment()) return false;
-  const std::uint64_t record_bytes = sizeof(RecordHead) + bytes;
-  if (end_ > base_ && end_ - base_ + record_bytes > segment_bytes_ && !rotate()) return false;
-  RecordHead head{bytes, static_cast<std::uint8_t>(stream), flags, 0, wall};
-  iovec parts[2] = {{&head, sizeof(head)}, {const_cast<char*>(data), bytes}};
+  RecordHead heads[2];
+  iovec parts[4];
+  std::uint64_t total = 0;
+  for (int i = 0; i < count; ++i) {
+    heads[i] = {records[i].bytes, static_cast<std::uint8_t>(records[i].stream), records[i].flags, 0, wall};
+    parts[2 * i] = {&heads[i], sizeof(heads[i])};
+    parts[2 * i + 1] = {const_cast<char*>(records[i].data), records[i].bytes};
+    total += sizeof(heads[i]) + records[i].bytes;
+  }
+  if (end_ > base_ && end_ - base_ + total > segment_bytes_ && !rotate()) return false;
   ssize_t n;
-  do n = writev(fd_, parts, 2);
+  do n = writev(fd_, parts, 2 * count);
   while (n < 0 && errno == EINTR);
-  if (n == static_cast<ssize_t>(record_bytes)) {
-    end_ += record_bytes;
+  if (n == static_cast<ssize_t>(total)) {
+    end_ += total;
     return true;
   }
   error_ = n < 0 ? errno : ENOSPC;
@@ -84,17 +90,31 @@ void LogWriter::lose(std::uint32_t bytes, int error) {
   dropped_untold_ += bytes;
 }
 
+namespace {
+Text<160> loss_notice(std::uint64_t bytes, int error) {
+  Text<160> notice;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  notice << "billow: " << bytes << " bytes lost: " << (full ? "disk full" : errno_text(error)) << "\n";
+  return notice;
+}
+}  // namespace
+
 void LogWriter::flush_loss(std::int64_t wall) {
   if (dropped_untold_ == 0) return;
-  Text<160> notice;
-  const bool full = error_ == ENOSPC || error_ == EDQUOT;
-  notice << "billow: " << dropped_untold_ << " bytes lost: " << (full ? "disk full" : errno_text(error_)) << "\n";
-  if (write_record(Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size), wall)) dropped_untold_ = 0;
+  const auto notice = loss_notice(dropped_untold_, error_);
+  const Record record{Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)};
+  if (write_records(&record, 1, wall)) dropped_untold_ = 0;
 }
 
 bool LogWriter::append(Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall) {
-  flush_loss(wall);
-  if (dropped_untold_ == 0 && write_record(stream, flags, data, bytes, wall)) return true;
+  const auto notice = loss_notice(dropped_untold_, error_);
+  const Record records[2] = {{Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)}, {stream, flags, data, bytes}};
+  // Notice and record go together: a notice before every attempt would fill what little room there is.
+  const bool untold = dropped_untold_ > 0;
+  if (write_records(untold ? records : records + 1, untold ? 2 : 1, wall)) {
+    dropped_untold_ = 0;
+    return true;
+  }
   lose(bytes, error_);
   return false;
 }

@@ -1,8 +1,8 @@
 // The job's output on disk: framed records, in the order they were read, cut into segments of which the oldest go first.
 //
 // A full disk never stops the job. A record that cannot be written whole is taken back (the file is truncated to its last
-// whole record), its bytes are counted, and the first record that fits again is preceded by a notice that says how many
-// bytes are missing and why.
+// whole record), its bytes are counted, and the first record that fits again together with it is preceded by a notice that
+// says how many bytes are missing and why.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,14 @@ class LogWriter {
  private:
   bool open_segment();
   bool rotate();
-  bool write_record(Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall);
+  // One record, or the notice of a loss and one record, whole or not at all.
+  struct Record {
+    Stream stream;
+    std::uint8_t flags;
+    const char* data;
+    std::uint32_t bytes;
+  };
+  bool write_records(const Record* records, int count, std::int64_t wall);
   void lose(std::uint32_t bytes, int error);
 
   int fd_ = -1;
