@@ -1,0 +1,109 @@
+#include "advise/workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace billow::advise {
+namespace {
+
+// Of E experts, how many distinct ones do `tokens` tokens wake, k each and drawn evenly?
+double distinct_experts(double experts, double per_token, double tokens) {
+  return experts * (1 - std::pow(1 - per_token / experts, tokens));
+}
+
+// Operations of one token's attention over `context` tokens, in all layers.
+double attention_flops(const ModelShape& shape, double context) {
+  double sum = 0;
+  for (auto& layer : shape.layers) {
+    auto& a = layer.attention;
+    double seen = context;
+    switch (a.kind) {
+      case AttentionKind::none: continue;
+      case AttentionKind::sliding:
+      case AttentionKind::chunked: seen = std::min<double>(context, a.window); [[fallthrough]];
+      case AttentionKind::full:
+        if (a.index_topk > 0) seen = std::min<double>(seen, a.index_topk);
+        sum += 2.0 * a.q_heads * (a.k_dim + a.v_dim) * seen;
+        break;
+      case AttentionKind::mla:
+        if (a.index_topk > 0) {
+          sum += 2.0 * 32 * a.index_dim * context;
+          seen = std::min<double>(seen, a.index_topk);
+        }
+        sum += 2.0 * a.q_heads * (2.0 * a.latent) * seen;
+        break;
+      case AttentionKind::compressed: {
+        double entries = a.compress > 0 ? context / a.compress : 0;
+        if (a.index_topk > 0) entries = std::min<double>(entries, a.index_topk);
+        sum += 2.0 * a.q_heads * 2.0 * a.k_dim * (entries + std::min<double>(context, a.window));
+        break;
+      }
+      case AttentionKind::linear:
+      case AttentionKind::mamba: sum += 6.0 * static_cast<double>(a.state_elements); break;
+    }
+  }
+  return sum;
+}
+
+// Prefill attends with the heads as they are, not through the latents.
+double prefill_attention_flops(const ModelShape& shape, double input) {
+  double sum = 0;
+  for (auto& layer : shape.layers) {
+    auto& a = layer.attention;
+    switch (a.kind) {
+      case AttentionKind::none: break;
+      case AttentionKind::linear:
+      case AttentionKind::mamba: sum += 6.0 * static_cast<double>(a.state_elements) * input; break;
+      case AttentionKind::full:
+      case AttentionKind::sliding:
+      case AttentionKind::chunked:
+      case AttentionKind::mla:
+      case AttentionKind::compressed: {
+        double seen = input / 2;
+        if (a.window > 0) seen = std::min<double>(seen, a.window);
+        if (a.index_topk > 0) seen = std::min<double>(seen, a.index_topk);
+        sum += 2.0 * a.q_heads * (a.k_dim + std::max(a.v_dim, 1)) * seen * input;
+        break;
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const Traffic& traffic) {
+  Work w;
+  auto parts = weight_parts(shape);
+  double ranks = std::max(1, p.tensor), data = std::max(1, p.attention_data);
+  double attention_ranks = std::max(1.0, ranks / data);
+  w.gpus = p.gpus();
+  w.layers = static_cast<double>(shape.layers.size());
+  w.tokens_rank = std::max(1.0, traffic.concurrency / data);
+  double context = traffic.input + traffic.output / 2;
+  double stage = 1.0 / std::max(1, p.pipeline);
+  w.weight_bytes = ((parts.attention + parts.dense) / attention_ranks + parts.shared / ranks + parts.router) * stage +
+                   (shape.tied_embeddings ? parts.embedding : parts.head) / attention_ranks;
+  for (auto& layer : shape.layers)
+    if (layer.experts > 0)
+      for (auto& tensor : layer.tensors)
+        if (tensor.name == "mlp.experts") {
+          double bytes = tensor.parameters * weight_bytes(tensor.precision);
+          w.expert_bytes += bytes * distinct_experts(layer.experts, layer.experts_per_token, traffic.concurrency) / layer.experts / ranks * stage;
+        }
+  w.kv_bytes = w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks)) * stage;
+  double active = shape.active_parameters();
+  w.step_flops = (2 * active * traffic.concurrency + attention_flops(shape, context) * traffic.concurrency) / ranks * stage;
+  double attention_layers = shape.attention_layers(), mlp_layers = 0;
+  for (auto& layer : shape.layers)
+    for (auto& tensor : layer.tensors)
+      if (tensor.name == "mlp.down_proj" || tensor.name == "mlp.experts") { ++mlp_layers; break; }
+  w.exchanges = p.gpus() > 1 ? (attention_ranks > 1 ? attention_layers : 0) + mlp_layers : 0;
+  w.exchange_bytes = w.exchanges * w.tokens_rank * shape.hidden * 2;
+  w.prefill_flops = 2 * (active - shape.head_parameters) * traffic.input / ranks;
+  w.prefill_attention_flops = prefill_attention_flops(shape, traffic.input) / ranks;
+  w.prefill_bytes = w.weight_bytes + parts.experts / ranks;
+  return w;
+}
+
+}  // namespace billow::advise
