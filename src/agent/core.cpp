@@ -297,6 +297,7 @@ void Core::handle(const v1::Settle& m, Now now, Effects& out) {
 // ---- time -----------------------------------------------------------------------------------------------------------
 
 void Core::tick(Now now, Effects& out) {
+  if (welcomed_) head_seen_at_ = std::max(head_seen_at_, now.steady - (limits::ws_ping_interval + limits::ws_pong_timeout));
   const bool fence = now.steady - head_seen_at_ >= limits::agent_self_fence;
   for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) {
     Held& held = tasks_.at(id);

@@ -100,7 +100,8 @@ class Core {
 
   void on_connected(Now now, Effects& out);
   void on_disconnected(Now now);
-  // Any sign of the head beyond messages: a pong. The self-fence counts from the last one.
+  // Any sign of the head beyond messages. The self-fence counts from the last one. An open connection is such a sign
+  // itself, as old as the time after which an unanswered ping cuts it.
   void on_head_alive(Now now);
   void on_message(const wire::agent_v1::ToAgent& message, std::string_view blob, Now now, Effects& out);
   void on_task_event(const TaskEvent& event, Now now, Effects& out);

@@ -1,6 +1,7 @@
 #include "agent/launcher.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -211,8 +212,11 @@ Result<SupervisorLink> Launcher::launch(NewTask task) {
   return SupervisorLink(std::move(ours));
 }
 
+namespace {
+constexpr int connect_retry_ms = 2;
+
 // The path may be longer than a socket address holds, so it is reached through a descriptor of its directory.
-Result<SupervisorLink> Launcher::connect(const std::string& task_path) const {
+Result<SupervisorLink> connect_once(const std::string& task_path) {
   const Fd directory(::open(task_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory) return fail_errno("open " + task_path, errno);
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -224,6 +228,17 @@ Result<SupervisorLink> Launcher::connect(const std::string& task_path) const {
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return fail(Code::unavailable, fmt::format("the supervisor in {} does not answer: {}", task_path, strerrordesc_np(errno)));
   return SupervisorLink(std::move(fd));
+}
+
+}  // namespace
+
+Result<SupervisorLink> Launcher::connect(const std::string& task_path, Duration patience) const {
+  const SteadyTime give_up = system_clock().steady() + patience;
+  for (;;) {
+    auto link = connect_once(task_path);
+    if (link || !supervisor_alive(task_path) || system_clock().steady() >= give_up) return link;
+    ::poll(nullptr, 0, connect_retry_ms);
+  }
 }
 
 // One look finds whichever child ended; only where that one is somebody else's are ours asked one by one.

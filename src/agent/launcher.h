@@ -71,8 +71,9 @@ class Launcher {
 
   // Starts the supervisor of a task directory just made; its lock goes over to the supervisor.
   Result<SupervisorLink> launch(NewTask task);
-  // Finds the supervisor of an adopted task. unavailable: it is about to end or has ended; look at the directory again.
-  Result<SupervisorLink> connect(const std::string& task_path) const;
+  // Finds the supervisor of an adopted task. One that has just been started may not listen yet, and one that ends listens
+  // no more: while its lock is held it is tried again, for `patience` at most. unavailable: look at the directory again.
+  Result<SupervisorLink> connect(const std::string& task_path, Duration patience = seconds(5)) const;
   // Collects supervisors that ended, so that none stays a zombie. Cheap; to be called when a link closes and on a tick.
   void reap();
   std::size_t unreaped() const { return children_.size(); }

@@ -1,6 +1,7 @@
 #include "agent/proc_stats.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -105,6 +106,18 @@ std::vector<int> pids_with_environment(const std::string& assignment, const std:
       if (variable == assignment) return out.push_back(pid);
   });
   return out;
+}
+
+std::size_t kill_leftovers(std::uint64_t task_id, const std::vector<std::string>& cgroup_directories) {
+  std::vector<int> pids = pids_with_environment(fmt::format("BILLOW_TASK_ID={}", task_id));
+  for (const std::string& directory : cgroup_directories)
+    for (const int pid : cgroup_pids(directory)) pids.push_back(pid);
+  std::sort(pids.begin(), pids.end());
+  pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
+  std::size_t reached = 0;
+  for (const int pid : pids)
+    if (pid > 1 && pid != ::getpid() && ::kill(pid, SIGKILL) == 0) ++reached;
+  return reached;
 }
 
 }  // namespace billow::agent

@@ -64,7 +64,7 @@ Result<NewTask> TaskDirs::create(TaskId id, const TaskSpec& spec, std::string_vi
   return task;
 }
 
-Status TaskDirs::create_ended(TaskId id, const supervise::ExitRecord& record) {
+Status TaskDirs::record_end(TaskId id, const supervise::ExitRecord& record) {
   const std::string dir = path(id);
   if (::mkdir(dir.c_str(), 0700) != 0) {
     if (errno == EEXIST) return {};
@@ -130,6 +130,8 @@ Status TaskDirs::remove(TaskId id) {
   }
   return remove_tree(doomed);
 }
+
+bool supervisor_alive(const std::string& directory) { return probe_lock(directory + "/" + supervise::file_lock).held; }
 
 Result<supervise::ExitRecord> read_exit(const std::string& directory) {
   const std::string content = BILLOW_TRY(read_file(directory + "/" + supervise::file_exit, 64 << 10));

@@ -44,7 +44,7 @@ class TaskDirs {
   // Code::conflict where the task is there already.
   Result<NewTask> create(TaskId id, const TaskSpec& spec, std::string_view meta = {});
   // A task that ends before it began: its directory with an exit record, so that it can never start. Idempotent.
-  Status create_ended(TaskId id, const supervise::ExitRecord& record);
+  Status record_end(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;
   Result<FoundTask> find(TaskId id) const;
   // Every task of this node. An entry that is no task directory is left alone.
@@ -60,6 +60,8 @@ class TaskDirs {
   std::string root_;
 };
 
+// Whether the lock of a task directory is held: by its supervisor, or by an agent about to start one.
+bool supervisor_alive(const std::string& directory);
 // The exit record of a task directory; not_found where there is none.
 Result<supervise::ExitRecord> read_exit(const std::string& directory);
 // One line for people: "exit 3", "killed by SIGKILL (out of memory)", "exec foo: No such file or directory".

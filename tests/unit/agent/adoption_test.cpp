@@ -58,7 +58,7 @@ TEST(TaskDirs, TellsRunningEndedLostAndNeverStartedApart) {
   ASSERT_TRUE(rig.dirs().create(TaskId(4), shell("true")));  // an agent that died before it started the supervisor
   sv::ExitRecord before{};
   before.magic = sv::exit_magic;
-  ASSERT_TRUE(rig.dirs().create_ended(TaskId(5), before));
+  ASSERT_TRUE(rig.dirs().record_end(TaskId(5), before));
   ASSERT_TRUE(Rig::pump_until([&] { return rig.dirs().find(TaskId(3))->presence != TaskPresence::supervised; }));
 
   const auto tasks = rig.dirs().list();

@@ -193,6 +193,16 @@ TEST_F(AgentCore, WithoutAHeadOnlyFencedTasksStop) {
   EXPECT_EQ(stops[0].reason, StopReason::fenced);
 }
 
+TEST_F(AgentCore, AQuietConnectionIsNoReasonToFence) {
+  connect();
+  v1::Start fenced = start_of(5);
+  fenced.fenced = true;
+  say(fenced);
+  for (std::int64_t second = 1; second <= 600; ++second) EXPECT_TRUE(only<effect::StopTask>(pass_time(second)).empty()) << second;
+  core.on_disconnected(at(600));
+  EXPECT_EQ(only<effect::StopTask>(pass_time(661)).size(), 1u);
+}
+
 TEST_F(AgentCore, StopsWhenPaidTimePassesUnlessRenewed) {
   connect();
   v1::Start paid = start_of(5);

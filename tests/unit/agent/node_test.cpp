@@ -128,7 +128,8 @@ TEST(ProcStats, CountsTheTreeOfASupervisor) {
 TEST(ProcStats, FindsWhatADeadSupervisorLeftBehind) {
   Rig rig;
   TaskSpec spec = shell("echo up; exec sleep 300");
-  const std::string mark = fmt::format("BILLOW_TASK_ID={}", 7'000'000 + ::getpid());
+  const std::uint64_t task = 7'000'000'000u + static_cast<std::uint64_t>(::getpid());
+  const std::string mark = fmt::format("BILLOW_TASK_ID={}", task);
   spec.env.push_back(mark);
   Heard heard;
   auto link = rig.start(TaskId(1), spec);
@@ -140,9 +141,9 @@ TEST(ProcStats, FindsWhatADeadSupervisorLeftBehind) {
   const auto found = rig.dirs().find(TaskId(1));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->presence, TaskPresence::lost);
-  const auto left = pids_with_environment(mark);
-  ASSERT_EQ(left.size(), 1u);
-  ::kill(left[0], SIGKILL);
+  EXPECT_EQ(pids_with_environment(mark).size(), 1u);
+  EXPECT_EQ(kill_leftovers(task, {}), 1u);
+  EXPECT_TRUE(Rig::pump_until([&] { return pids_with_environment(mark).empty(); }));
 }
 
 TEST(SandboxPlan, HidesEveryGpuButTheGrantedOnes) {
