@@ -121,7 +121,7 @@ Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& re
   ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(issuer.get()));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_basic_constraints, "critical,CA:FALSE"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_key_usage, "critical,digitalSignature"));
-  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_ext_key_usage, request.for_client ? "clientAuth" : "serverAuth"));
+  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_ext_key_usage, "serverAuth"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_subject_alt_name, names));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_subject_key_identifier, "hash"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_authority_key_identifier, "keyid"));

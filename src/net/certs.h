@@ -20,7 +20,6 @@ Result<CertAndKey> make_ca(const std::string& name, Duration life = hours(24 * 3
 struct CertRequest {
   std::vector<std::string> names;  // DNS names and IP addresses; the first is the subject
   Duration life = hours(24 * 365);
-  bool for_client = false;
 };
 Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& request);
 

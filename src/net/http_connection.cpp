@@ -295,12 +295,17 @@ void Connection::dispatch() {
   plan_ = {};
   auto exchange = std::make_shared<ServerExchange>(shared_from_this(), std::move(request_));
   exchange_ = exchange.get();
+  const auto threw = [&](std::string_view what) {
+    log_error("request {}: the handler threw: {}", request_id_, what);
+    if (exchange_ == exchange.get() && state_ == State::handling) respond(problem(500, "this request met a defect of Billow", "see the log", request_id_));
+    else if (exchange_ == exchange.get()) close();
+  };
   try {
     host_->handler()(exchange);
   } catch (const std::exception& e) {
-    log_error("request {}: the handler threw: {}", request_id_, e.what());
-    if (exchange_ == exchange.get() && state_ == State::handling) respond(problem(500, "this request met a defect of Billow", "see the log", request_id_));
-    else if (exchange_ == exchange.get()) close();
+    threw(e.what());
+  } catch (...) {
+    threw("something that is no std::exception");
   }
 }
 

@@ -47,7 +47,7 @@ class Exchange {
 };
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
-// What to do with a body, decided from the head alone, before any of it is read.
+// What to do with a body, decided from the head alone, before any of it is read (and only where there is a body).
 struct BodyPlan {
   std::uint64_t bytes_max = limits::api_body_bytes_max;
   // When set, the body is handed over piece by piece and not kept; the handler is called after the last one. An error ends

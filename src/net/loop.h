@@ -2,7 +2,8 @@
 // back on the thread that runs it; so state behind the loop needs no locks.
 //
 // Invariants: only post() and stop() may be called from other threads. A callback that throws is logged and the loop goes
-// on. Destroying a Handle means its callback is never called again, and a callback may destroy its own Handle.
+// on. Destroying a Handle means its callback is never called again, and a callback may destroy its own Handle. Handles, and
+// whatever holds them (servers, clients, WebSockets), go before their Loop.
 #pragma once
 
 #include <functional>

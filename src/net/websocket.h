@@ -28,7 +28,7 @@ class WebSocket {
     std::string reason;
   };
   static constexpr int close_normal = 1000, close_going_away = 1001, close_protocol_error = 1002, close_bad_text = 1007,
-                       close_policy = 1008, close_too_large = 1009, close_slow_reader = 1013;
+                       close_policy = 1008, close_too_large = 1009, close_internal_error = 1011, close_slow_reader = 1013;
 
   virtual ~WebSocket() = default;
   // False when it is closed or the queue overflowed (which closes it).

@@ -1,5 +1,7 @@
 #include "net/ws_socket.h"
 
+#include "base/log.h"
+
 namespace billow::net {
 namespace {
 
@@ -130,8 +132,7 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
     switch (message.op) {
       case WsOp::text:
       case WsOp::binary:
-        if (const auto fn = on_message_; fn && state_ == State::open) (*fn)(message.payload, message.op == WsOp::binary);
-        return;
+        return deliver(message);
       case WsOp::ping:
         // A peer that floods pings without reading gets no unbounded queue of pongs.
         if (state_ == State::open && stream_->queued() < options_.queue_bytes_max) stream_->send(ws_frame(WsOp::pong, message.payload, masks_));
@@ -139,6 +140,17 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
       case WsOp::close: return peer_closed(message.payload);
       case WsOp::pong:
       case WsOp::continuation: return;
+    }
+  }
+
+  void deliver(const WsReader::Message& message) {
+    const auto fn = on_message_;
+    if (!fn || state_ != State::open) return;
+    try {
+      (*fn)(message.payload, message.op == WsOp::binary);
+    } catch (const std::exception& e) {
+      log_error("a WebSocket's message callback threw: {}", e.what());
+      close(close_internal_error, "a defect of Billow; see its log");
     }
   }
 

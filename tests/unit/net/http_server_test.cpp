@@ -72,12 +72,13 @@ TEST(HttpServer, DecodesTargetAndQuery) {
 TEST(HttpServer, AHandlerThatThrowsOrForgetsGivesA500AndTheServerGoesOn) {
   ServerFixture f([](std::shared_ptr<Exchange> x) {
     if (x->request().path == "/throw") throw std::runtime_error("boom");
+    if (x->request().path == "/odd") throw 7;
     if (x->request().path == "/ok") x->respond(Response::text(200, "fine"));
   });
   RawClient c(f);
-  c.send("GET /throw HTTP/1.1\r\nHost: x\r\n\r\nGET /forget HTTP/1.1\r\nHost: x\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n");
+  c.send("GET /throw HTTP/1.1\r\nHost: x\r\n\r\nGET /odd HTTP/1.1\r\nHost: x\r\n\r\nGET /forget HTTP/1.1\r\nHost: x\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("fine"); }));
-  EXPECT_EQ(occurrences(c.received, "HTTP/1.1 500"), 2u);
+  EXPECT_EQ(occurrences(c.received, "HTTP/1.1 500"), 3u);
   EXPECT_EQ(c.received.find("boom"), std::string::npos) << "what a defect says is for the log";
 }
 

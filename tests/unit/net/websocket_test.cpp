@@ -147,6 +147,59 @@ TEST(WebSocket, FragmentsComeTogetherAndPingsInBetweenAreAnswered) {
   EXPECT_EQ(got[1], std::pair(WsOp::text, std::string("hello")));
 }
 
+TEST(WebSocket, ACallbackThatThrowsClosesItsSocketOnly) {
+  ServerFixture f([](std::shared_ptr<Exchange> x) {
+    auto ws = *x->upgrade_websocket({});
+    ws->on_message([ws](std::string_view data, bool) {
+      if (data == "throw") throw std::runtime_error("thrown on purpose");
+      ws->send_text(data);
+    });
+  });
+  auto client = *HttpClient::create(f.loop, {});
+  auto bad = connect(f, *client), good = connect(f, *client);
+  std::optional<WebSocket::Closed> closed;
+  std::string got;
+  bad->on_close([&](const WebSocket::Closed& c) { closed = c; });
+  bad->on_message([](auto, bool) {});
+  good->on_message([&](std::string_view data, bool) { got = data; });
+  bad->send_text("throw");
+  ASSERT_TRUE(f.run_until([&] { return closed.has_value(); }));
+  EXPECT_EQ(closed->code, WebSocket::close_internal_error);
+  good->send_text("still here");
+  EXPECT_TRUE(f.run_until([&] { return got == "still here"; }));
+}
+
+TEST(WebSocket, APausedReaderHoldsMessagesBackAndLosesNone) {
+  std::shared_ptr<WebSocket> server_side;
+  ServerFixture f([&](std::shared_ptr<Exchange> x) { server_side = *x->upgrade_websocket({.queue_bytes_max = 64 << 20}); });
+  auto client = *HttpClient::create(f.loop, {});
+  auto ws = connect(f, *client);
+  int got = 0;
+  ws->on_message([&](std::string_view, bool) {
+    if (++got == 3) ws->pause();
+  });
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(server_side->send_binary(std::string(10'000, 'm')));
+  ASSERT_TRUE(f.run_until([&] { return got == 3; }));
+  bool later = false;
+  Timer t = f.loop.after(milliseconds(30), [&] { later = true; });
+  ASSERT_TRUE(f.run_until([&] { return later; }));
+  EXPECT_EQ(got, 3);
+  ws->resume();
+  EXPECT_TRUE(f.run_until([&] { return got == 100; }));
+}
+
+TEST(WebSocket, TheServersEndClosesItsSockets) {
+  ServerFixture f(echo_socket());
+  auto client = *HttpClient::create(f.loop, {});
+  auto ws = connect(f, *client);
+  std::optional<WebSocket::Closed> closed;
+  ws->on_message([](auto, bool) {});
+  ws->on_close([&](const WebSocket::Closed& c) { closed = c; });
+  f.server.reset();
+  ASSERT_TRUE(f.run_until([&] { return closed.has_value(); }));
+  EXPECT_EQ(closed->code, WebSocket::close_going_away);
+}
+
 TEST(WebSocket, AWrongUpgradeIsRefusedAsHttp) {
   ServerFixture f(echo_socket());
   RawClient c(f);
