@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace billow {
@@ -18,6 +19,7 @@ namespace {
 constexpr std::size_t tree_processes_max = 4096;
 constexpr std::size_t environ_bytes_max = 256 << 10;
 constexpr std::size_t cgroup_depth_max = 8;
+constexpr std::size_t pid_list_bytes_max = 1 << 20;
 
 // Small kernel files, read with three system calls and no allocation.
 struct SmallFile {
@@ -44,6 +46,15 @@ void each_number(const char* text, F f) {
     f(value);
     p = end;
   }
+}
+
+// Lists of processes, which may be longer than a small file holds.
+template <class F>
+void each_pid_in(const char* path, F f) {
+  SmallFile file;
+  if (!file.read(path)) return;
+  if (file.size + 1 < sizeof file.text) return each_number(file.text, f);
+  if (const auto whole = read_file(path, pid_list_bytes_max)) each_number(whole->c_str(), f);
 }
 
 template <class F>
@@ -138,8 +149,7 @@ std::vector<std::int64_t> SimMeter::tree_of(std::int64_t root) const {
     for (const std::int64_t thread : threads_of(tree[i])) {
       char path[96];
       snprintf(path, sizeof path, "/proc/%lld/task/%lld/children", static_cast<long long>(tree[i]), static_cast<long long>(thread));
-      SmallFile file;
-      if (file.read(path)) each_number(file.text, [&](long long child) { if (child > 0) tree.push_back(child); });
+      each_pid_in(path, [&](long long child) { if (child > 0) tree.push_back(child); });
     }
   }
   return tree;
@@ -150,8 +160,7 @@ std::vector<std::int64_t> SimMeter::cgroup_processes(const std::string& path) {
   std::vector<std::pair<std::string, std::size_t>> folders = {{path, 0}};
   for (std::size_t i = 0; i < folders.size() && pids.size() < tree_processes_max; ++i) {
     const auto [folder, depth] = folders[i];
-    SmallFile file;
-    if (file.read((folder + "/cgroup.procs").c_str())) each_number(file.text, [&](long long pid) { pids.push_back(pid); });
+    each_pid_in((folder + "/cgroup.procs").c_str(), [&](long long pid) { pids.push_back(pid); });
     if (depth >= cgroup_depth_max) continue;
     each_entry(folder.c_str(), [&, &name = folder, level = depth](const dirent& entry) {
       if (entry.d_type == DT_DIR && entry.d_name[0] != '.') folders.emplace_back(name + "/" + entry.d_name, level + 1);

@@ -144,11 +144,28 @@ TEST_F(SimLoad, MemoryIsDeclaredOrResidentAndNeverBeyondTheShare) {
 TEST_F(SimLoad, EnergyIsTheIntegralOfPower) {
   const auto backend = open_sim("1xH100", state.path());
   const auto first = backend->sample(0);
-  GpuSample last = *first;
-  ASSERT_TRUE(eventually([&] { last = *backend->sample(0); return (last.steady - first->steady).ms() > 600; }));
-  const double joules = static_cast<double>(*last.energy_mj - *first->energy_mj) / 1000;
-  const double expected = 70 * (last.steady - first->steady).seconds();
-  EXPECT_NEAR(joules, expected, 70 * 0.25);  // counters stand at refreshes, at most 100 ms old
+  // Counters stand at refreshes, at most 100 ms old, so the longer the look the better they agree.
+  EXPECT_TRUE(eventually([&] {
+    const auto last = backend->sample(0);
+    const double joules = static_cast<double>(*last->energy_mj - *first->energy_mj) / 1000;
+    const double expected = 70 * (last->steady - first->steady).seconds();
+    return expected > 40 && joules > 0.75 * expected && joules < 1.25 * expected;
+  }));
+}
+
+TEST_F(SimLoad, AControlGroupHoldsItsOrphansToo) {
+  const Child busy(spin), idle(rest);
+  // The simulator only reads cgroup.procs, so any folder with such files will do.
+  const std::string group = state.path() + "/group";
+  ASSERT_TRUE(make_directories(group + "/inner"));
+  ASSERT_TRUE(write_file_atomic(group + "/cgroup.procs", std::to_string(idle.pid()) + "\n"));
+  ASSERT_TRUE(write_file_atomic(group + "/inner/cgroup.procs", std::to_string(busy.pid()) + "\n"));
+  ASSERT_TRUE(write_sim_hold(state.path(), "t", {{0, 1000, 0, 0, group, -1}, {1, 1000, 0, 0, group, -1}}));
+  const auto backend = open_sim("2xL4", state.path());
+  EXPECT_TRUE(eventually([&] {
+    const auto a = backend->sample(0), b = backend->sample(1);
+    return *a->util_pct > 50 && *b->util_pct > 50 && a->processes.size() == 2;
+  }));
 }
 
 TEST_F(SimLoad, MigInstanceHoldersAreListedWithTheirInstance) {
