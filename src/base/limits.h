@@ -44,6 +44,7 @@ inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);
 inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forgotten first
 inline constexpr Duration idempotency_key_life = hours(24);
+inline constexpr std::size_t finished_documents_max = 4096;       // of jobs just ended, kept in memory; older ones come from the store
 
 // Agent protocol
 inline constexpr std::size_t agent_frame_bytes_max = 4 << 20;
@@ -61,6 +62,7 @@ inline constexpr std::size_t tombstones_max = 100'000;            // ids of remo
 inline constexpr std::uint64_t log_segment_bytes = 16 << 20;
 inline constexpr std::uint32_t log_segments_max = 8;              // 128 MiB a task, the oldest segment dropped first
 inline constexpr std::size_t log_chunk_bytes_max = 256 << 10;
+inline constexpr std::size_t task_input_bytes_max = 4 << 20;       // on its way to a job that does not read; heads send less ahead
 
 // Store
 inline constexpr std::size_t journal_batch_events_max = 4096;

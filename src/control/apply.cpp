@@ -29,9 +29,14 @@ struct Applier {
     return found->second;
   }
   void set_state(Job& j, JobState to) {
-    if (--state.count[j.state] == 0) state.count.erase(j.state);
+    leave_state(j);
     j.state = to;
     ++state.count[to];
+    if (j.array && to == JobState::running) ++state.arrays.at(j.array).running;
+  }
+  void leave_state(const Job& j) {
+    if (--state.count[j.state] == 0) state.count.erase(j.state);
+    if (j.array && j.state == JobState::running) --state.arrays.at(j.array).running;
   }
   void release_environment(const std::string& digest, std::uint64_t uses) {
     const auto found = state.environments.find(digest);
@@ -213,7 +218,7 @@ struct Applier {
     if (j.state == JobState::queued) state.index.dequeue(j.id);
     if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
     if (j.waiting_for) for (const Dependency& d : j.spec->after) forget_dependent(d.job, j.id);
-    if (--state.count[j.state] == 0) state.count.erase(j.state);
+    leave_state(j);
     j.state = e.state;
     j.exit = e.exit;
     j.reason = e.reason;

@@ -20,6 +20,11 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
     pending.pop_front();
     apply(state_, event);
     for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
+    if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
+      const Task& task = state_.tasks.at(ended->task);
+      const Job& job = state_.jobs.at(task.job);
+      step.leases.push_back({task, job.project, job.user, ended->cost});
+    }
     std::vector<EventBody> more = react(state_, event.body, context);
     pending.insert(pending.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));

@@ -12,11 +12,20 @@
 
 namespace billow::control {
 
+// A lease that has just ended, with what its row needs.
+struct ClosedLease {
+  Task task;
+  ProjectId project;
+  UserId user;
+  NanoUsd cost;
+};
+
 struct Step {
   std::vector<Event> events;
   std::vector<Effect> effects;          // may leave when the last of `events` is durable
   std::vector<FinishedJob> jobs;
   std::vector<FinishedArray> arrays;
+  std::vector<ClosedLease> leases;
   bool empty() const { return events.empty(); }
 };
 

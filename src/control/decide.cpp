@@ -433,12 +433,14 @@ Result<Principal> authenticate(const State& state, std::string_view token_hash, 
                    .project = token.project, .token = token.id};
 }
 
-Role role_in(const State& state, const Principal& principal, ProjectId project) {
+std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {
+  if (principal.scope == TokenScope::submit && principal.project != project) return std::nullopt;
   if (principal.role == Role::admin) return Role::admin;
   const auto found = state.projects.find(project);
-  if (found == state.projects.end()) return Role::viewer;
+  if (found == state.projects.end()) return std::nullopt;
   const auto member = found->second.members.find(principal.name);
-  return member == found->second.members.end() ? Role::viewer : member->second;
+  if (member == found->second.members.end()) return std::nullopt;
+  return member->second;
 }
 
 }  // namespace billow::control

@@ -44,7 +44,7 @@ struct Principal {
   TokenId token;
 };
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
-// The role a principal has in a project: the installation's or the membership's, whichever is more.
-Role role_in(const State& state, const Principal& principal, ProjectId project);
+// The role a principal has in a project: the installation's admins have theirs everywhere, others what their membership says.
+std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project);
 
 }  // namespace billow::control

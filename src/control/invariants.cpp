@@ -1,4 +1,5 @@
 // What must hold after every event. Slow and thorough: tests and the simulator call it, the head does not.
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "control/state.h"
@@ -92,6 +93,8 @@ Status check_invariants(const State& state) {
   for (const auto& [id, array] : state.arrays) {
     const auto begin = state.jobs.lower_bound(JobId(id.value + 1)), end = state.jobs.upper_bound(JobId(id.value + array.count));
     if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left) return broken(fmt::format("array {} miscounts what is left", id.value));
+    const auto running = std::count_if(begin, end, [](const auto& entry) { return entry.second.state == JobState::running; });
+    if (static_cast<std::uint64_t>(running) != array.running) return broken(fmt::format("array {} miscounts what runs", id.value));
   }
   for (const auto& [at, id] : state.backing_off) {
     const Job* job = state.find_job(id);

@@ -26,13 +26,14 @@ struct ArrayState {
   WallTime submitted_at;
   std::uint64_t count = 0;
   std::uint64_t left = 0;        // elements not ended
+  std::uint64_t running = 0;
   std::uint64_t succeeded = 0;
   std::int32_t worst_code = 0;   // the first non-zero exit code by element order of ending
   NanoUsd cost;
   template <class V>
   void fields(V& v) {
     v("id", id); v("spec", spec); v("project", project); v("user", user); v("submitted_at_ns", submitted_at); v("count", count);
-    v("left", left); v("succeeded", succeeded); v("worst_code", worst_code); v("cost", cost);
+    v("left", left); v("running", running); v("succeeded", succeeded); v("worst_code", worst_code); v("cost", cost);
   }
 };
 

@@ -91,6 +91,15 @@ struct LogChunk {
   }
 };
 
+// How much of a task's input has been taken so far, in bytes since it started: the head sends on only so much ahead of it.
+struct InputTaken {
+  static constexpr const char* kind = "input_taken";
+  TaskId task;
+  std::uint64_t bytes = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("bytes", bytes); }
+};
+
 // ---- head → agent -------------------------------------------------------------------------------------------------
 
 struct Welcome {
@@ -207,6 +216,8 @@ struct Settle {
   template <class V>
   void fields(V& v) { v("epoch", epoch); v("ended", ended); v("unknown", unknown); }
 };
+// Asks for one LogChunk. With `follow`, the answer waits until there is something to say: more log, or its end. The next
+// chunk is asked for when the last has been passed on, so a slow reader slows nobody but itself.
 struct LogRead {
   static constexpr const char* kind = "log_read";
   std::uint64_t subscription = 0;
@@ -231,7 +242,7 @@ struct Leave {
   void fields(V& v) { v("stop_tasks", stop_tasks); }
 };
 
-using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk>;
+using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken>;
 using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
                              LogRead, LogCancel, Leave>;
 

@@ -1,0 +1,281 @@
+#include "agent/node.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "agent/core.h"
+#include "agent/tasks.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "gpu/backend.h"
+#include "gpu/describe.h"
+#include "gpu/host.h"
+#include "net/http_client.h"
+#include "net/loop.h"
+#include "net/workers.h"
+#include "wire/codec.h"
+
+namespace billow::agent {
+
+using namespace wire::agent_v1;
+
+namespace {
+
+Now now() { return {system_clock().wall(), system_clock().steady()}; }
+
+class NodeAgent {
+ public:
+  explicit NodeAgent(NodeOptions options) : options_(std::move(options)), workers_(loop_, {.threads = 1, .queue_max = 16}), jitter_(static_cast<std::uint64_t>(::getpid())) {}
+
+  Status start() {
+    BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
+    BILLOW_TRY_VOID(lock());
+    endpoint_ = BILLOW_TRY(net::parse_endpoint(options_.head));
+    client_ = BILLOW_TRY(net::HttpClient::create(loop_, {}));
+    BILLOW_TRY_VOID(open_gpus());
+    const std::string sim_state = options_.sim.empty() ? "" : options_.data_dir + "/sim";
+    tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus},
+                                      {.event = [this](const TaskEvent& event) { on_task_event(event); },
+                                       .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); }}));
+    CoreOptions core;
+    core.offer = offer();
+    if (const auto text = read_file(memory_path()))
+      if (auto memory = wire::from_json_text<Memory>(*text)) core.memory = *memory;
+    core.tasks = tasks_->recover();
+    core_ = std::make_unique<Core>(std::move(core), now());
+    signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { loop_.stop(); });
+    timers_.push_back(loop_.every(milliseconds(250), [this] { tick(); }));
+    timers_.push_back(loop_.every(limits::agent_heartbeat, [this] { sample(); }));
+    for (const TaskEvent& event : std::exchange(early_, {})) on_task_event(event);
+    dial();
+    sample();
+    return {};
+  }
+  void run() { loop_.run(); }
+
+ private:
+  std::string memory_path() const { return options_.data_dir + "/memory.json"; }
+
+  // One agent per data directory. The lock file also says who holds it.
+  Status lock() {
+    lock_ = Fd(::open((options_.data_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock_) return fail_errno(options_.data_dir + "/lock", errno);
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::conflict, fmt::format("an agent already runs on {}", options_.data_dir));
+    (void)!::ftruncate(lock_.get(), 0);
+    return write_all(lock_.get(), fmt::format("{}\n", ::getpid()));
+  }
+
+  Status open_gpus() {
+    GpuBackendOptions gpu;
+    gpu.sim = options_.sim;
+    if (!options_.sim.empty()) {
+      gpu.sim_state_dir = options_.data_dir + "/sim";
+      BILLOW_TRY_VOID(make_directories(gpu.sim_state_dir, 0700));
+    }
+    auto backend = GpuBackend::open(gpu);
+    if (!backend) {
+      if (!options_.sim.empty()) return pass(backend.error());
+      log_info("no GPUs: {}", backend.error().message);
+      return {};
+    }
+    backend_ = std::move(*backend);
+    inventory_ = BILLOW_TRY(backend_->inventory());
+    return {};
+  }
+
+  NodeOffer offer() const {
+    NodeOffer out;
+    const auto host = read_host();
+    if (host) {
+      out.name = options_.node_name.empty() ? host->hostname : options_.node_name;
+      out.boot_id = host->boot_id;
+      out.arch = host->arch;
+      // Memory follows the kernel's count, which changes by a few MiB between looks; rounded, an offer stays the same.
+      out.mem_mib = host->memory_usable_mib / 64 * 64;
+      out.cpu_milli = static_cast<std::int64_t>(host->cpus_usable) * 1000;
+    }
+    if (!check_name("node", out.name)) out.name = "node";
+    out.version = options_.version;
+    out.simulated = inventory_.simulated;
+    out.gpus = node_gpus(inventory_);
+    return out;
+  }
+
+  // ---- the connection
+  void dial() {
+    if (dialing_ || socket_) return;
+    const auto token = read_file(options_.token_file, 4096);
+    if (!token) {
+      log_warn("{}", token.error().message);
+      return redial();
+    }
+    dialing_ = true;
+    net::ClientRequest request;
+    request.endpoint = endpoint_;
+    request.target = "/v1/agent";
+    request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
+    call_ = client_->connect_websocket(std::move(request), {.message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20},
+                                       [this](Result<std::shared_ptr<net::WebSocket>> socket) {
+      dialing_ = false;
+      if (!socket) {
+        if (attempts_ % 20 == 0) log_warn("no head at {}: {}", options_.head, socket.error().message);
+        return redial();
+      }
+      socket_ = std::move(*socket);
+      socket_->on_message([this](std::string_view frame, bool) { on_frame(frame); });
+      socket_->on_close([this](const net::WebSocket::Closed&) { disconnected(); });
+      Effects effects;
+      core_->on_connected(now(), effects);
+      perform(effects);
+    });
+  }
+  // Soon at first, for a head that restarts; ever more seldom for one that stays away. Jitter keeps a fleet from dialling as one.
+  void redial() {
+    const std::int64_t base = std::min<std::int64_t>(2000, 10ll << std::min<std::uint64_t>(attempts_, 8));
+    ++attempts_;
+    redial_ = loop_.after(milliseconds(base / 2 + static_cast<std::int64_t>(jitter_.below(static_cast<std::uint64_t>(base)))), [this] { dial(); });
+  }
+  void disconnected() {
+    if (!socket_) return;
+    const auto old = std::move(socket_);
+    socket_ = nullptr;
+    tasks_->forget_readers();
+    core_->on_disconnected(now());
+    redial();
+    loop_.post([old] {});
+  }
+  void send(const FromAgent& message, std::string_view blob) {
+    if (socket_ && socket_->open()) socket_->send_binary(encode(message, blob));
+  }
+  void on_frame(std::string_view frame) {
+    auto decoded = decode_to_agent(frame);
+    if (!decoded) {
+      log_warn("the head said something unreadable: {}", decoded.error().message);
+      return;
+    }
+    if (const auto* refused = std::get_if<Refused>(&decoded->message)) log_error("the head refused this node: {} {}", refused->message, refused->hint);
+    if (std::holds_alternative<Welcome>(decoded->message)) attempts_ = 0;
+    Effects effects;
+    core_->on_message(decoded->message, decoded->blob, now(), effects);
+    perform(effects);
+  }
+
+  // ---- the core
+  void on_task_event(const TaskEvent& event) {
+    if (!core_) return early_.push_back(event);
+    Effects effects;
+    core_->on_task_event(event, now(), effects);
+    perform(effects);
+  }
+  void tick() {
+    tasks_->reap();
+    Effects effects;
+    core_->tick(now(), effects);
+    perform(effects);
+  }
+  void perform(const Effects& effects) {
+    for (const Effect& effect : effects) {
+      std::visit([this](const auto& e) {
+        using T = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<T, effect::Remember>) {
+          const Status written = write_file_atomic(memory_path(), wire::to_json_text(e.memory), 0600, true);
+          if (!written) log_error("{}", written.error().message);
+        } else if constexpr (std::is_same_v<T, effect::Send>) {
+          send(e.message, {});
+        } else if constexpr (std::is_same_v<T, effect::Disconnect>) {
+          log_warn("{}", e.why);
+          if (socket_) socket_->close(net::WebSocket::close_policy, "refused");
+        } else if constexpr (std::is_same_v<T, effect::EndSelf>) {
+          loop_.stop();
+        } else {
+          tasks_->perform(e);
+        }
+      }, effect);
+    }
+  }
+
+  // ---- readings: on a worker, because a driver may take its time
+  void sample() {
+    if (sampling_) return;
+    sampling_ = true;
+    const Status queued = workers_.submit([this] {
+      Heartbeat beat;
+      for (const GpuInfo& gpu : inventory_.gpus) {
+        const auto sample = backend_->sample(gpu.index, {.processes = false});
+        if (!sample) continue;
+        GpuReading reading;
+        reading.gpu = static_cast<std::int32_t>(gpu.index);
+        reading.util_pct = sample->util_pct.value_or(-1);
+        reading.mem_used_mib = sample->mem_used_mib.value_or(0);
+        reading.power_mw = sample->power_mw.value_or(0);
+        reading.temperature_c = sample->temperature_c.value_or(0);
+        if (sample->health == GpuHealth::lost || sample->health == GpuHealth::failed) reading.unhealthy = enum_name(sample->health);
+        beat.gpus.push_back(std::move(reading));
+      }
+      if (const auto load = read_host_load()) beat.mem_used_mib = load->memory_available_mib;
+      return beat;
+    }, [this](Heartbeat beat) {
+      sampling_ = false;
+      watch_health(beat);
+      if (core_->welcomed()) send(beat, {});
+    });
+    if (!queued) sampling_ = false;
+  }
+  // A card that fell off or came back changes the offer, which the next hello brings to the head.
+  void watch_health(const Heartbeat& beat) {
+    bool changed = false;
+    for (const GpuReading& reading : beat.gpus) {
+      for (GpuInfo& gpu : inventory_.gpus) {
+        if (static_cast<std::int32_t>(gpu.index) != reading.gpu) continue;
+        const bool was_bad = gpu.health == GpuHealth::lost || gpu.health == GpuHealth::failed, is_bad = !reading.unhealthy.empty();
+        if (was_bad == is_bad) continue;
+        gpu.health = is_bad ? enum_value<GpuHealth>(reading.unhealthy).value_or(GpuHealth::failed) : GpuHealth::ok;
+        gpu.health_reason = is_bad ? "the card does not answer (" + reading.unhealthy + ")" : "";
+        log_warn("GPU {}: {}", reading.gpu, is_bad ? gpu.health_reason : "back");
+        changed = true;
+      }
+    }
+    if (!changed) return;
+    core_->set_offer(offer());
+    if (socket_) socket_->close(net::WebSocket::close_normal, "the offer changed");
+  }
+
+  NodeOptions options_;
+  net::Loop loop_;
+  net::Workers workers_;
+  Rng jitter_;
+  Fd lock_;
+  net::Endpoint endpoint_;
+  std::unique_ptr<net::HttpClient> client_;
+  std::shared_ptr<net::HttpClient::Call> call_;
+  std::shared_ptr<net::WebSocket> socket_;
+  std::unique_ptr<GpuBackend> backend_;
+  GpuInventory inventory_;
+  std::unique_ptr<Tasks> tasks_;
+  std::unique_ptr<Core> core_;
+  std::vector<TaskEvent> early_;      // said by supervisors while the core was being made
+  std::vector<net::Timer> timers_;
+  net::Timer redial_;
+  net::Watch signals_;
+  std::uint64_t attempts_ = 0;
+  bool dialing_ = false, sampling_ = false;
+};
+
+}  // namespace
+
+Status run_node(NodeOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  NodeAgent agent(std::move(options));
+  BILLOW_TRY_VOID(agent.start());
+  agent.run();
+  return {};
+}
+
+}  // namespace billow::agent

@@ -1,0 +1,24 @@
+// The agent process: one per node. It dials the head, does what the pure core (core.h) says, and connects the core to the real
+// things: supervisors, task directories, control groups, GPUs, logs. It may die at any moment: everything it knows is in the
+// task directories and a small memory file, and what it starts does not depend on it.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace billow::agent {
+
+struct NodeOptions {
+  std::string head;          // "unix:/…/head.sock", "http://…", "https://…"
+  std::string token_file;
+  std::string data_dir;
+  std::string sim;           // simulated GPUs: "8xH100"
+  std::string node_name;     // empty: the host's name
+  std::string version;
+};
+
+// Runs until told to leave or a signal. An error says why it could not start.
+Status run_node(NodeOptions options);
+
+}  // namespace billow::agent

@@ -1,0 +1,422 @@
+#include "agent/tasks.h"
+
+#include <sys/wait.h>
+
+#include <fmt/format.h>
+
+#include "agent/task_status.h"
+#include "agent/users.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "gpu/sim/sim_holders.h"
+#include "gpu/topology.h"
+#include "wire/codec.h"
+
+namespace billow::agent {
+
+using namespace wire::agent_v1;
+
+namespace {
+
+// What the agent writes beside a task's spec to know it again after a restart.
+struct Meta {
+  bool fenced = false;
+  SteadyTime paid_until;
+  std::vector<GpuGrant> gpus;
+  template <class V>
+  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); }
+};
+
+std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
+
+}  // namespace
+
+struct Tasks::Link final : LinkEvents {
+  Tasks& owner;
+  TaskId task;
+  SupervisorLink link;
+  std::unique_ptr<net::FdWatch> watch;
+  std::string cgroup;
+  std::vector<GpuGrant> gpus;
+  bool announced = false, exited = false, closed = false;
+  // Input on its way: what the supervisor has not taken yet stays here.
+  std::string input;
+  std::uint64_t input_base = 0;      // offset of input[0] in all input
+  std::uint64_t input_sent = 0, input_accepted = 0;
+  bool input_eof = false, eof_sent = false;
+
+  Link(Tasks& o, TaskId t, SupervisorLink l) : owner(o), task(t), link(std::move(l)) {}
+
+  void on_status(const supervise::StatusFrame& status) override {
+    if (announced || status.job_pid <= 0) return;
+    announced = true;
+    owner.hold_gpus(task, status.job_pid, cgroup, gpus);
+    owner.callbacks_.event(task_event::Started{task, {status.started_wall_ns}});
+  }
+  void on_log_advanced(std::uint64_t) override { owner.advanced(task); }
+  void on_stdin_ack(const supervise::StdinAckFrame& ack) override {
+    input_accepted = ack.accepted;
+    if (ack.accepted > input_base) {
+      input.erase(0, std::min<std::size_t>(input.size(), ack.accepted - input_base));
+      input_base = ack.accepted;
+    }
+    owner.callbacks_.send(InputTaken{task, ack.consumed}, {});
+    push_input();
+  }
+  void on_exited(const supervise::ExitRecord& record) override {
+    exited = true;
+    owner.ended(task, record);
+  }
+  void on_closed() override { closed = true; }
+
+  void push_input() {
+    while (input_sent - input_base < input.size()) {
+      const std::uint64_t room = supervise::stdin_window_bytes - std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_accepted);
+      const std::size_t from = input_sent - input_base;
+      const std::size_t n = std::min<std::size_t>({room, input.size() - from, supervise::record_data_bytes_max});
+      if (n == 0) break;
+      link.send_stdin(input_sent, std::string_view(input).substr(from, n));
+      input_sent += n;
+    }
+    if (input_eof && !eof_sent && input_sent == input_base + input.size()) {
+      link.send_stdin_eof(input_sent);
+      eof_sent = true;
+    }
+    rearm();
+  }
+  void rearm() { if (watch && link.open()) watch->want(true, link.wants_write()); }
+};
+
+Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, Callbacks callbacks) {
+  auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
+  auto launcher = BILLOW_TRY(Launcher::create({}));
+  return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks), std::move(dirs), std::move(launcher)));
+}
+
+Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
+    : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
+      cgroups_(Cgroups::detect({})), sandbox_(Sandbox::detect()) {}
+
+Tasks::~Tasks() = default;
+
+Tasks::Link* Tasks::link(TaskId task) {
+  const auto found = links_.find(task);
+  return found == links_.end() ? nullptr : found->second.get();
+}
+
+void Tasks::watch(TaskId task, SupervisorLink supervisor) {
+  auto made = std::make_unique<Link>(*this, task, std::move(supervisor));
+  Link* raw = made.get();
+  links_[task] = std::move(made);
+  raw->watch = loop_.watch(raw->link.fd(), [this, task](bool readable, bool writable) {
+    Link* l = link(task);
+    if (!l) return;
+    if (writable) l->link.on_writable();
+    if (readable) l->link.on_readable(*l);
+    l = link(task);
+    if (!l) return;
+    if (l->closed || !l->link.open()) return closed(task);
+    l->rearm();
+  });
+  raw->rearm();
+}
+
+// The link is gone. Either the task ended (and said so), or its supervisor died, or only the connection did: the directory knows.
+void Tasks::closed(TaskId task) {
+  Link* l = link(task);
+  if (!l) return;
+  const bool exited = l->exited;
+  auto old = std::move(links_[task]);
+  links_.erase(task);
+  old->watch.reset();
+  launcher_.reap();
+  if (exited) return;
+  const auto found = dirs_.find(task);
+  if (found && found->presence == TaskPresence::supervised) {
+    auto again = launcher_.connect(dirs_.path(task));
+    if (again) return watch(task, std::move(*again));
+  }
+  const auto exit = read_exit(dirs_.path(task));
+  if (exit) return ended(task, *exit);
+  callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
+  (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  advanced(task);
+}
+
+void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
+  if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  callbacks_.event(task_event::Ended{status_of(task, record)});
+  advanced(task);
+  const TaskCgroup group = cgroups_.find(task);
+  if (!group.empty() && !cgroups_.remove(group)) {
+    // Something inside is still dying; once more in a moment, and adoption cleans up what is left even then.
+    auto timer = std::make_shared<net::Timer>();
+    *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
+  }
+}
+
+void Tasks::hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus) {
+  if (options_.sim_state_dir.empty() || gpus.empty()) return;
+  std::vector<SimHoldEntry> entries;
+  for (const GpuGrant& grant : gpus)
+    entries.push_back({.gpu = static_cast<std::uint32_t>(grant.gpu), .milli = grant.share.milli, .mem_mib = grant.share.mem_mib, .pid = cgroup.empty() ? pid : 0, .cgroup = cgroup});
+  const Status written = write_sim_hold(options_.sim_state_dir, task_name(task), entries);
+  if (!written) log_warn("task {}: {}", task.value, written.error().message);
+}
+
+std::vector<RecoveredTask> Tasks::recover() {
+  std::vector<RecoveredTask> out;
+  auto found = dirs_.list();
+  if (!found) {
+    log_error("task directories: {}", found.error().message);
+    return out;
+  }
+  for (FoundTask& task : *found) {
+    const auto meta = wire::from_json_text<Meta>(task.meta);
+    RecoveredTask recovered;
+    recovered.status.task = task.id;
+    recovered.acknowledged = task.acknowledged;
+    if (meta) {
+      recovered.fenced = meta->fenced;
+      recovered.paid_until = meta->paid_until;
+    }
+    switch (task.presence) {
+      case TaskPresence::never_started:
+        (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
+        continue;
+      case TaskPresence::ended:
+        recovered.status = status_of(task.id, *task.exit);
+        break;
+      case TaskPresence::lost:
+        recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor died");
+        break;
+      case TaskPresence::supervised: {
+        recovered.status.state = TaskState::running;
+        auto connected = launcher_.connect(dirs_.path(task.id));
+        if (!connected) {
+          // About to end: its record is there, or will be in a moment.
+          const auto exit = read_exit(dirs_.path(task.id));
+          if (exit) recovered.status = status_of(task.id, *exit);
+          else recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor does not answer");
+          break;
+        }
+        watch(task.id, std::move(*connected));
+        Link* l = link(task.id);
+        l->cgroup = cgroups_.find(task.id).v2;
+        if (meta) l->gpus = meta->gpus;
+        l->link.subscribe(supervise::Subscription::notify);
+        l->link.request_status();
+        break;
+      }
+    }
+    out.push_back(std::move(recovered));
+  }
+  return out;
+}
+
+Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskCgroup& group) const {
+  TaskSpec spec;
+  spec.argv = start.argv;
+  spec.cwd = start.cwd.empty() ? "/" : start.cwd;
+  const UserRecord user = BILLOW_TRY(resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
+  const UserRecord self = BILLOW_TRY(current_user());
+  if (user.identity.uid != self.identity.uid) {
+    spec.identity = user.identity;
+    spec.no_new_privs = true;
+  }
+  Environment env = start.env;
+  env.try_emplace("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+  env["HOME"] = user.home;
+  env["USER"] = env["LOGNAME"] = user.name;
+  std::vector<GpuInfo> cards;
+  std::vector<int> granted;
+  for (const GpuGrant& grant : start.gpus) {
+    const auto index = static_cast<std::size_t>(grant.gpu);
+    if (index >= options_.gpus.size()) return fail(Code::conflict, fmt::format("this node has no GPU {}", grant.gpu));
+    cards.push_back(options_.gpus[index]);
+    granted.push_back(grant.gpu);
+  }
+  for (const auto& [name, value] : visibility({.gpus = cards, .mig_uuids = {}}).env) env[name] = value;
+  if (!start.gpus.empty()) {
+    std::string indices;
+    for (int gpu : granted) indices += (indices.empty() ? "" : ",") + std::to_string(gpu);
+    env["BILLOW_GPUS"] = indices;
+    env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
+  }
+  for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
+  if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
+  spec.stdin_open = start.use_stdin;
+  spec.time_limit = start.time_limit;
+  spec.paid_until = paid_until;
+  spec.stop_grace = start.stop_grace;
+  std::vector<int> minors;
+  for (const GpuInfo& gpu : options_.gpus) minors.push_back(static_cast<int>(gpu.minor.value_or(gpu.index)));
+  if (options_.sim_state_dir.empty()) sandbox_.apply_to(spec, list_nvidia_nodes({}), granted);
+  auto made = cgroups_.create(start.task, {.cpu_milli = start.cpu_milli, .mem_mib = start.mem_mib});
+  if (made) {
+    group = std::move(*made);
+    group.apply_to(spec);
+  } else {
+    log_warn("task {}: no control group: {}", start.task.value, made.error().message);
+  }
+  return spec;
+}
+
+void Tasks::perform(const effect::StartTask& e) {
+  const TaskId id = e.start.task;
+  const auto could_not = [&](const Error& error) {
+    TaskStatus status;
+    status.task = id;
+    status.state = TaskState::ended;
+    status.started_at = status.ended_at = system_clock().wall();
+    status.exit = {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message};
+    callbacks_.event(task_event::Ended{status});
+  };
+  TaskCgroup group;
+  auto spec = spec_of(e.start, e.paid_until, group);
+  if (!spec) return could_not(spec.error());
+  const Meta meta{e.start.fenced, e.paid_until, e.start.gpus};
+  auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
+  if (!made) {
+    if (made.error().code != Code::conflict) return could_not(made.error());
+    // It was started in an earlier life; the core knows it from recovery, so this is a start that crossed it.
+    log_warn("task {} was started before", id.value);
+    return;
+  }
+  auto launched = launcher_.launch(std::move(*made));
+  if (!launched) return could_not(launched.error());
+  watch(id, std::move(*launched));
+  Link* l = link(id);
+  l->cgroup = group.v2;
+  l->gpus = e.start.gpus;
+}
+
+void Tasks::perform(const effect::RecordEnd& e) {
+  const Status recorded = dirs_.record_end(e.status.task, record_of(e.status));
+  if (!recorded) log_warn("task {}: {}", e.status.task.value, recorded.error().message);
+}
+
+void Tasks::perform(const effect::StopTask& e) {
+  if (Link* l = link(e.task)) {
+    l->link.stop(e.grace, static_cast<std::uint32_t>(e.reason));
+    l->rearm();
+  }
+}
+void Tasks::perform(const effect::SignalTask& e) {
+  if (Link* l = link(e.task)) {
+    l->link.signal(e.number);
+    l->rearm();
+  }
+}
+void Tasks::perform(const effect::InputTask& e) {
+  Link* l = link(e.task);
+  if (!l) return;
+  if (l->input.size() + e.bytes.size() > limits::task_input_bytes_max) {
+    log_warn("task {}: input dropped, it comes faster than the head may send it", e.task.value);
+    return;
+  }
+  l->input += e.bytes;
+  l->input_eof = l->input_eof || e.eof;
+  l->push_input();
+}
+void Tasks::perform(const effect::ResizeTask& e) {
+  if (Link* l = link(e.task)) {
+    l->link.resize({e.rows, e.cols});
+    l->rearm();
+  }
+}
+void Tasks::perform(const effect::FreezeTask& e) {
+  if (Link* l = link(e.task)) {
+    l->link.freeze(e.frozen);
+    l->rearm();
+    callbacks_.event(task_event::Frozen{e.task, e.frozen});
+  }
+}
+void Tasks::perform(const effect::SetPaidUntil& e) {
+  if (Link* l = link(e.task)) {
+    l->link.set_deadline(supervise::DeadlineKind::paid_until, e.paid_until);
+    l->rearm();
+  }
+}
+void Tasks::perform(const effect::AcknowledgeTask& e) {
+  const Status marked = dirs_.acknowledge(e.task);
+  if (!marked) log_warn("task {}: {}", e.task.value, marked.error().message);
+}
+void Tasks::perform(const effect::RemoveTask& e) {
+  logs_.erase(e.task);
+  const Status removed = dirs_.remove(e.task);
+  if (!removed) log_warn("task {}: {}", e.task.value, removed.error().message);
+}
+
+// ---- logs
+
+bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
+  auto& log = logs_[reader.task];
+  if (!log) log = std::make_unique<LogReader>(dirs_.path(reader.task));
+  // Looked at before the log is read: what is written after this look is found by the next read.
+  const bool live = links_.contains(reader.task) && !link(reader.task)->exited;
+  auto chunk = log->read(reader.offset, limits::log_chunk_bytes_max);
+  wire::agent_v1::LogChunk answer;
+  answer.subscription = subscription;
+  if (!chunk) {
+    // A task that was placed and has not written its first file yet.
+    if (live && reader.follow) return false;
+    answer.end = true;
+    answer.offset = answer.next_offset = reader.offset;
+    if (!file_exists(dirs_.path(reader.task))) answer.error = "its log is no longer kept on the node";
+    callbacks_.send(answer, {});
+    return true;
+  }
+  const bool nothing = chunk->frames.empty();
+  if (nothing && live && reader.follow) return false;
+  answer.offset = chunk->offset;
+  answer.next_offset = chunk->next_offset;
+  answer.lost_bytes = chunk->gone_bytes;
+  answer.end = nothing && (!live || !reader.follow);
+  // The last piece and the word that it was the last go together when nothing can be added any more.
+  if (!nothing && !live && chunk->at_end) answer.end = true;
+  if (!nothing && !reader.follow && chunk->at_end) answer.end = true;
+  callbacks_.send(answer, chunk->frames);
+  return true;
+}
+
+void Tasks::perform(const effect::ReadLog& e) {
+  Reader reader{e.read.task, e.read.offset, e.read.follow};
+  if (e.read.tail_bytes >= 0) {
+    auto& log = logs_[reader.task];
+    if (!log) log = std::make_unique<LogReader>(dirs_.path(reader.task));
+    if (const auto offset = log->tail_offset(static_cast<std::uint64_t>(e.read.tail_bytes))) reader.offset = *offset;
+  }
+  if (serve(e.read.subscription, reader)) return;
+  reading_[reader.task].insert(e.read.subscription);
+  readers_[e.read.subscription] = reader;
+}
+
+void Tasks::perform(const effect::CancelLog& e) {
+  const auto found = readers_.find(e.subscription);
+  if (found == readers_.end()) return;
+  const auto waiting = reading_.find(found->second.task);
+  waiting->second.erase(e.subscription);
+  if (waiting->second.empty()) reading_.erase(waiting);
+  readers_.erase(found);
+}
+
+void Tasks::forget_readers() {
+  readers_.clear();
+  reading_.clear();
+}
+
+void Tasks::advanced(TaskId task) {
+  const auto found = reading_.find(task);
+  if (found == reading_.end()) return;
+  const std::set<std::uint64_t> waiting = std::move(found->second);
+  reading_.erase(found);
+  for (std::uint64_t subscription : waiting) {
+    const auto reader = readers_.find(subscription);
+    if (reader == readers_.end()) continue;
+    if (serve(subscription, reader->second)) readers_.erase(reader);
+    else reading_[task].insert(subscription);
+  }
+}
+
+}  // namespace billow::agent

@@ -1,0 +1,85 @@
+// The tasks of this node as running things: each effect of the core that concerns a task is carried out here, and what supervisors
+// say comes back as events for the core. Knows processes, directories and devices; decides nothing.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "agent/cgroup.h"
+#include "agent/core.h"
+#include "agent/launcher.h"
+#include "agent/log_reader.h"
+#include "agent/sandbox.h"
+#include "agent/task_dir.h"
+#include "gpu/backend.h"
+#include "net/loop.h"
+
+namespace billow::agent {
+
+class Tasks {
+ public:
+  struct Options {
+    std::string data_dir;
+    std::string sim_state_dir;      // empty: real GPUs
+    std::vector<GpuInfo> gpus;
+  };
+  struct Callbacks {
+    std::function<void(const TaskEvent&)> event;
+    std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
+  };
+  static Result<std::unique_ptr<Tasks>> create(net::Loop& loop, Options options, Callbacks callbacks);
+  ~Tasks();
+
+  // What the directories of an earlier life hold; live ones are connected to again.
+  std::vector<RecoveredTask> recover();
+
+  void perform(const effect::StartTask& e);
+  void perform(const effect::RecordEnd& e);
+  void perform(const effect::StopTask& e);
+  void perform(const effect::SignalTask& e);
+  void perform(const effect::InputTask& e);
+  void perform(const effect::ResizeTask& e);
+  void perform(const effect::FreezeTask& e);
+  void perform(const effect::SetPaidUntil& e);
+  void perform(const effect::AcknowledgeTask& e);
+  void perform(const effect::RemoveTask& e);
+  void perform(const effect::ReadLog& e);
+  void perform(const effect::CancelLog& e);
+  void forget_readers();            // the connection is gone, and with it whoever read logs
+  void reap() { launcher_.reap(); }
+  std::size_t live() const { return links_.size(); }
+
+ private:
+  struct Link;
+  struct Reader {
+    TaskId task;
+    std::uint64_t offset = 0;
+    bool follow = false;
+  };
+  Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
+  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, TaskCgroup& group) const;
+  void watch(TaskId task, SupervisorLink link);
+  Link* link(TaskId task);
+  void closed(TaskId task);
+  void ended(TaskId task, const supervise::ExitRecord& record);
+  void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
+  void advanced(TaskId task);
+  bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
+
+  net::Loop& loop_;
+  Options options_;
+  Callbacks callbacks_;
+  TaskDirs dirs_;
+  Launcher launcher_;
+  Cgroups cgroups_;
+  Sandbox sandbox_;
+  std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
+  std::map<std::uint64_t, Reader> readers_;                       // by subscription
+  std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
+  std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
+};
+
+}  // namespace billow::agent

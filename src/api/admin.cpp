@@ -1,0 +1,246 @@
+// The routes of the installation: status, nodes, projects, users, tokens, schedules, shutdown.
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "api/documents.h"
+#include "base/crypto.h"
+#include "base/text.h"
+#include "wire/codec.h"
+
+std::string_view billow_embedded_openapi();
+
+namespace billow::api::admin {
+namespace {
+
+const Json ok = Json::object({{"ok", true}});
+
+const Node* find_node(const CallPtr& call) {
+  const Node* node = call->host.state().node_by_name(call->parts[0]);
+  if (!node) call->fail({Code::not_found, fmt::format("there is no node \"{}\"", call->parts[0]), "see `billow nodes`"});
+  return node;
+}
+
+void answer_ok(const CallPtr& call, Command command, int status = 200) {
+  call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
+}
+
+// An admin of the project (or of everything) may change who belongs to it.
+bool may_manage(const CallPtr& call, const std::string& project_name) {
+  const Project* project = call->host.state().project_by_name(project_name);
+  if (!project) {
+    call->fail({Code::not_found, fmt::format("there is no project \"{}\"", project_name), "see `billow project list`"});
+    return false;
+  }
+  const auto role = control::role_in(call->host.state(), call->principal, project->id);
+  if (role == Role::admin && call->principal.scope == TokenScope::full) return true;
+  call->fail({Code::forbidden, fmt::format("only an admin of project {} may do this", project_name), ""});
+  return false;
+}
+
+struct ScheduleBody {
+  std::string name, cron, project;
+  JobSpec spec;
+  Environment env;
+  template <class V>
+  void fields(V& v) { v("name", name); v("cron", cron); v("spec", spec); v("env", env); v("project", project); }
+};
+struct TokenBody {
+  std::string name, user, project;
+  TokenScope scope = TokenScope::full;
+  std::int64_t life_s = 0;
+  template <class V>
+  void fields(V& v) { v("name", name); v("user", user); v("scope", scope); v("project", project); v("life_s", life_s); }
+};
+struct UserBody {
+  std::string name, unix_name;
+  Role role = Role::member;
+  template <class V>
+  void fields(V& v) { v("name", name); v("unix_name", unix_name); v("role", role); }
+};
+struct ProjectBody {
+  std::string name;
+  std::uint32_t weight = 100;
+  template <class V>
+  void fields(V& v) { v("name", name); v("weight", weight); }
+};
+struct MemberBody {
+  Role role = Role::member;
+  template <class V>
+  void fields(V& v) { v("role", role); }
+};
+
+template <class T>
+std::optional<T> read_body(const CallPtr& call) {
+  auto json = call->body();
+  if (!json) return call->fail(json.error()), std::nullopt;
+  auto body = wire::from_json<T>(*json, true);
+  if (!body) return call->fail(body.error()), std::nullopt;
+  return std::move(*body);
+}
+
+}  // namespace
+
+void status(CallPtr call) {
+  const auto& state = call->host.state();
+  Json document = call->host.about();
+  std::int64_t gpus = 0, free_milli = 0;
+  std::uint64_t ready = 0;
+  for (const auto& [id, node] : state.nodes) {
+    gpus += static_cast<std::int64_t>(node.offer.gpus.size());
+    if (node.reachable) ++ready, free_milli += state.index.free_milli(id);
+  }
+  const auto count = [&](JobState s) { const auto found = state.count.find(s); return found == state.count.end() ? std::uint64_t{0} : found->second; };
+  document.set("epoch", state.epoch);
+  document.set("seq", state.seq);
+  document.set("nodes", Json::object({{"total", state.nodes.size()}, {"ready", ready}}));
+  document.set("gpus", Json::object({{"total", gpus}, {"free", static_cast<double>(free_milli) / 1000.0}}));
+  document.set("jobs", Json::object({{"held", count(JobState::held)}, {"queued", count(JobState::queued)}, {"running", count(JobState::running)}, {"suspended", count(JobState::suspended)}}));
+  document.set("store", store_health_name(call->host.journal().health()));
+  Json you = Json::object({{"user", call->principal.name}, {"role", enum_name(call->principal.role)}, {"scope", enum_name(call->principal.scope)}});
+  if (const auto project = state.projects.find(call->principal.project); project != state.projects.end()) you.set("project", project->second.name);
+  document.set("you", std::move(you));
+  call->reply(200, document);
+}
+
+void nodes(CallPtr call) {
+  Json list = Json::array();
+  for (const auto& [id, node] : call->host.state().nodes) list.push(node_document(call->host.state(), node, call->host.readings(id)));
+  call->reply_durable(200, Json::object({{"nodes", std::move(list)}}));
+}
+void node(CallPtr call) {
+  if (const Node* node = find_node(call)) call->reply_durable(200, node_document(call->host.state(), *node, call->host.readings(node->id)));
+}
+void drain(CallPtr call) {
+  const Node* node = find_node(call);
+  if (!node) return;
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  std::string reason((*body)["reason"].str_or(""));
+  if (reason.empty()) reason = "drained by " + call->principal.name;
+  answer_ok(call, DrainNode{node->id, reason});
+}
+void undrain(CallPtr call) {
+  if (const Node* node = find_node(call)) answer_ok(call, DrainNode{node->id, ""});
+}
+void remove_node(CallPtr call) {
+  if (const Node* node = find_node(call)) answer_ok(call, RemoveNode{node->id});
+}
+
+void projects(CallPtr call) {
+  Json list = Json::array();
+  for (const auto& [id, project] : call->host.state().projects) {
+    if (!control::role_in(call->host.state(), call->principal, id)) continue;
+    Json members = Json::object();
+    for (const auto& [name, role] : project.members) members.set(name, enum_name(role));
+    list.push(Json::object({{"id", id.value}, {"name", project.name}, {"weight", project.weight}, {"members", std::move(members)}}));
+  }
+  call->reply_durable(200, Json::object({{"projects", std::move(list)}}));
+}
+void add_project(CallPtr call) {
+  if (auto body = read_body<ProjectBody>(call)) answer_ok(call, AddProject{body->name, body->weight}, 201);
+}
+void set_member(CallPtr call) {
+  auto body = read_body<MemberBody>(call);
+  if (body && may_manage(call, call->parts[0])) answer_ok(call, SetMember{call->parts[0], call->parts[1], body->role});
+}
+void remove_member(CallPtr call) {
+  if (may_manage(call, call->parts[0])) answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt});
+}
+
+void users(CallPtr call) {
+  Json list = Json::array();
+  for (const auto& [id, user] : call->host.state().users)
+    list.push(Json::object({{"id", id.value}, {"name", user.name}, {"unix_name", user.unix_name}, {"role", enum_name(user.role)}}));
+  call->reply_durable(200, Json::object({{"users", std::move(list)}}));
+}
+void add_user(CallPtr call) {
+  if (auto body = read_body<UserBody>(call)) answer_ok(call, AddUser{body->name, body->unix_name, body->role}, 201);
+}
+
+void tokens(CallPtr call) {
+  const auto& state = call->host.state();
+  Json list = Json::array();
+  for (const auto& [id, token] : state.tokens) {
+    if (call->principal.role != Role::admin && token.user != call->principal.user) continue;
+    Json document = Json::object({{"id", id.value}, {"name", token.name}, {"user", state.users.at(token.user).name}, {"scope", enum_name(token.scope)},
+                                  {"created_at", format_utc(token.created_at)}});
+    document.set("expires_at", token.expires_at ? Json(format_utc(token.expires_at)) : Json());
+    if (const auto project = state.projects.find(token.project); project != state.projects.end()) document.set("project", project->second.name);
+    list.push(std::move(document));
+  }
+  call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
+}
+void create_token(CallPtr call) {
+  auto body = read_body<TokenBody>(call);
+  if (!body) return;
+  if (body->user.empty()) body->user = call->principal.name;
+  if (body->life_s < 0 || body->life_s > 3650ll * 86400) return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
+  const bool admin = call->principal.role == Role::admin && call->principal.scope == TokenScope::full;
+  if (!admin && (body->user != call->principal.name || body->scope == TokenScope::node || call->principal.scope != TokenScope::full))
+    return call->fail({Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
+  const std::string secret = "bw_" + random_token(30);
+  CreateToken command{body->name, sha256_hex(secret), body->user, body->scope, body->project, seconds(body->life_s)};
+  call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
+    Json document = Json::object({{"token", secret}});
+    for (const Event& event : events) if (const auto* made = std::get_if<TokenCreated>(&event.body)) document.set("id", made->token.id.value);
+    return document;
+  });
+}
+void revoke_token(CallPtr call) {
+  const auto id = parse_int(call->parts[0], 1, INT64_MAX);
+  if (!id) return call->fail({Code::invalid, fmt::format("\"{}\" is no token number", call->parts[0]), "see `billow token list`"});
+  const auto& tokens = call->host.state().tokens;
+  const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
+  const bool visible = found != tokens.end() && (call->principal.role == Role::admin || found->second.user == call->principal.user);
+  if (!visible) return call->fail({Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
+  answer_ok(call, RevokeToken{found->first});
+}
+
+void schedules(CallPtr call) {
+  const auto& state = call->host.state();
+  Json list = Json::array();
+  for (const auto& [id, s] : state.schedules) {
+    if (!control::role_in(state, call->principal, s.project)) continue;
+    list.push(Json::object({{"id", id.value}, {"name", s.name}, {"cron", s.cron}, {"command", shell_join(s.spec->argv)}, {"project", state.projects.at(s.project).name},
+                            {"user", state.users.at(s.user).name}, {"next_at", format_utc(s.next_at)}, {"last_job", s.last_job ? Json(s.last_job.value) : Json()}}));
+  }
+  call->reply_durable(200, Json::object({{"schedules", std::move(list)}}));
+}
+void add_schedule(CallPtr call) {
+  auto body = read_body<ScheduleBody>(call);
+  if (!body) return;
+  if (const Project* project = call->host.state().project_by_name(body->project)) {
+    const auto role = control::role_in(call->host.state(), call->principal, project->id);
+    if (!role || *role == Role::viewer) return call->fail({Code::forbidden, fmt::format("you may not submit to project {}", project->name), ""});
+  }
+  AddSchedule command{body->name, body->cron, {}};
+  command.job.spec = std::move(body->spec);
+  command.job.env = std::move(body->env);
+  command.job.project = std::move(body->project);
+  command.job.user = call->principal.user;
+  answer_ok(call, std::move(command), 201);
+}
+void remove_schedule(CallPtr call) {
+  for (const auto& [id, s] : call->host.state().schedules) {
+    if (s.name != call->parts[0]) continue;
+    if (const Status act = may_act(*call, s.project, s.user); !act) return call->fail(act.error());
+    return answer_ok(call, RemoveSchedule{id});
+  }
+  call->fail({Code::not_found, fmt::format("there is no schedule \"{}\"", call->parts[0]), "see `billow schedule list`"});
+}
+
+void shutdown(CallPtr call) {
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  const auto& count = call->host.state().count;
+  const auto running = count.find(JobState::running);
+  call->reply(202, Json::object({{"ok", true}, {"running", running == count.end() ? 0 : running->second}}));
+  call->host.shutdown((*body)["stop_jobs"].bool_or(false));
+}
+
+void openapi(CallPtr call) {
+  net::Response response = net::Response::json(200, std::string(billow_embedded_openapi()));
+  call->exchange->respond(std::move(response));
+}
+
+}  // namespace billow::api::admin

@@ -1,0 +1,157 @@
+#include "api/api.h"
+
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "base/crypto.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace billow::api {
+namespace {
+
+using net::Method;
+
+struct Route {
+  RouteInfo info;
+  void (*run)(CallPtr);
+};
+
+void health(CallPtr call) { call->reply(200, Json::object({{"ok", true}})); }
+
+void agent(CallPtr call) {
+  auto socket = call->exchange->upgrade_websocket({.subprotocol = "", .message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20});
+  if (!socket) return call->fail(socket.error());
+  call->host.adopt_agent(std::move(*socket), call->request().peer);
+}
+
+// The page a browser meets until it asks for something better.
+void front(CallPtr call) {
+  net::Response page;
+  page.status = 200;
+  page.headers = {{"Content-Type", "text/html; charset=utf-8"}, {"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}};
+  page.body = "<!doctype html><html lang=en><meta charset=utf-8><title>Billow</title><style>body{font:16px/1.5 system-ui;max-width:40rem;"
+              "margin:4rem auto;padding:0 1rem}code{background:#8882;padding:.1em .3em;border-radius:3px}</style><h1>Billow</h1>"
+              "<p>This head is running. Its API is under <code>/v1</code>, described by <code>/v1/openapi.json</code>; every call needs a token.</p>"
+              "<p>From a terminal: <code>billow status</code>, <code>billow ps</code>, <code>billow run --gpus 1 -- nvidia-smi</code>.</p></html>";
+  call->exchange->respond(std::move(page));
+}
+
+const std::vector<Route>& table() {
+  static const std::vector<Route> routes = {
+      {{Method::get, "/", Need::nothing}, front},
+      {{Method::get, "/healthz", Need::nothing}, health},
+      {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
+      {{Method::get, "/v1/status", Need::look}, admin::status},
+      {{Method::post, "/v1/jobs", Need::work}, jobs::submit},
+      {{Method::get, "/v1/jobs", Need::look}, jobs::list},
+      {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
+      {{Method::get, "/v1/jobs/{id}/wait", Need::look}, jobs::wait},
+      {{Method::post, "/v1/jobs/{id}/stop", Need::work}, jobs::stop},
+      {{Method::post, "/v1/jobs/{id}/signal", Need::work}, jobs::signal},
+      {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
+      {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
+      {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
+      {{Method::get, "/v1/events", Need::look}, streams::events},
+      {{Method::get, "/v1/nodes", Need::look}, admin::nodes},
+      {{Method::get, "/v1/nodes/{name}", Need::look}, admin::node},
+      {{Method::post, "/v1/nodes/{name}/drain", Need::admin}, admin::drain},
+      {{Method::post, "/v1/nodes/{name}/undrain", Need::admin}, admin::undrain},
+      {{Method::del, "/v1/nodes/{name}", Need::admin}, admin::remove_node},
+      {{Method::get, "/v1/projects", Need::look}, admin::projects},
+      {{Method::post, "/v1/projects", Need::admin}, admin::add_project},
+      {{Method::put, "/v1/projects/{project}/members/{user}", Need::work}, admin::set_member},
+      {{Method::del, "/v1/projects/{project}/members/{user}", Need::work}, admin::remove_member},
+      {{Method::get, "/v1/users", Need::look}, admin::users},
+      {{Method::post, "/v1/users", Need::admin}, admin::add_user},
+      {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
+      {{Method::post, "/v1/tokens", Need::work}, admin::create_token},
+      {{Method::del, "/v1/tokens/{id}", Need::work}, admin::revoke_token},
+      {{Method::get, "/v1/schedules", Need::look}, admin::schedules},
+      {{Method::post, "/v1/schedules", Need::work}, admin::add_schedule},
+      {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
+      {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
+      {{Method::get, "/v1/agent", Need::node}, agent},
+  };
+  return routes;
+}
+
+// Matches "/v1/jobs/{id}" against a path and collects what stands for the names.
+bool matches(std::string_view pattern, std::string_view path, std::vector<std::string>& parts) {
+  parts.clear();
+  const auto want = split(pattern, '/'), got = split(path, '/');
+  if (want.size() != got.size()) return false;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (want[i].starts_with('{')) {
+      if (got[i].empty()) return false;
+      parts.push_back(got[i]);
+    } else if (want[i] != got[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status allowed(const control::Principal& who, Need need) {
+  const auto forbidden = [](std::string why, std::string hint = {}) { return fail(Code::forbidden, std::move(why), std::move(hint)); };
+  switch (need) {
+    case Need::nothing: return {};
+    case Need::node:
+      return who.scope == TokenScope::node ? Status{} : forbidden("only a node's credential may do this", "make one: billow token create --node");
+    case Need::look:
+      return who.scope != TokenScope::node ? Status{} : forbidden("a node's credential may do nothing but join");
+    case Need::work:
+      if (who.scope == TokenScope::node) return forbidden("a node's credential may do nothing but join");
+      return who.scope != TokenScope::read ? Status{} : forbidden("this token may only look");
+    case Need::admin:
+      return who.scope == TokenScope::full && who.role == Role::admin ? Status{} : forbidden("only an admin may do this");
+  }
+  return forbidden("not allowed");
+}
+
+}  // namespace
+
+struct Api::Impl {
+  Host& host;
+
+  Result<control::Principal> authenticate(const net::Request& request) const {
+    const std::string_view header = request.headers.get("Authorization");
+    if (!starts_with_nocase(header, "Bearer "))
+      return fail(Code::unauthorized, "this call needs a token", "send it as: Authorization: Bearer TOKEN");
+    return control::authenticate(host.state(), sha256_hex(trim(header.substr(7))), host.now());
+  }
+
+  void dispatch(std::shared_ptr<net::Exchange> exchange) {
+    const net::Request& request = exchange->request();
+    auto call = std::make_shared<Call>(Call{host, exchange, {}, {}});
+    const Method method = request.method == Method::head ? Method::get : request.method;
+    bool path_known = false;
+    for (const Route& route : table()) {
+      if (!matches(route.info.pattern, request.path, call->parts)) continue;
+      path_known = true;
+      if (route.info.method != method) continue;
+      if (route.info.need != Need::nothing) {
+        auto who = authenticate(request);
+        if (!who) return call->fail(who.error());
+        call->principal = std::move(*who);
+        if (const Status ok = allowed(call->principal, route.info.need); !ok) return call->fail(ok.error());
+      }
+      return route.run(call);
+    }
+    if (path_known) return call->exchange->respond(net::problem(405, fmt::format("{} is not something {} answers to", net::method_name(request.method), request.path), "", request.request_id));
+    call->fail({Code::not_found, fmt::format("there is nothing at {}", request.path), "the routes are listed in /v1/openapi.json"});
+  }
+};
+
+Api::Api(Host& host) : impl_(new Impl{host}) {}
+Api::~Api() = default;
+
+void Api::handle(std::shared_ptr<net::Exchange> exchange) { impl_->dispatch(std::move(exchange)); }
+
+std::vector<RouteInfo> Api::routes() {
+  std::vector<RouteInfo> out;
+  for (const Route& route : table()) out.push_back(route.info);
+  return out;
+}
+
+}  // namespace billow::api

@@ -1,0 +1,99 @@
+#include "api/call.h"
+
+#include <fmt/format.h>
+
+#include "api/documents.h"
+#include "base/text.h"
+
+namespace billow::api {
+
+void Call::reply(int status, const Json& body) const { exchange->respond(net::Response::json(status, body.dump())); }
+void Call::fail(const Error& error) const { exchange->respond(net::problem(error, request().request_id)); }
+
+void Call::reply_durable(int status, Json body) const {
+  host.when_durable([exchange = exchange, status, body = std::move(body)] { exchange->respond(net::Response::json(status, body.dump())); });
+}
+
+void Call::execute(Command command, int status, std::function<Json(const std::vector<Event>&)> answer) const {
+  host.execute(std::move(command), cause(), [exchange = exchange, status, answer = std::move(answer)](Result<std::vector<Event>> events) {
+    if (!events) return exchange->respond(net::problem(events.error(), exchange->request().request_id));
+    exchange->respond(net::Response::json(status, answer(*events).dump()));
+  });
+}
+
+Result<Json> Call::body() const {
+  if (trim(request().body).empty()) return Json::object();
+  auto json = parse_json(request().body);
+  if (json && !json->is_object()) return billow::fail(Code::invalid, fmt::format("the body must be a JSON object, not {}", json->kind()));
+  return json;
+}
+
+Result<JobRef> parse_job_ref(const control::State& state, std::string_view text) {
+  const auto bad = [&] { return fail(Code::invalid, fmt::format("\"{}\" is no job number", text), "it is like 12, or 12.3 for element 3 of array 12"); };
+  const auto dot = text.find('.');
+  const auto id = parse_int(text.substr(0, dot), 1, INT64_MAX);
+  if (!id) return bad();
+  if (dot == std::string_view::npos) return JobRef{JobId(static_cast<std::uint64_t>(*id))};
+  const auto index = parse_int(text.substr(dot + 1), 0, INT64_MAX);
+  if (!index) return bad();
+  const auto array = state.arrays.find(JobId(static_cast<std::uint64_t>(*id)));
+  ArraySpec spec;  // of an array that has ended the numbering is taken to begin at 0 in steps of 1
+  if (array != state.arrays.end()) spec = *array->second.spec->array;
+  const auto wanted = static_cast<std::uint64_t>(*index);
+  if (wanted < spec.first || (wanted - spec.first) % spec.step != 0) return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
+  return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + (wanted - spec.first) / spec.step)};
+}
+
+std::optional<Owner> owner_of(const control::State& state, JobId id) {
+  if (const Job* job = state.find_job(id)) return Owner{job->project, job->user};
+  if (const auto array = state.arrays.find(id); array != state.arrays.end()) return Owner{array->second.project, array->second.user};
+  return std::nullopt;
+}
+
+Status may_see(const Call& call, ProjectId project) {
+  if (control::role_in(call.host.state(), call.principal, project)) return {};
+  return fail(Code::not_found, "there is no such job", "see `billow ps -a`");  // what one may not see is not there
+}
+
+Status may_act(const Call& call, ProjectId project, UserId owner) {
+  BILLOW_TRY_VOID(may_see(call, project));
+  const Role role = *control::role_in(call.host.state(), call.principal, project);
+  if (role == Role::admin || (role == Role::member && owner == call.principal.user)) return {};
+  return fail(Code::forbidden, role == Role::viewer ? "a viewer may only look" : "this job belongs to somebody else", "its owner or an admin of the project may do this");
+}
+
+void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
+  Host& host = call->host;
+  const auto missing = [call, id] { call->fail({Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}); };
+  const auto checked = [call, missing, fn](Json document) {
+    const Project* project = call->host.state().project_by_name(document["project"].str_or(""));
+    if (!project || !may_see(*call, project->id)) return missing();
+    fn(std::move(document));
+  };
+  const auto& state = host.state();
+  if (const Job* job = state.find_job(id)) {
+    Json document = live_job_document(state, *job, host.now());
+    add_waiting_reason(document, state, *job, host.now());
+    return host.when_durable([checked, document = std::move(document)] { checked(document); });
+  }
+  if (const auto array = state.arrays.find(id); array != state.arrays.end()) {
+    return host.when_durable([checked, document = array_document(state, array->second, {})] { checked(document); });
+  }
+  if (std::string document = host.recently_finished(id); !document.empty()) {
+    return host.when_durable([checked, document = std::move(document)] {
+      auto json = parse_json(document);
+      if (json) checked(std::move(*json));
+    });
+  }
+  const Status queued = host.workers().submit([&queries = host.queries(), id] { return queries.get_job(id); },
+                                              [call, checked, missing](Result<std::optional<JobRow>> row) {
+    if (!row) return call->fail(row.error());
+    if (!*row) return missing();
+    auto json = parse_json((*row)->doc);
+    if (!json) return call->fail(json.error());
+    checked(std::move(*json));
+  });
+  if (!queued) call->fail(queued.error());
+}
+
+}  // namespace billow::api

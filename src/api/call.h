@@ -1,0 +1,89 @@
+// One API call on its way through a route: the exchange, who asks, and the answers every route gives in the same way.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "api/host.h"
+#include "base/json.h"
+#include "net/http_server.h"
+
+namespace billow::api {
+
+struct Call {
+  Host& host;
+  std::shared_ptr<net::Exchange> exchange;
+  control::Principal principal;           // of a route that needs a token
+  std::vector<std::string> parts;         // what stood for the pattern's {names}, in order
+
+  const net::Request& request() const { return exchange->request(); }
+  control::Cause cause() const { return {"user:" + principal.name, request().request_id}; }
+  void reply(int status, const Json& body) const;
+  void fail(const Error& error) const;
+  // Replies when everything seen so far is durable.
+  void reply_durable(int status, Json body) const;
+  // Runs a command and answers with what `answer` makes of its events.
+  void execute(Command command, int status, std::function<Json(const std::vector<Event>&)> answer) const;
+  // The body as JSON; an empty body is an empty object.
+  Result<Json> body() const;
+};
+using CallPtr = std::shared_ptr<Call>;
+
+// A job as a URL names it: "12", or "12.3" for the element of array 12 with index 3.
+struct JobRef {
+  JobId id;
+};
+Result<JobRef> parse_job_ref(const control::State& state, std::string_view text);
+
+// Finds a job or array, live or finished, checks that the caller may see it, and hands over its document. A finished one comes
+// from the store, by way of a worker.
+void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
+// Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a project.
+Status may_see(const Call& call, ProjectId project);
+Status may_act(const Call& call, ProjectId project, UserId owner);
+// The project of a live job or array; zero where there is none.
+struct Owner {
+  ProjectId project;
+  UserId user;
+};
+std::optional<Owner> owner_of(const control::State& state, JobId id);
+
+// Routes, by family.
+namespace jobs {
+void submit(CallPtr call);
+void list(CallPtr call);
+void get(CallPtr call);
+void wait(CallPtr call);
+void stop(CallPtr call);
+void signal(CallPtr call);
+void explain(CallPtr call);
+}  // namespace jobs
+namespace streams {
+void logs(CallPtr call);
+void attach(CallPtr call);
+void events(CallPtr call);
+}  // namespace streams
+namespace admin {
+void status(CallPtr call);
+void nodes(CallPtr call);
+void node(CallPtr call);
+void drain(CallPtr call);
+void undrain(CallPtr call);
+void remove_node(CallPtr call);
+void projects(CallPtr call);
+void add_project(CallPtr call);
+void set_member(CallPtr call);
+void remove_member(CallPtr call);
+void users(CallPtr call);
+void add_user(CallPtr call);
+void tokens(CallPtr call);
+void create_token(CallPtr call);
+void revoke_token(CallPtr call);
+void schedules(CallPtr call);
+void add_schedule(CallPtr call);
+void remove_schedule(CallPtr call);
+void shutdown(CallPtr call);
+void openapi(CallPtr call);
+}  // namespace admin
+
+}  // namespace billow::api

@@ -1,0 +1,305 @@
+#include "api/documents.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "ledger/meter.h"
+#include "wire/codec.h"
+
+namespace billow::api {
+namespace {
+
+Json time_or_null(WallTime t) { return t ? Json(format_utc(t)) : Json(); }
+
+std::string user_name(const control::State& state, UserId id) {
+  const auto found = state.users.find(id);
+  return found == state.users.end() ? "" : found->second.name;
+}
+std::string project_name(const control::State& state, ProjectId id) {
+  const auto found = state.projects.find(id);
+  return found == state.projects.end() ? "" : found->second.name;
+}
+std::string node_name(const control::State& state, NodeId id) {
+  const auto found = state.nodes.find(id);
+  return found == state.nodes.end() ? fmt::format("node {}", id.value) : found->second.offer.name;
+}
+std::string gpu_type(const control::State& state, const Task& task) {
+  const auto node = state.nodes.find(task.node);
+  if (node == state.nodes.end() || task.gpus.empty()) return "";
+  const auto& gpus = node->second.offer.gpus;
+  const auto index = static_cast<std::size_t>(task.gpus.front().gpu);
+  return index < gpus.size() ? gpus[index].type : "";
+}
+
+Json string_map(const std::map<std::string, std::string>& map) {
+  Json out = Json::object();
+  for (const auto& [key, value] : map) out.set(key, value);
+  return out;
+}
+Json strings(const std::vector<std::string>& list) {
+  Json out = Json::array();
+  for (const auto& s : list) out.push(s);
+  return out;
+}
+
+// What a job and an array show alike: the description.
+void add_spec(Json& doc, const JobSpec& spec) {
+  doc.set("name", spec.name);
+  doc.set("command", shell_join(spec.argv));
+  doc.set("argv", strings(spec.argv));
+  doc.set("cwd", spec.cwd);
+  doc.set("retries", spec.retries);
+  doc.set("priority", spec.priority);
+  doc.set("spot", spec.spot);
+  doc.set("time_limit_s", spec.time_limit.ns / 1'000'000'000);
+  doc.set("gpus", spec.resources.gpus);
+  doc.set("gpu_milli", spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus : 0);
+  doc.set("gpu_mem_mib", spec.resources.share.mem_mib);
+  doc.set("gpu_types", strings(spec.resources.gpu_types));
+  doc.set("nodes", spec.nodes);
+  doc.set("cpu_milli", spec.resources.cpu_milli);
+  doc.set("mem_mib", spec.resources.mem_mib);
+  doc.set("pty", spec.pty);
+  doc.set("labels", string_map(spec.labels));
+  Json after = Json::array();
+  for (const Dependency& d : spec.after) after.push(Json::object({{"job", d.job.value}, {"kind", enum_name(d.kind)}}));
+  doc.set("after", std::move(after));
+}
+
+Json exit_document(const ExitStatus& exit) {
+  return Json::object({{"kind", enum_name(exit.kind)}, {"code", exit.code}, {"signal", exit.signal}, {"text", exit.text()}});
+}
+
+Json task_document(const control::State& state, const Task& task) {
+  Json gpus = Json::array();
+  for (const GpuGrant& grant : task.gpus) gpus.push(grant.gpu);
+  Json doc = Json::object({{"id", task.id.value}, {"rank", task.rank}, {"node", node_name(state, task.node)}, {"node_id", task.node.value},
+                           {"state", enum_name(task.state)}, {"gpus", std::move(gpus)}, {"gpu_type", gpu_type(state, task)},
+                           {"gpu_milli", ledger::gpu_milli(task)}, {"started_at", time_or_null(task.started_at)},
+                           {"ended_at", time_or_null(task.lease_to)}});
+  if (task.state == TaskState::ended) {
+    doc.set("exit", exit_document(task.exit));
+    doc.set("usage", Json::object({{"cpu_user_ns", task.usage.cpu_user_ns}, {"cpu_system_ns", task.usage.cpu_system_ns},
+                                   {"rss_peak_kib", task.usage.rss_peak_kib}, {"log_bytes_lost", task.usage.log_bytes_lost}}));
+  }
+  return doc;
+}
+
+std::string array_text(const ArraySpec& a) {
+  std::string out = fmt::format("{}-{}", a.first, a.last);
+  if (a.step != 1) out += fmt::format(":{}", a.step);
+  if (a.running_max) out += fmt::format("%{}", a.running_max);
+  return out;
+}
+
+}  // namespace
+
+std::string job_label(const Job& job) {
+  return job.array ? fmt::format("{}.{}", job.array.value, job.array_index) : fmt::format("{}", job.id.value);
+}
+
+Json job_document(const control::State& state, const Job& job, const std::vector<Task>& tasks, WallTime now) {
+  Json doc = Json::object({{"id", job.id.value}, {"label", job_label(job)}});
+  add_spec(doc, *job.spec);
+  doc.set("user", user_name(state, job.user));
+  doc.set("project", project_name(state, job.project));
+  doc.set("state", enum_name(job.state));
+  doc.set("final", is_final(job.state));
+  doc.set("reason", job.reason);
+  doc.set("attempt", job.attempt);
+  if (job.array) doc.set("array", Json::object({{"id", job.array.value}, {"index", job.array_index}}));
+  doc.set("submitted_at", format_utc(job.submitted_at));
+  doc.set("started_at", time_or_null(job.started_at));
+  doc.set("ended_at", time_or_null(job.ended_at));
+  if (job.not_before) doc.set("not_before", format_utc(job.not_before));
+  NanoUsd cost = job.cost;
+  std::int64_t rate = 0;
+  Json task_list = Json::array();
+  for (const Task& task : tasks) {
+    if (task.state != TaskState::ended) {
+      cost += ledger::lease_cost(task, now);
+      rate += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    }
+    task_list.push(task_document(state, task));
+  }
+  if (is_final(job.state)) {
+    doc.set("exit", exit_document(job.exit));
+    doc.set("exit_code", job.exit.shell_code());
+  }
+  doc.set("cost_nano_usd", cost.value);
+  doc.set("cost", format_usd(cost));
+  doc.set("rate", rate ? format_rate_per_hour({rate}) : std::string());
+  doc.set("tasks", std::move(task_list));
+  return doc;
+}
+
+Json live_job_document(const control::State& state, const Job& job, WallTime now) {
+  std::vector<Task> tasks;
+  for (TaskId id : job.tasks) tasks.push_back(state.tasks.at(id));
+  return job_document(state, job, tasks, now);
+}
+
+Json array_document(const control::State& state, const control::ArrayState& array, WallTime ended_at) {
+  Json doc = Json::object({{"id", array.id.value}, {"label", fmt::format("{}", array.id.value)}});
+  add_spec(doc, *array.spec);
+  doc.set("user", user_name(state, array.user));
+  doc.set("project", project_name(state, array.project));
+  const bool ok = array.succeeded == array.count;
+  doc.set("state", ended_at ? (ok ? "succeeded" : "failed") : array.running ? "running" : "queued");
+  doc.set("final", static_cast<bool>(ended_at));
+  doc.set("reason", ended_at && !ok ? fmt::format("{} of {} elements did not succeed", array.count - array.succeeded, array.count) : std::string());
+  doc.set("array_spec", array_text(*array.spec->array));
+  doc.set("elements", Json::object({{"count", array.count}, {"left", array.left}, {"running", array.running}, {"succeeded", array.succeeded}}));
+  doc.set("submitted_at", format_utc(array.submitted_at));
+  doc.set("started_at", Json());
+  doc.set("ended_at", time_or_null(ended_at));
+  if (ended_at) {
+    doc.set("exit", exit_document({.kind = ExitKind::exited, .code = array.worst_code}));
+    doc.set("exit_code", array.worst_code);
+  }
+  doc.set("cost_nano_usd", array.cost.value);
+  doc.set("cost", format_usd(array.cost));
+  doc.set("rate", "");
+  doc.set("attempt", 0);
+  doc.set("tasks", Json::array());
+  return doc;
+}
+
+void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now) {
+  if (job.state != JobState::queued || !job.reason.empty()) return;
+  if (state.nodes.empty()) return document.set("reason", "no node has joined yet");
+  const auto explanation = sched::explain(state.index, job.id, now);
+  if (!explanation.reasons.empty()) document.set("reason", explanation.reasons.front().text);
+}
+
+Json explain_document(const control::State& state, const Job& job, WallTime now) {
+  Json reasons = Json::array();
+  Json earliest, would;
+  if (job.state == JobState::queued) {
+    const auto explanation = sched::explain(state.index, job.id, now);
+    for (const auto& r : explanation.reasons) {
+      Json reason = Json::object({{"kind", sched::reason_name(r.kind)}, {"text", r.text}});
+      if (r.behind) reason.set("behind", r.behind.value);
+      reasons.push(std::move(reason));
+    }
+    earliest = time_or_null(explanation.earliest_start);
+    if (!explanation.would_start_now.empty()) would = explanation.would_start_now;
+    if (state.nodes.empty()) reasons.push(Json::object({{"kind", "no_room"}, {"text", "no node has joined yet"}}));
+  } else if (!job.reason.empty()) {
+    reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
+    earliest = time_or_null(job.not_before);
+  }
+  return Json::object({{"id", job.id.value}, {"state", enum_name(job.state)}, {"reasons", std::move(reasons)}, {"earliest_start", std::move(earliest)},
+                       {"would_start_now", std::move(would)}});
+}
+
+Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings) {
+  Json gpus = Json::array();
+  std::vector<std::int64_t> used(node.offer.gpus.size());
+  std::vector<Json> jobs(node.offer.gpus.size(), Json::array());
+  if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end()) {
+    for (TaskId id : on->second) {
+      const Task& task = state.tasks.at(id);
+      for (const GpuGrant& grant : task.gpus) {
+        const auto gpu = static_cast<std::size_t>(grant.gpu);
+        if (gpu >= used.size()) continue;
+        used[gpu] += grant.share.milli;
+        jobs[gpu].push(task.job.value);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
+    const NodeGpu& gpu = node.offer.gpus[i];
+    Json doc = Json::object({{"index", gpu.index}, {"type", gpu.type}, {"model", gpu.model}, {"vendor", gpu.vendor}, {"mem_mib", gpu.mem_mib},
+                             {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", gpu.unhealthy}, {"jobs", std::move(jobs[i])},
+                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}});
+    if (readings) {
+      for (const auto& r : readings->gpus) {
+        if (r.gpu != gpu.index) continue;
+        doc.set("util_pct", r.util_pct);
+        doc.set("mem_used_mib", r.mem_used_mib);
+        doc.set("power_w", static_cast<double>(r.power_mw) / 1000.0);
+        doc.set("temperature_c", r.temperature_c);
+      }
+    }
+    gpus.push(std::move(doc));
+  }
+  const char* status = !node.reachable ? "unreachable" : !node.drained.empty() ? "drained" : "ready";
+  return Json::object({{"id", node.id.value}, {"name", node.offer.name}, {"state", status}, {"reason", node.drained}, {"gpus", std::move(gpus)},
+                       {"cpu_milli", node.offer.cpu_milli}, {"mem_mib", node.offer.mem_mib}, {"labels", string_map(node.offer.labels)},
+                       {"version", node.offer.version}, {"simulated", node.offer.simulated}, {"arch", node.offer.arch},
+                       {"joined_at", format_utc(node.joined_at)}});
+}
+
+Json event_document(const Event& event) {
+  std::string body;
+  std::visit([&](const auto& b) { wire::JsonWriter::write(body, b); }, event.body);
+  auto parsed = parse_json(body);
+  return Json::object({{"seq", event.seq}, {"at", format_utc(event.at)}, {"kind", wire::variant_kind(event.body)}, {"actor", event.actor},
+                       {"request_id", event.request_id}, {"event", parsed ? std::move(*parsed) : Json()}});
+}
+
+JobRow job_row(const control::State& state, const control::FinishedJob& finished) {
+  const Job& job = finished.job;
+  JobRow row;
+  row.id = job.id;
+  row.name = job.spec->name;
+  row.user = job.user;
+  row.project = job.project;
+  row.state = enum_name(job.state);
+  row.submitted_at = job.submitted_at;
+  row.started_at = job.started_at;
+  row.ended_at = job.ended_at;
+  row.exit_code = job.exit.shell_code();
+  row.array = job.array;
+  row.array_index = job.array_index;
+  for (const Task& task : finished.tasks) {
+    row.nodes.push_back(node_name(state, task.node));
+    row.gpu_count += static_cast<std::uint32_t>(task.gpus.size());
+    row.gpu_milli += ledger::gpu_milli(task);
+    row.gpu_type = gpu_type(state, task);
+  }
+  row.charge = job.cost;
+  row.labels.assign(job.spec->labels.begin(), job.spec->labels.end());
+  row.doc = job_document(state, job, finished.tasks, job.ended_at).dump();
+  return row;
+}
+
+JobRow array_row(const control::State& state, const control::FinishedArray& finished) {
+  const auto& array = finished.array;
+  JobRow row;
+  row.id = array.id;
+  row.name = array.spec->name;
+  row.user = array.user;
+  row.project = array.project;
+  row.state = array.succeeded == array.count ? "succeeded" : "failed";
+  row.submitted_at = array.submitted_at;
+  row.ended_at = finished.ended_at;
+  row.exit_code = array.worst_code;
+  row.charge = array.cost;
+  row.labels.assign(array.spec->labels.begin(), array.spec->labels.end());
+  row.doc = array_document(state, array, finished.ended_at).dump();
+  return row;
+}
+
+LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease) {
+  const Task& task = lease.task;
+  LeaseRow row;
+  row.id = LeaseId(task.id.value);
+  row.job = task.job;
+  row.task = task.id;
+  row.project = lease.project;
+  row.user = lease.user;
+  row.node_name = node_name(state, task.node);
+  row.gpu_type = gpu_type(state, task);
+  row.milli = ledger::gpu_milli(task);
+  row.price_class = enum_name(task.price_class);
+  row.from = task.lease_from;
+  row.to = task.lease_to;
+  row.open = false;
+  row.charge = lease.cost;
+  row.cost = lease.cost;
+  return row;
+}
+
+}  // namespace billow::api

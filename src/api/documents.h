@@ -1,0 +1,30 @@
+// What the API shows of jobs, nodes and people: one function per document, used for live jobs, for the rows of finished ones,
+// and for every stream.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "control/core.h"
+#include "store/rows.h"
+#include "wire/agent_v1.h"
+
+namespace billow::api {
+
+Json job_document(const control::State& state, const Job& job, const std::vector<Task>& tasks, WallTime now);
+Json live_job_document(const control::State& state, const Job& job, WallTime now);
+Json array_document(const control::State& state, const control::ArrayState& array, WallTime ended_at);
+// A queued job's document says why it waits.
+void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now);
+Json explain_document(const control::State& state, const Job& job, WallTime now);
+Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings);
+Json event_document(const Event& event);
+
+// The rows a step leaves in the store.
+JobRow job_row(const control::State& state, const control::FinishedJob& finished);
+JobRow array_row(const control::State& state, const control::FinishedArray& finished);
+LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease);
+
+std::string job_label(const Job& job);
+
+}  // namespace billow::api

@@ -1,0 +1,334 @@
+// The routes of jobs: submit, list, look, wait, stop, signal, explain.
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "api/documents.h"
+#include "base/text.h"
+#include "wire/codec.h"
+
+namespace billow::api::jobs {
+namespace {
+
+struct SubmitBody {
+  JobSpec spec;
+  Environment env;
+  std::string project;
+  template <class V>
+  void fields(V& v) { v("spec", spec); v("env", env); v("project", project); }
+};
+
+// Runs `then` with the ends of those dependencies that have left the state, which the core cannot look up itself.
+void with_finished(CallPtr call, const std::vector<Dependency>& after, std::function<void(std::map<JobId, JobState>)> then) {
+  const auto& state = call->host.state();
+  std::vector<JobId> unknown;
+  std::map<JobId, JobState> finished;
+  for (const Dependency& d : after) {
+    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) continue;
+    if (const std::string document = call->host.recently_finished(d.job); !document.empty()) {
+      const auto json = parse_json(document);
+      if (const auto ended = enum_value<JobState>((*json)["state"].str_or(""))) finished[d.job] = *ended;
+    } else {
+      unknown.push_back(d.job);
+    }
+  }
+  if (unknown.empty()) return then(std::move(finished));
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), unknown, finished = std::move(finished)]() mutable {
+        for (JobId id : unknown) {
+          const auto row = queries.get_job(id);
+          if (!row || !*row) continue;
+          if (const auto ended = enum_value<JobState>((*row)->state)) finished[id] = *ended;
+        }
+        return std::move(finished);
+      },
+      [then](std::map<JobId, JobState> result) { then(std::move(result)); });
+  if (!queued) call->fail(queued.error());
+}
+
+Json submitted_document(const Host& host, const std::vector<Event>& events, const std::string& key) {
+  JobId first;
+  std::uint64_t count = 1;
+  bool array = false;
+  for (const Event& event : events) {
+    if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) {
+      first = submitted->first;
+      array = submitted->spec->array.has_value();
+      count = array ? submitted->count - 1 : 1;
+    }
+  }
+  if (!first) {  // the key was used before: the same answer again
+    const auto known = host.state().job_by_key.find(key);
+    if (known != host.state().job_by_key.end()) first = known->second;
+    if (const auto at = host.state().arrays.find(first); at != host.state().arrays.end()) array = true, count = at->second.count;
+  }
+  Json document = Json::object({{"id", first.value}, {"count", count}, {"array", array}});
+  const Job* job = host.state().find_job(first);
+  document.set("state", job ? enum_name(job->state) : array ? "queued" : "ended");
+  if (job) {
+    document.set("reason", job->reason);
+    add_waiting_reason(document, host.state(), *job, host.now());
+  }
+  return document;
+}
+
+struct Listing {
+  JobFilter filter;
+  bool live = true, finished = false, expand = false;
+  std::set<JobState> states;
+  std::size_t limit = limits::page_items_default;
+  std::uint64_t below = UINT64_MAX;   // page through numbers below this one
+};
+
+Result<Listing> parse_listing(const Call& call) {
+  const net::Request& request = call.request();
+  const auto& state = call.host.state();
+  Listing out;
+  const std::string_view wanted = request.has_param("state") ? request.param("state") : "active";
+  if (wanted == "all") {
+    out.finished = true;
+  } else if (wanted != "active") {
+    out.live = false;
+    for (const std::string& name : split(wanted, ',')) {
+      const auto s = enum_value<JobState>(name);
+      if (!s) return fail(Code::invalid, fmt::format("there is no job state \"{}\"", name), "one of held, queued, running, suspended, succeeded, failed, stopped, lost; or active, all");
+      out.states.insert(*s);
+      if (is_final(*s)) out.finished = true, out.filter.states.push_back(name);
+      else out.live = true;
+    }
+  }
+  if (request.has_param("project")) {
+    const Project* project = state.project_by_name(request.param("project"));
+    if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", request.param("project")));
+    out.filter.project = project->id;
+  }
+  if (request.has_param("user")) {
+    const User* user = state.user_by_name(request.param("user"));
+    if (!user) return fail(Code::not_found, fmt::format("there is no user \"{}\"", request.param("user")));
+    out.filter.user = user->id;
+  }
+  out.filter.name = std::string(request.param("name"));
+  if (request.has_param("array")) {
+    out.filter.array = JobId(static_cast<std::uint64_t>(BILLOW_TRY(parse_int(request.param("array"), 1, INT64_MAX))));
+    out.expand = true;
+  }
+  out.expand = out.expand || request.param("expand") == "1";
+  for (const auto& [key, value] : request.query) {
+    if (key != "label") continue;
+    const auto equals = value.find('=');
+    if (equals == std::string::npos) return fail(Code::invalid, fmt::format("label \"{}\" is not key=value", value));
+    out.filter.labels.push_back({value.substr(0, equals), value.substr(equals + 1)});
+  }
+  if (request.has_param("limit")) out.limit = static_cast<std::size_t>(BILLOW_TRY(parse_int(request.param("limit"), 1, static_cast<std::int64_t>(limits::page_items_max))));
+  if (!request.param("cursor").empty()) {
+    const auto below = parse_int(request.param("cursor"), 1, INT64_MAX);
+    if (!below) return fail(Code::invalid, "that is no cursor of this listing");
+    out.below = static_cast<std::uint64_t>(*below);
+  }
+  return out;
+}
+
+bool wanted(const Listing& listing, const JobSpec& spec, ProjectId project, UserId user, JobId array) {
+  const JobFilter& f = listing.filter;
+  if (f.project && f.project != project) return false;
+  if (f.user && f.user != user) return false;
+  if (f.array && f.array != array) return false;
+  if (!f.name.empty() && f.name != spec.name) return false;
+  for (const auto& [key, value] : f.labels) {
+    const auto found = spec.labels.find(key);
+    if (found == spec.labels.end() || found->second != value) return false;
+  }
+  return true;
+}
+
+// Live jobs and arrays with numbers below the cursor, newest first.
+std::vector<Json> live_page(const Call& call, const Listing& listing) {
+  const auto& state = call.host.state();
+  std::vector<Json> out;
+  auto job = state.jobs.lower_bound(JobId(listing.below));
+  auto array = state.arrays.lower_bound(JobId(listing.below));
+  while (out.size() <= listing.limit && (job != state.jobs.begin() || array != state.arrays.begin())) {
+    const bool take_array = array != state.arrays.begin() && (job == state.jobs.begin() || std::prev(array)->first > std::prev(job)->first);
+    if (take_array) {
+      const auto& a = (--array)->second;
+      const bool state_ok = listing.states.empty() || listing.states.contains(a.running ? JobState::running : JobState::queued);
+      if (!listing.filter.array && state_ok && wanted(listing, *a.spec, a.project, a.user, {}) && may_see(call, a.project)) out.push_back(array_document(state, a, {}));
+    } else {
+      const Job& j = (--job)->second;
+      if (j.array && !listing.expand) {  // the array's own row stands for its elements: skip them all at once
+        job = state.jobs.lower_bound(JobId(j.array.value + 1));
+        continue;
+      }
+      const bool state_ok = listing.states.empty() || listing.states.contains(j.state);
+      if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) && may_see(call, j.project)) out.push_back(live_job_document(state, j, call.host.now()));
+    }
+  }
+  return out;
+}
+
+// A page of documents, newest first: what is live merged with what the store holds.
+void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, std::vector<Json> finished) {
+  std::vector<Json> all = std::move(live);
+  std::move(finished.begin(), finished.end(), std::back_inserter(all));
+  std::stable_sort(all.begin(), all.end(), [](const Json& a, const Json& b) { return a["id"].int_or(0) > b["id"].int_or(0); });
+  // A job that ended between the two looks is in both.
+  all.erase(std::unique(all.begin(), all.end(), [](const Json& a, const Json& b) { return a["id"] == b["id"]; }), all.end());
+  const bool more = all.size() > listing.limit;
+  if (more) all.resize(listing.limit);
+  Json jobs = Json::array();
+  std::string next = more ? fmt::format("{}", all.back()["id"].int_or(0)) : "";
+  for (Json& document : all) jobs.push(std::move(document));
+  call->reply_durable(200, Json::object({{"jobs", std::move(jobs)}, {"next", next}}));
+}
+
+}  // namespace
+
+void submit(CallPtr call) {
+  if (const Status open = call->host.accepting_work(); !open) return call->fail(open.error());
+  auto json = call->body();
+  if (!json) return call->fail(json.error());
+  auto body = wire::from_json<SubmitBody>(*json, true);
+  if (!body) return call->fail(body.error());
+  SubmitJob command;
+  command.spec = std::move(body->spec);
+  command.env = std::move(body->env);
+  command.project = std::move(body->project);
+  command.user = call->principal.user;
+  command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));
+  if (command.idempotency_key.size() > 255) return call->fail({Code::invalid, "an Idempotency-Key has at most 255 bytes", ""});
+  const auto& state = call->host.state();
+  if (call->principal.scope == TokenScope::submit) {
+    const std::string own = state.projects.at(call->principal.project).name;
+    if (!command.project.empty() && command.project != own) return call->fail({Code::forbidden, fmt::format("this token submits to project {} only", own), ""});
+    command.project = own;
+  }
+  if (const Project* project = state.project_by_name(command.project)) {
+    const auto role = control::role_in(state, call->principal, project->id);
+    if (!role || *role == Role::viewer) return call->fail({Code::forbidden, fmt::format("you may not submit to project {}", project->name), "ask one of its admins to make you a member"});
+  }
+  const std::string key = call->principal.name + ":" + command.idempotency_key;
+  with_finished(call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
+    command.finished = std::move(finished);
+    call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) { return submitted_document(call->host, events, key); });
+  });
+}
+
+void list(CallPtr call) {
+  auto listing = parse_listing(*call);
+  if (!listing) return call->fail(listing.error());
+  std::vector<Json> live;
+  if (listing->live) live = live_page(*call, *listing);
+  if (!listing->finished) return answer_page(call, *listing, std::move(live), {});
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), listing = *listing]() -> Result<std::vector<JobRow>> {
+        // Elements of arrays are left out of the plain listing, so one page here may take several of the store's.
+        std::vector<JobRow> rows;
+        std::string at = listing.below == UINT64_MAX ? "" : fmt::format("n{}", listing.below);
+        for (int tries = 0; tries < 50; ++tries) {
+          auto page = queries.list_jobs(listing.filter, JobOrder::newest, at, listing.limit + 1);
+          if (!page) return pass(page.error());
+          for (JobRow& row : page->jobs) if (listing.expand || !row.array) rows.push_back(std::move(row));
+          at = page->next;
+          if (at.empty() || rows.size() > listing.limit) break;
+        }
+        return rows;
+      },
+      [call, listing = *listing, live = std::move(live)](Result<std::vector<JobRow>> rows) mutable {
+        if (!rows) return call->fail(rows.error());
+        std::vector<Json> finished;
+        for (const JobRow& row : *rows) {
+          if (!may_see(*call, row.project)) continue;
+          if (auto json = parse_json(row.doc)) finished.push_back(std::move(*json));
+        }
+        answer_page(call, listing, std::move(live), std::move(finished));
+      });
+  if (!queued) call->fail(queued.error());
+}
+
+void get(CallPtr call) {
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
+}
+
+void wait(CallPtr call) {
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  const auto timeout = call->request().has_param("timeout_s") ? parse_int(call->request().param("timeout_s"), 0, 3600) : Result<std::int64_t>(30);
+  if (!timeout) return call->fail(timeout.error());
+  struct Waiter {
+    std::unique_ptr<Subscription> subscription;
+    net::Timer timer;
+    bool done = false;
+  };
+  auto waiter = std::make_shared<Waiter>();
+  const JobId id = ref->id;
+  // One look at the end, at the time limit, or when the client has gone; whichever comes first.
+  const auto finish = [call, waiter, id](bool reply) {
+    if (waiter->done) return;
+    waiter->done = true;
+    call->host.loop().post([waiter] { waiter->subscription.reset(); waiter->timer.cancel(); });
+    if (reply) with_job_document(call, id, [call](Json document) { call->reply(200, document); });
+  };
+  if (!owner_of(call->host.state(), id) || *timeout == 0) return finish(true);
+  waiter->subscription = call->host.watch_job(id, [call, finish, id](const Event& event) {
+    const auto* ended = std::get_if<JobEnded>(&event.body);
+    if (ended && !owner_of(call->host.state(), id)) finish(true);
+  });
+  waiter->timer = call->host.loop().after(seconds(*timeout), [finish] { finish(true); });
+  call->exchange->on_close([finish] { finish(false); });
+}
+
+void stop(CallPtr call) {
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  const auto owner = owner_of(call->host.state(), ref->id);
+  if (!owner) {  // ended already (asking twice is no error), or never was
+    return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
+  }
+  if (const Status ok = may_act(*call, owner->project, owner->user); !ok) return call->fail(ok.error());
+  std::string reason((*body)["reason"].str_or(""));
+  if (reason.size() > 256) reason.resize(256);
+  if (reason.empty()) reason = "stopped by " + call->principal.name;
+  call->host.execute(StopJob{ref->id, reason, (*body)["force"].bool_or(false)}, call->cause(), [call, id = ref->id](Result<std::vector<Event>> events) {
+    if (!events) return call->fail(events.error());
+    with_job_document(call, id, [call](Json document) { call->reply(200, document); });
+  });
+}
+
+void signal(CallPtr call) {
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  const std::int64_t number = (*body)["signal"].int_or(0);
+  if (number < 1 || number > 64) return call->fail({Code::invalid, "signal must be a number from 1 to 64", ""});
+  const Job* job = call->host.state().find_job(ref->id);
+  if (!job) return call->fail({Code::conflict, fmt::format("job {} is not running", ref->id.value), ""});
+  if (const Status ok = may_act(*call, job->project, job->user); !ok) return call->fail(ok.error());
+  if (job->state != JobState::running) return call->fail({Code::conflict, fmt::format("job {} is {}", ref->id.value, enum_name(job->state)), ""});
+  for (TaskId id : job->tasks) call->host.send(call->host.state().tasks.at(id).node, wire::agent_v1::Signal{id, static_cast<std::int32_t>(number)});
+  call->reply(202, Json::object({{"ok", true}}));
+}
+
+void explain(CallPtr call) {
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  const auto& state = call->host.state();
+  const Job* job = state.find_job(ref->id);
+  if (const auto array = state.arrays.find(ref->id); array != state.arrays.end()) {
+    // An array waits for what its first waiting element waits for.
+    for (auto at = state.jobs.lower_bound(JobId(ref->id.value + 1)); at != state.jobs.end() && at->second.array == ref->id; ++at) {
+      job = &at->second;
+      if (job->state != JobState::running) break;
+    }
+  }
+  if (!job) return with_job_document(call, ref->id, [call](Json document) {
+    call->reply(200, Json::object({{"id", document["id"]}, {"state", document["state"]}, {"reasons", Json::array()}, {"earliest_start", Json()}, {"would_start_now", Json()}}));
+  });
+  if (const Status ok = may_see(*call, job->project); !ok) return call->fail(ok.error());
+  call->reply_durable(200, explain_document(state, *job, call->host.now()));
+}
+
+}  // namespace billow::api::jobs

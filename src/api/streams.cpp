@@ -1,0 +1,451 @@
+// What flows: a job's log, a terminal or `run` attached to a job, and the events of the journal. Each follower pulls one piece of
+// log at a time from the agent and asks for the next when its client has taken the last, so nothing piles up in the head and a
+// slow reader slows nobody but itself.
+#include <fmt/format.h>
+
+#include "agent/log_reader.h"
+#include "api/call.h"
+#include "api/documents.h"
+#include "base/crypto.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "net/sse.h"
+#include "wire/codec.h"
+
+namespace billow::api::streams {
+namespace {
+
+using wire::agent_v1::LogChunk;
+using wire::agent_v1::LogRead;
+
+struct TaskPlace {
+  TaskId task;
+  NodeId node;
+};
+// The task whose log stands for the job: the given rank of the newest attempt.
+std::optional<TaskPlace> place_of(const Json& document, std::int64_t rank) {
+  for (const Json& task : document["tasks"].items())
+    if (task["rank"].int_or(-1) == rank) return TaskPlace{TaskId(task["id"].uint_or(0)), NodeId(task["node_id"].uint_or(0))};
+  return std::nullopt;
+}
+
+// Follows the log of one task and hands out whole records. The owner calls next() when it can take more.
+class LogPull : public std::enable_shared_from_this<LogPull> {
+ public:
+  using OnRecords = std::function<void(const LogChunk&, std::string_view frames)>;
+  LogPull(Host& host, TaskPlace place, std::uint64_t offset, std::int64_t tail, bool follow, OnRecords fn)
+      : host_(host), place_(place), offset_(offset), tail_(tail), follow_(follow), fn_(std::move(fn)) {}
+  void next() {
+    LogRead request{.subscription = 0, .task = place_.task, .offset = offset_, .tail_bytes = tail_, .follow = follow_};
+    request_ = host_.read_log(place_.node, request, [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
+      const auto self = weak.lock();
+      if (!self) return;
+      if (chunk.error.empty()) {
+        self->offset_ = chunk.next_offset;
+        self->tail_ = -1;
+      }
+      self->fn_(chunk, frames);
+    });
+  }
+  std::uint64_t offset() const { return offset_; }
+  TaskPlace place() const { return place_; }
+
+ private:
+  Host& host_;
+  TaskPlace place_;
+  std::uint64_t offset_;
+  std::int64_t tail_;
+  bool follow_;
+  OnRecords fn_;
+  std::unique_ptr<Subscription> request_;
+};
+
+// A node that does not answer is asked again for this long before its reader is told.
+constexpr Duration absence_pause = milliseconds(200);
+constexpr int absence_tries = 150;
+
+// ---- logs ---------------------------------------------------------------------------------------------------------
+
+struct LogStream : std::enable_shared_from_this<LogStream> {
+  CallPtr call;
+  JobId job;
+  std::int64_t rank = 0;
+  bool sse = false, follow = false;
+  std::uint64_t offset = 0;
+  std::int64_t tail = -1;
+  std::shared_ptr<LogPull> pull;
+  std::unique_ptr<Subscription> changes;
+  TaskId at;              // the task being followed
+  bool waiting = false;   // its log has ended; another attempt or the job's end is awaited
+  bool done = false;
+  int patience = absence_tries;
+  net::Timer retry;
+
+  void send(std::string_view data) {
+    if (!call->exchange->write(data)) call->exchange->abort();  // the follower resumes by offset
+  }
+  void begin() {
+    call->exchange->start_stream(200, {{"Content-Type", sse ? "text/event-stream" : "application/octet-stream"}, {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"}});
+    call->exchange->on_close([weak = weak_from_this()] { if (auto self = weak.lock()) self->close(); });
+    if (follow) {
+      // The stream keeps itself alive through this subscription until it is closed.
+      changes = call->host.watch_job(job, [self = shared_from_this()](const Event&) { self->look(); });
+    }
+    look();
+  }
+  void close() {
+    done = true;
+    pull.reset();
+    call->host.loop().post([self = shared_from_this()] { self->changes.reset(); });
+  }
+  void finish(const Json& document) {
+    if (done) return;
+    if (sse) send(net::format_sse({.id = "", .event = "end", .data = document.dump()}));
+    call->exchange->finish();
+    close();
+  }
+  // The job may have been placed, placed again, or ended since the last look.
+  void look() {
+    if (done) return;
+    with_job_document(call, job, [self = shared_from_this()](Json document) {
+      if (self->done) return;
+      const auto place = place_of(document, self->rank);
+      if (place && place->task != self->at) return self->start(*place);
+      if (self->waiting && (document["final"].bool_or(false) || !self->follow)) return self->finish(document);
+      if (!place && (document["final"].bool_or(false) || !self->follow)) self->finish(document);
+    });
+  }
+  void start(TaskPlace place) {
+    if (at) offset = 0, tail = -1;  // a new attempt has a log of its own
+    at = place.task;
+    waiting = false;
+    pull = std::make_shared<LogPull>(call->host, place, offset, tail, follow, [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
+      if (auto self = weak.lock()) self->take(chunk, frames);
+    });
+    keep = shared_from_this();
+    pull->next();
+  }
+  std::shared_ptr<LogStream> keep;  // while a piece of log is being awaited
+  void take(const LogChunk& chunk, std::string_view frames) {
+    const auto self = std::move(keep);
+    if (done) return;
+    if (!chunk.error.empty()) {
+      if (follow && --patience > 0) {  // its node may be back in a moment
+        retry = call->host.loop().after(absence_pause, [s = self] { s->again(); });
+        return;
+      }
+      if (sse) send(net::format_sse({.id = "", .event = "error", .data = chunk.error}));
+      else send(fmt::format("billow: {}\n", chunk.error));
+      waiting = true;
+      return look();
+    }
+    patience = absence_tries;
+    if (chunk.lost_bytes && sse) send(net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)}));
+    std::string out;
+    agent::for_each_record(frames, chunk.offset, [&](const agent::LogRecord& record) {
+      if (!sse) { out += record.data; return; }
+      out += net::format_sse({.id = fmt::format("{}", record.offset + record.data.size() + sizeof(supervise::RecordHead)),
+                              .event = record.stream == supervise::Stream::err ? "err" : "out", .data = base64(record.data)});
+    });
+    if (!out.empty()) send(out);
+    if (done) return;
+    if (chunk.end) {
+      waiting = true;
+      return look();
+    }
+    if (call->exchange->buffered() < (256 << 10)) return again();
+    call->exchange->on_drain([weak = weak_from_this()] { if (auto s = weak.lock()) s->again(); });
+    keep = self;
+  }
+  void again() {
+    if (done || !pull) return;
+    keep = shared_from_this();
+    pull->next();
+  }
+};
+
+// ---- attach -------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t input_ahead_bytes_max = 256 << 10;
+
+struct Attachment : std::enable_shared_from_this<Attachment> {
+  CallPtr call;
+  JobId job;
+  std::shared_ptr<net::WebSocket> socket;
+  bool may_type = false;
+  std::uint64_t offset = 0;
+  std::int64_t tail = -1;
+  std::uint64_t attempt = 0;  // the attempt that `offset` belongs to; 0: the first seen
+  int patience = absence_tries;
+  net::Timer retry;
+  std::shared_ptr<LogPull> pull;
+  std::unique_ptr<Subscription> changes, input;
+  std::uint64_t input_sent = 0, input_taken = 0;
+  std::string early;      // typed before the task was placed
+  bool early_eof = false;
+  bool waiting = false, done = false;
+  TaskId at;
+  NodeId node;
+
+  void begin() {
+    socket->on_message([self = shared_from_this()](std::string_view data, bool binary) { binary ? self->type(data) : self->control(data); });
+    socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
+    socket->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->drained(); });
+    changes = call->host.watch_job(job, [weak = weak_from_this()](const Event&) { if (auto self = weak.lock()) self->look(true); });
+    look(true);
+  }
+  void close() {
+    if (done) return;
+    done = true;
+    pull.reset();
+    // The callbacks hold this object; let go of them outside of any of them.
+    call->host.loop().post([self = shared_from_this()] {
+      self->changes.reset();
+      self->input.reset();
+      self->socket->on_message(nullptr);
+      self->socket->on_close(nullptr);
+    });
+  }
+  void say(const Json& message) { if (!done) socket->send_text(message.dump()); }
+
+  void look(bool announce) {
+    if (done) return;
+    with_job_document(call, job, [self = shared_from_this(), announce](Json document) {
+      if (self->done) return;
+      const bool final = document["final"].bool_or(false);
+      const auto place = place_of(document, 0);
+      if (announce && !final) self->say(Json::object({{"type", "state"}, {"job", document}}));
+      if (place && place->task != self->at) return self->start(*place, document["attempt"].uint_or(0));
+      if (final && (self->waiting || !place)) {
+        self->say(Json::object({{"type", "end"}, {"job", document}}));
+        self->socket->close();
+      }
+    });
+  }
+  void start(TaskPlace place, std::uint64_t its_attempt) {
+    const bool first = !at;
+    at = place.task;
+    node = place.node;
+    waiting = false;
+    const bool resuming = first && (!attempt || attempt == its_attempt);
+    pull = std::make_shared<LogPull>(call->host, place, resuming ? offset : 0, resuming ? tail : -1, true, [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
+      if (auto self = weak.lock()) self->take(chunk, frames);
+    });
+    input_sent = input_taken = 0;
+    input = call->host.watch_input(at, [weak = weak_from_this()](std::uint64_t taken) {
+      if (auto self = weak.lock()) self->took(taken);
+    });
+    if (!early.empty() || early_eof) {
+      forward(early, early_eof);
+      early.clear();
+      early_eof = false;
+    }
+    pull->next();
+  }
+  void take(const LogChunk& chunk, std::string_view frames) {
+    if (done) return;
+    if (!chunk.error.empty()) {
+      if (--patience > 0) {  // its node may be back in a moment
+        retry = call->host.loop().after(absence_pause, [weak = weak_from_this()] {
+          const auto self = weak.lock();
+          if (self && !self->done && self->pull) self->pull->next();
+        });
+        return;
+      }
+      say(Json::object({{"type", "error"}, {"detail", chunk.error}}));
+      waiting = true;
+      return look(false);
+    }
+    patience = absence_tries;
+    if (chunk.lost_bytes) say(Json::object({{"type", "gap"}, {"bytes", chunk.lost_bytes}}));
+    std::string message;
+    agent::for_each_record(frames, chunk.offset, [&](const agent::LogRecord& record) {
+      // 0x80: the offset to resume at follows, eight bytes, little endian.
+      message.assign(1, static_cast<char>(0x80 | (record.stream == supervise::Stream::err ? 2 : 1)));
+      const std::uint64_t next = record.offset + sizeof(supervise::RecordHead) + record.data.size();
+      for (int i = 0; i < 8; ++i) message += static_cast<char>(next >> (8 * i));
+      message += record.data;
+      socket->send_binary(message);
+    });
+    if (done) return;
+    if (chunk.end) {
+      waiting = true;
+      return look(false);
+    }
+    if (socket->buffered() < (256 << 10)) pull->next();
+    else behind = true;
+  }
+  bool behind = false;
+  void drained() {
+    if (!behind || done || !pull) return;
+    behind = false;
+    pull->next();
+  }
+
+  // ---- what the client types
+  void forward(std::string_view data, bool eof) {
+    call->host.send(node, wire::agent_v1::Input{at, eof}, data);
+    input_sent += data.size();
+    if (input_sent - input_taken > input_ahead_bytes_max) socket->pause();
+  }
+  void took(std::uint64_t taken) {
+    input_taken = std::max(input_taken, taken);
+    if (input_sent - std::min(input_sent, input_taken) <= input_ahead_bytes_max) socket->resume();
+  }
+  void type(std::string_view data) {
+    if (done || !may_type) return;
+    if (at) return forward(data, false);
+    early += data;
+    if (early.size() > input_ahead_bytes_max) socket->pause();
+  }
+  void control(std::string_view text) {
+    const auto json = parse_json(text);
+    if (!json || done) return;
+    const std::string_view kind = (*json)["type"].str_or("");
+    if (!may_type) return;
+    if (kind == "eof") {
+      if (at) forward({}, true);
+      else early_eof = true;
+    } else if (kind == "signal") {
+      const std::int64_t number = (*json)["signal"].int_or(0);
+      if (at && number >= 1 && number <= 64) call->host.send(node, wire::agent_v1::Signal{at, static_cast<std::int32_t>(number)});
+    } else if (kind == "resize") {
+      const std::int64_t rows = (*json)["rows"].int_or(0), cols = (*json)["cols"].int_or(0);
+      if (at && rows > 0 && cols > 0 && rows < 10000 && cols < 10000)
+        call->host.send(node, wire::agent_v1::Resize{at, static_cast<std::uint16_t>(rows), static_cast<std::uint16_t>(cols)});
+    }
+  }
+};
+
+Result<std::uint64_t> number_param(const net::Request& request, std::string_view name, std::uint64_t fallback) {
+  if (request.param(name).empty()) return fallback;
+  const auto n = parse_int(request.param(name), 0, INT64_MAX);
+  if (!n) return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
+  return static_cast<std::uint64_t>(*n);
+}
+
+}  // namespace
+
+void logs(CallPtr call) {
+  const net::Request& request = call->request();
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  auto stream = std::make_shared<LogStream>();
+  stream->call = call;
+  stream->job = ref->id;
+  stream->sse = request.param("format") == "sse";
+  stream->follow = request.param("follow") == "1";
+  const auto rank = number_param(request, "rank", 0);
+  const std::string_view last_id = request.headers.get("Last-Event-ID");
+  const auto offset = number_param(request, "offset", 0);
+  if (!rank || !offset) return call->fail(!rank ? rank.error() : offset.error());
+  stream->rank = static_cast<std::int64_t>(*rank);
+  stream->offset = *offset;
+  if (const auto resume = parse_int(last_id, 0, INT64_MAX); resume && stream->sse) stream->offset = static_cast<std::uint64_t>(*resume);
+  if (!request.param("tail").empty()) {
+    const auto tail = number_param(request, "tail", 0);
+    if (!tail) return call->fail(tail.error());
+    stream->tail = static_cast<std::int64_t>(*tail);
+  }
+  // A job that is not there must be a 404, not an empty stream.
+  with_job_document(call, ref->id, [stream](Json document) {
+    if (document.find("elements")) return stream->call->fail({Code::invalid, "an array has no log of its own", fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
+    stream->begin();
+  });
+}
+
+void attach(CallPtr call) {
+  const net::Request& request = call->request();
+  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  const auto offset = number_param(request, "offset", 0), attempt = number_param(request, "attempt", 0), tail = number_param(request, "tail", 0);
+  if (!offset || !attempt || !tail) return call->fail(!offset ? offset.error() : !attempt ? attempt.error() : tail.error());
+  auto attachment = std::make_shared<Attachment>();
+  attachment->call = call;
+  attachment->job = ref->id;
+  attachment->offset = *offset;
+  attachment->attempt = *attempt;
+  if (!request.param("tail").empty()) attachment->tail = static_cast<std::int64_t>(*tail);
+  if (const auto owner = owner_of(call->host.state(), ref->id))
+    attachment->may_type = call->principal.scope != TokenScope::read && may_act(*call, owner->project, owner->user).has_value();
+  with_job_document(call, ref->id, [attachment](Json document) {
+    if (document.find("elements")) return attachment->call->fail({Code::invalid, "an array cannot be attached to", fmt::format("name an element: {}.0", document["id"].int_or(0))});
+    auto socket = attachment->call->exchange->upgrade_websocket({});
+    if (!socket) return attachment->call->fail(socket.error());
+    attachment->socket = std::move(*socket);
+    attachment->begin();
+  });
+}
+
+void events(CallPtr call) {
+  const net::Request& request = call->request();
+  if (call->principal.role != Role::admin) return call->fail({Code::forbidden, "only an admin may read the journal", ""});
+  auto after = number_param(request, "after", 0);
+  const auto limit = number_param(request, "limit", limits::page_items_default);
+  if (!after || !limit) return call->fail(!after ? after.error() : limit.error());
+  if (const auto resume = parse_int(request.headers.get("Last-Event-ID"), 0, INT64_MAX)) *after = static_cast<std::uint64_t>(*resume);
+  const bool follow = request.param("follow") == "1";
+  if (follow && request.param("after").empty() && request.headers.get("Last-Event-ID").empty()) *after = call->host.journal().durable_seq();
+
+  struct Tail : std::enable_shared_from_this<Tail> {
+    CallPtr call;
+    Seq sent = 0;
+    bool reading = false, again = false, done = false;
+    std::unique_ptr<Subscription> live;
+    net::Timer heartbeat;
+    // Reads on from the journal itself, on a worker: a follower that was away and one that is live go the same way.
+    void pump() {
+      if (done) return;
+      if (reading) { again = true; return; }
+      reading = true;
+      again = false;
+      const Status queued = call->host.workers().submit(
+          [&journal = call->host.journal(), from = sent] {
+            std::vector<Record> records;
+            (void)journal.read(from, 512, [&](const Record& r) { records.push_back(r); return true; });
+            return records;
+          },
+          [self = shared_from_this()](std::vector<Record> records) { self->took(std::move(records)); });
+      if (!queued) call->exchange->abort();
+    }
+    void took(std::vector<Record> records) {
+      reading = false;
+      if (done) return;
+      std::string out;
+      for (const Record& r : records) {
+        sent = r.seq;
+        const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload);
+        if (event) out += net::format_sse({.id = fmt::format("{}", r.seq), .event = r.kind, .data = event_document(*event).dump()});
+      }
+      if (!out.empty() && !call->exchange->write(out)) return call->exchange->abort();
+      if (records.size() == 512 || again) pump();
+    }
+  };
+  if (follow) {
+    auto tail = std::make_shared<Tail>();
+    tail->call = call;
+    tail->sent = *after;
+    call->exchange->start_stream(200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}});
+    tail->live = call->host.watch_events([weak = std::weak_ptr(tail)](const Event&) { if (auto t = weak.lock()) t->pump(); });
+    tail->heartbeat = call->host.loop().every(seconds(15), [tail] { if (!tail->done) (void)tail->call->exchange->write(net::format_sse_comment("alive")); });
+    call->exchange->on_close([tail] {
+      tail->done = true;
+      tail->call->host.loop().post([tail] { tail->live.reset(); tail->heartbeat.cancel(); });
+    });
+    return tail->pump();
+  }
+  const Status queued = call->host.workers().submit(
+      [&journal = call->host.journal(), from = *after, limit = std::min<std::uint64_t>(*limit, limits::page_items_max)] {
+        Json list = Json::array();
+        const auto last = journal.read(from, limit, [&](const Record& r) {
+          if (const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload)) list.push(event_document(*event));
+          return true;
+        });
+        return Json::object({{"events", std::move(list)}, {"next", last.value_or(from)}});
+      },
+      [call](Json document) { call->reply(200, document); });
+  if (!queued) call->fail(queued.error());
+}
+
+}  // namespace billow::api::streams

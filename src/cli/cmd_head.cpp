@@ -1,0 +1,303 @@
+// The head's own commands: up, down, agent, doctor.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/cgroup.h"
+#include "agent/node.h"
+#include "agent/sandbox.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/connect.h"
+#include "cli/console.h"
+#include "gpu/describe.h"
+#include "head/head.h"
+#include "head/local_agent.h"
+#include "net/address.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec up_options[] = {
+    {"listen", 0, "ADDR", "address of the API, default 127.0.0.1:7070; may be given several times", true},
+    {"data", 0, "DIR", "where everything is kept (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
+    {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
+    {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
+    {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
+    {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
+    {"log-json", 0, nullptr, "log as JSON lines"},
+    {"verbose", 'v', nullptr, "log more"},
+};
+constexpr OptionSpec down_options[] = {
+    {"stop-jobs", 0, nullptr, "stop all jobs first; without it running jobs go on and the next head takes them up again"},
+};
+constexpr OptionSpec agent_options[] = {
+    {"head", 0, "URL", "the head to serve: unix:PATH, http://…, https://…"},
+    {"token-file", 0, "FILE", "a file with this node's credential", false, Completes::file},
+    {"data", 0, "DIR", "where its tasks are kept", false, Completes::directory},
+    {"sim", 0, "SPEC", "simulate GPUs"},
+    {"node-name", 0, "NAME", "name of the node"},
+    {"log-json", 0, nullptr, "log as JSON lines"},
+};
+constexpr OptionSpec doctor_options[] = {
+    {"sim", 0, "SPEC", "look at simulated GPUs instead of the driver's"},
+};
+
+head::HeadOptions head_options_of(const Parsed& parsed) {
+  head::HeadOptions options;
+  options.data_dir = data_directory(parsed.get("data"));
+  if (options.data_dir.front() != '/') {
+    char here[4096];
+    if (::getcwd(here, sizeof here)) options.data_dir = std::string(here) + "/" + options.data_dir;
+  }
+  options.listen = parsed.all("listen");
+  options.listen_any_port_if_taken = options.listen.empty() && parsed.has("background");
+  if (options.listen.empty()) options.listen = {"127.0.0.1:7070"};
+  const char* sim = ::getenv("BILLOW_SIM");
+  options.sim = parsed.get("sim", sim ? sim : "");
+  options.node_name = parsed.get("node-name");
+  options.local_agent = !parsed.has("no-agent");
+  return options;
+}
+
+// The head answers on its socket: nothing to start.
+bool answers(const std::string& data_dir, std::string& where) {
+  auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
+  if (!client) return false;
+  const auto status = client->get("/v1/status");
+  if (!status) return false;
+  const auto& addresses = (*status)["addresses"].items();
+  where = addresses.empty() ? std::string((*status)["socket"].str_or("")) : std::string(addresses.front().str_or(""));
+  return true;
+}
+
+int up_in_background(head::HeadOptions options, const Parsed& parsed) {
+  std::string where;
+  if (answers(options.data_dir, where)) {
+    print(fmt::format("billow is up already: {}\n", where));
+    return 0;
+  }
+  if (const Status made = make_directories(options.data_dir, 0700); !made) return report(made.error());
+  int ready[2];
+  if (::pipe2(ready, O_CLOEXEC) != 0) return report({Code::internal, "pipe failed", ""});
+  const pid_t child = ::fork();
+  if (child < 0) return report({Code::internal, "fork failed", ""});
+  if (child == 0) {
+    ::setsid();
+    if (::fork() != 0) ::_exit(0);
+    const std::string log = options.data_dir + "/head.log";
+    const int null = ::open("/dev/null", O_RDONLY), out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    ::dup2(null, 0);
+    if (out >= 0) ::dup2(out, 1), ::dup2(out, 2);
+    configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
+    const int fd = ready[1];
+    options.ready_fd = fd;
+    (void)!::chdir("/");
+    const Status ended = head::run_head(std::move(options));
+    if (!ended) {
+      log_error("{}", ended.error().message);
+      (void)write_all(fd, ended.error().message + "\n" + ended.error().hint);
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ::close(ready[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::string said;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<std::size_t>(n));
+  ::close(ready[0]);
+  if (said != "ok\n") {
+    const auto line = said.find('\n');
+    Error error{Code::unavailable, said.substr(0, line), line == std::string::npos ? "" : said.substr(line + 1)};
+    if (error.message.empty()) error = {Code::unavailable, "the head ended before it was ready", "see " + options.data_dir + "/head.log"};
+    return report(error);
+  }
+  if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
+  print(fmt::format("billow is up: {} (data in {}; `billow down` ends it)\n", where, options.data_dir));
+  return 0;
+}
+
+int cmd_up(const Parsed& parsed) {
+  head::HeadOptions options = head_options_of(parsed);
+  if (parsed.has("background")) return up_in_background(std::move(options), parsed);
+  configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
+  const Status ended = head::run_head(std::move(options));
+  return ended ? 0 : report(ended.error());
+}
+
+pid_t agent_pid(const std::string& data_dir) {
+  if (!head::local_agent_alive(data_dir)) return 0;
+  const auto text = read_file(data_dir + "/agent/lock", 64);
+  if (!text) return 0;
+  const auto pid = parse_int(trim(*text), 2, INT32_MAX);
+  return pid ? static_cast<pid_t>(*pid) : 0;
+}
+
+bool gone_within(const std::function<bool()>& gone, Duration patience) {
+  const SteadyTime deadline = system_clock().steady() + patience;
+  while (!gone()) {
+    if (system_clock().steady() > deadline) return false;
+    ::usleep(5000);
+  }
+  return true;
+}
+
+int cmd_down(const Parsed& parsed) {
+  const std::string data_dir = data_directory(parsed.get("data"));
+  const pid_t agent = agent_pid(data_dir);
+  auto client = Client::create({.head = parsed.get("head"), .data = parsed.get("data"), .may_start = false});
+  Result<Json> answer = client ? client->post("/v1/shutdown", Json::object({{"stop_jobs", parsed.has("stop-jobs")}}).dump()) : Result<Json>(pass(client.error()));
+  if (!answer && !is_away(answer.error()) && answer.error().code != Code::unavailable && answer.error().code != Code::unauthorized) return report(answer.error());
+  const bool had_head = answer.has_value();
+  if (had_head && !gone_within([&] { return !file_exists(data_dir + "/head.json"); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
+    return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
+  // An agent that the head did not reach is asked by signal; its jobs go on under their supervisors.
+  if (agent && !gone_within([&] { return agent_pid(data_dir) != agent; }, seconds(2))) ::kill(agent, SIGTERM);
+  if (!had_head) {
+    print(agent ? "no head was running; this machine's agent has been ended\n" : "no head was running\n");
+    return 0;
+  }
+  const std::int64_t running = (*answer)["running"].int_or(0);
+  if (running > 0 && !parsed.has("stop-jobs")) print(fmt::format("billow is down; {} running job{} on, and the next `billow up` takes {} up again\n", running, running == 1 ? " goes" : "s go", running == 1 ? "it" : "them"));
+  else print("billow is down\n");
+  return 0;
+}
+
+int cmd_agent(const Parsed& parsed) {
+  configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
+  agent::NodeOptions options;
+  options.head = parsed.get("head");
+  options.token_file = parsed.get("token-file");
+  options.data_dir = parsed.get("data");
+  options.sim = parsed.get("sim");
+  options.node_name = parsed.get("node-name");
+  options.version = version();
+  if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
+    return report_usage({Code::invalid, "an agent needs --head, --token-file and --data", "`billow up` starts this machine's agent by itself"});
+  const Status ended = agent::run_node(std::move(options));
+  return ended ? 0 : report(ended.error());
+}
+
+// ---- doctor
+
+struct Finding {
+  const char* mark;    // "ok", "note", "problem"
+  std::string text;
+  std::string advice;
+};
+
+void check_gpus(std::vector<Finding>& out, const std::string& sim) {
+  GpuBackendOptions options;
+  options.sim = sim;
+  for (const GpuFinding& finding : diagnose_gpus(options))
+    out.push_back({finding.ok ? "ok" : "note", finding.text, finding.ok || !finding.hint.empty() ? finding.hint : "try `billow up --sim 8xH100` to look around without one"});
+}
+
+void check_node(std::vector<Finding>& out) {
+  for (const std::string& line : agent::Cgroups::detect({}).report()) {
+    const bool fine = line.find("not available") == std::string::npos;
+    out.push_back({fine ? "ok" : "note", line, ""});
+  }
+  const agent::Sandbox sandbox = agent::Sandbox::detect();
+  out.push_back({sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
+  const std::string supervise = executable_dir() + "/billow-supervise";
+  if (::access(supervise.c_str(), X_OK) == 0) out.push_back({"ok", "supervisor: " + supervise, ""});
+  else out.push_back({"problem", "billow-supervise is not beside billow (" + executable_dir() + ")", "install the whole bundle, or build with ./dev build"});
+  if (::getuid() == 0) out.push_back({"note", "running as root: jobs run as the user they belong to, and root's own as root", ""});
+}
+
+void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
+  std::string path = data_dir;
+  while (!file_exists(path) && path.size() > 1) path = path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) {
+    out.push_back({"problem", "the data directory " + data_dir + " cannot be looked at", "choose another with --data"});
+    return;
+  }
+  const std::uint64_t free = static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+  const bool low = free < (1ull << 30);
+  out.push_back({low ? "problem" : "ok", fmt::format("disk: {} free for {}", format_bytes(free), data_dir), low ? "free some space: at least 1 GiB" : ""});
+  if (::access(path.c_str(), W_OK) != 0) out.push_back({"problem", fmt::format("{} cannot be written by this user", path), "choose another with --data"});
+}
+
+void check_head(std::vector<Finding>& out, const std::string& data_dir) {
+  std::string where;
+  if (answers(data_dir, where)) {
+    out.push_back({"ok", "head: up at " + where, ""});
+    return;
+  }
+  out.push_back({"note", "head: not running", "`billow up`, or just `billow run …`, which starts one"});
+  const auto address = net::parse_address("127.0.0.1:7070");
+  const auto listener = net::listen_on(*address);
+  if (listener) out.push_back({"ok", "port 7070 is free", ""});
+  else out.push_back({"note", "port 7070 is taken by another program", "use `billow up --listen 127.0.0.1:7071`; a head started in the background finds a port by itself"});
+}
+
+int cmd_doctor(const Parsed& parsed) {
+  std::vector<Finding> findings;
+  const std::string data_dir = data_directory(parsed.get("data"));
+  check_gpus(findings, parsed.get("sim"));
+  check_node(findings);
+  check_disk(findings, data_dir);
+  check_head(findings, data_dir);
+  bool problem = false;
+  Json list = Json::array();
+  for (const Finding& f : findings) {
+    problem = problem || std::string_view(f.mark) == "problem";
+    if (parsed.has("json")) {
+      list.push(Json::object({{"level", f.mark}, {"text", f.text}, {"advice", f.advice}}));
+      continue;
+    }
+    const char* sign = std::string_view(f.mark) == "ok" ? "✓" : std::string_view(f.mark) == "note" ? "·" : "✗";
+    print(fmt::format("{} {}\n", sign, f.text));
+    if (!f.advice.empty()) print(fmt::format("    → {}\n", f.advice));
+  }
+  if (parsed.has("json")) print_json(Json::object({{"ok", !problem}, {"findings", std::move(list)}}));
+  return problem ? 1 : 0;
+}
+
+}  // namespace
+
+void add_head_commands(CommandTable& table) {
+  table.push_back({.name = "up",
+                   .summary = "start Billow on this machine: head, API, and an agent for its GPUs",
+                   .example = "billow up\nbillow up --background --sim 8xH100",
+                   .run = cmd_up,
+                   .details = "Listens on loopback only, unless told otherwise. At first start it makes a token (0600) in the data directory, which the\n"
+                              "commands on this machine find by themselves.",
+                   .options = {up_options},
+                   .group = "head",
+                   .talks_to_head = false,
+                   .prints_json = false});
+  table.push_back({.name = "down",
+                   .summary = "end the head and this machine's agent; running jobs go on",
+                   .example = "billow down\nbillow down --stop-jobs",
+                   .run = cmd_down,
+                   .options = {down_options},
+                   .group = "head",
+                   .prints_json = false});
+  table.push_back({.name = "doctor",
+                   .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
+                   .example = "billow doctor",
+                   .run = cmd_doctor,
+                   .options = {doctor_options},
+                   .group = "head"});
+  table.push_back({.name = "agent",
+                   .summary = "serve this machine's GPUs to a head (started by `up`)",
+                   .example = "billow agent --head unix:/var/lib/billow/head.sock --token-file /var/lib/billow/node-token --data /var/lib/billow/agent",
+                   .run = cmd_agent,
+                   .options = {agent_options},
+                   .group = "head",
+                   .talks_to_head = false,
+                   .prints_json = false});
+}
+
+}  // namespace billow::cli

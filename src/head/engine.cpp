@@ -1,0 +1,226 @@
+#include "head/engine.h"
+
+#include <fmt/format.h>
+
+#include "api/documents.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "wire/codec.h"
+
+namespace billow::head {
+namespace {
+
+// The jobs an event concerns: itself, and the array it is an element of.
+JobId job_of(const control::State& state, const EventBody& body) {
+  return std::visit([&](const auto& e) -> JobId {
+    using T = std::decay_t<decltype(e)>;
+    if constexpr (requires { e.job; } && !std::is_same_v<T, ScheduleFired>) return e.job;
+    else if constexpr (std::is_same_v<T, TaskStarted> || std::is_same_v<T, TaskEnded>) {
+      const Task* task = state.find_task(e.task);
+      return task ? task->job : JobId{};
+    } else return {};
+  }, body);
+}
+
+}  // namespace
+
+// Watchers live on after the engine hands out subscriptions; a list keeps iterators valid while callbacks come and go.
+struct Engine::Watchers {
+  struct Entry {
+    std::function<void(const Event&)> fn;
+    bool gone = false;
+  };
+  std::unordered_map<JobId, std::list<std::shared_ptr<Entry>>> by_job;
+  std::list<std::shared_ptr<Entry>> all;
+
+  struct Sub final : api::Subscription {
+    std::weak_ptr<Watchers> owner;
+    std::shared_ptr<Entry> entry;
+    JobId job;
+    ~Sub() override {
+      entry->gone = true;
+      const auto watchers = owner.lock();
+      if (!watchers) return;
+      if (!job) { watchers->all.remove(entry); return; }
+      const auto found = watchers->by_job.find(job);
+      if (found == watchers->by_job.end()) return;
+      found->second.remove(entry);
+      if (found->second.empty()) watchers->by_job.erase(found);
+    }
+  };
+  static void call(const std::list<std::shared_ptr<Entry>>& list, const Event& event) {
+    const std::vector<std::shared_ptr<Entry>> now(list.begin(), list.end());  // a callback may subscribe or leave
+    for (const auto& entry : now) if (!entry->gone) entry->fn(event);
+  }
+};
+
+Engine::Engine(Options options, control::Core core)
+    : options_(std::move(options)), core_(std::move(core)), watchers_(std::make_shared<Watchers>()) {}
+
+Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBook prices) {
+  control::State state;
+  Journal& journal = *options.journal;
+  if (const auto snapshot = BILLOW_TRY(journal.load_snapshot())) {
+    auto restored = control::restore(snapshot->bytes);
+    if (!restored) return pass(restored.error(), "the snapshot cannot be read");
+    state = std::move(*restored);
+  }
+  const Seq from = state.seq;
+  control::Core core(std::move(state), std::move(prices));
+  std::optional<Error> broken;
+  Seq at = from;
+  while (true) {
+    const Seq before = at;
+    at = BILLOW_TRY(journal.read(at, 10'000, [&](const Record& record) {
+      auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
+      if (!event) {
+        broken = event.error();
+        return false;
+      }
+      core.replay(*event);
+      return true;
+    }));
+    if (broken) return fail(Code::internal, broken->message, "this journal may have been written by a newer Billow: upgrade, or restore a backup");
+    if (at == before) break;
+  }
+  if (journal.next_seq() != core.state().seq + 1)
+    return fail(Code::internal, fmt::format("the journal goes on at {}, the state at {}", journal.next_seq(), core.state().seq + 1));
+  auto engine = std::unique_ptr<Engine>(new Engine(std::move(options), std::move(core)));
+  engine->snapshot_seq_ = from;
+  return engine;
+}
+
+void Engine::remember_finished(JobId id, std::string document) {
+  finished_[id] = std::move(document);
+  finished_order_.push_back(id);
+  if (finished_order_.size() > limits::finished_documents_max) {
+    finished_.erase(finished_order_.front());
+    finished_order_.pop_front();
+  }
+}
+
+std::string Engine::recently_finished(JobId job) const {
+  const auto found = finished_.find(job);
+  return found == finished_.end() ? "" : found->second;
+}
+
+void Engine::absorb(control::Step step) {
+  if (step.empty()) return;
+  const control::State& state = core_.state();
+  Batch batch;
+  for (const Event& event : step.events) {
+    Record record;
+    record.at = event.at;
+    record.kind = wire::variant_kind(event.body);
+    record.payload = control::encode_event(event);
+    batch.records.push_back(std::move(record));
+  }
+  for (const auto& finished : step.jobs) {
+    batch.jobs.push_back(api::job_row(state, finished));
+    remember_finished(finished.job.id, batch.jobs.back().doc);
+  }
+  for (const auto& finished : step.arrays) {
+    batch.jobs.push_back(api::array_row(state, finished));
+    remember_finished(finished.array.id, batch.jobs.back().doc);
+  }
+  for (const auto& lease : step.leases) batch.leases.push_back(api::lease_row(state, lease));
+  const Seq seq = options_.journal->append(std::move(batch));
+  BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
+
+  // Who watches is decided now, while the tasks that events name are still there.
+  std::vector<std::pair<JobId, JobId>> concerned;
+  concerned.reserve(step.events.size());
+  for (const Event& event : step.events) {
+    JobId id = job_of(state, event.body);
+    JobId array;
+    if (const Job* job = id ? state.find_job(id) : nullptr) array = job->array;
+    for (const auto& finished : step.jobs) if (finished.job.id == id) array = finished.job.array;
+    if (!id) for (const auto& finished : step.jobs) {
+      const auto* ended = std::get_if<TaskEnded>(&event.body);
+      if (ended) for (const Task& t : finished.tasks) if (t.id == ended->task) id = finished.job.id, array = finished.job.array;
+    }
+    concerned.push_back({id, array});
+  }
+  auto shared = std::make_shared<control::Step>(std::move(step));
+  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned)] {
+    for (const control::Effect& effect : shared->effects) options_.deliver(effect);
+    for (std::size_t i = 0; i < shared->events.size(); ++i) {
+      const Event& event = shared->events[i];
+      const auto [job, array] = concerned[i];
+      for (JobId id : {job, array}) {
+        if (!id) continue;
+        const auto found = watchers_->by_job.find(id);
+        if (found != watchers_->by_job.end()) Watchers::call(found->second, event);
+      }
+    }
+    if (!watchers_->all.empty()) Watchers::call(watchers_->all, shared->events.back());
+  }});
+}
+
+void Engine::plan() {
+  do absorb(core_.plan(options_.clock->wall()));
+  while (core_.more());
+}
+
+void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
+  auto step = core_.execute(command, cause, options_.clock->wall());
+  if (!step) {
+    if (done) done(pass(step.error()));
+    return;
+  }
+  std::vector<Event> events;
+  if (done) events = step->events;
+  const bool changed = !step->empty();
+  absorb(std::move(*step));
+  if (changed) plan();
+  if (done) when_durable([done = std::move(done), events = std::move(events)]() mutable { done(std::move(events)); });
+}
+
+void Engine::enqueue(std::vector<control::Effect> effects) {
+  when_durable([this, effects = std::move(effects)] { for (const auto& effect : effects) options_.deliver(effect); });
+}
+
+void Engine::when_durable(std::function<void()> fn) {
+  const Seq seq = core_.state().seq;
+  if (waiting_.empty() && !delivering_ && options_.journal->durable_seq() >= seq) return fn();
+  waiting_.push_back({seq, std::move(fn)});
+  if (!delivering_) on_durable(options_.journal->durable_seq());
+}
+
+void Engine::on_durable(Seq durable) {
+  if (delivering_) return;  // a callback of this very loop changed something; the loop below goes on with it
+  delivering_ = true;
+  while (!waiting_.empty() && waiting_.front().seq <= durable) {
+    const auto fn = std::move(waiting_.front().fn);
+    waiting_.pop_front();
+    fn();
+  }
+  delivering_ = false;
+}
+
+std::unique_ptr<api::Subscription> Engine::watch_job(JobId job, std::function<void(const Event&)> fn) {
+  auto sub = std::make_unique<Watchers::Sub>();
+  sub->owner = watchers_;
+  sub->entry = std::make_shared<Watchers::Entry>(Watchers::Entry{std::move(fn)});
+  sub->job = job;
+  watchers_->by_job[job].push_back(sub->entry);
+  return sub;
+}
+
+std::unique_ptr<api::Subscription> Engine::watch_events(std::function<void(const Event&)> fn) {
+  auto sub = std::make_unique<Watchers::Sub>();
+  sub->owner = watchers_;
+  sub->entry = std::make_shared<Watchers::Entry>(Watchers::Entry{std::move(fn)});
+  watchers_->all.push_back(sub->entry);
+  return sub;
+}
+
+std::optional<Snapshot> Engine::snapshot_due() {
+  const Seq seq = core_.state().seq;
+  if (seq - snapshot_seq_ < limits::snapshot_every_events) return std::nullopt;
+  snapshot_seq_ = seq;
+  return Snapshot{seq, control::image(core_.state())};
+}
+
+}  // namespace billow::head

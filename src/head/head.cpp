@@ -1,0 +1,234 @@
+#include "head/head.h"
+
+#include <pwd.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "api/api.h"
+#include "base/crypto.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "head/agents.h"
+#include "head/engine.h"
+#include "head/local_agent.h"
+#include "net/http_server.h"
+#include "net/workers.h"
+#include "store/sqlite_store.h"
+
+namespace billow::head {
+namespace {
+
+std::string unix_user() {
+  const passwd* entry = ::getpwuid(::getuid());
+  return entry && entry->pw_name ? entry->pw_name : fmt::format("uid{}", ::getuid());
+}
+
+// A secret kept in a file only its owner reads; made at first start.
+Result<std::string> secret_file(const std::string& path) {
+  if (file_exists(path)) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) ::chmod(path.c_str(), 0600);
+    const std::string text = BILLOW_TRY(read_file(path, 4096));
+    if (!trim(text).empty()) return std::string(trim(text));
+  }
+  const std::string secret = "bw_" + random_token(30);
+  BILLOW_TRY_VOID(write_file_atomic(path, secret + "\n", 0600, true));
+  return secret;
+}
+
+class Head final : public api::Host {
+ public:
+  explicit Head(HeadOptions options) : options_(std::move(options)), workers_(loop_, {.threads = 2, .queue_max = 4096}) {}
+
+  Status start() {
+    BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
+    ::chmod(options_.data_dir.c_str(), 0700);
+    store_ = BILLOW_TRY(SqliteStore::open({.data_dir = options_.data_dir}));
+    store_->journal().set_hooks({.post = [this](std::function<void()> fn) { loop_.post(std::move(fn)); },
+                                 .on_durable = [this](Seq durable) { engine_->on_durable(durable); },
+                                 .on_health = [this](StoreHealth health, const Error& why) { health_changed(health, why); }});
+    engine_ = BILLOW_TRY(Engine::restore({.journal = &store_->journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }},
+                                         ledger::PriceBook::market()));
+    agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
+    api_ = std::make_unique<api::Api>(*this);
+
+    const std::string token = BILLOW_TRY(secret_file(options_.data_dir + "/token"));
+    const std::string node_token = BILLOW_TRY(secret_file(options_.data_dir + "/node-token"));
+    engine_->execute(StartHead{BILLOW_VERSION, store_->journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token)}, {"head", ""}, {});
+    BILLOW_TRY_VOID(listen());
+    started_at_ = clock_.wall();
+
+    timers_.push_back(loop_.every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); }));
+    timers_.push_back(loop_.every(seconds(1), [this] { second(); }));
+    signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
+    if (options_.local_agent) {
+      const LocalAgentOptions agent{options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name};
+      const auto started = ensure_local_agent(agent);
+      if (!started) log_error("{}", started.error().message);
+    }
+    write_head_file();
+    announce();
+    return {};
+  }
+
+  void run() { loop_.run(); }
+
+  ~Head() override {
+    server_.reset();
+    ::unlink((options_.data_dir + "/head.json").c_str());
+    ::unlink(socket_path().c_str());
+  }
+
+  // ---- api::Host
+  const control::State& state() const override { return engine_->state(); }
+  const Queries& queries() const override { return store_->queries(); }
+  const Journal& journal() const override { return store_->journal(); }
+  net::Loop& loop() override { return loop_; }
+  net::Workers& workers() override { return workers_; }
+  WallTime now() const override { return clock_.wall(); }
+  void execute(Command command, control::Cause cause, Done done) override { engine_->execute(command, cause, std::move(done)); }
+  void when_durable(std::function<void()> fn) override { engine_->when_durable(std::move(fn)); }
+  Status accepting_work() const override {
+    if (store_->journal().health() != StoreHealth::ok)
+      return fail(Code::storage_full, fmt::format("the disk of {} is full: running work goes on, new work is refused", options_.data_dir), "free some space, then submit again");
+    if (stopping_) return fail(Code::unavailable, "the head is going down", "");
+    if (store_->journal().queued_bytes() > limits::journal_queue_bytes_max / 4) return fail(Code::exhausted, "the journal is behind", "try again in a moment");
+    return {};
+  }
+  std::string recently_finished(JobId job) const override { return engine_->recently_finished(job); }
+  std::unique_ptr<api::Subscription> watch_job(JobId job, std::function<void(const Event&)> fn) override { return engine_->watch_job(job, std::move(fn)); }
+  std::unique_ptr<api::Subscription> watch_events(std::function<void(const Event&)> fn) override { return engine_->watch_events(std::move(fn)); }
+  bool connected(NodeId node) const override { return agents_->connected(node); }
+  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) override { return agents_->send(node, message, blob); }
+  std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) override { return agents_->read_log(node, std::move(request), std::move(fn)); }
+  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(std::uint64_t)> fn) override { return agents_->watch_input(task, std::move(fn)); }
+  const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
+  void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer) override { agents_->adopt(std::move(socket), std::move(peer)); }
+  Json about() const override {
+    Json addresses = Json::array();
+    for (const auto& a : addresses_) addresses.push(a);
+    return Json::object({{"version", BILLOW_VERSION}, {"ready", ready()}, {"addresses", std::move(addresses)}, {"socket", socket_path()},
+                         {"data_dir", options_.data_dir}, {"pid", ::getpid()}, {"started_at", format_utc(started_at_)}});
+  }
+  void shutdown(bool stop_jobs) override {
+    if (stopping_) return;
+    stopping_ = true;
+    log_info("going down{}", stop_jobs ? ", jobs are stopped" : "");
+    if (stop_jobs) {
+      std::vector<JobId> live;
+      for (const auto& [id, job] : state().jobs) live.push_back(id);
+      for (JobId id : live) engine_->execute(StopJob{id, "the head was told to stop all jobs", false}, {"head", ""}, {});
+    }
+    // The local agent leaves with the head; supervisors and jobs do not.
+    timers_.push_back(loop_.every(milliseconds(20), [this, stop_jobs, tries = 0]() mutable {
+      const bool busy = stop_jobs && !state().jobs.empty();
+      if (busy && ++tries < 60 * 50) return;
+      for (const auto& [id, node] : state().nodes) agents_->send(id, wire::agent_v1::Leave{}, {});
+      timers_.push_back(loop_.after(milliseconds(30), [this] {
+        (void)store_->journal().flush(seconds(2));
+        loop_.stop();
+      }));
+      timers_.front().cancel();
+    }));
+  }
+
+ private:
+  std::string socket_path() const { return options_.data_dir + "/head.sock"; }
+
+  Status listen() {
+    net::HttpServer::Options server;
+    server.listen = options_.listen;
+    server.listen.insert(server.listen.begin(), "unix:" + socket_path());
+    auto made = net::HttpServer::create(loop_, server, [this](std::shared_ptr<net::Exchange> exchange) { api_->handle(std::move(exchange)); });
+    if (!made && made.error().code == Code::conflict && options_.listen_any_port_if_taken) {
+      log_warn("{}; another port is used", made.error().message);
+      server.listen = {"unix:" + socket_path(), "127.0.0.1:0"};
+      made = net::HttpServer::create(loop_, server, [this](std::shared_ptr<net::Exchange> exchange) { api_->handle(std::move(exchange)); });
+    }
+    if (!made) return pass(made.error());
+    server_ = std::move(*made);
+    for (const std::string& address : server_->bound_addresses()) if (!address.starts_with("unix:")) addresses_.push_back("http://" + address);
+    return {};
+  }
+
+  void second() {
+    agents_->watch_silence();
+    if (auto snapshot = engine_->snapshot_due()) {
+      (void)workers_.submit([this, s = std::move(*snapshot)]() -> std::function<void()> {
+        const Status saved = store_->journal().save_snapshot(s.seq, s.bytes);
+        if (!saved) log_warn("snapshot: {}", saved.error().message);
+        return [] {};
+      });
+    }
+    // An agent that died is started again; one that is alive and merely away dials by itself.
+    if (options_.local_agent && !stopping_ && agents_->count() == 0 && ++lonely_s_ % 3 == 0) {
+      const LocalAgentOptions agent{options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name};
+      (void)ensure_local_agent(agent);
+    }
+  }
+  bool ready() const { return !options_.local_agent || agents_->count() > 0; }
+
+  void health_changed(StoreHealth health, const Error& why) {
+    switch (health) {
+      case StoreHealth::ok: log_info("the disk has room again"); return;
+      case StoreHealth::disk_low: log_warn("the disk is full: {}; new work is refused", why.message); return;
+      case StoreHealth::fatal:
+        log_error("the journal cannot be written: {}", why.message);
+        loop_.stop();
+        return;
+    }
+  }
+
+  void write_head_file() {
+    Json document = about();
+    const Status written = write_file_atomic(options_.data_dir + "/head.json", document.dump() + "\n", 0600);
+    if (!written) log_warn("{}", written.error().message);
+  }
+
+  // Whoever started us in the background waits for one line: "ok", or why not.
+  void announce() {
+    log_info("billow {} is up: {} (data in {})", BILLOW_VERSION, addresses_.empty() ? socket_path() : addresses_.front(), options_.data_dir);
+    if (options_.ready_fd < 0) return;
+    ready_timer_ = loop_.every(milliseconds(2), [this, tries = 0]() mutable {
+      if (!ready() && ++tries < 2500) return;
+      (void)write_all(options_.ready_fd, "ok\n");
+      ::close(options_.ready_fd);
+      ready_timer_.cancel();
+    });
+  }
+
+  HeadOptions options_;
+  const Clock& clock_ = system_clock();
+  net::Loop loop_;
+  net::Workers workers_;
+  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Agents> agents_;
+  std::unique_ptr<api::Api> api_;
+  std::unique_ptr<net::HttpServer> server_;
+  std::vector<std::string> addresses_;
+  std::vector<net::Timer> timers_;
+  net::Timer ready_timer_;
+  net::Watch signals_;
+  WallTime started_at_;
+  bool stopping_ = false;
+  std::uint64_t lonely_s_ = 0;
+};
+
+}  // namespace
+
+Status run_head(HeadOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Head head(std::move(options));
+  BILLOW_TRY_VOID(head.start());
+  head.run();
+  return {};
+}
+
+
+}  // namespace billow::head

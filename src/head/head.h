@@ -1,0 +1,28 @@
+// The running head out of its parts: store, engine, agents, API, and this machine's agent as a child process over the same protocol
+// a remote one uses.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace billow::head {
+
+struct HeadOptions {
+  std::string data_dir;
+  std::vector<std::string> listen = {"127.0.0.1:7070"};
+  std::string sim;                 // "8xH100": this machine's agent simulates its GPUs
+  std::string node_name;
+  bool local_agent = true;
+  int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
+  bool listen_any_port_if_taken = false;
+};
+
+// Runs until a signal or `billow down`. An error says why it could not start.
+Status run_head(HeadOptions options);
+
+
+}  // namespace billow::head

@@ -1,0 +1,53 @@
+#include "head/local_agent.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+
+namespace billow::head {
+
+bool local_agent_alive(const std::string& data_dir) {
+  Fd fd(::open((data_dir + "/agent/lock").c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) return false;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return false;  // ours now, and given up with the descriptor
+  return errno == EWOULDBLOCK;
+}
+
+Result<int> ensure_local_agent(const LocalAgentOptions& options) {
+  if (local_agent_alive(options.data_dir)) return 0;
+  const std::string agent_dir = options.data_dir + "/agent";
+  BILLOW_TRY_VOID(make_directories(agent_dir, 0700));
+  Fd log(::open((options.data_dir + "/agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return fail_errno(options.data_dir + "/agent.log", errno);
+  std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
+  if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
+  if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
+  std::vector<char*> argv;
+  for (auto& a : args) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  // Twice forked, so that it is nobody's child and no signal to the head's terminal reaches it.
+  const pid_t middle = ::fork();
+  if (middle < 0) return fail_errno("fork", errno);
+  if (middle == 0) {
+    ::setsid();
+    const pid_t child = ::fork();
+    if (child != 0) ::_exit(child < 0 ? 1 : 0);
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, 0);
+    ::dup2(log.get(), 1);
+    ::dup2(log.get(), 2);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(middle, &status, 0);
+  if (status != 0) return fail(Code::internal, "this machine's agent could not be started");
+  return 1;
+}
+
+}  // namespace billow::head
