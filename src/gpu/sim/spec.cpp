@@ -19,10 +19,10 @@ std::unexpected<Error> unknown_type(std::string_view type, std::string_view wher
               close.empty() ? "write it like 8xH100 or 2xA100-40,4xL4" : fmt::format("did you mean {}?", close));
 }
 
-// Short family names people type, where only one memory size is common.
+// Short family names people type, for the size the price catalogue means by them.
 std::string_view alias(std::string_view type) {
   const std::string low = lower(type);
-  if (low == "a100") return "A100-80";
+  if (low == "a100") return "A100-40";
   if (low == "v100") return "V100-16";
   return type;
 }

@@ -36,7 +36,7 @@ TEST(SimSpec, WhatPeopleWrite) {
   EXPECT_EQ(parse_sim_spec("8xH100")->gpus.size(), 8u);
   EXPECT_EQ(parse_sim_spec("L4")->gpus.size(), 1u);
   EXPECT_EQ(parse_sim_spec(" 2xa100-40 , 4xl4 ")->gpus.size(), 6u);
-  EXPECT_STREQ(parse_sim_spec("2xA100")->gpus[0].facts->type, "A100-80");
+  EXPECT_STREQ(parse_sim_spec("2xA100")->gpus[0].facts->type, "A100-40");
   const auto mig = parse_sim_spec("1xH100+mig=1g.10gb+me/3g.40gb");
   ASSERT_FALSE(mig);  // the plus of "+me" can only end the list
   const auto spec = parse_sim_spec("2xH100+mig=3g.40gb/1g.10gb+me+mem=70000,driver=550.1");
