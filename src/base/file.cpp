@@ -9,11 +9,6 @@
 
 namespace billow {
 
-void Fd::reset(int fd) {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = fd;
-}
-
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return fail_errno(path, errno);

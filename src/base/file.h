@@ -1,6 +1,8 @@
 // Files and descriptors: an owning Fd, whole-file reads with a limit, and writes that appear whole or not at all.
 #pragma once
 
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 
@@ -23,7 +25,10 @@ class Fd {
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1);
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
 
  private:
   int fd_ = -1;

@@ -44,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) billow_hash_pieces(const Piece
   __syncthreads();
   if (lane == 0) {
     u64 a = piece.bytes, b = ~piece.bytes, all = 0;
+#pragma unroll 1
     for (int l = 0; l < 256; l++) {
       a = fold(a, lows[l], k1);
       b = fold(b, highs[l] ^ a, k0);

@@ -1,0 +1,340 @@
+// A small CUDA program for the GPU tests, driven by words on its standard input. It uses the driver API only, through dlsym and
+// cuGetProcAddress as frameworks do, and needs no CUDA toolkit, so the same program runs on the simulated driver.
+//
+//   probe                 reads commands, one per line, and answers each with one line "ok …" or "error N …":
+//   hold BYTES SEED       allocates and fills     check      counts wrong words    touch PERCENT SEED   rewrites that much
+//   free                  frees what is held       info       cuMemGetInfo          spin MICROS COUNT    launches spin kernels
+//   tiny COUNT            launches empty kernels   graph COUNT NODES  replays a graph of empty kernels
+//   path NAME BYTES       one allocation by the named path, kept; repeated until refused with `exhaust NAME BYTES`
+//   link BYTES            raw pinned copy rates    vmm BYTES  own cuMemCreate memory, filled        sync
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "shim/cuda_types.h"
+#include "tests/gpu/kernels_ptx.h"
+
+namespace {
+
+void* library;
+CUresult (*get_proc)(const char*, void**, int, uint64_t, void*);
+
+template <class F>
+F function(const char* name, bool by_proc = false, const char* symbol = nullptr) {
+  void* found = nullptr;
+  if (by_proc && get_proc && get_proc(name, &found, 12000, 0, nullptr) == 0 && found) return reinterpret_cast<F>(found);
+  return reinterpret_cast<F>(dlsym(library, symbol ? symbol : name));
+}
+#define FUNCTION(result, name, ...) static auto result = function<CUresult (*)(__VA_ARGS__)>(name)
+#define PROC(result, name, symbol, ...) static auto result = function<CUresult (*)(__VA_ARGS__)>(name, true, symbol)
+
+struct Held { CUdeviceptr at; uint64_t bytes, seed; };
+std::vector<Held> held;
+CUcontext context;
+CUstream stream;
+CUfunction fill, verify, nothing, spin;
+bool simulated;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+CUresult start() {
+  library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library) return CUDA_NO_DEVICE;
+  simulated = dlsym(library, "billow_sim_calls") != nullptr;
+  get_proc = reinterpret_cast<decltype(get_proc)>(dlsym(library, "cuGetProcAddress_v2"));
+  PROC(init, "cuInit", "cuInit", unsigned);
+  PROC(retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", CUcontext*, CUdevice);
+  FUNCTION(set, "cuCtxSetCurrent", CUcontext);
+  FUNCTION(create, "cuStreamCreate", CUstream*, unsigned);
+  FUNCTION(load, "cuModuleLoadData", CUmodule*, const void*);
+  FUNCTION(get, "cuModuleGetFunction", CUfunction*, CUmodule, const char*);
+  CUmodule module;
+  CUresult r;
+  if ((r = init(0)) || (r = retain(&context, 0)) || (r = set(context)) || (r = create(&stream, 1)) || (r = load(&module, kernels_ptx))) return r;
+  if ((r = get(&fill, module, "probe_fill")) || (r = get(&verify, module, "probe_check")) || (r = get(&nothing, module, "probe_nothing"))) return r;
+  return get(&spin, module, "probe_spin");
+}
+
+CUresult launch(CUfunction f, unsigned blocks, void** parameters) {
+  PROC(go, "cuLaunchKernel", "cuLaunchKernel", CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
+  return go(f, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+}
+CUresult synchronize() {
+  FUNCTION(wait, "cuStreamSynchronize", CUstream);
+  return wait(stream);
+}
+CUresult fill_words(CUdeviceptr at, uint64_t bytes, uint64_t seed) {
+  uint64_t count = bytes / 8;
+  void* parameters[] = {&at, &count, &seed};
+  return launch(fill, 1056, parameters);
+}
+
+CUresult hold(uint64_t bytes, uint64_t seed) {
+  PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+  // In pieces of at most 2 GiB, as frameworks hold theirs.
+  for (uint64_t left = bytes; left;) {
+    const uint64_t part = left < 2ull << 30 ? left : 2ull << 30;
+    CUdeviceptr at = 0;
+    if (const CUresult r = alloc(&at, part)) return r;
+    held.push_back({at, part, seed + (bytes - left)});
+    if (const CUresult r = fill_words(at, part, held.back().seed)) return r;
+    left -= part;
+  }
+  return synchronize();
+}
+CUresult own_vmm(uint64_t bytes, uint64_t seed) {
+  PROC(create, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*, unsigned long long);
+  FUNCTION(reserve, "cuMemAddressReserve", CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
+  FUNCTION(map, "cuMemMap", CUdeviceptr, size_t, size_t, CUmemHandle, unsigned long long);
+  FUNCTION(access, "cuMemSetAccess", CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
+  CUmemAllocationProp prop{};
+  prop.type = ALLOCATION_PINNED;
+  prop.location = {LOCATION_DEVICE, 0};
+  CUmemHandle handle = 0;
+  CUdeviceptr at = 0;
+  CUmemAccessDesc both{{LOCATION_DEVICE, 0}, ACCESS_READ_WRITE};
+  CUresult r;
+  if ((r = create(&handle, bytes, &prop, 0)) || (r = reserve(&at, bytes, 0, 0, 0)) || (r = map(at, bytes, 0, handle, 0)) || (r = access(at, bytes, &both, 1))) return r;
+  held.push_back({at, bytes, seed});
+  if ((r = fill_words(at, bytes, seed))) return r;
+  return synchronize();
+}
+
+CUresult count_wrong(uint64_t* wrong) {
+  PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+  PROC(zero, "cuMemsetD8", "cuMemsetD8_v2", CUdeviceptr, unsigned char, size_t);
+  PROC(copy, "cuMemcpyDtoH", "cuMemcpyDtoH_v2", void*, CUdeviceptr, size_t);
+  static CUdeviceptr counter = 0;
+  CUresult r;
+  if (!counter && (r = alloc(&counter, 8))) return r;
+  if ((r = zero(counter, 0, 8)) || (r = synchronize())) return r;
+  for (Held& h : held) {
+    uint64_t count = h.bytes / 8;
+    void* parameters[] = {&h.at, &count, &h.seed, &counter};
+    if ((r = launch(verify, 1056, parameters))) return r;
+  }
+  if ((r = synchronize())) return r;
+  return copy(wrong, counter, 8);
+}
+
+CUresult allocate_by(const std::string& path, uint64_t bytes) {
+  CUdeviceptr at = 0;
+  if (path == "alloc") {
+    PROC(f, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+    return f(&at, bytes);
+  }
+  if (path == "pitch") {
+    PROC(f, "cuMemAllocPitch", "cuMemAllocPitch_v2", CUdeviceptr*, size_t*, size_t, size_t, unsigned);
+    size_t pitch;
+    return f(&at, &pitch, 1 << 20, bytes >> 20, 4);
+  }
+  if (path == "managed") {
+    PROC(f, "cuMemAllocManaged", "cuMemAllocManaged", CUdeviceptr*, size_t, unsigned);
+    const CUresult r = f(&at, bytes, 1);
+    return r ? r : fill_words(at, bytes, 1) ? CUDA_UNKNOWN : synchronize();
+  }
+  if (path == "async") {
+    PROC(f, "cuMemAllocAsync", "cuMemAllocAsync", CUdeviceptr*, size_t, CUstream);
+    const CUresult r = f(&at, bytes, stream);
+    return r ? r : synchronize();
+  }
+  if (path == "pool") {
+    FUNCTION(make, "cuMemPoolCreate", CUmempool*, const CUmemPoolProps*);
+    PROC(f, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", CUdeviceptr*, size_t, CUmempool, CUstream);
+    static CUmempool pool = nullptr;
+    if (!pool) {
+      CUmemPoolProps props{};
+      props.allocType = ALLOCATION_PINNED;
+      props.location = {LOCATION_DEVICE, 0};
+      if (const CUresult r = make(&pool, &props)) return r;
+    }
+    const CUresult r = f(&at, bytes, pool, stream);
+    return r ? r : synchronize();
+  }
+  if (path == "create") {
+    PROC(f, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*, unsigned long long);
+    CUmemAllocationProp prop{};
+    prop.type = ALLOCATION_PINNED;
+    prop.location = {LOCATION_DEVICE, 0};
+    CUmemHandle handle;
+    return f(&handle, bytes, &prop, 0);
+  }
+  if (path == "array" || path == "array3d") {
+    PROC(f, "cuArrayCreate", "cuArrayCreate_v2", CUarray*, const CUarrayDescriptor*);
+    PROC(g, "cuArray3DCreate", "cuArray3DCreate_v2", CUarray*, const CUarray3DDescriptor*);
+    CUarray array;
+    const CUarrayDescriptor flat{4096, bytes >> 14, 0x20, 1};  // rows of 4096 floats
+    const CUarray3DDescriptor deep{1024, 1024, bytes >> 22, 0x20, 1, 0};
+    return path == "array" ? f(&array, &flat) : g(&array, &deep);
+  }
+  if (path == "mipmap") {
+    PROC(f, "cuMipmappedArrayCreate", "cuMipmappedArrayCreate", CUarray*, const CUarray3DDescriptor*, unsigned);
+    CUarray array;
+    const CUarray3DDescriptor d{4096, bytes >> 14, 0, 0x20, 1, 0};
+    return f(&array, &d, 1);
+  }
+  if (path == "graph") {
+    FUNCTION(create, "cuGraphCreate", CUgraph*, unsigned);
+    PROC(node, "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", void**, CUgraph, const void*, size_t, CUmemAllocNodeParams*);
+    PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph, unsigned long long);
+    PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
+    CUgraph graph;
+    CUgraphExec exec;
+    void* n;
+    CUmemAllocNodeParams params{};
+    params.poolProps.allocType = ALLOCATION_PINNED;
+    params.poolProps.location = {LOCATION_DEVICE, 0};
+    params.bytesize = bytes;
+    CUresult r;
+    if ((r = create(&graph, 0)) || (r = node(&n, graph, nullptr, 0, &params)) || (r = make(&exec, graph, 0)) || (r = go(exec, stream))) return r;
+    return synchronize();
+  }
+  return CUDA_INVALID_VALUE;
+}
+
+CUresult link_rates(uint64_t bytes, double rates[4]) {
+  FUNCTION(host, "cuMemHostAlloc", void**, size_t, unsigned);
+  FUNCTION(create, "cuStreamCreate", CUstream*, unsigned);
+  FUNCTION(wait, "cuStreamSynchronize", CUstream);
+  PROC(alloc, "cuMemAlloc", "cuMemAlloc_v2", CUdeviceptr*, size_t);
+  PROC(out, "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", void*, CUdeviceptr, size_t, CUstream);
+  PROC(in, "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", CUdeviceptr, const void*, size_t, CUstream);
+  void *a, *b;
+  CUdeviceptr x, y;
+  CUstream other;
+  CUresult r;
+  if ((r = host(&a, bytes, 0)) || (r = host(&b, bytes, 0)) || (r = alloc(&x, bytes)) || (r = alloc(&y, bytes)) || (r = create(&other, 1))) return r;
+  for (int round = 0; round < 2; round++) {  // the first warms up
+    const int repeat = 4;
+    double t = now();
+    for (int i = 0; i < repeat; i++) out(a, x, bytes, stream);
+    wait(stream);
+    rates[0] = repeat * bytes / (now() - t) / 1e9;
+    t = now();
+    for (int i = 0; i < repeat; i++) in(y, b, bytes, stream);
+    wait(stream);
+    rates[1] = repeat * bytes / (now() - t) / 1e9;
+    t = now();
+    for (int i = 0; i < repeat; i++) { out(a, x, bytes, stream); in(y, b, bytes, other); }
+    wait(stream);
+    wait(other);
+    rates[2] = 2.0 * repeat * bytes / (now() - t) / 1e9;
+  }
+  FUNCTION(free_host, "cuMemFreeHost", void*);
+  PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
+  free_host(a);
+  free_host(b);
+  release(x);
+  release(y);
+  return CUDA_OK;
+}
+
+CUresult replay(uint64_t count, uint64_t nodes, double* seconds) {
+  PROC(begin, "cuStreamBeginCapture", "cuStreamBeginCapture_v2", CUstream, int);
+  PROC(end, "cuStreamEndCapture", "cuStreamEndCapture", CUstream, CUgraph*);
+  PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph, unsigned long long);
+  PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
+  CUgraph graph;
+  CUgraphExec exec;
+  CUresult r;
+  if ((r = begin(stream, 0))) return r;
+  for (uint64_t i = 0; i < nodes; i++) if ((r = launch(nothing, 1, nullptr))) return r;
+  if ((r = end(stream, &graph)) || (r = make(&exec, graph, 0)) || (r = go(exec, stream)) || (r = synchronize())) return r;
+  const double t = now();
+  for (uint64_t i = 0; i < count; i++) if ((r = go(exec, stream))) return r;
+  r = synchronize();
+  *seconds = now() - t;
+  return r;
+}
+
+std::string command(const std::string& line, CUresult* r) {
+  std::istringstream words(line);
+  std::string verb, name;
+  uint64_t a = 0, b = 0;
+  words >> verb;
+  char text[256] = "";
+  if (verb == "path" || verb == "exhaust") {
+    words >> name >> a;
+    uint64_t made = 0;
+    do { *r = allocate_by(name, a); made += *r == CUDA_OK; } while (verb == "exhaust" && *r == CUDA_OK && made < 1000000);
+    std::snprintf(text, sizeof text, "made=%llu last=%d", static_cast<unsigned long long>(made), *r);
+    if (verb == "exhaust" && *r == CUDA_OUT_OF_MEMORY) *r = CUDA_OK;
+    return text;
+  }
+  words >> a >> b;
+  if (verb == "hold") *r = hold(a, b);
+  else if (verb == "vmm") *r = own_vmm(a, b);
+  else if (verb == "sync") *r = synchronize();
+  else if (verb == "check") {
+    uint64_t wrong = 0;
+    *r = count_wrong(&wrong);
+    std::snprintf(text, sizeof text, "wrong=%llu", static_cast<unsigned long long>(wrong));
+  } else if (verb == "touch") {
+    // Rewrites a percent of every 2 MiB-piece range, from the start of each allocation.
+    std::vector<Held> now_held;
+    for (Held& h : held) {
+      const uint64_t part = h.bytes / 100 * a / (2u << 20) * (2u << 20);
+      if (part) { *r = fill_words(h.at, part, b); now_held.push_back({h.at, part, b}); }
+      if (h.bytes > part) now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
+    }
+    held = now_held;
+    if (!*r) *r = synchronize();
+  } else if (verb == "free") {
+    PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
+    for (Held& h : held) if (CUresult e = release(h.at)) *r = e;
+    held.clear();
+  } else if (verb == "info") {
+    PROC(info, "cuMemGetInfo", "cuMemGetInfo_v2", size_t*, size_t*);
+    size_t f = 0, t = 0;
+    *r = info(&f, &t);
+    std::snprintf(text, sizeof text, "free=%zu total=%zu", f, t);
+  } else if (verb == "spin") {
+    uint64_t cycles = simulated ? a : a * 1755;
+    void* parameters[] = {&cycles};
+    const double t = now();
+    for (uint64_t i = 0; i < b && !*r; i++) *r = launch(spin, 1, parameters);
+    if (!*r) *r = synchronize();
+    std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
+  } else if (verb == "tiny") {
+    for (int i = 0; i < 1000 && !*r; i++) *r = launch(nothing, 1, nullptr);
+    synchronize();
+    const double t = now();
+    for (uint64_t i = 0; i < a && !*r; i++) *r = launch(nothing, 1, nullptr);
+    if (!*r) *r = synchronize();
+    std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
+  } else if (verb == "graph") {
+    double seconds = 0;
+    *r = replay(a, b, &seconds);
+    std::snprintf(text, sizeof text, "seconds=%.6f", seconds);
+  } else if (verb == "link") {
+    double rates[4] = {};
+    *r = link_rates(a, rates);
+    std::snprintf(text, sizeof text, "out=%.2f in=%.2f both=%.2f", rates[0], rates[1], rates[2]);
+  } else *r = CUDA_INVALID_VALUE;
+  return text;
+}
+}  // namespace
+
+int main() {
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  const CUresult started = start();
+  std::printf(started ? "error %d start\n" : "ok pid=%d\n", started ? started : getpid());
+  if (started) return 1;
+  char line[512];
+  while (fgets(line, sizeof line, stdin)) {
+    if (!std::strncmp(line, "quit", 4)) break;
+    CUresult r = CUDA_OK;
+    const std::string text = command(line, &r);
+    if (r) std::printf("error %d %s\n", r, text.c_str());
+    else std::printf("ok %s\n", text.c_str());
+  }
+  return 0;
+}

@@ -1,0 +1,48 @@
+# ./dev gpu-test [--part N|smoke] [--sim]: the GPU tests, on a machine with a real NVIDIA GPU. Builds the shim, the vault and the
+# probe from source with whatever g++ is there (no CUDA toolkit, no packages), runs one part or all, and ends with a table.
+# Parts: 1 memory limits · 2 compute shares · 3 overhead · 4 suspend and resume · 5 suspend cycles of a training loop · 6 taking turns.
+# With --sim everything runs on the simulated driver, small: that checks the tests, not the bars.
+part=all
+sim=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --part) part=$2; shift 2 ;;
+    --sim) sim=1; shift ;;
+    *) die "usage: ./dev gpu-test [--part 1..6|smoke] [--sim]" ;;
+  esac
+done
+out=${BILLOW_GPU_TEST_BUILD:-$root/.dev/gpu-test}
+mkdir -p "$out/obj" "$out/sim-cuda"
+cxx=${CXX:-g++}
+flags="-std=c++23 -O2 -g1 -I$root -I$root/src -Wall -Wextra -fPIC"
+compile_one() { # object, source, flags...: only when the source or any header is newer
+  object=$1 source=$2
+  shift 2
+  if [ ! -f "$object" ] || [ -n "$(find "$source" "$root"/shim "$root"/src/vault "$root"/src/base/*.h "$root"/tests/gpu \( -name '*.h' -o -name '*.def' -o -samefile "$source" \) -newer "$object" -print 2>/dev/null | head -1)" ]; then
+    echo "$cxx $flags $* -c $source -o $object"
+  fi
+}
+{
+  for f in "$root"/shim/*.cpp; do compile_one "$out/obj/shim_$(basename "$f" .cpp).o" "$f" -fno-exceptions -fno-rtti -fno-threadsafe-statics -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector; done
+  for f in "$root"/shim/sim/*.cpp; do compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden; done
+  for f in "$root"/src/vault/*.cpp "$root"/src/vault/main/main.cpp "$root"/src/base/result.cpp; do compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"; done
+  compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
+} >"$out/compile.txt"
+say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
+xargs -P "$jobs" -I{} sh -c '{} || exit 255' <"$out/compile.txt" || die "the shim or the vault did not compile"
+gcc -shared -Wl,-z,defs -Wl,-soname,libbillow-cuda.so -o "$out/libbillow-cuda.so" "$out"/obj/shim_*.o -ldl -lpthread
+$cxx -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o "$out/sim-cuda/libcuda.so.1" "$out"/obj/sim_*.o -lpthread
+$cxx -o "$out/billow-vault" "$out"/obj/vault_*.o -lpthread -ldl
+$cxx -o "$out/probe" "$out/obj/probe.o" -ldl
+export BILLOW_GPU_TEST_BUILD="$out" PYTHONUNBUFFERED=1
+if [ -n "$sim" ]; then
+  export BILLOW_GPU_TEST_SIM=1 BILLOW_SIM_CUDA_STATE="$out/sim-state" LD_LIBRARY_PATH="$out/sim-cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  rm -f "$out/sim-state"
+elif ! command -v nvidia-smi >/dev/null; then
+  die "no NVIDIA GPU here; ./dev gpu-test --sim checks the tests themselves on the simulated driver"
+fi
+if [ "$part" = smoke ]; then
+  python3 "$root/tests/gpu/smoke.py"
+else
+  python3 "$root/tests/gpu/run.py" --part "$part"
+fi
