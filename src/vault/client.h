@@ -2,6 +2,7 @@
 // with an event loop run this on a worker.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>

@@ -2,6 +2,7 @@
 #include "vault/mover.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <deque>

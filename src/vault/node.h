@@ -2,7 +2,9 @@
 // that job's own lock, so a swap suspends one job while it resumes another.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -2,6 +2,7 @@
 // overlap; an answer finds its request by sequence number. The connection's end is the process's end.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>

@@ -29,7 +29,7 @@ compile_one() { # object, source, flags...: only when the source or any header i
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"
-xargs -P "$jobs" -I{} sh -c '{} || exit 255' <"$out/compile.txt" || die "the shim or the vault did not compile"
+xargs -P "$jobs" -I{} sh -c '{} || exit 1' <"$out/compile.txt" || die "the shim or the vault did not compile"
 gcc -shared -Wl,-z,defs -Wl,-soname,libbillow-cuda.so -o "$out/libbillow-cuda.so" "$out"/obj/shim_*.o -ldl -lpthread
 $cxx -shared -Wl,-Bsymbolic -Wl,-soname,libcuda.so.1 -o "$out/sim-cuda/libcuda.so.1" "$out"/obj/sim_*.o -lpthread
 $cxx -o "$out/billow-vault" "$out"/obj/vault_*.o -lpthread -ldl
