@@ -79,8 +79,8 @@ Result<LogReader::Segment> LogReader::open_segment(std::uint64_t offset) const {
     const auto bases = old_bases(path_);
     if (bases.empty()) {
       if (head) return Segment{std::move(fd), head->base, head->bytes, true};  // what was asked for is gone
-      if (!fd) return fail(Code::not_found, path_ + " has no log");
-      return Segment{};  // being made just now: an empty log
+      if (!fd && !file_exists(path_)) return fail(Code::not_found, path_ + " is not there, and so has no log");
+      return Segment{};  // nothing written yet
     }
     auto above = std::upper_bound(bases.begin(), bases.end(), offset);
     const std::uint64_t base = above == bases.begin() ? *above : *(above - 1);

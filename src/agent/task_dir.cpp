@@ -12,14 +12,20 @@
 namespace billow::agent {
 namespace {
 
-constexpr char file_meta[] = "meta";
 constexpr char file_acknowledged[] = "acked";
-constexpr std::size_t meta_bytes_max = 4u << 20;
+// The head's acknowledgement is a mode of the exit record, so that it costs no file; a task without one gets a file.
+constexpr mode_t exit_mode_acknowledged = 0400;
 
 Status write_new(const std::string& path, std::string_view content) {
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) return fail_errno("create " + path, errno);
   return write_all(fd.get(), content);
+}
+
+bool acknowledged(const std::string& directory) {
+  struct stat st {};
+  if (::stat((directory + "/" + supervise::file_exit).c_str(), &st) == 0 && (st.st_mode & 0777) == exit_mode_acknowledged) return true;
+  return file_exists(directory + "/" + file_acknowledged);
 }
 
 struct LockState {
@@ -47,8 +53,9 @@ Result<TaskDirs> TaskDirs::open(std::string root) {
 
 std::string TaskDirs::path(TaskId id) const { return root_ + "/" + std::to_string(id.value); }
 
-Result<NewTask> TaskDirs::create(TaskId id, const TaskSpec& spec, std::string_view meta) {
+Result<NewTask> TaskDirs::create(TaskId id, TaskSpec spec, std::string_view meta) {
   if (!id) return fail(Code::invalid, "a task needs an id");
+  if (!meta.empty()) spec.meta = meta;
   const std::string encoded = BILLOW_TRY(encode_spec(spec));
   NewTask task{id, path(id), {}};
   if (::mkdir(task.path.c_str(), 0700) != 0) {
@@ -59,7 +66,6 @@ Result<NewTask> TaskDirs::create(TaskId id, const TaskSpec& spec, std::string_vi
   task.lock = Fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!task.lock) return fail_errno("create " + lock_path, errno);
   if (::flock(task.lock.get(), LOCK_EX | LOCK_NB) != 0) return fail_errno("lock " + lock_path, errno);
-  if (!meta.empty()) BILLOW_TRY_VOID(write_new(task.path + "/" + file_meta, meta));
   BILLOW_TRY_VOID(write_new(task.path + "/" + supervise::file_spec, encoded));
   return task;
 }
@@ -80,8 +86,8 @@ Result<FoundTask> TaskDirs::find(TaskId id) const {
   found.id = id;
   const LockState lock = probe_lock(dir + "/" + supervise::file_lock);
   found.supervisor_pid = lock.pid;
-  if (auto meta = read_file(dir + "/" + file_meta, meta_bytes_max)) found.meta = std::move(*meta);
-  found.acknowledged = file_exists(dir + "/" + file_acknowledged);
+  if (auto spec = read_file(dir + "/" + supervise::file_spec, supervise::spec_bytes_max)) found.meta = meta_of_spec(*spec);
+  found.acknowledged = acknowledged(dir);
   if (lock.held) {
     found.presence = TaskPresence::supervised;
     return found;
@@ -110,6 +116,7 @@ Result<std::vector<FoundTask>> TaskDirs::list() const {
 }
 
 Status TaskDirs::acknowledge(TaskId id) {
+  if (::chmod((path(id) + "/" + supervise::file_exit).c_str(), exit_mode_acknowledged) == 0) return {};
   const std::string file = path(id) + "/" + file_acknowledged;
   Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return fail_errno("create " + file, errno);

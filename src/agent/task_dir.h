@@ -42,7 +42,7 @@ class TaskDirs {
   static Result<TaskDirs> open(std::string root);  // made where it is not there
 
   // Code::conflict where the task is there already.
-  Result<NewTask> create(TaskId id, const TaskSpec& spec, std::string_view meta = {});
+  Result<NewTask> create(TaskId id, TaskSpec spec, std::string_view meta = {});
   // A task that ends before it began: its directory with an exit record, so that it can never start. Idempotent.
   Status record_end(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;

@@ -97,6 +97,7 @@ Result<std::string> encode_spec(const TaskSpec& spec) {
   write_isolation(w, spec);
   if (spec.die_with_pid > 0) w.number(SpecTag::die_with_pid, static_cast<std::int32_t>(spec.die_with_pid));
   w.number(SpecTag::subscription, static_cast<std::uint32_t>(spec.subscription));
+  if (!spec.meta.empty()) w.bytes(SpecTag::meta, spec.meta.data(), spec.meta.size());
   std::string out = std::move(w).finish();
   if (out.size() > supervise::spec_bytes_max)
     return fail(Code::too_large, fmt::format("the command and its environment take {} bytes; the limit is {}", out.size(), supervise::spec_bytes_max));
@@ -106,6 +107,20 @@ Result<std::string> encode_spec(const TaskSpec& spec) {
   if (const char* wrong = supervise::decode_spec(out.data(), out.size(), pointers.data(), pointers.size(), decoded.get()))
     return fail(Code::invalid, wrong);
   return out;
+}
+
+std::string meta_of_spec(std::string_view bytes) {
+  if (bytes.size() < sizeof(supervise::SpecHeader)) return {};
+  bytes.remove_prefix(sizeof(supervise::SpecHeader));
+  while (bytes.size() >= sizeof(supervise::SpecEntry)) {
+    supervise::SpecEntry head;
+    std::memcpy(&head, bytes.data(), sizeof(head));
+    bytes.remove_prefix(sizeof(head));
+    if (head.bytes > bytes.size()) return {};
+    if (static_cast<SpecTag>(head.tag) == SpecTag::meta) return std::string(bytes.substr(0, head.bytes));
+    bytes.remove_prefix(head.bytes);
+  }
+  return {};
 }
 
 }  // namespace billow::agent

@@ -51,9 +51,12 @@ struct TaskSpec {
   int die_with_pid = 0;  // 0: outlive everyone
   supervise::Subscription subscription = supervise::Subscription::notify;
   bool no_new_privs = false;
+  std::string meta;  // the agent's own notes, read back with meta_of_spec
 };
 
 // The bytes of `spec`. Refuses what the supervisor would refuse, in words for a user.
 Result<std::string> encode_spec(const TaskSpec& spec);
+// The notes in the bytes of a spec; empty where there are none or the bytes are damaged.
+std::string meta_of_spec(std::string_view bytes);
 
 }  // namespace billow::agent

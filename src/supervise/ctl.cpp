@@ -25,6 +25,12 @@ int Ctl::listen_here() {
   return 0;
 }
 
+bool Ctl::anyone() const {
+  for (const Connection& c : connections_)
+    if (c.fd >= 0) return true;
+  return false;
+}
+
 void Ctl::adopt(int fd, Subscription subscription) {
   for (Connection& c : connections_) {
     if (c.fd >= 0) continue;

@@ -36,6 +36,8 @@ class Ctl {
   explicit Ctl(CtlHandler& handler) : handler_(handler) {}
   // Listens on ctl.sock in the current directory. 0 or an errno: a supervisor without it still works, until its agent dies.
   int listen_here();
+  bool listening() const { return listener_ >= 0; }
+  bool anyone() const;  // connected
   // Takes over a connected socket.
   void adopt(int fd, Subscription subscription);
 

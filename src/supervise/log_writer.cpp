@@ -21,7 +21,6 @@ Text<64> segment_name(std::uint64_t base) {
 void LogWriter::start(std::uint64_t segment_bytes, std::uint32_t segments_max) {
   segment_bytes_ = segment_bytes;
   segments_max_ = segments_max;
-  open_segment();
 }
 
 bool LogWriter::open_segment() {

@@ -14,7 +14,8 @@ namespace billow::supervise {
 
 class LogWriter {
  public:
-  // Files are made in the current directory. Opening may fail (a full disk); appending then tries again.
+  // Files are made in the current directory, the first with the first record. Opening may fail (a full disk); the next
+  // record tries again.
   void start(std::uint64_t segment_bytes, std::uint32_t segments_max);
   // True when the record is in the file. `end()` is then the offset after it.
   bool append(Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall);

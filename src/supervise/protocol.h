@@ -8,9 +8,10 @@
 // Task directory (mode 0700, made by the agent with mkdir, whose EEXIST is what "never run twice" rests on):
 //   spec             what to run; written before the supervisor starts
 //   lock             flock'ed from before the supervisor starts until it ends; holds its pid once the job may have run
-//   ctl.sock         where an agent that came back connects
-//   out.log          the segment of the log being written; out.<base>.log are the older ones
+//   ctl.sock         where an agent that came back connects; made once the connection the supervisor was born with is lost
+//   out.log          the segment of the log being written, from the first output on; out.<base>.log are the older ones
 //   exit             how it ended; appears by rename, before anyone is told
+// A file is made only when it is needed: on a disk's file system making one costs more than anything else at a start.
 #pragma once
 
 #include <bit>
@@ -79,6 +80,7 @@ enum class SpecTag : std::uint16_t {
   subscription = 25,       // u32 Subscription of the connection the supervisor is born with
   no_new_privs = 26,       // no bytes
   oom_score_adj = 27,      // i32 for the job
+  meta = 28,               // bytes: the agent's own notes, of no meaning to the supervisor
 };
 
 // ---- log ------------------------------------------------------------------------------------------------------------

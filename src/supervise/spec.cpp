@@ -95,6 +95,7 @@ const char* read_entry(const Entry& e, Spec* s) {
     case SpecTag::nice: return (s->has_nice = number(e, &s->nice)) ? nullptr : "spec: bad nice value";
     case SpecTag::die_with_pid: return number(e, &s->die_with_pid) && s->die_with_pid > 0 ? nullptr : "spec: bad die_with_pid";
     case SpecTag::subscription: return number(e, &s->subscription) && s->subscription <= 2 ? nullptr : "spec: bad subscription";
+    case SpecTag::meta: return nullptr;
     case SpecTag::no_new_privs: s->no_new_privs = true; return nullptr;
     case SpecTag::oom_score_adj: return (s->has_oom_score_adj = number(e, &s->oom_score_adj)) ? nullptr : "spec: bad oom_score_adj";
   }

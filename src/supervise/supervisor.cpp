@@ -90,7 +90,6 @@ bool Supervisor::start(int ctl_fd) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   reserve_exit();
   log_.start(spec_.log_segment_bytes, spec_.log_segments_max);
-  ctl_.listen_here();
   if (ctl_fd >= 0) ctl_.adopt(ctl_fd, static_cast<Subscription>(spec_.subscription));
 
   started_wall_ns_ = wall_ns();
@@ -121,6 +120,7 @@ void Supervisor::loop() {
   pollfd fds[at_ctl + connections_max + 1];
   while (!all_ended_) {
     arm_timer();
+    if (!ctl_.anyone() && !ctl_.listening()) ctl_.listen_here();
     const bool wants_in = child_.in >= 0 && stdin_accepted_ > stdin_consumed_;
     fds[at_signal] = {signals_, POLLIN, 0};
     fds[at_timer] = {timer_, POLLIN, 0};

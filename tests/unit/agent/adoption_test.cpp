@@ -144,6 +144,10 @@ TEST(SupervisorFuzz, GarbageOnTheControlSocketHarmsNobody) {
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.reached(sv::SupervisorState::running); }));
+  *link = SupervisorLink();  // it listens once its first agent is gone
+  auto again = rig.launcher().connect(rig.dirs().path(TaskId(1)));
+  ASSERT_TRUE(again) << again.error().message;
+  *link = std::move(*again);
   // Frames that would do what they are asked to are left out: stop, deadlines, input and signals that end a job.
   const std::uint16_t harmless[] = {3, 7, 8, 9, 10, 11, 99, 100, 102, 103, 104, 105, 106, 65535};
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {

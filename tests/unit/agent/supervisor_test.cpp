@@ -223,7 +223,12 @@ TEST(Supervisor, TerminalEchoesResizesAndInterrupts) {
   EXPECT_NE(heard.out.find("abc\r\n"), std::string::npos);
   EXPECT_NE(heard.out.find("got abc"), std::string::npos);
   EXPECT_NE(heard.out.find("50 132"), std::string::npos);
-  // A second attacher gets what the terminal showed last.
+  // An agent that came back gets what the terminal showed last, and the next one beside it as well.
+  *link = SupervisorLink();
+  auto first_again = rig.launcher().connect(rig.dirs().path(TaskId(1)));
+  ASSERT_TRUE(first_again) << first_again.error().message;
+  *link = std::move(*first_again);
+  link->subscribe(Subscription::live);
   auto second = rig.launcher().connect(rig.dirs().path(TaskId(1)));
   ASSERT_TRUE(second) << second.error().message;
   Heard other;
