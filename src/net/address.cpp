@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace billow::net {
@@ -172,7 +173,10 @@ Result<Listener> listen_on(const Address& address) {
   Fd fd(::socket(raw(where)->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fail_errno("cannot make a socket", errno);
   const int on = 1;
-  if (!address.is_unix()) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (!address.is_unix()) {
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    tune_tcp(fd.get());
+  }
   // On Linux the mode set here is the one bind() gives the file, so it is never open to others, not even for a moment.
   if (address.is_unix()) ::fchmod(fd.get(), 0600);
   if (::bind(fd.get(), raw(where), where.length) != 0) {
@@ -196,7 +200,7 @@ Result<Listener> listen_on(const Address& address) {
 Result<Fd> start_connect(const RawAddress& address) {
   Fd fd(::socket(raw(address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return fail_errno("cannot make a socket", errno);
-  if (raw(address)->sa_family != AF_UNIX) set_no_delay(fd.get());
+  if (raw(address)->sa_family != AF_UNIX) tune_tcp(fd.get());
   if (::connect(fd.get(), raw(address), address.length) != 0 && errno != EINPROGRESS) {
     const int error = errno;
     return fail(Code::unavailable, std::string(::strerror(error)));
@@ -222,9 +226,14 @@ std::string peer_of(int fd, std::optional<unsigned>& unix_uid) {
   return fmt::format("unix:uid={}", credentials.uid);
 }
 
-void set_no_delay(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+void tune_tcp(int fd) {
+  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limits::http_write_stall_timeout.ms()));
 }
 
 }  // namespace billow::net

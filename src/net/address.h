@@ -56,6 +56,8 @@ Result<Listener> listen_on(const Address& address);
 Result<Fd> start_connect(const RawAddress& address);
 int connect_error(int fd);
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid);
-void set_no_delay(int fd);
+// Small answers leave at once, and a peer that vanished without a word (power, cable) is noticed within about a minute. What is
+// set on a listening socket holds for those accepted from it.
+void tune_tcp(int fd);
 
 }  // namespace billow::net

@@ -102,7 +102,6 @@ struct HttpServer::Impl final : ConnectionHost {
   }
 
   void serve(Fd fd, bool with_tls) {
-    set_no_delay(fd.get());
     if (*live >= settings.connections_max) {
       // Best effort: the answer fits the socket's buffer, and a TLS client sees a broken handshake.
       static constexpr std::string_view busy =

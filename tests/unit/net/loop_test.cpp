@@ -15,7 +15,10 @@ TEST(Loop, TimersFireAndStopWithTheirHandle) {
   { Timer dropped = loop.after(milliseconds(1), [&] { ++never; }); }
   bool once = false;
   Timer after = loop.after(milliseconds(20), [&] { once = true; });
-  ASSERT_TRUE(loop.run_until([&] { return once; }, patience));
+  ASSERT_TRUE(loop.run_until([&] { return once && ticks == 3; }, patience));
+  bool later = false;
+  Timer wait = loop.after(milliseconds(10), [&] { later = true; });
+  ASSERT_TRUE(loop.run_until([&] { return later; }, patience));
   EXPECT_EQ(ticks, 3);
   EXPECT_EQ(never, 0);
 }

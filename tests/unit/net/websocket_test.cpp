@@ -91,7 +91,7 @@ TEST(WebSocket, APeerThatAnswersNoPingIsCut) {
   std::optional<WebSocket::Closed> closed;
   std::shared_ptr<WebSocket> held;
   ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    held = *x->upgrade_websocket({.ping_interval = milliseconds(20), .pong_timeout = milliseconds(30)});
+    held = *x->upgrade_websocket({.ping_interval = milliseconds(20), .pong_timeout = milliseconds(500)});
     held->on_message([](auto, bool) {});
     held->on_close([&](const WebSocket::Closed& c) { closed = c; });
   });
@@ -99,7 +99,7 @@ TEST(WebSocket, APeerThatAnswersNoPingIsCut) {
   auto answering = connect(f, *client);
   answering->on_message([](auto, bool) {});
   bool later = false;
-  Timer t = f.loop.after(milliseconds(300), [&] { later = true; });
+  Timer t = f.loop.after(milliseconds(1200), [&] { later = true; });
   ASSERT_TRUE(f.run_until([&] { return later; }));
   EXPECT_FALSE(closed) << "one that answers stays";
   RawClient silent(f);
