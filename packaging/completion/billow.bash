@@ -1,0 +1,333 @@
+# bash completion for billow; made by `billow completion bash`
+_billow_nodes() { billow nodes 2>/dev/null | awk 'NR > 1 { print $1 }'; }
+_billow() {
+  local cur prev cmd
+  cur=${COMP_WORDS[COMP_CWORD]}
+  prev=${COMP_WORDS[COMP_CWORD-1]}
+  cmd=${COMP_WORDS[1]}
+  COMPREPLY=()
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token completion version help" -- "$cur")); return; fi
+  case $cmd in
+    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+  esac
+  case $cmd in
+    "run")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "submit")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --array|-a) return ;;
+        --cron) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "shell")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "attach")
+      case $prev in
+        --tail) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--tty -t --tail --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "ps")
+      case $prev in
+        --state|-s) return ;;
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --array) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--all -a --expand -x --state -s --project -p --user -u --name -n --label -l --array --limit --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "logs")
+      case $prev in
+        --tail) return ;;
+        --lines|-n) return ;;
+        --rank) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --tail --lines -n --rank --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "describe")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "explain")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "wait")
+      case $prev in
+        --timeout) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--timeout --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "stop")
+      case $prev in
+        --reason) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--force -f --reason --wait -w --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "cancel")
+      case $prev in
+        --reason) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--force -f --reason --wait -w --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "schedule add")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --array|-a) return ;;
+        --cron) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "schedule list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "schedule rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "status")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "nodes")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(_billow_nodes)" -- "$cur")); return ;;
+    "drain")
+      case $prev in
+        --reason) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--reason --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(_billow_nodes)" -- "$cur")); return ;;
+    "undrain")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(_billow_nodes)" -- "$cur")); return ;;
+    "events")
+      case $prev in
+        --after) return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --after --limit --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project create")
+      case $prev in
+        --weight) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--weight --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project member")
+      case $prev in
+        --role) COMPREPLY=($(compgen -W "admin member viewer" -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project remove")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "user create")
+      case $prev in
+        --role) COMPREPLY=($(compgen -W "admin member viewer" -- "$cur")); return ;;
+        --unix-name) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--role --unix-name --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "user list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "token create")
+      case $prev in
+        --user|-u) return ;;
+        --scope) COMPREPLY=($(compgen -W "full read submit node" -- "$cur")); return ;;
+        --project|-p) return ;;
+        --life) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "token list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "token revoke")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "completion")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;
+    "version")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
+      return ;;
+    "help")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--markdown --help -h" -- "$cur")); return; fi
+      return ;;
+  esac
+}
+complete -o bashdefault -F _billow billow

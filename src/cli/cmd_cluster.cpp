@@ -1,0 +1,237 @@
+// The installation as a whole: status, nodes, drain, undrain, events.
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/table.h"
+#include "net/sse.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GPU"}};
+constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"}};
+constexpr OptionSpec event_options[] = {
+    {"follow", 'f', nullptr, "go on as they happen"},
+    {"after", 0, "SEQ", "only those behind this number"},
+    {"limit", 0, "N", "at most this many (100)"},
+};
+constexpr Duration away_max = minutes(10);
+
+int cmd_status(const Parsed& parsed) {
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto s = client->get("/v1/status");
+  if (!s) return report(s.error());
+  if (parsed.has("json")) {
+    print_json(*s);
+    return 0;
+  }
+  const Json& status = *s;
+  const Look look = look_at(STDOUT_FILENO);
+  std::string addresses;
+  for (const Json& address : status["addresses"].items()) addresses += (addresses.empty() ? "" : ", ") + std::string(address.str_or(""));
+  const bool ready = status["ready"].bool_or(true);
+  std::string text = fmt::format("{}  billow {}, up {}, pid {}\n", painted(ready ? "ready" : "not ready yet", ready ? Colour::green : Colour::yellow, look),
+                                 status["version"].str_or("?"), age(status["started_at"], now()), status["pid"].int_or(0));
+  text += fmt::format("  nodes  {}\n   GPUs  {} free of {}\n", status["nodes"].int_or(0), status.at("gpus", "free").double_or(0), status.at("gpus", "total").int_or(0));
+  const Json& jobs = status["jobs"];
+  text += fmt::format("   jobs  {} running, {} queued, {} held\n", jobs["running"].int_or(0), jobs["queued"].int_or(0), jobs["held"].int_or(0));
+  text += fmt::format("    you  {} ({}{}{})\n", status.at("you", "user").str_or("?"), status.at("you", "role").str_or("?"),
+                      status.at("you", "project").str_or("").empty() ? "" : ", project ", status.at("you", "project").str_or(""));
+  text += fmt::format("   data  {}\n    API  {}\n", status["data_dir"].str_or("?"), addresses.empty() ? client->where() : addresses);
+  if (status["store"].str_or("ok") != "ok") text += painted("   disk  almost full: new jobs may be refused; free some space\n", Colour::red, look);
+  print(text);
+  return 0;
+}
+
+std::string gpus_of_node(const Json& node) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const Json& gpu : node["gpus"].items()) {
+    const std::string type(gpu["type"].str_or("?"));
+    auto it = std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == type; });
+    if (it == counts.end()) counts.emplace_back(type, 1);
+    else ++it->second;
+  }
+  std::string out;
+  for (const auto& [type, count] : counts) out += fmt::format("{}{}×{}", out.empty() ? "" : ", ", count, type);
+  return out.empty() ? "-" : out;
+}
+
+double used_gpus(const Json& node) {
+  double used = 0;
+  for (const Json& gpu : node["gpus"].items()) used += static_cast<double>(gpu["used_milli"].int_or(0)) / 1000;
+  return used;
+}
+
+Table nodes_table(const std::vector<Json>& nodes) {
+  using Align = Table::Align;
+  Table table({{"NODE", Align::left, 10}, {"STATE"}, {"GPUS", Align::left, 10}, {"USED", Align::right}, {"CPUS", Align::right}, {"MEMORY", Align::right}, {"REMARK", Align::left, 12}});
+  for (const Json& node : nodes) {
+    const std::string_view state = node["state"].str_or("?");
+    std::string remark(node["reason"].str_or(""));
+    if (node["simulated"].bool_or(false)) remark += remark.empty() ? "simulated" : ", simulated";
+    for (const Json& gpu : node["gpus"].items())
+      if (const auto ill = gpu["unhealthy"].str_or(""); !ill.empty()) remark += fmt::format("{}GPU {}: {}", remark.empty() ? "" : ", ", gpu["index"].int_or(0), ill);
+    table.row({std::string(node["name"].str_or("?")), {std::string(state), colour_of_state(state)}, gpus_of_node(node), fmt::format("{:g}", used_gpus(node)),
+               fmt::format("{:g}", static_cast<double>(node["cpu_milli"].int_or(0)) / 1000), mebibytes(node["mem_mib"].int_or(0)), {remark, Colour::dim}});
+  }
+  return table;
+}
+
+Table gpus_table(const std::vector<Json>& nodes) {
+  using Align = Table::Align;
+  Table table({{"NODE", Align::left, 10}, {"GPU", Align::right}, {"TYPE"}, {"SHARE", Align::right}, {"BUSY", Align::right}, {"MEMORY", Align::right}, {"POWER", Align::right},
+               {"TEMP", Align::right}, {"JOBS", Align::left, 8}});
+  for (const Json& node : nodes)
+    for (const Json& gpu : node["gpus"].items()) {
+      std::string jobs;
+      for (const Json& job : gpu["jobs"].items()) jobs += (jobs.empty() ? "" : ",") + (job.is_string() ? job.as_string() : fmt::format("{}", job.uint_or(0)));
+      const auto ill = gpu["unhealthy"].str_or("");
+      const std::int64_t busy = gpu["util_pct"].int_or(-1), used = gpu["mem_used_mib"].int_or(0);
+      table.row({std::string(node["name"].str_or("?")), fmt::format("{}", gpu["index"].int_or(0)), std::string(gpu["type"].str_or("?")),
+                 fmt::format("{:g}", static_cast<double>(gpu["used_milli"].int_or(0)) / 1000), busy < 0 ? "-" : fmt::format("{}%", busy),
+                 fmt::format("{} / {}", used > 0 ? mebibytes(used) : "0", mebibytes(gpu["mem_mib"].int_or(0))),
+                 gpu["power_w"].is_number() ? fmt::format("{:.0f} W", gpu["power_w"].double_or(0)) : "-",
+                 gpu["temperature_c"].int_or(0) > 0 ? fmt::format("{} °C", gpu["temperature_c"].int_or(0)) : "-",
+                 ill.empty() ? Table::Cell(jobs) : Table::Cell(std::string(ill), Colour::red)});
+    }
+  return table;
+}
+
+int cmd_nodes(const Parsed& parsed) {
+  if (parsed.operands.size() > 1) return report_usage({Code::invalid, "nodes takes one name at most", "billow nodes box1"});
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  std::vector<Json> nodes;
+  if (parsed.operands.empty()) {
+    auto answer = client->get("/v1/nodes");
+    if (!answer) return report(answer.error());
+    if (parsed.has("json")) {
+      print_json(*answer);
+      return 0;
+    }
+    nodes = answer->is_array() ? answer->items() : (*answer)["nodes"].items();
+  } else {
+    auto answer = client->get("/v1/nodes/" + net::percent_encode(parsed.operands[0]));
+    if (!answer) return report(answer.error());
+    if (parsed.has("json")) {
+      print_json(*answer);
+      return 0;
+    }
+    nodes = {std::move(*answer)};
+  }
+  const Look look = look_at(STDOUT_FILENO);
+  const Table table = parsed.has("gpus") ? gpus_table(nodes) : nodes_table(nodes);
+  if (table.empty()) say(parsed.has("gpus") && !nodes.empty() ? "no node has a GPU" : "no node has joined yet");
+  else print(table.text(look));
+  if (!parsed.operands.empty() && !parsed.has("gpus"))
+    if (const Table gpus = gpus_table(nodes); !gpus.empty()) print("\n" + gpus.text(look));
+  return 0;
+}
+
+int drain_or_undrain(const Parsed& parsed, const char* verb) {
+  const auto name = one_operand(parsed, verb, "node");
+  if (!name) return report_usage(name.error());
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto node = client->post(fmt::format("/v1/nodes/{}/{}", net::percent_encode(*name), verb), Json::object({{"reason", parsed.get("reason", "drained by request")}}).dump());
+  if (!node) return report(node.error());
+  if (parsed.has("json")) print_json(*node);
+  else print(std::string_view(verb) == "drain" ? fmt::format("{} takes no new work; what runs there goes on\n", *name) : fmt::format("{} takes work again\n", *name));
+  return 0;
+}
+
+void print_event(const Json& e, bool json) {
+  if (json) return print(e.dump() + "\n");
+  const std::string at = e["at"].is_string() ? e["at"].as_string() : format_utc(WallTime{e["at"].int_or(0)});
+  print(fmt::format("{:>8}  {}  {:<18} {:<12} {}\n", e["seq"].uint_or(0), at, e["kind"].str_or("?"), printable(e["actor"].str_or("-")), e["event"].dump()));
+}
+
+// Events as they happen. A head that restarts is found again, and goes on behind the last number seen.
+int follow_events(Client& client, std::uint64_t after, bool json) {
+  std::optional<SteadyTime> away_since;
+  for (;;) {
+    net::SseParser parser([&](const net::SseEvent& event) {
+      const auto parsed = parse_json(event.data);
+      if (!parsed) return;
+      after = std::max(after, (*parsed)["seq"].uint_or(after));
+      print_event(*parsed, json);
+    });
+    const auto status = client.stream(with_query("/v1/events", {{"follow", "1"}, {"after", fmt::format("{}", after)}}), [&](std::string_view data) {
+      away_since.reset();
+      return parser.feed(data).has_value();
+    });
+    if (!status && !is_away(status.error())) return report(status.error());
+    const SteadyTime now = system_clock().steady();
+    if (!away_since) away_since = now;
+    if (now - *away_since > away_max) return report(status ? Error{Code::unavailable, "the head ends the stream again and again", ""} : status.error());
+    ::poll(nullptr, 0, 100);
+    (void)client.find_again();
+  }
+}
+
+int cmd_events(const Parsed& parsed) {
+  const auto after = parse_int(parsed.get("after", "0"), 0, INT64_MAX);
+  if (!after) return report_usage(Error(after.error()).in("--after"));
+  const auto limit = parse_int(parsed.get("limit", "100"), 1, 100'000);
+  if (!limit) return report_usage(Error(limit.error()).in("--limit"));
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto page = client->get(with_query("/v1/events", {{"after", fmt::format("{}", *after)}, {"limit", fmt::format("{}", *limit)}}));
+  if (!page) return report(page.error());
+  const bool json = parsed.has("json");
+  if (json && !parsed.has("follow")) {
+    print_json(*page);
+    return 0;
+  }
+  std::uint64_t last = static_cast<std::uint64_t>(*after);
+  for (const Json& event : (*page)["events"].items()) {
+    print_event(event, json);
+    last = std::max(last, event["seq"].uint_or(0));
+  }
+  return parsed.has("follow") ? follow_events(*client, last, json) : 0;
+}
+
+}  // namespace
+
+void add_cluster_commands(CommandTable& table) {
+  table.push_back({.name = "status", .summary = "whether the head is up, and what it has", .example = "billow status", .run = cmd_status, .group = "machines"});
+  table.push_back({.name = "nodes",
+                   .summary = "machines, their GPUs and how busy they are",
+                   .example = "billow nodes\nbillow nodes --gpus",
+                   .run = cmd_nodes,
+                   .usage = "[NODE]",
+                   .options = {node_options},
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  table.push_back({.name = "drain",
+                   .summary = "give a node no new work",
+                   .example = "billow drain box1 --reason \"new power supply\"",
+                   .run = [](const Parsed& p) { return drain_or_undrain(p, "drain"); },
+                   .usage = "NODE",
+                   .options = {drain_options},
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  table.push_back({.name = "undrain",
+                   .summary = "let a node take work again",
+                   .example = "billow undrain box1",
+                   .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
+                   .usage = "NODE",
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  table.push_back({.name = "events",
+                   .summary = "what happened, and who caused it",
+                   .example = "billow events -f\nbillow events --after 1200 --json",
+                   .run = cmd_events,
+                   .options = {event_options},
+                   .group = "machines"});
+}
+
+}  // namespace billow::cli

@@ -1,0 +1,235 @@
+// Looking at jobs and ending them: ps, describe, explain, wait, stop.
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/job_list.h"
+#include "cli/session.h"
+#include "cli/table.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec ps_options[] = {
+    {"all", 'a', nullptr, "ended jobs too"},
+    {"expand", 'x', nullptr, "every element of an array in a row of its own"},
+    {"state", 's', "A,B", "only these states: held, queued, running, suspended, succeeded, failed, stopped, lost"},
+    {"project", 'p', "NAME", "only of this project"},
+    {"user", 'u', "NAME", "only of this user"},
+    {"name", 'n', "NAME", "only of this name"},
+    {"label", 'l', "K=V", "only with this label"},
+    {"array", 0, "JOB", "only elements of this array", false, Completes::job},
+    {"limit", 0, "N", "at most this many (100)"},
+    {"quiet", 'q', nullptr, "print numbers alone"},
+};
+constexpr OptionSpec stop_options[] = {
+    {"force", 'f', nullptr, "without grace: SIGKILL at once"},
+    {"reason", 0, "TEXT", "why, for the record"},
+    {"wait", 'w', nullptr, "return when it has ended"},
+    {"quiet", 'q', nullptr, "print nothing"},
+};
+constexpr OptionSpec wait_options[] = {
+    {"timeout", 0, "T", "give up after this long, with exit code 124"},
+    {"quiet", 'q', nullptr, "print nothing"},
+};
+
+constexpr std::int64_t limit_max = 1'000'000;
+
+int cmd_ps(const Parsed& parsed) {
+  const auto limit = parse_int(parsed.get("limit", "100"), 1, limit_max);
+  if (!limit) return report_usage(Error(limit.error()).in("--limit"));
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  const bool expand = parsed.has("expand") || parsed.has("array");
+  auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"), .project = parsed.get("project"), .user = parsed.get("user"),
+                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .collapse = !expand,
+                                   .limit = static_cast<std::size_t>(*limit)});
+  if (!page) return report(page.error());
+  if (parsed.has("json")) {
+    print_json(*page);
+    return 0;
+  }
+  const std::vector<Json> rows = expand ? (*page)["jobs"].items() : collapse_arrays((*page)["jobs"].items());
+  if (parsed.has("quiet")) {
+    for (const Json& job : rows) print(fmt::format("{}\n", job["label"].str_or("?")));
+    return 0;
+  }
+  if (rows.empty()) {
+    say(parsed.has("all") ? "no jobs yet" : "nothing is queued or running; `billow ps -a` shows what has ended");
+    return 0;
+  }
+  print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));
+  if (!(*page)["next"].str_or("").empty()) say(fmt::format("there are more than {}; see --limit and --state", *limit));
+  return 0;
+}
+
+int cmd_describe(const Parsed& parsed) {
+  const auto jobs = job_operands(parsed, "describe");
+  if (!jobs) return report_usage(jobs.error());
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  bool first = true;
+  for (const std::string& label : *jobs) {
+    auto job = client->get(path_of_job(label));
+    if (!job) return report(job.error());
+    if (parsed.has("json")) print_json(*job);
+    else print((first ? "" : "\n") + describe_text(*job, now(), look_at(STDOUT_FILENO)));
+    first = false;
+  }
+  return 0;
+}
+
+int cmd_explain(const Parsed& parsed) {
+  const auto jobs = job_operands(parsed, "explain");
+  if (!jobs) return report_usage(jobs.error());
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  for (const std::string& label : *jobs) {
+    auto why = client->get(path_of_job(label, "explain"));
+    if (!why) return report(why.error());
+    if (parsed.has("json")) {
+      print_json(*why);
+      continue;
+    }
+    std::string text = fmt::format("job {} is {}\n", label, (*why)["state"].str_or("?"));
+    for (const Json& reason : (*why)["reasons"].items()) text += fmt::format("  {}\n", printable(reason["text"].str_or(reason["kind"].str_or("?"))));
+    if ((*why)["would_start_now"].bool_or(false)) text += "  it would start now\n";
+    if (const auto at = (*why)["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
+    print(text);
+  }
+  return 0;
+}
+
+// The document of a job that has ended, or that was current when the time was over. A head that restarts is waited for.
+Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline) {
+  constexpr Duration away_max = minutes(10);
+  std::optional<SteadyTime> away_since;
+  for (;;) {
+    const SteadyTime begun = system_clock().steady();
+    std::int64_t ask_s = 30;
+    if (deadline) ask_s = std::clamp<std::int64_t>((*deadline - begun).ns / 1'000'000'000 + 1, 0, ask_s);
+    auto job = client.get(path_of_job(label, fmt::format("wait?timeout_s={}", ask_s)));
+    const bool over = deadline && system_clock().steady() >= *deadline;
+    if (job) {
+      if ((*job)["final"].bool_or(false) || over) return job;
+      away_since.reset();
+      continue;
+    }
+    if (!is_away(job.error())) return job;
+    if (!away_since) away_since = begun;
+    if (over || begun - *away_since > away_max || job.error().message.starts_with("no head")) return job;
+    ::poll(nullptr, 0, 100);
+    (void)client.find_again();
+  }
+}
+
+int cmd_wait(const Parsed& parsed) {
+  const auto jobs = job_operands(parsed, "wait");
+  if (!jobs) return report_usage(jobs.error());
+  std::optional<SteadyTime> deadline;
+  if (parsed.has("timeout")) {
+    const auto timeout = parse_duration(parsed.get("timeout"));
+    if (!timeout) return report_usage(Error(timeout.error()).in("--timeout"));
+    deadline = system_clock().steady() + *timeout;
+  }
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  int code = 0;
+  for (const std::string& label : *jobs) {
+    auto job = wait_for_end(*client, label, deadline);
+    if (!job) return report(job.error());
+    if (!(*job)["final"].bool_or(false)) {
+      if (!parsed.has("quiet")) say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
+      return 124;
+    }
+    if (parsed.has("json")) print_json(*job);
+    else if (!parsed.has("quiet")) print(fmt::format("{} {}\n", summary_of(*job, now()), (*job)["state"].str_or("")));
+    if (code == 0) code = exit_code_of(*job);
+  }
+  return code;
+}
+
+int cmd_stop(const Parsed& parsed) {
+  const auto jobs = job_operands(parsed, "stop");
+  if (!jobs) return report_usage(jobs.error());
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  Json body = Json::object({{"reason", parsed.get("reason")}, {"force", parsed.has("force")}});
+  int code = 0;
+  for (const std::string& label : *jobs) {
+    auto job = client->post(path_of_job(label, "stop"), body.dump());
+    if (job && parsed.has("wait")) job = wait_for_end(*client, label, std::nullopt);
+    if (!job) {
+      code = report(job.error());  // the others are still asked
+      continue;
+    }
+    if (parsed.has("json")) print_json(*job);
+    else if (!parsed.has("quiet"))
+      print(fmt::format("job {} {}\n", label, (*job)["final"].bool_or(false) ? fmt::format("is {}", (*job)["state"].str_or("stopped")) : "is being stopped"));
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_job_commands(CommandTable& table) {
+  table.push_back({.name = "ps",
+                   .summary = "jobs that wait or run",
+                   .example = "billow ps\nbillow ps -a --label team=vision\nbillow ps --state failed --json | jq '.jobs[].id'",
+                   .run = cmd_ps,
+                   .details = "An array is one row with counts; --expand shows its elements.",
+                   .options = {ps_options},
+                   .group = "jobs"});
+  add_log_commands(table);
+  table.push_back({.name = "describe",
+                   .summary = "everything about a job",
+                   .example = "billow describe 12",
+                   .run = cmd_describe,
+                   .usage = "JOB…",
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+  table.push_back({.name = "explain",
+                   .summary = "why a job does not run yet, and when it would",
+                   .example = "billow explain 12",
+                   .run = cmd_explain,
+                   .usage = "JOB…",
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+  table.push_back({.name = "wait",
+                   .summary = "wait until jobs have ended, and exit with their code",
+                   .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq .id)\"",
+                   .run = cmd_wait,
+                   .usage = "JOB…",
+                   .details = "With several jobs the code is the first that is not zero.",
+                   .options = {wait_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+  CommandSpec stop{.name = "stop",
+                   .summary = "end jobs: SIGTERM, then SIGKILL after their grace",
+                   .example = "billow stop 12\nbillow stop --force 12.3",
+                   .run = cmd_stop,
+                   .usage = "JOB…",
+                   .details = "An array's number ends all its elements.",
+                   .options = {stop_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"};
+  table.push_back(stop);
+  stop.name = "cancel";
+  stop.summary = "the same as stop";
+  stop.example = "billow cancel 12";
+  stop.alias_of = "stop";
+  table.push_back(std::move(stop));
+}
+
+}  // namespace billow::cli

@@ -1,0 +1,160 @@
+// logs: what a job has written, and goes on writing. Output and errors are one stream here, in the order they came, so that
+// `| grep` sees both. A follower whose head restarts goes on at the offset it had reached.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <deque>
+
+#include "base/crypto.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "net/sse.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec log_options[] = {
+    {"follow", 'f', nullptr, "go on until the job ends"},
+    {"tail", 0, "SIZE", "begin this many bytes before the end, such as 64K"},
+    {"lines", 'n', "N", "begin this many lines before the end"},
+    {"rank", 0, "N", "of this node of a gang (0)"},
+};
+constexpr Duration away_max = minutes(10);
+constexpr std::uint64_t bytes_per_line_guess = 400;
+constexpr std::uint64_t tail_bytes_max = 64 << 20;
+
+// The last `lines` lines of a text.
+std::string_view last_lines(std::string_view text, std::size_t lines) {
+  if (lines == 0) return {};
+  std::size_t at = text.size();
+  if (at > 0 && text[at - 1] == '\n') --at;
+  while (at > 0) {
+    const auto newline = text.rfind('\n', at - 1);
+    if (newline == std::string_view::npos) return text;
+    if (--lines == 0) return text.substr(newline + 1);
+    at = newline;
+  }
+  return text;
+}
+
+struct LogRequest {
+  std::string job;
+  std::string rank;
+  std::string tail;
+  bool follow = false;
+};
+
+class LogReader {
+ public:
+  LogReader(Client& client, LogRequest request, std::function<void(std::string_view)> out)
+      : client_(client), request_(std::move(request)), out_(std::move(out)) {}
+
+  const std::string& resume_at() const { return resume_at_; }
+  void begin_at(std::string offset) { resume_at_ = std::move(offset); }
+
+  Status run() {
+    std::optional<SteadyTime> away_since;
+    for (;;) {
+      net::SseParser parser([&](const net::SseEvent& event) { take(event); });
+      Status fed;
+      const bool resumes = !resume_at_.empty();
+      auto status = client_.stream(with_query(path_of_job(request_.job, "logs"), {{"format", "sse"}, {"rank", request_.rank}, {"follow", request_.follow ? "1" : ""},
+                                                                                  {"tail", resumes ? "" : request_.tail}, {"offset", resumes ? resume_at_ : ""}}),
+                                   [&](std::string_view data) {
+                                     away_since.reset();
+                                     fed = parser.feed(data);
+                                     return fed && !ended_;
+                                   });
+      if (!fed) return fed;
+      if (ended_ || (status && !request_.follow)) return {};
+      if (!status && !is_away(status.error())) return status;
+      if (!status && status.error().message.starts_with("no head") && !away_since && resume_at_.empty()) return status;
+      const SteadyTime now = system_clock().steady();
+      if (!away_since) away_since = now;
+      if (now - *away_since > away_max) return status ? fail(Code::unavailable, "the head ends the stream again and again") : status;
+      ::poll(nullptr, 0, 100);
+      (void)client_.find_again();
+    }
+  }
+
+ private:
+  void take(const net::SseEvent& event) {
+    if (event.event == "out" || event.event == "err") {
+      std::string bytes;
+      if (base64_decode(event.data, bytes)) out_(bytes);
+    } else if (event.event == "gap") {
+      const auto lost = parse_int(trim(event.data), 0, INT64_MAX);
+      say(fmt::format("{} of earlier output are gone (logs are kept up to a limit)", lost ? format_bytes(static_cast<std::uint64_t>(*lost)) : "parts"));
+    } else if (event.event == "end") {
+      ended_ = true;
+    }
+    if (!event.id.empty()) resume_at_ = event.id;
+  }
+
+  Client& client_;
+  LogRequest request_;
+  std::function<void(std::string_view)> out_;
+  std::string resume_at_;
+  bool ended_ = false;
+};
+
+int cmd_logs(const Parsed& parsed) {
+  const auto job = job_operands(parsed, "logs");
+  if (!job) return report_usage(job.error());
+  if (job->size() > 1) return report_usage({Code::invalid, "logs shows one job at a time", "billow logs 12"});
+  LogRequest request{.job = job->front(), .rank = parsed.get("rank"), .follow = parsed.has("follow")};
+  if (parsed.has("rank"))
+    if (const auto rank = parse_int(request.rank, 0, 1'000'000); !rank) return report_usage(Error(rank.error()).in("--rank"));
+  std::optional<std::size_t> lines;
+  if (parsed.has("tail")) {
+    const auto bytes = parse_bytes(parsed.get("tail"));
+    if (!bytes) return report_usage(Error(bytes.error()).in("--tail"));
+    request.tail = fmt::format("{}", *bytes);
+  } else if (parsed.has("lines")) {
+    const auto n = parse_int(parsed.get("lines"), 0, 10'000'000);
+    if (!n) return report_usage(Error(n.error()).in("--lines"));
+    lines = static_cast<std::size_t>(*n);
+    request.tail = fmt::format("{}", std::min(tail_bytes_max, (*lines + 1) * bytes_per_line_guess));
+  }
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  std::string from;
+  if (lines) {
+    // First what is there, cut to its last lines; a follower then goes on from its end.
+    std::string text;
+    LogRequest past = request;
+    past.follow = false;
+    LogReader reader(*client, past, [&](std::string_view bytes) { text += bytes; });
+    if (auto status = reader.run(); !status) return report(status.error());
+    print(last_lines(text, *lines));
+    if (!request.follow) return 0;
+    from = reader.resume_at();
+    request.tail.clear();
+  }
+  const bool json = parsed.has("json");
+  LogReader reader(*client, request, [&](std::string_view bytes) {
+    if (json) print_json(Json::object({{"base64", base64(bytes)}}));
+    else print(bytes);
+  });
+  reader.begin_at(from);
+  if (auto status = reader.run(); !status) return report(status.error());
+  return 0;
+}
+
+}  // namespace
+
+void add_log_commands(CommandTable& table) {
+  table.push_back({.name = "logs",
+                   .summary = "what a job has written",
+                   .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 12.3",
+                   .run = cmd_logs,
+                   .usage = "JOB",
+                   .details = "Both streams in the order they were written. --json gives one object per piece, with its bytes in base64.",
+                   .options = {log_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+}
+
+}  // namespace billow::cli

@@ -1,0 +1,273 @@
+// Commands that begin or join work: run, submit, shell, attach.
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/crypto.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/job_request.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "wire/codec.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec session_options[] = {
+    {"tty", 't', nullptr, "give the job a terminal; leave it with Ctrl-P Ctrl-Q"},
+    {"no-stdin", 0, nullptr, "the job reads nothing from here"},
+    {"quiet", 'q', nullptr, "say nothing of Billow's own"},
+};
+constexpr OptionSpec shell_session_options[] = {{"quiet", 'q', nullptr, "say nothing of Billow's own"}};
+constexpr OptionSpec submit_options[] = {{"quiet", 'q', nullptr, "print the number alone"}};
+constexpr OptionSpec attach_options[] = {
+    {"tty", 't', nullptr, "the job has a terminal (found out by itself where the head says so)"},
+    {"tail", 0, "SIZE", "begin with this much of the earlier output (64K)"},
+    {"no-stdin", 0, nullptr, "only watch"},
+    {"quiet", 'q', nullptr, "say nothing of Billow's own"},
+};
+
+constexpr const char* env_details =
+    "The working directory and the environment follow the job, but for variables that look like credentials (…TOKEN, …SECRET…, "
+    "…PASSWORD…, …_KEY, AWS_… and the like): pass one of those with --env-var NAME.";
+
+// Array elements in --after are numbers of their own; the head knows them.
+Status resolve_after(Client& client, JobRequest& request) {
+  for (const AfterText& after : request.after) {
+    std::uint64_t number = 0;
+    if (after.job.find('.') == std::string::npos) {
+      number = static_cast<std::uint64_t>(parse_int(after.job, 1, INT64_MAX).value_or(0));
+    } else {
+      auto job = client.get(path_of_job(after.job));
+      if (!job) return pass(std::move(job.error()), "--after " + after.job);
+      number = (*job)["id"].uint_or(0);
+    }
+    request.spec.after.push_back({JobId(number), after.kind});
+  }
+  return {};
+}
+
+// The request went out and no answer came; where nobody was there to take it, waiting does not help.
+bool answer_was_lost(const Error& error) {
+  return error.code == Code::unavailable && !error.message.starts_with("no head") && !error.message.starts_with("cannot connect");
+}
+
+Result<Json> submit(Client& client, JobRequest& request) {
+  BILLOW_TRY_VOID(resolve_after(client, request));
+  const Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  // A key of our own makes asking again safe when the answer was lost on the way.
+  const std::string key = request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;
+  const std::string body = submit_body(request, env);
+  auto job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
+  for (int again = 0; !job && answer_was_lost(job.error()) && again < 3; ++again) {
+    ::usleep(200'000);
+    (void)client.find_again();
+    job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
+  }
+  return job;
+}
+
+// A job that is given nothing but /dev/null needs no forwarding.
+bool input_is_worth_forwarding() {
+  struct stat info {};
+  if (::fstat(STDIN_FILENO, &info) != 0) return false;
+  return !(S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3));
+}
+
+int finish_session(const Result<SessionEnd>& end, const SessionOptions& options) {
+  if (!end) return report(end.error());
+  const Look look = look_at(STDERR_FILENO);
+  if (options.json && !end->job.is_null()) (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
+  else if (look.terminal && !options.quiet && !end->detached && !end->job.is_null())
+    (void)write_all(STDERR_FILENO, painted(summary_of(end->job, now()), Colour::dim, look) + "\n");
+  else if (!options.quiet && !end->detached && end->exit_code != 0 && end->job.at("exit", "kind").str_or("exited") != "exited")
+    // A script's log should say why, when it was not the command's own doing.
+    say(fmt::format("job {}: {}", end->job["label"].str_or("?"), end->job.at("exit", "text").str_or("failed")));
+  return end->exit_code;
+}
+
+int run_with(const Parsed& parsed, JobRequest request, bool tty) {
+  const bool terminal_in = ::isatty(STDIN_FILENO) == 1;
+  request.spec.pty = tty;
+  request.spec.use_stdin = !parsed.has("no-stdin") && (tty || (!terminal_in && input_is_worth_forwarding()));
+  if (tty) {
+    const auto size = terminal_size(STDIN_FILENO).value_or(TerminalSize{});
+    request.spec.rows = size.rows;
+    request.spec.cols = size.cols;
+    if (const char* term = std::getenv("TERM"); term && request.env.none) request.env.named.push_back(std::string("TERM=") + term);
+  }
+  if (auto done = complete(request); !done) return report_usage(done.error());
+  auto client = connect(parsed, true);
+  if (!client) return report(client.error());
+  auto job = submit(*client, request);
+  if (!job) return report(job.error());
+  SessionOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
+                         .tty = tty,
+                         .forward_input = request.spec.use_stdin,
+                         .quiet = parsed.has("quiet"),
+                         .json = parsed.has("json")};
+  return finish_session(attach_session(*client, options), options);
+}
+
+int cmd_run(const Parsed& parsed) {
+  JobRequest request;
+  request.spec.argv = parsed.operands;
+  if (request.spec.argv.empty())
+    return report_usage({Code::invalid, "run what?", "write the command after --, as in: billow run --gpus 1 -- python train.py"});
+  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  return run_with(parsed, std::move(request), parsed.has("tty"));
+}
+
+int cmd_shell(const Parsed& parsed) {
+  JobRequest request;
+  const char* shell = std::getenv("SHELL");
+  request.spec.argv = parsed.operands;
+  if (request.spec.argv.empty()) request.spec.argv = {shell && *shell ? shell : "/bin/sh", "-l"};
+  request.spec.name = "shell";
+  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  return run_with(parsed, std::move(request), true);
+}
+
+// A job file where the only operand is one, else the command.
+Result<JobRequest> request_of(const Parsed& parsed) {
+  JobRequest request;
+  const bool file = !parsed.after_dashes && parsed.operands.size() == 1 && parsed.operands[0].ends_with(".toml");
+  if (file) request = BILLOW_TRY(read_job_file(parsed.operands[0]));
+  else request.spec.argv = parsed.operands;
+  BILLOW_TRY_VOID(set_options(request, parsed));
+  if (request.spec.argv.empty())
+    return fail(Code::invalid, file ? parsed.operands[0] + " names no command" : "submit what?",
+                file ? "add a line such as command = [\"python\", \"train.py\"] under [job]" : "write the command after --, or name a job file: billow submit job.toml");
+  BILLOW_TRY_VOID(complete(request));
+  return request;
+}
+
+std::string schedule_body(const JobRequest& request, const Environment& env) {
+  std::string body = "{\"name\":";
+  append_json_string(body, request.spec.name);
+  body += ",\"cron\":";
+  append_json_string(body, request.cron);
+  return body + "," + submit_body(request, env).substr(1);
+}
+
+int add_schedule(const Parsed& parsed, JobRequest& request) {
+  if (request.spec.name.empty()) return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
+  auto client = connect(parsed, true);
+  if (!client) return report(client.error());
+  if (auto resolved = resolve_after(*client, request); !resolved) return report(resolved.error());
+  const auto env = job_environment(own_environment(), request.env);
+  if (!env) return report_usage(env.error());
+  auto made = client->post("/v1/schedules", schedule_body(request, *env));
+  if (!made) return report(made.error());
+  if (parsed.has("json")) print_json(*made);
+  else print(fmt::format("schedule {} is set ({}), first at {}\n", request.spec.name, request.cron, (*made)["next_at"].str_or("its next time")));
+  return 0;
+}
+
+int cmd_submit(const Parsed& parsed) {
+  auto request = request_of(parsed);
+  if (!request) return report_usage(request.error());
+  if (!request->cron.empty()) return add_schedule(parsed, *request);
+  auto client = connect(parsed, true);
+  if (!client) return report(client.error());
+  auto job = submit(*client, *request);
+  if (!job) return report(job.error());
+  if (parsed.has("json")) {
+    print_json(*job);
+  } else if (parsed.has("quiet")) {
+    print(fmt::format("{}\n", (*job)["id"].uint_or(0)));
+  } else {
+    const std::uint64_t id = (*job)["id"].uint_or(0), count = (*job)["count"].uint_or(1);
+    const auto reason = (*job)["reason"].str_or("");
+    print(fmt::format("job {}{} {}{}{}\n", id, count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
+                      (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ", printable(reason)));
+  }
+  return 0;
+}
+
+int cmd_attach(const Parsed& parsed) {
+  const auto operand = one_operand(parsed, "attach", "job");
+  if (!operand) return report_usage(operand.error());
+  if (auto ok = check_job_label(*operand); !ok) return report_usage(ok.error());
+  std::uint64_t tail = 64 << 10;
+  if (parsed.has("tail")) {
+    const auto bytes = parse_bytes(parsed.get("tail"));
+    if (!bytes) return report_usage(bytes.error());
+    tail = *bytes;
+  }
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto job = client->get(path_of_job(*operand));
+  if (!job) return report(job.error());
+  const bool tty = parsed.has("tty") || (*job)["pty"].bool_or(false);
+  SessionOptions options{.job = *operand,
+                         .tty = tty,
+                         .forward_input = !parsed.has("no-stdin") && (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 && input_is_worth_forwarding())),
+                         .quiet = parsed.has("quiet"),
+                         .json = parsed.has("json"),
+                         .tail = fmt::format("{}", tail)};
+  return finish_session(attach_session(*client, options), options);
+}
+
+}  // namespace
+
+int schedule_add(const Parsed& parsed) {
+  auto request = request_of(parsed);
+  if (!request) return report_usage(request.error());
+  if (request->cron.empty()) return report_usage({Code::invalid, "a schedule needs --cron", "such as --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
+  return add_schedule(parsed, *request);
+}
+
+void add_run_commands(CommandTable& table) {
+  table.push_back({.name = "run",
+                   .summary = "run a command, with its output here and its exit code as ours",
+                   .example = "billow run --gpus 1 -- python train.py\nbillow run --gpus 0.25 --gpu-mem 20G --time 2h -- ./serve.sh",
+                   .run = cmd_run,
+                   .usage = "[--] COMMAND [ARG…]",
+                   .details = std::string("Output comes live, stdin goes to the job when it is not a terminal (or with -t), and Ctrl-C reaches the job; a second "
+                                          "Ctrl-C within two seconds ends it at once, and Ctrl-C while it waits in the queue cancels it. Ctrl-\\ leaves it running. "
+                                          "If the head goes away the job goes on, and so does this command when the head is back.\n") + env_details,
+                   .options = {job_options(), session_options},
+                   .operands = Operands::command,
+                   .group = "jobs"});
+  table.push_back({.name = "submit",
+                   .summary = "queue a command or a job file, and print its number",
+                   .example = "billow submit --gpus 1 --array 0-99%10 -- python sweep.py\nbillow submit job.toml\n"
+                              "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
+                   .run = cmd_submit,
+                   .usage = "[--] COMMAND [ARG…] | FILE.toml",
+                   .details = std::string("A job file has a table [job] whose keys are the options below without their dashes, and command = [\"python\", \"train.py\"] "
+                                          "(or one string for the shell); [env] may hold variables. Options given here go before the file's.\n") + env_details,
+                   .options = {job_options(), batch_options(), submit_options},
+                   .operands = Operands::command_or_file,
+                   .completes = Completes::file,
+                   .group = "jobs"});
+  table.push_back({.name = "shell",
+                   .summary = "a terminal on a machine with what you ask for",
+                   .example = "billow shell --gpus 1 --time 4h",
+                   .run = cmd_shell,
+                   .usage = "[[--] COMMAND [ARG…]]",
+                   .details = "Leave it running with Ctrl-P Ctrl-Q and come back with `billow attach`.",
+                   .options = {job_options(), shell_session_options},
+                   .operands = Operands::command,
+                   .group = "jobs"});
+  table.push_back({.name = "attach",
+                   .summary = "join a job that runs: its output, its input, its terminal",
+                   .example = "billow attach 12",
+                   .run = cmd_attach,
+                   .usage = "JOB",
+                   .details = "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\.",
+                   .options = {attach_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+}
+
+}  // namespace billow::cli

@@ -1,0 +1,30 @@
+// The commands there are. Each part of the house that brings commands has one function that appends them to the table;
+// all_commands() calls them in the order of `billow help`. To add commands, write such a function and name it there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+
+namespace billow::cli {
+
+using CommandTable = std::vector<CommandSpec>;
+
+void add_run_commands(CommandTable& table);       // run, submit, shell, attach
+void add_job_commands(CommandTable& table);       // ps, describe, explain, wait, stop
+void add_cluster_commands(CommandTable& table);   // status, nodes, drain, undrain, events
+void add_log_commands(CommandTable& table);       // logs
+void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
+void add_access_commands(CommandTable& table);    // project, user, token
+void add_meta_commands(CommandTable& table);      // completion, version, help
+
+int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`
+
+CommandTable all_commands();
+const char* version();
+
+// Chooses by the first words and runs it. Options of the head may come before the command: billow --data DIR ps.
+int dispatch(const CommandTable& table, std::vector<std::string> args);
+
+}  // namespace billow::cli

@@ -1,0 +1,132 @@
+#include "cli/connect.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace billow::cli {
+namespace {
+
+constexpr std::size_t small_file_bytes_max = 1 << 20;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string home() {
+  std::string dir = variable("HOME");
+  if (dir.empty())
+    if (const passwd* user = ::getpwuid(::geteuid())) dir = user->pw_dir;
+  return dir;
+}
+
+std::string config_directory() {
+  const std::string xdg = variable("XDG_CONFIG_HOME");
+  return (xdg.empty() ? home() + "/.config" : xdg) + "/billow";
+}
+
+Result<std::string> read_token(const std::string& path) {
+  auto text = read_file(path, small_file_bytes_max);
+  if (!text) return pass(std::move(text.error()));
+  return std::string(trim(*text));
+}
+
+// What the context file says about a head; it holds tokens, so it is refused when others can read it.
+Status add_context(const std::string& url, HeadAddress& address) {
+  const std::string path = config_directory() + "/contexts.json";
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  if ((info.st_mode & 077) != 0)
+    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path), fmt::format("chmod 600 {}", path));
+  auto text = read_file(path, small_file_bytes_max);
+  if (!text) return pass(std::move(text.error()), path);
+  auto contexts = parse_json(*text);
+  if (!contexts) return pass(std::move(contexts.error()), path);
+  const Json& context = (*contexts)[url];
+  address.token = std::string(context["token"].str_or(""));
+  address.tls.ca_path = std::string(context["ca"].str_or(""));
+  address.tls.pinned_fingerprint = std::string(context["fingerprint"].str_or(""));
+  return {};
+}
+
+Result<HeadAddress> named_head(const std::string& url) {
+  HeadAddress address;
+  address.configured = true;
+  auto endpoint = net::parse_endpoint(url);
+  if (!endpoint) return pass(std::move(endpoint.error()), "--head " + url);
+  address.endpoint = std::move(*endpoint);
+  BILLOW_TRY_VOID(add_context(url, address));
+  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty()) address.token = token;
+  if (address.token.empty() && address.endpoint.address.is_unix()) {
+    // A head's own socket lies beside its token.
+    const std::string& path = address.endpoint.address.unix_path;
+    if (auto token = read_token(path.substr(0, path.rfind('/')) + "/token")) address.token = *token;
+  }
+  if (address.token.empty())
+    return fail(Code::unauthorized, fmt::format("no token for {}", url), "set BILLOW_TOKEN, or ask an admin for one: billow token create");
+  return address;
+}
+
+}  // namespace
+
+std::string data_directory(const std::string& option) {
+  if (!option.empty()) return option;
+  if (const std::string dir = variable("BILLOW_DATA"); !dir.empty()) return dir;
+  if (const std::string dir = variable("XDG_DATA_HOME"); !dir.empty()) return dir + "/billow";
+  if (::geteuid() == 0) return "/var/lib/billow";
+  return home() + "/.local/share/billow";
+}
+
+Result<HeadAddress> find_head(const ConnectOptions& options) {
+  // --data asks for the local head by name, so it goes before what the environment says.
+  const std::string url = !options.head.empty() ? options.head : options.data.empty() ? variable("BILLOW_HEAD") : std::string();
+  if (!url.empty()) return named_head(url);
+  HeadAddress address;
+  address.data_dir = data_directory(options.data);
+  address.endpoint.address.unix_path = address.data_dir + "/head.sock";
+  if (!file_exists(address.endpoint.address.unix_path)) {
+    // The socket may lie elsewhere (a path too long for one); the head says where.
+    if (const auto text = read_file(address.data_dir + "/head.json", small_file_bytes_max)) {
+      if (const auto json = parse_json(*text); json && !(*json)["socket"].str_or("").empty())
+        address.endpoint.address.unix_path = std::string((*json)["socket"].str_or(""));
+    }
+  }
+  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty()) address.token = token;
+  else if (auto file = read_token(address.data_dir + "/token")) address.token = std::move(*file);
+  else if (file.error().code == Code::forbidden)
+    return fail(Code::forbidden, fmt::format("the token of the head in {} is not yours to read", address.data_dir), "set BILLOW_TOKEN to one of your own");
+  return address;
+}
+
+Status start_head(const std::string& data_dir) {
+  ::dprintf(STDERR_FILENO, "billow: no head is running; starting one in the background (data in %s, `billow down` ends it)\n", data_dir.c_str());
+  std::string self = "/proc/self/exe", up = "up", background = "--background", data = "--data", dir = data_dir;
+  char* argv[] = {self.data(), up.data(), background.data(), data.data(), dir.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);  // our stdout is the job's
+  pid_t pid = 0;
+  const int rc = ::posix_spawn(&pid, self.c_str(), &actions, nullptr, argv, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (rc != 0) return fail_errno("starting a head", rc);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return fail(Code::unavailable, "the head could not be started", fmt::format("run `billow up --data {}` to see why", shell_quote(data_dir)));
+}
+
+}  // namespace billow::cli

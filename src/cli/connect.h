@@ -1,0 +1,37 @@
+// Where the head is and how to prove who asks, found without asking anybody: options, environment, the files of the local
+// data directory. Nothing is connected here; the first request finds out whether somebody answers.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "net/address.h"
+#include "net/tls.h"
+
+namespace billow::cli {
+
+struct ConnectOptions {
+  std::string head;        // --head
+  std::string data;        // --data
+  bool may_start = false;  // begin a head in the background where none is configured and none answers
+};
+
+struct HeadAddress {
+  net::Endpoint endpoint;
+  net::TlsClientOptions tls;
+  std::string token;
+  std::string data_dir;
+  bool configured = false;  // somebody named a head: it is not ours to start
+};
+
+// --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME /var/lib/billow.
+std::string data_directory(const std::string& option);
+
+// A named head's token is BILLOW_TOKEN, or stands in the context file ($XDG_CONFIG_HOME/billow/contexts.json:
+// {"https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The local head's is in its data directory.
+Result<HeadAddress> find_head(const ConnectOptions& options);
+
+// `billow up --background` for this data directory; returns when it is ready. Says so on stderr.
+Status start_head(const std::string& data_dir);
+
+}  // namespace billow::cli

@@ -1,0 +1,26 @@
+// Jobs as rows and as a page of facts: pure functions of the head's documents.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/client.h"
+#include "cli/table.h"
+
+namespace billow::cli {
+
+struct JobFilter {
+  std::string state, project, user, name, label, array;
+  bool collapse = true;    // ask for one document per array
+  std::size_t limit = 100;
+};
+// Pages joined, up to the limit: {"jobs":[…],"next":"…"}.
+Result<Json> fetch_jobs(Client& client, const JobFilter& filter);
+
+// One document per array: the array's own where there is one, else made of the elements seen.
+std::vector<Json> collapse_arrays(const std::vector<Json>& jobs);
+Table jobs_table(const std::vector<Json>& jobs, WallTime now);
+std::string describe_text(const Json& job, WallTime now, const Look& look);
+
+}  // namespace billow::cli

@@ -1,0 +1,225 @@
+#include "cli/job_request.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "wire/codec.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr OptionSpec job_option_table[] = {
+    {"gpus", 'g', "N", "GPUs per node: 1, 8, or a part of one such as 0.25"},
+    {"gpu-mem", 0, "SIZE", "GPU memory of a slice, such as 20G (enforced)"},
+    {"gpu-type", 0, "A,B", "any of these types: H100, A100-80, L4"},
+    {"mig", 0, "PROFILE", "a MIG instance, such as 1g.10gb"},
+    {"nodes", 'N', "N", "run on this many nodes at once, as one gang"},
+    {"whole-node", 0, nullptr, "every GPU and core of the node, nothing beside it"},
+    {"cpus", 'c', "N", "CPU cores per node, such as 4 or 0.5"},
+    {"mem", 0, "SIZE", "memory per node, such as 32G"},
+    {"node-label", 0, "K=V", "only on nodes with this label", true},
+    {"time", 0, "T", "time limit, such as 90m or 2h; the job is stopped then"},
+    {"name", 'n', "NAME", "a name, for people"},
+    {"label", 'l', "K=V", "a label, for finding it again", true},
+    {"project", 'p', "NAME", "who pays; without it your first project"},
+    {"priority", 0, "N", "higher goes first within the project (0)"},
+    {"spot", 0, nullptr, "cheaper, and may be preempted"},
+    {"retries", 0, "N", "start again after a failure, up to N times"},
+    {"backoff", 0, "T", "wait before the first retry; doubles each time (1s)"},
+    {"after", 0, "[KIND:]ID", "start after that job: ok:ID (the default), any:ID or failed:ID", true, Completes::job},
+    {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
+    {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
+    {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
+    {"stop-grace", 0, "T", "time between SIGTERM and SIGKILL when it is stopped (10s)"},
+    {"rerun-if-lost", 0, nullptr, "may start again if its node vanishes (it may then run twice)"},
+    {"idempotency-key", 0, "KEY", "submitting again with the same key gives the same job"},
+};
+constexpr OptionSpec batch_option_table[] = {
+    {"array", 'a', "0-99[%10]", "one job per index (BILLOW_ARRAY_INDEX), at most 10 at a time"},
+    {"cron", 0, "\"M H D M W\"", "submit it again and again by this schedule, in UTC"},
+};
+
+std::unexpected<Error> in_option(Error error, std::string_view name, std::string_view value) {
+  return pass(std::move(error), fmt::format("--{} {}", name, value));
+}
+
+Result<std::pair<std::string, std::string>> key_value(std::string_view name, std::string_view text) {
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0)
+    return fail(Code::invalid, fmt::format("--{} {}: not KEY=VALUE", name, text), fmt::format("write it like --{} team=vision", name));
+  return std::pair{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
+}
+
+Status set_gpus(Resources& r, std::string_view value) {
+  const auto milli = parse_milli(value);
+  if (!milli) return in_option(milli.error(), "gpus", value);
+  if (*milli % 1000 == 0 && *milli / 1000 <= 1024) {
+    r.gpus = static_cast<std::int32_t>(*milli / 1000);
+    r.share.milli = r.gpus > 0 ? whole_gpu_milli : 0;
+  } else if (*milli < 1000) {
+    r.gpus = 1;
+    r.share.milli = static_cast<std::int32_t>(*milli);
+  } else {
+    return fail(Code::invalid, fmt::format("--gpus {}: a fraction is of one GPU; several GPUs are whole ones", value), "ask for --gpus 0.5 or --gpus 2");
+  }
+  return {};
+}
+
+// Sizes are kept in MiB; a part of one counts as a whole one.
+Status set_mib(std::int64_t& mib, std::string_view name, std::string_view value) {
+  const auto bytes = parse_bytes(value);
+  if (!bytes) return in_option(bytes.error(), name, value);
+  if (*bytes == 0) return fail(Code::invalid, fmt::format("--{} {}: must be more than nothing", name, value));
+  mib = static_cast<std::int64_t>((*bytes + (1 << 20) - 1) >> 20);
+  return {};
+}
+
+Status set_duration(Duration& into, std::string_view name, std::string_view value) {
+  const auto parsed = parse_duration(value);
+  if (!parsed) return in_option(parsed.error(), name, value);
+  into = *parsed;
+  return {};
+}
+
+template <class I>
+Status set_int(I& into, std::string_view name, std::string_view value, std::int64_t min, std::int64_t max) {
+  const auto parsed = parse_int(value, min, max);
+  if (!parsed) return in_option(parsed.error(), name, value);
+  into = static_cast<I>(*parsed);
+  return {};
+}
+
+Result<std::string> absolute(std::string_view path, const std::string& relative_to) {
+  std::string joined = !path.empty() && path[0] == '/' ? std::string(path) : relative_to + (relative_to.empty() ? "" : "/") + std::string(path);
+  char resolved[PATH_MAX];
+  if (!::realpath(joined.c_str(), resolved)) return fail_errno(fmt::format("--cwd {}", path), errno);
+  return std::string(resolved);
+}
+
+// Options of what the job needs; false where the name is none of them.
+Result<bool> set_resource(Resources& r, std::string_view name, std::string_view value) {
+  if (name == "gpus") BILLOW_TRY_VOID(set_gpus(r, value));
+  else if (name == "gpu-mem") BILLOW_TRY_VOID(set_mib(r.share.mem_mib, name, value));
+  else if (name == "mem") BILLOW_TRY_VOID(set_mib(r.mem_mib, name, value));
+  else if (name == "mig") r.mig_profile = lower(value);
+  else if (name == "whole-node") r.whole_node = true;
+  else if (name == "gpu-type") {
+    r.gpu_types.clear();
+    for (const std::string& type : split(value, ','))
+      if (!trim(type).empty()) r.gpu_types.emplace_back(trim(type));
+    if (r.gpu_types.empty()) return fail(Code::invalid, "--gpu-type needs a type", "see `billow nodes` for the types there are");
+  } else if (name == "cpus") {
+    const auto milli = parse_milli(value);
+    if (!milli) return in_option(milli.error(), name, value);
+    r.cpu_milli = *milli;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Result<bool> set_policy(JobRequest& q, std::string_view name, std::string_view value) {
+  JobSpec& s = q.spec;
+  if (name == "nodes") BILLOW_TRY_VOID(set_int(s.nodes, name, value, 1, limits::nodes_per_job_max));
+  else if (name == "time") BILLOW_TRY_VOID(set_duration(s.time_limit, name, value));
+  else if (name == "priority") BILLOW_TRY_VOID(set_int(s.priority, name, value, -1'000'000, 1'000'000));
+  else if (name == "spot") s.spot = true;
+  else if (name == "retries") BILLOW_TRY_VOID(set_int(s.retries, name, value, 0, limits::retries_max));
+  else if (name == "backoff") BILLOW_TRY_VOID(set_duration(s.retry_backoff, name, value));
+  else if (name == "stop-grace") BILLOW_TRY_VOID(set_duration(s.stop_grace, name, value));
+  else if (name == "rerun-if-lost") s.rerun_if_lost = true;
+  else if (name == "array") s.array = BILLOW_TRY(parse_array(value));
+  else if (name == "after") {
+    for (const std::string& one : split(value, ',')) q.after.push_back(BILLOW_TRY(parse_after(one)));
+    if (q.after.size() > limits::dependencies_max) return fail(Code::invalid, fmt::format("more than {} dependencies", limits::dependencies_max));
+  } else if (name == "cron") q.cron = std::string(value);
+  else if (name == "idempotency-key") q.idempotency_key = std::string(value);
+  else return false;
+  return true;
+}
+
+}  // namespace
+
+std::span<const OptionSpec> job_options() { return job_option_table; }
+std::span<const OptionSpec> batch_options() { return batch_option_table; }
+
+Status check_job_label(std::string_view text) {
+  const auto dot = text.find('.');
+  const bool ok = parse_int(text.substr(0, dot), 1, INT64_MAX) && (dot == std::string_view::npos || parse_int(text.substr(dot + 1), 0, 1'000'000'000));
+  if (!ok) return fail(Code::invalid, fmt::format("\"{}\" is not a job number", text), "write it like 12, or 12.3 for the element with index 3 of array 12");
+  return {};
+}
+
+Result<AfterText> parse_after(std::string_view text) {
+  AfterText after;
+  std::string_view job = text;
+  if (const auto colon = text.find(':'); colon != std::string_view::npos) {
+    const auto kind = enum_value<AfterKind>(text.substr(0, colon));
+    if (!kind) return fail(Code::invalid, fmt::format("--after {}: \"{}\" is not ok, any or failed", text, text.substr(0, colon)), "write it like 12, any:12 or failed:12");
+    after.kind = *kind;
+    job = text.substr(colon + 1);
+  }
+  if (auto ok = check_job_label(job); !ok) return pass(std::move(ok.error()), fmt::format("--after {}", text));
+  after.job = std::string(job);
+  return after;
+}
+
+Status set_option(JobRequest& q, std::string_view name, std::string_view value, const std::string& relative_to) {
+  JobSpec& s = q.spec;
+  if (BILLOW_TRY(set_resource(s.resources, name, value))) return {};
+  if (BILLOW_TRY(set_policy(q, name, value))) return {};
+  if (name == "name") s.name = std::string(value);
+  else if (name == "project") q.project = std::string(value);
+  else if (name == "label" || name == "node-label") {
+    auto [key, text] = BILLOW_TRY(key_value(name, value));
+    (name == "label" ? s.labels : s.node_labels).insert_or_assign(std::move(key), std::move(text));
+  }
+  else if (name == "env-var") q.env.named.emplace_back(value);
+  else if (name == "no-env") q.env.none = true;
+  else if (name == "cwd") {
+    s.cwd = BILLOW_TRY(absolute(value, relative_to));
+    q.cwd_given = true;
+  } else return fail(Code::internal, fmt::format("option {} is in the table but not understood", name));
+  return {};
+}
+
+Status set_options(JobRequest& request, const Parsed& parsed) {
+  for (const auto options : {job_options(), batch_options()})
+    for (const OptionSpec& option : options)
+      for (const std::string& value : parsed.all(option.name)) BILLOW_TRY_VOID(set_option(request, option.name, value));
+  return {};
+}
+
+Status complete(JobRequest& q) {
+  Resources& r = q.spec.resources;
+  if (r.gpus == 0 && (r.share.mem_mib > 0 || !r.mig_profile.empty())) r.gpus = 1;  // --gpu-mem 20G: of one GPU, compute in proportion
+  if (!r.mig_profile.empty()) r.share.milli = whole_gpu_milli;                      // of each instance
+  if (r.gpus == 0 && !r.gpu_types.empty() && !r.whole_node) return fail(Code::invalid, "--gpu-type was given, but no GPU asked for", "add --gpus 1");
+  if (!q.cwd_given) {
+    char here[PATH_MAX];
+    if (!::getcwd(here, sizeof here)) return fail_errno("the current directory", errno);
+    q.spec.cwd = here;
+  }
+  for (const std::string& word : q.spec.argv)
+    if (!valid_utf8(word)) return fail(Code::invalid, "the command has a word that is not UTF-8 text");
+  for (const std::string* text : {&q.spec.name, &q.spec.cwd, &q.project, &q.cron, &q.idempotency_key})
+    if (!valid_utf8(*text)) return fail(Code::invalid, "an option's value is not UTF-8 text");
+  if (!q.spec.name.empty()) BILLOW_TRY_VOID(check_name("job", q.spec.name));
+  return {};
+}
+
+std::string submit_body(const JobRequest& request, const Environment& env) {
+  std::string body = "{\"spec\":" + wire::to_json_text(request.spec) + ",\"env\":" + wire::to_json_text(env);
+  if (!request.project.empty()) {
+    body += ",\"project\":";
+    append_json_string(body, request.project);
+  }
+  return body + "}";
+}
+
+}  // namespace billow::cli

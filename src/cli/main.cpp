@@ -1,0 +1,6 @@
+// `billow`: one binary. This only takes argv apart; what each command does lies in its own file.
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  return billow::cli::dispatch(billow::cli::all_commands(), std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,57 @@
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+
+namespace billow::cli {
+
+CommandTable all_commands() {
+  CommandTable table;
+  table.reserve(64);
+  add_run_commands(table);
+  add_job_commands(table);
+  add_schedule_commands(table);
+  add_cluster_commands(table);
+  add_access_commands(table);
+  add_meta_commands(table);
+  return table;
+}
+
+namespace {
+
+// `billow --data DIR ps` means `billow ps --data DIR`.
+void move_leading_options(std::vector<std::string>& args) {
+  std::vector<std::string> leading;
+  std::size_t at = 0;
+  while (at < args.size() && (args[at].starts_with("--head") || args[at].starts_with("--data"))) {
+    leading.push_back(args[at]);
+    if (args[at].find('=') == std::string::npos && at + 1 < args.size()) leading.push_back(args[++at]);
+    ++at;
+  }
+  if (leading.empty()) return;
+  args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(at));
+  if (!args.empty()) args.insert(args.begin() + 1, leading.begin(), leading.end());
+}
+
+}  // namespace
+
+int dispatch(const CommandTable& table, std::vector<std::string> args) {
+  move_leading_options(args);
+  if (args.empty() || args[0] == "--help" || args[0] == "-h") args = {"help"};
+  if (args[0] == "--version" || args[0] == "-V") args = {"version"};
+  const auto found = find_command(table, args);
+  if (!found) return report_usage(found.error());
+  const CommandSpec& command = *found->command;
+  args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
+  if (command.run_args) return command.run_args(std::move(args));
+  const auto parsed = parse(command, args);
+  if (!parsed) return report_usage(parsed.error());
+  if (parsed->help) {
+    print(help_text(command));
+    return 0;
+  }
+  return command.run(*parsed);
+}
+
+}  // namespace billow::cli
