@@ -15,8 +15,12 @@ endif()
 find_package(Threads REQUIRED)
 set(OPENSSL_USE_STATIC_LIBS ON)
 find_package(OpenSSL REQUIRED)
-find_library(BILLOW_BOOST_JSON NAMES libboost_json.a REQUIRED)
-find_library(BILLOW_SQLITE NAMES libsqlite3.a REQUIRED)
+# A cross build names the folder of the other architecture's static libraries; this machine's own must not be taken instead.
+if(BILLOW_SYSROOT_LIBS)
+  set(only_there PATHS ${BILLOW_SYSROOT_LIBS} NO_DEFAULT_PATH)
+endif()
+find_library(BILLOW_BOOST_JSON NAMES libboost_json.a ${only_there} REQUIRED)
+find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
 
 add_library(billow_flags INTERFACE)
 # The five warnings switched off give false alarms in the standard library of g++ 12 at -O2.

@@ -1,0 +1,22 @@
+# ./dev run: build, start Billow on this machine, run a sample job through it, and leave it running.
+# Real GPUs where the driver finds some, else eight simulated ones.
+compile billow billow-supervise billow_nvml_sim
+billow=$build/bin/billow
+data=${BILLOW_DATA:-$root/.dev/data}
+started=$(date +%s%N)
+if "$billow" doctor --data "$data" --json 2>/dev/null | grep -q '"GPUs: [1-9]'; then sim=; else sim=8xH100; fi
+say "dev: starting Billow${sim:+ with simulated GPUs ($sim)}"
+"$billow" up --background --data "$data" ${sim:+--sim "$sim"} || exit 1
+say
+say '$ billow run --gpus 1 --name hello -- sh -c '"'"'echo "hello from GPU $BILLOW_GPUS on $(uname -n)"'"'"
+"$billow" run --data "$data" --gpus 1 --name hello -q -- sh -c 'echo "hello from GPU $BILLOW_GPUS on $(uname -n)"'
+ended=$(date +%s%N)
+say "dev: from nothing to this output took $(( (ended - started) / 1000000 )) ms"
+say
+say '$ billow ps -a --limit 1'
+"$billow" ps -a --limit 1 --data "$data"
+say
+"$billow" status --data "$data"
+say
+say "It goes on running. Try:  $billow --data $data shell --gpus 1"
+say "End it with:  ./dev stop"
