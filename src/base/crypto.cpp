@@ -1,5 +1,6 @@
 #include "base/crypto.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/random.h>
@@ -12,6 +13,8 @@ namespace billow {
 namespace {
 constexpr char base64_alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 }
+
+void skip_openssl_configuration() { OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr); }
 
 Sha256 sha256(std::string_view data) {
   Sha256 out{};

@@ -7,6 +7,9 @@
 
 namespace billow {
 
+// Keeps OpenSSL from reading its configuration file at first use, which would cost a command a millisecond. Call first in main.
+void skip_openssl_configuration();
+
 using Sha256 = std::array<unsigned char, 32>;
 Sha256 sha256(std::string_view data);
 std::string sha256_hex(std::string_view data);

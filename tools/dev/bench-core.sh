@@ -1,0 +1,4 @@
+# ./dev bench core: warm run latency and array rate against a real Slurm, a queue of 100,000, 1,000 log followers.
+compile billow billow-supervise billow_nvml_sim
+install slurmctld slurmd slurm-client munge python3
+python3 "$root/tools/bench/core.py" --billow "$build/bin/billow" "$@"
