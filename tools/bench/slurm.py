@@ -24,9 +24,8 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MaxArraySize=100001
 MaxJobCount=200000
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,defer_batch
 NodeName=n[1-4] NodeHostname=localhost Port=17001-17004 CPUs={cpus}
-PartitionName=all Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES:64
+PartitionName=all Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
 """
 
 
