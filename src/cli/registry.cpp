@@ -14,6 +14,7 @@ CommandTable all_commands() {
   add_schedule_commands(table);
   add_cluster_commands(table);
   add_access_commands(table);
+  add_head_commands(table);
   add_meta_commands(table);
   return table;
 }
