@@ -10,12 +10,10 @@ set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF
 strip=strip
 if [ "$arch" != "$(uname -m)" ]; then
   case $arch in x86_64) deb=amd64 ;; aarch64) deb=arm64 ;; *) die "no bundle for $arch: x86_64 and aarch64 are known" ;; esac
-  triple=$(echo "$arch" | sed 's/_/-/')-linux-gnu
+  triple=$arch-linux-gnu
+  package_triple=$(echo "$triple" | tr _ -)
   dpkg --print-foreign-architectures | grep -qx "$deb" || { as_root dpkg --add-architecture "$deb"; as_root apt-get update -qq; }
-  install "g++-$triple" "binutils-$triple"
-  for package in libssl-dev libsqlite3-dev libboost-json1.81-dev; do
-    dpkg-query -W -f '${Status}' "$package:$deb" 2>/dev/null | grep -q 'ok installed' || cross="${cross:-} $package:$deb"
-  done
+  install "g++-$package_triple" "binutils-$package_triple"
   # Only the static libraries are wanted: unpacked beside the build, so that this machine's own packages stay as they are.
   sysroot=$root/.dev/sysroot-$arch
   mkdir -p "$sysroot"
