@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down doctor agent completion version help" -- "$cur")); return; fi
   case $cmd in
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -318,6 +318,40 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "up")
+      case $prev in
+        --listen) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --node-name) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --no-agent --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      return ;;
+    "down")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--stop-jobs --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "doctor")
+      case $prev in
+        --sim) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "agent")
+      case $prev in
+        --head) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --node-name) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --node-name --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

@@ -23,6 +23,10 @@ _billow() {
       'drain:give a node no new work'
       'undrain:let a node take work again'
       'events:what happened, and who caused it'
+      'up:start Billow on this machine\: head, API, and an agent for its GPUs'
+      'down:end the head and this machine'\''s agent; running jobs go on'
+      'doctor:check driver, GPUs, control groups, disk and ports, and say what to do'
+      'agent:serve this machine'\''s GPUs to a head (started by `up`)'
       'completion:a script that completes commands, options and job numbers'
       'version:which Billow this is'
       'help:commands, or more about one of them'
@@ -70,6 +74,10 @@ _billow() {
     "token create") _arguments -s '--user[whose it is (you)]:NAME:' '-u[whose it is (you)]:NAME:' '--scope[full, read, submit (jobs of one project) or node (an agent'\''s)]:SCOPE:(full read submit node)' '--project[for --scope submit]:NAME:' '-p[for --scope submit]:NAME:' '--life[how long it is valid, such as 30d; without it, until it is revoked]:T:' '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
     "token list") _arguments -s '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' ;;
     "token revoke") _arguments -s '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
+    "up") _arguments -s '*--listen[address of the API, default 127.0.0.1\:7070; may be given several times]:ADDR:' '--data[where everything is kept (default\: BILLOW_DATA, or the user'\''s data directory)]:DIR:_files -/' '--sim[simulate this machine'\''s GPUs\: 8xH100, 2xA100-40,4xL4, or a JSON file]:SPEC:' '--node-name[name of this machine as a node (default\: its host name)]:NAME:' '--no-agent[a head only\: this machine runs no jobs]' '--background[return when it is ready; its log goes to head.log in the data directory]' '--log-json[log as JSON lines]' '--verbose[log more]' '-v[log more]' '--help[show this help]' '-h[show this help]' ;;
+    "down") _arguments -s '--stop-jobs[stop all jobs first; without it running jobs go on and the next head takes them up again]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' ;;
+    "doctor") _arguments -s '--sim[look at simulated GPUs instead of the driver'\''s]:SPEC:' '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' ;;
+    "agent") _arguments -s '--head[the head to serve\: unix\:PATH, http\://…, https\://…]:URL:' '--token-file[a file with this node'\''s credential]:FILE:_files' '--data[where its tasks are kept]:DIR:_files -/' '--sim[simulate GPUs]:SPEC:' '--node-name[name of the node]:NAME:' '--log-json[log as JSON lines]' '--help[show this help]' '-h[show this help]' ;;
     "completion") _arguments -s '--help[show this help]' '-h[show this help]' '*:operand:(bash zsh fish)' ;;
     "version") _arguments -s '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
     "help") _arguments -s '--markdown[the whole reference, as in docs/cli.md]' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
