@@ -206,15 +206,16 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& cand
   std::size_t best_distance = std::max<std::size_t>(1, a.size() / 3) + 1;
   for (const auto& candidate : candidates) {
     const std::string b = lower(candidate);
-    std::vector<std::size_t> row(b.size() + 1);
+    // Edit distance where two letters swapped count as one slip: people type "rnu".
+    std::vector<std::size_t> before, last, row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-      std::size_t diagonal = row[0];
+      before = std::move(last);
+      last = row;
       row[0] = i;
       for (std::size_t j = 1; j <= b.size(); ++j) {
-        const std::size_t up = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-        diagonal = up;
+        row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
       }
     }
     if (row.back() < best_distance) best_distance = row.back(), best = candidate;

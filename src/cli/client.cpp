@@ -42,6 +42,8 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
   // Without a socket there is certainly no head: then nothing was sent, and starting one is safe.
   const auto nobody_there = [](const Error& e) { return e.code == Code::not_found || (e.code == Code::unavailable && e.message.starts_with("cannot connect")); };
   auto response = once();
+  // A head that has answered once and is gone was stopped or will be back; either way it is not ours to replace.
+  if (response) options_.may_start = false;
   if (response || !nobody_there(response.error())) return response;
   if (!address_.configured && options_.may_start) {
     BILLOW_TRY_VOID(start_head(address_.data_dir));

@@ -37,7 +37,7 @@ int cmd_status(const Parsed& parsed) {
   const bool ready = status["ready"].bool_or(true);
   std::string text = fmt::format("{}  billow {}, up {}, pid {}\n", painted(ready ? "ready" : "not ready yet", ready ? Colour::green : Colour::yellow, look),
                                  status["version"].str_or("?"), age(status["started_at"], now()), status["pid"].int_or(0));
-  text += fmt::format("  nodes  {}\n   GPUs  {} free of {}\n", status["nodes"].int_or(0), status.at("gpus", "free").double_or(0), status.at("gpus", "total").int_or(0));
+  text += fmt::format("  nodes  {} ready of {}\n   GPUs  {} free of {}\n", status.at("nodes", "ready").int_or(0), status.at("nodes", "total").int_or(0), status.at("gpus", "free").double_or(0), status.at("gpus", "total").int_or(0));
   const Json& jobs = status["jobs"];
   text += fmt::format("   jobs  {} running, {} queued, {} held\n", jobs["running"].int_or(0), jobs["queued"].int_or(0), jobs["held"].int_or(0));
   text += fmt::format("    you  {} ({}{}{})\n", status.at("you", "user").str_or("?"), status.at("you", "role").str_or("?"),

@@ -49,7 +49,7 @@ int cmd_ps(const Parsed& parsed) {
   if (!client) return report(client.error());
   const bool expand = parsed.has("expand") || parsed.has("array");
   auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"), .project = parsed.get("project"), .user = parsed.get("user"),
-                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .collapse = !expand,
+                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .expand = expand,
                                    .limit = static_cast<std::size_t>(*limit)});
   if (!page) return report(page.error());
   if (parsed.has("json")) {
@@ -100,7 +100,7 @@ int cmd_explain(const Parsed& parsed) {
     }
     std::string text = fmt::format("job {} is {}\n", label, (*why)["state"].str_or("?"));
     for (const Json& reason : (*why)["reasons"].items()) text += fmt::format("  {}\n", printable(reason["text"].str_or(reason["kind"].str_or("?"))));
-    if ((*why)["would_start_now"].bool_or(false)) text += "  it would start now\n";
+    if (const auto change = (*why)["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  would start now: {}\n", printable(change));
     if (const auto at = (*why)["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
     print(text);
   }
@@ -150,7 +150,7 @@ int cmd_wait(const Parsed& parsed) {
       return 124;
     }
     if (parsed.has("json")) print_json(*job);
-    else if (!parsed.has("quiet")) print(fmt::format("{} {}\n", summary_of(*job, now()), (*job)["state"].str_or("")));
+    else if (!parsed.has("quiet")) print(summary_of(*job, now()) + "\n");
     if (code == 0) code = exit_code_of(*job);
   }
   return code;

@@ -85,9 +85,10 @@ int finish_session(const Result<SessionEnd>& end, const SessionOptions& options)
   if (!end) return report(end.error());
   const Look look = look_at(STDERR_FILENO);
   if (options.json && !end->job.is_null()) (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
-  else if (look.terminal && !options.quiet && !end->detached && !end->job.is_null())
+  else if (options.quiet || end->detached || end->told || end->job.is_null()) return end->exit_code;
+  else if (look.terminal)
     (void)write_all(STDERR_FILENO, painted(summary_of(end->job, now()), Colour::dim, look) + "\n");
-  else if (!options.quiet && !end->detached && end->exit_code != 0 && end->job.at("exit", "kind").str_or("exited") != "exited")
+  else if (end->exit_code != 0 && end->job.at("exit", "kind").str_or("exited") != "exited")
     // A script's log should say why, when it was not the command's own doing.
     say(fmt::format("job {}: {}", end->job["label"].str_or("?"), end->job.at("exit", "text").str_or("failed")));
   return end->exit_code;
@@ -167,7 +168,7 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
   auto made = client->post("/v1/schedules", schedule_body(request, *env));
   if (!made) return report(made.error());
   if (parsed.has("json")) print_json(*made);
-  else print(fmt::format("schedule {} is set ({}), first at {}\n", request.spec.name, request.cron, (*made)["next_at"].str_or("its next time")));
+  else print(fmt::format("schedule {} is set: {} (UTC)\n", request.spec.name, request.cron));
   return 0;
 }
 

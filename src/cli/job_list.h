@@ -12,7 +12,7 @@ namespace billow::cli {
 
 struct JobFilter {
   std::string state, project, user, name, label, array;
-  bool collapse = true;    // ask for one document per array
+  bool expand = false;     // the elements of arrays too, not one document per array
   std::size_t limit = 100;
 };
 // Pages joined, up to the limit: {"jobs":[…],"next":"…"}.

@@ -44,7 +44,6 @@ class Session {
     }
     clear_line();
     raw_.reset();
-    if (fatal_) return pass(std::move(*fatal_));
     return std::move(*end_);
   }
 
@@ -155,14 +154,16 @@ class Session {
     const auto json = parse_json(text);
     if (!json) return;
     const std::string_view type = (*json)["type"].str_or("");
-    if (type == "error") {
-      fatal_ = Error{Code::internal, std::string((*json)["detail"].str_or("the head ended the session")), std::string((*json)["hint"].str_or(""))};
-      finish({});
-      return;
-    }
+    // Output that cannot be had is worth a word, but the job's end still comes.
+    if (type == "error") return note(printable((*json)["detail"].str_or("the head cannot show the output")));
+    if (type == "gap") return note(fmt::format("{} of earlier output are gone (logs are kept up to a limit)", format_bytes((*json)["bytes"].uint_or(0))));
     if (type != "state" && type != "end") return;
     job_ = (*json)["job"];
-    attempt_ = job_["attempt"].int_or(0);
+    // What comes behind the news of another attempt is that attempt's output, and its log begins at zero.
+    if (const std::int64_t attempt = job_["attempt"].int_or(0); attempt != attempt_) {
+      attempt_ = attempt;
+      offset_ = 0;
+    }
     if (type == "end") return finish({.exit_code = exit_code_of(job_), .job = job_});
     if (job_["state"].str_or("") == "running") start();
     else if (line_shown_ || !errors_.terminal) maybe_say_why_waiting();
@@ -251,7 +252,7 @@ class Session {
       // It never ran, so there is nothing to wait for.
       if (!started_ && stopped && (*stopped)["final"].bool_or(false)) {
         if (!o_.quiet) say(fmt::format("job {} is cancelled", o_.job));
-        finish({.exit_code = 128 + number, .job = std::move(*stopped)});
+        finish({.told = true, .exit_code = 128 + number, .job = std::move(*stopped)});
       }
       return;
     }
@@ -302,10 +303,9 @@ class Session {
   std::optional<RawMode> raw_;
   DetachKeys keys_;
   std::optional<SessionEnd> end_;
-  std::optional<Error> fatal_;
   Json job_;
   std::uint64_t offset_ = 0;   // of the log: where a new connection goes on
-  std::int64_t attempt_ = 0;
+  std::int64_t attempt_ = 0;   // that offset_ belongs to
   bool first_ = true;          // nothing of the output was taken yet
   bool connected_once_ = false;
   bool started_ = false;
@@ -349,9 +349,12 @@ std::string waiting_line(const Json& job) {
 }
 
 std::string summary_of(const Json& job, WallTime now) {
-  std::string text = fmt::format("job {} · {}", job["label"].str_or("?"), span_between(job["started_at"], job["ended_at"], now));
+  std::string text = fmt::format("job {} {}", job["label"].str_or("?"), job["state"].str_or("?"));
+  // An array has no start of its own; its elements have.
+  const Json& from = job["started_at"].is_string() ? job["started_at"] : job["submitted_at"];
+  if (const std::string time = span_between(from, job["ended_at"], now); time != "-") text += " · " + time;
   if (const auto cost = job["cost"].str_or(""); !cost.empty()) text += fmt::format(" · {}", cost);
-  if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty()) text += fmt::format(" · {}", exit);
+  if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done") text += fmt::format(" · {}", exit);
   return text;
 }
 

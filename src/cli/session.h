@@ -31,6 +31,7 @@ struct SessionOptions {
 
 struct SessionEnd {
   bool detached = false;
+  bool told = false;           // how it ended has been said already
   int exit_code = 0;
   Json job;                    // the last document known
 };
@@ -39,7 +40,7 @@ Result<SessionEnd> attach_session(Client& client, SessionOptions options);
 
 // The shell code of a finished job's document.
 int exit_code_of(const Json& job);
-// "job 12 · 3s · $0.0042 · exit code 3"
+// "job 12 failed · 3s · $0.0042 · exit code 3"
 std::string summary_of(const Json& job, WallTime now);
 // "job 12 is queued: …"
 std::string waiting_line(const Json& job);

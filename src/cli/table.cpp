@@ -194,7 +194,7 @@ std::string span_between(const Json& from, const Json& to, WallTime now) {
   const WallTime end = to.is_string() ? parse_utc(to.as_string()) : now;
   // Documents have whole seconds; a clock that is a little behind must not show a negative age.
   const std::int64_t whole_s = std::max<std::int64_t>(0, (end.ns - begin.ns) / 1'000'000'000);
-  return whole_s == 0 ? "0s" : format_duration(seconds(whole_s));
+  return whole_s < 60 ? fmt::format("{}s", whole_s) : format_duration(seconds(whole_s));
 }
 
 std::string mebibytes(std::int64_t mib) { return mib <= 0 ? "-" : format_bytes(static_cast<std::uint64_t>(mib) << 20); }
@@ -202,6 +202,7 @@ std::string mebibytes(std::int64_t mib) { return mib <= 0 ? "-" : format_bytes(s
 std::string gpus_of_job(const Json& job) {
   const std::int64_t gpus = job["gpus"].int_or(0);
   if (gpus == 0) return "-";
+  // The document's gpu_milli is of all GPUs of a node together; 0: compute in proportion to the memory asked for.
   const std::int64_t milli = job["gpu_milli"].int_or(1000);
   std::string types;
   for (const Json& type : job["gpu_types"].items()) types += (types.empty() ? "" : "|") + std::string(type.str_or("?"));

@@ -68,6 +68,7 @@ TEST(Commands, AreFoundByOneOrTwoWords) {
   const auto typo = find_command(table, {"sumbit"});
   ASSERT_FALSE(typo);
   EXPECT_EQ(typo.error().hint, "did you mean `billow submit`?");
+  EXPECT_EQ(find_command(table, {"rnu"}).error().hint, "did you mean `billow run`?");
   const auto half = find_command(table, {"schedule"});
   ASSERT_FALSE(half);
   EXPECT_NE(half.error().message.find("add, list, rm"), std::string::npos);
