@@ -12,7 +12,7 @@ namespace {
 // The samples with their keys as indices into one parameter vector.
 struct Problem {
   struct Row {
-    const Sample* sample;
+    std::vector<double> powers;                // the terms, each to the power p
     std::vector<std::size_t> groups, offsets;  // first parameter of each
     double target;
   };
@@ -21,10 +21,13 @@ struct Problem {
   std::vector<double> precision;  // 1/spread², per parameter
   std::unordered_map<std::string, std::size_t> group_at, offset_at;
 
-  explicit Problem(const std::vector<Sample>& samples) {
+  double power;
+
+  Problem(const std::vector<Sample>& samples, double p) : power(p) {
     for (auto& s : samples) {
       terms = s.terms.size();
-      Row row{&s, {}, {}, std::log(s.measured)};
+      Row row{s.terms, {}, {}, std::log(s.measured)};
+      for (auto& t : row.powers) t = std::pow(t, power);
       for (auto& g : s.groups) row.groups.push_back(place(group_at, g, terms));
       for (auto& o : s.offsets) row.offsets.push_back(place(offset_at, o, 1));
       rows.push_back(std::move(row));
@@ -43,12 +46,12 @@ struct Problem {
     for (std::size_t j = 0; j < terms; ++j) {
       double log_scale = 0;
       for (auto g : row.groups) log_scale += theta[g + j];
-      share[j] = row.sample->terms[j] * std::exp(std::clamp(log_scale, -12.0, 12.0));
+      share[j] = row.powers[j] * std::exp(power * std::clamp(log_scale, -12.0, 12.0));
       sum += share[j];
     }
     for (auto& s : share) s /= sum;
     for (auto o : row.offsets) offset += theta[o];
-    return std::log(sum) + offset;
+    return std::log(sum) / power + offset;
   }
 };
 
@@ -121,7 +124,7 @@ std::vector<double> newton_step(const Problem& problem, const std::vector<double
 
 EfficiencyModel EfficiencyModel::fit(const std::vector<Sample>& samples, const Options& options) {
   BILLOW_CHECK(!samples.empty(), "a model is fitted on something");
-  Problem problem(samples);
+  Problem problem(samples, options.power);
   std::vector<double> theta(problem.precision.size());
   double best = cost(problem, theta, options.noise), damping = 1e-2;
   for (int step = 0; step < options.steps_max; ++step) {
@@ -140,27 +143,42 @@ EfficiencyModel EfficiencyModel::fit(const std::vector<Sample>& samples, const O
     if (before - best < 1e-4 * before) break;
   }
   EfficiencyModel model;
+  model.power_ = options.power;
   for (auto& [key, at] : problem.group_at)
     model.groups_[key].assign(theta.begin() + static_cast<std::ptrdiff_t>(at), theta.begin() + static_cast<std::ptrdiff_t>(at + problem.terms));
   for (auto& [key, at] : problem.offset_at) model.offsets_[key] = theta[at];
   return model;
 }
 
-double EfficiencyModel::predict(const Sample& sample, std::vector<double>* terms_out) const {
-  std::vector<double> logs(sample.terms.size());
-  double offset = 0, sum = 0;
+EfficiencyModel::Resolved EfficiencyModel::resolve(const Sample& sample) const {
+  Resolved r{std::vector<double>(sample.terms.size()), 0, power_};
   for (auto& g : sample.groups)
     if (auto it = groups_.find(g.key); it != groups_.end())
-      for (std::size_t j = 0; j < logs.size() && j < it->second.size(); ++j) logs[j] += it->second[j];
+      for (std::size_t j = 0; j < r.scale.size() && j < it->second.size(); ++j) r.scale[j] += it->second[j];
   for (auto& o : sample.offsets)
-    if (auto it = offsets_.find(o.key); it != offsets_.end()) offset += it->second;
-  for (std::size_t j = 0; j < logs.size(); ++j) {
-    logs[j] = sample.terms[j] * std::exp(std::clamp(logs[j], -12.0, 12.0) + offset);
-    sum += logs[j];
-  }
-  if (terms_out) *terms_out = std::move(logs);
-  return sum;
+    if (auto it = offsets_.find(o.key); it != offsets_.end()) r.whole += it->second;
+  for (auto& s : r.scale) s = std::exp(std::clamp(s, -12.0, 12.0));
+  r.whole = std::exp(r.whole);
+  return r;
 }
+
+double EfficiencyModel::predict(const Resolved& r, const std::vector<double>& terms, std::vector<double>* terms_out) {
+  double sum = 0;
+  std::vector<double> parts(terms.size());
+  for (std::size_t j = 0; j < terms.size() && j < r.scale.size(); ++j) {
+    double part = terms[j] * r.scale[j];
+    parts[j] = r.power == 1 ? part : std::pow(part, r.power);
+    sum += parts[j];
+  }
+  double total = (r.power == 1 ? sum : std::pow(sum, 1 / r.power)) * r.whole;
+  if (terms_out) {
+    for (auto& part : parts) part *= total / sum;  // each term's share of the whole
+    *terms_out = std::move(parts);
+  }
+  return total;
+}
+
+double EfficiencyModel::predict(const Sample& sample, std::vector<double>* terms_out) const { return predict(resolve(sample), sample.terms, terms_out); }
 
 std::size_t EfficiencyModel::parameters() const {
   std::size_t n = offsets_.size();
@@ -169,14 +187,16 @@ std::size_t EfficiencyModel::parameters() const {
 }
 
 std::string EfficiencyModel::dump(std::string_view name) const {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines{fmt::format("{} power p {}", name, power_)};
   for (auto& [key, values] : groups_) {
+    // An effect of less than a percent on every term says nothing and is not kept.
+    if (std::all_of(values.begin(), values.end(), [](double v) { return std::fabs(v) < 0.01; })) continue;
     std::string line = fmt::format("{} group {}", name, key);
-    for (double v : values) line += std::fabs(v) < 5e-4 ? " 0" : fmt::format(" {:.3f}", v);
+    for (double v : values) line += std::fabs(v) < 5e-3 ? " 0" : fmt::format(" {:.2f}", v);
     lines.push_back(std::move(line));
   }
   for (auto& [key, value] : offsets_)
-    if (std::fabs(value) >= 5e-4) lines.push_back(fmt::format("{} offset {} {:.3f}", name, key, value));
+    if (std::fabs(value) >= 2e-3) lines.push_back(fmt::format("{} offset {} {:.3f}", name, key, value));
   std::sort(lines.begin(), lines.end());
   return join(lines, "\n") + "\n";
 }
@@ -192,6 +212,7 @@ Status EfficiencyModel::read_line(const std::vector<std::string>& words) {
   }
   if (words[0] == "group") groups_[words[1]] = std::move(values);
   else if (words[0] == "offset" && values.size() == 1) offsets_[words[1]] = values[0];
+  else if (words[0] == "power" && values.size() == 1 && values[0] > 0.1 && values[0] < 10) power_ = values[0];
   else return fail(Code::invalid, fmt::format("\"{}\" is neither group nor offset", words[0]));
   return {};
 }

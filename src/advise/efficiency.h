@@ -4,7 +4,9 @@
 // pulled towards none (a Gaussian prior), so that little data moves little, a combination never seen falls back on its
 // parts, and nothing remembers single rows. Fitted by Gauss-Newton on log time with a robust loss.
 //
-//   log T = log Σ_j φ_j · exp(Σ_groups θ[group][j])  +  Σ_offsets δ
+//   log T = 1/p · log Σ_j (φ_j · exp(Σ_groups θ[group][j]))^p  +  Σ_offsets δ
+//
+// p = 1 is the plain sum; p slightly below lets terms that are alike hinder each other, as they do on a busy GPU.
 //
 // Invariants: the terms φ_j are ≥ 0 and one is > 0; a prediction is finite; unknown groups contribute nothing.
 #pragma once
@@ -34,12 +36,21 @@ class EfficiencyModel {
  public:
   struct Options {
     double noise = 0.08;         // spread of log measurements around the truth; beyond it the loss grows linearly
+    double power = 1;            // p
     int steps_max = 30;
   };
   static EfficiencyModel fit(const std::vector<Sample>& samples, const Options& options);
 
   // Milliseconds. `terms_out`, where given, gets each term's part of it.
   double predict(const Sample& sample, std::vector<double>* terms_out = nullptr) const;
+  // The effects of a sample looked up once, for many predictions that differ only in their terms.
+  struct Resolved {
+    std::vector<double> scale;   // one factor per term
+    double whole = 1;
+    double power = 1;
+  };
+  Resolved resolve(const Sample& sample) const;
+  static double predict(const Resolved& resolved, const std::vector<double>& terms, std::vector<double>* terms_out = nullptr);
   bool knows(std::string_view key) const { return groups_.contains(std::string(key)) || offsets_.contains(std::string(key)); }
   std::size_t parameters() const;
 
@@ -47,6 +58,7 @@ class EfficiencyModel {
   Status read_line(const std::vector<std::string>& words);           // the inverse, without the name
 
  private:
+  double power_ = 1;
   std::unordered_map<std::string, std::vector<double>> groups_;      // log efficiencies, one per term
   std::unordered_map<std::string, double> offsets_;
 };

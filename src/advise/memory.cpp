@@ -137,10 +137,12 @@ Memory serving_memory(const ModelShape& shape, Precision kv, const Parallelism& 
   double one = kv_bytes(shape, kv, load.context, attention_ranks) * stage;
   double here = std::ceil(load.sequences / std::max(1, p.attention_data));
   m.kv = one * here;
-  // The widest intermediate of a prefill step, its input and output, and the logits of the sequences in it.
-  double tokens = std::min(load.batched_tokens_max, std::max(1.0, load.context * load.sequences));
+  // The widest intermediate of a full prefill step, its input and output, and logits. Engines set this aside for the largest
+  // step they may ever take, so it does not depend on the load.
+  constexpr double logits_sequences = 256;
+  double tokens = load.batched_tokens_max;
   double width = 4.0 * shape.hidden + static_cast<double>(shape.query_width_max) / attention_ranks;
-  m.activations = tokens * width * 2 + std::min(load.sequences, 1024.0) * shape.vocabulary * 4.0 / attention_ranks;
+  m.activations = tokens * width * 2 + logits_sequences * shape.vocabulary * 4.0 / attention_ranks;
   m.communication = p.gpus() > 1 ? options.communication_bytes : 0;
   m.overhead = options.overhead_bytes;
   double free = m.usable - (m.total() - m.kv);

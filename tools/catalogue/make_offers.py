@@ -156,6 +156,23 @@ def main():
                 on_demand = on_demand if old[0] is None else old[0] if on_demand is None else min(on_demand, old[0])
                 spot = spot if old[1] is None else old[1] if spot is None else min(spot, old[1])
             regional[provider, instance][row["region"]] = (on_demand, spot, row["source_date"])
+    # Some markets list a bid's floor as the price (a cent for a GPU worth a dollar). What is below a sixth of the GPU's usual
+    # price on demand, or a fortieth of it on spot, is no offer.
+    each = defaultdict(list)
+    for key, regions in regional.items():
+        gpu, count = shapes[key][:2]
+        each[gpu] += [on_demand / count for on_demand, _, _ in regions.values() if on_demand]
+    usual = {gpu: sorted(prices)[len(prices) // 2] for gpu, prices in each.items() if prices}
+    for key, regions in regional.items():
+        gpu, count = shapes[key][:2]
+        for region, (on_demand, spot, date) in regions.items():
+            if on_demand and on_demand / count < usual[gpu] / 6:
+                dropped["on-demand below a sixth of the GPU's usual price"] += 1
+                on_demand = None
+            if spot and gpu in usual and spot / count < usual[gpu] / 40:
+                dropped["spot below a fortieth of the GPU's usual price"] += 1
+                spot = None
+            regions[region] = (on_demand, spot, date)
     for provider, instance, gpu, count, vcpus, memory in UNLISTED:
         shapes.setdefault((provider, instance), (gpu, count, vcpus, memory))
     out = sys.stdout.write

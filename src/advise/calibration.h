@@ -1,0 +1,78 @@
+// Time to first token and time per output token of a served configuration, with an interval and where it comes from.
+//
+// A calibration is two efficiency models (efficiency.h), the spread of their errors on data they had not seen, and which
+// configurations were measured. It is fitted from measurements (`Calibration::fit`), written as text, and comes inside the
+// binary as data/calibration.txt. It holds no rows.
+//
+// Invariants: a prediction is for something that fits in memory, or it is an error; low ≤ value ≤ high.
+#pragma once
+
+#include <set>
+
+#include "advise/efficiency.h"
+#include "advise/serving_row.h"
+
+namespace billow::advise {
+
+enum class Kind { measured, interpolated, extrapolated };
+const char* kind_name(Kind kind);
+
+struct Estimate {
+  double value = 0, low = 0, high = 0;  // ms; low and high bound 80 %
+};
+
+struct Prediction {
+  Estimate ttft_ms, tpot_ms;
+  Kind kind = Kind::extrapolated;
+  std::string basis;                    // "llama 80x8192 on H100-SXM with vllm fp8, 40 measured loads"
+  std::vector<std::pair<std::string, double>> tpot_parts;  // "weights" → ms: the arithmetic
+};
+
+// What a calibration is fitted and used by: the physical terms and the effects of one row.
+Sample tpot_sample(const ServingRow& row);
+Sample ttft_sample(const ServingRow& row);
+const std::vector<std::string>& tpot_term_names();
+struct Terms { std::vector<double> tpot, ttft; };
+Terms terms_of(const ServingRow& row);
+
+class Calibration {
+ public:
+  // Rows without both measurements are left out. Errors are estimated by leaving out series, models and GPUs in turn.
+  static Result<Calibration> fit(const std::vector<ServingRow>& rows, bool with_intervals = true);
+  static Result<Calibration> parse(std::string_view text);
+  static Calibration embedded();
+  std::string dump() const;
+
+  // An error (infeasible) where the weights alone do not fit, and where the GPU's rates are unknown.
+  Result<Prediction> predict(const ServingRow& row) const;
+  Kind kind_of(const ServingRow& row) const;
+  // The effects of everything but the load, looked up once: for scanning many loads of one configuration.
+  struct Prepared {
+    EfficiencyModel::Resolved tpot, ttft;
+    double local_tpot = 1, local_ttft = 1;
+  };
+  Prepared prepare(const ServingRow& row) const;
+  struct Quick { double ttft_ms, tpot_ms; };
+  static Quick quick(const Prepared& prepared, const ServingRow& row);
+
+  // The same calibration, bent to what this installation measured: shrunk towards what it said before.
+  Calibration with_local(const std::vector<ServingRow>& measured) const;
+
+  std::size_t parameters() const { return tpot_.parameters() + ttft_.parameters(); }
+  std::size_t measured_series() const { return seen_.size(); }
+
+ private:
+  struct Spread { double low = -0.5, high = 0.5; };  // 10 % and 90 % of log(measured / predicted)
+  struct Range { double from = 0, to = 0; };
+
+  void remember(const std::vector<ServingRow>& rows);
+  void measure_errors(const std::vector<ServingRow>& rows);
+
+  EfficiencyModel tpot_, ttft_;
+  std::map<std::string, Spread> spread_;         // "tpot interpolated moe"
+  std::map<std::string, Range> seen_;            // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
+  std::set<std::string> groups_;                 // model, GPU, engine and precision measured at all
+  std::map<std::string, double> local_tpot_, local_ttft_;  // log corrections of this installation
+};
+
+}  // namespace billow::advise
