@@ -46,6 +46,9 @@ inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forg
 inline constexpr Duration idempotency_key_life = hours(24);
 inline constexpr std::size_t finished_documents_max = 4096;       // of jobs just ended, kept in memory; older ones come from the store
 
+// Scheduler
+inline constexpr std::size_t gpus_per_node_max = 64;
+
 // Agent protocol
 inline constexpr std::size_t agent_frame_bytes_max = 4 << 20;
 inline constexpr Duration agent_heartbeat = seconds(2);

@@ -23,6 +23,7 @@ SchedIndex SchedIndex::rebuild(const IndexContents& c) {
   for (const Reservation& r : c.reservations) index.upsert_reservation(r);
   for (const Usage& u : c.usage) index.set_usage(u);  // last: restoring jobs accrued some of its own
   index.set_typical(c.typical);
+  index.impl_->learned = c.learned;
   return index;
 }
 
@@ -44,7 +45,19 @@ IndexContents SchedIndex::contents() const {
   std::ranges::sort(c.queued, {}, &JobRequest::id);
   for (const auto& [id, r] : x.reservations) c.reservations.push_back(r);
   c.typical = x.typical;
+  c.learned = x.learned;
   return c;
+}
+
+bool SchedIndex::equals(const SchedIndex& other) const {
+  IndexContents a = contents(), b = other.contents();
+  a.learned = b.learned = {};
+  return a == b;
+}
+const Learned& SchedIndex::learned() const { return impl_->learned; }
+void SchedIndex::set_learned(const Learned& learned) {
+  impl_->learned = learned;
+  impl_->model.reset();
 }
 
 Status SchedIndex::check_invariants() const {

@@ -20,34 +20,28 @@ Share effective_share(const Share& asked, const GpuShape& card) {
   return s;
 }
 
-struct Candidate {
-  std::int32_t gpu;
-  Share share;
-  std::int32_t mig_start;
-  std::int64_t left;  // milli left on the card afterwards
-};
+using Cards = std::array<CardChoice, limits::gpus_per_node_max>;
 
-std::vector<Candidate> candidates(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus) {
-  std::vector<Candidate> found;
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
+std::size_t cards_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus, Cards& out) {
+  std::size_t n = 0;
+  for (std::size_t i = 0; i < gpus.size() && n < out.size(); ++i) {
     const GpuShape& card = node.shape.gpus[i];
     const GpuState& state = gpus[i];
-    if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type)) continue;
-    if (card.mig_enabled != c.mig.has_value()) continue;
+    if (!card.healthy || card.mig_enabled != c.mig.has_value() || !any_or_empty(c.resources.gpu_types, card.type)) continue;
     if (c.mig) {
       auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
       if (!extent) continue;
       const std::int32_t start = mig_start(*extent, state.mig_used, state.mig_compute_used);
       if (start < 0) continue;
       const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
-      found.push_back({static_cast<std::int32_t>(i), share, start, state.free_milli - share.milli});
+      out[n++] = {static_cast<std::int32_t>(i), share, start};
       continue;
     }
     const Share share = effective_share(c.resources.share, card);
     if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) continue;
-    found.push_back({static_cast<std::int32_t>(i), share, -1, state.free_milli - share.milli});
+    out[n++] = {static_cast<std::int32_t>(i), share, -1};
   }
-  return found;
+  return n;
 }
 
 std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& node, bool idle) {
@@ -63,31 +57,40 @@ std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& nod
 }
 
 std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus,
-                                std::int64_t cpu_milli, std::int64_t mem_mib, bool idle) {
+                                std::int64_t cpu_milli, std::int64_t mem_mib, bool idle, std::int32_t gpu) {
   const Resources& r = c.resources;
   if (r.whole_node) return fit_whole(c, node, idle);
   if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib) return std::nullopt;
   Placement p{.node = node.shape.id, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
   if (r.gpus <= 0) return p;
-  std::vector<Candidate> found = candidates(c, node, gpus);
+  Cards cards;
+  std::size_t n = cards_on(c, node, gpus, cards);
   const auto wanted = static_cast<std::size_t>(r.gpus);
-  if (found.size() < wanted) return std::nullopt;
-  // Fullest cards first, so that whole ones stay whole; then NVLink neighbours together.
-  const auto domain = [&](const Candidate& x) { return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain; };
-  std::ranges::sort(found, [&](const Candidate& a, const Candidate& b) {
-    return std::tuple(a.left, domain(a), a.gpu) < std::tuple(b.left, domain(b), b.gpu);
-  });
-  if (wanted > 1) {
-    std::map<std::int32_t, std::size_t> in_domain;
-    for (const Candidate& x : found) ++in_domain[domain(x)];
-    std::optional<std::pair<std::size_t, std::int32_t>> smallest;  // the tightest domain that holds all
-    for (const auto& [d, n] : in_domain) {
-      if (n >= wanted && (!smallest || n < smallest->first)) smallest = {n, d};
-    }
-    if (smallest) std::erase_if(found, [&](const Candidate& x) { return domain(x) != smallest->second; });
-    else if (c.constraints.nvlink_required) return std::nullopt;
+  if (n < wanted) return std::nullopt;
+  const auto begin = cards.begin();
+  const auto domain = [&](const CardChoice& x) { return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain; };
+  const auto left = [&](const CardChoice& x) { return gpus[static_cast<std::size_t>(x.gpu)].free_milli - x.share.milli; };
+  if (wanted == 1) {
+    // Unless told which, the fullest card, so that whole ones stay whole.
+    auto best = std::find_if(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& x) { return x.gpu == gpu; });
+    if (gpu < 0 || best == begin + static_cast<std::ptrdiff_t>(n))
+      best = std::min_element(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& a, const CardChoice& b) { return left(a) < left(b); });
+    p.gpus.push_back({best->gpu, best->share, best->mig_start});
+    return p;
   }
-  for (std::size_t i = 0; i < wanted; ++i) p.gpus.push_back({found[i].gpu, found[i].share, found[i].mig_start});
+  // The tightest NVLink domain that holds all, where one does.
+  std::optional<std::pair<std::size_t, std::int32_t>> tightest;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::int32_t d = domain(cards[i]);
+    const auto members = static_cast<std::size_t>(std::count_if(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& x) { return domain(x) == d; }));
+    if (members >= wanted && (!tightest || members < tightest->first)) tightest = {members, d};
+  }
+  if (!tightest && c.constraints.nvlink_required) return std::nullopt;
+  const auto outside = [&](const CardChoice& x) { return tightest && domain(x) != tightest->second; };
+  std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& a, const CardChoice& b) {
+    return std::tuple(outside(a), left(a), domain(a)) < std::tuple(outside(b), left(b), domain(b));
+  });
+  for (std::size_t i = 0; i < wanted; ++i) p.gpus.push_back({cards[i].gpu, cards[i].share, cards[i].mig_start});
   std::ranges::sort(p.gpus, {}, &GpuShare::gpu);
   return p;
 }
@@ -110,9 +113,11 @@ bool allowed(const PlacementClass& c, const NodeState& node) {
   return true;
 }
 
-std::optional<Placement> fit(const PlacementClass& c, const NodeState& node) {
-  return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0);
+std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu) {
+  return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0, gpu);
 }
+
+std::size_t cards_that_fit(const PlacementClass& c, const NodeState& node, Cards& out) { return cards_on(c, node, node.gpus, out); }
 
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node) {
   std::vector<GpuState> gpus(node.gpus.size());
@@ -121,7 +126,7 @@ std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& nod
     gpus[i].free_milli = whole_gpu_milli;
     gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
   }
-  return fit_on(c, node, gpus, node.shape.cpu_milli, node.shape.mem_mib, true);
+  return fit_on(c, node, gpus, node.shape.cpu_milli, node.shape.mem_mib, true, -1);
 }
 
 }  // namespace billow::sched

@@ -23,6 +23,17 @@ std::int64_t gpu_milli_of(const JobRequest& request) {
 
 // ---- Nodes
 
+namespace {
+
+// What a card has left, in thousandths, by whichever of compute and memory is scarcer.
+std::int32_t card_room(const GpuShape& card, const GpuState& state) {
+  std::int64_t milli = std::max(state.free_milli, 0);
+  if (card.memory_mib > 0) milli = std::min(milli, std::max<std::int64_t>(state.free_mem_mib, 0) * 1000 / card.memory_mib);
+  return static_cast<std::int32_t>(milli);
+}
+
+}  // namespace
+
 NodeState* SchedIndex::Impl::find(NodeId id) {
   auto it = slot_of.find(id);
   return it == slot_of.end() ? nullptr : &nodes[it->second];
@@ -37,8 +48,39 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
     h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^ static_cast<std::uint64_t>(g.free_mem_mib) << 8 ^ g.mig_used);
   }
   node.hash = h;
-  ++log_position;
+  PackNode& pack = node.pack;
+  pack.gpus = static_cast<int>(std::min<std::size_t>(node.gpus.size(), PackNode::gpus_max));
+  pack.cpu_milli = node.free_cpu_milli;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(pack.gpus); ++i) pack.free[i] = card_room(node.shape.gpus[i], node.gpus[i]);
+  node.fragment_model = 0;
+  log.push_back(static_cast<Slot>(&node - nodes.data()));
+  if (log.size() > 4 * nodes.size() + 4096) {  // orders that read less than the newer half are made anew
+    const std::size_t half = log.size() / 2;
+    log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(half));
+    log_base += half;
+  }
   ++version;
+}
+
+const PackModel& SchedIndex::Impl::packing() {
+  if (model) return *model;
+  std::map<std::string, std::int64_t> capacity;
+  for (const NodeState& n : nodes) {
+    for (const GpuShape& g : n.shape.gpus) capacity[g.type] += n.present && g.healthy;
+  }
+  const auto& base = !typical.empty() ? typical : learned.typical;
+  model = std::make_unique<PackModel>(base.empty() ? typical_prior() : base, capacity);
+  ++model_version;
+  for (NodeState& n : nodes) n.pack.type = n.shape.gpus.empty() ? -1 : model->type_of(n.shape.gpus.front().type);
+  return *model;
+}
+
+double SchedIndex::Impl::fragment_of(NodeState& node) {
+  if (node.fragment_model != model_version) {
+    node.fragment = model->fragment(node.pack);
+    node.fragment_model = model_version;
+  }
+  return node.fragment;
 }
 
 namespace {
@@ -127,6 +169,7 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
   node->shape_hash = hash_text(key_of(anonymous));
   set_free(*node);
   add_totals(x, shape, +1);
+  x.model.reset();  // the GPUs per type are others now
   JobId last;
   for (JobId id : node->jobs) {
     if (std::exchange(last, id) == id) continue;
@@ -144,6 +187,7 @@ void SchedIndex::remove_node(NodeId id) {
   if (it == x.slot_of.end()) return;
   NodeState& node = x.nodes[it->second];
   add_totals(x, node.shape, -1);
+  x.model.reset();
   node = NodeState{};
   x.free_slots.push_back(it->second);
   x.slot_of.erase(it);
@@ -369,12 +413,44 @@ void SchedIndex::dequeue(JobId id) {
 
 // ---- Running jobs
 
+namespace {
+
+void count_replica(SchedIndex::Impl& x, const JobRequest& request, NodeId node, int sign) {
+  const std::uint64_t key = request.constraints.spread_key;
+  if (key == 0) return;
+  auto& nodes = x.spread_groups[key];
+  if ((nodes[node] += sign) == 0) nodes.erase(node);
+  if (nodes.empty()) x.spread_groups.erase(key);
+}
+
+// The model is made anew at doubling intervals, then every 4096 starts, when older starts also count half: often enough to
+// follow a changing workload, seldom enough that node orders are not remade for every job.
+void learn(SchedIndex::Impl& x, const Resources& resources) {
+  constexpr std::int64_t period = 4096;
+  constexpr std::size_t kinds_max = 512;
+  Learned& l = x.learned;
+  auto it = std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first);
+  if (it != l.recent.end()) it->second += 1;
+  else if (l.recent.size() < kinds_max) l.recent.emplace_back(resources, 1.0);
+  if (++l.starts < l.next_at) return;
+  l.typical = l.recent;
+  l.next_at = l.starts < period ? l.starts * 2 : l.starts + period;
+  if (l.starts >= period) {
+    for (auto& [r, w] : l.recent) w /= 2;
+    std::erase_if(l.recent, [](const auto& entry) { return entry.second < 0.5; });
+  }
+  if (x.typical.empty()) x.model.reset();
+}
+
+}  // namespace
+
 void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime when) {
   Impl& x = *impl_;
   auto it = x.queued.find(id);
   if (it == x.queued.end()) return;
   RunningJob job{.request = x.request_of(id, it->second), .placements = std::move(placements), .started = when};
   job.dominant_milli = x.dominant_milli(job.request);
+  learn(x, job.request.resources);
   dequeue(id);
   restore_running(job);
 }
@@ -389,6 +465,7 @@ void SchedIndex::restore_running(const RunningJob& job) {
   for (const Placement& p : job.placements) {
     if (!p.node) { lost = true; continue; }
     x.take(p, job.request);
+    count_replica(x, job.request, p.node, +1);
     if (NodeState* node = x.find(p.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   }
   if (lost && job.request.elastic) x.repairs.insert(id);
@@ -401,6 +478,7 @@ namespace {
 void leave_node(SchedIndex::Impl& x, JobId id, const Placement& p, const JobRequest& request) {
   if (!p.node) return;
   x.give(p, request);
+  count_replica(x, request, p.node, -1);
   if (NodeState* node = x.find(p.node)) {
     auto at = std::lower_bound(node->jobs.begin(), node->jobs.end(), id);
     if (at != node->jobs.end() && *at == id) node->jobs.erase(at);
@@ -434,6 +512,7 @@ void SchedIndex::member_replaced(JobId id, std::int32_t task_index, Placement pl
   if (task_index < 0 || i >= job.placements.size() || job.placements[i].node) return;
   x.account(job, -1);
   x.take(placement, job.request);
+  count_replica(x, job.request, placement.node, +1);
   if (NodeState* node = x.find(placement.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   job.placements[i] = std::move(placement);
   x.account(job, +1);
@@ -481,6 +560,7 @@ void SchedIndex::remove_reservation(ReservationId id) {
 }
 void SchedIndex::set_typical(std::vector<std::pair<Resources, double>> classes) {
   impl_->typical = std::move(classes);
+  impl_->model.reset();
   ++impl_->version;
 }
 void SchedIndex::set_settings(SchedSettings settings) {

@@ -8,6 +8,7 @@
 // Everything here can be recomputed from IndexContents; check_invariants() does so.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,13 +17,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/limits.h"
 #include "sched/mig.h"
+#include "sched/order.h"
+#include "sched/pack.h"
 #include "sched/plan.h"
 
 namespace billow::sched {
-
-using Slot = std::uint32_t;  // of a node in the dense array
-inline constexpr Slot no_slot = ~Slot{0};
 
 struct GpuState {
   std::int32_t free_milli = 0;        // 0 where the card is not healthy
@@ -42,6 +43,9 @@ struct NodeState {
   std::uint64_t shape_hash = 0;       // of everything but id and name
   std::uint64_t hash = 0;             // shape and what is free: equal nodes are interchangeable
   std::vector<JobId> jobs;            // on it, sorted; a job appears once per task
+  PackNode pack;                      // what the score sees
+  double fragment = 0;                // of `pack`, by the model of `fragment_model`
+  std::uint64_t fragment_model = 0;
 };
 
 struct Kind;
@@ -63,8 +67,7 @@ struct PlacementClass {
   std::string key;
   std::uint64_t references = 0;
   std::uint64_t jobs = 0;             // queued and running, for the typical workload
-  // Memo: at this log position no node had room. Valid while no node has changed since.
-  std::uint64_t failed_at = 0;
+  mutable CandidateOrder order;       // its nodes by score; read through candidates()
 };
 
 using ReadyKey = std::pair<std::uint64_t, JobId>;  // rank, id
@@ -111,18 +114,26 @@ struct SchedIndex::Impl {
   std::map<JobId, std::int32_t> array_running;
   std::set<std::pair<std::int64_t, JobId>> sleeping;   // eligible_at ns, not yet in a kind's ready set
   std::set<JobId> repairs;                             // running elastic jobs with a lost member
+  std::map<std::uint64_t, std::map<NodeId, int>> spread_groups;  // replicas per node, by spread key
   std::map<ReservationId, Reservation> reservations;
   std::unordered_map<std::string, std::unique_ptr<PlacementClass>> classes;
   std::unordered_map<std::string, std::unique_ptr<Kind>> kinds;
-  std::vector<std::pair<Resources, double>> typical;
+  std::vector<std::pair<Resources, double>> typical;   // given; empty: what `learned` says
+  Learned learned;
   std::int64_t total_milli = 0, total_cpu_milli = 0, total_mem_mib = 0;  // of present nodes
-  std::uint64_t log_position = 1;                      // of node changes; grows by one with each
+  std::vector<Slot> log;                               // nodes that changed, in order; position = log_base + index
+  std::uint64_t log_base = 1;
+  std::unique_ptr<PackModel> model;                    // made from `typical` or what was learned; null: to be made
+  std::uint64_t model_version = 0;
   std::uint64_t version = 1;                           // of anything
 
   // Nodes
   NodeState* find(NodeId id);
   const NodeState* find(NodeId id) const { return const_cast<Impl*>(this)->find(id); }
   void node_changed(NodeState& node);
+  std::uint64_t log_position() const { return log_base + log.size(); }
+  const PackModel& packing();                          // made when first needed after a change
+  double fragment_of(NodeState& node);
   void take(const Placement& placement, const JobRequest& request);   // the node's room shrinks
   void give(const Placement& placement, const JobRequest& request);
 
@@ -150,12 +161,22 @@ std::int64_t gpu_milli_of(const JobRequest& request);
 
 // Whether the node may host the class at all, whatever is free: labels, place, pool, health of the node.
 bool allowed(const PlacementClass& c, const NodeState& node);
-// Where on the node the task would go, or nothing.
-std::optional<Placement> fit(const PlacementClass& c, const NodeState& node);
+// Where on the node the task would go, or nothing. `gpu`: the card to take for a single share; -1: the fullest that has room.
+std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu = -1);
+// The cards that alone could hold one share (or MIG instance) of the class.
+struct CardChoice {
+  std::int32_t gpu = 0;
+  Share share;
+  std::int32_t mig_start = -1;
+};
+std::size_t cards_that_fit(const PlacementClass& c, const NodeState& node, std::array<CardChoice, limits::gpus_per_node_max>& out);
 // The same on the node with nothing running: whether it could ever.
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node);
+// The class's nodes by score, brought up to date with the log.
+const CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty when they cannot.
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
+const std::string& domain_name(const Place& place, Closeness level);
 
 // A class for a request that is not in the index (feasible, reservations).
 PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job);

@@ -120,7 +120,6 @@ class Pass {
       if (p.kinds.empty()) continue;
       const double share = share_of(p);
       for (const KindKey& k : p.kinds) {
-        if (k.kind->placement->failed_at == index_.log_position && k.kind->proto.tasks == 1) continue;
         fronts.push({k.priority_down, share, k.rank, k.first, k.kind, k.kind->ready.begin()});
       }
     }
@@ -144,7 +143,6 @@ class Pass {
       std::vector<Placement> placements = place(index_, c, front.kind->proto.tasks);
       if (placements.empty()) {
         no_room_.insert({&c, front.kind->proto.tasks});  // the pass only takes room, so it stays so
-        if (front.kind->proto.tasks == 1 && taken_.empty()) failed_.push_back(&c);
         continue;
       }
       start(front, std::move(placements));
@@ -153,9 +151,6 @@ class Pass {
         front.job = front.at->second;
         fronts.push(front);
       }
-    }
-    if (taken_.empty()) {
-      for (PlacementClass* c : failed_) c->failed_at = index_.log_position;
     }
   }
 
@@ -168,7 +163,6 @@ class Pass {
   std::map<std::pair<ProjectId, UserId>, UserRunning> started_user_;
   std::map<JobId, std::int32_t> started_array_;
   std::set<std::pair<const PlacementClass*, std::int32_t>> no_room_;
-  std::vector<PlacementClass*> failed_;
 };
 
 }  // namespace

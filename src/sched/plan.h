@@ -135,6 +135,16 @@ struct Usage {
   void fields(V& v) { v("project", project); v("milli_seconds", milli_seconds); v("as_of", as_of); }
 };
 
+// The workload seen of late, from which placement learns what to keep room for. It changes with starts only, by a fixed rule,
+// so an index restored from a snapshot plans as the one that was saved.
+struct Learned {
+  std::vector<std::pair<Resources, double>> recent;    // starts per kind of task, older ones fading
+  std::vector<std::pair<Resources, double>> typical;   // what the model in use was made from
+  std::int64_t starts = 0;
+  std::int64_t next_at = 16;                            // starts after which the model is made anew
+  bool operator==(const Learned&) const = default;
+};
+
 // Everything an index holds, in a canonical order: for snapshots, rebuilding and comparing.
 struct IndexContents {
   SchedSettings settings;
@@ -145,6 +155,7 @@ struct IndexContents {
   std::vector<JobRequest> queued;
   std::vector<Reservation> reservations;
   std::vector<std::pair<Resources, double>> typical;
+  Learned learned;
   bool operator==(const IndexContents&) const = default;
 };
 
@@ -195,7 +206,10 @@ class SchedIndex {
   std::int64_t running_milli(ProjectId project) const;
 
   IndexContents contents() const;
-  bool equals(const SchedIndex& other) const { return contents() == other.contents(); }
+  // Equal in everything that happened. What was learned of the workload is a hint kept apart: it may be lost.
+  bool equals(const SchedIndex& other) const;
+  const Learned& learned() const;
+  void set_learned(const Learned& learned);
   // Recomputes every derived number from the contents; an error names the first that differs.
   Status check_invariants() const;
 
