@@ -82,4 +82,12 @@ std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu, 
   return nodes;
 }
 
+std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu) {
+  std::vector<DeviceNode> nodes;
+  for (std::size_t gpu = 0; gpu < files_by_gpu.size(); ++gpu)
+    for (const std::string& file : files_by_gpu[gpu])
+      if (file.starts_with("/dev/") && file.size() > 5) nodes.push_back({file.substr(5), static_cast<int>(gpu)});
+  return nodes;
+}
+
 }  // namespace billow::agent

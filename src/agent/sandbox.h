@@ -38,6 +38,8 @@ class Sandbox {
   std::string why_;
 };
 
+// The same from what each GPU, by index, says its own files are ("/dev/nvidia3", "/dev/dri/renderD131"): for any vendor.
+std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu);
 // The device nodes of this machine that belong to single GPUs: /dev/nvidiaN by its number (the node's minor, which
 // `minor_to_gpu` turns into the GPU's index; identity where empty).
 std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu, const std::string& dev = "/dev");

@@ -46,9 +46,7 @@ int bind_node(const char* from, const char* to) {
 
 int copy_node(const char* from, const char* to, const struct stat& st) {
   if (mknod(to, st.st_mode, st.st_rdev) != 0) return bind_node(from, to);
-  if (chown(to, st.st_uid, st.st_gid) != 0 || chmod(to, st.st_mode & 07777) != 0) return errno;
-  // A tmpfs may be mounted so that its nodes cannot be opened (inside a user namespace); then making them "succeeded" in vain.
-  return 0;
+  return chown(to, st.st_uid, st.st_gid) == 0 && chmod(to, st.st_mode & 07777) == 0 ? 0 : errno;
 }
 
 int fill(const Spec& spec, const char* from_directory, const char* to_directory, const char* prefix, int depth);
@@ -126,6 +124,8 @@ int enter_private_dev(const Spec& spec, const char** stage) {
   umask(0);
   if (const int error = fill(spec, "/dev", "dev", "", 0)) return error;
   if (mount("dev", "/dev", nullptr, MS_MOVE, nullptr) != 0) return errno;
+  // Read-only: run as root, the CUDA library makes the node of a GPU it misses. Devices can still be opened for writing.
+  if (mount(nullptr, "/dev", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, nullptr) != 0) return errno;
   return 0;
 }
 

@@ -21,10 +21,10 @@
 namespace billow::supervise {
 namespace {
 
-constexpr std::int64_t kill_round_every_ns = 20'000'000;
+constexpr std::int64_t kill_round_longest_ns = 1'000'000'000;
 constexpr int reads_per_turn = 16;                    // of 64 KiB, before control frames get their turn again
 constexpr int drain_reads_max = 256;                  // a stranger holding the pipe cannot keep us for ever
-constexpr int refused_rounds_max = 50;                // a second of being told "not permitted"
+constexpr int refused_rounds_max = 8;                 // some seconds of being told "not permitted"
 char output_buffer[record_data_bytes_max];
 char stdin_ring[stdin_window_bytes];
 char replay_ring[replay_bytes_max];
@@ -380,7 +380,8 @@ void Supervisor::kill_round() {
   const std::size_t reached = tree_.kill_all(&refused);
   tree_.thaw();  // a frozen process of cgroup v1 dies only when it thaws
   exit_flags_ |= exit_escalated;
-  kill_at_ns_ = boot_ns() + kill_round_every_ns;
+  kill_at_ns_ = boot_ns() + kill_round_ns_;
+  kill_round_ns_ = kill_round_ns_ * 2 < kill_round_longest_ns ? kill_round_ns_ * 2 : kill_round_longest_ns;
   refused_rounds_ = reached == 0 && refused > 0 ? refused_rounds_ + 1 : 0;
   if (main_ended_ && refused_rounds_ >= refused_rounds_max) {
     exit_flags_ |= exit_leftovers;

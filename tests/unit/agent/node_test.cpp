@@ -173,6 +173,14 @@ TEST(SandboxPlan, FindsTheNodesOfSingleGpus) {
   (void)remove_tree(dir);
 }
 
+TEST(SandboxPlan, TakesDeviceFilesOfAnyVendor) {
+  const auto nodes = device_nodes({{"/dev/dri/renderD128"}, {"/dev/dri/renderD129", "/dev/dri/card1"}});
+  ASSERT_EQ(nodes.size(), 3u);
+  TaskSpec spec;
+  Sandbox(SandboxKind::private_dev).apply_to(spec, nodes, {0});
+  EXPECT_EQ(spec.hide_devices, (std::vector<std::string>{"dri/renderD129", "dri/card1"}));
+}
+
 TEST(SandboxPlan, DetectionFindsWhatRootMayDo) {
   const Sandbox sandbox = Sandbox::detect();
   EXPECT_FALSE(sandbox.report().empty());

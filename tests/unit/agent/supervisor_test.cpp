@@ -311,13 +311,13 @@ TEST(Supervisor, HidesDevicesInAPrivateDev) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
   Rig rig;
   TaskSpec spec = shell("ls /dev/full /dev/null /dev/zero 2>&1; echo x > /dev/null && head -c1 /dev/urandom | wc -c; ls -d /dev/pts /dev/shm; "
-                        "stat -c '%a %t:%T' /dev/null");
+                        "stat -c '%a %t:%T' /dev/null; mknod /dev/full c 1 7 2>/dev/null || echo refused; echo x > /dev/shm/billow-test-$$ && rm /dev/shm/billow-test-$$");
   spec.hide_devices = {"full"};
   const Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
   if (heard.exit->kind == static_cast<std::uint32_t>(ExitKind::not_started)) GTEST_SKIP() << "not permitted here: " << heard.exit->detail;
   EXPECT_EQ(heard.out,
-            "ls: cannot access '/dev/full': No such file or directory\n/dev/null\n/dev/zero\n1\n/dev/pts\n/dev/shm\n666 1:3\n");
+            "ls: cannot access '/dev/full': No such file or directory\n/dev/null\n/dev/zero\n1\n/dev/pts\n/dev/shm\n666 1:3\nrefused\n");
   EXPECT_TRUE(file_exists("/dev/full"));  // of the machine: untouched
 }
 
