@@ -2,6 +2,7 @@
 
 Runs on a real GPU, or on the simulated driver when BILLOW_GPU_TEST_SIM is set (then timings mean nothing and bars are not judged).
 """
+import atexit
 import ctypes
 import json
 import os
@@ -27,7 +28,8 @@ class Vault:
         env = dict(os.environ)
         self.process = subprocess.Popen(
             [BUILD + "/billow-vault", "--socket", self.socket, "--admin", self.admin, "--arena", str(arena_bytes), "--threads", "16",
-             "--period-ms", str(period_ms)], env=env)
+             "--period-ms", str(period_ms)], env=env, stdout=subprocess.DEVNULL)
+        atexit.register(self.process.kill)
         wait_for(lambda: os.path.exists(self.admin) or self.process.poll() is not None, 60, "the vault's socket")
         if self.process.poll() is not None:
             raise RuntimeError("the vault did not start")
@@ -97,6 +99,7 @@ class Program:
 
     def __init__(self, arguments, env=None):
         self.process = subprocess.Popen(arguments, env=env or dict(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        atexit.register(self.process.kill)
         self.pid = self.process.pid
 
     def read(self):

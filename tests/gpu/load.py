@@ -1,0 +1,61 @@
+"""A PyTorch load that answers lines: `run KIND SECONDS` → iterations and seconds. Kinds: matmul, train, graph."""
+import sys
+import time
+
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = True
+device = torch.device("cuda")
+a = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+b = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+c = torch.empty_like(a)
+model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+x = torch.randn(512, 1024, device=device)
+
+
+def matmul():
+    torch.matmul(a, b, out=c)
+
+
+def train():
+    optimizer.zero_grad(set_to_none=True)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+
+
+def capture():
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            matmul()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(4):
+            matmul()
+    return graph
+
+
+graph = capture()
+steps = {"matmul": (matmul, 20), "train": (train, 10), "graph": (graph.replay, 5)}
+for step, _ in steps.values():
+    for _ in range(20):
+        step()
+torch.cuda.synchronize()
+print("ok ready=1", flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if not words or words[0] == "quit":
+        break
+    step, group = steps[words[1]]
+    seconds, count = float(words[2]), 0
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        for _ in range(group):
+            step()
+        torch.cuda.synchronize()
+        count += group
+    print(f"ok iterations={count} seconds={time.monotonic() - begin:.6f}", flush=True)

@@ -1,0 +1,349 @@
+"""The GPU tests: `run.py --part N`. Each part prints a table; see tools/dev/gpu-test.sh."""
+import argparse
+import random
+import statistics
+import sys
+
+from rig import *
+
+PATHS = ("alloc", "pitch", "managed", "async", "pool", "create", "array", "array3d", "mipmap", "graph")
+
+
+def torch_program(script, *arguments, env=None):
+    p = Program([sys.executable, os.path.join(HERE, script), *map(str, arguments)], env)
+    p.answer("start of " + script)
+    return p
+
+
+def part_memory():
+    vault, nvml = Vault(64 * MIB), Nvml()
+    limit = 192 * MIB if SIM else 4 * GIB
+    piece = 16 * MIB if SIM else 128 * MIB
+    plain = probe()
+    time.sleep(0.2)
+    context = nvml.processes().get(plain.pid, 0)
+    plain.quit()
+    print(f"a context without the shim: {context >> 20} MiB", flush=True)
+    worst = None
+    for path in PATHS + ("small",):
+        name = vault.job("m-" + path, memory=limit)
+        p = probe(vault.env(name))
+        peak = Peak(nvml, [p.pid])
+        peak.start()
+        answer = p.ask(f"exhaust alloc {192 << 10}" if path == "small" else f"exhaust {path} {piece}")
+        time.sleep(0.15)
+        peak.stop()
+        over = peak.processes - context - limit
+        worst = over if worst is None else max(worst, over)
+        info = p.ask("info")
+        used = int(vault.status(name)["used"])
+        print(f"{path}: made {answer['made']}, refused with {answer['last']}, charged {used >> 20} MiB, NVML {peak.processes >> 20} MiB, "
+              f"over {over / MIB:.1f} MiB, shows {int(info['total']) >> 20} MiB total", flush=True)
+        if int(info["total"]) != limit or answer["last"] != "2" or used > limit:
+            raise RuntimeError("the slice is not what was asked for: " + path)
+        p.quit()
+        vault.call("remove name=" + name)
+    Table.add("memory overrun, each allocation path alone", f"{worst / MIB:.1f} MiB beyond limit + context", "<= 64 MiB", worst <= 64 * MIB)
+    limit = 2 * limit
+    name = vault.job("race", memory=limit)
+    programs = [probe(vault.env(name)) for _ in range(8)]
+    peak = Peak(nvml, [p.pid for p in programs])
+    peak.start()
+    for i, p in enumerate(programs):
+        p.start(f"exhaust {('alloc', 'create', 'async', 'pitch')[i % 4]} {(4 if i % 2 else 18) * MIB}")
+    made = [p.answer("race") for p in programs]
+    time.sleep(0.3)
+    peak.stop()
+    used = int(vault.status(name)["used"])
+    over = peak.processes - 8 * context - limit
+    print(f"race: made {[m['made'] for m in made]}, charged {used >> 20} of {limit >> 20} MiB, NVML {peak.processes >> 20} MiB in {peak.samples} samples", flush=True)
+    Table.add("memory overrun, 8 processes racing", f"{over / MIB:.1f} MiB beyond limit + 8 contexts", "<= 64 MiB", over <= 64 * MIB and used <= limit)
+    for p in programs:
+        p.quit()
+    vault.stop()
+
+
+def shares_of(vault, kinds, asked, seconds):
+    """Two jobs at once; each one's part of the work both did, measured in its own rate alone."""
+    names = [vault.job(f"s{secrets.token_hex(3)}", share=s) for s in asked]
+    programs = [torch_program("load.py", env=vault.env(n)) for n in names]
+    results = {}
+    for kind in kinds:
+        alone = []
+        for p in programs:
+            alone.append(rate(p.ask(f"run {kind} 2")))
+        for p in programs:
+            p.start(f"run {kind} {seconds}")
+        together = [rate(p.answer()) for p in programs]
+        parts = [t / a for t, a in zip(together, alone)]
+        results[kind] = (parts[0] / sum(parts), sum(parts))
+    for p in programs:
+        p.quit()
+    for n in names:
+        vault.call("remove name=" + n)
+    return results
+
+
+def rate(answer):
+    return float(answer["iterations"]) / float(answer["seconds"])
+
+
+def part_shares():
+    vault = Vault(64 * MIB)
+    for asked in ((500, 500), (250, 750), (100, 900)):
+        for kind, (share, total) in shares_of(vault, ("matmul", "train", "graph"), asked, 10).items():
+            error = share * 1000 / asked[0] - 1
+            Table.add(f"share {asked[0] // 10}/{asked[1] // 10}, {kind}", f"{share * 100:.2f} % ({error * 100:+.1f} %), together {total * 100:.1f} % of alone",
+                      "within 5 %", abs(error) <= 0.05)
+    free = vault.job("free")
+    p = torch_program("load.py", env=vault.env(free))
+    alone = {kind: rate(p.ask(f"run {kind} 3")) for kind in ("matmul", "graph")}
+    p.quit()
+    for share in (500, 250, 100):
+        name = vault.job(f"strict{share}", share=share, strict=1)
+        p = torch_program("load.py", env=vault.env(name))
+        for kind in alone:
+            got = rate(p.ask(f"run {kind} 8")) / alone[kind]
+            error = got * 1000 / share - 1
+            Table.add(f"strict {share // 10} % alone, {kind}", f"{got * 100:.2f} % ({error * 100:+.1f} %)", "within 5 %", abs(error) <= 0.05)
+        p.quit()
+        vault.call("remove name=" + name)
+    vault.stop()
+
+
+def compare(first, second, ask, rounds):
+    """Median cost of `ask` in each, asked in turn so that both see the same clocks."""
+    costs = ([], [])
+    for _ in range(rounds):
+        for i, p in enumerate((first, second)):
+            costs[i].append(ask(p))
+    return statistics.median(costs[0]), statistics.median(costs[1])
+
+
+def part_overhead():
+    vault = Vault(64 * MIB)
+    name = vault.job("lone", memory=8 * GIB if not SIM else 256 * MIB)
+    plain, shimmed = probe(), probe(vault.env(name))
+    count = 20000 if SIM else 1000000
+    a, b = compare(plain, shimmed, lambda p: float(p.ask(f"tiny {count}")["seconds"]), 5)
+    Table.add("overhead, 1 M tiny launches", f"{(b / a - 1) * 100:+.2f} % ({b / count * 1e9:.0f} ns each)", "<= 3 %", b / a - 1 <= 0.03)
+    a, b = compare(plain, shimmed, lambda p: float(p.ask(f"graph {count // 20} 10")["seconds"]), 5)
+    Table.add("overhead, graph replay (10 empty nodes)", f"{(b / a - 1) * 100:+.2f} %", "<= 1 %", b / a - 1 <= 0.01)
+    plain.quit()
+    shimmed.quit()
+    if SIM:
+        return vault.stop()
+    plain, shimmed = torch_program("load.py"), torch_program("load.py", env=vault.env(name))
+    for kind, what in (("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls")):
+        a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 1")), 9)
+        Table.add("overhead, " + what, f"{(b / a - 1) * 100:+.2f} %", "<= 1 %", b / a - 1 <= 0.01)
+    plain.quit()
+    shimmed.quit()
+    vault.stop()
+
+
+def stock_checkpoint(pid):
+    """The driver's own checkpoint of a process without the shim: seconds to suspend and to resume."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    cuda.cuInit(0)
+    zero = (ctypes.c_uint64 * 16)()
+    begin = time.monotonic()
+    results = [cuda.cuCheckpointProcessLock(pid, zero), cuda.cuCheckpointProcessCheckpoint(pid, zero)]
+    middle = time.monotonic()
+    results += [cuda.cuCheckpointProcessRestore(pid, zero), cuda.cuCheckpointProcessUnlock(pid, zero)]
+    if any(results):
+        raise RuntimeError(f"stock checkpoint: {results}")
+    return middle - begin, time.monotonic() - middle
+
+
+def part_suspend():
+    nvml = Nvml()
+    size, arena = (48 * MIB, 256 * MIB) if SIM else (40 * GIB, 66 * GIB)
+    begin = time.monotonic()
+    vault = Vault(arena)
+    vault.wait_arena(arena)
+    print(f"arena of {arena / GIB:.0f} GiB faulted and registered in {time.monotonic() - begin:.1f} s", flush=True)
+    plain = probe()
+    link = plain.ask(f"link {MIB if SIM else 2 * GIB}")
+    out_rate, in_rate = float(link["out"]), float(link["in"])
+    print("pinned copies, GB/s:", link, flush=True)
+    plain.quit()
+    vault.job("a", reserve=size)
+    p = probe(vault.env("a"))
+    p.ask(f"hold {size} 1")
+    best = {"out": [], "in": []}
+    for attempt in range(3):
+        p.ask(f"touch 100 {7 + attempt * size}")
+        s = vault.call("suspend name=a")
+        r = vault.call("resume name=a")
+        if p.ask("check")["wrong"] != "0":
+            raise RuntimeError("memory differs after a warm resume")
+        print("suspend", s, "\nresume", r, flush=True)
+        best["out"].append(float(s["bytes"]) / float(s["seconds"]) / 1e9)
+        best["in"].append(float(r["bytes"]) / float(r["seconds"]) / 1e9)
+    warm = size / statistics.median(best["out"]) / 1e9
+    for what, rates, raw in (("warm suspend", best["out"], out_rate), ("warm resume", best["in"], in_rate)):
+        got = statistics.median(rates)
+        Table.add(f"{what}, {size / GIB:.0f} GiB random", f"{got:.1f} GB/s, {got / raw * 100:.0f} % of {raw:.1f} (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 90 %", got >= 0.9 * raw)
+    p.ask("touch 10 999")
+    s = vault.call("suspend name=a")
+    fraction = float(s["seconds"]) / warm
+    Table.add("suspend again, 90 % unchanged", f"{float(s['seconds']):.3f} s, {fraction * 100:.0f} % of the first", "<= 25 %", fraction <= 0.25)
+    r = vault.call("resume name=a")
+    if p.ask("check")["wrong"] != "0":
+        raise RuntimeError("memory differs after the second resume")
+    p.ask("touch 100 123456")
+    s = vault.call("suspend name=a mode=cold")
+    time.sleep(0.1)
+    left = nvml.processes().get(p.pid, 0)
+    extra = float(s["seconds"]) - warm
+    Table.add("cold suspend of the same", f"warm + {extra:.2f} s, the job holds {left >> 20} MiB", "warm + 0.6 s, 0 MiB", extra <= 0.6 and left == 0 and s["cold"] == "1")
+    r = vault.call("resume name=a")
+    wrong = p.ask("check")["wrong"]
+    Table.add("cold resume", f"{float(r['seconds']):.2f} s ({float(r['residue_s']):.2f} s of it the driver's), {wrong} words wrong", "right", wrong == "0")
+    p.quit()
+    vault.call("remove name=a")
+    part_swap(vault)
+    vault.stop()
+    if not SIM:
+        p = probe()
+        p.ask(f"hold {size} 5")
+        out, back = stock_checkpoint(p.pid)
+        wrong = p.ask("check")["wrong"]
+        Table.add("stock cuCheckpoint of the same", f"{out:.1f} s out, {back:.1f} s in, {wrong} wrong; warm is {out / warm:.0f} x faster", ">= 15 x", out / warm >= 15)
+        p.quit()
+
+
+def part_swap(vault):
+    size = 32 * MIB if SIM else 30 * GIB
+    programs = {}
+    for name in ("x", "y"):
+        vault.job(name)
+        programs[name] = probe(vault.env(name))
+        programs[name].ask(f"hold {size} {ord(name)}")
+        if name == "x":
+            vault.call("suspend name=x")
+    rates = []
+    inside, outside = "y", "x"
+    for i in range(3):
+        programs[inside].ask(f"touch 100 {i * size + 3}")
+        begin = time.monotonic()
+        s = vault.call(f"swap out={inside} in={outside}")
+        seconds = time.monotonic() - begin
+        rates.append((float(s["out_bytes"]) + float(s["in_bytes"])) / seconds / 1e9)
+        print("swap", s, flush=True)
+        inside, outside = outside, inside
+        if programs[inside].ask("check")["wrong"] != "0":
+            raise RuntimeError("memory differs after a swap")
+    got = statistics.median(rates)
+    Table.add(f"swap {size / GIB:.0f} <-> {size / GIB:.0f} GiB", f"{got:.1f} GB/s both ways (of 3: {min(rates):.1f}..{max(rates):.1f})", ">= 85 GB/s", got >= 85)
+    vault.call("resume name=" + outside)
+    for p in programs.values():
+        p.quit()
+    for name in programs:
+        vault.call("remove name=" + name)
+
+
+def part_cycles(cycles=200):
+    vault = Vault(4 * GIB)
+    vault.wait_arena(4 * GIB)
+    name = vault.job("train")
+    base = tempfile.mkdtemp(prefix="bt-") + "/losses"
+    p = torch_program("train_loop.py", base, 10000000, env=vault.env(name))
+    chance = random.Random(4)
+    begin, cold, times = time.monotonic(), 0, []
+    for i in range(cycles):
+        time.sleep(chance.uniform(0.02, 0.25))
+        mode = "cold" if i % 10 == 9 else "warm"
+        s = vault.call(f"suspend name=train mode={mode}")
+        cold += s["cold"] == "1"
+        time.sleep(chance.uniform(0, 0.05))
+        r = vault.call("resume name=train")
+        times.append((float(s["seconds"]), float(r["seconds"])))
+    status = vault.status(name)
+    open(base + ".stop", "w").close()
+    p.process.wait(120)
+    steps, total = open(base + ".done").read().split()
+    print(f"{cycles} cycles ({cold} cold) in {time.monotonic() - begin:.0f} s, {steps} steps, residue {int(status['residue']) >> 20} MiB, "
+          f"median suspend {statistics.median(t[0] for t in times):.3f} s, resume {statistics.median(t[1] for t in times):.3f} s", flush=True)
+    vault.stop()
+    reference = base + ".reference"
+    q = torch_program("train_loop.py", reference, steps)
+    q.process.wait(300)
+    mine, theirs = open(base).read().split(), open(reference).read().split()
+    same = sum(a == b for a, b in zip(mine, theirs))
+    good = len(mine) == len(theirs) == int(steps) == same and open(reference + ".done").read().split()[1] == total
+    Table.add(f"{cycles} suspend/resume cycles ({cold} cold) of a training loop", f"{same} of {len(theirs)} losses bit-identical", "all, none lost", good)
+
+
+def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
+    vault = Vault(arena * GIB)
+    vault.wait_arena(arena * GIB)
+    programs, alone = {}, {}
+    for name in ("p", "q"):
+        vault.job(name)
+        programs[name] = torch_program("turns.py", gib, dirty, env=vault.env(name))
+        programs[name].ask("start 100000")
+        time.sleep(1)
+        before = programs[name].ask("count")
+        time.sleep(6)
+        after = programs[name].ask("count")
+        alone[name] = (int(after["done"]) - int(before["done"])) / (float(after["at"]) - float(before["at"]))
+        if name == "p":
+            vault.call("suspend name=p")
+    print("alone, steps per second:", alone, flush=True)
+    start = {n: None for n in programs}
+    begin = time.monotonic()
+    counts = {n: int(programs[n].ask("count")["done"]) for n in programs}
+    inside, outside, swaps = "q", "p", []
+    while time.monotonic() - begin < minutes * 60:
+        time.sleep(max(0.0, begin + 20 * (len(swaps) + 1) - time.monotonic()))
+        t = time.monotonic()
+        s = vault.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
+        swaps.append(time.monotonic() - t)
+        print(f"swap {len(swaps)}: {swaps[-1]:.2f} s, copied {int(s['out_copied']) >> 30} GiB out {int(s['in_copied']) >> 30} in, out {float(s['out_seconds']):.2f} in {float(s['in_seconds']):.2f}", flush=True)
+        inside, outside = outside, inside
+    elapsed = time.monotonic() - begin
+    after = {n: int(programs[n].ask("count")["done"]) for n in programs}
+    ideal = elapsed * statistics.mean(alone.values())
+    goodput = sum((after[n] - counts[n]) for n in programs) / ideal
+    wrong = 0
+    for n in (inside, outside):
+        if n == outside:
+            vault.call(f"swap out={inside} in={outside} allowance={allowance * GIB}")
+        programs[n].ask("stop")
+        wrong += int(programs[n].ask("verify")["wrong"])
+        if n == inside:
+            continue
+    Table.add(f"two jobs of {gib} GiB on {allowance} GiB, swapped every 20 s for {elapsed / 60:.1f} min, {dirty * 100:.0f} % rewritten",
+              f"goodput {goodput * 100:.1f} %, {len(swaps)} swaps of {statistics.median(swaps):.2f} s, {wrong} words wrong", ">= 92 %, right results", goodput >= 0.92 and wrong == 0)
+    for p in programs.values():
+        p.process.kill()
+    vault.stop()
+
+
+PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--part", default="all")
+    chosen = parser.parse_args().part
+    needs_torch = ("2", "5", "6")
+    for number, part in PARTS.items():
+        if chosen not in ("all", number):
+            continue
+        if SIM and number in needs_torch:
+            print(f"part {number} needs PyTorch on a real GPU: skipped on the simulated driver", flush=True)
+            continue
+        begin = time.monotonic()
+        try:
+            part()
+        except Exception as error:
+            Table.add(f"part {number}", f"{type(error).__name__}: {error}", "runs", False)
+        print(f"part {number}: {time.monotonic() - begin:.0f} s", flush=True)
+    sys.exit(0 if not Table.rows or Table.show() else 1)
+
+
+if __name__ == "__main__":
+    main()
