@@ -168,7 +168,7 @@ def bench_followers(billow, rows):
                 s = by_fd[fd]
                 chunk = s.recv(65536)
                 data[s] += chunk
-                if not chunk or data[s].endswith(b"0\r\n\r\n"):
+                if not chunk or data[s].endswith(b"\r\n0\r\n\r\n"):
                     poller.unregister(fd)
                     left.discard(s)
         whole = sum(1 for d in data.values() if b"line 0\n" in d and b"line 49\n" in d)
