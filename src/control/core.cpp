@@ -45,10 +45,14 @@ Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime 
 
 Step Core::plan(WallTime now) {
   static const Cause cause{"head", ""};
-  auto step = execute(PlanWork{}, cause, now);
-  if (!step) return {};
-  more_ = !step->empty();
-  return std::move(*step);
+  latest_ = std::max(latest_, now);
+  const Context context{latest_, &prices_};
+  const sched::Plan plan = sched::plan(state_.index, latest_);
+  more_ = plan.more;
+  wake_at_ = plan.wake_at;
+  Step step;
+  follow(carry_out(state_, plan, context), cause, context, step);
+  return step;
 }
 
 std::string encode_event(const Event& event) {

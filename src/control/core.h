@@ -43,9 +43,10 @@ class Core {
 
   // An error leaves the state as it was. Wall time may step; the core never lets recorded time run backwards.
   Result<Step> execute(const Command& command, const Cause& cause, WallTime now);
-  // Starts what fits, in bounded portions; `more()` says that another call would find more.
+  // Starts what fits, in bounded portions; `more()` says that another call would find more, `wake_at()` when time alone will.
   Step plan(WallTime now);
   bool more() const { return more_; }
+  WallTime wake_at() const { return wake_at_; }
   // One recorded event, for replay.
   void replay(const Event& event) { apply(state_, event); forget_finished(); }
 
@@ -57,6 +58,7 @@ class Core {
   ledger::PriceBook prices_;
   WallTime latest_;
   bool more_ = false;
+  WallTime wake_at_;
 };
 
 // Events as the journal keeps them: kind, and a JSON document that also names the actor and the request.

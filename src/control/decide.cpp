@@ -263,42 +263,6 @@ struct Decider {
     return events;
   }
 
-  Decision operator()(const PlanWork&) {
-    Events events;
-    const sched::Plan plan = sched::plan(state.index, context.now);
-    std::uint64_t next_task = state.next_task;
-    for (const sched::Start& start : plan.starts) {
-      const Job& job = state.jobs.at(start.job);
-      JobPlaced placed{.job = job.id, .tasks = {}};
-      for (std::size_t rank = 0; rank < start.placements.size(); ++rank) {
-        const sched::Placement& placement = start.placements[rank];
-        const Node& node = state.nodes.at(placement.node);
-        Task task;
-        task.id = TaskId(next_task++);
-        task.job = job.id;
-        task.rank = static_cast<std::uint32_t>(rank);
-        task.attempt = job.attempt + 1;
-        task.node = placement.node;
-        task.boot_id = node.offer.boot_id;
-        for (const sched::GpuShare& share : placement.gpus) task.gpus.push_back({share.gpu, share.share, share.mig_start});
-        task.cpu_milli = placement.cpu_milli;
-        task.mem_mib = placement.mem_mib;
-        task.lease_from = context.now;
-        task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
-        if (!task.gpus.empty() && context.prices)
-          task.rate = context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class);
-        placed.tasks.push_back(std::move(task));
-      }
-      events.push_back(std::move(placed));
-    }
-    for (const sched::Preempt& preempt : plan.preempts) {
-      if (state.jobs.at(preempt.victim).stopping != StopCause::none) continue;
-      const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
-      events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false});
-    }
-    return events;
-  }
-
   // ---- identity
   Decision operator()(const AddUser& c) {
     BILLOW_TRY_VOID(check_name("user", c.name));
@@ -366,6 +330,41 @@ struct Decider {
 
 Decision decide(const State& state, const Command& command, const Context& context) {
   return std::visit(Decider{state, context}, command);
+}
+
+std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, const Context& context) {
+  Events events;
+  std::uint64_t next_task = state.next_task;
+  for (const sched::Start& start : plan.starts) {
+    const Job& job = state.jobs.at(start.job);
+    JobPlaced placed{.job = job.id, .tasks = {}};
+    for (std::size_t rank = 0; rank < start.placements.size(); ++rank) {
+      const sched::Placement& placement = start.placements[rank];
+      const Node& node = state.nodes.at(placement.node);
+      Task task;
+      task.id = TaskId(next_task++);
+      task.job = job.id;
+      task.rank = static_cast<std::uint32_t>(rank);
+      task.attempt = job.attempt + 1;
+      task.node = placement.node;
+      task.boot_id = node.offer.boot_id;
+      for (const sched::GpuShare& share : placement.gpus) task.gpus.push_back({share.gpu, share.share, share.mig_start});
+      task.cpu_milli = placement.cpu_milli;
+      task.mem_mib = placement.mem_mib;
+      task.lease_from = context.now;
+      task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
+      if (!task.gpus.empty() && context.prices)
+        task.rate = context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class);
+      placed.tasks.push_back(std::move(task));
+    }
+    events.push_back(std::move(placed));
+  }
+  for (const sched::Preempt& preempt : plan.preempts) {
+    if (state.jobs.at(preempt.victim).stopping != StopCause::none) continue;
+    const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
+    events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false});
+  }
+  return events;
 }
 
 Status validate(const JobSpec& spec) {

@@ -20,6 +20,8 @@ struct Context {
 
 Result<std::vector<EventBody>> decide(const State& state, const Command& command, const Context& context);
 std::vector<EventBody> react(const State& state, const EventBody& event, const Context& context);
+// What the scheduler's plan comes to: placements with their leases and prices, and victims told to leave.
+std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, const Context& context);
 
 // What must be said to agents because of an event, and may leave only when the event is durable.
 struct Effect {

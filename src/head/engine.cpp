@@ -173,7 +173,8 @@ void Engine::execute(const Command& command, const control::Cause& cause, Done d
   if (done) events = step->events;
   const bool changed = !step->empty();
   absorb(std::move(*step));
-  if (changed) plan();
+  const WallTime wake = core_.wake_at();
+  if (changed || (wake && wake <= options_.clock->wall())) plan();
   if (done) when_durable([done = std::move(done), events = std::move(events)]() mutable { done(std::move(events)); });
 }
 

@@ -49,8 +49,6 @@ struct RemoveNode {
 };
 // Time has passed: release back-offs, fire schedules.
 struct Tick {};
-// Start what fits.
-struct PlanWork {};
 struct AddUser {
   std::string name;
   std::string unix_name;
@@ -93,6 +91,6 @@ struct StartHead {
 };
 
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
-                             Tick, PlanWork, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule>;
+                             Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule>;
 
 }  // namespace billow
