@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down doctor agent completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down doctor agent advise prices plan completion version help" -- "$cur")); return; fi
   case $cmd in
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -352,6 +352,61 @@ _billow() {
         --node-name) return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --node-name --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "advise")
+      case $prev in
+        --model|-m) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --models) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --precision) return ;;
+        --context) return ;;
+        --input) return ;;
+        --output) return ;;
+        --ttft) return ;;
+        --tps) return ;;
+        --users) return ;;
+        --rps) return ;;
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --engine) COMPREPLY=($(compgen -W "vllm sglang trtllm" -- "$cur")); return ;;
+        --engine-version) return ;;
+        --providers) return ;;
+        --regions) return ;;
+        --tuning) COMPREPLY=($(compgen -W "full lora qlora" -- "$cur")); return ;;
+        --sequence) return ;;
+        --micro-batch) return ;;
+        --tokens) return ;;
+        --batch) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --context --input --output --ttft --tps --users --rps --trace --engine --engine-version --providers --regions --spot --mine --train --tuning --sequence --micro-batch --tokens --batch --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "prices")
+      case $prev in
+        --gpu) return ;;
+        --instance) return ;;
+        --providers) return ;;
+        --regions) return ;;
+        --gpus-min) return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpu --instance --providers --regions --gpus-min --limit --gpus --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "plan")
+      case $prev in
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --gpu) return ;;
+        --providers) return ;;
+        --regions) return ;;
+        --risk) COMPREPLY=($(compgen -W "low medium high" -- "$cur")); return ;;
+        --committed-ratio) return ;;
+        --price-drop) return ;;
+        --buy) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --gpu --providers --regions --risk --committed-ratio --price-drop --buy --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

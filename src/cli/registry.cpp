@@ -15,6 +15,7 @@ CommandTable all_commands() {
   add_cluster_commands(table);
   add_access_commands(table);
   add_head_commands(table);
+  add_advise_commands(table);
   add_meta_commands(table);
   return table;
 }
@@ -45,7 +46,8 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
   if (!found) return report_usage(found.error());
   const CommandSpec& command = *found->command;
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
-  if (command.run_args) return command.run_args(std::move(args));
+  const bool wants_help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
+  if (command.run_args && !wants_help) return command.run_args(std::move(args));
   const auto parsed = parse(command, args);
   if (!parsed) return report_usage(parsed.error());
   if (parsed->help) {

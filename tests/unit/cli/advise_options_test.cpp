@@ -1,0 +1,30 @@
+// The advisor reads its options itself; what our table offers it must take.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "advise/commands.h"
+#include "cli/commands.h"
+
+namespace billow::cli {
+namespace {
+
+TEST(AdviseCommands, OfferOnlyOptionsTheAdvisorTakes) {
+  using Run = advise::CommandResult (*)(const std::vector<std::string>&, const advise::CommandContext&);
+  const std::vector<std::pair<std::string, Run>> commands = {{"advise", advise::run_advise}, {"prices", advise::run_prices}, {"plan", advise::run_plan}};
+  const std::set<std::string> ours = {"head", "data", "help"};
+  for (const CommandSpec& c : all_commands())
+    for (const auto& [name, run] : commands) {
+      if (c.name != name) continue;
+      for (const OptionSpec* o : options_of(c)) {
+        if (ours.contains(o->name)) continue;
+        std::vector<std::string> args = {std::string("--") + o->name};
+        if (o->value) args.emplace_back("1");
+        args.emplace_back("--help");
+        EXPECT_EQ(run(args, {}).exit_code, 0) << name << " --" << o->name;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace billow::cli
