@@ -162,12 +162,14 @@ Status Gpu::hash(Lane& lane, Batch& batch, CUstream stream) {
 }
 
 namespace {
-// Runs of neighbouring pieces in neighbouring slots become one copy.
+// Runs of neighbouring pieces in neighbouring slots become one copy, but never across segments: each was registered with the driver
+// on its own, and a copy must stay within one registration.
 struct Run { std::uint64_t address, bytes; std::uint32_t slot; };
 void append(std::vector<Run>& runs, std::uint64_t address, std::uint64_t bytes, std::uint32_t slot) {
   if (!runs.empty()) {
     Run& last = runs.back();
-    const bool follows = last.address + last.bytes == address && last.bytes % Arena::slot_bytes == 0 && last.slot + last.bytes / Arena::slot_bytes == slot;
+    const bool follows = last.address + last.bytes == address && last.bytes % Arena::slot_bytes == 0 && last.slot + last.bytes / Arena::slot_bytes == slot &&
+                         slot % (Arena::segment_bytes / Arena::slot_bytes) != 0;
     if (follows) { last.bytes += bytes; return; }
   }
   runs.push_back({address, bytes, slot});

@@ -283,6 +283,7 @@ std::string command(const std::string& line, CUresult* r) {
     for (Held& h : held) {
       const uint64_t part = h.bytes / 100 * a / (2u << 20) * (2u << 20);
       if (part) { *r = fill_words(h.at, part, b); now_held.push_back({h.at, part, b}); }
+      b += part;  // no two pieces alike
       if (h.bytes > part) now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
     }
     held = now_held;

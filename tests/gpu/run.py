@@ -133,12 +133,19 @@ def part_overhead():
     shimmed.quit()
     if SIM:
         return vault.stop()
-    plain, shimmed = torch_program("load.py"), torch_program("load.py", env=vault.env(name))
-    for kind, what in (("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls")):
-        a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 1")), 9)
-        Table.add("overhead, " + what, f"{(b / a - 1) * 100:+.2f} %", "<= 1 %", b / a - 1 <= 0.01)
-    plain.quit()
-    shimmed.quit()
+    # Two processes of the same program differ by a percent of their own (where memory and threads fell), so several pairs.
+    kinds = (("matmul", "matmul loop"), ("train", "small training step"), ("graph", "graph replay of matmuls"))
+    ratios = {kind: [] for kind, _ in kinds}
+    for _ in range(5):
+        plain, shimmed = torch_program("load.py"), torch_program("load.py", env=vault.env(name))
+        for kind, _ in kinds:
+            a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 0.4")), 5)
+            ratios[kind].append(b / a - 1)
+        plain.quit()
+        shimmed.quit()
+    for kind, what in kinds:
+        got = statistics.median(ratios[kind])
+        Table.add("overhead, " + what, f"{got * 100:+.2f} % (5 pairs: {min(ratios[kind]) * 100:+.2f}..{max(ratios[kind]) * 100:+.2f})", "<= 1 %", got <= 0.01)
     vault.stop()
 
 
