@@ -1,9 +1,11 @@
 #include "agent/tasks.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 
 #include <fmt/format.h>
 
+#include "agent/proc_stats.h"
 #include "agent/task_status.h"
 #include "agent/users.h"
 #include "base/limits.h"
@@ -27,6 +29,10 @@ struct Meta {
   void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); }
 };
 
+constexpr Duration settle_patience = milliseconds(20);    // the loop waits this long at most
+constexpr Duration settle_again_after = milliseconds(100);
+constexpr int leftover_rounds_max = 20;
+
 std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
 
 }  // namespace
@@ -39,6 +45,7 @@ struct Tasks::Link final : LinkEvents {
   std::string cgroup;
   std::vector<GpuGrant> gpus;
   bool announced = false, exited = false, closed = false;
+  bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
   // Input on its way: what the supervisor has not taken yet stays here.
   std::string input;
   std::uint64_t input_base = 0;      // offset of input[0] in all input
@@ -48,6 +55,11 @@ struct Tasks::Link final : LinkEvents {
   Link(Tasks& o, TaskId t, SupervisorLink l) : owner(o), task(t), link(std::move(l)) {}
 
   void on_status(const supervise::StatusFrame& status) override {
+    if (!input_known) {
+      input_known = true;
+      input_base = input_sent = input_accepted = status.stdin_accepted;
+      push_input();
+    }
     if (announced || status.job_pid <= 0) return;
     announced = true;
     owner.hold_gpus(task, status.job_pid, cgroup, gpus);
@@ -70,6 +82,7 @@ struct Tasks::Link final : LinkEvents {
   void on_closed() override { closed = true; }
 
   void push_input() {
+    if (!input_known) return;
     while (input_sent - input_base < input.size()) {
       const std::uint64_t room = supervise::stdin_window_bytes - std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_accepted);
       const std::size_t from = input_sent - input_base;
@@ -130,17 +143,47 @@ void Tasks::closed(TaskId task) {
   links_.erase(task);
   old->watch.reset();
   launcher_.reap();
-  if (exited) return;
+  if (!exited) settle(task);
+}
+
+// A task without a link: its directory says what became of it. While its supervisor lives it is sought until it answers or
+// ends; a task is called lost only when nobody holds its lock any more.
+void Tasks::settle(TaskId task) {
+  seeking_.erase(task);
   const auto found = dirs_.find(task);
   if (found && found->presence == TaskPresence::supervised) {
-    auto again = launcher_.connect(dirs_.path(task));
-    if (again) return watch(task, std::move(*again));
+    auto again = launcher_.connect(dirs_.path(task), settle_patience);
+    if (again) return adopt(task, std::move(*again));
+    seeking_[task] = loop_.after(settle_again_after, [this, task] { settle(task); });
+    return;
   }
-  const auto exit = read_exit(dirs_.path(task));
-  if (exit) return ended(task, *exit);
+  if (found && found->exit) return ended(task, *found->exit);
+  lost(task);
+}
+
+// The supervisor was killed. What it left behind may hold a GPU, and is ended before the task is called so.
+void Tasks::lost(TaskId task) {
+  const TaskCgroup group = cgroups_.find(task);
+  std::vector<std::string> directories = group.v1;
+  if (!group.v2.empty()) directories.push_back(group.v2);
+  for (int round = 0; round < leftover_rounds_max && kill_leftovers(task.value, directories) > 0; ++round) ::poll(nullptr, 0, 2);
+  (void)cgroups_.remove(group);
+  if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
-  (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   advanced(task);
+}
+
+// Takes up a task whose supervisor was found again.
+void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
+  watch(task, std::move(supervisor));
+  Link* l = link(task);
+  l->input_known = false;
+  l->cgroup = cgroups_.find(task).v2;
+  if (const auto found = dirs_.find(task))
+    if (const auto meta = wire::from_json_text<Meta>(found->meta)) l->gpus = meta->gpus;
+  l->link.subscribe(supervise::Subscription::notify);
+  l->link.request_status();
+  l->rearm();
 }
 
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
@@ -188,24 +231,18 @@ std::vector<RecoveredTask> Tasks::recover() {
         recovered.status = status_of(task.id, *task.exit);
         break;
       case TaskPresence::lost:
-        recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor died");
+        if (task.acknowledged) {
+          recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor died");
+          break;
+        }
+        recovered.status.state = TaskState::running;  // until what is left of it has been ended
+        loop_.post([this, id = task.id] { lost(id); });
         break;
       case TaskPresence::supervised: {
         recovered.status.state = TaskState::running;
-        auto connected = launcher_.connect(dirs_.path(task.id));
-        if (!connected) {
-          // About to end: its record is there, or will be in a moment.
-          const auto exit = read_exit(dirs_.path(task.id));
-          if (exit) recovered.status = status_of(task.id, *exit);
-          else recovered.status = lost_status(task.id, system_clock().wall(), "its supervisor does not answer");
-          break;
-        }
-        watch(task.id, std::move(*connected));
-        Link* l = link(task.id);
-        l->cgroup = cgroups_.find(task.id).v2;
-        if (meta) l->gpus = meta->gpus;
-        l->link.subscribe(supervise::Subscription::notify);
-        l->link.request_status();
+        auto connected = launcher_.connect(dirs_.path(task.id), settle_patience);
+        if (connected) adopt(task.id, std::move(*connected));
+        else loop_.post([this, id = task.id] { settle(id); });  // not listening yet, or about to end
         break;
       }
     }
@@ -249,9 +286,9 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   spec.time_limit = start.time_limit;
   spec.paid_until = paid_until;
   spec.stop_grace = start.stop_grace;
-  std::vector<int> minors;
-  for (const GpuInfo& gpu : options_.gpus) minors.push_back(static_cast<int>(gpu.minor.value_or(gpu.index)));
-  if (options_.sim_state_dir.empty()) sandbox_.apply_to(spec, list_nvidia_nodes({}), granted);
+  std::vector<std::vector<std::string>> files;
+  for (const GpuInfo& gpu : options_.gpus) files.push_back(gpu.device_files);
+  if (options_.sim_state_dir.empty()) sandbox_.apply_to(spec, device_nodes(files), granted);
   auto made = cgroups_.create(start.task, {.cpu_milli = start.cpu_milli, .mem_mib = start.mem_mib});
   if (made) {
     group = std::move(*made);

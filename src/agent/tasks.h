@@ -64,6 +64,9 @@ class Tasks {
   void watch(TaskId task, SupervisorLink link);
   Link* link(TaskId task);
   void closed(TaskId task);
+  void adopt(TaskId task, SupervisorLink link);
+  void settle(TaskId task);
+  void lost(TaskId task);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
   void advanced(TaskId task);
@@ -77,6 +80,7 @@ class Tasks {
   Cgroups cgroups_;
   Sandbox sandbox_;
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
+  std::unordered_map<TaskId, net::Timer> seeking_;                // supervisors that live but do not answer yet
   std::map<std::uint64_t, Reader> readers_;                       // by subscription
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
