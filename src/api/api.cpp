@@ -7,6 +7,10 @@
 #include "base/log.h"
 #include "base/text.h"
 
+std::string_view billow_embedded_page();
+std::string_view billow_embedded_script();
+std::string_view billow_embedded_style();
+
 namespace billow::api {
 namespace {
 
@@ -25,24 +29,29 @@ void agent(CallPtr call) {
   call->host.adopt_agent(std::move(*socket), call->request().peer);
 }
 
-// The page a browser meets until it asks for something better.
-void front(CallPtr call) {
-  net::Response page;
-  page.status = 200;
-  page.headers = {{"Content-Type", "text/html; charset=utf-8"}, {"Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"}};
-  page.body = "<!doctype html><html lang=en><meta charset=utf-8><title>Billow</title><style>body{font:16px/1.5 system-ui;max-width:40rem;"
-              "margin:4rem auto;padding:0 1rem}code{background:#8882;padding:.1em .3em;border-radius:3px}</style><h1>Billow</h1>"
-              "<p>This head is running. Its API is under <code>/v1</code>, described by <code>/v1/openapi.json</code>; every call needs a token.</p>"
-              "<p>From a terminal: <code>billow status</code>, <code>billow ps</code>, <code>billow run --gpus 1 -- nvidia-smi</code>.</p></html>";
-  call->exchange->respond(std::move(page));
+// The dashboard: three files inside the binary. Nothing but our own script and style runs on the page.
+void serve(const CallPtr& call, const char* type, std::string_view body) {
+  net::Response file;
+  file.headers = {{"Content-Type", type}, {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-cache"}, {"Referrer-Policy", "no-referrer"},
+                  {"Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
+  file.body = std::string(body);
+  call->exchange->respond(std::move(file));
 }
+void page(CallPtr call) { serve(call, "text/html; charset=utf-8", billow_embedded_page()); }
+void script(CallPtr call) { serve(call, "text/javascript; charset=utf-8", billow_embedded_script()); }
+void style(CallPtr call) { serve(call, "text/css; charset=utf-8", billow_embedded_style()); }
 
 const std::vector<Route>& table() {
   static const std::vector<Route> routes = {
-      {{Method::get, "/", Need::nothing}, front},
+      {{Method::get, "/", Need::nothing}, page},
+      {{Method::get, "/app.js", Need::nothing}, script},
+      {{Method::get, "/app.css", Need::nothing}, style},
       {{Method::get, "/healthz", Need::nothing}, health},
       {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
       {{Method::get, "/v1/status", Need::look}, admin::status},
+      {{Method::post, "/v1/session", Need::nothing}, session::create},
+      {{Method::del, "/v1/session", Need::look}, session::end},
+      {{Method::post, "/v1/session/codes", Need::work}, session::code},
       {{Method::post, "/v1/jobs", Need::work}, jobs::submit},
       {{Method::get, "/v1/jobs", Need::look}, jobs::list},
       {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
@@ -113,9 +122,14 @@ Status allowed(const control::Principal& who, Need need) {
 
 struct Api::Impl {
   Host& host;
+  SignInCodes codes;
 
   Result<control::Principal> authenticate(const net::Request& request) const {
     const std::string_view header = request.headers.get("Authorization");
+    if (const std::string session = header.empty() ? session_token(request) : ""; !session.empty()) {
+      if (!asked_by_our_page(request)) return fail(Code::forbidden, "a browser's session may be used by the dashboard only", "send X-Billow-Request: 1");
+      return control::authenticate(host.state(), sha256_hex(session), host.now());
+    }
     if (!starts_with_nocase(header, "Bearer "))
       return fail(Code::unauthorized, "this call needs a token", "send it as: Authorization: Bearer TOKEN");
     return control::authenticate(host.state(), sha256_hex(trim(header.substr(7))), host.now());
@@ -123,7 +137,7 @@ struct Api::Impl {
 
   void dispatch(std::shared_ptr<net::Exchange> exchange) {
     const net::Request& request = exchange->request();
-    auto call = std::make_shared<Call>(Call{host, exchange, {}, {}});
+    auto call = std::make_shared<Call>(Call{host, exchange, {}, {}, &codes});
     const Method method = request.method == Method::head ? Method::get : request.method;
     bool path_known = false;
     for (const Route& route : table()) {
@@ -143,7 +157,7 @@ struct Api::Impl {
   }
 };
 
-Api::Api(Host& host) : impl_(new Impl{host}) {}
+Api::Api(Host& host) : impl_(new Impl{host, {}}) {}
 Api::~Api() = default;
 
 void Api::handle(std::shared_ptr<net::Exchange> exchange) { impl_->dispatch(std::move(exchange)); }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/host.h"
+#include "api/session.h"
 #include "base/json.h"
 #include "net/http_server.h"
 
@@ -15,6 +16,7 @@ struct Call {
   std::shared_ptr<net::Exchange> exchange;
   control::Principal principal;           // of a route that needs a token
   std::vector<std::string> parts;         // what stood for the pattern's {names}, in order
+  SignInCodes* codes = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   control::Cause cause() const { return {"user:" + principal.name, request().request_id}; }
@@ -63,6 +65,11 @@ void logs(CallPtr call);
 void attach(CallPtr call);
 void events(CallPtr call);
 }  // namespace streams
+namespace session {
+void create(CallPtr call);
+void end(CallPtr call);
+void code(CallPtr call);
+}  // namespace session
 namespace admin {
 void status(CallPtr call);
 void nodes(CallPtr call);

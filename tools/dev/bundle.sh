@@ -5,6 +5,7 @@ arch=$(uname -m)
 [ "${1:-}" = --arch ] && arch=$2
 version=$(sed -n 's/^project(billow VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 install $build_packages binutils
+web_packages
 bundle_build=$root/build-bundle-$arch
 set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBILLOW_TESTS=OFF -DBILLOW_BENCH=OFF
 strip=strip

@@ -1,0 +1,19 @@
+import './style.css';
+import { render } from 'preact';
+import { App } from './app';
+import { follow, refresh, signedOut } from './store';
+import { post } from './api';
+
+// `billow dashboard` opens the page with a code that works once; it stands behind the #, which no server sees, and is taken away.
+async function begin(): Promise<void> {
+  const code = /code=([\w-]+)/.exec(location.hash)?.[1];
+  if (code) {
+    history.replaceState(null, '', '/#/');
+    try { await post('/v1/session', { code }); } catch { signedOut.value = true; }
+  }
+  await refresh();
+  if (!signedOut.value) follow();
+}
+
+render(<App />, document.getElementById('app')!);
+void begin();
