@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down doctor agent advise prices plan completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down dashboard doctor agent advise prices plan completion version help" -- "$cur")); return; fi
   case $cmd in
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -334,6 +334,13 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--stop-jobs --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "dashboard")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "doctor")
       case $prev in

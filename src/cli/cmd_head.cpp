@@ -186,6 +186,24 @@ int cmd_agent(const Parsed& parsed) {
   return ended ? 0 : report(ended.error());
 }
 
+int cmd_dashboard(const Parsed& parsed) {
+  auto client = connect(parsed, true);
+  if (!client) return report(client.error());
+  const auto status = client->get("/v1/status");
+  if (!status) return report(status.error());
+  const auto code = client->post("/v1/session/codes");
+  if (!code) return report(code.error());
+  std::string base = client->address().configured ? client->where() : std::string();
+  if (const auto& addresses = (*status)["addresses"].items(); base.empty() || base.starts_with("unix:")) {
+    if (addresses.empty()) return report({Code::unavailable, "this head listens on no port a browser can reach", "start it with --listen 127.0.0.1:7070"});
+    base = std::string(addresses.front().str_or(""));
+  }
+  const std::string url = fmt::format("{}/#code={}", base, (*code)["code"].str_or(""));
+  if (parsed.has("json")) print_json(Json::object({{"url", url}}));
+  else print(fmt::format("{}\n(works once, within two minutes)\n", url));
+  return 0;
+}
+
 // ---- doctor
 
 struct Finding {
@@ -284,6 +302,11 @@ void add_head_commands(CommandTable& table) {
                    .options = {down_options},
                    .group = "head",
                    .prints_json = false});
+  table.push_back({.name = "dashboard",
+                   .summary = "an address that opens the dashboard in a browser, signed in",
+                   .example = "billow dashboard",
+                   .run = cmd_dashboard,
+                   .group = "head"});
   table.push_back({.name = "doctor",
                    .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
                    .example = "billow doctor",

@@ -17,7 +17,7 @@ void add_cluster_commands(CommandTable& table);   // status, nodes, drain, undra
 void add_log_commands(CommandTable& table);       // logs
 void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
-void add_head_commands(CommandTable& table);      // up, down, doctor, agent
+void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent
 void add_advise_commands(CommandTable& table);    // advise, prices, plan
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
