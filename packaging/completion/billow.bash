@@ -6,10 +6,11 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down dashboard doctor agent advise prices plan completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait stop cancel schedule status nodes drain undrain events project user token up down dashboard doctor agent advise prices plan simulate completion version help" -- "$cur")); return; fi
   case $cmd in
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
   esac
@@ -414,6 +415,31 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --gpu --providers --regions --risk --committed-ratio --price-drop --buy --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "simulate openb")
+      case $prev in
+        --nodes) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tasks) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --stream) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --policy) COMPREPLY=($(compgen -W "best bestfit fgd random" -- "$cur")); return ;;
+        --shuffle-nodes) return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--nodes --tasks --stream --policy --shuffle-nodes --svg --limit --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "simulate jobs")
+      case $prev in
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W "muri philly" -- "$cur")); return ;;
+        --nodes) return ;;
+        --gpus) return ;;
+        --policy) COMPREPLY=($(compgen -W "best srsf las fifo fair" -- "$cur")); return ;;
+        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --nodes --gpus --policy --durations --interleave --svg --limit --json --help -h" -- "$cur")); return; fi
       return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

@@ -1,5 +1,5 @@
-// advise, prices, plan: the advisor's commands, with what only a running head knows (its GPUs) asked for when it is wanted.
-// Their options stand in the table like all others; what was given is handed on to the advisor, which reads the values.
+// advise, prices, plan and simulate: commands of the pure modules, with what only a running head knows (its GPUs) asked for when
+// it is wanted. Their options stand in the table like all others; what was given is handed on to the module, which reads the values.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "sched/simulate.h"
 
 namespace billow::cli {
 namespace {
@@ -59,7 +60,28 @@ constexpr OptionSpec plan_options[] = {
     {"buy", 0, "USD", "price of one owned GPU with its share of a server: own or rent"},
 };
 
-// The options as the advisor takes them; those of the head are ours.
+constexpr OptionSpec simulate_openb_options[] = {
+    {"nodes", 0, "FILE", "the machines", false, Completes::file},
+    {"tasks", 0, "FILE", "the tasks", false, Completes::file},
+    {"stream", 0, "FILE", "orders of arrival, one a line", false, Completes::file},
+    {"policy", 0, "NAME", "best, bestfit, fgd or random (best)", false, Completes::choice, "best,bestfit,fgd,random"},
+    {"shuffle-nodes", 0, "SEED", "the machines in another order"},
+    {"svg", 0, "FILE", "a plot of allocation", false, Completes::file},
+    {"limit", 0, "N", "the first N streams only"},
+};
+constexpr OptionSpec simulate_jobs_options[] = {
+    {"trace", 0, "FILE", "the jobs", false, Completes::file},
+    {"format", 0, "NAME", "muri or philly", false, Completes::choice, "muri,philly"},
+    {"nodes", 0, "N", "machines (8)"},
+    {"gpus", 0, "N", "GPUs of each (8)"},
+    {"policy", 0, "NAME", "best, srsf, las, fifo or fair (best)", false, Completes::choice, "best,srsf,las,fifo,fair"},
+    {"durations", 0, "HOW", "known, or learned from the jobs before", false, Completes::choice, "known,learned"},
+    {"interleave", 0, nullptr, "jobs may share GPUs in turns"},
+    {"svg", 0, "FILE", "a plot of GPUs in use over time", false, Completes::file},
+    {"limit", 0, "N", "the first N jobs only"},
+};
+
+// The options as the modules take them; those of the head are ours.
 std::vector<std::string> words_of(const Parsed& parsed, std::span<const OptionSpec> options) {
   std::vector<std::string> words = parsed.operands;
   for (const OptionSpec& o : options)
@@ -112,6 +134,11 @@ int cmd_advise(const Parsed& parsed) {
 }
 int cmd_prices(const Parsed& parsed) { return show(advise::run_prices(words_of(parsed, price_options), context_of(parsed))); }
 int cmd_plan(const Parsed& parsed) { return show(advise::run_plan(words_of(parsed, plan_options), context_of(parsed))); }
+int simulate(const Parsed& parsed, const char* what, std::span<const OptionSpec> options) {
+  std::vector<std::string> words = words_of(parsed, options);
+  words.insert(words.begin(), what);
+  return sched::simulate_main(words);
+}
 
 }  // namespace
 
@@ -139,6 +166,21 @@ void add_advise_commands(CommandTable& table) {
                    .run = cmd_plan,
                    .options = {plan_options},
                    .group = group});
+  table.push_back({.name = "simulate openb",
+                   .summary = "how much of a fleet stays unused when its tasks are packed by the head's scheduler",
+                   .example = "billow simulate openb --nodes nodes.csv --tasks tasks.csv --stream streams.csv --json",
+                   .run = [](const Parsed& p) { return simulate(p, "openb", simulate_openb_options); },
+                   .details = "Tasks arrive until demand is 130 % of the GPUs; the result is what is not allocated at 100 % and at 130 %.",
+                   .options = {simulate_openb_options},
+                   .group = group,
+                   .talks_to_head = false});
+  table.push_back({.name = "simulate jobs",
+                   .summary = "how long the jobs of a trace would take with the head's scheduler",
+                   .example = "billow simulate jobs --trace cluster.csv --format philly --nodes 16 --policy best",
+                   .run = [](const Parsed& p) { return simulate(p, "jobs", simulate_jobs_options); },
+                   .options = {simulate_jobs_options},
+                   .group = group,
+                   .talks_to_head = false});
 }
 
 }  // namespace billow::cli

@@ -18,7 +18,7 @@ void add_log_commands(CommandTable& table);       // logs
 void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
 void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent
-void add_advise_commands(CommandTable& table);    // advise, prices, plan
+void add_advise_commands(CommandTable& table);    // advise, prices, plan, simulate
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

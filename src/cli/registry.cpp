@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -36,12 +37,25 @@ void move_leading_options(std::vector<std::string>& args) {
   if (!args.empty()) args.insert(args.begin() + 1, leading.begin(), leading.end());
 }
 
+// `billow schedule --help`: what a group of commands has.
+std::string group_help(const CommandTable& table, const std::string& first) {
+  std::string text;
+  for (const CommandSpec& c : table)
+    if (c.name.starts_with(first + " ")) text += fmt::format("  billow {:<16}  {}\n", c.name, c.summary);
+  return text.empty() ? text : fmt::format("billow {}:\n\n{}\n`billow {} … --help` says more about each.\n", first, text, first);
+}
+
 }  // namespace
 
 int dispatch(const CommandTable& table, std::vector<std::string> args) {
   move_leading_options(args);
   if (args.empty() || args[0] == "--help" || args[0] == "-h") args = {"help"};
   if (args[0] == "--version" || args[0] == "-V") args = {"version"};
+  if (args.size() > 1 && (args[1] == "--help" || args[1] == "-h"))
+    if (const std::string help = group_help(table, args[0]); !help.empty()) {
+      print(help);
+      return 0;
+    }
   const auto found = find_command(table, args);
   if (!found) return report_usage(found.error());
   const CommandSpec& command = *found->command;

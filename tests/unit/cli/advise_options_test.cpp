@@ -5,6 +5,7 @@
 
 #include "advise/commands.h"
 #include "cli/commands.h"
+#include "sched/simulate.h"
 
 namespace billow::cli {
 namespace {
@@ -24,6 +25,21 @@ TEST(AdviseCommands, OfferOnlyOptionsTheAdvisorTakes) {
         EXPECT_EQ(run(args, {}).exit_code, 0) << name << " --" << o->name;
       }
     }
+}
+
+TEST(SimulateCommands, OfferOnlyOptionsTheSimulatorTakes) {
+  // An option it does not know is refused by name before anything is read.
+  for (const CommandSpec& c : all_commands()) {
+    if (!c.name.starts_with("simulate ")) continue;
+    for (const OptionSpec* o : options_of(c)) {
+      if (std::string_view(o->name) == "help") continue;
+      std::vector<std::string> args = {c.name.substr(9), std::string("--") + o->name};
+      if (o->value) args.emplace_back("1");
+      ::testing::internal::CaptureStderr();
+      (void)sched::simulate_main(args);
+      EXPECT_EQ(::testing::internal::GetCapturedStderr().find("unknown option"), std::string::npos) << c.name << " --" << o->name;
+    }
+  }
 }
 
 }  // namespace

@@ -59,6 +59,12 @@ TEST(Program, EveryCommandHasHelp) {
   }
 }
 
+TEST(Program, AGroupSaysWhatItHas) {
+  const Ran r = run({"schedule", "--help"});
+  EXPECT_EQ(r.code, 0);
+  for (const char* name : {"schedule add", "schedule list", "schedule rm"}) EXPECT_NE(r.out.find(name), std::string::npos);
+}
+
 TEST(Program, NoHeadIsExitCode69WithWhatToDo) {
   const Ran r = run({"ps"});
   EXPECT_EQ(r.code, 69);
