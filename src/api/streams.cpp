@@ -111,7 +111,8 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     with_job_document(call, job, [self = shared_from_this()](Json document) {
       if (self->done) return;
       const auto place = place_of(document, self->rank);
-      if (place && place->task != self->at) return self->start(*place);
+      // A new attempt is followed when the log of the one before has been passed on to its end.
+      if (place && place->task != self->at && (!self->at || self->waiting)) return self->start(*place);
       if (self->waiting && (document["final"].bool_or(false) || !self->follow)) return self->finish(document);
       if (!place && (document["final"].bool_or(false) || !self->follow)) self->finish(document);
     });
@@ -216,7 +217,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       const bool final = document["final"].bool_or(false);
       const auto place = place_of(document, 0);
       if (announce && !final) self->say(Json::object({{"type", "state"}, {"job", document}}));
-      if (place && place->task != self->at) return self->start(*place, document["attempt"].uint_or(0));
+      if (place && place->task != self->at && (!self->at || self->waiting)) return self->start(*place, document["attempt"].uint_or(0));
       if (final && (self->waiting || !place)) {
         self->say(Json::object({{"type", "end"}, {"job", document}}));
         self->socket->close();

@@ -380,7 +380,8 @@ Status validate(const JobSpec& spec) {
   if (!spec.cwd.empty() && spec.cwd.front() != '/') return bad(fmt::format("the working directory \"{}\" is not absolute", spec.cwd));
   const Resources& r = spec.resources;
   if (r.gpus < 0 || r.gpus > 1024) return bad(fmt::format("{} GPUs per node are out of range", r.gpus));
-  if (r.gpus > 0 && (r.share.milli < 1 || r.share.milli > whole_gpu_milli)) return bad("a share of a GPU is between 0.001 and 1");
+  // Memory alone is a share too: the scheduler gives compute in proportion to it.
+  if (r.gpus > 0 && (r.share.milli < (r.share.mem_mib > 0 ? 0 : 1) || r.share.milli > whole_gpu_milli)) return bad("a share of a GPU is between 0.001 and 1");
   if (r.gpus > 1 && !r.share.whole() && r.mig_profile.empty()) return bad("a fraction is of one GPU; several GPUs are whole ones", "ask for --gpus 0.5 or --gpus 2");
   if (r.gpus == 0 && (!r.gpu_types.empty() || r.share.mem_mib > 0)) return bad("a GPU type or GPU memory was given, but no GPU asked for", "add --gpus 1");
   if (r.cpu_milli < 0 || r.mem_mib < 0 || r.share.mem_mib < 0) return bad("resources cannot be negative");

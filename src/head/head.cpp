@@ -43,7 +43,7 @@ Result<std::string> secret_file(const std::string& path) {
 
 class Head final : public api::Host {
  public:
-  explicit Head(HeadOptions options) : options_(std::move(options)), workers_(loop_, {.threads = 2, .queue_max = 4096}) {}
+  explicit Head(HeadOptions options) : options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 2, .queue_max = 4096})) {}
 
   Status start() {
     BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
@@ -79,7 +79,15 @@ class Head final : public api::Host {
   void run() { loop_.run(); }
 
   ~Head() override {
+    // In this order: nobody asks any more, nothing runs any more, the data directory is let go; and only then the file goes that
+    // others take for the sign of a running head.
     server_.reset();
+    timers_.clear();
+    workers_.reset();
+    api_.reset();
+    agents_.reset();
+    engine_.reset();
+    store_.reset();
     ::unlink((options_.data_dir + "/head.json").c_str());
     ::unlink(socket_path().c_str());
   }
@@ -89,7 +97,7 @@ class Head final : public api::Host {
   const Queries& queries() const override { return store_->queries(); }
   const Journal& journal() const override { return store_->journal(); }
   net::Loop& loop() override { return loop_; }
-  net::Workers& workers() override { return workers_; }
+  net::Workers& workers() override { return *workers_; }
   WallTime now() const override { return clock_.wall(); }
   void execute(Command command, control::Cause cause, Done done) override { engine_->execute(command, cause, std::move(done)); }
   void when_durable(std::function<void()> fn) override { engine_->when_durable(std::move(fn)); }
@@ -159,7 +167,7 @@ class Head final : public api::Host {
   void second() {
     agents_->watch_silence();
     if (auto snapshot = engine_->snapshot_due()) {
-      (void)workers_.submit([this, s = std::move(*snapshot)]() -> std::function<void()> {
+      (void)workers_->submit([this, s = std::move(*snapshot)]() -> std::function<void()> {
         const Status saved = store_->journal().save_snapshot(s.seq, s.bytes);
         if (!saved) log_warn("snapshot: {}", saved.error().message);
         return [] {};
@@ -205,7 +213,7 @@ class Head final : public api::Host {
   HeadOptions options_;
   const Clock& clock_ = system_clock();
   net::Loop loop_;
-  net::Workers workers_;
+  std::unique_ptr<net::Workers> workers_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Agents> agents_;

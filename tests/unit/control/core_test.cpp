@@ -125,6 +125,19 @@ TEST(Core, RefusesWhatCanNeverRunAndSaysWhy) {
   EXPECT_TRUE(w.core.state().jobs.empty());
 }
 
+TEST(Core, MemoryAloneIsAShare) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto job = w.job(1);
+  job.spec.resources.share = {0, 20480};
+  w.must(job);
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::running);
+  EXPECT_GT(w.core.state().find_task(w.task_of(JobId(1)))->gpus.front().share.milli, 0);
+  auto nothing = w.job(1);
+  nothing.spec.resources.share = {0, 0};
+  EXPECT_FALSE(w.run(nothing));
+}
+
 TEST(Core, RetriesWithBackOffThenFails) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
