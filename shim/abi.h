@@ -82,7 +82,8 @@ typedef struct billow_process_slot {
   uint64_t metered_ns;    /* GPU time between markers, measured by events */
   uint32_t waiters;       /* threads that stand before the closed gate */
   uint32_t contexts;
-  uint64_t reserved[8];
+  uint64_t passed_ns;     /* CLOCK_MONOTONIC when a thread that had waited last went through the gate */
+  uint64_t reserved[7];
 } billow_process_slot;
 
 typedef struct billow_usage_page {
@@ -97,7 +98,7 @@ typedef struct billow_usage_page {
  * same type and sequence number; HELLO alone goes the other way. status is 0 or an errno. */
 enum billow_message_type {
   BILLOW_HELLO = 1,    /* shim -> vault: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
-  BILLOW_DRAIN = 2,    /* the turn is over: wait for what is on the GPU, then answer */
+  BILLOW_DRAIN = 2,    /* the turn is over: wait for what is on the GPU; answer: arg0 = CLOCK_MONOTONIC ns when it was at rest */
   BILLOW_PREPARE = 3,  /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to move, arg1 bytes of residue */
   BILLOW_LIST = 4,     /* arg0: first index; answer: billow_chunk items */
   BILLOW_EXPORT = 5,   /* items: uint64 chunk ids; answer: the same ids, one descriptor each */

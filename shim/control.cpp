@@ -188,7 +188,13 @@ size_t answer_list(Packet* packet) {
 void answer(Packet* packet, int s) {
   size_t item_bytes = 0;
   switch (packet->head.type) {
-    case BILLOW_DRAIN: packet->head.status = drain(600000) ? 0 : EBUSY; break;
+    case BILLOW_DRAIN: {
+      packet->head.status = drain(600000) ? 0 : EBUSY;
+      timespec rested;
+      clock_gettime(CLOCK_MONOTONIC, &rested);
+      packet->head.arg0 = static_cast<uint64_t>(rested.tv_sec) * 1000000000u + static_cast<uint64_t>(rested.tv_nsec);
+      break;
+    }
     case BILLOW_PREPARE: answer_prepare(packet); break;
     case BILLOW_LIST: item_bytes = answer_list(packet); break;
     case BILLOW_EXPORT:

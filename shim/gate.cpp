@@ -184,7 +184,10 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
     __atomic_store_n(&thread->in_call, 1u, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   }
-  if (counted && pages.slot) __atomic_fetch_sub(&pages.slot->waiters, 1u, __ATOMIC_RELAXED);
+  if (counted && pages.slot) {
+    __atomic_store_n(&pages.slot->passed_ns, now_ns(), __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&pages.slot->waiters, 1u, __ATOMIC_RELAXED);
+  }
   errno = saved_errno;
   return result;
 }

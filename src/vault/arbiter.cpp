@@ -34,7 +34,12 @@ void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   Job& job = found->second;
   if (seen.launches != job.seen.launches || seen.waiting) job.launched_ns = now_ns;
   const bool wakes = seen.waiting && !job.seen.waiting && !(phase_ != Phase::free && holder_ == id);
+  const bool launched = seen.launches != job.seen.launches;
   job.seen = seen;
+  if (phase_ == Phase::held && holder_ == id && !begun_ && (seen.passed_ns > granted_ns_ || launched || now_ns - granted_ns_ > options_.idle_ns)) {
+    begun_ = true;
+    charged_to_ns_ = seen.passed_ns > granted_ns_ && seen.passed_ns <= now_ns ? seen.passed_ns : now_ns;
+  }
   if (!wakes) return;
   // Time it did not want is not owed to it: it is at most one period behind the others that are at work.
   double least = -1;
@@ -43,11 +48,11 @@ void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   if (least >= 0) job.virtual_ns = std::max(job.virtual_ns, least - static_cast<double>(options_.period_ns) * 1000.0 / job.share_milli);
 }
 
-void Arbiter::charge(Job& job, std::int64_t now_ns) {
+void Arbiter::charge(Job& job, std::int64_t now_ns, bool others) {
   const std::int64_t spent = std::max<std::int64_t>(0, now_ns - charged_to_ns_);
-  charged_to_ns_ = now_ns;
+  charged_to_ns_ = std::max(charged_to_ns_, now_ns);
   job.used_ns += spent;
-  job.virtual_ns += static_cast<double>(spent) * 1000.0 / job.share_milli;
+  if (others) job.virtual_ns += static_cast<double>(spent) * 1000.0 / job.share_milli;
   job.tokens_ns -= static_cast<double>(spent);
 }
 
@@ -84,7 +89,8 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
   Job& job = jobs_.at(id);
   holder_ = id;
   phase_ = Phase::held;
-  charged_to_ns_ = now_ns;
+  charged_to_ns_ = granted_ns_ = now_ns;
+  begun_ = false;
   turn_ends_ns_ = now_ns + turn_length(job, now_ns);
   job.launched_ns = now_ns;  // the benefit of the doubt: its threads are only now being woken
   job.turns++;
@@ -93,7 +99,9 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
 
 void Arbiter::drained(Id id, std::int64_t now_ns) {
   if (phase_ != Phase::draining || holder_ != id) return;
-  charge(jobs_.at(id), now_ns);
+  Job& job = jobs_.at(id);
+  charge(job, now_ns, true);
+  job.rested_ns = now_ns;
   phase_ = Phase::free;
 }
 
@@ -119,7 +127,7 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
   for (auto& [id, job] : jobs_)
     if (phase_ != Phase::held || holder_ != id) set_gate(id, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
   if (phase_ == Phase::draining && now_ns - drain_began_ns_ > options_.drain_max_ns) {
-    charge(jobs_.at(holder_), now_ns);
+    charge(jobs_.at(holder_), now_ns, true);
     phase_ = Phase::free;
   }
   if (phase_ == Phase::held) {
@@ -127,12 +135,13 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     bool others = false;
     for (const auto& [id, other] : jobs_) others |= id != holder_ && wants(other, now_ns) && may(other);
     const bool idle = now_ns - job.launched_ns > options_.idle_ns;
-    // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone.
-    if (idle && !others) charged_to_ns_ = now_ns;
-    else charge(job, now_ns);
+    // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone. A strict one is made to rest instead:
+    // then its charge ends when the GPU does.
+    if (begun_ && !(idle && !others && !job.strict)) charge(job, now_ns, others);
+    else charged_to_ns_ = now_ns;
     const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
     const bool spent = job.strict && job.tokens_ns <= 0;
-    if (spent || (others && (over || idle))) {
+    if (spent || (job.strict && idle) || (others && (over || idle))) {
       phase_ = Phase::draining;
       drain_began_ns_ = now_ns;
       set_gate(holder_, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
@@ -147,6 +156,9 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
       if (!wants(job, now_ns) || !may(job)) continue;
       if (!best || job.virtual_ns < best->virtual_ns) { best = &job; best_id = id; }
     }
+    // A job that synchronises often is on its way back to the gate just after its turn: if it is owed time, it is waited for a moment.
+    for (const auto& [id, job] : jobs_)
+      if (best && id != best_id && may(job) && job.virtual_ns < best->virtual_ns && job.rested_ns && now_ns - job.rested_ns < options_.grace_ns) return out;
     if (best) grant(best_id, now_ns, out);
   }
   return out;

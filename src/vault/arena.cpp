@@ -64,14 +64,14 @@ void Arena::prepare(Options options) {
   }
 }
 
-std::vector<std::uint32_t> Arena::take(std::uint64_t tenant, std::size_t count) {
+std::vector<std::uint32_t> Arena::take(std::uint64_t tenant, std::size_t count, Foreign how) {
   std::vector<std::uint32_t> out;
   const std::lock_guard guard(lock_);
   if (free_count_ < count) return out;
   out.reserve(count);
   std::vector<std::uint32_t> foreign;
   for (std::uint32_t slot = 0; slot < slot_count_ && out.size() < count; slot++) {
-    if (state_[slot] == Slot::clean || (state_[slot] == Slot::dirty && owner_[slot] == tenant)) out.push_back(slot);
+    if (state_[slot] == Slot::clean || (state_[slot] == Slot::dirty && (owner_[slot] == tenant || how == Foreign::overwritten))) out.push_back(slot);
     else if (state_[slot] == Slot::dirty) foreign.push_back(slot);
   }
   // Only another tenant's unscrubbed slots are left: zeroed here and now rather than never given to the wrong one.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <thread>
+#include <utility>
 
 #include "vault/hash_ptx.h"
 
@@ -38,7 +39,7 @@ std::vector<std::vector<std::size_t>> batches_of(const std::vector<ChunkImage>& 
 std::vector<std::uint32_t> Library::take(std::uint64_t tenant, std::size_t count, int timeout_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
   for (;;) {
-    std::vector<std::uint32_t> slots = arena->take(tenant, count);
+    std::vector<std::uint32_t> slots = arena->take(tenant, count, Arena::Foreign::overwritten);
     if (slots.size() == count) return slots;
     bool made_room = false;
     {
@@ -63,6 +64,8 @@ std::size_t Library::available() {
   for (const auto& entry : stores) n += entry.second->unreferred();
   return n;
 }
+
+struct Gpu::Releasing { std::uint32_t sequence; std::vector<std::size_t> chunks; };
 
 struct Gpu::Batch {
   std::vector<std::size_t> chunks;  // numbers in the job's list
@@ -214,6 +217,8 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
       } else {
         store.place(wanting[i]->key, slots[used]);
         wanting[i]->slot = slots[used];
+        // The copy fills the slot; what a shorter piece leaves of it must not be somebody else's.
+        if (where[i].bytes < Arena::slot_bytes) std::memset(job.library->arena->at(slots[used]) + where[i].bytes, 0, Arena::slot_bytes - where[i].bytes);
         append(runs, where[i].address, where[i].bytes, slots[used]);
         counts.copied_bytes += where[i].bytes;
         used++;
@@ -228,16 +233,28 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
   return {};
 }
 
-Status Gpu::finish_out(Batch& batch, Job& job) {
+// The copies of a batch are done: the memory goes back, here and in the job. The job's answer is collected later, so that its
+// unmapping and ours go on side by side.
+Status Gpu::finish_out(Batch& batch, Job& job, std::deque<Releasing>& releasing) {
   VAULT_CUDA("cuEventSynchronize", driver_->event_synchronize(batch.done));
+  releasing.push_back({BILLOW_TRY(job.session->send(BILLOW_RELEASE, 0, batch.ids)), batch.chunks});
   close_batch(batch);
-  const Answer answer = BILLOW_TRY(job.session->ask(BILLOW_RELEASE, 0, batch.ids, job.timeout_ms));
-  for (std::size_t i = 0; i < answer.head.count && i < batch.chunks.size(); i++) {
-    ChunkImage& chunk = (*job.chunks)[batch.chunks[i]];
-    chunk.out = true;
-    if (job.resident) job.resident(-static_cast<std::int64_t>(chunk.bytes));
+  return {};
+}
+
+Status Gpu::collect(std::deque<Releasing>& releasing, Job& job, bool all) {
+  while (!releasing.empty()) {
+    Answer answer;
+    if (!all && !job.session->poll(releasing.front().sequence, answer)) return {};
+    if (all) answer = BILLOW_TRY(job.session->wait(releasing.front().sequence, job.timeout_ms));
+    for (std::size_t i = 0; i < answer.head.count && i < releasing.front().chunks.size(); i++) {
+      ChunkImage& chunk = (*job.chunks)[releasing.front().chunks[i]];
+      chunk.out = true;
+      if (job.resident) job.resident(-static_cast<std::int64_t>(chunk.bytes));
+    }
+    releasing.pop_front();
+    if (answer.head.status) return fail_errno("the job could not give its memory back", answer.head.status);
   }
-  if (answer.head.status) return fail_errno("the job could not give its memory back", answer.head.status);
   return {};
 }
 
@@ -259,28 +276,37 @@ Result<MoveCounts> Gpu::move_out(Job job) {
   Lane& lane = *out_lane_;
   MoveCounts counts;
   std::deque<Batch> flying;
+  std::deque<Releasing> releasing;
   const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
+  std::vector<Batch> batches;
+  for (const auto& numbers : batches_of(*job.chunks, false)) {
+    Batch& batch = batches.emplace_back();
+    batch.chunks = numbers;
+    for (std::size_t number : numbers) {
+      batch.ids.push_back((*job.chunks)[number].id);
+      batch.bytes += (*job.chunks)[number].bytes;
+    }
+    if (batch.bytes / Arena::slot_bytes > pieces_max) return fail(Code::unsupported, "the job has one chunk of more than 16 GiB", "let the program allocate in smaller pieces");
+  }
+  std::uint32_t exporting = 0;  // the EXPORT that was asked one batch ahead
   const auto run = [&]() -> Status {
-    for (const auto& numbers : batches_of(*job.chunks, false)) {
-      Batch batch;
-      batch.chunks = numbers;
-      for (std::size_t number : numbers) {
-        batch.ids.push_back((*job.chunks)[number].id);
-        batch.bytes += (*job.chunks)[number].bytes;
-      }
-      if (batch.bytes / Arena::slot_bytes > pieces_max) return fail(Code::unsupported, "the job has one chunk of more than 16 GiB", "let the program allocate in smaller pieces");
-      Answer answer = BILLOW_TRY(job.session->ask(BILLOW_EXPORT, 0, batch.ids, job.timeout_ms));
-      if (answer.head.status || answer.descriptors.size() != batch.ids.size()) return fail_errno("the job could not hand over its memory", answer.head.status ? answer.head.status : EPROTO);
+    for (std::size_t i = 0; i < batches.size(); i++) {
+      if (!exporting) exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i].ids));
+      const std::uint32_t sequence = std::exchange(exporting, 0);
+      Answer answer = BILLOW_TRY(job.session->wait(sequence, job.timeout_ms));
+      if (answer.head.status || answer.descriptors.size() != batches[i].ids.size()) return fail_errno("the job could not hand over its memory", answer.head.status ? answer.head.status : EPROTO);
+      if (i + 1 < batches.size()) exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i + 1].ids));
       while (flying.size() >= batches_in_flight) {
-        BILLOW_TRY_VOID(finish_out(flying.front(), job));
+        BILLOW_TRY_VOID(finish_out(flying.front(), job, releasing));
         flying.pop_front();
       }
-      flying.push_back(std::move(batch));
+      BILLOW_TRY_VOID(collect(releasing, job, false));
+      flying.push_back(std::move(batches[i]));
       Batch& b = flying.back();
       BILLOW_TRY_VOID(open_batch(lane, b, std::move(answer.descriptors)));
-      for (std::size_t i = 0; i < b.chunks.size(); i++) {
-        const std::uint64_t bytes = (*job.chunks)[b.chunks[i]].bytes;
-        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[i], 0));
+      for (std::size_t c = 0; c < b.chunks.size(); c++) {
+        const std::uint64_t bytes = (*job.chunks)[b.chunks[c]].bytes;
+        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[c], 0));
         b.mapped += bytes;
       }
       VAULT_CUDA("cuMemSetAccess", driver_->set_access(b.base, b.bytes, &access, 1));
@@ -290,15 +316,17 @@ Result<MoveCounts> Gpu::move_out(Job job) {
       BILLOW_TRY_VOID(plan_and_copy(lane, b, job, counts));
     }
     while (!flying.empty()) {
-      BILLOW_TRY_VOID(finish_out(flying.front(), job));
+      BILLOW_TRY_VOID(finish_out(flying.front(), job, releasing));
       flying.pop_front();
     }
-    return {};
+    return collect(releasing, job, true);
   };
   const Status status = run();
   if (!status) {
     driver_->stream_synchronize(lane.copy);
     for (Batch& batch : flying) close_batch(batch);
+    if (exporting) (void)job.session->wait(exporting, job.timeout_ms);
+    (void)collect(releasing, job, true);  // what left must be known to have left
     return pass(status.error());
   }
   return counts;

@@ -6,6 +6,7 @@
 // busy while descriptors travel. One suspend and one resume can run on a GPU at the same time, each with its own streams: a swap.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -63,6 +64,7 @@ class Gpu {
  private:
   struct Lane;
   struct Batch;
+  struct Releasing;
   Gpu() = default;
   Result<std::unique_ptr<Lane>> make_lane();
   Status open_batch(Lane& lane, Batch& batch, std::vector<Fd> descriptors);
@@ -70,7 +72,8 @@ class Gpu {
   Status hash(Lane& lane, Batch& batch, CUstream stream);
   Status plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts);
   Status fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts);
-  Status finish_out(Batch& batch, Job& job);
+  Status finish_out(Batch& batch, Job& job, std::deque<Releasing>& releasing);
+  Status collect(std::deque<Releasing>& releasing, Job& job, bool all);
   Status finish_in(Lane& lane, Batch& batch, Job& job);
 
   const Driver* driver_ = nullptr;

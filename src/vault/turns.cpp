@@ -23,7 +23,7 @@ void Node::arbitrate() {
       arbiter_round(steady_ns());
       for (auto& entry : arbiters_) contended |= entry.second.contended();
     }
-    std::this_thread::sleep_for(contended ? std::chrono::microseconds(200) : std::chrono::microseconds(5000));
+    std::this_thread::sleep_for(contended ? std::chrono::microseconds(100) : std::chrono::microseconds(5000));
   }
 }
 
@@ -41,18 +41,25 @@ void Node::arbiter_round(std::int64_t now_ns) {
         seen.uses_gpu |= __atomic_load_n(&slot.contexts, __ATOMIC_RELAXED) > 0;
         seen.waiting |= __atomic_load_n(&slot.waiters, __ATOMIC_RELAXED) > 0;
         seen.launches += __atomic_load_n(&slot.launches, __ATOMIC_RELAXED);
+        seen.passed_ns = std::max(seen.passed_ns, static_cast<std::int64_t>(__atomic_load_n(&slot.passed_ns, __ATOMIC_RELAXED)));
       }
       // A suspended job's waiting threads wait for its memory, not for a turn.
       if (job.phase != JobPhase::running) seen = Arbiter::Seen{};
       arbiter.see(job.tenant, seen, now_ns);
       const std::lock_guard guard(job.lock);
       if (job.draining.empty()) continue;
+      std::int64_t rested_ns = 0;
       for (auto d = job.draining.begin(); d != job.draining.end();) {
         Answer answer;
-        if (d->first->closed() || d->first->poll(d->second, answer)) d = job.draining.erase(d);
-        else ++d;
+        if (d->first->closed()) d = job.draining.erase(d);
+        else if (d->first->poll(d->second, answer)) {
+          rested_ns = std::max(rested_ns, static_cast<std::int64_t>(answer.head.arg0));
+          d = job.draining.erase(d);
+        } else ++d;
       }
-      if (job.draining.empty()) arbiter.drained(job.tenant, now_ns);
+      // The shim's own clock reading, as long as it is one of the last moments: it is the same clock.
+      const bool plausible = rested_ns <= now_ns && now_ns - rested_ns < 100'000'000;
+      if (job.draining.empty()) arbiter.drained(job.tenant, plausible ? rested_ns : now_ns);
     }
     const Arbiter::Decision decision = arbiter.tick(now_ns);
     for (const auto& [id, word] : decision.gates) {

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Vault:
-    def __init__(self, arena_bytes, period_ms=60):
+    def __init__(self, arena_bytes, period_ms=100):
         self.dir = tempfile.mkdtemp(prefix="bv-")
         self.socket, self.admin = self.dir + "/jobs", self.dir + "/admin"
         env = dict(os.environ)

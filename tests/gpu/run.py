@@ -71,7 +71,7 @@ def shares_of(vault, kinds, asked, seconds):
     for kind in kinds:
         alone = []
         for p in programs:
-            alone.append(rate(p.ask(f"run {kind} 2")))
+            alone.append(rate(p.ask(f"run {kind} 1")))
         for p in programs:
             p.start(f"run {kind} {seconds}")
         together = [rate(p.answer()) for p in programs]
@@ -91,7 +91,7 @@ def rate(answer):
 def part_shares():
     vault = Vault(64 * MIB)
     for asked in ((500, 500), (250, 750), (100, 900)):
-        for kind, (share, total) in shares_of(vault, ("matmul", "train", "graph"), asked, 10).items():
+        for kind, (share, total) in shares_of(vault, ("matmul", "graph"), asked, 6).items():
             error = share * 1000 / asked[0] - 1
             Table.add(f"share {asked[0] // 10}/{asked[1] // 10}, {kind}", f"{share * 100:.2f} % ({error * 100:+.1f} %), together {total * 100:.1f} % of alone",
                       "within 5 %", abs(error) <= 0.05)
@@ -103,7 +103,7 @@ def part_shares():
         name = vault.job(f"strict{share}", share=share, strict=1)
         p = torch_program("load.py", env=vault.env(name))
         for kind in alone:
-            got = rate(p.ask(f"run {kind} 8")) / alone[kind]
+            got = rate(p.ask(f"run {kind} 4")) / alone[kind]
             error = got * 1000 / share - 1
             Table.add(f"strict {share // 10} % alone, {kind}", f"{got * 100:.2f} % ({error * 100:+.1f} %)", "within 5 %", abs(error) <= 0.05)
         p.quit()
@@ -260,7 +260,7 @@ def part_cycles(cycles=200):
     chance = random.Random(4)
     begin, cold, times = time.monotonic(), 0, []
     for i in range(cycles):
-        time.sleep(chance.uniform(0.02, 0.25))
+        time.sleep(chance.uniform(0.01, 0.12))
         mode = "cold" if i % 10 == 9 else "warm"
         s = vault.call(f"suspend name=train mode={mode}")
         cold += s["cold"] == "1"
