@@ -28,6 +28,8 @@ using namespace wire::agent_v1;
 
 namespace {
 
+constexpr Duration lock_patience = milliseconds(200);
+
 Now now() { return {system_clock().wall(), system_clock().steady()}; }
 
 class NodeAgent {
@@ -67,7 +69,12 @@ class NodeAgent {
   Status lock() {
     lock_ = Fd(::open((options_.data_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!lock_) return fail_errno(options_.data_dir + "/lock", errno);
-    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::conflict, fmt::format("an agent already runs on {}", options_.data_dir));
+    // A head that looks whether an agent is alive holds the lock for a moment.
+    const SteadyTime deadline = now().steady + lock_patience;
+    while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (now().steady > deadline) return fail(Code::conflict, fmt::format("an agent already runs on {}", options_.data_dir));
+      ::usleep(5000);
+    }
     (void)!::ftruncate(lock_.get(), 0);
     return write_all(lock_.get(), fmt::format("{}\n", ::getpid()));
   }

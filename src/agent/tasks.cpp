@@ -46,10 +46,11 @@ struct Tasks::Link final : LinkEvents {
   std::vector<GpuGrant> gpus;
   bool announced = false, exited = false, closed = false;
   bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
-  // Input on its way: what the supervisor has not taken yet stays here.
+  // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
+  // what the job has consumed, so nothing sent is ever refused and nothing needs to be sent twice.
   std::string input;
   std::uint64_t input_base = 0;      // offset of input[0] in all input
-  std::uint64_t input_sent = 0, input_accepted = 0;
+  std::uint64_t input_sent = 0, input_consumed = 0;
   bool input_eof = false, eof_sent = false;
 
   Link(Tasks& o, TaskId t, SupervisorLink l) : owner(o), task(t), link(std::move(l)) {}
@@ -57,7 +58,7 @@ struct Tasks::Link final : LinkEvents {
   void on_status(const supervise::StatusFrame& status) override {
     if (!input_known) {
       input_known = true;
-      input_base = input_sent = input_accepted = status.stdin_accepted;
+      input_base = input_sent = input_consumed = status.stdin_accepted;
       push_input();
     }
     if (announced || status.job_pid <= 0) return;
@@ -67,7 +68,8 @@ struct Tasks::Link final : LinkEvents {
   }
   void on_log_advanced(std::uint64_t) override { owner.advanced(task); }
   void on_stdin_ack(const supervise::StdinAckFrame& ack) override {
-    input_accepted = ack.accepted;
+    if (!input_known) return;
+    input_consumed = ack.consumed;
     if (ack.accepted > input_base) {
       input.erase(0, std::min<std::size_t>(input.size(), ack.accepted - input_base));
       input_base = ack.accepted;
@@ -84,7 +86,7 @@ struct Tasks::Link final : LinkEvents {
   void push_input() {
     if (!input_known) return;
     while (input_sent - input_base < input.size()) {
-      const std::uint64_t room = supervise::stdin_window_bytes - std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_accepted);
+      const std::uint64_t room = supervise::stdin_window_bytes - std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_consumed);
       const std::size_t from = input_sent - input_base;
       const std::size_t n = std::min<std::size_t>({room, input.size() - from, supervise::record_data_bytes_max});
       if (n == 0) break;
@@ -307,6 +309,8 @@ void Tasks::perform(const effect::StartTask& e) {
     status.state = TaskState::ended;
     status.started_at = status.ended_at = system_clock().wall();
     status.exit = {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = error.message};
+    // Recorded like any other end: after a crash of this agent it must still be known, and its log is empty rather than missing.
+    perform(effect::RecordEnd{status});
     callbacks_.event(task_event::Ended{status});
   };
   TaskCgroup group;

@@ -290,7 +290,10 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     input_sent += data.size();
     if (input_sent - input_taken > input_ahead_bytes_max) socket->pause();
   }
+  // `taken` counts all input the task ever had. More than was sent from here means that somebody typed before: what they sent
+  // is not this attachment's to wait for.
   void took(std::uint64_t taken) {
+    input_sent = std::max(input_sent, taken);
     input_taken = std::max(input_taken, taken);
     if (input_sent - std::min(input_sent, input_taken) <= input_ahead_bytes_max) socket->resume();
   }

@@ -77,6 +77,16 @@ bool answers(const std::string& data_dir, std::string& where) {
   return true;
 }
 
+// Looks until `condition` holds; false when the patience is over.
+bool within(const std::function<bool()>& condition, Duration patience) {
+  const SteadyTime deadline = system_clock().steady() + patience;
+  while (!condition()) {
+    if (system_clock().steady() > deadline) return false;
+    ::usleep(5000);
+  }
+  return true;
+}
+
 int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   std::string where;
   if (answers(options.data_dir, where)) {
@@ -118,7 +128,10 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
     const auto line = said.find('\n');
     Error error{Code::unavailable, said.substr(0, line), line == std::string::npos ? "" : said.substr(line + 1)};
     if (error.message.empty()) error = {Code::unavailable, "the head ended before it was ready", "see " + options.data_dir + "/head.log"};
-    return report(error);
+    // Somebody else started one in the same moment: theirs is as good as ours once it answers.
+    if (error.message.find("in use by another head") == std::string::npos || !within([&] { return answers(options.data_dir, where); }, seconds(10))) return report(error);
+    print(fmt::format("billow is up already: {}\n", where));
+    return 0;
   }
   if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
   print(fmt::format("billow is up: {} (data in {}; `billow down` ends it)\n", where, options.data_dir));
@@ -141,26 +154,33 @@ pid_t agent_pid(const std::string& data_dir) {
   return pid ? static_cast<pid_t>(*pid) : 0;
 }
 
-bool gone_within(const std::function<bool()>& gone, Duration patience) {
-  const SteadyTime deadline = system_clock().steady() + patience;
-  while (!gone()) {
-    if (system_clock().steady() > deadline) return false;
-    ::usleep(5000);
-  }
-  return true;
+// A process that has ended and waits for its parent to notice is not running any more.
+bool runs(pid_t pid) {
+  if (::kill(pid, 0) != 0) return false;
+  const auto stat = read_file(fmt::format("/proc/{}/stat", pid), 4096);
+  const auto name_end = stat ? stat->rfind(')') : std::string::npos;
+  return name_end == std::string::npos || stat->substr(name_end, 4).find('Z') == std::string::npos;
+}
+
+// Of a head of this machine, as it wrote it down; 0 where none did.
+pid_t head_pid(const std::string& data_dir) {
+  const auto text = read_file(data_dir + "/head.json", 1 << 16);
+  if (!text) return 0;
+  const auto json = parse_json(*text);
+  return json ? static_cast<pid_t>((*json)["pid"].int_or(0)) : 0;
 }
 
 int cmd_down(const Parsed& parsed) {
   const std::string data_dir = data_directory(parsed.get("data"));
-  const pid_t agent = agent_pid(data_dir);
+  const pid_t agent = agent_pid(data_dir), head = head_pid(data_dir);
   auto client = Client::create({.head = parsed.get("head"), .data = parsed.get("data"), .may_start = false});
   Result<Json> answer = client ? client->post("/v1/shutdown", Json::object({{"stop_jobs", parsed.has("stop-jobs")}}).dump()) : Result<Json>(pass(client.error()));
   if (!answer && !is_away(answer.error()) && answer.error().code != Code::unavailable && answer.error().code != Code::unauthorized) return report(answer.error());
   const bool had_head = answer.has_value();
-  if (had_head && !gone_within([&] { return !file_exists(data_dir + "/head.json"); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
+  if (had_head && !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
     return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
   // An agent that the head did not reach is asked by signal; its jobs go on under their supervisors.
-  if (agent && !gone_within([&] { return agent_pid(data_dir) != agent; }, seconds(2))) ::kill(agent, SIGTERM);
+  if (agent && !within([&] { return agent_pid(data_dir) != agent; }, seconds(2))) ::kill(agent, SIGTERM);
   if (!had_head) {
     print(agent ? "no head was running; this machine's agent has been ended\n" : "no head was running\n");
     return 0;

@@ -267,7 +267,11 @@ struct Decider {
   Decision operator()(const AddUser& c) {
     BILLOW_TRY_VOID(check_name("user", c.name));
     if (state.user_by_name(c.name)) return fail(Code::conflict, fmt::format("there is a user \"{}\" already", c.name));
-    return Events{UserAdded{{.id = UserId(state.next_user), .name = c.name, .unix_name = c.unix_name.empty() ? c.name : c.unix_name, .role = c.role}}};
+    const std::string& unix_name = c.unix_name.empty() ? c.name : c.unix_name;
+    // Root's jobs belong to whoever started Billow as root, and to nobody who is added later.
+    if (unix_name == "root" || unix_name == "0")
+      return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name), "name an ordinary account of the nodes: --unix-name NAME");
+    return Events{UserAdded{{.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
   }
   Decision operator()(const AddProject& c) {
     BILLOW_TRY_VOID(check_name("project", c.name));

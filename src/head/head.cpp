@@ -28,6 +28,8 @@ std::string unix_user() {
   return entry && entry->pw_name ? entry->pw_name : fmt::format("uid{}", ::getuid());
 }
 
+constexpr Duration agent_look = milliseconds(200);
+
 // A secret kept in a file only its owner reads; made at first start.
 Result<std::string> secret_file(const std::string& path) {
   if (file_exists(path)) {
@@ -67,9 +69,8 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
-      const LocalAgentOptions agent{options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name};
-      const auto started = ensure_local_agent(agent);
-      if (!started) log_error("{}", started.error().message);
+      watch_agent();
+      timers_.push_back(loop_.every(agent_look, [this] { watch_agent(); }));
     }
     write_head_file();
     announce();
@@ -173,11 +174,18 @@ class Head final : public api::Host {
         return [] {};
       });
     }
-    // An agent that died is started again; one that is alive and merely away dials by itself.
-    if (options_.local_agent && !stopping_ && agents_->count() == 0 && ++lonely_s_ % 3 == 0) {
-      const LocalAgentOptions agent{options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name};
-      (void)ensure_local_agent(agent);
+  }
+  // An agent that died is started again; one that is alive and merely away dials by itself. Its lock tells which: after a start
+  // it is given a while to take it.
+  void watch_agent() {
+    if (stopping_ || agent_looks_to_skip_ > 0) {
+      agent_looks_to_skip_ = std::max(0, agent_looks_to_skip_ - 1);
+      return;
     }
+    if (local_agent_alive(options_.data_dir)) return;
+    const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name});
+    if (!started) log_error("{}", started.error().message);
+    agent_looks_to_skip_ = 5;
   }
   bool ready() const { return !options_.local_agent || agents_->count() > 0; }
 
@@ -225,7 +233,7 @@ class Head final : public api::Host {
   net::Watch signals_;
   WallTime started_at_;
   bool stopping_ = false;
-  std::uint64_t lonely_s_ = 0;
+  int agent_looks_to_skip_ = 0;
 };
 
 }  // namespace

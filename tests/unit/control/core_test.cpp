@@ -319,6 +319,13 @@ TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
   w.check_replay();
 }
 
+TEST(Core, NobodyWhoIsAddedRunsJobsAsRoot) {
+  World w;
+  for (const AddUser& command : {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin}, AddUser{"root", "", Role::member}, AddUser{"eve", "0", Role::member}})
+    EXPECT_FALSE(w.run(command));
+  EXPECT_TRUE(w.run(AddUser{"eve", "nobody", Role::member}));
+}
+
 // Random lives: whatever is asked in whatever order, the invariants hold after every event and replay equals living.
 TEST(Core, RandomHistoriesKeepTheInvariantsAndReplay) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
