@@ -1,0 +1,272 @@
+"""Work that is submitted and looked at: submit, wait, ps, describe, logs, stop, arrays, dependencies, retries, schedules, job files."""
+import os
+import re
+import subprocess
+import unittest
+
+from rig import Rig, RigTest, poll
+
+
+class Submit(RigTest):
+    def test_prints_a_number_that_every_other_command_takes(self):
+        made = self.rig.json("submit", "--name", "first", "--label", "team=vision", "--", "sh", "-c", "echo hello; exit 3")
+        self.assertEqual(made["count"], 1)
+        job = made["id"]
+        self.assertEqual(self.rig.cli("wait", job).code, 3)
+        document = self.rig.json("describe", job)
+        self.assertEqual((document["state"], document["exit_code"], document["final"], document["name"]), ("failed", 3, True, "first"))
+        self.assertEqual(document["labels"], {"team": "vision"})
+        self.assertEqual(document["argv"], ["sh", "-c", "echo hello; exit 3"])
+        self.assertEqual(self.rig.ok("logs", job).out, b"hello\n")
+        listed = self.rig.json("ps", "-a", "--label", "team=vision")["jobs"]
+        self.assertEqual([j["id"] for j in listed], [job])
+        self.assertIn(str(job), self.rig.ok("ps", "-a").text)
+        self.assertIn("exit code 3", self.rig.ok("describe", job).text)
+        self.assertEqual(self.rig.ok("submit", "-q", "--", "true").text.strip(), str(job + 1))
+
+    def test_wait_gives_up_when_told(self):
+        job = self.rig.submit("--", "sleep", "600")
+        done = self.rig.cli("wait", "--timeout", "1s", job)
+        self.assertEqual(done.code, 124)
+        self.rig.ok("stop", "--wait", job)
+
+    def test_stop_is_gentle_first(self):
+        job = self.rig.submit("--", "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+        poll(lambda: self.rig.ok("logs", job).out == b"up\n", "its first line")
+        stopped = self.rig.json("stop", "--wait", "--reason", "enough of it", job)
+        self.assertEqual((stopped["state"], stopped["reason"]), ("stopped", "enough of it"))
+        self.assertEqual(self.rig.ok("logs", job).out, b"up\nbye\n")
+        # Again is no error.
+        self.assertEqual(self.rig.json("stop", job)["state"], "stopped")
+
+    def test_stop_with_force_does_not_wait_for_the_job(self):
+        job = self.rig.submit("--", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
+        poll(lambda: self.rig.ok("logs", job).out == b"up\n", "its first line")
+        self.assertEqual(self.rig.json("stop", "--force", "--wait", job)["state"], "stopped")
+
+    def test_stop_ends_the_whole_tree(self):
+        pids = self.rig.file("pids")
+        job = self.rig.submit("--stop-grace", "1s", "--", "sh", "-c", f"(setsid sh -c 'echo $$ >> {pids}; trap \"\" TERM; sleep 600' &) ; sh -c 'echo $$ >> {pids}; exec sleep 600'")
+        poll(lambda: os.path.exists(pids) and len(open(pids, encoding="ascii").read().split()) == 2, "two processes")
+        with open(pids, encoding="ascii") as f:
+            tree = f.read().split()
+        self.rig.ok("stop", "--wait", job)
+        poll(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in tree), "the end of the tree")
+
+    def test_a_queued_job_is_cancelled_without_running(self):
+        keeper = self.rig.submit("--gpus", 8, "--", "sleep", "600")
+        self.rig.wait_for(keeper, "running")
+        waiting = self.rig.submit("--gpus", 1, "--", "touch", self.rig.file("never"))
+        why = self.rig.json("explain", waiting)
+        self.assertEqual(why["state"], "queued")
+        self.assertTrue(why["reasons"])
+        self.assertEqual(self.rig.json("stop", waiting)["state"], "stopped")
+        self.rig.ok("stop", "--force", "--wait", keeper)
+        self.assertFalse(os.path.exists(self.rig.file("never")))
+
+    def test_an_idempotency_key_makes_one_job(self):
+        one = self.rig.json("submit", "--idempotency-key", "once", "--", "true")["id"]
+        two = self.rig.json("submit", "--idempotency-key", "once", "--", "true")["id"]
+        self.rig.ok("wait", one)
+        three = self.rig.json("submit", "--idempotency-key", "once", "--", "true")["id"]
+        self.assertEqual((one, one), (two, three))
+
+    def test_logs_follow_to_the_end_and_tail(self):
+        job = self.rig.submit("--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done")
+        self.assertEqual(self.rig.ok("logs", "-f", job).text.splitlines(), [f"line {i}" for i in range(1, 6)])
+        self.assertEqual(self.rig.ok("logs", "-n", 2, job).text, "line 4\nline 5\n")
+        self.assertEqual(self.rig.ok("logs", "--tail", "7", job).text[-7:], "line 5\n")
+
+    def test_large_logs_come_whole(self):
+        job = self.rig.submit("--", "sh", "-c", "seq 1 1000000")
+        self.rig.ok("wait", job)
+        out = self.rig.ok("logs", job).out
+        self.assertEqual(len(out), sum(len(str(i)) + 1 for i in range(1, 1000001)))
+        self.assertTrue(out.endswith(b"\n999999\n1000000\n"))
+
+
+class Arrays(RigTest):
+    def test_run_each_index_once_and_no_more_at_a_time_than_allowed(self):
+        folder = self.rig.file("array")
+        os.mkdir(folder)
+        script = self.rig.script(f"""
+        mkdir {folder}/now.$BILLOW_ARRAY_INDEX
+        ls {folder} | grep -c now >> {folder}/seen
+        echo $BILLOW_ARRAY_INDEX >> {folder}/ran
+        sleep 0.1
+        rmdir {folder}/now.$BILLOW_ARRAY_INDEX
+        [ $BILLOW_ARRAY_INDEX != 7 ]
+        """, "element.sh")
+        made = self.rig.json("submit", "--array", "0-19%4", "--", script)
+        self.assertEqual(made["count"], 20)
+        array = made["id"]
+        self.assertNotEqual(self.rig.cli("wait", array).code, 0)
+        with open(f"{folder}/ran", encoding="ascii") as f:
+            self.assertEqual(sorted(map(int, f.read().split())), list(range(20)))
+        with open(f"{folder}/seen", encoding="ascii") as f:
+            self.assertLessEqual(max(map(int, f.read().split())), 4)
+        document = self.rig.json("describe", array)
+        self.assertEqual(document["elements"], {"count": 20, "left": 0, "succeeded": 19})
+        self.assertEqual(document["state"], "failed")
+        self.assertEqual(self.rig.json("describe", f"{array}.7")["exit_code"], 1)
+        self.assertEqual(self.rig.json("describe", f"{array}.8")["exit_code"], 0)
+
+    def test_ended_arrays_keep_their_numbering(self):
+        array = self.rig.submit("--array", "10-20:5", "--", "sh", "-c", "echo $BILLOW_ARRAY_INDEX")
+        self.rig.ok("wait", array)
+        self.assertEqual(self.rig.ok("logs", f"{array}.15").out, b"15\n")
+        self.assertEqual(self.rig.json("describe", f"{array}.20")["array"], {"id": array, "index": 20})
+        self.assertNotEqual(self.rig.cli("describe", f"{array}.11").code, 0)
+
+    def test_stop_ends_all_elements(self):
+        array = self.rig.submit("--array", "0-9%2", "--", "sleep", "600")
+        poll(lambda: len(self.rig.json("ps", "-x", "--state", "running")["jobs"]) == 2, "two elements at work")
+        self.rig.ok("stop", "--wait", array)
+        self.assertEqual(self.rig.json("ps")["jobs"], [])
+        self.assertEqual(self.rig.json("describe", f"{array}.9")["state"], "stopped")
+
+
+class Dependencies(RigTest):
+    def test_start_after_what_they_name(self):
+        order = self.rig.file("order")
+        first = self.rig.submit("--", "sh", "-c", f"sleep 0.3; echo first >> {order}")
+        second = self.rig.submit("--after", first, "--", "sh", "-c", f"echo second >> {order}")
+        third = self.rig.submit("--after", f"any:{second}", "--", "sh", "-c", f"echo third >> {order}")
+        self.rig.ok("wait", third)
+        with open(order, encoding="ascii") as f:
+            self.assertEqual(f.read().split(), ["first", "second", "third"])
+
+    def test_that_can_no_longer_be_met_stop_the_job(self):
+        first = self.rig.submit("--", "sh", "-c", "sleep 0.3; exit 1")
+        ok = self.rig.submit("--after", first, "--", "true")
+        failed = self.rig.submit("--after", f"failed:{first}", "--", "true")
+        self.assertEqual(self.rig.cli("wait", failed).code, 0)
+        document = poll(lambda: (lambda d: d if d["final"] else None)(self.rig.json("describe", ok)), "its end")
+        self.assertEqual(document["state"], "stopped")
+        self.assertIn(f"job {first} ended failed", document["reason"])
+        done = self.rig.cli("submit", "--after", first, "--", "true")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("could never start", done.errors)
+
+    def test_on_arrays_wait_for_all_elements(self):
+        array = self.rig.submit("--array", "0-3", "--", "sleep", "0.2")
+        after = self.rig.submit("--after", array, "--", "true")
+        self.assertEqual(self.rig.cli("wait", after).code, 0)
+        self.assertEqual(self.rig.json("describe", array)["state"], "succeeded")
+
+
+class Retries(RigTest):
+    def test_run_again_after_a_failure_with_back_off(self):
+        attempts = self.rig.file("attempts")
+        job = self.rig.submit("--retries", 3, "--backoff", "100ms", "--", "sh", "-c", f"echo $BILLOW_ATTEMPT | tee -a {attempts}; [ $BILLOW_ATTEMPT = 3 ]")
+        self.assertEqual(self.rig.cli("wait", job).code, 0)
+        with open(attempts, encoding="ascii") as f:
+            self.assertEqual(f.read().split(), ["1", "2", "3"])
+        self.assertEqual(self.rig.json("describe", job)["attempt"], 3)
+        self.assertEqual(self.rig.ok("logs", job).out, b"3\n")
+
+    def test_end_when_they_are_used_up(self):
+        job = self.rig.submit("--retries", 1, "--backoff", "50ms", "--", "sh", "-c", "exit 8")
+        self.assertEqual(self.rig.cli("wait", job).code, 8)
+        self.assertEqual(self.rig.json("describe", job)["attempt"], 2)
+
+    def test_run_shows_every_attempt(self):
+        done = self.rig.cli("run", "--retries", "2", "--backoff", "100ms", "--", "sh", "-c", "echo attempt $BILLOW_ATTEMPT; [ $BILLOW_ATTEMPT = 2 ]")
+        self.assertEqual((done.code, done.out), (0, b"attempt 1\nattempt 2\n"), done.errors)
+
+
+class Files(RigTest):
+    def test_a_job_file_is_a_submission(self):
+        with open(self.rig.file("job.toml"), "w", encoding="utf-8") as f:
+            f.write('[job]\nname = "from-file"\ncommand = ["sh", "-c", "echo $GREETING $BILLOW_ARRAY_INDEX"]\ngpus = 0.25\narray = "0-1"\n'
+                    'retries = 2\nlabel = ["a=b"]\ntime = "5m"\n\n[env]\nGREETING = "hello"\n')
+        array = self.rig.json("submit", "job.toml")["id"]
+        self.rig.ok("wait", array)
+        document = self.rig.json("describe", f"{array}.1")
+        self.assertEqual((document["name"], document["gpu_milli"], document["retries"], document["labels"], document["time_limit_s"]),
+                         ("from-file", 250, 2, {"a": "b"}, 300))
+        self.assertEqual(self.rig.ok("logs", f"{array}.1").out, b"hello 1\n")
+
+    def test_a_mistake_in_one_is_named_with_its_place(self):
+        for text, words in (("[job]\ncommand = [\"true\"]\ngpuz = 1\n", ["gpuz", "gpus"]), ("[job\n", ["job.toml"]), ("[job]\nname = \"x\"\n", ["command"])):
+            with open(self.rig.file("job.toml"), "w", encoding="utf-8") as f:
+                f.write(text)
+            done = self.rig.cli("submit", "job.toml")
+            self.assertNotEqual(done.code, 0)
+            for word in words:
+                self.assertIn(word, done.errors)
+
+
+class Schedules(RigTest):
+    def test_fire_by_the_clock(self):
+        self.rig.ok("submit", "--name", "often", "--cron", "* * * * *", "--", "echo", "tick")
+        (schedule,) = self.rig.json("schedule", "list")["schedules"]
+        self.assertEqual((schedule["name"], schedule["cron"]), ("often", "* * * * *"))
+        self.assertRegex(schedule["next_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:00Z$")
+        # Its next time is at most a minute away.
+        job = poll(lambda: self.rig.json("schedule", "list")["schedules"][0]["last_job"], "its first job", 75)
+        self.rig.ok("wait", job)
+        self.assertEqual(self.rig.ok("logs", job).out, b"tick\n")
+        self.assertEqual(self.rig.json("describe", job)["labels"], {"schedule": "often"})
+        self.rig.ok("schedule", "rm", "often")
+        self.assertEqual(self.rig.json("schedule", "list")["schedules"], [])
+
+    def test_that_make_no_sense_are_refused(self):
+        for cron in ("61 * * * *", "* * *", "often"):
+            done = self.rig.cli("submit", "--name", "odd", "--cron", cron, "--", "true")
+            self.assertNotEqual(done.code, 0, cron)
+            self.assertIn("cron", done.errors)
+        self.assertNotEqual(self.rig.cli("schedule", "rm", "not-there").code, 0)
+
+
+class Words(RigTest):
+    """What prints, prints JSON when asked, and every command explains itself."""
+
+    def commands(self):
+        table = self.rig.ok("--help").text
+        return re.findall(r"(?m)^  ([a-z]+(?: [a-z]+)?)  +\S", table)
+
+    def test_every_command_has_help_with_an_example(self):
+        names = self.commands()
+        for wanted in ("run", "submit", "ps", "logs", "stop", "wait", "describe", "nodes", "shell", "attach", "up", "down", "status", "doctor"):
+            self.assertIn(wanted, [name.split()[0] for name in names])
+        for name in names:
+            text = self.rig.ok(*name.split(), "--help").text
+            self.assertRegex(text, rf"(?is)example.*billow {name}", name)
+
+    def test_whatever_looks_prints_json(self):
+        job = self.rig.submit("--", "true")
+        self.rig.ok("wait", job)
+        for command in (["ps"], ["ps", "-a"], ["describe", job], ["explain", job], ["wait", job], ["stop", job], ["nodes"], ["status"], ["project", "list"],
+                        ["user", "list"], ["token", "list"], ["schedule", "list"]):
+            self.assertIsInstance(self.rig.json(*command), (dict, list), command)
+        self.assertIn("findings", self.rig.cli("doctor", "--json").json)
+
+    def test_a_wrong_word_gets_a_suggestion(self):
+        done = self.rig.cli("submitt", "--", "true")
+        self.assertEqual(done.code, 2)
+        self.assertIn("submit", done.errors)
+        done = self.rig.cli("submit", "--gpu", "1", "--", "true")
+        self.assertEqual(done.code, 2)
+        self.assertIn("--gpus", done.errors)
+
+    def test_completion_is_shell_that_parses(self):
+        for shell in ("bash",):
+            script = self.rig.ok("completion", shell).out
+            self.assertEqual(subprocess.run([shell, "-n"], input=script, check=False).returncode, 0)
+            self.assertIn(b"submit", script)
+
+
+class Drained(unittest.TestCase):
+    def test_nodes_take_nothing_new(self):
+        rig = Rig(args=("--node-name", "box"))
+        try:
+            rig.ok("drain", "box", "--reason", "new fans")
+            (node,) = rig.json("nodes")["nodes"]
+            self.assertEqual((node["state"], node["reason"]), ("drained", "new fans"))
+            job = rig.submit("--", "true")
+            self.assertEqual(rig.job(job)["state"], "queued")
+            rig.ok("undrain", "box")
+            rig.ok("wait", job)
+        finally:
+            rig.close()

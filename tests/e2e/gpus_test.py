@@ -1,0 +1,143 @@
+"""GPUs: what jobs see, what is shared and what is not, how busy they look, and what happens when one breaks."""
+import os
+import unittest
+
+from rig import Rig, RigTest, poll
+
+
+def write(path, text):
+    with open(path + ".new", "w", encoding="ascii") as f:
+        f.write(text)
+    os.replace(path + ".new", path)
+
+
+class Visibility(RigTest):
+    def gpus(self):
+        return self.rig.json("nodes")["nodes"][0]["gpus"]
+
+    def seen(self, job):
+        """What the job was told, once it runs."""
+        path = self.rig.file(f"seen-{job}")
+        return poll(lambda: open(path, encoding="ascii").read().strip().split(",") if os.path.exists(path) else None, f"job {job}'s GPUs")
+
+    HOLD = "echo $CUDA_VISIBLE_DEVICES > seen.$$ && mv seen.$$ seen-$BILLOW_JOB_ID; exec sleep 600"
+
+    def hold(self, *options):
+        job = self.rig.submit(*options, "--", "sh", "-c", self.HOLD)
+        self.rig.wait_for(job, "running")
+        return job
+
+    def stop(self, *jobs):
+        self.rig.ok("stop", "--force", "--wait", *jobs)
+
+    def test_a_job_sees_exactly_what_it_was_given(self):
+        uuids = {g["index"]: g["uuid"] for g in self.gpus()}
+        jobs = [self.hold("--gpus", n) for n in (1, 2, 4)]
+        for job in jobs:
+            granted = self.rig.job(job)["tasks"][0]["gpus"]
+            self.assertEqual(self.seen(job), [uuids[i] for i in granted])
+        self.stop(*jobs)
+
+    def test_without_gpus_it_sees_none(self):
+        done = self.rig.ok("run", "--", "sh", "-c", "echo \"[$CUDA_VISIBLE_DEVICES]\"", env={"CUDA_VISIBLE_DEVICES": "0,1,2"})
+        self.assertIn(done.text.strip(), ("[]", "[-1]", "[NoDevFiles]"))
+
+    def test_whole_gpus_are_never_shared(self):
+        jobs = [self.hold("--gpus", 1) for _ in range(8)]
+        seen = [uuid for job in jobs for uuid in self.seen(job)]
+        self.assertEqual((len(seen), len(set(seen))), (8, 8))
+        waiting = self.rig.submit("--gpus", "0.1", "--", "true")
+        self.assertEqual(self.rig.job(waiting)["state"], "queued")
+        self.assertIn("in use", self.rig.job(waiting)["reason"])
+        self.stop(jobs[0])
+        self.rig.ok("wait", waiting)
+        self.stop(*jobs[1:])
+
+    def test_fractions_share_one(self):
+        jobs = [self.hold("--gpus", "0.25") for _ in range(4)]
+        self.assertEqual(len({self.seen(job)[0] for job in jobs}), 1)
+        used = [g for g in self.gpus() if g["used_milli"]]
+        self.assertEqual([(g["used_milli"], sorted(g["jobs"])) for g in used], [(1000, sorted(jobs))])
+        self.stop(*jobs)
+        self.assertEqual([g["used_milli"] for g in self.gpus()], [0] * 8)
+
+    def test_what_a_job_costs_is_said(self):
+        job = self.rig.submit("--gpus", 1, "--", "sleep", "2")
+        self.assertRegex(self.rig.wait_for(job, "running")["rate"], r"^\$\d+\.\d+/h$")
+        self.rig.ok("wait", job)
+        document = self.rig.job(job)
+        self.assertGreater(document["cost_nano_usd"], 0)
+        self.assertRegex(document["cost"], r"^\$0\.00\d+$")
+
+
+class Load(RigTest):
+    def util(self, job):
+        (node,) = self.rig.json("nodes")["nodes"]
+        return [g.get("util_pct", -1) for g in node["gpus"] if job in g["jobs"]]
+
+    def test_a_busy_loop_looks_busy_and_a_sleep_idle(self):
+        busy = self.rig.submit("--gpus", 1, "--", "sh", "-c", "while :; do :; done")
+        idle = self.rig.submit("--gpus", 1, "--", "sleep", "600")
+        self.rig.wait_for(busy, "running")
+        self.rig.wait_for(idle, "running")
+        poll(lambda: (self.util(busy) or [0])[0] > 50, "a busy GPU", 30)
+        self.assertIn(self.util(idle)[0], range(5))
+        self.rig.ok("stop", "--force", "--wait", busy)
+        poll(lambda: max(g["util_pct"] for g in self.rig.json("nodes")["nodes"][0]["gpus"]) < 5, "idle GPUs", 30)
+        self.rig.ok("stop", "--force", "--wait", idle)
+
+
+class Faults(unittest.TestCase):
+    def test_a_broken_gpu_takes_no_work_and_says_why(self):
+        rig = Rig(sim="2xH100")
+        try:
+            def gpu(index):
+                return rig.json("nodes")["nodes"][0]["gpus"][index]
+            for fault in ("lost 0", "xid 0 79"):
+                write(os.path.join(rig.data, "agent/sim/faults"), fault + "\n")
+                poll(lambda: gpu(0)["unhealthy"], f"notice of '{fault}'", 30)
+                self.assertFalse(gpu(1)["unhealthy"])
+                done = rig.cli("submit", "--gpus", 2, "--", "true")
+                if done.code == 0:
+                    job = rig.json("ps")["jobs"][0]
+                    self.assertEqual(job["state"], "queued")
+                    rig.ok("stop", job["id"])
+                one = rig.submit("--gpus", 1, "--", "true")
+                rig.ok("wait", one)
+                self.assertEqual(rig.job(one)["tasks"][0]["gpus"], [1])
+                self.assertIn("1", rig.ok("nodes").text)
+                os.unlink(os.path.join(rig.data, "agent/sim/faults"))
+                poll(lambda: not gpu(0)["unhealthy"], "its repair", 30)
+                both = rig.submit("--gpus", 2, "--", "true")
+                rig.ok("wait", both)
+        finally:
+            rig.close()
+
+
+class OtherVendors(unittest.TestCase):
+    def test_an_amd_node_runs_jobs_too(self):
+        rig = Rig(sim="8xMI300X")
+        try:
+            (node,) = rig.json("nodes")["nodes"]
+            self.assertEqual({(g["vendor"], g["type"]) for g in node["gpus"]}, {("amd", "MI300X")})
+            done = rig.ok("run", "--gpus", "2", "--gpu-type", "MI300X", "--", "sh", "-c", "echo $ROCR_VISIBLE_DEVICES; echo \"[$CUDA_VISIBLE_DEVICES]\"")
+            lines = done.text.splitlines()
+            job = rig.json("ps", "-a")["jobs"][0]
+            granted = job["tasks"][0]["gpus"]
+            self.assertEqual(len(lines[0].split(",")), 2)
+            self.assertIn(lines[0].split(","), [[str(i) for i in granted], [node["gpus"][i]["uuid"] for i in granted]])
+            self.assertIn(lines[1], ("[]", "[-1]"))
+            self.assertGreater(job["cost_nano_usd"] + 1, 0)
+        finally:
+            rig.close()
+
+    def test_mixed_nodes_give_what_was_asked_for(self):
+        rig = Rig(sim="2xA100-40,4xL4")
+        try:
+            job = rig.submit("--gpus", 1, "--gpu-type", "L4", "--", "true")
+            rig.ok("wait", job)
+            self.assertEqual(rig.job(job)["tasks"][0]["gpu_type"], "L4")
+            done = rig.cli("submit", "--gpus", 3, "--gpu-type", "A100-40", "--", "true")
+            self.assertIn("largest is 2", done.errors)
+        finally:
+            rig.close()

@@ -1,0 +1,142 @@
+"""Terminals through a real PTY pair: echo, size, Ctrl-C, leaving and coming back."""
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+import unittest
+
+from rig import Rig
+
+
+class Screen:
+    """A terminal with a command of ours in it."""
+
+    def __init__(self, rig, *args, rows=24, cols=80):
+        self.master, slave = pty.openpty()
+        self.resize(rows, cols)
+        self.process = subprocess.Popen(rig.command(*args), stdin=slave, stdout=slave, stderr=slave, cwd=rig.files, start_new_session=True,
+                                        env={**rig.environment, "TERM": "xterm", "PS1": "$ "},
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        rig.started.append(self.process)
+        os.close(slave)
+        self.text = ""
+
+    def resize(self, rows, cols):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def expect(self, wanted, seconds=30):
+        """Reads until `wanted` is seen; what came before it is returned and forgotten."""
+        deadline = time.monotonic() + seconds
+        while wanted not in self.text:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.master], [], [], left)[0]:
+                raise AssertionError(f"{wanted!r} was not shown, only {self.text!r}")
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise AssertionError(f"{wanted!r} was not shown before the end, only {self.text!r}")
+            self.text += data.decode(errors="replace")
+        before, _, self.text = self.text.partition(wanted)
+        return before
+
+    def end(self, seconds=30):
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if select.select([self.master], [], [], 0.01)[0]:
+                try:
+                    self.text += os.read(self.master, 65536).decode(errors="replace")
+                except OSError:
+                    pass
+        return self.process.wait(1)
+
+    def close(self):
+        os.close(self.master)
+
+
+class Terminal(unittest.TestCase):
+    def setUp(self):
+        self.rig = Rig(SHELL="/bin/sh")
+        self.screens = []
+
+    def tearDown(self):
+        for screen in self.screens:
+            screen.close()
+        self.rig.close()
+
+    def screen(self, *args, **options):
+        self.screens.append(Screen(self.rig, *args, **options))
+        return self.screens[-1]
+
+    def test_a_shell_echoes_and_exits_with_its_code(self):
+        shell = self.screen("shell")
+        shell.type("echo $((6 * 7))\n")
+        shell.expect("42")
+        shell.type("tty && exit 6\n")
+        shell.expect("/dev/pts/")
+        self.assertEqual(shell.end(), 6)
+
+    def test_the_size_is_that_of_the_window_and_follows_it(self):
+        shell = self.screen("shell", rows=31, cols=101)
+        shell.type("stty size; echo o''k\n")
+        self.assertIn("31 101", shell.expect("ok"))
+        shell.resize(40, 120)
+        os.kill(shell.process.pid, signal.SIGWINCH)
+        # The size travels beside the input; ask until it is there.
+        shell.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; echo res''ized\n")
+        shell.expect("resized")
+        shell.type("exit\n")
+        self.assertEqual(shell.end(), 0)
+
+    def test_ctrl_c_reaches_the_program_and_not_us(self):
+        shell = self.screen("shell")
+        shell.type("echo be''gin; sleep 600\n")
+        shell.expect("begin")
+        shell.type("\x03")
+        shell.type("echo still $((1 + 1)) here\n")
+        shell.expect("still 2 here")
+        shell.type("exit 3\n")
+        self.assertEqual(shell.end(), 3)
+
+    def test_leave_and_come_back(self):
+        shell = self.screen("run", "-t", "--", "sh")
+        shell.type("x=kept; echo on''e\n")
+        shell.expect("one")
+        shell.type("\x10\x11")
+        shell.expect("billow attach")
+        self.assertEqual(shell.end(), 0)
+        (job,) = self.rig.json("ps")["jobs"]
+        self.assertEqual(job["state"], "running")
+        again = self.screen("attach", job["id"])
+        again.type("echo $x and back\n")
+        again.expect("kept and back")
+        again.type("exit 11\n")
+        self.assertEqual(again.end(), 11)
+        self.assertEqual(self.rig.cli("wait", job["id"]).code, 11)
+
+    def test_a_terminal_survives_its_head(self):
+        shell = self.screen("shell")
+        shell.type("echo on''e\n")
+        shell.expect("one")
+        self.rig.kill(self.rig.head_pid())
+        self.rig.up()
+        shell.type("echo tw''o\n")
+        shell.expect("two")
+        shell.type("exit 2\n")
+        self.assertEqual(shell.end(), 2)
+
+    def test_colours_only_on_a_terminal(self):
+        self.rig.ok("run", "--", "true")
+        table = self.screen("ps", "-a")
+        self.assertEqual(table.end(), 0)
+        self.assertIn("\x1b[", table.text)
+        self.assertNotIn(b"\x1b[", self.rig.ok("ps", "-a").out)
