@@ -17,6 +17,7 @@
 #include "cli/connect.h"
 #include "cli/console.h"
 #include "gpu/describe.h"
+#include "gpu/sim/spec.h"
 #include "head/head.h"
 #include "head/local_agent.h"
 #include "net/address.h"
@@ -140,6 +141,11 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 
 int cmd_up(const Parsed& parsed) {
   head::HeadOptions options = head_options_of(parsed);
+  if (!options.sim.empty()) {
+    const auto spec = parse_sim_spec(options.sim);
+    if (!spec) return report_usage(Error(spec.error()).in("--sim " + options.sim));
+    options.sim = sim_spec_text(*spec);  // a file's name would mean another file in another directory
+  }
   if (parsed.has("background")) return up_in_background(std::move(options), parsed);
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
   const Status ended = head::run_head(std::move(options));

@@ -80,17 +80,19 @@ class Head final : public api::Host {
   void run() { loop_.run(); }
 
   ~Head() override {
-    // In this order: nobody asks any more, nothing runs any more, the data directory is let go; and only then the file goes that
-    // others take for the sign of a running head.
+    // In this order: nobody asks any more, nothing runs any more, the files go that tell of a running head, and then the lock: after
+    // it another head may have written files of the same names. One that never listened has none; those there are another's.
     server_.reset();
     timers_.clear();
     workers_.reset();
     api_.reset();
     agents_.reset();
     engine_.reset();
+    if (listening_) {
+      ::unlink((options_.data_dir + "/head.json").c_str());
+      ::unlink(socket_path().c_str());
+    }
     store_.reset();
-    ::unlink((options_.data_dir + "/head.json").c_str());
-    ::unlink(socket_path().c_str());
   }
 
   // ---- api::Host
@@ -161,6 +163,7 @@ class Head final : public api::Host {
     }
     if (!made) return pass(made.error());
     server_ = std::move(*made);
+    listening_ = true;
     for (const std::string& address : server_->bound_addresses()) if (!address.starts_with("unix:")) addresses_.push_back("http://" + address);
     return {};
   }
@@ -185,7 +188,7 @@ class Head final : public api::Host {
     if (local_agent_alive(options_.data_dir)) return;
     const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name});
     if (!started) log_error("{}", started.error().message);
-    agent_looks_to_skip_ = 5;
+    agent_looks_to_skip_ = 3;
   }
   bool ready() const { return !options_.local_agent || agents_->count() > 0; }
 
@@ -232,7 +235,7 @@ class Head final : public api::Host {
   net::Timer ready_timer_;
   net::Watch signals_;
   WallTime started_at_;
-  bool stopping_ = false;
+  bool stopping_ = false, listening_ = false;
   int agent_looks_to_skip_ = 0;
 };
 
