@@ -97,7 +97,7 @@ void LogReader::remember(std::uint64_t offset) {
 }
 
 // The first record at or after `offset`: known, or found by walking from the nearest one known before it.
-std::uint64_t LogReader::boundary_at(const Segment& segment, std::uint64_t offset) {
+std::uint64_t LogReader::boundary_at(const Segment& segment, std::uint64_t offset, Side side) {
   if (offset <= segment.base) return segment.base;
   if (boundaries_.contains(offset)) return offset;
   auto known = boundaries_.upper_bound(offset);
@@ -109,6 +109,7 @@ std::uint64_t LogReader::boundary_at(const Segment& segment, std::uint64_t offse
         static_cast<ssize_t>(sizeof(head)))
       break;
     if (head.bytes > record_data_bytes_max || segment.end() - at - sizeof(head) < head.bytes) break;
+    if (side == Side::before && at + sizeof(head) + head.bytes > offset) break;
     at += sizeof(head) + head.bytes;
   }
   return at;
@@ -128,7 +129,7 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
     if (!segment.current && segment.end() == end) break;
   }
   if (offset < segment.base) chunk.gone_bytes = segment.base - offset;
-  const std::uint64_t start = std::min(boundary_at(segment, offset), segment.end());
+  const std::uint64_t start = std::min(boundary_at(segment, offset, Side::after), segment.end());
   chunk.offset = start;
   const std::uint64_t available = segment.end() - start;
   const std::size_t wanted = static_cast<std::size_t>(
@@ -159,7 +160,7 @@ Result<std::uint64_t> LogReader::tail_offset(std::uint64_t bytes) {
   const std::uint64_t wanted = last > bytes ? last - bytes : 0;
   const Segment segment = BILLOW_TRY(open_segment(wanted));
   if (!segment.fd) return 0;
-  const std::uint64_t offset = boundary_at(segment, wanted);
+  const std::uint64_t offset = boundary_at(segment, wanted, Side::before);
   remember(offset);
   return offset;
 }

@@ -47,7 +47,9 @@ class LogReader {
  private:
   struct Segment;
   Result<Segment> open_segment(std::uint64_t offset) const;
-  std::uint64_t boundary_at(const Segment& segment, std::uint64_t offset);
+  // The first record that begins at or after `offset`, or the last that begins at or before it.
+  enum class Side { after, before };
+  std::uint64_t boundary_at(const Segment& segment, std::uint64_t offset, Side side);
   void remember(std::uint64_t offset);
 
   std::string path_;

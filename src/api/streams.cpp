@@ -88,6 +88,7 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     call->exchange->start_stream(200, {{"Content-Type", sse ? "text/event-stream" : "application/octet-stream"}, {"Cache-Control", "no-store"},
                                        {"X-Content-Type-Options", "nosniff"}});
     call->exchange->on_close([weak = weak_from_this()] { if (auto self = weak.lock()) self->close(); });
+    call->exchange->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->drained(); });
     if (follow) {
       // The stream keeps itself alive through this subscription until it is closed.
       changes = call->host.watch_job(job, [self = shared_from_this()](const Event&) { self->look(); });
@@ -156,8 +157,13 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
       return look();
     }
     if (call->exchange->buffered() < (256 << 10)) return again();
-    call->exchange->on_drain([weak = weak_from_this()] { if (auto s = weak.lock()) s->again(); });
+    behind = true;
     keep = self;
+  }
+  bool behind = false;  // the client has not taken the last piece yet
+  void drained() {
+    if (!std::exchange(behind, false)) return;
+    again();
   }
   void again() {
     if (done || !pull) return;
@@ -333,7 +339,7 @@ Result<std::uint64_t> number_param(const net::Request& request, std::string_view
 
 void logs(CallPtr call) {
   const net::Request& request = call->request();
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   auto stream = std::make_shared<LogStream>();
   stream->call = call;
@@ -361,7 +367,7 @@ void logs(CallPtr call) {
 
 void attach(CallPtr call) {
   const net::Request& request = call->request();
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto offset = number_param(request, "offset", 0), attempt = number_param(request, "attempt", 0), tail = number_param(request, "tail", 0);
   if (!offset || !attempt || !tail) return call->fail(!offset ? offset.error() : !attempt ? attempt.error() : tail.error());

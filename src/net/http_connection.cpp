@@ -174,10 +174,7 @@ void Connection::stream_failed(std::string reason) {
 
 void Connection::stream_drained() {
   const auto keep = shared_from_this();
-  if (state_ == State::streaming && write_refused_ && exchange_) {
-    write_refused_ = false;
-    exchange_->drained();
-  }
+  if (state_ == State::streaming && exchange_) exchange_->drained();
 }
 
 // Parses what is there, up to the next request that has to be answered first.
@@ -407,10 +404,7 @@ void Connection::start_stream(int status, Headers headers) {
 bool Connection::write_stream(std::string_view data) {
   if (state_ != State::streaming) return false;
   if (data.empty() || head_only_) return true;
-  if (stream_->queued() > 0 && stream_->queued() + data.size() > host_->options().stream_buffer_bytes_max) {
-    write_refused_ = true;
-    return false;
-  }
+  if (stream_->queued() > 0 && stream_->queued() + data.size() > host_->options().stream_buffer_bytes_max) return false;
   if (stream_bytes_left_) {
     if (data.size() > *stream_bytes_left_) {
       log_error("request {}: the streamed answer is longer than its Content-Length", request_id_);

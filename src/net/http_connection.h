@@ -86,7 +86,6 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   bool head_only_ = false;
   bool keep_alive_ = true;
   bool chunked_ = false;
-  bool write_refused_ = false;
   std::optional<std::uint64_t> stream_bytes_left_;  // of a declared Content-Length
   bool peer_eof_ = false;
   std::optional<SteadyTime> deadline_;

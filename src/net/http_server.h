@@ -40,7 +40,7 @@ class Exchange {
   // Once, when the client has gone before the answer was complete. (A client that merely stops sending counts as gone for a
   // stream; a plain answer can still be given.)
   virtual void on_close(std::function<void()> fn) = 0;
-  virtual void on_drain(std::function<void()> fn) = 0;  // after a refused write, when the buffer is empty
+  virtual void on_drain(std::function<void()> fn) = 0;  // whenever a backlog has been written
 
   // Fails when the request does not ask for a WebSocket; then respond() as usual.
   virtual Result<std::shared_ptr<WebSocket>> upgrade_websocket(WebSocket::Options options) = 0;
