@@ -28,7 +28,26 @@ Result<Json> Call::body() const {
   return json;
 }
 
-Result<JobRef> parse_job_ref(const control::State& state, std::string_view text) {
+namespace {
+
+// How the elements of an array are numbered. One that ended long ago is read from the store right here: one row, by its key.
+std::optional<ArraySpec> numbering_of(const Host& host, JobId id) {
+  const auto array = host.state().arrays.find(id);
+  if (array != host.state().arrays.end()) return array->second.spec->array;
+  std::string document = host.recently_finished(id);
+  if (document.empty()) {
+    const auto row = host.queries().get_job(id);
+    if (row && *row) document = (*row)->doc;
+  }
+  const auto json = parse_json(document);
+  if (!json) return std::nullopt;
+  const auto spec = parse_array((*json)["array_spec"].str_or(""));
+  return spec ? std::optional(*spec) : std::nullopt;
+}
+
+}  // namespace
+
+Result<JobRef> parse_job_ref(const Host& host, std::string_view text) {
   const auto bad = [&] { return fail(Code::invalid, fmt::format("\"{}\" is no job number", text), "it is like 12, or 12.3 for element 3 of array 12"); };
   const auto dot = text.find('.');
   const auto id = parse_int(text.substr(0, dot), 1, INT64_MAX);
@@ -36,12 +55,11 @@ Result<JobRef> parse_job_ref(const control::State& state, std::string_view text)
   if (dot == std::string_view::npos) return JobRef{JobId(static_cast<std::uint64_t>(*id))};
   const auto index = parse_int(text.substr(dot + 1), 0, INT64_MAX);
   if (!index) return bad();
-  const auto array = state.arrays.find(JobId(static_cast<std::uint64_t>(*id)));
-  ArraySpec spec;  // of an array that has ended the numbering is taken to begin at 0 in steps of 1
-  if (array != state.arrays.end()) spec = *array->second.spec->array;
+  const auto spec = numbering_of(host, JobId(static_cast<std::uint64_t>(*id)));
+  if (!spec) return fail(Code::not_found, fmt::format("there is no array {}", *id), "see `billow ps -a`");
   const auto wanted = static_cast<std::uint64_t>(*index);
-  if (wanted < spec.first || (wanted - spec.first) % spec.step != 0) return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
-  return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + (wanted - spec.first) / spec.step)};
+  if (wanted < spec->first || wanted > spec->last || (wanted - spec->first) % spec->step != 0) return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
+  return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + (wanted - spec->first) / spec->step)};
 }
 
 std::optional<Owner> owner_of(const control::State& state, JobId id) {

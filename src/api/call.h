@@ -35,7 +35,7 @@ using CallPtr = std::shared_ptr<Call>;
 struct JobRef {
   JobId id;
 };
-Result<JobRef> parse_job_ref(const control::State& state, std::string_view text);
+Result<JobRef> parse_job_ref(const Host& host, std::string_view text);
 
 // Finds a job or array, live or finished, checks that the caller may see it, and hands over its document. A finished one comes
 // from the store, by way of a worker.

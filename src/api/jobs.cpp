@@ -245,13 +245,13 @@ void list(CallPtr call) {
 }
 
 void get(CallPtr call) {
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
 }
 
 void wait(CallPtr call) {
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto timeout = call->request().has_param("timeout_s") ? parse_int(call->request().param("timeout_s"), 0, 3600) : Result<std::int64_t>(30);
   if (!timeout) return call->fail(timeout.error());
@@ -279,7 +279,7 @@ void wait(CallPtr call) {
 }
 
 void stop(CallPtr call) {
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto body = call->body();
   if (!body) return call->fail(body.error());
@@ -298,7 +298,7 @@ void stop(CallPtr call) {
 }
 
 void signal(CallPtr call) {
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto body = call->body();
   if (!body) return call->fail(body.error());
@@ -313,7 +313,7 @@ void signal(CallPtr call) {
 }
 
 void explain(CallPtr call) {
-  const auto ref = parse_job_ref(call->host.state(), call->parts[0]);
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto& state = call->host.state();
   const Job* job = state.find_job(ref->id);

@@ -68,8 +68,16 @@ struct Decider {
       }
       return project->id;
     }
+    // Of several the first one may submit to; one may look at more of them than one may use.
     const auto& user_name = state.users.at(user).name;
-    for (const auto& [id, project] : state.projects) if (project.members.contains(user_name)) return id;
+    bool looks = false;
+    for (const auto& [id, project] : state.projects) {
+      const auto member = project.members.find(user_name);
+      if (member == project.members.end()) continue;
+      if (member->second != Role::viewer || state.users.at(user).role == Role::admin) return id;
+      looks = true;
+    }
+    if (looks) return fail(Code::forbidden, fmt::format("user {} may only look", user_name), "an admin can change that: billow project member PROJECT USER --role member");
     return fail(Code::forbidden, fmt::format("user {} belongs to no project", user_name),
                 "an admin can add you: billow project member PROJECT USER --role member");
   }

@@ -37,6 +37,7 @@ std::size_t cards_on(const PlacementClass& c, const NodeState& node, const std::
       out[n++] = {static_cast<std::int32_t>(i), share, start};
       continue;
     }
+    if (c.resources.share.mem_mib > card.memory_mib) continue;  // of a whole card too: it is the least memory the job can use
     const Share share = effective_share(c.resources.share, card);
     if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) continue;
     out[n++] = {static_cast<std::int32_t>(i), share, -1};
