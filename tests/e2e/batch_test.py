@@ -35,7 +35,7 @@ class Submit(RigTest):
         poll(lambda: self.rig.ok("logs", job).out == b"up\n", "its first line")
         stopped = self.rig.json("stop", "--wait", "--reason", "enough of it", job)
         self.assertEqual((stopped["state"], stopped["reason"]), ("stopped", "enough of it"))
-        self.assertEqual(self.rig.ok("logs", job).out, b"up\nbye\n")
+        self.assertTrue(self.rig.ok("logs", job).out.startswith(b"up\nbye\n"))
         # Again is no error.
         self.assertEqual(self.rig.json("stop", job)["state"], "stopped")
 
@@ -75,7 +75,7 @@ class Submit(RigTest):
         job = self.rig.submit("--", "sh", "-c", "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done")
         self.assertEqual(self.rig.ok("logs", "-f", job).text.splitlines(), [f"line {i}" for i in range(1, 6)])
         self.assertEqual(self.rig.ok("logs", "-n", 2, job).text, "line 4\nline 5\n")
-        self.assertEqual(self.rig.ok("logs", "--tail", "7", job).text[-7:], "line 5\n")
+        self.assertTrue(self.rig.ok("logs", "--tail", "7", job).text.endswith("line 5\n"))
 
     def test_large_logs_come_whole(self):
         job = self.rig.submit("--", "sh", "-c", "seq 1 1000000")
@@ -106,7 +106,7 @@ class Arrays(RigTest):
         with open(f"{folder}/seen", encoding="ascii") as f:
             self.assertLessEqual(max(map(int, f.read().split())), 4)
         document = self.rig.json("describe", array)
-        self.assertEqual(document["elements"], {"count": 20, "left": 0, "succeeded": 19})
+        self.assertEqual(document["elements"], {"count": 20, "left": 0, "running": 0, "succeeded": 19})
         self.assertEqual(document["state"], "failed")
         self.assertEqual(self.rig.json("describe", f"{array}.7")["exit_code"], 1)
         self.assertEqual(self.rig.json("describe", f"{array}.8")["exit_code"], 0)
@@ -120,7 +120,7 @@ class Arrays(RigTest):
 
     def test_stop_ends_all_elements(self):
         array = self.rig.submit("--array", "0-9%2", "--", "sleep", "600")
-        poll(lambda: len(self.rig.json("ps", "-x", "--state", "running")["jobs"]) == 2, "two elements at work")
+        poll(lambda: len([j for j in self.rig.json("ps", "-x", "--state", "running")["jobs"] if "array" in j]) == 2, "two elements at work")
         self.rig.ok("stop", "--wait", array)
         self.assertEqual(self.rig.json("ps")["jobs"], [])
         self.assertEqual(self.rig.json("describe", f"{array}.9")["state"], "stopped")
