@@ -1,0 +1,264 @@
+#include "ledger/books.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace billow::ledger {
+
+namespace {
+
+// rate × time × part/whole, rounded down.
+NanoUsd piece(Rate rate, std::int64_t ns, std::int64_t part, std::int64_t whole) {
+  if (ns <= 0 || part <= 0 || whole <= 0) return {};
+  // 128 bits hold a year of a node at ten thousand dollars an hour with a part of a million; reduced where they might not.
+  const __int128 money = static_cast<__int128>(rate.nano_usd_per_s) * ns;
+  const __int128 unit = static_cast<__int128>(1'000'000'000) * whole;
+  const __int128 quotient = money / unit, rest = money % unit;
+  return {static_cast<std::int64_t>(quotient * part + rest * part / unit)};
+}
+
+// Visits the pieces [from, to) of a map of spans (each until the next begins) that lie before `until`.
+template <class Spans, class F>
+void for_pieces(const Spans& spans, WallTime until, F visit) {
+  for (auto at = spans.begin(); at != spans.end(); ++at) {
+    const auto next = std::next(at);
+    const std::int64_t to = std::min(until.ns, next == spans.end() ? INT64_MAX : next->first);
+    if (to > at->first) visit(at->second, at->first, to);
+  }
+}
+
+}  // namespace
+
+Status Books::apply(Seq seq, const Fact& fact) {
+  if (seq <= last_seq_) return {};
+  const Status added = std::visit([this](const auto& f) { return add(f); }, fact);
+  if (added) last_seq_ = seq;
+  return added;
+}
+
+Status Books::add(const NodePriced& fact) {
+  if (!fact.node || fact.rate.nano_usd_per_s < 0 || fact.capacity_milli < 0) return fail(Code::invalid, fmt::format("node {}: a price or capacity below zero", fact.node.value));
+  nodes_[fact.node].spans[fact.at.ns] = {fact.at, fact.rate, fact.capacity_milli};
+  return {};
+}
+
+Status Books::add(const NodeGone& fact) {
+  const auto node = nodes_.find(fact.node);
+  if (node == nodes_.end()) return fail(Code::not_found, fmt::format("node {} has no price", fact.node.value));
+  // Whatever was said of it for later does not come true; a node that comes back is priced anew.
+  node->second.spans.erase(node->second.spans.lower_bound(fact.at.ns), node->second.spans.end());
+  node->second.spans[fact.at.ns] = {fact.at, {}, 0};
+  return {};
+}
+
+Status Books::add(const LeaseOpened& fact) {
+  if (!fact.lease || fact.milli < 0 || fact.rate.nano_usd_per_s < 0) return fail(Code::invalid, fmt::format("lease {}: a share or rate below zero", fact.lease.value));
+  if (leases_.contains(fact.lease)) return fail(Code::conflict, fmt::format("lease {} is open already", fact.lease.value));
+  LeaseBook book;
+  book.opened = fact;
+  book.spans[fact.at.ns] = {fact.at, fact.node, fact.price_class, fact.milli, fact.milli, fact.rate};
+  leases_.emplace(fact.lease, std::move(book));
+  return {};
+}
+
+Status Books::add(const LeaseChanged& fact) {
+  const auto lease = leases_.find(fact.lease);
+  if (lease == leases_.end()) return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+  if (fact.milli < 0 || fact.charged_milli < 0 || fact.rate.nano_usd_per_s < 0) return fail(Code::invalid, fmt::format("lease {}: a share or rate below zero", fact.lease.value));
+  const WallTime at = std::max(fact.at, lease->second.opened.at);
+  lease->second.spans[at.ns] = {at, fact.node, fact.price_class, fact.milli, fact.charged_milli, fact.rate};
+  return {};
+}
+
+Status Books::add(const LeaseClosed& fact) {
+  const auto lease = leases_.find(fact.lease);
+  if (lease == leases_.end()) return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+  lease->second.closed = std::max(fact.at, lease->second.opened.at);
+  return {};
+}
+
+Status Books::add(const LeaseMarked& fact) {
+  const auto lease = leases_.find(fact.lease);
+  if (lease == leases_.end()) return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
+  if (fact.active.ns < 0 || fact.energy_mj < 0) return fail(Code::invalid, fmt::format("lease {}: a mark below zero", fact.lease.value));
+  lease->second.marks[fact.at.ns] = {fact.active.ns, fact.energy_mj};
+  return {};
+}
+
+// Between marks active time grows evenly; it never grows faster than time itself and never shrinks, whatever the marks say.
+std::int64_t Books::active_ns_until(const LeaseBook& lease, std::int64_t at_ns) {
+  std::int64_t t0 = lease.opened.at.ns, a0 = 0;
+  if (at_ns <= t0) return 0;
+  for (const auto& [t1, mark] : lease.marks) {
+    if (t1 <= t0) continue;
+    const std::int64_t a1 = std::clamp(mark.first, a0, a0 + (t1 - t0));
+    if (at_ns < t1) return a0 + static_cast<std::int64_t>(static_cast<__int128>(a1 - a0) * (at_ns - t0) / (t1 - t0));
+    t0 = t1;
+    a0 = a1;
+  }
+  return a0 + (at_ns - t0);
+}
+
+NanoUsd Books::fleet_until(const NodeBook& node, WallTime until) const {
+  NanoUsd sum;
+  for_pieces(node.spans, until, [&](const NodeSpan& span, std::int64_t from, std::int64_t to) { sum += piece(span.rate, to - from, 1, 1); });
+  return sum;
+}
+
+Books::Amounts Books::amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const {
+  if (lease.closed) until = std::min(until, *lease.closed);
+  Amounts sum;
+  for_pieces(lease.spans, until, [&](const LeaseSpan& span, std::int64_t from, std::int64_t to) {
+    sum.charge += piece(span.rate, to - from, span.charged_milli, 1000);
+    const auto node = nodes_.find(span.node);
+    if (node == nodes_.end() || span.milli == 0) return;
+    for_pieces(node->second.spans, {to}, [&](const NodeSpan& priced, std::int64_t node_from, std::int64_t node_to) {
+      const std::int64_t begin = std::max(from, node_from);
+      if (node_to <= begin) return;
+      const NanoUsd held = piece(priced.rate, node_to - begin, span.milli, priced.capacity_milli);
+      const NanoUsd active = piece(priced.rate, active_ns_until(lease, node_to) - active_ns_until(lease, begin), span.milli, priced.capacity_milli);
+      sum.active += active;
+      sum.idle += held - active;
+      if (on) (*on)[span.node] += held;
+    });
+  });
+  return sum;
+}
+
+void Books::post_leases(WallTime until, bool correction, std::vector<Entry>& out) {
+  for (auto& [id, lease] : leases_) {
+    std::map<NodeId, NanoUsd> on;
+    const Amounts now = amounts_until(lease, until, &on);
+    const WallTime end = lease.closed ? std::min(*lease.closed, until) : until;
+    const LeaseSpan& span = std::prev(lease.spans.upper_bound(std::max(end.ns, lease.opened.at.ns)))->second;
+    const auto post = [&](EntryKind kind, NanoUsd amount) {
+      if (amount.value == 0) return;
+      out.push_back({next_entry_++, kind, span.node, id, lease.opened.job, lease.opened.project, lease.opened.user, lease.opened.gpu_type,
+                     span.price_class, correction ? lease.opened.at : std::max(watermark_, lease.opened.at), end, amount, correction});
+    };
+    post(EntryKind::active, now.active - lease.posted.active);
+    post(EntryKind::idle, now.idle - lease.posted.idle);
+    post(EntryKind::charge, now.charge - lease.posted.charge);
+    lease.posted = now;
+    for (const auto& [node, amount] : lease.posted_on) nodes_[node].posted_leases -= amount;
+    for (const auto& [node, amount] : on) nodes_[node].posted_leases += amount;
+    lease.posted_on = std::move(on);
+  }
+}
+
+void Books::post_nodes(WallTime until, bool correction, std::vector<Entry>& out) {
+  for (auto& [id, node] : nodes_) {
+    const NanoUsd fleet = fleet_until(node, until);
+    const NanoUsd unallocated = fleet - node.posted_leases - node.posted_unallocated;
+    if (unallocated.value != 0) {
+      Entry entry;
+      entry.number = next_entry_++;
+      entry.kind = EntryKind::unallocated;
+      entry.node = id;
+      entry.from = correction ? WallTime{} : watermark_;
+      entry.to = until;
+      entry.amount = unallocated;
+      entry.correction = correction;
+      out.push_back(std::move(entry));
+    }
+    node.posted_unallocated += unallocated;
+  }
+}
+
+std::vector<Entry> Books::close(WallTime watermark) {
+  std::vector<Entry> out;
+  if (watermark < watermark_) return out;
+  // First what late facts changed below the old watermark, then the new period.
+  post_leases(watermark_, true, out);
+  post_nodes(watermark_, true, out);
+  if (watermark == watermark_) return out;
+  post_leases(watermark, false, out);
+  post_nodes(watermark, false, out);
+  watermark_ = watermark;
+  return out;
+}
+
+Totals Books::totals(WallTime from, WallTime to) const {
+  Totals sum;
+  from = std::max(from, kept_from_);
+  to = std::max(to, from);
+  for (const auto& [id, node] : nodes_) sum.fleet += fleet_until(node, to) - fleet_until(node, from);
+  for (const auto& [id, lease] : leases_) {
+    if (lease.opened.at >= to || (lease.closed && *lease.closed <= from)) continue;
+    const Amounts a = amounts_until(lease, from, nullptr), b = amounts_until(lease, to, nullptr);
+    sum.active += b.active - a.active;
+    sum.idle += b.idle - a.idle;
+    sum.charge += b.charge - a.charge;
+  }
+  sum.unallocated = sum.fleet - sum.active - sum.idle;
+  return sum;
+}
+
+Books::LeaseTotals Books::lease_totals(LeaseId id, WallTime from, WallTime to) const {
+  const auto found = leases_.find(id);
+  if (found == leases_.end()) return {};
+  const LeaseBook& lease = found->second;
+  const WallTime begin = std::max(from, lease.opened.at), end = std::max(begin, lease.closed ? std::min(*lease.closed, to) : to);
+  const Amounts a = amounts_until(lease, begin, nullptr), b = amounts_until(lease, end, nullptr);
+  LeaseTotals out{b.active - a.active, b.idle - a.idle, b.charge - a.charge, end - begin, {}, 0};
+  out.active_time = Duration{active_ns_until(lease, end.ns) - active_ns_until(lease, begin.ns)};
+  const auto energy_until = [&](WallTime at) {
+    const auto after = lease.marks.upper_bound(at.ns);
+    return after == lease.marks.begin() ? std::int64_t{0} : std::prev(after)->second.second;
+  };
+  out.energy_mj = std::max<std::int64_t>(0, energy_until(end) - energy_until(begin));
+  return out;
+}
+
+NanoUsd Books::unposted() const {
+  NanoUsd sum;
+  for (const auto& [id, lease] : leases_) {
+    const Amounts now = amounts_until(lease, watermark_, nullptr);
+    for (const NanoUsd d : {now.active - lease.posted.active, now.idle - lease.posted.idle, now.charge - lease.posted.charge})
+      sum += {std::abs(d.value)};
+  }
+  for (const auto& [id, node] : nodes_) sum += {std::abs((fleet_until(node, watermark_) - node.posted_leases - node.posted_unallocated).value)};
+  return sum;
+}
+
+void Books::forget(WallTime before) {
+  before = std::min(before, watermark_);
+  kept_from_ = std::max(kept_from_, before);
+  std::erase_if(leases_, [&](const auto& item) { return item.second.closed && *item.second.closed < before; });
+}
+
+WallTime BillingClock::at(WallTime wall, SteadyTime steady, std::string_view boot_id) {
+  if (boot_id_ == boot_id && !boot_id_.empty()) {
+    if (steady <= steady_) return now_;
+    now_ = now_ + (steady - steady_);
+  } else {
+    now_ = std::max(now_, wall);
+    boot_id_ = boot_id;
+  }
+  steady_ = steady;
+  return now_;
+}
+
+void BillingClock::resume_from(WallTime newest) { now_ = std::max(now_, newest); }
+
+Result<Rate> owned_rate(const OwnedHardware& h) {
+  if (h.purchase.value <= 0) return fail(Code::invalid, "the purchase price must be above zero", "give what the node cost, e.g. --purchase 250000");
+  if (h.years_milli < 100 || h.years_milli > 30'000) return fail(Code::invalid, "the years of use must be between 0.1 and 30");
+  if (h.power_w < 0 || h.power_w > 1'000'000 || h.pue_milli < 1000 || h.pue_milli > 5000) return fail(Code::invalid, "power must be 0 to 1,000,000 W and PUE 1 to 5");
+  if (h.per_kwh.value < 0 || h.upkeep_per_year.value < 0) return fail(Code::invalid, "a price below zero");
+  if (h.power_w > 0 && h.per_kwh.value == 0) return fail(Code::invalid, "power is given without its price", "add --per-kwh 0.15");
+  constexpr __int128 year_s = 31'557'600;  // 365.25 days
+  const auto rounded = [](__int128 a, __int128 b) { return (a + b / 2) / b; };
+  const __int128 capital = rounded(static_cast<__int128>(h.purchase.value) * 1000, year_s * h.years_milli);
+  const __int128 power = rounded(static_cast<__int128>(h.power_w) * h.pue_milli * h.per_kwh.value, static_cast<__int128>(1000) * 1000 * 3600);
+  const __int128 upkeep = rounded(h.upkeep_per_year.value, year_s);
+  return Rate{static_cast<std::int64_t>(capital + power + upkeep)};
+}
+
+Energy energy(std::int64_t energy_mj, double grid_g_per_kwh) {
+  const double kwh = static_cast<double>(energy_mj) / 3.6e9;
+  return {kwh, kwh * grid_g_per_kwh / 1000};
+}
+
+}  // namespace billow::ledger
