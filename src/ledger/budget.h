@@ -1,0 +1,96 @@
+// Budgets: how much a project, a user or a job may spend in a day, a month or in all, and what happens on the way there.
+// A job reserves what it needs at least before it starts; warnings come at 50, 80 and 100 %; at the cap its leases are suspended
+// and, after a grace, stopped. A lease carries how long it is paid for, so that an agent alone can keep the promise.
+//
+// All functions are pure. Money already spent comes from the books, money in flight from the leases' burn rate.
+// Invariants: each warning is given once per period; what is paid for never exceeds what is left, shared by everything that
+// burns from the same budget; the tightest of several budgets decides.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/enums.h"
+#include "base/ids.h"
+#include "base/money.h"
+#include "base/result.h"
+
+namespace billow::ledger {
+
+enum class BudgetScope { project, user, job };
+enum class BudgetPeriod { daily, monthly, total };   // days and months of UTC
+
+struct Budget {
+  BudgetScope scope = BudgetScope::project;
+  std::uint64_t of = 0;                              // ProjectId, UserId or JobId
+  BudgetPeriod period = BudgetPeriod::monthly;
+  NanoUsd limit;
+  bool stops = true;                                 // false: only warns
+  Duration grace = minutes(10);                      // between suspending and stopping
+  bool operator==(const Budget&) const = default;
+  template <class V>
+  void fields(V& v) { v("scope", scope); v("of", of); v("period", period); v("limit", limit); v("stops", stops); v("grace_ns", grace); }
+};
+Status check(const Budget& budget);
+
+struct Period {
+  WallTime from, to;                                 // to is 0 for `total`
+  bool operator==(const Period&) const = default;
+};
+Period period_of(BudgetPeriod period, WallTime at);
+
+// What a budget knows at a moment.
+struct BudgetUse {
+  NanoUsd spent;                                     // in this period, up to `at`
+  NanoUsd reserved;                                  // for jobs placed whose minimum has not been spent yet
+  Rate burn;                                         // of everything that runs from it now, per second
+  WallTime at;
+};
+
+enum class BudgetAction { none, warn, suspend, stop };
+struct BudgetState {
+  WallTime period_from;                              // the warnings below belong to the period that began then
+  std::int32_t warned_pct = 0;                       // the highest given: 50, 80, 100
+  WallTime capped_at;                                // 0: below the cap
+  bool stopped = false;
+  bool operator==(const BudgetState&) const = default;
+  template <class V>
+  void fields(V& v) { v("period_from_ns", period_from); v("warned_pct", warned_pct); v("capped_at_ns", capped_at); v("stopped", stopped); }
+};
+struct BudgetStep {
+  BudgetState state;
+  BudgetAction action = BudgetAction::none;
+  std::int32_t pct = 0;                              // of a warning
+  std::string text;                                  // "80 % of this month's $500.00 is spent; at $4.20/h it lasts until 2026-11-20T…Z"
+};
+BudgetStep step(const Budget& budget, const BudgetState& state, const BudgetUse& use);
+
+// When the money is gone at today's burn; nothing where it lasts for the period.
+std::optional<WallTime> runs_out(const Budget& budget, const BudgetUse& use);
+// What the period will have cost at its end at today's burn; for `total`, what is spent.
+NanoUsd forecast(const Budget& budget, const BudgetUse& use);
+
+// May a job that needs at least this start? The error says which budget holds it and when that may change.
+struct Ask {
+  Rate rate;                                         // of the whole job, all tasks
+  Duration at_least = minutes(10);
+};
+Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const Ask& ask);
+
+// How long a lease that burns `own` may run on the money that is left, if no word comes: what remains of each budget is shared
+// by rate among all that burn from it. 0: nothing is left. Never more than `most`, so that the head is heard in between.
+Duration paid_for(const std::vector<std::pair<Budget, BudgetUse>>& budgets, Rate own, Duration most);
+
+}  // namespace billow::ledger
+
+namespace billow {
+BILLOW_ENUM_NAMES(ledger::BudgetScope, {ledger::BudgetScope::project, "project"}, {ledger::BudgetScope::user, "user"},
+                  {ledger::BudgetScope::job, "job"});
+BILLOW_ENUM_NAMES(ledger::BudgetPeriod, {ledger::BudgetPeriod::daily, "daily"}, {ledger::BudgetPeriod::monthly, "monthly"},
+                  {ledger::BudgetPeriod::total, "total"});
+BILLOW_ENUM_NAMES(ledger::BudgetAction, {ledger::BudgetAction::none, "none"}, {ledger::BudgetAction::warn, "warn"},
+                  {ledger::BudgetAction::suspend, "suspend"}, {ledger::BudgetAction::stop, "stop"});
+}
