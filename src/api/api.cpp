@@ -48,6 +48,7 @@ const std::vector<Route>& table() {
       {{Method::get, "/app.css", Need::nothing}, style},
       {{Method::get, "/healthz", Need::nothing}, health},
       {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
+      {{Method::get, "/metrics", Need::look}, admin::metrics},
       {{Method::get, "/v1/status", Need::look}, admin::status},
       {{Method::post, "/v1/session", Need::nothing}, session::create},
       {{Method::del, "/v1/session", Need::look}, session::end},

@@ -91,6 +91,7 @@ void add_schedule(CallPtr call);
 void remove_schedule(CallPtr call);
 void shutdown(CallPtr call);
 void openapi(CallPtr call);
+void metrics(CallPtr call);
 }  // namespace admin
 
 }  // namespace billow::api
