@@ -182,7 +182,7 @@ void Calibration::remember(const std::vector<ServingRow>& rows) {
 }
 
 // Errors on what was held out: series of known combinations for "known"; whole models and whole GPUs for "new".
-void Calibration::measure_errors(const std::vector<ServingRow>& rows) {
+void Calibration::measure_errors(const std::vector<ServingRow>& rows, Intervals intervals) {
   std::map<std::string, std::vector<double>> errors;
   auto hold_out = [&](bool known, auto part_of) {
     std::map<std::string, std::vector<std::size_t>> parts;
@@ -202,12 +202,14 @@ void Calibration::measure_errors(const std::vector<ServingRow>& rows) {
     }
   };
   hold_out(true, [](const ServingRow& r) { return fmt::format("{}", stable_hash(series_key(r)) % 5); });
-  hold_out(false, [](const ServingRow& r) { return r.family; });
-  hold_out(false, [](const ServingRow& r) { return r.gpu->name; });
+  if (intervals == Intervals::all) {
+    hold_out(false, [](const ServingRow& r) { return r.family; });
+    hold_out(false, [](const ServingRow& r) { return r.gpu->name; });
+  }
   for (auto& [key, list] : errors) spread_[key] = {std::min(0.0, quantile(list, 0.1)), std::max(0.0, quantile(list, 0.9))};
 }
 
-Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, bool with_intervals) {
+Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, Intervals intervals) {
   std::vector<ServingRow> rows;
   std::set<std::string> twice;  // lists that were copied into each other must not count double
   for (auto& row : all)
@@ -221,7 +223,7 @@ Result<Calibration> Calibration::fit(const std::vector<ServingRow>& all, bool wi
   c.tpot_ = EfficiencyModel::fit(tpot, tpot_options);
   c.ttft_ = EfficiencyModel::fit(ttft, ttft_options);
   c.remember(rows);
-  if (with_intervals) c.measure_errors(rows);
+  if (intervals != Intervals::none) c.measure_errors(rows, intervals);
   return c;
 }
 

@@ -35,10 +35,13 @@ const std::vector<std::string>& tpot_term_names();
 struct Terms { std::vector<double> tpot, ttft; };
 Terms terms_of(const ServingRow& row);
 
+// Which errors a fit estimates: each costs several further fits. `known`: on held-out series of known combinations only.
+enum class Intervals { none, known, all };
+
 class Calibration {
  public:
   // Rows without both measurements are left out. Errors are estimated by leaving out series, models and GPUs in turn.
-  static Result<Calibration> fit(const std::vector<ServingRow>& rows, bool with_intervals = true);
+  static Result<Calibration> fit(const std::vector<ServingRow>& rows, Intervals intervals = Intervals::all);
   static Result<Calibration> parse(std::string_view text);
   static Calibration embedded();
   std::string dump() const;
@@ -66,7 +69,7 @@ class Calibration {
   struct Range { double from = 0, to = 0; };
 
   void remember(const std::vector<ServingRow>& rows);
-  void measure_errors(const std::vector<ServingRow>& rows);
+  void measure_errors(const std::vector<ServingRow>& rows, Intervals intervals);
 
   EfficiencyModel tpot_, ttft_;
   std::map<std::string, Spread> spread_;         // "tpot interpolated moe"

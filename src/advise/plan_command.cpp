@@ -105,7 +105,7 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
     std::vector<Hour> hours;
     for (double d : demand) hours.push_back({d, price.on_demand, price.on_demand * price.spot_ratio});
     double committed_price = price.on_demand * price.committed_ratio;
-    double commit = best_commitment(hours, market, committed_price, 2);
+    double commit = baseline_commitment(hours, market, committed_price);
     auto mix = replay(hours, market, commit, committed_price), all = replay_on_demand(hours), spot = replay_spot_only(hours, market);
     double peak = *std::max_element(demand.begin(), demand.end());
     auto peak_bill = replay(hours, market, std::ceil(peak), committed_price);

@@ -71,6 +71,19 @@ double best_commitment(const std::vector<Hour>& hours, const Market& market, dou
   return static_cast<double>(best);
 }
 
+double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours) {
+  double least = best_commitment(hours, market, committed_price);
+  // Equal stretches of about that length; a past shorter than two of them is judged whole.
+  auto windows = std::max<std::size_t>(1, (hours.size() + window_hours / 2) / std::max<std::size_t>(24, window_hours));
+  auto each = hours.size() / windows;
+  if (windows < 2) return least;
+  for (std::size_t at = 0; at + each <= hours.size(); at += each) {
+    std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(at), hours.begin() + static_cast<std::ptrdiff_t>(at + each));
+    least = std::min(least, best_commitment(part, market, committed_price));
+  }
+  return least;
+}
+
 double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop) {
   auto dropped = hours;
   for (std::size_t i = hours.size() / 2; i < hours.size(); ++i) dropped[i].on_demand *= 1 - drop, dropped[i].spot *= 1 - drop;

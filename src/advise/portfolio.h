@@ -44,6 +44,10 @@ Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market);
 // first, for demand that drifts.
 double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, double newest_weight = 1);
 
+// The baseline only: the least of what would have been best in each stretch of `window_hours` (a working week) of the past. A commitment outlives
+// the demand it was made for, so it is sized by the leanest stretch, not by the average.
+double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours = 120);
+
 // What is lost on a commitment when on-demand falls by `drop` in the middle of the term.
 double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop);
 
