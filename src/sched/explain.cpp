@@ -158,6 +158,40 @@ const char* reason_name(ReasonKind kind) {
   return "unknown";
 }
 
+namespace {
+
+// The smallest step down that has room now: fewer GPUs, fewer nodes, any type, no required closeness.
+std::string smaller_that_fits(Impl& index, const JobRequest& job) {
+  const auto fits = [&](const JobRequest& j) { return !place(index, class_of(index, j), j.tasks).empty(); };
+  JobRequest j = job;
+  if (j.tasks > 1 && j.constraints.close_required) {
+    j.constraints.close_required = false;
+    if (fits(j)) return "preferring closeness instead of requiring it would start it now";
+  }
+  j = job;
+  if (!j.resources.gpu_types.empty()) {
+    j.resources.gpu_types.clear();
+    if (fits(j)) return "any GPU type would start it now";
+  }
+  for (j = job; j.tasks > 1;) {
+    --j.tasks;
+    if (fits(j)) return fmt::format("--nodes {} would start now", j.tasks);
+    if (job.tasks - j.tasks > 64) break;
+  }
+  for (j = job; j.resources.gpus > 1;) {
+    --j.resources.gpus;
+    if (fits(j)) return fmt::format("--gpus {} would start now", j.resources.gpus);
+  }
+  for (j = job; j.resources.gpus == 1 && j.resources.share.milli > 100;) {
+    j.resources.share.milli -= 100;
+    j.resources.share.mem_mib = 0;
+    if (fits(j)) return fmt::format("--gpus {:g} would start now", j.resources.share.milli / 1000.0);
+  }
+  return {};
+}
+
+}  // namespace
+
 Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
   Impl& index = wrapped.impl();
   Explanation e;
@@ -195,6 +229,10 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
   }
   if (!e.reasons.empty()) return e;
 
+  if (auto it = index.leaving_for.find(id); it != index.leaving_for.end()) {
+    add(ReasonKind::preempting, fmt::format("{} leaving to make room", it->second.size() == 1 ? "one job is" : fmt::format("{} jobs are", it->second.size())));
+    return e;
+  }
   const Plan next = plan(wrapped, now, {.starts_max = 1 << 20, .tries_max = 1 << 20});
   for (const Start& s : next.starts) {
     if (s.job == id) {
@@ -203,9 +241,15 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
       return e;
     }
   }
+  for (const Reserve& r : next.reserves) {
+    if (r.job == id) e.earliest_start = r.expected_start;
+  }
   PlacementClass c = class_of(index, job);
   if (!place(index, c, job.tasks).empty()) {
-    add(ReasonKind::waiting_behind, "others come first and take the room", next.starts.empty() ? JobId{} : next.starts.front().job);
+    const JobId behind = !next.reserves.empty() ? next.reserves.front().job : next.starts.empty() ? JobId{} : next.starts.front().job;
+    add(ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind);
+    if (!next.reserves.empty() && next.reserves.front().expected_start && job.time_limit.ns == 0)
+      e.would_start_now = fmt::format("a time limit that ends before {} (--time) would let it pass", format_utc(next.reserves.front().expected_start));
     return e;
   }
   std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0;
@@ -222,6 +266,7 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
                                                static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"), job.resources.gpus));
   else
     add(ReasonKind::no_room, "everything that could run it is in use");
+  e.would_start_now = smaller_that_fits(index, job);
   return e;
 }
 

@@ -114,6 +114,12 @@ bool allowed(const PlacementClass& c, const NodeState& node) {
   return true;
 }
 
+Room room_of(const NodeState& node) { return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks}; }
+
+std::optional<Placement> fit_room(const PlacementClass& c, const NodeState& node, const Room& room) {
+  return fit_on(c, node, room.gpus, room.cpu_milli, room.mem_mib, room.tasks == 0, -1);
+}
+
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu) {
   return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0, gpu);
 }

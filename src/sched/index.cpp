@@ -100,26 +100,12 @@ void set_free(NodeState& node) {
 
 // sign −1 takes, +1 gives back.
 void shift(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
-  node.free_cpu_milli += sign * placement.cpu_milli;
-  node.free_mem_mib += sign * placement.mem_mib;
-  node.tasks -= sign;
-  for (const GpuShare& g : placement.gpus) {
-    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= node.gpus.size()) continue;  // the node came back with fewer cards
-    GpuState& state = node.gpus[static_cast<std::size_t>(g.gpu)];
-    const GpuShape& card = node.shape.gpus[static_cast<std::size_t>(g.gpu)];
-    if (card.healthy) {
-      state.free_milli += sign * g.share.milli;
-      state.free_mem_mib += sign * g.share.mem_mib;
-    }
-    if (g.mig_start >= 0) {
-      auto profile = parse_mig_profile(request.resources.mig_profile);
-      auto extent = profile ? mig_extent(*profile, card.type, card.memory_mib) : std::nullopt;
-      if (!extent) continue;
-      const std::uint32_t mask = ((1u << extent->slices) - 1u) << g.mig_start;
-      state.mig_used = sign < 0 ? state.mig_used | mask : state.mig_used & ~mask;
-      state.mig_compute_used -= sign * extent->compute;
-    }
-  }
+  Room room{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
+  shift_room(room, node.shape, placement, request, sign);
+  node.gpus = std::move(room.gpus);
+  node.free_cpu_milli = room.cpu_milli;
+  node.free_mem_mib = room.mem_mib;
+  node.tasks = room.tasks;
 }
 
 void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
@@ -129,6 +115,28 @@ void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
 }
 
 }  // namespace
+
+void shift_room(Room& room, const NodeShape& shape, const Placement& placement, const JobRequest& request, int sign) {
+  room.cpu_milli += sign * placement.cpu_milli;
+  room.mem_mib += sign * placement.mem_mib;
+  room.tasks -= sign;
+  for (const GpuShare& g : placement.gpus) {
+    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= room.gpus.size()) continue;  // the node came back with fewer cards
+    GpuState& state = room.gpus[static_cast<std::size_t>(g.gpu)];
+    const GpuShape& card = shape.gpus[static_cast<std::size_t>(g.gpu)];
+    if (card.healthy) {
+      state.free_milli += sign * g.share.milli;
+      state.free_mem_mib += sign * g.share.mem_mib;
+    }
+    if (g.mig_start < 0) continue;
+    auto profile = parse_mig_profile(request.resources.mig_profile);
+    auto extent = profile ? mig_extent(*profile, card.type, card.memory_mib) : std::nullopt;
+    if (!extent) continue;
+    const std::uint32_t mask = ((1u << extent->slices) - 1u) << g.mig_start;
+    state.mig_used = sign < 0 ? state.mig_used | mask : state.mig_used & ~mask;
+    state.mig_compute_used -= sign * extent->compute;
+  }
+}
 
 void SchedIndex::Impl::take(const Placement& placement, const JobRequest& request) {
   NodeState* node = find(placement.node);
@@ -268,6 +276,9 @@ void SchedIndex::Impl::account(const RunningJob& job, int sign) {
   user.milli += sign * milli;
   user.jobs += sign;
   if (user.jobs == 0) p.users.erase(job.request.user);
+  if (job.request.spot || job.request.yields != Yields::never) yielding += sign;
+  else p.firm_milli += sign * milli;
+  if (job.request.spot) p.spot_milli += sign * milli;
   if (job.request.array) {
     if ((array_running[job.request.array] += sign) == 0) array_running.erase(job.request.array);
   }
@@ -469,6 +480,7 @@ void SchedIndex::restore_running(const RunningJob& job) {
     if (NodeState* node = x.find(p.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   }
   if (lost && job.request.elastic) x.repairs.insert(id);
+  if (job.leaving && job.leaving_for) x.leaving_for[job.leaving_for].insert(id);
   x.running.emplace(id, job);
   ++x.version;
 }
@@ -521,17 +533,31 @@ void SchedIndex::member_replaced(JobId id, std::int32_t task_index, Placement pl
   ++x.version;
 }
 
+namespace {
+
+void forget_leaving(SchedIndex::Impl& x, JobId id, const RunningJob& job) {
+  auto it = x.leaving_for.find(job.leaving_for);
+  if (it == x.leaving_for.end()) return;
+  it->second.erase(id);
+  if (it->second.empty()) x.leaving_for.erase(it);
+}
+
+}  // namespace
+
 void SchedIndex::leaving(JobId id, JobId for_job) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end()) return;
+  stays(id);
   it->second.leaving = true;
   it->second.leaving_for = for_job;
+  if (for_job) impl_->leaving_for[for_job].insert(id);
   ++impl_->version;
 }
 
 void SchedIndex::stays(JobId id) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end()) return;
+  forget_leaving(*impl_, id, it->second);
   it->second.leaving = false;
   it->second.leaving_for = {};
   ++impl_->version;
@@ -546,6 +572,7 @@ void SchedIndex::ended(JobId id, WallTime when) {
   x.account(job, -1);
   for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
   x.repairs.erase(id);
+  forget_leaving(x, id, job);
   x.running.erase(it);
   ++x.version;
 }

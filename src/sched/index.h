@@ -99,6 +99,9 @@ struct ProjectState {
   Usage usage;
   std::int64_t rate_milli = 0;        // dominant milli of what runs
   std::int64_t running_milli = 0;     // GPU milli of what runs
+  std::int64_t spot_milli = 0;        // …of it what is spot, which no guarantee covers
+  std::int64_t firm_milli = 0;        // …of it what cannot be asked to give way
+  std::int64_t covered_milli() const { return running_milli - spot_milli; }  // what counts against the guarantee
   std::set<KindKey> kinds;            // with ready jobs
   std::map<UserId, UserRunning> users;
 };
@@ -126,6 +129,10 @@ struct SchedIndex::Impl {
   std::unique_ptr<PackModel> model;                    // made from `typical` or what was learned; null: to be made
   std::uint64_t model_version = 0;
   std::uint64_t version = 1;                           // of anything
+  std::int64_t yielding = 0;                           // running jobs that could be asked to give way
+  std::map<JobId, std::set<JobId>> leaving_for;        // who waits for whose room
+  std::uint64_t planned_version = 0;                   // the last plan found nothing to do at this version…
+  Plan planned;                                        // …and this is that plan
 
   // Nodes
   NodeState* find(NodeId id);
@@ -161,6 +168,16 @@ std::int64_t gpu_milli_of(const JobRequest& request);
 
 // Whether the node may host the class at all, whatever is free: labels, place, pool, health of the node.
 bool allowed(const PlacementClass& c, const NodeState& node);
+// What a node has left, apart from what it is.
+struct Room {
+  std::vector<GpuState> gpus;
+  std::int64_t cpu_milli = 0, mem_mib = 0;
+  std::int32_t tasks = 0;
+};
+Room room_of(const NodeState& node);
+// Adds (+1) or takes away (-1) what a placement holds.
+void shift_room(Room& room, const NodeShape& shape, const Placement& placement, const JobRequest& request, int sign);
+std::optional<Placement> fit_room(const PlacementClass& c, const NodeState& node, const Room& room);
 // Where on the node the task would go, or nothing. `gpu`: the card to take for a single share; -1: the fullest that has room.
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu = -1);
 // The cards that alone could hold one share (or MIG instance) of the class.

@@ -1,12 +1,17 @@
-// One planning pass: projects in order of fairness, their kinds in order of priority and age, each tried once per state of
-// the nodes. What the pass decides is taken from the index while it goes on and given back at the end, so that the caller
-// sees an unchanged index.
+// One planning pass: jobs in order of what they are owed, each kind tried once per state of the nodes. What the pass decides is
+// taken from the index while it goes on and given back at the end, so that the caller sees an unchanged index.
+//
+// The order: what a project is guaranteed, then on-demand, then spot; in each by priority; then starved jobs; then the project
+// that has had least for its weight; then age. The first job that finds no room gets a hold (holds.h) on the room it will have soonest, and the rest of the
+// pass is backfill around it.
 #include "sched/plan.h"
 
 #include <algorithm>
 #include <queue>
 
+#include "sched/holds.h"
 #include "sched/index.h"
+#include "sched/victims.h"
 
 namespace billow::sched {
 namespace {
@@ -15,36 +20,172 @@ using Impl = SchedIndex::Impl;
 
 // Running work counts as if it went on for this long: fairness answers to a start at once, not when usage has grown.
 constexpr double foresight_s = 3600;
+constexpr std::size_t releases_max = 2048;     // running jobs looked at for the earliest room
+constexpr int holds_tried_max = 4;             // blocked jobs for which the earliest room is sought
+constexpr int preemptors_max = 16;             // blocked jobs for which victims are sought
+constexpr Duration look_again = seconds(30);   // while something waits, time alone may help (minimum run times, starvation)
 
 struct Front {
-  std::int32_t priority_down;
-  double share;            // usage over weight: the least served project first
-  std::uint64_t rank;
+  int tier_down = 0;       // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never comes back first
+  std::int32_t priority_down = 0;
+  bool fed = true;         // not starved
+  double share = 0;        // usage over weight: the least served project first
+  std::uint64_t rank = 0;
   JobId job;
-  Kind* kind;
+  Kind* kind = nullptr;
   std::set<ReadyKey>::const_iterator at;
-  bool operator>(const Front& o) const {
-    return std::tie(priority_down, share, rank, job) > std::tie(o.priority_down, o.share, o.rank, o.job);
-  }
+  auto key() const { return std::tie(tier_down, priority_down, fed, share, rank, job); }
+  bool operator>(const Front& o) const { return key() > o.key(); }
 };
 
 class Pass {
  public:
-  Pass(Impl& index, WallTime now, PlanLimits limits) : index_(index), now_(now), limits_(limits) {}
+  Pass(Impl& index, WallTime now, PlanLimits limits) : index_(index), now_(now), limits_(limits), holds_(std::in_place, index) {}
 
   Plan run() {
     index_.wake(now_);
+    if (index_.planned_version == index_.version && (!index_.planned.wake_at || now_ < index_.planned.wake_at)) return index_.planned;
+    const std::uint64_t version = index_.version;
+    sum_guarantees();
+    keep_reservations();
+    keep_for_waiting();
     repair();
     fill();
-    for (const auto& [placement, request] : taken_) index_.give(placement, request);
-    if (!index_.sleeping.empty()) plan_.wake_at = WallTime{index_.sleeping.begin()->first};
+    holds_.reset();
+    for (const auto& [placement, request] : taken_) index_.give(placement, *request);
+    index_.version = version;  // nothing happened
+    if (!index_.sleeping.empty()) wake_at(WallTime{index_.sleeping.begin()->first});
+    if (blocked_) wake_at(now_ + look_again);
+    if (plan_.empty() && !plan_.more) {
+      index_.planned_version = version;
+      index_.planned = plan_;
+    }
     return std::move(plan_);
   }
 
  private:
-  void take(const Placement& placement, const JobRequest& request) {
-    index_.take(placement, request);
-    taken_.emplace_back(placement, request);
+  void wake_at(WallTime t) {
+    if (t > now_ && (!plan_.wake_at || t < plan_.wake_at)) plan_.wake_at = t;
+  }
+
+  // ---- What is promised already
+
+  // A reservation's placement less what its own jobs hold of it.
+  Placement remainder(const Reservation& r, const Placement& reserved) const {
+    Placement left = reserved;
+    const NodeState* node = index_.find(reserved.node);
+    if (!node) return left;
+    JobId last;
+    for (JobId id : node->jobs) {
+      if (std::exchange(last, id) == id) continue;
+      const RunningJob& job = index_.running.at(id);
+      if (job.request.reservation != r.id) continue;
+      for (const Placement& p : job.placements) {
+        if (p.node != reserved.node) continue;
+        left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
+        left.mem_mib = std::max<std::int64_t>(0, left.mem_mib - p.mem_mib);
+        for (const GpuShare& used : p.gpus) {
+          for (GpuShare& g : left.gpus) {
+            if (g.gpu != used.gpu) continue;
+            g.share.milli = std::max(0, g.share.milli - used.share.milli);
+            g.share.mem_mib = std::max<std::int64_t>(0, g.share.mem_mib - used.share.mem_mib);
+          }
+        }
+      }
+    }
+    return left;
+  }
+
+  static WallTime end_of(const RunningJob& job) {
+    const Duration d = job.request.time_limit.ns > 0 ? job.request.time_limit : job.request.expected;
+    return d.ns > 0 ? job.started + d : WallTime{};
+  }
+
+  void keep_reservations() {
+    static const JobRequest nobody;
+    for (const auto& [id, r] : index_.reservations) {
+      if (r.until <= now_) continue;
+      wake_at(r.from);
+      wake_at(r.until);
+      for (const Placement& reserved : r.placements) {
+        const NodeState* node = index_.find(reserved.node);
+        if (!node) continue;
+        const Placement left = remainder(r, reserved);
+        if (r.from <= now_ && !holds_->truly_free(left, nobody)) clear_for(r, left, *node);
+        Room then = room_of(*node);
+        JobId last;
+        for (JobId job_id : node->jobs) {
+          if (std::exchange(last, job_id) == job_id) continue;
+          const RunningJob& job = index_.running.at(job_id);
+          const WallTime end = end_of(job);
+          if (!end || end > r.from) continue;
+          for (const Placement& p : job.placements) {
+            if (p.node == reserved.node) shift_room(then, node->shape, p, job.request, +1);
+          }
+        }
+        holds_->keep(left, nobody, std::move(then), std::max(r.from, now_));
+      }
+    }
+  }
+
+  // A reservation has begun and others are still there: those that can give way are asked to.
+  void clear_for(const Reservation& r, const Placement& left, const NodeState& node) {
+    for (JobId id : node.jobs) {
+      const RunningJob& job = index_.running.at(id);
+      if (job.leaving || asked_.contains(id) || job.request.reservation == r.id) continue;
+      if (job.request.yields == Yields::never && !job.request.spot) continue;
+      const bool overlaps = std::ranges::any_of(job.placements, [&](const Placement& p) {
+        return p.node == node.shape.id && (left.gpus.empty() || std::ranges::any_of(p.gpus, [&](const GpuShare& a) {
+                 return std::ranges::any_of(left.gpus, [&](const GpuShare& b) { return a.gpu == b.gpu && b.share.milli > 0; });
+               }));
+      });
+      if (!overlaps) continue;
+      asked_.insert(id);
+      plan_.preempts.push_back({id, job.request.yields == Yields::never ? Yields::by_requeue : job.request.yields, PreemptCause::reservation, {}});
+    }
+  }
+
+  // Victims of an earlier plan are on their way out: their room is for the one they were asked for.
+  void keep_for_waiting() {
+    for (const auto& [id, leavers] : index_.leaving_for) {
+      auto it = index_.queued.find(id);
+      if (it == index_.queued.end()) continue;
+      const JobRequest request = index_.request_of(id, it->second);
+      std::vector<std::pair<Placement, const JobRequest*>> given;
+      for (JobId leaver : leavers) {
+        const RunningJob& job = index_.running.at(leaver);
+        for (const Placement& p : job.placements) {
+          if (!p.node) continue;
+          index_.give(p, job.request);
+          given.emplace_back(p, &job.request);
+        }
+      }
+      hold_for(request, place(index_, *it->second.kind->placement, request.tasks), now_);
+      for (const auto& [p, r] : given) index_.take(p, *r);
+      commit_hold();
+      waits_for_leavers_.insert(id);
+    }
+  }
+
+  // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on.
+  void hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from) {
+    if (placements.empty()) return;
+    pending_.clear();
+    for (const Placement& p : placements) pending_.emplace_back(p, room_of(*index_.find(p.node)));
+    own_[request.id] = std::move(placements);
+    commit_ = {request, from};
+  }
+  void commit_hold() {
+    for (auto& [p, room] : pending_) holds_->keep(p, commit_.first, std::move(room), commit_.second);
+    pending_.clear();
+  }
+
+  // ---- Starting
+
+  void take(const Placement& placement, const JobRequest& request, WallTime end, bool own = false) {
+    if (own) holds_->take_own(placement, request);
+    else holds_->take(placement, request, end);
+    taken_.emplace_back(placement, &request);
   }
 
   void repair() {
@@ -60,11 +201,20 @@ class Pass {
         if (job.placements[i].node) continue;
         std::vector<Placement> found = place(index_, c, 1);
         if (found.empty()) break;
-        take(found[0], job.request);
+        take(found[0], job.request, end_of(job));
         plan_.repairs.push_back({id, static_cast<std::int32_t>(i), std::move(found[0])});
         break;  // one member a pass: the next one must see where this one went
       }
     }
+  }
+
+  struct Started {
+    std::int64_t dominant = 0, gpu = 0, covered = 0, firm = 0;
+  };
+  const Started& started(ProjectId id) const {
+    static const Started none;
+    auto it = started_.find(id);
+    return it == started_.end() ? none : it->second;
   }
 
   double share_of(const ProjectState& p) const {
@@ -72,8 +222,18 @@ class Pass {
     copy.usage = p.usage;
     copy.rate_milli = p.rate_milli;
     index_.accrue(copy, now_);
-    const double running = static_cast<double>(p.rate_milli + (started_milli_.contains(p.settings.id) ? started_milli_.at(p.settings.id) : 0));
+    const double running = static_cast<double>(p.rate_milli + started(p.settings.id).dominant);
     return (copy.usage.milli_seconds + running * foresight_s) / static_cast<double>(std::max<std::int64_t>(1, p.settings.weight));
+  }
+  int tier_down(const ProjectState& p, const Kind& kind) const {
+    return -static_cast<int>(tier_of_queued(index_, kind.proto, p.covered_milli() + started(p.settings.id).covered));
+  }
+
+  void sum_guarantees() {
+    for (const auto& [id, p] : index_.projects) {
+      guaranteed_ += p.settings.guaranteed_milli;
+      firm_borrowed_ += std::max<std::int64_t>(0, p.firm_milli - p.settings.guaranteed_milli);
+    }
   }
 
   bool within_limits(const Kind& kind) const {
@@ -81,10 +241,16 @@ class Pass {
     const ProjectSettings& s = p.settings;
     if (s.budget_exhausted) return false;
     const std::int64_t milli = gpu_milli_of(kind.proto);
-    const auto extra = started_gpu_.find(s.id);
-    const std::int64_t used = p.running_milli + (extra == started_gpu_.end() ? 0 : extra->second);
+    const Started& extra = started(s.id);
+    const std::int64_t used = p.running_milli + extra.gpu;
     if (s.limit_milli >= 0 && used + milli > s.limit_milli) return false;
     if (!s.may_borrow && used + milli > s.guaranteed_milli) return false;
+    // What could not be taken back is not lent: work that cannot give way borrows only what nobody is guaranteed.
+    if (guaranteed_ > 0 && kind.proto.yields == Yields::never && !kind.proto.spot) {
+      const std::int64_t firm = p.firm_milli + extra.firm;
+      const std::int64_t more = std::max<std::int64_t>(0, firm + milli - s.guaranteed_milli) - std::max<std::int64_t>(0, firm - s.guaranteed_milli);
+      if (more > 0 && firm_borrowed_ + more > std::max<std::int64_t>(0, index_.total_milli - guaranteed_)) return false;
+    }
     UserRunning user;
     if (auto it = p.users.find(kind.proto.user); it != p.users.end()) user = it->second;
     if (auto it = started_user_.find({s.id, kind.proto.user}); it != started_user_.end()) {
@@ -102,67 +268,306 @@ class Pass {
     return true;
   }
 
-  void start(const Front& front, std::vector<Placement> placements) {
+  WallTime end_if_started(JobId id) const {
+    const QueuedJob& job = index_.queued.at(id);
+    return job.time_limit.ns > 0 ? now_ + job.time_limit : WallTime{};
+  }
+
+  void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false) {
     const JobRequest& proto = front.kind->proto;
-    for (const Placement& p : placements) take(p, proto);
-    started_milli_[proto.project] += index_.dominant_milli(proto);
-    started_gpu_[proto.project] += gpu_milli_of(proto, placements);
+    const WallTime end = end_if_started(job);
+    for (const Placement& p : placements) take(p, proto, end, own);
+    Started& s = started_[proto.project];
+    const std::int64_t milli = gpu_milli_of(proto, placements);
+    s.dominant += index_.dominant_milli(proto);
+    s.gpu += milli;
+    if (!proto.spot) s.covered += milli;
+    if (proto.yields == Yields::never && !proto.spot) {
+      const ProjectState& p = index_.projects.at(proto.project);
+      const std::int64_t before = p.firm_milli + s.firm - p.settings.guaranteed_milli;
+      s.firm += milli;
+      firm_borrowed_ += std::max<std::int64_t>(0, before + milli) - std::max<std::int64_t>(0, before);
+    }
     UserRunning& user = started_user_[{proto.project, proto.user}];
-    user.milli += gpu_milli_of(proto, placements);
+    user.milli += milli;
     ++user.jobs;
     if (proto.array) ++started_array_[proto.array];
-    plan_.starts.push_back({front.job, std::move(placements), false});
+    started_now_.push_back({.request = index_.request_of(job, index_.queued.at(job)), .placements = placements, .started = now_});
+    plan_.starts.push_back({job, std::move(placements), head_held_ && !own});
+  }
+
+  // Inside its advance reservation a job sees only what is left of that.
+  std::vector<Placement> place_reserved(const Kind& kind) const {
+    auto it = index_.reservations.find(kind.proto.reservation);
+    if (it == index_.reservations.end() || it->second.from > now_ || it->second.until <= now_) return {};
+    std::vector<Placement> found;
+    for (const Placement& reserved : it->second.placements) {
+      const NodeState* node = index_.find(reserved.node);
+      if (!node || std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; })) continue;
+      const Placement left = remainder(it->second, reserved);
+      Room room{.gpus = std::vector<GpuState>(node->gpus.size()), .cpu_milli = left.cpu_milli, .mem_mib = left.mem_mib};
+      for (const GpuShare& g : left.gpus) {
+        room.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
+        room.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
+      }
+      auto p = fit_room(*kind.placement, *node, room);
+      if (p && holds_->truly_free(*p, kind.proto)) found.push_back(std::move(*p));
+      if (found.size() == static_cast<std::size_t>(kind.proto.tasks)) return found;
+    }
+    return {};
+  }
+
+  // ---- When there is no room
+
+  // How the running jobs and those just started end, soonest first, as far as is known.
+  const std::vector<std::pair<WallTime, const RunningJob*>>& releases() {
+    releases_.clear();
+    for (const RunningJob& job : started_now_) {
+      if (const WallTime end = end_of(job)) releases_.emplace_back(end, &job);
+    }
+    for (const auto& [id, job] : index_.running) {
+      WallTime end = job.leaving ? now_ : end_of(job);
+      if (end) releases_.emplace_back(std::max(end, now_ + seconds(1)), &job);
+    }
+    const auto order = [](const auto& a, const auto& b) { return std::tuple(a.first, a.second->request.id) < std::tuple(b.first, b.second->request.id); };
+    std::ranges::sort(releases_, order);
+    if (releases_.size() > releases_max) releases_.resize(releases_max);
+    return releases_;
+  }
+
+  // The soonest time at which the job fits, and a hold on that room. False where the ends of running jobs do not tell.
+  bool hold_soonest(const JobRequest& request, const PlacementClass& c) {
+    const auto& ends = releases();
+    if (ends.empty()) return false;
+    Holds::Truth truth(*holds_);
+    std::size_t given = 0;
+    const auto move_to = [&](std::size_t k) {
+      for (; given < k; ++given) each_placement(*ends[given].second, [&](const Placement& p, const JobRequest& r) { index_.give(p, r); });
+      for (; given > k; --given) each_placement(*ends[given - 1].second, [&](const Placement& p, const JobRequest& r) { index_.take(p, r); });
+    };
+    std::size_t too_few = 0, enough = 0;
+    for (std::size_t step = 1; enough == 0; step *= 2) {
+      const std::size_t k = std::min(too_few + step, ends.size());
+      move_to(k);
+      if (!place(index_, c, request.tasks).empty()) enough = k;
+      else if (k == ends.size()) break;
+      else too_few = k;
+    }
+    if (enough > 0) {
+      while (enough - too_few > 1) {
+        const std::size_t middle = (too_few + enough) / 2;
+        move_to(middle);
+        (place(index_, c, request.tasks).empty() ? too_few : enough) = middle;
+      }
+      move_to(enough);
+      hold_for(request, place(index_, c, request.tasks), ends[enough - 1].first);
+    }
+    move_to(0);
+    return enough > 0;
+  }
+  template <class F>
+  static void each_placement(const RunningJob& job, F f) {
+    for (const Placement& p : job.placements) {
+      if (p.node) f(p, job.request);
+    }
+  }
+
+  // Nobody says when room will be: the nodes that come nearest are left to run empty. What is kept only grows, since nothing
+  // new starts there, so the job starts when those that are on them now have ended.
+  void hold_drained(const JobRequest& request, const PlacementClass& c) {
+    std::vector<std::tuple<std::int64_t, std::uint64_t, Slot>> nodes;
+    for (Slot s = 0; s < index_.nodes.size(); ++s) {
+      const NodeState& node = index_.nodes[s];
+      if (allowed(c, node) && fit_empty(c, node)) nodes.emplace_back(-node.free_milli * 1000 - node.free_cpu_milli / 1000, node.shape.id.value, s);
+    }
+    if (nodes.size() < static_cast<std::size_t>(request.tasks)) return;
+    std::ranges::sort(nodes);
+    Holds::Truth truth(*holds_);
+    pending_.clear();
+    std::vector<Placement> placements;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(request.tasks); ++i) {
+      const NodeState& node = index_.nodes[std::get<2>(nodes[i])];
+      Room empty = room_of(node);
+      for (JobId last; JobId id : node.jobs) {
+        if (std::exchange(last, id) == id) continue;
+        each_placement(index_.running.at(id), [&](const Placement& p, const JobRequest& r) {
+          if (p.node == node.shape.id) shift_room(empty, node.shape, p, r, +1);
+        });
+      }
+      auto p = fit_room(c, node, empty);
+      if (!p) return;
+      pending_.emplace_back(*p, std::move(empty));
+      placements.push_back(std::move(*p));
+    }
+    own_[request.id] = std::move(placements);
+    commit_ = {request, now_};
+  }
+
+  bool starved(const QueuedJob& job) const {
+    return job.submitted.ns > 0 && index_.settings.starve_after.ns > 0 && now_ - job.submitted >= index_.settings.starve_after;
+  }
+
+  void no_room(const Front& front) {
+    blocked_ = true;
+    const QueuedJob& queued = index_.queued.at(front.job);
+    const PlacementClass& c = *front.kind->placement;
+    if (waits_for_leavers_.contains(front.job)) return;  // its room is on the way
+    const JobRequest request = index_.request_of(front.job, queued);
+    if (index_.settings.preemption && preemptors_++ < preemptors_max && static_cast<std::int32_t>(plan_.preempts.size()) < limits_.preempts_max) {
+      if (ask_to_leave(request, c)) return;
+    }
+    if (head_held_ || holds_tried_ >= holds_tried_max) return;
+    ++holds_tried_;
+    if (hold_soonest(request, c)) {
+      Reserve reserve{.job = front.job, .expected_start = commit_.second, .nodes = {}};
+      for (const auto& [p, room] : pending_) reserve.nodes.push_back(p.node);
+      plan_.reserves.push_back(std::move(reserve));
+    } else if (starved(queued)) {
+      hold_drained(request, c);
+      Reserve reserve{.job = front.job, .expected_start = {}, .nodes = {}};
+      for (const auto& [p, room] : pending_) reserve.nodes.push_back(p.node);
+      if (!reserve.nodes.empty()) plan_.reserves.push_back(std::move(reserve));
+    }
+    if (pending_.empty()) return;
+    head_held_ = true;
+    commit_hold();
+    no_room_.clear();   // less is free now, but the memo must not outlive the hold's rooms
+  }
+
+  bool ask_to_leave(const JobRequest& request, const PlacementClass& c) {
+    // Behind a hold nobody is asked to leave: the room would be the holder's, and the victim might be back first.
+    if (head_held_) return false;
+    VictimPlan v = find_victims(index_, c, request, now_, asked_);
+    if (!v.found() && index_.settings.consolidation) v = find_moves(index_, c, request, now_, asked_);
+    if (!v.found() || v.victims.empty()) return false;
+    std::vector<std::pair<Placement, const JobRequest*>> given;
+    for (const Preempt& p : v.victims) {
+      each_placement(index_.running.at(p.victim), [&](const Placement& placement, const JobRequest& r) {
+        index_.give(placement, r);
+        given.emplace_back(placement, &r);
+      });
+    }
+    hold_for(request, v.placements, now_);
+    for (const auto& [p, r] : given) index_.take(p, *r);
+    commit_hold();
+    for (const Preempt& p : v.victims) {
+      asked_.insert(p.victim);
+      plan_.preempts.push_back(p);
+    }
+    no_room_.clear();
+    return true;
+  }
+
+  // Behind a hold: a job of the kind that is surely gone before the holder comes.
+  bool start_short(Front& front) {
+    if (front.kind->proto.tasks != 1 || !holds_->any()) return false;
+    std::int32_t looked = 0;
+    for (auto at = front.at; at != front.kind->ready.end() && looked < index_.settings.backfill_depth; ++at, ++looked) {
+      const WallTime end = end_if_started(at->second);
+      if (!end || started_jobs_.contains(at->second)) continue;
+      auto p = holds_->place_short(*front.kind->placement, end);
+      if (!p) continue;
+      started_jobs_.insert(at->second);
+      start(front, at->second, {std::move(*p)});
+      return true;
+    }
+    return false;
+  }
+
+  // ---- The pass
+
+  Front front_of(Kind* kind, const ProjectState& p, std::set<ReadyKey>::const_iterator at) const {
+    return {.tier_down = tier_down(p, *kind), .priority_down = -kind->proto.priority, .fed = !starved(index_.queued.at(at->second)),
+            .share = share_of(p), .rank = at->first, .job = at->second, .kind = kind, .at = at};
   }
 
   void fill() {
     std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
     for (const auto& [id, p] : index_.projects) {
-      if (p.kinds.empty()) continue;
-      const double share = share_of(p);
-      for (const KindKey& k : p.kinds) {
-        fronts.push({k.priority_down, share, k.rank, k.first, k.kind, k.kind->ready.begin()});
-      }
+      if (p.kinds.empty() || p.settings.budget_exhausted) continue;
+      for (const KindKey& k : p.kinds) fronts.push(front_of(k.kind, p, k.kind->ready.begin()));
     }
     std::int32_t tries = 0;
     while (!fronts.empty()) {
       Front front = fronts.top();
       fronts.pop();
-      const double share = share_of(index_.projects.at(front.kind->proto.project));
-      if (share > front.share) {  // something of its project started meanwhile
-        front.share = share;
-        fronts.push(front);
+      if (started_jobs_.contains(front.job)) {
+        next_of(front, fronts);
+        continue;
+      }
+      const ProjectState& project = index_.projects.at(front.kind->proto.project);
+      const Front fresh = front_of(front.kind, project, front.at);
+      if (fresh > front) {  // something of its project started meanwhile
+        fronts.push(fresh);
         continue;
       }
       if (static_cast<std::int32_t>(plan_.starts.size()) >= limits_.starts_max || tries >= limits_.tries_max) {
         plan_.more = true;
         return;
       }
-      PlacementClass& c = *front.kind->placement;
-      if (!within_limits(*front.kind) || no_room_.contains({&c, front.kind->proto.tasks})) continue;
+      if (!within_limits(*front.kind)) continue;
       ++tries;
-      std::vector<Placement> placements = place(index_, c, front.kind->proto.tasks);
-      if (placements.empty()) {
-        no_room_.insert({&c, front.kind->proto.tasks});  // the pass only takes room, so it stays so
-        continue;
-      }
-      start(front, std::move(placements));
-      if (++front.at != front.kind->ready.end()) {
-        front.rank = front.at->first;
-        front.job = front.at->second;
-        fronts.push(front);
+      if (try_start(front)) next_of(front, fronts);
+    }
+  }
+
+  // False: nothing more of this kind starts in this pass.
+  bool try_start(Front& front) {
+    const Kind& kind = *front.kind;
+    const PlacementClass& c = *kind.placement;
+    if (kind.proto.reservation) {
+      std::vector<Placement> placements = place_reserved(kind);
+      if (placements.empty()) return false;
+      start(front, front.job, std::move(placements), true);
+      return true;
+    }
+    if (auto it = own_.find(front.job); it != own_.end()) {
+      const bool ready = std::ranges::all_of(it->second, [&](const Placement& p) { return holds_->truly_free(p, kind.proto); });
+      if (ready) {
+        start(front, front.job, it->second, true);
+        return true;
       }
     }
+    const std::pair memo{&c, kind.proto.tasks};
+    if (!no_room_.contains(memo)) {
+      std::vector<Placement> placements = place(index_, c, kind.proto.tasks);
+      if (!placements.empty()) {
+        start(front, front.job, std::move(placements));
+        return true;
+      }
+      no_room_.insert(memo);  // the pass only takes room, so it stays so
+      no_room(front);
+      no_room_.insert(memo);
+    }
+    while (within_limits(kind) && static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max && start_short(front)) {}
+    return false;
+  }
+
+  void next_of(Front front, std::priority_queue<Front, std::vector<Front>, std::greater<>>& fronts) {
+    if (++front.at == front.kind->ready.end()) return;
+    fronts.push(front_of(front.kind, index_.projects.at(front.kind->proto.project), front.at));
   }
 
   Impl& index_;
   WallTime now_;
   PlanLimits limits_;
+  std::optional<Holds> holds_;
   Plan plan_;
-  std::vector<std::pair<Placement, JobRequest>> taken_;
-  std::map<ProjectId, std::int64_t> started_milli_, started_gpu_;
+  std::vector<std::pair<Placement, const JobRequest*>> taken_;
+  std::map<ProjectId, Started> started_;
   std::map<std::pair<ProjectId, UserId>, UserRunning> started_user_;
   std::map<JobId, std::int32_t> started_array_;
+  std::set<JobId> started_jobs_;                    // out of turn, by backfill
   std::set<std::pair<const PlacementClass*, std::int32_t>> no_room_;
+  std::set<JobId> asked_, waits_for_leavers_;
+  std::map<JobId, std::vector<Placement>> own_;     // room held for these jobs
+  std::vector<std::pair<Placement, Room>> pending_; // a hold found, not yet kept
+  std::pair<JobRequest, WallTime> commit_;
+  std::vector<std::pair<WallTime, const RunningJob*>> releases_;
+  std::deque<RunningJob> started_now_;              // by this pass: they end too
+  std::int64_t guaranteed_ = 0, firm_borrowed_ = 0;
+  int preemptors_ = 0, holds_tried_ = 0;
+  bool head_held_ = false, blocked_ = false;
 };
 
 }  // namespace

@@ -1,25 +1,8 @@
-#include "sched/plan.h"
-
-#include <gtest/gtest.h>
+#include "support.h"
 
 namespace billow::sched {
+using namespace test;
 namespace {
-
-NodeShape node(std::uint64_t id, int gpus = 8, std::string type = "H100") {
-  NodeShape n{.id = NodeId{id}, .name = "n" + std::to_string(id), .cpu_milli = 64000, .mem_mib = 512 << 10};
-  for (int i = 0; i < gpus; ++i) n.gpus.push_back({.type = type, .memory_mib = 80 << 10});
-  return n;
-}
-JobRequest job(std::uint64_t id, int gpus = 1, int milli = 1000) {
-  JobRequest j{.id = JobId{id}, .project = ProjectId{1}, .user = UserId{1}, .order = id};
-  j.resources = {.gpus = gpus, .share = {milli, 0}, .cpu_milli = 1000, .mem_mib = 1024};
-  return j;
-}
-void carry_out(SchedIndex& index, const Plan& p, WallTime now) {
-  for (const Start& s : p.starts) index.started(s.job, s.placements, now);
-  ASSERT_TRUE(index.check_invariants()) << index.check_invariants().error().message;
-}
-constexpr WallTime t0{1'000'000'000'000};
 
 TEST(Plan, StartsAJobOnAnIdleNode) {
   SchedIndex index;

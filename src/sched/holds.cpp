@@ -1,0 +1,144 @@
+#include "sched/holds.h"
+
+#include <algorithm>
+
+namespace billow::sched {
+
+void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from) {
+  auto it = index_.slot_of.find(placement.node);
+  if (it == index_.slot_of.end()) return;
+  shift_room(then, index_.nodes[it->second].shape, placement, holder, -1);
+  Held& held = nodes_[it->second];
+  hide(it->second, held);
+  held.parts.push_back({from, std::move(then)});
+  show(it->second, held);
+}
+
+// "Showing" a hold makes the node look fuller: every number is cut to the least spare of its parts.
+void Holds::show(Slot slot, Held& held) {
+  if (held.shown || held.parts.empty()) return;
+  NodeState& node = index_.nodes[slot];
+  Room& hidden = held.hidden;
+  hidden = Room{.gpus = std::vector<GpuState>(node.gpus.size()), .tasks = 1};
+  const auto cut = [](auto& most, auto have, auto spare) { most = std::max<std::decay_t<decltype(most)>>(most, have - std::max<decltype(have)>(spare, 0)); };
+  for (const Part& part : held.parts) {
+    cut(hidden.cpu_milli, node.free_cpu_milli, part.spare.cpu_milli);
+    cut(hidden.mem_mib, node.free_mem_mib, part.spare.mem_mib);
+    for (std::size_t g = 0; g < std::min(node.gpus.size(), part.spare.gpus.size()); ++g) {
+      cut(hidden.gpus[g].free_milli, node.gpus[g].free_milli, part.spare.gpus[g].free_milli);
+      cut(hidden.gpus[g].free_mem_mib, node.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
+      hidden.gpus[g].mig_used |= part.spare.gpus[g].mig_used & ~node.gpus[g].mig_used;
+    }
+  }
+  node.free_cpu_milli -= hidden.cpu_milli;
+  node.free_mem_mib -= hidden.mem_mib;
+  node.tasks += hidden.tasks;
+  for (std::size_t g = 0; g < node.gpus.size(); ++g) {
+    node.gpus[g].free_milli -= hidden.gpus[g].free_milli;
+    node.gpus[g].free_mem_mib -= hidden.gpus[g].free_mem_mib;
+    node.gpus[g].mig_used |= hidden.gpus[g].mig_used;
+  }
+  held.shown = true;
+  index_.node_changed(node);
+}
+
+void Holds::hide(Slot slot, Held& held) {
+  if (!held.shown) return;
+  NodeState& node = index_.nodes[slot];
+  node.free_cpu_milli += held.hidden.cpu_milli;
+  node.free_mem_mib += held.hidden.mem_mib;
+  node.tasks -= held.hidden.tasks;
+  for (std::size_t g = 0; g < node.gpus.size(); ++g) {
+    node.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
+    node.gpus[g].free_mem_mib += held.hidden.gpus[g].free_mem_mib;
+    node.gpus[g].mig_used &= ~held.hidden.gpus[g].mig_used;
+  }
+  held.shown = false;
+  index_.node_changed(node);
+}
+
+void Holds::show_all() {
+  for (auto& [slot, held] : nodes_) show(slot, held);
+}
+void Holds::hide_all() {
+  for (auto& [slot, held] : nodes_) hide(slot, held);
+}
+
+void Holds::take(const Placement& placement, const JobRequest& request, WallTime end) {
+  auto slot = index_.slot_of.find(placement.node);
+  auto it = slot == index_.slot_of.end() ? nodes_.end() : nodes_.find(slot->second);
+  if (it == nodes_.end()) {
+    index_.take(placement, request);
+    return;
+  }
+  hide(it->first, it->second);
+  index_.take(placement, request);
+  for (Part& part : it->second.parts) {
+    if (!end || end > part.from) shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
+  }
+  show(it->first, it->second);
+}
+
+void Holds::take_own(const Placement& placement, const JobRequest& request) {
+  auto slot = index_.slot_of.find(placement.node);
+  auto it = slot == index_.slot_of.end() ? nodes_.end() : nodes_.find(slot->second);
+  if (it != nodes_.end()) hide(it->first, it->second);
+  index_.take(placement, request);
+  if (it != nodes_.end()) show(it->first, it->second);
+}
+
+Room Holds::true_room(Slot slot, const Held& held) const {
+  Room room = room_of(index_.nodes[slot]);
+  if (!held.shown) return room;
+  room.cpu_milli += held.hidden.cpu_milli;
+  room.mem_mib += held.hidden.mem_mib;
+  room.tasks -= held.hidden.tasks;
+  for (std::size_t g = 0; g < room.gpus.size(); ++g) {
+    room.gpus[g].free_milli += held.hidden.gpus[g].free_milli;
+    room.gpus[g].free_mem_mib += held.hidden.gpus[g].free_mem_mib;
+    room.gpus[g].mig_used &= ~held.hidden.gpus[g].mig_used;
+  }
+  return room;
+}
+
+bool Holds::truly_free(const Placement& placement, const JobRequest& request) const {
+  auto slot = index_.slot_of.find(placement.node);
+  if (slot == index_.slot_of.end()) return false;
+  const NodeState& node = index_.nodes[slot->second];
+  auto it = nodes_.find(slot->second);
+  Room room = it == nodes_.end() ? room_of(node) : true_room(slot->second, it->second);
+  if (request.resources.whole_node && room.tasks > 0) return false;
+  shift_room(room, node.shape, placement, request, -1);
+  return room.cpu_milli >= 0 && room.mem_mib >= 0 &&
+         std::ranges::all_of(room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
+}
+
+std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime end) const {
+  std::optional<Placement> best;
+  std::pair<double, std::uint64_t> best_key;
+  for (const auto& [slot, held] : nodes_) {
+    const NodeState& node = index_.nodes[slot];
+    if (!allowed(c, node)) continue;
+    Room room = true_room(slot, held);
+    for (const Part& part : held.parts) {  // parts it would outlive still bind it
+      if (end && end <= part.from) continue;
+      room.tasks = std::max(room.tasks, 1);
+      room.cpu_milli = std::min(room.cpu_milli, part.spare.cpu_milli);
+      room.mem_mib = std::min(room.mem_mib, part.spare.mem_mib);
+      for (std::size_t g = 0; g < std::min(room.gpus.size(), part.spare.gpus.size()); ++g) {
+        room.gpus[g].free_milli = std::min(room.gpus[g].free_milli, part.spare.gpus[g].free_milli);
+        room.gpus[g].free_mem_mib = std::min(room.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
+        room.gpus[g].mig_used |= part.spare.gpus[g].mig_used;
+      }
+    }
+    auto p = fit_room(c, node, room);
+    if (!p) continue;
+    std::int64_t left = 0;
+    for (const GpuState& g : room.gpus) left += g.free_milli;
+    const std::pair key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6, node.hash};
+    if (!best || key < best_key) { best = std::move(p); best_key = key; }
+  }
+  return best;
+}
+
+}  // namespace billow::sched

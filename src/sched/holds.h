@@ -1,0 +1,67 @@
+// Room kept for someone while a pass goes on: for the job first in line (backfill), for a job whose victims are leaving, for
+// advance reservations.
+//
+// A hold says, per node, what may still be taken by work that would be there when the holder comes (`spare`), and when that is.
+// While holds stand, the index shows held nodes with only that much free, so that every other choice respects them by itself;
+// work that surely ends before may look at the true room. A job that passes a hold never delays it: either it is gone by
+// then, or it fits beside what is held.
+#pragma once
+
+#include <map>
+
+#include "sched/index.h"
+
+namespace billow::sched {
+
+class Holds {
+ public:
+  explicit Holds(SchedIndex::Impl& index) : index_(index) {}
+  ~Holds() { hide_all(); }   // the index shows the truth again
+  Holds(const Holds&) = delete;
+  Holds& operator=(const Holds&) = delete;
+
+  // On the node of `placement`, keep it free at `from`, when `then` is all the node will have.
+  void keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from);
+  bool any() const { return !nodes_.empty(); }
+
+  // Takes room on a node for a job that ends at `end` (zero: unknown), keeping the holds right.
+  void take(const Placement& placement, const JobRequest& request, WallTime end);
+
+  // Takes room for the one it was held for: what is spare beside the hold stays as it was.
+  void take_own(const Placement& placement, const JobRequest& request);
+  // Whether the node truly has the room of the placement free.
+  bool truly_free(const Placement& placement, const JobRequest& request) const;
+
+  // A place for one task that is gone by `end` on held nodes, counting only the holds it would meet.
+  std::optional<Placement> place_short(const PlacementClass& c, WallTime end) const;
+
+  // The true room, holds aside, while the object lives.
+  class Truth {
+   public:
+    explicit Truth(Holds& holds) : holds_(holds) { holds_.hide_all(); }
+    ~Truth() { holds_.show_all(); }
+   private:
+    Holds& holds_;
+  };
+
+ private:
+  struct Part {
+    WallTime from;
+    Room spare;
+  };
+  struct Held {
+    std::vector<Part> parts;
+    Room hidden;             // what the index does not show of the node now
+    bool shown = false;
+  };
+  Room true_room(Slot slot, const Held& held) const;
+  void show(Slot slot, Held& held);
+  void hide(Slot slot, Held& held);
+  void show_all();
+  void hide_all();
+
+  SchedIndex::Impl& index_;
+  std::map<Slot, Held> nodes_;
+};
+
+}  // namespace billow::sched

@@ -1,0 +1,322 @@
+// Who goes first, who gives way, and what is kept for whom.
+#include "support.h"
+
+namespace billow::sched {
+using namespace test;
+namespace {
+
+TEST(Preemption, SpotGivesWayToOnDemandAndIsNotAskedTwice) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    JobRequest spot = job(i);
+    spot.spot = true;
+    spot.yields = Yields::by_suspend;
+    index.enqueue(spot);
+  }
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(job(9));
+  const Plan p = plan(index, t0 + seconds(60));
+  ASSERT_EQ(p.preempts.size(), 1u);
+  EXPECT_EQ(p.preempts[0].mode, Yields::by_suspend);
+  EXPECT_EQ(p.preempts[0].cause, PreemptCause::spot);
+  EXPECT_EQ(p.preempts[0].for_job, JobId{9});
+  index.leaving(p.preempts[0].victim, JobId{9});
+  EXPECT_TRUE(plan(index, t0 + seconds(61)).empty());  // its room is on the way
+  EXPECT_EQ(explain(index, JobId{9}, t0 + seconds(61)).reasons.at(0).kind, ReasonKind::preempting);
+  index.enqueue(job(10));  // a later job must not slip into the room
+  index.ended(p.preempts[0].victim, t0 + seconds(62));
+  const Plan q = plan(index, t0 + seconds(62));
+  ASSERT_GE(q.starts.size(), 1u);
+  EXPECT_EQ(q.starts[0].job, JobId{9});
+}
+
+TEST(Preemption, RespectsTheMinimumRunTime) {
+  SchedIndex index;
+  index.upsert_node(node(1, 1));
+  JobRequest spot = job(1);
+  spot.spot = true;
+  spot.yields = Yields::by_requeue;
+  spot.run_min = minutes(10);
+  index.enqueue(spot);
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(job(2));
+  EXPECT_TRUE(plan(index, t0 + minutes(9)).preempts.empty());
+  EXPECT_EQ(plan(index, t0 + minutes(10)).preempts.size(), 1u);
+}
+
+TEST(Preemption, PrefersWhoLosesLeast) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    JobRequest j = job(i);
+    j.yields = Yields::by_requeue;
+    index.enqueue(j);
+    carry_out(index, plan(index, t0 + hours(static_cast<std::int64_t>(i))), t0 + hours(static_cast<std::int64_t>(i)));
+  }
+  JobRequest urgent = job(3);
+  urgent.priority = 1;
+  index.enqueue(urgent);
+  const Plan p = plan(index, t0 + hours(3));
+  ASSERT_EQ(p.preempts.size(), 1u);
+  EXPECT_EQ(p.preempts[0].victim, JobId{2});  // an hour of work rather than two
+}
+
+TEST(Quota, BorrowedRoomIsReclaimedButGuaranteedIsNot) {
+  SchedIndex index;
+  index.upsert_node(node(1, 4));
+  index.upsert_project({.id = ProjectId{1}, .guaranteed_milli = 2000});
+  index.upsert_project({.id = ProjectId{2}, .guaranteed_milli = 2000});
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    JobRequest j = job(i);
+    j.yields = Yields::by_suspend;
+    index.enqueue(j);
+  }
+  carry_out(index, plan(index, t0), t0);
+  EXPECT_EQ(index.running_milli(ProjectId{1}), 4000);  // it borrows what the other leaves idle
+  for (std::uint64_t i = 11; i <= 14; ++i) {
+    JobRequest j = job(i);
+    j.project = ProjectId{2};
+    j.yields = Yields::by_suspend;
+    index.enqueue(j);
+  }
+  for (int round = 0; round < 10; ++round) {
+    const Plan p = plan(index, t0 + seconds(100 + round));
+    for (const Preempt& v : p.preempts) EXPECT_EQ(v.cause, PreemptCause::reclaim);
+    carry_out(index, p, t0 + seconds(100 + round));
+  }
+  EXPECT_EQ(index.running_milli(ProjectId{1}), 2000);
+  EXPECT_EQ(index.running_milli(ProjectId{2}), 2000);
+}
+
+TEST(Quota, WhatCannotBeTakenBackIsNotLent) {
+  SchedIndex index;
+  index.upsert_node(node(1, 4));
+  index.upsert_project({.id = ProjectId{2}, .guaranteed_milli = 3000});
+  for (std::uint64_t i = 1; i <= 4; ++i) index.enqueue(job(i));  // project 1, never yields
+  EXPECT_EQ(plan(index, t0).starts.size(), 1u);
+}
+
+TEST(Backfill, ShortWorkPassesAndLongWorkDoesNot) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  JobRequest first = job(1);
+  first.time_limit = hours(1);
+  index.enqueue(first);
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(job(2, 2));                     // needs both cards, so waits for the hour
+  JobRequest long_one = job(3);
+  long_one.time_limit = hours(2);
+  JobRequest short_one = job(4, 1, 500);
+  short_one.time_limit = minutes(30);
+  JobRequest unknown = job(5, 1, 500);
+  index.enqueue(long_one);
+  index.enqueue(short_one);
+  index.enqueue(unknown);
+  const Plan p = plan(index, t0 + minutes(10));
+  ASSERT_EQ(p.reserves.size(), 1u);
+  EXPECT_EQ(p.reserves[0].job, JobId{2});
+  EXPECT_EQ(p.reserves[0].expected_start, t0 + hours(1));
+  ASSERT_EQ(p.starts.size(), 1u);
+  EXPECT_EQ(p.starts[0].job, JobId{4});
+  EXPECT_TRUE(p.starts[0].backfilled);
+}
+
+TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  ReservationRequest ask{.project = ProjectId{1}, .resources = job(1, 2).resources, .from = t0 + hours(1), .until = t0 + hours(2)};
+  auto placements = place_reservation(index, ask, t0);
+  ASSERT_TRUE(placements);
+  index.upsert_reservation({ReservationId{1}, ProjectId{1}, ask.from, ask.until, *placements});
+  JobRequest too_long = job(2);
+  too_long.time_limit = hours(3);
+  JobRequest fits_before = job(3);
+  fits_before.time_limit = minutes(50);
+  index.enqueue(too_long);
+  index.enqueue(fits_before);
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 1u);
+  EXPECT_EQ(p.starts[0].job, JobId{3});
+  JobRequest inside = job(4, 2);
+  inside.reservation = ReservationId{1};
+  index.enqueue(inside);
+  EXPECT_TRUE(std::ranges::none_of(plan(index, t0).starts, [](const Start& s) { return s.job == JobId{4}; }));
+  const Plan q = plan(index, t0 + hours(1));
+  ASSERT_EQ(q.starts.size(), 1u);
+  EXPECT_EQ(q.starts[0].job, JobId{4});
+}
+
+TEST(Consolidation, MovesASuspendableJobToLetALargeOneIn) {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  index.upsert_node(node(2, 2));
+  for (std::uint64_t i = 1; i <= 2; ++i) {
+    JobRequest j = job(i);
+    j.yields = Yields::by_suspend;
+    j.constraints.only_nodes = {};
+    index.enqueue(j);
+    // One on each node, as departures may leave them.
+    Placement p{.node = NodeId{i}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024};
+    index.started(JobId{i}, {p}, t0);
+  }
+  index.enqueue(job(3, 2));
+  EXPECT_TRUE(plan(index, t0 + minutes(5)).preempts.empty());
+  const Plan p = plan(index, t0 + minutes(20));
+  ASSERT_EQ(p.preempts.size(), 1u);
+  EXPECT_EQ(p.preempts[0].cause, PreemptCause::consolidation);
+  carry_out(index, p, t0 + minutes(20));
+  carry_out(index, plan(index, t0 + minutes(21)), t0 + minutes(21));
+  EXPECT_NE(index.running(JobId{3}), nullptr);
+  EXPECT_EQ(index.running_count(), 3u);
+}
+
+TEST(Topology, AGangStaysUnderOneSwitchAndRequiredMeansRequired) {
+  SchedIndex index;
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    NodeShape n = node(i);
+    n.place.zone = "z";
+    n.place.switch_name = i <= 2 ? "s1" : i == 3 ? "s2" : "s3";
+    index.upsert_node(n);
+  }
+  JobRequest gang = job(1, 8);
+  gang.tasks = 2;
+  index.enqueue(gang);
+  const Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 1u);
+  for (const Placement& x : p.starts[0].placements) EXPECT_LE(x.node.value, 2u);
+  carry_out(index, p, t0);
+  JobRequest strict = job(2, 8);
+  strict.tasks = 2;
+  strict.constraints.close = Closeness::switch_;
+  strict.constraints.close_required = true;
+  index.enqueue(strict);
+  EXPECT_TRUE(plan(index, t0).empty());
+  EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).kind, ReasonKind::topology);
+}
+
+TEST(Spread, ReplicasKeepApart) {
+  SchedIndex index;
+  for (std::uint64_t i = 1; i <= 3; ++i) index.upsert_node(node(i));
+  std::set<NodeId> nodes;
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    JobRequest replica = job(i, 1, 250);
+    replica.constraints.spread = Spread::spread;
+    replica.constraints.spread_key = 7;
+    index.enqueue(replica);
+    carry_out(index, plan(index, t0), t0);
+    nodes.insert(index.running(JobId{i})->placements[0].node);
+  }
+  EXPECT_EQ(nodes.size(), 3u);
+}
+
+TEST(Mig, InstancesFollowThePlacementRules) {
+  SchedIndex index;
+  NodeShape n = node(1, 1);
+  n.gpus[0].mig_enabled = true;
+  index.upsert_node(n);
+  const auto ask = [&](std::uint64_t id, std::string profile) {
+    JobRequest j = job(id);
+    j.resources.share = {};
+    j.resources.mig_profile = std::move(profile);
+    index.enqueue(j);
+    carry_out(index, plan(index, t0), t0);
+    return index.running(JobId{id}) != nullptr;
+  };
+  EXPECT_TRUE(ask(1, "1g.10gb"));
+  EXPECT_TRUE(ask(2, "3g.40gb"));   // the small one was put where this still fits
+  EXPECT_TRUE(ask(3, "2g.20gb"));
+  EXPECT_FALSE(ask(4, "1g.10gb"));  // what is left is the eighth memory slice, where no instance may begin
+}
+
+TEST(WholeNode, TakesEverythingAndNothingIsBesideIt) {
+  SchedIndex index;
+  index.upsert_node(node(1));
+  JobRequest whole = job(1, 0);
+  whole.resources.whole_node = true;
+  index.enqueue(job(2, 1, 100));
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(whole);
+  EXPECT_TRUE(plan(index, t0).starts.empty());
+  index.ended(JobId{2}, t0);
+  carry_out(index, plan(index, t0), t0);
+  ASSERT_NE(index.running(JobId{1}), nullptr);
+  EXPECT_EQ(index.running(JobId{1})->placements[0].gpus.size(), 8u);
+  EXPECT_EQ(index.free_cpu_milli(NodeId{1}), 0);
+}
+
+TEST(FairShare, ConvergesToTheWeights) {
+  SchedIndex index;
+  index.upsert_node(node(1, 8));
+  index.upsert_project({.id = ProjectId{1}, .weight = 100});
+  index.upsert_project({.id = ProjectId{2}, .weight = 300});
+  std::uint64_t next = 0;
+  std::map<ProjectId, int> queued;
+  std::vector<std::pair<WallTime, JobId>> ends;
+  WallTime now = t0;
+  for (int step = 0; step < 3000; ++step) {
+    for (std::uint64_t p : {1, 2}) {
+      while (queued[ProjectId{p}] < 10) {
+        JobRequest j = job(++next);
+        j.project = ProjectId{p};
+        index.enqueue(j);
+        ++queued[ProjectId{p}];
+      }
+    }
+    const Plan plan_now = plan(index, now);
+    for (const Start& s : plan_now.starts) {
+      --queued[index.queued(s.job)->project];
+      ends.emplace_back(now + minutes(10 + static_cast<std::int64_t>(s.job.value * 7 % 13)), s.job);
+    }
+    carry_out(index, plan_now, now);
+    if (HasFatalFailure()) return;
+    std::ranges::sort(ends, std::greater<>{});
+    now = ends.back().first;
+    index.ended(ends.back().second, now);
+    ends.pop_back();
+  }
+  EXPECT_NEAR(index.usage(ProjectId{2}, now) / index.usage(ProjectId{1}, now), 3.0, 0.3);
+}
+
+TEST(Starvation, ALargeGangOvertakesAStreamOfSmallJobsOfUnknownLength) {
+  SchedSettings settings;
+  settings.starve_after = hours(2);
+  SchedIndex index(settings);
+  for (std::uint64_t i = 1; i <= 4; ++i) index.upsert_node(node(i, 4));
+  JobRequest gang = job(1'000'000, 4);
+  gang.tasks = 3;
+  gang.order = 1;
+  std::uint64_t next = 0;
+  std::vector<std::pair<WallTime, JobId>> ends;
+  WallTime now = t0;
+  const Duration longest = minutes(60);
+  bool asked = false;
+  // Whatever runs when the gang has starved ends within `longest`; nothing new starts on the nodes it waits for.
+  while (now < t0 + settings.starve_after + longest * 2 + minutes(1)) {
+    while (index.queued_count() < 40) {
+      JobRequest j = job(++next);
+      j.submitted = now;
+      j.order = next + 10;
+      index.enqueue(j);
+    }
+    const Plan p = plan(index, now);
+    for (const Start& s : p.starts) {
+      if (s.job == gang.id) {
+        EXPECT_LE(now - t0, settings.starve_after + longest * 2);
+        return;
+      }
+      ends.emplace_back(now + minutes(5) + minutes(static_cast<std::int64_t>(s.job.value * 31 % 56)), s.job);
+    }
+    carry_out(index, p, now);
+    if (HasFatalFailure()) return;
+    if (!std::exchange(asked, true)) index.enqueue(gang);
+    std::ranges::sort(ends, std::greater<>{});
+    now = ends.back().first;
+    index.ended(ends.back().second, now);
+    ends.pop_back();
+  }
+  FAIL() << "the gang starved";
+}
+
+}  // namespace
+}  // namespace billow::sched
