@@ -7,6 +7,7 @@ namespace {
 namespace v1 = wire::agent_v1;
 
 constexpr std::uint64_t report_number_block = 4096;
+constexpr Duration fence_renewal = seconds(10);  // a supervisor's fence is moved in steps of this
 
 template <class... Fs>
 struct Overloaded : Fs... {
@@ -46,6 +47,7 @@ void Core::on_connected(Now now, Effects& out) {
   welcomed_ = false;
   v1::Hello hello;
   hello.epoch_seen = memory_.epoch;
+  hello.sent_at = now.steady;
   hello.offer = offer_;
   for (auto& [id, held] : tasks_) {
     if (held.acknowledged) continue;
@@ -124,10 +126,17 @@ void Core::handle(const v1::Start& m, Now now, Effects& out) {
   held.status.task = m.task;
   held.fenced = m.fenced;
   held.paid_until = paid_until(m.paid_for, now);
+  held.ends_at = ends_at(held);
   live_.insert(m.task);
-  const SteadyTime until = held.paid_until;
+  out.push_back(effect::StartTask{m, held.paid_until, held.ends_at});
   tasks_.emplace(m.task, std::move(held));
-  out.push_back(effect::StartTask{m, until});
+}
+
+// When a task must end if nothing more is heard: its paid time or its fence, whichever comes first.
+SteadyTime Core::ends_at(const Held& held) const {
+  const SteadyTime fence = head_seen_at_ + limits::agent_self_fence;
+  if (!held.fenced) return held.paid_until;
+  return held.paid_until.ns > 0 ? std::min(held.paid_until, fence) : fence;
 }
 
 // A task that ends here without a process ever having been made. Its end is recorded like any other, or a crash of this
@@ -137,6 +146,7 @@ void Core::end_without_start(TaskId id, ExitKind kind, std::string message, Now 
   held.status.task = id;
   held.status.state = TaskState::ended;
   held.status.ended_at = now.wall;
+  held.status.never_began = true;
   held.status.exit = {kind, kind == ExitKind::stopped ? 143 : 1, 0, std::move(message)};
   out.push_back(effect::RecordEnd{held.status});
   report(tasks_.emplace(id, std::move(held)).first->second, now, out);
@@ -187,7 +197,8 @@ void Core::handle(const v1::LeaseRenew& m, Now now, Effects& out) {
     const auto it = tasks_.find(id);
     if (it == tasks_.end() || it->second.stop_sent || it->second.status.state == TaskState::ended) continue;
     it->second.paid_until = paid_until(m.paid_for, now);
-    out.push_back(effect::SetPaidUntil{id, it->second.paid_until});
+    it->second.ends_at = ends_at(it->second);
+    out.push_back(effect::SetEndsAt{id, it->second.ends_at});
   }
 }
 
@@ -301,9 +312,17 @@ void Core::tick(Now now, Effects& out) {
   const bool fence = now.steady - head_seen_at_ >= limits::agent_self_fence;
   for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) {
     Held& held = tasks_.at(id);
+    // The fence cuts every grace short, also of a stop under way: the head counts on the end of this task by then.
+    if (fence && held.fenced && !held.fence_sent) {
+      held.fence_sent = true;
+      stop_task(held, limits::fence_grace, StopReason::fenced, now, out);
+    }
+    if (welcomed_ && !fence && held.fenced && ends_at(held) - held.ends_at >= fence_renewal) {
+      held.ends_at = ends_at(held);
+      out.push_back(effect::SetEndsAt{id, held.ends_at});
+    }
     if (held.stop_sent) continue;
     if (held.paid_until.ns > 0 && now.steady >= held.paid_until) stop_task(held, Duration{-1}, StopReason::unpaid, now, out);
-    else if (fence && held.fenced) stop_task(held, Duration{-1}, StopReason::fenced, now, out);
   }
   if (welcomed_)
     for (auto& [number, pending] : pending_)
@@ -335,9 +354,8 @@ std::optional<SteadyTime> Core::next_wake() const {
   };
   for (const TaskId id : live_) {
     const Held& held = tasks_.at(id);
-    if (held.stop_sent) continue;
-    if (held.paid_until.ns > 0) consider(held.paid_until);
-    if (held.fenced) consider(head_seen_at_ + limits::agent_self_fence);
+    if (held.fenced && !held.fence_sent) consider(head_seen_at_ + limits::agent_self_fence);
+    if (!held.stop_sent && held.paid_until.ns > 0) consider(held.paid_until);
   }
   if (welcomed_)
     for (const auto& [number, pending] : pending_) consider(pending.sent ? pending.sent_at + limits::report_resend_after : SteadyTime{});

@@ -10,7 +10,8 @@
 //   acknowledged. After a reconnect `hello` lists every task whose end the head is not known to have.
 // - An ended task's directory is kept until its end is acknowledged, and then for its retention.
 // - A live task the head does not know is stopped. Without a head beyond the self-fence, tasks marked fenced are stopped,
-//   and only they. A task whose paid time passed is stopped.
+//   and only they. A task whose paid time passed is stopped. Both ends are also told to the task's supervisor, ahead of time
+//   and again as they move: it carries them out when there is no agent to do so.
 #pragma once
 
 #include <deque>
@@ -49,14 +50,15 @@ struct Memory {
 // ---- effects --------------------------------------------------------------------------------------------------------
 namespace effect {
 struct Remember { Memory memory; };  // durable before the next effect
-struct StartTask { wire::agent_v1::Start start; SteadyTime paid_until; };  // answer with Started or Ended
+// Answer with Started or Ended. The supervisor ends the task at `ends_at` (0: never) unless told otherwise by then.
+struct StartTask { wire::agent_v1::Start start; SteadyTime paid_until; SteadyTime ends_at; };
 struct RecordEnd { TaskStatus status; };  // make its directory, ended: whatever arrives later, it cannot start
 struct StopTask { TaskId task; Duration grace; StopReason reason; };       // negative grace: as the task was started with
 struct SignalTask { TaskId task; int number; };
 struct InputTask { TaskId task; bool eof; std::string bytes; };
 struct ResizeTask { TaskId task; std::uint16_t rows, cols; };
 struct FreezeTask { TaskId task; bool frozen; };  // answer with Frozen
-struct SetPaidUntil { TaskId task; SteadyTime paid_until; };  // 0: without limit
+struct SetEndsAt { TaskId task; SteadyTime ends_at; };  // 0: without limit
 struct AcknowledgeTask { TaskId task; };  // the head has its end: mark the directory
 struct RemoveTask { TaskId task; };       // retention is over: the directory may go
 struct ReadLog { wire::agent_v1::LogRead read; };
@@ -66,7 +68,7 @@ struct Disconnect { std::string why; };   // dial again later
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember, effect::StartTask, effect::RecordEnd, effect::StopTask, effect::SignalTask, effect::InputTask, effect::ResizeTask,
-                            effect::FreezeTask, effect::SetPaidUntil, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
+                            effect::FreezeTask, effect::SetEndsAt, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
                             effect::CancelLog, effect::Send, effect::Disconnect, effect::EndSelf>;
 using Effects = std::vector<Effect>;
 
@@ -125,6 +127,8 @@ class Core {
     bool fenced = false;
     SteadyTime paid_until;             // 0: without limit
     bool stop_sent = false;
+    bool fence_sent = false;
+    SteadyTime ends_at;                // as the supervisor was told last
     bool acknowledged = false;         // its end is durable at the head
     std::uint64_t report_number = 0;   // of the unacknowledged report; 0: none
   };
@@ -147,6 +151,7 @@ class Core {
   void handle(const wire::agent_v1::Leave& m, Now now, Effects& out);
 
   bool epoch_accepted(Epoch epoch, Effects& out);
+  SteadyTime ends_at(const Held& held) const;
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
   void report(Held& held, Now now, Effects& out);

@@ -15,8 +15,8 @@ ExitKind by_process(const sv::ExitRecord& r) {
 ExitKind by_stop_reason(std::uint32_t reason) {
   switch (static_cast<StopReason>(reason)) {
     case StopReason::unpaid: return ExitKind::unpaid;
+    case StopReason::fenced: return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no retry
     case StopReason::request:
-    case StopReason::fenced:
     case StopReason::disowned: return ExitKind::stopped;
   }
   return ExitKind::stopped;

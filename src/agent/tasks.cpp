@@ -287,7 +287,8 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   spec.stdin_open = start.use_stdin;
   spec.time_limit = start.time_limit;
   spec.paid_until = paid_until;
-  spec.stop_grace = start.stop_grace;
+  // A fenced task must be gone soon after its fence: the head counts on it.
+  spec.stop_grace = start.fenced ? std::min(start.stop_grace, limits::fence_grace) : start.stop_grace;
   std::vector<std::vector<std::string>> files;
   for (const GpuInfo& gpu : options_.gpus) files.push_back(gpu.device_files);
   if (options_.sim_state_dir.empty()) sandbox_.apply_to(spec, device_nodes(files), granted);
@@ -314,7 +315,7 @@ void Tasks::perform(const effect::StartTask& e) {
     callbacks_.event(task_event::Ended{status});
   };
   TaskCgroup group;
-  auto spec = spec_of(e.start, e.paid_until, group);
+  auto spec = spec_of(e.start, e.ends_at, group);
   if (!spec) return could_not(spec.error());
   const Meta meta{e.start.fenced, e.paid_until, e.start.gpus};
   auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
@@ -373,9 +374,9 @@ void Tasks::perform(const effect::FreezeTask& e) {
     callbacks_.event(task_event::Frozen{e.task, e.frozen});
   }
 }
-void Tasks::perform(const effect::SetPaidUntil& e) {
+void Tasks::perform(const effect::SetEndsAt& e) {
   if (Link* l = link(e.task)) {
-    l->link.set_deadline(supervise::DeadlineKind::paid_until, e.paid_until);
+    l->link.set_deadline(supervise::DeadlineKind::paid_until, e.ends_at);
     l->rearm();
   }
 }

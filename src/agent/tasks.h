@@ -43,7 +43,7 @@ class Tasks {
   void perform(const effect::InputTask& e);
   void perform(const effect::ResizeTask& e);
   void perform(const effect::FreezeTask& e);
-  void perform(const effect::SetPaidUntil& e);
+  void perform(const effect::SetEndsAt& e);
   void perform(const effect::AcknowledgeTask& e);
   void perform(const effect::RemoveTask& e);
   void perform(const effect::ReadLog& e);

@@ -55,6 +55,7 @@ inline constexpr Duration agent_heartbeat = seconds(2);
 inline constexpr Duration agent_unreachable_after = seconds(10);
 inline constexpr Duration agent_self_fence = seconds(60);         // without a head for this long, an agent that must fence does
 inline constexpr Duration fence_margin = seconds(15);
+inline constexpr Duration fence_grace = seconds(10);              // then SIGKILL, whatever grace the job has: less than what the head waits longer
 
 inline constexpr Duration report_resend_after = seconds(5);       // an unacknowledged report is sent again
 inline constexpr Duration task_retention = hours(24);             // an ended task's directory, once the head has its exit

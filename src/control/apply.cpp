@@ -171,6 +171,7 @@ struct Applier {
     t.exit = e.exit;
     t.usage = e.usage;
     t.lease_to = e.lease_to;
+    t.never_began = e.never_began;
     const auto on = state.tasks_on.find(t.node);
     on->second.erase(t.id);
     if (on->second.empty()) state.tasks_on.erase(on);
@@ -186,6 +187,7 @@ struct Applier {
   void operator()(const JobStopping& e) {
     Job& j = job(e.job);
     j.stopping = e.cause;
+    j.stop_forced = e.force;
     j.reason = e.reason;
     for (TaskId id : j.tasks) {
       Task& t = task(id);
@@ -201,6 +203,8 @@ struct Applier {
     Job& j = job(e.job);
     drop_tasks(j);
     j.stopping = StopCause::none;
+    j.stop_forced = false;
+    if (e.failed) ++j.failures;
     j.reason = e.reason;
     if (e.not_before > event.at) {
       j.not_before = e.not_before;
@@ -312,6 +316,7 @@ struct Applier {
 void apply(State& state, const Event& event) {
   std::visit(Applier{state, event}, event.body);
   state.seq = event.seq;
+  state.at = std::max(state.at, event.at);
 }
 
 }  // namespace billow::control

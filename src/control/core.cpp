@@ -35,8 +35,7 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
 }
 
 Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime now) {
-  latest_ = std::max(latest_, now);
-  const Context context{latest_, &prices_};
+  const Context context{std::max(state_.at, now), &prices_};
   auto bodies = BILLOW_TRY(decide(state_, command, context));
   Step step;
   follow(std::move(bodies), cause, context, step);
@@ -45,9 +44,8 @@ Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime 
 
 Step Core::plan(WallTime now) {
   static const Cause cause{"head", ""};
-  latest_ = std::max(latest_, now);
-  const Context context{latest_, &prices_};
-  const sched::Plan plan = sched::plan(state_.index, latest_);
+  const Context context{std::max(state_.at, now), &prices_};
+  const sched::Plan plan = sched::plan(state_.index, context.now);
   more_ = plan.more;
   wake_at_ = plan.wake_at;
   Step step;

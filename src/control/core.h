@@ -56,7 +56,6 @@ class Core {
 
   State state_;
   ledger::PriceBook prices_;
-  WallTime latest_;
   bool more_ = false;
   WallTime wake_at_;
 };

@@ -170,6 +170,7 @@ struct Decider {
     switch (status.state) {
       case TaskState::ended:
         events.push_back(end_task(task, status.exit, status.usage, status.ended_at, context.now));
+        std::get<TaskEnded>(events.back()).never_began = status.never_began;
         return;
       case TaskState::running:
         if (!task.started_at) events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});
@@ -206,7 +207,11 @@ struct Decider {
       const Task& task = state.tasks.at(id);
       const auto known = std::find_if(c.tasks.begin(), c.tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
       if (known != c.tasks.end()) report_events(events, task, *known);
-      else if (task.boot_id != c.offer.boot_id) events.push_back(end_task(task, lost("its node restarted"), {}, {}, context.now));
+      else if (task.boot_id != c.offer.boot_id) {
+        events.push_back(end_task(task, lost("its node restarted"), {}, {}, context.now));
+        // A process leaves a directory, which the hello would have listed: without one, there was none.
+        std::get<TaskEnded>(events.back()).never_began = !task.started_at;
+      }
       else if (task.started_at) events.push_back(end_task(task, lost("its node no longer knows it"), {}, {}, context.now));
       // Placed and never seen: the start is sent again, which the task's directory makes safe.
     }

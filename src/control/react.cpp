@@ -43,14 +43,17 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   }
   if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
   const std::string why = job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
-  const bool never_seen_alive = exit.kind == ExitKind::lost && !worst->started_at;
-  const bool may_run_again = exit.kind != ExitKind::lost || job.spec->rerun_if_lost || never_seen_alive;
-  // A node that went away is not the job's failure: with leave to run again it costs no retry.
-  if (exit.kind == ExitKind::lost && may_run_again && job.attempt <= limits::retries_max)
+  // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent before it could say so.
+  const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).never_began; });
+  const bool away = exit.kind == ExitKind::lost || exit.kind == ExitKind::unpaid;
+  const bool may_run_again = !away || job.spec->rerun_if_lost || never_began;
+  // A node or a head that went away is not the job's failure: with leave to run again it costs no retry.
+  if (away && may_run_again && job.attempt <= limits::retries_max)
     return JobRequeued{job.id, context.now + backoff(*job.spec, job.attempt), fmt::format("starts again: {}", why)};
-  if (may_run_again && job.attempt <= job.spec->retries) {
-    const Duration wait = backoff(*job.spec, job.attempt);
-    return JobRequeued{job.id, context.now + wait, fmt::format("{}; retry {} of {} in {}", why, job.attempt, job.spec->retries, format_duration(wait))};
+  if (may_run_again && job.failures < job.spec->retries) {
+    const std::uint32_t retry = job.failures + 1;
+    const Duration wait = backoff(*job.spec, retry);
+    return JobRequeued{job.id, context.now + wait, fmt::format("{}; retry {} of {} in {}", why, retry, job.spec->retries, format_duration(wait)), true};
   }
   return JobEnded{job.id, exit.kind == ExitKind::lost ? JobState::lost : JobState::failed, exit, why};
 }
@@ -185,7 +188,7 @@ std::vector<Effect> hello_effects(const State& state, NodeId node, const std::ve
     const bool known = std::any_of(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
     const Job& job = state.jobs.at(task.job);
     if (!known) effects.push_back({node, start_message(state, task)});
-    if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.spec->stop_grace}});
+    if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.stop_forced ? Duration{0} : job.spec->stop_grace}});
   }
   return effects;
 }

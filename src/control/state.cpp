@@ -19,11 +19,13 @@ struct EnvironmentImage {
 struct JobImage {
   Job job;
   std::uint64_t spec = 0;
+  std::int64_t dominant_milli = 0;  // of a running one: its weight in fair share, fixed by the installation as it was at its start
   template <class V>
-  void fields(V& v) { v("job", job); v("spec", spec); }
+  void fields(V& v) { v("job", job); v("spec", spec); v("dominant_milli", dominant_milli); }
 };
 struct StateImage {
   Seq seq = 0;
+  WallTime at;
   Epoch epoch = 0;
   std::vector<std::uint64_t> next;
   std::vector<JobSpec> specs;
@@ -40,7 +42,7 @@ struct StateImage {
   std::vector<sched::Usage> usage;
   template <class V>
   void fields(V& v) {
-    v("seq", seq); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
+    v("seq", seq); v("at_ns", at); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
     v("nodes", nodes); v("users", users); v("projects", projects); v("tokens", tokens); v("schedules", schedules);
     v("environments", environments); v("idempotency", idempotency); v("usage", usage);
   }
@@ -54,7 +56,7 @@ auto values_of(const Map& map) {
   return out;
 }
 
-void rebuild_derived(State& state, const std::vector<sched::Usage>& usage) {
+void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, std::int64_t>& dominant_milli) {
   for (const auto& [id, project] : state.projects)
     state.index.upsert_project({.id = id, .name = project.name, .weight = project.weight});
   for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(node));
@@ -82,6 +84,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage) {
         running.placements.push_back(std::move(placement));
       }
       running.started = since;
+      if (const auto weight = dominant_milli.find(id); weight != dominant_milli.end()) running.dominant_milli = weight->second;
       running.leaving = job.stopping != StopCause::none;
       if (live) state.index.restore_running(running);
     }
@@ -164,6 +167,7 @@ sched::NodeShape shape_of(const Node& node) {
 std::string image(const State& state) {
   StateImage out;
   out.seq = state.seq;
+  out.at = state.at;
   out.epoch = state.epoch;
   out.next = {state.next_job, state.next_task, state.next_node, state.next_user, state.next_project, state.next_token, state.next_schedule};
   std::map<const JobSpec*, std::uint64_t> specs;
@@ -171,7 +175,8 @@ std::string image(const State& state) {
   for (const auto& [id, job] : state.jobs) {
     const auto [at, fresh] = specs.try_emplace(job.spec.get(), specs.size());
     if (fresh) out.specs.push_back(*job.spec);
-    out.jobs.push_back({job, at->second});
+    const sched::RunningJob* running = state.index.running(id);
+    out.jobs.push_back({job, at->second, running ? running->dominant_milli : 0});
     out.jobs.back().job.spec.reset();
   }
   out.arrays = values_of(state.arrays);
@@ -193,6 +198,7 @@ Result<State> restore(std::string_view text) {
   if (in.next.size() != 7) return fail(Code::invalid, "the snapshot's counters are not readable");
   State state;
   state.seq = in.seq;
+  state.at = in.at;
   state.epoch = in.epoch;
   state.next_job = in.next[0];
   state.next_task = in.next[1];
@@ -203,7 +209,9 @@ Result<State> restore(std::string_view text) {
   state.next_schedule = in.next[6];
   std::vector<std::shared_ptr<const JobSpec>> specs;
   for (JobSpec& spec : in.specs) specs.push_back(std::make_shared<const JobSpec>(std::move(spec)));
+  std::unordered_map<JobId, std::int64_t> dominant_milli;
   for (JobImage& image : in.jobs) {
+    if (image.dominant_milli != 0) dominant_milli[image.job.id] = image.dominant_milli;
     if (image.spec >= specs.size()) return fail(Code::invalid, "the snapshot names a job description it does not hold");
     image.job.spec = specs[image.spec];
     state.jobs.emplace_hint(state.jobs.end(), image.job.id, std::move(image.job));
@@ -217,7 +225,7 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.schedules) state.schedules[x.id] = std::move(x);
   for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
-  rebuild_derived(state, in.usage);
+  rebuild_derived(state, in.usage, dominant_milli);
   return state;
 }
 

@@ -62,6 +62,7 @@ struct FinishedArray {
 
 struct State {
   Seq seq = 0;                   // of the last event applied
+  WallTime at;                   // and its time: recorded time never runs backwards, over restarts too
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
 

@@ -88,6 +88,8 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
     return fail(Code::internal, fmt::format("the journal goes on at {}, the state at {}", journal.next_seq(), core.state().seq + 1));
   auto engine = std::unique_ptr<Engine>(new Engine(std::move(options), std::move(core)));
   engine->snapshot_seq_ = from;
+  engine->recorded_ = engine->core_.state().at;
+  engine->recorded_at_ = engine->options_.clock->steady();
   return engine;
 }
 
@@ -158,13 +160,20 @@ void Engine::absorb(control::Step step) {
   }});
 }
 
+WallTime Engine::now() {
+  const SteadyTime steady = options_.clock->steady();
+  recorded_ = std::max(options_.clock->wall(), recorded_ + (steady - recorded_at_) / 2);
+  recorded_at_ = steady;
+  return recorded_;
+}
+
 void Engine::plan() {
-  do absorb(core_.plan(options_.clock->wall()));
+  do absorb(core_.plan(now()));
   while (core_.more());
 }
 
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
-  auto step = core_.execute(command, cause, options_.clock->wall());
+  auto step = core_.execute(command, cause, now());
   if (!step) {
     if (done) done(pass(step.error()));
     return;
@@ -174,7 +183,7 @@ void Engine::execute(const Command& command, const control::Cause& cause, Done d
   const bool changed = !step->empty();
   absorb(std::move(*step));
   const WallTime wake = core_.wake_at();
-  if (changed || (wake && wake <= options_.clock->wall())) plan();
+  if (changed || (wake && wake <= now())) plan();
   if (done) when_durable([done = std::move(done), events = std::move(events)]() mutable { done(std::move(events)); });
 }
 

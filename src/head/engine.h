@@ -45,6 +45,9 @@ class Engine {
   Engine(Options options, control::Core core);
   void absorb(control::Step step);
   void plan();
+  // Wall time as it is recorded: never backwards, and never standing still either. After a step back of the clock it goes on at
+  // half its pace until the clock has caught up, so that back-offs end and leases cost something meanwhile.
+  WallTime now();
   void remember_finished(JobId id, std::string document);
   struct Watchers;
 
@@ -57,6 +60,8 @@ class Engine {
   std::deque<Waiting> waiting_;
   bool delivering_ = false;
   Seq snapshot_seq_ = 0;
+  WallTime recorded_;
+  SteadyTime recorded_at_;
   std::shared_ptr<Watchers> watchers_;
   std::unordered_map<JobId, std::string> finished_;
   std::deque<JobId> finished_order_;

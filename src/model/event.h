@@ -118,8 +118,9 @@ struct TaskEnded {
   TaskUsage usage;
   WallTime lease_to;
   NanoUsd cost;          // of the lease
+  bool never_began = false;
   template <class V>
-  void fields(V& v) { v("task", task); v("exit", exit); v("usage", usage); v("lease_to_ns", lease_to); v("cost", cost); }
+  void fields(V& v) { v("task", task); v("exit", exit); v("usage", usage); v("lease_to_ns", lease_to); v("cost", cost); v("never_began", never_began); }
 };
 // Its live tasks are being ended.
 struct JobStopping {
@@ -137,8 +138,9 @@ struct JobRequeued {
   JobId job;
   WallTime not_before;
   std::string reason;
+  bool failed = false;     // by its own doing: it counts as one of the retries
   template <class V>
-  void fields(V& v) { v("job", job); v("not_before_ns", not_before); v("reason", reason); }
+  void fields(V& v) { v("job", job); v("not_before_ns", not_before); v("reason", reason); v("failed", failed); }
 };
 struct JobEnded {
   static constexpr const char* kind = "job_ended";

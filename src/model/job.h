@@ -133,6 +133,7 @@ struct Task {
   WallTime started_at;   // as the agent said
   ExitStatus exit;
   TaskUsage usage;
+  bool never_began = false;  // ended, and known not to have run: not merely never seen to
 
   bool operator==(const Task&) const = default;
   template <class V>
@@ -140,7 +141,7 @@ struct Task {
     v("id", id); v("job", job); v("rank", rank); v("attempt", attempt); v("node", node); v("boot_id", boot_id);
     v("state", state); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_from_ns", lease_from);
     v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
-    v("exit", exit); v("usage", usage);
+    v("exit", exit); v("usage", usage); v("never_began", never_began);
   }
 };
 
@@ -153,11 +154,12 @@ struct TaskStatus {
   ExitStatus exit;           // when ended
   TaskUsage usage;
   std::uint64_t log_end = 0; // logical end of its log so far
+  bool never_began = false;  // ended, and no process was ever made for it
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
-    v("usage", usage); v("log_end", log_end);
+    v("usage", usage); v("log_end", log_end); v("never_began", never_began);
   }
 };
 
@@ -174,8 +176,10 @@ struct Job {
   WallTime ended_at;
   WallTime not_before;               // a retry's back-off
   std::uint32_t attempt = 0;         // attempts begun
+  std::uint32_t failures = 0;        // of them, those that failed by their own doing and were retried; not the preempted or lost
   std::uint32_t waiting_for = 0;     // dependencies not met yet
   StopCause stopping = StopCause::none;  // why its tasks are being ended, while they are
+  bool stop_forced = false;          // without grace
   std::string reason;                // why it is held, stopped or failed
   ExitStatus exit;
   NanoUsd cost;                      // of the leases closed so far
@@ -185,8 +189,8 @@ struct Job {
   void fields(V& v) {
     v("id", id); v("spec", spec); v("project", project); v("user", user); v("state", state); v("array", array);
     v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
-    v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("waiting_for", waiting_for);
-    v("stopping", stopping); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
+    v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("failures", failures); v("waiting_for", waiting_for);
+    v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
   }
 };
 

@@ -349,10 +349,9 @@ void Supervisor::arm_timer() {
   auto consider = [&](std::int64_t at) {
     if (at > 0 && (next == 0 || at < next)) next = at;
   };
-  if (state_ != SupervisorState::stopping) {
-    consider(time_deadline_ns_);
-    consider(paid_until_ns_);
-  }
+  if (state_ != SupervisorState::stopping) consider(time_deadline_ns_);
+  // Also during a stop with a long grace, which it may cut short.
+  if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns()) consider(paid_until_ns_);
   consider(kill_at_ns_);
   if (next == armed_ns_) return;
   if (timer_ < 0) timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);

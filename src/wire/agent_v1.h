@@ -25,10 +25,11 @@ struct Hello {
   static constexpr const char* kind = "hello";
   int version = protocol_version;
   Epoch epoch_seen = 0;        // the highest epoch a head has shown this agent
+  SteadyTime sent_at;          // by the node's clock: of two hellos of one boot the later one counts, in whatever order they arrive
   NodeOffer offer;
   std::vector<TaskStatus> tasks;
   template <class V>
-  void fields(V& v) { v("version", version); v("epoch_seen", epoch_seen); v("offer", offer); v("tasks", tasks); }
+  void fields(V& v) { v("version", version); v("epoch_seen", epoch_seen); v("sent_at_ns", sent_at); v("offer", offer); v("tasks", tasks); }
 };
 
 // A change of one task. Numbers rise by one within a life of the agent's data directory.

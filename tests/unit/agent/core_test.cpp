@@ -203,6 +203,33 @@ TEST_F(AgentCore, AQuietConnectionIsNoReasonToFence) {
   EXPECT_EQ(only<effect::StopTask>(pass_time(661)).size(), 1u);
 }
 
+// The agent itself may be away when the fence falls: the supervisor has been told beforehand, and is told again as it moves.
+TEST_F(AgentCore, ASupervisorKnowsTheFenceBeforeItIsNeeded) {
+  connect();
+  v1::Start fenced = start_of(5);
+  fenced.fenced = true;
+  EXPECT_EQ(only<effect::StartTask>(say(fenced, 0))[0].ends_at, at(60).steady);
+  EXPECT_TRUE(only<effect::SetEndsAt>(pass_time(5)).empty());
+  say(v1::LeaseRenew{1, {}, {}}, 20);  // a sign of life
+  const auto moved = only<effect::SetEndsAt>(pass_time(21));
+  ASSERT_EQ(moved.size(), 1u);
+  EXPECT_EQ(moved[0].ends_at, at(80).steady);
+  EXPECT_EQ(only<effect::StartTask>(say(start_of(6), 22))[0].ends_at, SteadyTime{});
+}
+
+TEST_F(AgentCore, TheFenceCutsALongGraceShort) {
+  connect();
+  v1::Start fenced = start_of(5);
+  fenced.fenced = true;
+  say(fenced);
+  say(v1::Stop{1, TaskId(5), hours(1)});
+  core.on_disconnected(at(1));
+  const auto stops = only<effect::StopTask>(pass_time(61));
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].grace, limits::fence_grace);
+  EXPECT_TRUE(only<effect::StopTask>(pass_time(62)).empty());
+}
+
 TEST_F(AgentCore, StopsWhenPaidTimePassesUnlessRenewed) {
   connect();
   v1::Start paid = start_of(5);
@@ -211,10 +238,10 @@ TEST_F(AgentCore, StopsWhenPaidTimePassesUnlessRenewed) {
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].paid_until, at(30).steady);
   v1::LeaseRenew renew{1, {TaskId(5)}, seconds(30)};
-  EXPECT_EQ(only<effect::SetPaidUntil>(say(renew, 20))[0].paid_until, at(50).steady);
+  EXPECT_EQ(only<effect::SetEndsAt>(say(renew, 20))[0].ends_at, at(50).steady);
   EXPECT_TRUE(only<effect::StopTask>(pass_time(49)).empty());
   EXPECT_EQ(only<effect::StopTask>(pass_time(50))[0].reason, StopReason::unpaid);
-  EXPECT_TRUE(only<effect::SetPaidUntil>(say(renew, 51)).empty());  // too late
+  EXPECT_TRUE(only<effect::SetEndsAt>(say(renew, 51)).empty());  // too late
 }
 
 TEST_F(AgentCore, SuspendsAndResumes) {

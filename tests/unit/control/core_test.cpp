@@ -283,6 +283,97 @@ TEST(Core, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
   w.check_replay();
 }
 
+// What follows was found by the fault simulator.
+
+TEST(Core, PreemptionAndLossUseNoRetries) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto job = w.job(1);
+  job.spec.retries = 1;
+  job.spec.rerun_if_lost = true;
+  w.must(job);
+  for (int i = 0; i < 3; ++i) {  // lost three times over
+    const TaskId task = w.task_of(JobId(1));
+    w.report(task, TaskState::running);
+    w.report(task, TaskState::ended, {.kind = ExitKind::lost});
+    w.now = w.now + hours(1);
+    w.must(Tick{});
+  }
+  w.report(w.task_of(JobId(1)), TaskState::ended, {.kind = ExitKind::exited, .code = 3});
+  ASSERT_TRUE(w.finished.empty()) << "its one retry was not given";
+  w.now = w.now + hours(1);
+  w.must(Tick{});
+  w.report(w.task_of(JobId(1)), TaskState::ended, {.kind = ExitKind::exited, .code = 3});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::failed);
+  w.check_replay();
+}
+
+TEST(Core, WhatMayHaveBegunOnARemovedNodeDoesNotBeginAgain) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(w.job(1));  // the start goes out; whether it was carried out, nobody hears
+  const NodeId node = w.core.state().nodes.begin()->first;
+  w.must(NodeSilent{node});
+  w.must(RemoveNode{node});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::lost);
+}
+
+TEST(Core, AGangThatBeganOnOneNodeDoesNotBeginAgainBecauseOfTheOther) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(AgentHello{offer("n2", 1), {}});
+  auto gang = w.job(1);
+  gang.spec.nodes = 2;
+  w.must(gang);
+  const auto tasks = w.core.state().find_job(JobId(1))->tasks;
+  w.report(tasks[0], TaskState::running);
+  const std::string name = w.core.state().nodes.at(w.core.state().find_task(tasks[1])->node).offer.name;
+  w.must(AgentHello{offer(name, 1, "boot-2"), {}});  // it restarted before it began
+  w.report(tasks[0], TaskState::ended, {.kind = ExitKind::stopped});
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished[0].job.state, JobState::lost);
+}
+
+TEST(Core, AForcedStopIsForcedAgainAfterAReconnect) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(w.job(1));
+  const TaskId task = w.task_of(JobId(1));
+  w.must(StopJob{JobId(1), "", true});
+  const auto effects = hello_effects(w.core.state(), w.core.state().find_task(task)->node, {{.task = task, .state = TaskState::running}});
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_EQ(std::get<Stop>(effects[0].message).grace, Duration{0});
+}
+
+TEST(Core, FairShareGoesOnCountingAfterARestart) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(w.job(1));
+  auto restored = restore(image(w.core.state()));
+  ASSERT_TRUE(restored);
+  const Event end{.seq = w.core.state().seq + 1, .at = w.now + hours(1), .actor = "", .request_id = "",
+                  .body = TaskEnded{.task = w.task_of(JobId(1)), .exit = {}, .usage = {}, .lease_to = w.now + hours(1), .cost = {}}};
+  State live = std::move(*restored);
+  apply(live, end);
+  w.core.replay(end);
+  EXPECT_EQ(live.index.contents().usage.at(0).milli_seconds, w.core.state().index.contents().usage.at(0).milli_seconds);
+  EXPECT_GT(live.index.contents().usage.at(0).milli_seconds, 0);
+}
+
+TEST(Core, RecordedTimeDoesNotRunBackwardsOverARestart) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  const WallTime before = w.core.state().at;
+  auto restored = restore(image(w.core.state()));
+  ASSERT_TRUE(restored);
+  Core again(std::move(*restored), World::prices());
+  const auto step = again.execute(w.job(1), {"user:ana", ""}, before - hours(3));
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->events.front().at, before);
+}
+
 TEST(Core, TheSameIdempotencyKeySubmitsOnce) {
   World w;
   auto job = w.job(1);

@@ -1,0 +1,104 @@
+#include "head/sessions.h"
+
+#include <fmt/format.h>
+
+#include "base/limits.h"
+#include "base/log.h"
+
+namespace billow::head {
+
+using namespace wire::agent_v1;
+
+void Sessions::refuse(const SessionPtr& session, std::string message, std::string hint) {
+  log_warn("agent at {} refused: {}", session->peer(), message);
+  session->send(Refused{std::move(message), std::move(hint)}, {});
+  session->close("refused");
+}
+
+void Sessions::hello(const SessionPtr& session, const Hello& h) {
+  if (h.version != protocol_version)
+    return refuse(session, fmt::format("the agent speaks protocol {}, this head {}", h.version, protocol_version), "install the head's version of billow on the node");
+  Engine& engine = engine_();
+  if (h.epoch_seen > engine.state().epoch)
+    return refuse(session, fmt::format("the agent has seen a newer head (epoch {}, this one is {})", h.epoch_seen, engine.state().epoch), "stop this head: another one has taken over");
+  LastHello& last = last_hello_[h.offer.name];
+  if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
+    log_info("node {}: a hello of an earlier connection came late and is passed over", h.offer.name);
+    return session->close("a newer connection was here");
+  }
+  if (const Node* known = engine.state().node_by_name(h.offer.name); known && sessions_.contains(known->id)) {
+    const SessionPtr old = sessions_.at(known->id);
+    // The same machine dials again (its old connection is not dead yet here), or somebody else uses its name.
+    if (known->offer.boot_id != h.offer.boot_id) return refuse(session, fmt::format("a node named {} is connected already", h.offer.name), "give this one another name: --node-name");
+    old->node = {};
+    sessions_.erase(known->id);
+    old->close("connected again");
+  }
+  last = {h.offer.boot_id, h.sent_at};
+  session->name = h.offer.name;
+  arriving_[h.offer.name] = session;
+  engine.execute(AgentHello{h.offer, h.tasks}, {"node:" + h.offer.name, ""}, [this, session, h](Result<std::vector<Event>> events) {
+    if (const auto found = arriving_.find(h.offer.name); found != arriving_.end() && found->second == session) arriving_.erase(found);
+    if (!events) return refuse(session, events.error().message, events.error().hint);
+    accepted(session, h);
+  });
+}
+
+// The hello's events are durable. Orders that became due meanwhile found nobody to go to; hello_effects repeats them.
+void Sessions::accepted(const SessionPtr& session, const Hello& h) {
+  Engine& engine = engine_();
+  const Node* node = engine.state().node_by_name(h.offer.name);
+  const LastHello& last = last_hello_[h.offer.name];
+  if (!node || !session->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at) return;
+  session->node = node->id;
+  sessions_[node->id] = session;
+  silent_since_.erase(node->id);
+  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms()}, {});
+  log_info("node {} is here: {} GPUs, {} tasks", h.offer.name, node->offer.gpus.size(), h.tasks.size());
+  engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
+}
+
+void Sessions::report(const SessionPtr& session, const Report& r) {
+  engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [session, number = r.number](Result<std::vector<Event>> events) {
+    if (!events) log_warn("node {}: {}", session->name, events.error().message);
+    session->send(Ack{number}, {});
+  });
+}
+
+bool Sessions::closed(const SessionPtr& session) {
+  if (const auto found = arriving_.find(session->name); found != arriving_.end() && found->second == session) arriving_.erase(found);
+  if (!session->node) return false;
+  const auto found = sessions_.find(session->node);
+  if (found == sessions_.end() || found->second != session) return false;
+  sessions_.erase(found);
+  silent_since_[session->node] = clock_.steady();
+  log_info("node {} went away", session->name);
+  return true;
+}
+
+bool Sessions::send(NodeId node, const ToAgent& message, std::string_view blob) {
+  const auto found = sessions_.find(node);
+  return found != sessions_.end() && found->second->send(message, blob);
+}
+
+void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) {
+  const SteadyTime now = clock_.steady();
+  std::vector<SessionPtr> quiet;
+  for (const auto& [node, session] : sessions_) if (now - session->heard > limits::agent_unreachable_after) quiet.push_back(session);
+  for (const SessionPtr& session : quiet) {
+    session->close("silent");
+    cut(session);
+  }
+  Engine& engine = engine_();
+  std::vector<Command> commands;  // carried out after the walk: they change what is walked over
+  for (const auto& [id, node] : engine.state().nodes) {
+    if (sessions_.contains(id) || arriving_.contains(node.offer.name)) continue;
+    const auto [since, fresh] = silent_since_.try_emplace(id, now);  // after a restart of the head the count begins anew
+    const Duration silent = now - since->second;
+    if (node.reachable && silent > limits::agent_unreachable_after) commands.push_back(NodeSilent{id});
+    else if (!node.reachable && silent > limits::agent_unreachable_after + limits::agent_self_fence + limits::fence_margin) commands.push_back(NodeFenced{id});
+  }
+  for (const Command& command : commands) engine.execute(command, {"head", ""}, {});
+}
+
+}  // namespace billow::head

@@ -1,0 +1,69 @@
+// What the head and its agents say to each other, apart from how it travels: hello first, then reports in and orders out. A node
+// that says nothing for limits::agent_unreachable_after is declared unreachable; one that stays so beyond its own fence loses the
+// work that may run again. `Agents` carries this over WebSockets, the fault simulator over a simulated network.
+//
+// What holds: at most one session speaks for a node, the one with the newest hello. A hello that comes late, from a connection its
+// agent has given up meanwhile, changes nothing: it describes a past in which later tasks were unknown.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "head/engine.h"
+
+namespace billow::head {
+
+// One connection, whoever carries it.
+class Session {
+ public:
+  virtual ~Session() = default;
+  virtual bool send(const wire::agent_v1::ToAgent& message, std::string_view blob) = 0;
+  virtual bool open() const = 0;
+  virtual void close(std::string_view why) = 0;   // what was sent before goes out first
+  virtual std::string peer() const = 0;
+
+  NodeId node;            // zero until its hello was accepted
+  std::string name;
+  SteadyTime heard;       // when its last frame came
+};
+using SessionPtr = std::shared_ptr<Session>;
+
+class Sessions {
+ public:
+  Sessions(const Clock& clock, std::function<Engine&()> engine) : clock_(clock), engine_(std::move(engine)) {}
+
+  void hello(const SessionPtr& session, const wire::agent_v1::Hello& hello);
+  void report(const SessionPtr& session, const wire::agent_v1::Report& report);
+  // Answered, so that an agent knows how long its head has been silent.
+  void heartbeat(const SessionPtr& session) { session->send(wire::agent_v1::LeaseRenew{engine_().state().epoch, {}, {}}, {}); }
+  void refuse(const SessionPtr& session, std::string message, std::string hint);
+  // The connection is gone. True: it was the one that spoke for its node, which is now without.
+  bool closed(const SessionPtr& session);
+  // To an agent that is away nothing is kept: its hello brings everything up to date.
+  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob);
+  void deliver(const control::Effect& effect) { send(effect.node, effect.message, {}); }
+  // On a timer. Cuts sessions gone quiet (`cut` is told of each), declares nodes silent and, much later, fenced.
+  void watch_silence(const std::function<void(const SessionPtr&)>& cut);
+  bool connected(NodeId node) const { return sessions_.contains(node); }
+  std::size_t count() const { return sessions_.size(); }
+
+ private:
+  void accepted(const SessionPtr& session, const wire::agent_v1::Hello& hello);
+
+  const Clock& clock_;
+  std::function<Engine&()> engine_;
+  std::unordered_map<NodeId, SessionPtr> sessions_;
+  std::unordered_map<NodeId, SteadyTime> silent_since_;   // of nodes the state knows and that are not connected
+  // Sessions whose hello is decided and not durable yet, by node name. Their nodes are not silent: to declare one unreachable after
+  // its hello was taken would leave it so for as long as it stays connected.
+  std::unordered_map<std::string, SessionPtr> arriving_;
+  struct LastHello {
+    std::string boot_id;
+    SteadyTime sent_at;   // by the agent's clock, which only counts up within a boot
+  };
+  std::unordered_map<std::string, LastHello> last_hello_; // by node name
+};
+
+}  // namespace billow::head

@@ -1,0 +1,322 @@
+#include "audit.h"
+
+#include <fmt/format.h>
+
+#include "ledger/meter.h"
+
+namespace billow::sim {
+
+ledger::PriceBook prices() {
+  ledger::PriceBook book;
+  book.set("H100", PriceClass::on_demand, Rate{830'000});
+  book.set("H100", PriceClass::spot, Rate{310'000});
+  return book;
+}
+
+namespace {
+// Failed through its own doing, which is what retries are for.
+bool own_fault(const ExitStatus& exit) {
+  switch (exit.kind) {
+    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::signaled:
+    case ExitKind::oom:
+    case ExitKind::timed_out:
+    case ExitKind::exec_failed: return true;
+    case ExitKind::stopped:
+    case ExitKind::unpaid:
+    case ExitKind::lost: return false;
+  }
+  return false;
+}
+std::string why_queued(const control::State& state, JobId id) {
+  std::string out;
+  for (const sched::Reason& reason : sched::explain(state.index, id, state.at).reasons) out += (out.empty() ? "" : "; ") + reason.text;
+  return out;
+}
+}  // namespace
+
+void Audit::read_journal() {
+  while (read_ < world_.disk.records.size()) {
+    const Record& record = world_.disk.records[read_++];
+    auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
+    if (!event) broken(fmt::format("record {} cannot be read: {}", record.seq, event.error().message));
+    if (record.seq != read_) broken(fmt::format("record {} stands at place {}", record.seq, read_));
+    if (record.at < last_at_) broken(fmt::format("recorded time runs backwards at {}", record.seq));
+    last_at_ = record.at;
+    take(*event);
+  }
+}
+
+void Audit::take(const Event& event) {
+  if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
+  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.at);
+  else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.at);
+  else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
+  else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
+  else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
+  else if (const auto* e = std::get_if<JobStopping>(&event.body)) {
+    JobStory& job = jobs_.at(e->job);
+    job.stopping = e->cause;
+    world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));
+    if (e->cause == StopCause::preempted && !job.spec->spot) broken(fmt::format("job {} was preempted and is not spot", e->job.value));
+  }
+}
+
+void Audit::submitted(const JobsSubmitted& e) {
+  const bool array = e.spec->array.has_value();
+  if (array) arrays_[e.first] = {e.spec, e.count - 1, e.count - 1, 0, 0};
+  for (std::uint64_t i = array ? 1 : 0; i < e.count; ++i) {
+    const auto [at, fresh] = jobs_.try_emplace(JobId(e.first.value + i));
+    if (!fresh) broken(fmt::format("job number {} was given out twice", e.first.value + i));
+    at->second.spec = e.spec;
+    at->second.array = array ? e.first : JobId{};
+    ++open_;
+  }
+  world_.trace("journal: job {} submitted ({} numbers, {} nodes × {} GPUs × {} m, retries {}{}{})", e.first.value, e.count, e.spec->nodes, e.spec->resources.gpus,
+               e.spec->resources.share.milli, e.spec->retries, e.spec->rerun_if_lost ? ", may rerun" : "", e.spec->spot ? ", spot" : "");
+}
+
+void Audit::placed(const JobPlaced& e, WallTime at) {
+  JobStory& job = jobs_.at(e.job);
+  if (ends_.contains(e.job)) broken(fmt::format("job {} was placed after its end", e.job.value));
+  if (job.running) broken(fmt::format("job {} was placed while it runs", e.job.value));
+  if (job.attempts > 0 && !job.rerun_excused) broken(fmt::format("job {} starts again and may not", e.job.value));
+  if (e.tasks.size() != job.spec->nodes) broken(fmt::format("job {} got {} of {} tasks", e.job.value, e.tasks.size(), job.spec->nodes));
+  for (const Dependency& d : job.spec->after) {
+    const auto end = end_of(d.job);
+    if (!end) broken(fmt::format("job {} starts before job {} ended", e.job.value, d.job.value));
+    if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != (*end == JobState::succeeded)) broken(fmt::format("job {} starts against its dependency on {}", e.job.value, d.job.value));
+  }
+  if (job.array) {
+    ArrayStory& array = arrays_.at(job.array);
+    const std::uint64_t most = job.spec->array->running_max;
+    if (++array.running > most && most > 0) broken(fmt::format("array {} runs {} of at most {}", job.array.value, array.running, most));
+  }
+  ++job.attempts;
+  job.running = true;
+  job.rerun_excused = false;
+  job.stopping = StopCause::none;
+  job.tasks.clear();
+  for (const Task& task : e.tasks) {
+    if (task.attempt != job.attempts) broken(fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
+    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", task.id.value));
+    if (task.lease_from != at) broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
+    job.tasks.push_back(task.id);
+    world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts, task.id.value, node_names_[task.node]);
+  }
+}
+
+void Audit::task_ended(const TaskEnded& e, WallTime at) {
+  TaskStory& story = tasks_.at(e.task);
+  if (story.end) broken(fmt::format("task {} ended twice", e.task.value));
+  story.end = e;
+  world_.trace("journal: task {} ended: {} ({} {})", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal);
+  const Process* p = story.process.get();
+  const auto wrong = [&](const char* why) { broken(fmt::format("task {} is recorded as {} ({} {}), but {}", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal, why)); };
+  if (p && p->alive) wrong("its process lives");
+  switch (e.exit.kind) {
+    case ExitKind::exited:
+    case ExitKind::signaled:
+      if (!p) wrong("it never ran");
+      if (p->vanished || p->killed_by_stop || p->timed_out) wrong("it did not end by itself");
+      if (p->signal != e.exit.signal || p->code != e.exit.code) wrong("its process ended otherwise");
+      if ((p->signal != 0) != (e.exit.kind == ExitKind::signaled)) wrong("a signal is not an exit code");
+      break;
+    case ExitKind::timed_out:
+      if (!p || !p->timed_out) wrong("its time limit did not pass");
+      break;
+    case ExitKind::stopped:
+      if (p && !p->killed_by_stop) wrong("nobody stopped it");
+      break;
+    case ExitKind::exec_failed:
+      if (p) wrong("it ran");
+      break;
+    case ExitKind::unpaid:
+      if (!p || !p->unpaid || !jobs_.at(story.task.job).spec->rerun_if_lost) wrong("nothing had to be paid");
+      break;
+    case ExitKind::oom: wrong("that does not happen here"); break;
+    case ExitKind::lost: break;
+  }
+  check_lease(story, at);
+}
+
+void Audit::check_lease(const TaskStory& story, WallTime at) {
+  const TaskEnded& e = *story.end;
+  const Task& task = story.task;
+  if (e.lease_to < task.lease_from || e.lease_to > at) broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
+  const Duration held = e.lease_to - task.lease_from;
+  std::int64_t milli = 0;
+  for (const GpuGrant& grant : task.gpus) milli += grant.share.milli;
+  if (e.cost != amount(task.rate, held, milli)) broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held", task.id.value, e.cost.value));
+  const Process* p = story.process.get();
+  if (p && !world_.head_clock.stepped && !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
+    broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value, (p->ended_ns - p->started_ns) / 1'000'000, held.ms()));
+}
+
+bool Audit::any_began(const JobStory& job) const {
+  return std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return tasks_.at(id).process != nullptr; });
+}
+
+// The rank whose end decides: the first that did not end well and was not merely stopped.
+const TaskEnded* Audit::decisive(const JobStory& job) const {
+  const TaskEnded* out = nullptr;
+  for (TaskId id : job.tasks) {
+    const auto& end = tasks_.at(id).end;
+    if (!end) broken(fmt::format("a job is settled while its task {} has not ended", id.value));
+    if (!end->exit.ok() && (!out || (out->exit.kind == ExitKind::stopped && end->exit.kind != ExitKind::stopped))) out = &*end;
+  }
+  return out;
+}
+
+void Audit::leave_running(JobStory& job) {
+  if (job.running && job.array) --arrays_.at(job.array).running;
+  job.running = false;
+}
+
+void Audit::requeued(const JobRequeued& e) {
+  JobStory& job = jobs_.at(e.job);
+  const TaskEnded* end = decisive(job);
+  leave_running(job);
+  world_.trace("journal: job {} requeued: {}", e.job.value, e.reason);
+  if (job.stopping == StopCause::request) broken(fmt::format("job {} starts again though it was stopped", e.job.value));
+  if (!end) broken(fmt::format("job {} starts again though it succeeded", e.job.value));
+  job.rerun_excused = true;
+  if (job.stopping == StopCause::preempted) return;
+  if (own_fault(end->exit)) {
+    if (++job.failures > job.spec->retries) broken(fmt::format("job {} is retried more often than the {} times asked for", e.job.value, job.spec->retries));
+  } else if (end->exit.kind == ExitKind::lost || end->exit.kind == ExitKind::unpaid) {
+    if (!job.spec->rerun_if_lost && any_began(job)) broken(fmt::format("job {} may not run twice, had begun, and starts again", e.job.value));
+  } else {
+    broken(fmt::format("job {} starts again after {}", e.job.value, enum_name(end->exit.kind)));
+  }
+}
+
+void Audit::job_ended(const JobEnded& e) {
+  JobStory& job = jobs_.at(e.job);
+  if (!ends_.try_emplace(e.job, e.state).second) broken(fmt::format("job {} ended twice", e.job.value));
+  --open_;
+  world_.trace("journal: job {} ended {}: {}", e.job.value, enum_name(e.state), e.reason);
+  const bool ran = job.running;
+  const TaskEnded* end = ran ? decisive(job) : nullptr;
+  leave_running(job);
+  const auto wrong = [&](const char* why) { broken(fmt::format("job {} ended {}, but {}", e.job.value, enum_name(e.state), why)); };
+  switch (e.state) {
+    case JobState::succeeded:
+      if (!ran || end) wrong("it did not");
+      break;
+    case JobState::failed:
+      if (!end || !own_fault(end->exit)) wrong("nothing of its own failed");
+      if (e.exit != end->exit) wrong("with another exit than its task's");
+      if (job.failures != job.spec->retries) wrong(fmt::format("only {} of {} retries were used", job.failures, job.spec->retries).c_str());
+      break;
+    case JobState::lost:
+      if (!end || end->exit.kind != ExitKind::lost) wrong("no task was lost");
+      if (job.spec->rerun_if_lost && job.attempts <= limits::retries_max) wrong("it may start again");
+      break;
+    case JobState::stopped:
+      if (ran && job.stopping != StopCause::request) wrong("nobody asked for it");
+      break;
+    case JobState::held:
+    case JobState::queued:
+    case JobState::running:
+    case JobState::suspended: wrong("that is no end");
+  }
+  if (!job.array) return;
+  ArrayStory& array = arrays_.at(job.array);
+  if (e.state == JobState::succeeded) ++array.succeeded;
+  if (--array.left == 0) ends_[job.array] = array.succeeded == array.count ? JobState::succeeded : JobState::failed;
+}
+
+std::optional<JobState> Audit::end_of(JobId job) const {
+  const auto found = ends_.find(job);
+  return found == ends_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Audit::process_started(const std::shared_ptr<Process>& process) {
+  read_journal();
+  const auto found = tasks_.find(process->task);
+  if (found == tasks_.end()) broken(fmt::format("task {} runs, and the journal knows nothing of it", process->task.value));
+  TaskStory& story = found->second;
+  if (story.process) broken(fmt::format("task {} was started twice", process->task.value));
+  if (story.end) broken(fmt::format("task {} starts after its end was recorded", process->task.value));
+  story.process = process;
+  if (node_names_.at(story.task.node) != process->node->name) broken(fmt::format("task {} runs on the wrong node", process->task.value));
+  if (story.task.gpus != process->gpus || story.task.attempt != process->attempt || story.task.job != process->job) broken(fmt::format("task {} runs with what it was not given", process->task.value));
+  for (const auto& [id, other] : tasks_) {
+    if (id == process->task || !other.process || other.task.job != process->job) continue;
+    if (other.task.attempt == process->attempt && other.task.rank == process->rank) broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
+    if (other.process->alive && other.task.attempt != process->attempt)
+      broken(fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts", process->job.value, id.value, other.task.attempt, process->task.value));
+  }
+  std::map<std::int32_t, std::int64_t> milli;
+  for (const auto& [id, live] : process->node->live())
+    for (const GpuGrant& grant : live->gpus)
+      if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu, process->node->name));
+}
+
+void Audit::submit_acknowledged(const std::string& key, JobId job) {
+  read_journal();
+  if (!jobs_.contains(job) && !arrays_.contains(job)) broken(fmt::format("job {} was acknowledged and is not durable", job.value));
+  if (key.empty()) return;
+  const auto [at, fresh] = acknowledged_.try_emplace(key, job);
+  if (at->second != job) broken(fmt::format("the key {} was answered with job {} and with job {}", key, at->second.value, job.value));
+}
+
+void Audit::end_reported(JobId job, JobState state) {
+  read_journal();
+  if (end_of(job) != state) broken(fmt::format("the end of job {} was told and is not durable", job.value));
+}
+
+void Audit::head_restarted(const control::State& state) {
+  read_journal();
+  for (const auto& [key, job] : acknowledged_)
+    if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job)) broken(fmt::format("acknowledged job {} was lost by a restart", job.value));
+  for (const auto& [id, end] : ends_) if (state.jobs.contains(id) || state.arrays.contains(id)) broken(fmt::format("job {} has ended and lives again", id.value));
+}
+
+void Audit::check_leases_apart() const {
+  struct Change {
+    WallTime at;
+    std::int64_t milli;
+    bool operator<(const Change& o) const { return at != o.at ? at < o.at : milli < o.milli; }  // what ends makes room first
+  };
+  std::map<std::pair<NodeId, std::int32_t>, std::vector<Change>> changes;
+  for (const auto& [id, story] : tasks_) {
+    if (!story.end) broken(fmt::format("the lease of task {} was never closed", id.value));
+    if (story.end->lease_to == story.task.lease_from) continue;
+    for (const GpuGrant& grant : story.task.gpus) {
+      auto& list = changes[{story.task.node, grant.gpu}];
+      list.push_back({story.task.lease_from, grant.share.milli});
+      list.push_back({story.end->lease_to, -grant.share.milli});
+    }
+  }
+  for (auto& [gpu, list] : changes) {
+    std::sort(list.begin(), list.end());
+    std::int64_t milli = 0;
+    for (const Change& change : list)
+      if ((milli += change.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of node {} is billed twice for the same time", gpu.second, gpu.first.value));
+  }
+}
+
+void Audit::finish(const control::State& state) {
+  read_journal();
+  for (const auto& [id, task] : state.tasks)
+    world_.trace("state: task {} of job {} on {} is {}", id.value, task.job.value, node_names_[task.node], enum_name(task.state));
+  for (const auto& [id, node] : state.nodes)
+    world_.trace("state: node {} is {}{}, {} m free", node.offer.name, node.reachable ? "reachable" : "unreachable", node.drained.empty() ? "" : " and drained", state.index.free_milli(id));
+  for (const auto& [id, job] : jobs_) {
+    if (!ends_.contains(id)) {
+      const Job* live = state.find_job(id);
+      const bool queued = live && live->state == JobState::queued;
+      broken(fmt::format("job {} has not come to an end: {} ({})", id.value, live ? enum_name(live->state) : "unknown",
+                         queued ? why_queued(state, id) : live ? live->reason : ""));
+    }
+    const auto row = world_.disk.jobs.find(id);
+    if (row == world_.disk.jobs.end() || row->second.state != enum_name(ends_.at(id))) broken(fmt::format("the row of job {} does not say how it ended", id.value));
+  }
+  if (!state.jobs.empty() || !state.tasks.empty() || !state.arrays.empty()) broken("the state keeps work that has ended");
+  for (const auto& node : world_.nodes) if (!node->live().empty()) broken(fmt::format("{} runs a process of a job that has ended", node->name));
+  check_leases_apart();
+}
+
+}  // namespace billow::sim

@@ -1,0 +1,103 @@
+// What must be true of every run, told from two sources that know nothing of each other: the durable journal and the simulated
+// processes. The audit reads each record once, when it reaches the disk, and is told of each process as it starts.
+#pragma once
+
+#include <map>
+
+#include "api/host.h"
+#include "control/core.h"
+#include "node.h"
+#include "world.h"
+
+namespace billow::sim {
+
+ledger::PriceBook prices();
+
+class Audit {
+ public:
+  explicit Audit(World& world) : world_(world) {}
+
+  void read_journal();                            // what has become durable since
+  void process_started(const std::shared_ptr<Process>& process);
+  // A client was told; never to be taken back.
+  void submit_acknowledged(const std::string& key, JobId job);
+  void end_reported(JobId job, JobState state);
+  void head_restarted(const control::State& state);
+  void finish(const control::State& state);       // after the quiet
+
+  bool all_ended() const { return open_ == 0; }
+  std::optional<JobState> end_of(JobId job) const;
+
+ private:
+  struct JobStory {
+    std::shared_ptr<const JobSpec> spec;
+    JobId array;
+    std::uint32_t attempts = 0, failures = 0;
+    StopCause stopping = StopCause::none;
+    bool running = false;
+    bool rerun_excused = false;                   // the attempt before ended in a way that allows another
+    std::vector<TaskId> tasks;                    // of the attempt
+  };
+  struct TaskStory {
+    Task task;
+    std::optional<TaskEnded> end;
+    std::shared_ptr<Process> process;
+  };
+  struct ArrayStory {
+    std::shared_ptr<const JobSpec> spec;
+    std::uint64_t count = 0, left = 0, succeeded = 0, running = 0;
+  };
+  void take(const Event& event);
+  void submitted(const JobsSubmitted& e);
+  void placed(const JobPlaced& e, WallTime at);
+  void task_ended(const TaskEnded& e, WallTime at);
+  void requeued(const JobRequeued& e);
+  void job_ended(const JobEnded& e);
+  void check_lease(const TaskStory& story, WallTime at);
+  void check_leases_apart() const;
+  bool any_began(const JobStory& job) const;
+  const TaskEnded* decisive(const JobStory& job) const;
+  void leave_running(JobStory& job);
+
+  World& world_;
+  std::size_t read_ = 0;
+  WallTime last_at_;
+  std::map<JobId, JobStory> jobs_;
+  std::map<JobId, ArrayStory> arrays_;
+  std::map<TaskId, TaskStory> tasks_;
+  std::map<NodeId, std::string> node_names_;
+  std::map<JobId, JobState> ends_;                // jobs and arrays
+  std::map<std::string, JobId> acknowledged_;     // by key
+  std::size_t open_ = 0;                          // jobs submitted and not ended
+};
+
+// People and scripts that use Billow: submit, submit again when no answer came, stop, drain, and look at the end.
+class Clients {
+ public:
+  explicit Clients(World& world);
+  void every_second();
+  void settle_down();                             // the quiet begins: hanging jobs are stopped, drains lifted, lost nodes removed
+  bool all_done() const;
+  void stop_infeasible();
+
+ private:
+  struct Wish {
+    SubmitJob command;
+    bool done = false;
+  };
+  void submit(std::size_t index);
+  SubmitJob draw_job(std::size_t index);
+  void watch(JobId job);
+  void command(const Command& command);
+  bool wants_stop(JobId job) const;
+
+  World& world_;
+  std::vector<Wish> wishes_;
+  std::vector<JobId> known_;
+  std::size_t next_ = 0;                          // wish to submit
+  Epoch watched_epoch_ = 0;
+  std::vector<std::unique_ptr<api::Subscription>> watches_;
+  std::int64_t quiet_since_ns_ = 0;
+};
+
+}  // namespace billow::sim

@@ -1,0 +1,71 @@
+// A simulated head: the real Engine and Sessions on a SimJournal, and connections that can be slow, late, doubled and cut.
+#pragma once
+
+#include "head/engine.h"
+#include "head/sessions.h"
+#include "world.h"
+
+namespace billow::sim {
+
+// One connection. Frames keep their order within a direction. A cut is noticed by each side in its own time, and what was under
+// way when it happened may still arrive, late.
+struct Conn final : head::Session, std::enable_shared_from_this<Conn> {
+  World& world;
+  SimNode* agent;
+  SimHead* head;                       // null once that head is gone
+  bool agent_open = true, head_open = true, cut = false;
+  std::int64_t late_ns = 0;            // what is under way is held up until then
+  std::int64_t to_agent_ns = 0, to_head_ns = 0;
+
+  Conn(World& w, SimNode* a, SimHead* h) : world(w), agent(a), head(h) {}
+  bool send(const wire::agent_v1::ToAgent& message, std::string_view blob) override;
+  bool open() const override { return head_open; }
+  void close(std::string_view why) override;
+  std::string peer() const override;
+
+  void send_to_head(const wire::agent_v1::FromAgent& message);
+  void close_by_agent();
+  void cut_wire();
+  void head_gone(Duration notice);
+
+ private:
+  std::int64_t arrival(std::int64_t& last);
+  void to_agent(std::string frame);
+  void to_head(std::string frame);
+};
+
+class SimHead {
+ public:
+  explicit SimHead(World& world);
+  ~SimHead();
+
+  bool start();                        // false: the journal could not be replayed
+  void crash();                        // and everything it held in memory with it
+  void every_second();
+  void on_frame(const std::shared_ptr<Conn>& conn, std::string_view frame);
+  void on_closed(const std::shared_ptr<Conn>& conn);
+  // Decides and journals, as the API would; `done` may never come.
+  void execute(const Command& command, head::Engine::Done done);
+  Status accepting_work() const;
+
+  World& world;
+  bool alive = true;
+  bool dying = false;                  // crashed in the middle of something: nothing more leaves
+  bool deposed = false;
+  SimJournal journal;
+  std::unique_ptr<head::Engine> engine;
+  std::unique_ptr<head::Sessions> sessions;
+  std::vector<std::weak_ptr<Conn>> conns;
+
+ private:
+  void pump();
+  void check();
+  void check_replay();
+  void maybe_crash(const char* where);
+
+  bool pumping_ = false;
+  Seq checked_ = 0;
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+};
+
+}  // namespace billow::sim

@@ -1,0 +1,72 @@
+// Thousands of short runs, and the proof that such runs find bugs: each planted one must be found.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/log.h"
+#include "world.h"
+
+namespace billow::sim {
+namespace {
+
+volatile unsigned long long current_seed = 0;
+
+void on_abort(int) {
+  char text[96];
+  const int n = std::snprintf(text, sizeof(text), "the process aborted in seed %llu; again: ./dev sim --seed %llu\n", current_seed, current_seed);
+  (void)!::write(2, text, static_cast<std::size_t>(n));
+}
+
+struct Quiet : ::testing::Test {
+  static void SetUpTestSuite() {
+    configure_log({.level = LogLevel::error});
+    ::signal(SIGABRT, on_abort);
+  }
+};
+
+struct Seeds : Quiet, ::testing::WithParamInterface<std::uint64_t> {};
+
+constexpr std::uint64_t seeds_per_case = 300;
+
+TEST_P(Seeds, KeepEveryPromise) {
+  for (std::uint64_t seed = GetParam(); seed < GetParam() + seeds_per_case; ++seed) {
+    current_seed = seed;
+    const Outcome outcome = simulate(seed);
+    ASSERT_FALSE(outcome.failure) << *outcome.failure;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(From, Seeds, ::testing::Range<std::uint64_t>(1, 1 + 10 * seeds_per_case, seeds_per_case));
+
+TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const Outcome a = simulate(seed, Mutation::none, true), b = simulate(seed, Mutation::none, true);
+    EXPECT_EQ(a.steps, b.steps);
+    std::size_t at = 0;
+    while (at < std::min(a.story.size(), b.story.size()) && a.story[at] == b.story[at]) ++at;
+    const std::size_t line = a.story.rfind('\n', at) + 1;
+    EXPECT_TRUE(a.story == b.story) << "seed " << seed << ":\n" << a.story.substr(line, 200) << "\n" << b.story.substr(line, 200);
+  }
+}
+
+struct Planted : Quiet, ::testing::WithParamInterface<std::pair<Mutation, const char*>> {};
+
+TEST_P(Planted, BugIsFound) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    current_seed = seed;
+    if (simulate(seed, GetParam().first).failure) {
+      RecordProperty("seeds_until_found", static_cast<int>(seed));
+      return;
+    }
+  }
+  FAIL() << "300 seeds did not find the planted bug: " << GetParam().second;
+}
+INSTANTIATE_TEST_SUITE_P(Bug, Planted,
+                         ::testing::Values(std::pair{Mutation::ack_before_durable, "AckBeforeDurable"}, std::pair{Mutation::deliver_before_durable, "DeliverBeforeDurable"},
+                                           std::pair{Mutation::start_twice, "StartTwice"}, std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
+                                           std::pair{Mutation::exit_mangled, "ExitMangled"}),
+                         [](const auto& info) { return std::string(info.param.second); });
+
+}  // namespace
+}  // namespace billow::sim

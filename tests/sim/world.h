@@ -1,0 +1,130 @@
+// The fault simulator: the real head (Engine, Sessions, control core, scheduler) and the real agent core, on simulated machines,
+// disks, processes, clocks and wires, all driven by one seed in virtual time. A run has two parts: faults, and then quiet, in
+// which everything is healed and every job must come to its end. After every event the audit compares what the journal says with
+// what the simulated processes did. A run is repeated exactly by its seed.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "store/sim_journal.h"
+
+namespace billow::sim {
+
+// Bugs planted on purpose: a simulator that does not find them could not find others.
+enum class Mutation {
+  none,
+  ack_before_durable,      // clients are answered before the journal is
+  deliver_before_durable,  // agents get orders before the journal has them
+  start_twice,             // task directories are neither looked at nor recovered
+  lease_freed_early,       // a task that is being stopped is reported as ended
+  exit_mangled,            // signals are reported as exit codes
+  epoch_forgotten,         // what the agent must remember is never written
+};
+
+struct Failure {
+  std::string what;
+};
+[[noreturn]] void broken(std::string what);
+
+class SimHead;
+class SimNode;
+class Audit;
+class Clients;
+
+// The clocks of one machine. Wall time may be stepped; steady time counts up from each boot.
+struct MachineClock final : Clock {
+  const std::int64_t* now_ns = nullptr;
+  std::int64_t skew_ns = 0;
+  std::int64_t booted_ns = -1'000'000'000;
+  bool stepped = false;  // ever
+  WallTime wall() const override { return {1'790'000'000'000'000'000 + *now_ns + skew_ns}; }
+  SteadyTime steady() const override { return {*now_ns - booted_ns}; }
+};
+
+// What goes wrong in this run, and how often; drawn once from the seed, so that each run has a character of its own.
+struct Faults {
+  double cut = 0;             // connections, per second
+  double doubled = 0;         // per frame
+  double head_crash = 0;      // per journal step
+  double agent_crash = 0;     // per second and node
+  double torn = 0;            // per effect of an agent
+  double reboot = 0;          // per second and node
+  double supervisor_kill = 0; // per second and node
+  double disk_full = 0;       // per second
+  double clock_step = 0;      // per second and machine
+  double takeover = 0;        // per second
+  double reply_lost = 0;      // per reply
+  double exec_fails = 0;      // per start
+  std::int64_t latency_ns = 0;
+  std::int64_t stall_ns = 0;  // added to some frames
+};
+
+class World {
+ public:
+  World(std::uint64_t seed, Mutation mutation);
+  ~World();
+  void run();  // throws Failure
+
+  std::uint64_t seed() const { return seed_; }
+  std::int64_t steps() const { return steps_; }
+  const std::deque<std::string>& recent() const { return recent_; }
+
+  // ---- for the parts
+  Rng rng;
+  Faults faults;
+  Mutation mutation;
+  SimDisk disk;
+  std::int64_t now_ns = 0;
+  bool calm = false;          // the faults are over
+  MachineClock head_clock;
+  std::vector<std::unique_ptr<SimNode>> nodes;
+  std::vector<std::unique_ptr<SimHead>> heads;  // the newest last; an older one may live on for a while
+  std::unique_ptr<Audit> audit;
+  std::unique_ptr<Clients> clients;
+
+  void after(Duration delay, std::function<void()> fn);
+  Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }
+  bool fault(double p) { return !calm && p > 0 && rng.chance(p); }
+  SimHead* head() const;      // the one that leads, or none
+  void start_head();
+  template <class... T>
+  void trace(fmt::format_string<T...> text, T&&... values) { note(fmt::format(text, std::forward<T>(values)...)); }
+
+ private:
+  struct Due {
+    std::int64_t at_ns;
+    std::uint64_t order;
+    std::function<void()> fn;
+    bool operator<(const Due& o) const { return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order; }
+  };
+  void note(std::string line);
+  void every_second();
+  void draw_character();
+  void heal();
+  bool run_until(std::int64_t until_ns, const std::function<bool()>& done);
+
+  const std::uint64_t seed_;
+  std::priority_queue<Due> due_;
+  std::uint64_t order_ = 0;
+  std::int64_t steps_ = 0;
+  std::deque<std::string> recent_;
+};
+
+// One whole run; the failure with its story, if there was one.
+struct Outcome {
+  std::optional<std::string> failure;
+  std::string story;          // where asked for
+  std::int64_t steps = 0;
+  double virtual_s = 0;
+};
+Outcome simulate(std::uint64_t seed, Mutation mutation = Mutation::none, bool verbose = false);
+
+}  // namespace billow::sim
