@@ -322,7 +322,10 @@ PlacementClass* SchedIndex::Impl::intern_class(const JobRequest& job) {
 }
 
 void SchedIndex::Impl::release_class(PlacementClass* c) {
-  if (--c->references == 0) classes.erase(std::string(c->key));
+  // A class nobody refers to keeps its node order for the next job like it; only many such are dropped, all at once.
+  constexpr std::size_t classes_kept_max = 4096;
+  --c->references;
+  if (classes.size() > classes_kept_max) std::erase_if(classes, [](const auto& entry) { return entry.second->references == 0; });
 }
 
 Kind* SchedIndex::Impl::intern_kind(const JobRequest& job) {

@@ -487,7 +487,6 @@ class Pass {
       if (p.kinds.empty() || p.settings.budget_exhausted) continue;
       for (const KindKey& k : p.kinds) fronts.push(front_of(k.kind, p, k.kind->ready.begin()));
     }
-    std::int32_t tries = 0;
     while (!fronts.empty()) {
       Front front = fronts.top();
       fronts.pop();
@@ -501,12 +500,11 @@ class Pass {
         fronts.push(fresh);
         continue;
       }
-      if (static_cast<std::int32_t>(plan_.starts.size()) >= limits_.starts_max || tries >= limits_.tries_max) {
+      if (static_cast<std::int32_t>(plan_.starts.size()) >= limits_.starts_max || tries_ >= limits_.tries_max) {
         plan_.more = true;
         return;
       }
       if (!within_limits(*front.kind)) continue;
-      ++tries;
       if (try_start(front)) next_of(front, fronts);
     }
   }
@@ -530,6 +528,7 @@ class Pass {
     }
     const std::pair memo{&c, kind.proto.tasks};
     if (!no_room_.contains(memo)) {
+      ++tries_;
       std::vector<Placement> placements = place(index_, c, kind.proto.tasks);
       if (!placements.empty()) {
         start(front, front.job, std::move(placements));
@@ -566,6 +565,7 @@ class Pass {
   std::vector<std::pair<WallTime, const RunningJob*>> releases_;
   std::deque<RunningJob> started_now_;              // by this pass: they end too
   std::int64_t guaranteed_ = 0, firm_borrowed_ = 0;
+  std::int32_t tries_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;
   bool head_held_ = false, blocked_ = false;
 };
