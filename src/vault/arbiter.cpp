@@ -100,6 +100,7 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
 void Arbiter::drained(Id id, std::int64_t now_ns) {
   if (phase_ != Phase::draining || holder_ != id) return;
   Job& job = jobs_.at(id);
+  if (!begun_) charged_to_ns_ = std::max(granted_ns_, job.seen.passed_ns);
   charge(job, now_ns, true);
   job.rested_ns = now_ns;
   phase_ = Phase::free;
@@ -138,7 +139,7 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone. A strict one is made to rest instead:
     // then its charge ends when the GPU does.
     if (begun_ && !(idle && !others && !job.strict)) charge(job, now_ns, others);
-    else charged_to_ns_ = now_ns;
+    else if (!begun_ || !job.strict) charged_to_ns_ = now_ns;
     const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
     const bool spent = job.strict && job.tokens_ns <= 0;
     if (spent || (job.strict && idle) || (others && (over || idle))) {

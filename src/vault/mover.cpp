@@ -391,38 +391,57 @@ Result<MoveCounts> Gpu::move_in(Job job) {
   MoveCounts counts;
   std::deque<Batch> flying;
   const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
+  std::vector<Batch> batches;
+  for (const auto& numbers : batches_of(*job.chunks, true)) {
+    Batch& batch = batches.emplace_back();
+    batch.chunks = numbers;
+    for (std::size_t number : numbers) {
+      batch.ids.push_back((*job.chunks)[number].id);
+      batch.bytes += (*job.chunks)[number].bytes;
+    }
+  }
+  std::uint32_t creating = 0;  // the CREATE that was asked one batch ahead
+  std::size_t creating_batch = 0;
+  const auto ask = [&](std::size_t i) -> Status {
+    if (job.may_create && !job.may_create(batches[i].bytes)) return fail(Code::exhausted, "the GPU has no room for the job's memory", "suspend or stop another job first");
+    creating = BILLOW_TRY(job.session->send(BILLOW_CREATE, 0, batches[i].ids));
+    creating_batch = i;
+    return {};
+  };
+  const auto created = [&]() -> Result<Answer> {
+    Answer answer = BILLOW_TRY(job.session->wait(std::exchange(creating, 0), job.timeout_ms));
+    const Batch& batch = batches[creating_batch];
+    for (std::size_t i = 0; i < answer.head.count && i < batch.chunks.size(); i++) {
+      ChunkImage& chunk = (*job.chunks)[batch.chunks[i]];
+      chunk.out = false;
+      chunk.arriving = true;
+      if (job.resident) job.resident(static_cast<std::int64_t>(chunk.bytes));
+    }
+    if (answer.head.status || answer.descriptors.size() != batch.ids.size())
+      return fail_errno("the job could not make its memory again", answer.head.status ? answer.head.status : EPROTO);
+    return answer;
+  };
   const auto run = [&]() -> Status {
-    for (const auto& numbers : batches_of(*job.chunks, true)) {
-      Batch batch;
-      batch.chunks = numbers;
-      for (std::size_t number : numbers) {
-        batch.ids.push_back((*job.chunks)[number].id);
-        batch.bytes += (*job.chunks)[number].bytes;
-      }
-      if (job.may_create && !job.may_create(batch.bytes)) return fail(Code::exhausted, "the GPU has no room for the job's memory", "suspend or stop another job first");
-      Answer answer = BILLOW_TRY(job.session->ask(BILLOW_CREATE, 0, batch.ids, job.timeout_ms));
-      for (std::size_t i = 0; i < answer.head.count && i < numbers.size(); i++) {
-        (*job.chunks)[numbers[i]].out = false;
-        (*job.chunks)[numbers[i]].arriving = true;
-        if (job.resident) job.resident(static_cast<std::int64_t>((*job.chunks)[numbers[i]].bytes));
-      }
-      if (answer.head.status || answer.descriptors.size() != batch.ids.size())
-        return fail_errno("the job could not make its memory again", answer.head.status ? answer.head.status : EPROTO);
+    for (std::size_t i = 0; i < batches.size(); i++) {
+      if (!creating) BILLOW_TRY_VOID(ask(i));
+      Answer answer = BILLOW_TRY(created());
       while (flying.size() >= batches_in_flight) {
         BILLOW_TRY_VOID(finish_in(lane, flying.front(), job));
         flying.pop_front();
       }
-      flying.push_back(std::move(batch));
+      flying.push_back(batches[i]);
       Batch& b = flying.back();
       BILLOW_TRY_VOID(open_batch(lane, b, std::move(answer.descriptors)));
-      for (std::size_t i = 0; i < b.chunks.size(); i++) {
-        const std::uint64_t bytes = (*job.chunks)[b.chunks[i]].bytes;
-        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[i], 0));
+      for (std::size_t c = 0; c < b.chunks.size(); c++) {
+        const std::uint64_t bytes = (*job.chunks)[b.chunks[c]].bytes;
+        VAULT_CUDA("cuMemMap", driver_->map(b.base + b.mapped, bytes, 0, b.handles[c], 0));
         b.mapped += bytes;
       }
       VAULT_CUDA("cuMemSetAccess", driver_->set_access(b.base, b.bytes, &access, 1));
       lay_out(*job.chunks, b.chunks, b.base, b.pieces);
       BILLOW_TRY_VOID(fill(lane, b, job, counts));
+      // The job makes the next batch's memory while this one's copies run.
+      if (i + 1 < batches.size()) BILLOW_TRY_VOID(ask(i + 1));
     }
     while (!flying.empty()) {
       BILLOW_TRY_VOID(finish_in(lane, flying.front(), job));
@@ -432,6 +451,7 @@ Result<MoveCounts> Gpu::move_in(Job job) {
   };
   const Status status = run();
   if (!status) {
+    if (creating) (void)created();
     driver_->stream_synchronize(lane.copy);
     driver_->stream_synchronize(lane.hash);
     for (Batch& batch : flying) close_batch(batch);
