@@ -1,0 +1,99 @@
+// Reports from the books: cost by any dimensions, waste in its three kinds, right-sizing from what runs really used, days that
+// stand out. Input are lines (one per day, project, … with sums), so a year of leases costs no more than its days.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/enums.h"
+#include "base/json.h"
+#include "base/money.h"
+#include "base/result.h"
+
+namespace billow::ledger {
+
+enum class Dimension { day, project, user, job, gpu, price_class, node };
+
+// Sums of one cell; a dimension that was not kept apart is 0 or empty.
+struct CostLine {
+  std::int64_t day = 0;            // since 1970-01-01 UTC
+  std::string project, user, job, gpu, price_class, node;
+  NanoUsd charge;                  // what the project pays
+  NanoUsd cost;                    // what the hardware cost
+  NanoUsd idle;                    // the part of cost in which nothing was done
+  std::int64_t gpu_milli_ms = 0;
+  std::int64_t energy_mj = 0;
+  bool operator==(const CostLine&) const = default;
+};
+
+// "project,day" → dimensions. An error lists what there is.
+Result<std::vector<Dimension>> parse_dimensions(std::string_view text);
+// Summed over all other dimensions, ordered by the given ones (days ascending, all else by charge, highest first).
+std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
+std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
+Json cost_json(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
+std::string day_text(std::int64_t day);  // "2026-11-15"
+
+// ---- right-sizing
+// One finished run, as its agent measured it.
+struct RunPeaks {
+  std::string what;                // runs of one name are judged together
+  std::int64_t milli = 1000;       // share of each card it held
+  std::int32_t gpus = 1;
+  std::int64_t card_mem_mib = 0;
+  std::int64_t mem_peak_mib = 0;
+  double engine_p95_pct = 0;       // of max(SM, memory activity) while it ran
+  double sm_peak_pct = 0;
+  bool measured = true;            // false: no GPM and no utilisation; nothing is advised from it
+  NanoUsd charge;
+};
+struct RightSize {
+  std::string what;
+  int runs = 0;
+  std::int64_t milli = 1000;       // what would have done
+  NanoUsd charged, would_have_been;
+  std::string text;                // "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41 instead of $163"
+};
+// Only what saves something: over-provisioned is a p95 below 40 % and a memory peak that fits the smaller share with a tenth to
+// spare. Several GPUs are advised on only where one share of one card would have held them all. Highest saving first.
+std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs);
+
+// ---- waste
+struct Waste {
+  NanoUsd fleet, unallocated, idle, inefficient;  // inefficient: what the smaller shares above would have saved of the active cost
+  std::string text() const;        // three lines for people
+};
+Waste waste(NanoUsd fleet, NanoUsd unallocated, NanoUsd idle, const std::vector<RightSize>& advice);
+
+// ---- days that stand out
+struct Anomaly {
+  std::int64_t day = 0;
+  NanoUsd spent, usual;            // usual: the median of the four weeks before
+  std::string text;
+};
+// A day is told when it is at least twice the median and beyond it by more than four times the usual deviation (median of the
+// absolute ones, at least a tenth of the median). Needs a week of history.
+std::vector<Anomaly> anomalies(const std::vector<std::pair<std::int64_t, NanoUsd>>& by_day);
+
+// ---- commitments
+struct Commitment {
+  std::string name;
+  std::string gpu;
+  std::int64_t gpus = 0;
+  Rate rate;                       // of one GPU, paid whether used or not
+  std::int64_t from_day = 0, to_day = 0;  // exclusive
+};
+struct CommitmentUse {
+  std::string name;
+  double utilisation_pct = 0;      // of what was committed, how much was used
+  double coverage_pct = 0;         // of what was used of this type, how much was committed
+  NanoUsd unused;
+  std::int64_t days_left = 0;
+};
+// `used` are GPU-milliseconds × 1000 by day for the commitment's type.
+CommitmentUse commitment_use(const Commitment& commitment, const std::vector<std::pair<std::int64_t, std::int64_t>>& used, std::int64_t today);
+
+}  // namespace billow::ledger
