@@ -81,12 +81,19 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   int patience = absence_tries;
   net::Timer retry;
 
+  bool streaming = false;
+  // A plain read begins its answer with the first piece of log, so that a node that is away can still be an error.
+  void open() {
+    if (std::exchange(streaming, true)) return;
+    call->exchange->start_stream(200, {{"Content-Type", sse ? "text/event-stream" : "application/octet-stream"}, {"Cache-Control", "no-store"},
+                                       {"X-Content-Type-Options", "nosniff"}});
+  }
   void send(std::string_view data) {
+    open();
     if (!call->exchange->write(data)) call->exchange->abort();  // the follower resumes by offset
   }
   void begin() {
-    call->exchange->start_stream(200, {{"Content-Type", sse ? "text/event-stream" : "application/octet-stream"}, {"Cache-Control", "no-store"},
-                                       {"X-Content-Type-Options", "nosniff"}});
+    if (follow) open();
     call->exchange->on_close([weak = weak_from_this()] { if (auto self = weak.lock()) self->close(); });
     call->exchange->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->drained(); });
     if (follow) {
@@ -102,8 +109,16 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   }
   void finish(const Json& document) {
     if (done) return;
+    open();
     if (sse) send(net::format_sse({.id = "", .event = "end", .data = document.dump()}));
     call->exchange->finish();
+    close();
+  }
+  // Nobody answers for the log. Where the answer has begun, cutting it short is the only way to say so in a raw stream.
+  void give_up(const std::string& why) {
+    if (!streaming) call->fail({Code::unavailable, why, "try again when the node is back; see `billow nodes`"});
+    else if (!sse) call->exchange->abort();
+    else send(net::format_sse({.id = "", .event = "error", .data = why})), call->exchange->finish();
     close();
   }
   // The job may have been placed, placed again, or ended since the last look.
@@ -133,14 +148,9 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     const auto self = std::move(keep);
     if (done) return;
     if (!chunk.error.empty()) {
-      if (follow && --patience > 0) {  // its node may be back in a moment
-        retry = call->host.loop().after(absence_pause, [s = self] { s->again(); });
-        return;
-      }
-      if (sse) send(net::format_sse({.id = "", .event = "error", .data = chunk.error}));
-      else send(fmt::format("billow: {}\n", chunk.error));
-      waiting = true;
-      return look();
+      if (--patience <= 0 || chunk.end) return give_up(chunk.error);
+      retry = call->host.loop().after(absence_pause, [s = self] { s->again(); });  // its node may be back in a moment
+      return;
     }
     patience = absence_tries;
     if (chunk.lost_bytes && sse) send(net::format_sse({.id = "", .event = "gap", .data = fmt::format("{}", chunk.lost_bytes)}));
