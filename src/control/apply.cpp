@@ -193,7 +193,8 @@ struct Applier {
       Task& t = task(id);
       if (t.state == TaskState::starting || t.state == TaskState::running) t.state = TaskState::stopping;
     }
-    state.index.leaving(j.id);
+    j.gives_way_to = e.for_job;
+    state.index.leaving(j.id, e.for_job);
   }
   void drop_tasks(Job& j) {
     for (TaskId id : j.tasks) state.tasks.erase(id);

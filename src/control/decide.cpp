@@ -379,7 +379,7 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
   for (const sched::Preempt& preempt : plan.preempts) {
     if (state.jobs.at(preempt.victim).stopping != StopCause::none) continue;
     const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
-    events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false});
+    events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false, preempt.for_job});
   }
   return events;
 }

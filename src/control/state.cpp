@@ -86,6 +86,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
       running.started = since;
       if (const auto weight = dominant_milli.find(id); weight != dominant_milli.end()) running.dominant_milli = weight->second;
       running.leaving = job.stopping != StopCause::none;
+      running.leaving_for = job.gives_way_to;
       if (live) state.index.restore_running(running);
     }
     if (job.waiting_for == 0) continue;

@@ -129,8 +129,9 @@ struct JobStopping {
   std::string reason;
   StopCause cause = StopCause::request;
   bool force = false;      // without grace
+  JobId for_job;           // preempted: who gets its place
   template <class V>
-  void fields(V& v) { v("job", job); v("reason", reason); v("cause", cause); v("force", force); }
+  void fields(V& v) { v("job", job); v("reason", reason); v("cause", cause); v("force", force); v("for_job", for_job); }
 };
 // The attempt is over and another will come.
 struct JobRequeued {

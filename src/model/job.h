@@ -180,6 +180,7 @@ struct Job {
   std::uint32_t waiting_for = 0;     // dependencies not met yet
   StopCause stopping = StopCause::none;  // why its tasks are being ended, while they are
   bool stop_forced = false;          // without grace
+  JobId gives_way_to;                // preempted: who gets its place
   std::string reason;                // why it is held, stopped or failed
   ExitStatus exit;
   NanoUsd cost;                      // of the leases closed so far
