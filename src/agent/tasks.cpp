@@ -1,6 +1,7 @@
 #include "agent/tasks.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <fmt/format.h>
@@ -102,6 +103,17 @@ struct Tasks::Link final : LinkEvents {
   void rearm() { if (watch && link.open()) watch->want(true, link.wants_write()); }
 };
 
+namespace {
+
+// What tells this agent's control groups from those of another on this machine: the directory itself, however it is spelled.
+std::string owner_of(const std::string& data_dir) {
+  struct stat st {};
+  if (::stat(data_dir.c_str(), &st) != 0) return {};
+  return fmt::format("{:x}.{:x}", st.st_dev, st.st_ino);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, Callbacks callbacks) {
   auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
@@ -110,7 +122,7 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, C
 
 Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
-      cgroups_(Cgroups::detect({})), sandbox_(Sandbox::detect()) {}
+      cgroups_(Cgroups::detect({.owner = owner_of(options_.data_dir)})), sandbox_(Sandbox::detect()) {}
 
 Tasks::~Tasks() = default;
 
