@@ -209,14 +209,12 @@ void schedules(CallPtr call) {
 void add_schedule(CallPtr call) {
   auto body = read_body<ScheduleBody>(call);
   if (!body) return;
-  if (const Project* project = call->host.state().project_by_name(body->project)) {
-    const auto role = control::role_in(call->host.state(), call->principal, project->id);
-    if (!role || *role == Role::viewer) return call->fail({Code::forbidden, fmt::format("you may not submit to project {}", project->name), ""});
-  }
+  auto project = project_to_submit_to(*call, body->project);
+  if (!project) return call->fail(project.error());
   AddSchedule command{body->name, body->cron, {}};
   command.job.spec = std::move(body->spec);
   command.job.env = std::move(body->env);
-  command.job.project = std::move(body->project);
+  command.job.project = std::move(*project);
   command.job.user = call->principal.user;
   answer_ok(call, std::move(command), 201);
 }

@@ -73,6 +73,21 @@ Status may_see(const Call& call, ProjectId project) {
   return fail(Code::not_found, "there is no such job", "see `billow ps -a`");  // what one may not see is not there
 }
 
+Result<std::string> project_to_submit_to(const Call& call, const std::string& asked) {
+  const auto& state = call.host.state();
+  std::string name = asked;
+  if (call.principal.scope == TokenScope::submit) {
+    const std::string& own = state.projects.at(call.principal.project).name;
+    if (!name.empty() && name != own) return fail(Code::forbidden, fmt::format("this token submits to project {} only", own));
+    name = own;
+  }
+  if (const Project* project = state.project_by_name(name)) {
+    const auto role = control::role_in(state, call.principal, project->id);
+    if (!role || *role == Role::viewer) return fail(Code::forbidden, fmt::format("you may not submit to project {}", name), "ask one of its admins to make you a member");
+  }
+  return name;
+}
+
 Status may_act(const Call& call, ProjectId project, UserId owner) {
   BILLOW_TRY_VOID(may_see(call, project));
   const Role role = *control::role_in(call.host.state(), call.principal, project);

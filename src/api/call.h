@@ -43,6 +43,9 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json document)
 // Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a project.
 Status may_see(const Call& call, ProjectId project);
 Status may_act(const Call& call, ProjectId project, UserId owner);
+// The project that a submission or schedule goes to, by name: a submit token's own, or the one asked for if the caller may submit
+// there. Empty where none was asked for: then the core takes the user's first.
+Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
 // The project of a live job or array; zero where there is none.
 struct Owner {
   ProjectId project;

@@ -191,20 +191,12 @@ void submit(CallPtr call) {
   SubmitJob command;
   command.spec = std::move(body->spec);
   command.env = std::move(body->env);
-  command.project = std::move(body->project);
   command.user = call->principal.user;
   command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));
   if (command.idempotency_key.size() > 255) return call->fail({Code::invalid, "an Idempotency-Key has at most 255 bytes", ""});
-  const auto& state = call->host.state();
-  if (call->principal.scope == TokenScope::submit) {
-    const std::string own = state.projects.at(call->principal.project).name;
-    if (!command.project.empty() && command.project != own) return call->fail({Code::forbidden, fmt::format("this token submits to project {} only", own), ""});
-    command.project = own;
-  }
-  if (const Project* project = state.project_by_name(command.project)) {
-    const auto role = control::role_in(state, call->principal, project->id);
-    if (!role || *role == Role::viewer) return call->fail({Code::forbidden, fmt::format("you may not submit to project {}", project->name), "ask one of its admins to make you a member"});
-  }
+  auto project = project_to_submit_to(*call, body->project);
+  if (!project) return call->fail(project.error());
+  command.project = std::move(*project);
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
     command.finished = std::move(finished);

@@ -104,6 +104,7 @@ struct Decider {
     }
     const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
     JobSpec spec = c.spec;
+    spec.env_digest.clear();  // ours to give: one that was sent could name somebody else's environment
     BILLOW_TRY_VOID(validate(spec));
     BILLOW_TRY_VOID(admissible(state, spec));
     std::size_t env_bytes = 0;
@@ -328,6 +329,7 @@ struct Decider {
     const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
     Events events;
     JobSpec spec = c.job.spec;
+    spec.env_digest.clear();  // as for a job
     if (!c.job.env.empty()) {
       spec.env_digest = sha256_hex(wire::to_json_text(c.job.env)).substr(0, 32);
       if (!state.environments.contains(spec.env_digest)) events.push_back(EnvironmentStored{spec.env_digest, c.job.env});

@@ -97,6 +97,11 @@ class Users(RigTest):
         self.assertEqual(self.rig.cli("run", "--cwd", "/", "--", "echo", "made", env=env).out, b"made\n")
         done = self.rig.cli("submit", "--project", "blue", "--cwd", "/", "--", "true", env=env)
         self.assertIn("project red only", done.errors)
+        # A schedule is a submission too, named project or not.
+        done = self.rig.cli("submit", "--project", "blue", "--cron", "0 3 * * *", "--name", "other", "--cwd", "/", "--", "true", env=env)
+        self.assertIn("project red only", done.errors)
+        self.assertEqual(self.rig.cli("submit", "--cron", "0 3 * * *", "--name", "own", "--cwd", "/", "--", "true", env=env).code, 0)
+        self.assertEqual([s["project"] for s in self.rig.json("schedule", "list")["schedules"] if s["name"] == "own"], ["red"])
 
     def test_who_did_it_is_on_record(self):
         job = int(self.cli("ana", "submit", "-q", "--cwd", "/", "--", "true").text)

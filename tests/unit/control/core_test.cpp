@@ -385,6 +385,22 @@ TEST(Core, TheSameIdempotencyKeySubmitsOnce) {
   w.check_replay();
 }
 
+TEST(Core, AnEnvironmentIsNotReachedByItsDigest) {
+  World w;
+  SubmitJob secret = w.job(0);
+  secret.env = {{"PASSWORD", "x"}};
+  w.must(secret);
+  const std::string digest = w.core.state().jobs.at(JobId(1)).spec->env_digest;
+  ASSERT_FALSE(digest.empty());
+  SubmitJob thief = w.job(0);
+  thief.spec.env_digest = digest;
+  w.must(thief);
+  EXPECT_EQ(w.core.state().jobs.at(JobId(2)).spec->env_digest, "");
+  w.must(AddSchedule{"nightly", "*/5 * * * *", thief});
+  EXPECT_EQ(w.core.state().schedules.begin()->second.spec->env_digest, "");
+  w.check_replay();
+}
+
 TEST(Core, SchedulesSubmitAndDoNotPileUp) {
   World w;
   w.must(AddSchedule{"nightly", "*/5 * * * *", w.job(0)});
