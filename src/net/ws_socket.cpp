@@ -32,7 +32,7 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   }
   void on_close(std::function<void(const Closed&)> fn) override {
     if (state_ != State::closed) on_close_ = std::move(fn);
-    else stream_->loop().post([fn = std::move(fn), closed = closed_] { fn(closed); });
+    else if (fn) stream_->loop().post([fn = std::move(fn), closed = closed_] { fn(closed); });
   }
   void on_drain(std::function<void()> fn) override { on_drain_ = std::make_shared<std::function<void()>>(std::move(fn)); }
 
@@ -145,7 +145,7 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
 
   void deliver(const WsReader::Message& message) {
     const auto fn = on_message_;
-    if (!fn || state_ != State::open) return;
+    if (!fn || !*fn || state_ != State::open) return;  // an empty one: read on, and drop it
     try {
       (*fn)(message.payload, message.op == WsOp::binary);
     } catch (const std::exception& e) {
