@@ -39,6 +39,9 @@ inline constexpr std::uint64_t array_elements_max = 100'000;
 inline constexpr std::uint64_t queued_jobs_max = 2'000'000;
 inline constexpr std::size_t dependencies_max = 256;
 inline constexpr std::uint32_t retries_max = 100;
+// What a task that asks for no CPU counts as when it is placed: forty to a core. Without it an array of 100,000 jobs that ask for
+// nothing would start all at once. It limits how many run beside each other, not what one of them may use.
+inline constexpr std::int64_t task_cpu_milli_assumed = 25;
 inline constexpr std::uint32_t nodes_per_job_max = 4096;
 inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);

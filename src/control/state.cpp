@@ -2,6 +2,7 @@
 #include "control/state.h"
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "wire/codec.h"
 
 namespace billow::control {
@@ -133,6 +134,7 @@ sched::JobRequest request_of(const Job& job) {
   request.submitted = job.submitted_at;
   request.order = job.id.value;
   request.resources = job.spec->resources;
+  if (request.resources.cpu_milli == 0 && !request.resources.whole_node) request.resources.cpu_milli = limits::task_cpu_milli_assumed;
   request.tasks = static_cast<std::int32_t>(job.spec->nodes);
   request.constraints.labels = job.spec->node_labels;
   request.time_limit = job.spec->time_limit;

@@ -54,7 +54,8 @@ struct World {
     auto step = core.execute(command, {"user:ana", "r1"}, now);
     if (!step) return pass(step.error());
     take(std::move(*step));
-    take(core.plan(now));
+    do take(core.plan(now));
+    while (core.more());
     return {};
   }
   void must(const Command& command) {
@@ -123,6 +124,16 @@ TEST(Core, RefusesWhatCanNeverRunAndSaysWhy) {
   empty.spec.argv.clear();
   EXPECT_EQ(w.run(empty).error().code, Code::invalid);
   EXPECT_TRUE(w.core.state().jobs.empty());
+}
+
+TEST(Core, JobsThatAskForNothingDoNotAllStartAtOnce) {
+  World w;
+  w.must(AgentHello{offer("n1", 0), {}});  // 16 cores
+  auto job = w.job(0);
+  job.spec.array = ArraySpec{0, 1999, 1, 0};
+  w.must(job);
+  EXPECT_EQ(w.core.state().count.at(JobState::running), 640u);
+  EXPECT_EQ(w.core.state().count.at(JobState::queued), 1360u);
 }
 
 TEST(Core, MemoryAloneIsAShare) {
