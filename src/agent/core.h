@@ -55,7 +55,7 @@ struct StartTask { wire::agent_v1::Start start; SteadyTime paid_until; SteadyTim
 struct RecordEnd { TaskStatus status; };  // make its directory, ended: whatever arrives later, it cannot start
 struct StopTask { TaskId task; Duration grace; StopReason reason; };       // negative grace: as the task was started with
 struct SignalTask { TaskId task; int number; };
-struct InputTask { TaskId task; bool eof; std::string bytes; };
+struct InputTask { TaskId task; bool eof; std::string bytes; std::int64_t offset = -1; };
 struct ResizeTask { TaskId task; std::uint16_t rows, cols; };
 struct FreezeTask { TaskId task; bool frozen; };  // answer with Frozen
 struct SetEndsAt { TaskId task; SteadyTime ends_at; };  // 0: without limit

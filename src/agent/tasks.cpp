@@ -60,6 +60,7 @@ struct Tasks::Link final : LinkEvents {
     if (!input_known) {
       input_known = true;
       input_base = input_sent = input_consumed = status.stdin_accepted;
+      tell_input(true);  // whatever came before this was not taken
       push_input();
     }
     if (announced || status.job_pid <= 0) return;
@@ -75,7 +76,7 @@ struct Tasks::Link final : LinkEvents {
       input.erase(0, std::min<std::size_t>(input.size(), ack.accepted - input_base));
       input_base = ack.accepted;
     }
-    owner.callbacks_.send(InputTaken{task, ack.consumed}, {});
+    tell_input(false);
     push_input();
   }
   void on_exited(const supervise::ExitRecord& record) override {
@@ -83,6 +84,9 @@ struct Tasks::Link final : LinkEvents {
     owner.ended(task, record);
   }
   void on_closed() override { closed = true; }
+
+  std::uint64_t input_received() const { return input_base + input.size(); }
+  void tell_input(bool refused) { owner.callbacks_.send(InputTaken{task, input_consumed, input_base, input_received(), refused}, {}); }
 
   void push_input() {
     if (!input_known) return;
@@ -365,11 +369,13 @@ void Tasks::perform(const effect::SignalTask& e) {
 void Tasks::perform(const effect::InputTask& e) {
   Link* l = link(e.task);
   if (!l) return;
-  if (l->input.size() + e.bytes.size() > limits::task_input_bytes_max) {
-    log_warn("task {}: input dropped, it comes faster than the head may send it", e.task.value);
-    return;
-  }
-  l->input += e.bytes;
+  if (!l->input_known) return;  // its supervisor's answer is on its way, and says from where to go on
+  if (e.bytes.empty() && !e.eof) return l->tell_input(false);
+  const auto offset = e.offset < 0 ? l->input_received() : static_cast<std::uint64_t>(e.offset);
+  const std::size_t repeated = l->input_received() - std::min(l->input_received(), offset);
+  const bool too_much = l->input.size() + e.bytes.size() > limits::task_input_bytes_max;
+  if (offset > l->input_received() || too_much) return l->tell_input(true);
+  l->input.append(e.bytes, std::min(repeated, e.bytes.size()));
   l->input_eof = l->input_eof || e.eof;
   l->push_input();
 }

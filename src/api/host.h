@@ -55,7 +55,7 @@ class Host {
   // One answer to one LogRead (the subscription's number is set here). An unreachable node answers with an error at once.
   using OnChunk = std::function<void(const wire::agent_v1::LogChunk&, std::string_view frames)>;
   virtual std::unique_ptr<Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) = 0;
-  virtual std::unique_ptr<Subscription> watch_input(TaskId task, std::function<void(std::uint64_t taken)> fn) = 0;
+  virtual std::unique_ptr<Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
   virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
   virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer) = 0;
 

@@ -63,6 +63,7 @@ class LogPull : public std::enable_shared_from_this<LogPull> {
 // A node that does not answer is asked again for this long before its reader is told.
 constexpr Duration absence_pause = milliseconds(200);
 constexpr int absence_tries = 150;
+constexpr int absence_tries_once = 25;  // for a reader who wants what is there now
 
 // ---- logs ---------------------------------------------------------------------------------------------------------
 
@@ -148,6 +149,7 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     const auto self = std::move(keep);
     if (done) return;
     if (!chunk.error.empty()) {
+      patience = std::min(patience, follow ? absence_tries : absence_tries_once);
       if (--patience <= 0 || chunk.end) return give_up(chunk.error);
       retry = call->host.loop().after(absence_pause, [s = self] { s->again(); });  // its node may be back in a moment
       return;
@@ -198,7 +200,13 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   net::Timer retry;
   std::shared_ptr<LogPull> pull;
   std::unique_ptr<Subscription> changes, input;
-  std::uint64_t input_sent = 0, input_taken = 0;
+  // Input. A client that wants none of it lost or doubled, whoever dies on the way, says at which offset its bytes are and keeps them
+  // until they are taken: it is told how far the input has come when the task is there, and again whenever it has to go back.
+  std::uint64_t input_sent = 0, input_taken = 0, input_acknowledged = 0;
+  bool positioned = false;  // this client counts
+  bool deaf = false;        // it was told to go back, and what comes before it does is of no use
+  bool synced = false;      // the agent has said how far the input has come
+  net::Timer sync_again;
   std::string early;      // typed before the task was placed
   bool early_eof = false;
   bool waiting = false, done = false;
@@ -249,10 +257,13 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     pull = std::make_shared<LogPull>(call->host, place, resuming ? offset : 0, resuming ? tail : -1, true, [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
       if (auto self = weak.lock()) self->take(chunk, frames);
     });
-    input_sent = input_taken = 0;
-    input = call->host.watch_input(at, [weak = weak_from_this()](std::uint64_t taken) {
+    input_sent = input_taken = input_acknowledged = 0;
+    deaf = positioned;
+    input = call->host.watch_input(at, [weak = weak_from_this()](const wire::agent_v1::InputTaken& taken) {
       if (auto self = weak.lock()) self->took(taken);
     });
+    const Job* live = call->host.state().find_job(job);
+    if (may_type && live && (live->spec->use_stdin || live->spec->pty)) sync();
     if (!early.empty() || early_eof) {
       forward(early, early_eof);
       early.clear();
@@ -264,6 +275,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     if (done) return;
     if (!chunk.error.empty()) {
       if (--patience > 0) {  // its node may be back in a moment
+        if (synced) sync();
         retry = call->host.loop().after(absence_pause, [weak = weak_from_this()] {
           const auto self = weak.lock();
           if (self && !self->done && self->pull) self->pull->next();
@@ -301,17 +313,37 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   }
 
   // ---- what the client types
-  void forward(std::string_view data, bool eof) {
-    call->host.send(node, wire::agent_v1::Input{at, eof}, data);
-    input_sent += data.size();
-    if (input_sent - input_taken > input_ahead_bytes_max) socket->pause();
+  // Asks until there is an answer: the task may not have begun, or its node be away.
+  void sync() {
+    synced = false;
+    call->host.send(node, wire::agent_v1::Input{.task = at});
+    sync_again = call->host.loop().after(absence_pause, [weak = weak_from_this()] {
+      if (auto self = weak.lock(); self && !self->synced && !self->done && !self->waiting) self->sync();
+    });
   }
-  // `taken` counts all input the task ever had. More than was sent from here means that somebody typed before: what they sent
-  // is not this attachment's to wait for.
-  void took(std::uint64_t taken) {
-    input_sent = std::max(input_sent, taken);
-    input_taken = std::max(input_taken, taken);
-    if (input_sent - std::min(input_sent, input_taken) <= input_ahead_bytes_max) socket->resume();
+  void forward(std::string_view data, bool eof) {
+    if (deaf) return;
+    const bool sent = call->host.send(node, wire::agent_v1::Input{at, eof, positioned ? static_cast<std::int64_t>(input_sent) : -1}, data);
+    if (!sent && synced) sync();
+    input_sent += data.size();
+    if (input_sent - std::min(input_sent, input_taken) > input_ahead_bytes_max) socket->pause();
+  }
+  void took(const wire::agent_v1::InputTaken& taken) {
+    if (done) return;
+    if (!synced || taken.refused) {
+      synced = true;
+      deaf = positioned;
+      input_sent = taken.received;
+      say(Json::object({{"type", "input"}, {"received", taken.received}}));
+    }
+    // More than was sent from here means that somebody typed before, and is not this attachment's to wait for.
+    input_sent = std::max(input_sent, taken.bytes);
+    input_taken = std::max(input_taken, taken.bytes);
+    if (input_sent - input_taken <= input_ahead_bytes_max || deaf) socket->resume();
+    if (positioned && taken.accepted > input_acknowledged && (taken.accepted - input_acknowledged >= input_ahead_bytes_max / 4 || taken.accepted >= input_sent)) {
+      input_acknowledged = taken.accepted;
+      say(Json::object({{"type", "taken"}, {"bytes", taken.accepted}}));
+    }
   }
   void type(std::string_view data) {
     if (done || !may_type) return;
@@ -327,6 +359,10 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     if (kind == "eof") {
       if (at) forward({}, true);
       else early_eof = true;
+    } else if (kind == "input") {
+      positioned = true;
+      deaf = false;
+      input_sent = (*json)["offset"].uint_or(0);
     } else if (kind == "signal") {
       const std::int64_t number = (*json)["signal"].int_or(0);
       if (at && number >= 1 && number <= 64) call->host.send(node, wire::agent_v1::Signal{at, static_cast<std::int32_t>(number)});

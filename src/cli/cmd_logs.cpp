@@ -67,6 +67,7 @@ class LogReader {
                                      return fed && !ended_;
                                    });
       if (!fed) return fed;
+      if (!trouble_.empty()) return fail(Code::unavailable, trouble_, "when it is back, ask again");
       if (ended_ || (status && !request_.follow)) return {};
       if (!status && !is_away(status.error())) return status;
       if (!status && status.error().message.starts_with("no head") && !away_since && resume_at_.empty()) return status;
@@ -86,6 +87,8 @@ class LogReader {
     } else if (event.event == "gap") {
       const auto lost = parse_int(trim(event.data), 0, INT64_MAX);
       say(fmt::format("{} of earlier output are gone (logs are kept up to a limit)", lost ? format_bytes(static_cast<std::uint64_t>(*lost)) : "parts"));
+    } else if (event.event == "error") {
+      trouble_ = event.data;
     } else if (event.event == "end") {
       ended_ = true;
     }
@@ -96,6 +99,7 @@ class LogReader {
   LogRequest request_;
   std::function<void(std::string_view)> out_;
   std::string resume_at_;
+  std::string trouble_;   // why the head cannot show the log, or no more of it
   bool ended_ = false;
 };
 

@@ -22,6 +22,7 @@ constexpr Duration silent_absence = seconds(1);
 constexpr Duration retry_first = milliseconds(50);
 constexpr Duration retry_max = seconds(1);
 constexpr std::size_t input_bytes_max = 16 << 10;      // per message: always fits a socket that polls writable
+constexpr std::size_t input_kept_max = 1 << 20;        // sent, and not yet safe from the death of a head or an agent
 constexpr int refusals_max = 5;                        // of a first connection by a head that otherwise answers
 constexpr int stream_has_offset = 0x80;
 
@@ -101,7 +102,7 @@ class Session {
   // ---- one round of waiting
   void step() {
     if (!take_messages()) return;  // what came with the handshake, or during a send, is already in memory
-    pollfd fds[3] = {{socket_->fd(), static_cast<short>(POLLIN | (pending_input_.empty() ? 0 : POLLOUT)), 0},
+    pollfd fds[3] = {{socket_->fd(), static_cast<short>(POLLIN | (input_to_send() ? POLLOUT : 0)), 0},
                      {signals_.fd(), POLLIN, 0},
                      {wants_input() ? o_.input_fd : -1, POLLIN, 0}};
     if (::poll(fds, 3, until_next_word()) < 0) return;
@@ -131,7 +132,10 @@ class Session {
     return false;
   }
 
-  void lose_connection() { socket_.reset(); }
+  void lose_connection() {
+    socket_.reset();
+    input_ready_ = false;
+  }
 
   void take_output(std::string_view message) {
     const auto output = parse_output(message);
@@ -157,6 +161,8 @@ class Session {
     // Output that cannot be had is worth a word, but the job's end still comes.
     if (type == "error") return note(printable((*json)["detail"].str_or("the head cannot show the output")));
     if (type == "gap") return note(fmt::format("{} of earlier output are gone (logs are kept up to a limit)", format_bytes((*json)["bytes"].uint_or(0))));
+    if (type == "input") return input_stands_at((*json)["received"].uint_or(0));
+    if (type == "taken") return input_is_safe_below((*json)["bytes"].uint_or(0));
     if (type != "state" && type != "end") return;
     job_ = (*json)["job"];
     // What comes behind the news of another attempt is that attempt's output, and its log begins at zero.
@@ -178,7 +184,26 @@ class Session {
   }
 
   // ---- from here to there
-  bool wants_input() const { return input_open_ && started_ && pending_input_.empty(); }
+  // Input is kept until it is safe. The head says how far the input has come, at first and whenever something on the way has died;
+  // then it is sent again from there, so that no byte is lost or doubled.
+  void input_stands_at(std::uint64_t received) {
+    const std::uint64_t end = kept_at_ + kept_input_.size();
+    if (received > end) kept_input_.clear();                       // somebody else typed meanwhile
+    if (received > end || received < kept_at_) kept_at_ = received;  // another task: for it this is where our input begins
+    input_sent_ = received;
+    input_ready_ = true;
+    eof_sent_ = false;
+    send_json(fmt::format(R"({{"type":"input","offset":{}}})", received));
+  }
+  void input_is_safe_below(std::uint64_t bytes) {
+    if (bytes <= kept_at_) return;
+    const std::size_t n = std::min<std::size_t>(kept_input_.size(), bytes - kept_at_);
+    kept_input_.erase(0, n);
+    kept_at_ += n;
+  }
+  std::size_t unsent() const { return kept_input_.size() - static_cast<std::size_t>(input_sent_ - kept_at_); }
+  bool input_to_send() const { return input_ready_ && (unsent() > 0 || (input_ended_ && !eof_sent_)); }
+  bool wants_input() const { return input_open_ && started_ && input_ready_ && unsent() == 0 && kept_input_.size() < input_kept_max; }
 
   void take_input() {
     char buffer[input_bytes_max];
@@ -186,30 +211,34 @@ class Session {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n <= 0) {
       input_open_ = false;
-      send_json(R"({"type":"eof"})");
-      return;
+      input_ended_ = true;
+      return flush_input();
     }
     std::string_view data(buffer, static_cast<std::size_t>(n));
     if (!raw_) {
-      pending_input_ = data;
+      kept_input_ += data;
     } else {
       auto taken = keys_.take(data);
-      pending_input_ = std::move(taken.input);
+      kept_input_ += taken.input;
       if (taken.detach) {
         flush_input();
         return detach();
       }
     }
-    if (!pending_input_.empty()) {
+    if (input_to_send()) {
       pollfd fd{socket_->fd(), POLLOUT, 0};
       if (::poll(&fd, 1, 0) == 1 && (fd.revents & POLLOUT)) flush_input();
     }
   }
 
   void flush_input() {
-    if (!socket_ || pending_input_.empty()) return;
-    if (!socket_->send_binary(pending_input_)) return lose_connection();
-    pending_input_.clear();
+    if (!socket_ || !input_to_send()) return;
+    const auto data = std::string_view(kept_input_).substr(input_sent_ - kept_at_, input_bytes_max);
+    if (!data.empty() && !socket_->send_binary(data)) return lose_connection();
+    input_sent_ += data.size();
+    if (unsent() > 0 || !input_ended_ || eof_sent_) return;
+    eof_sent_ = true;
+    send_json(R"({"type":"eof"})");
   }
 
   void detach() {
@@ -310,7 +339,11 @@ class Session {
   bool connected_once_ = false;
   bool started_ = false;
   bool input_open_;
-  std::string pending_input_;  // read, not yet sent
+  bool input_ended_ = false, eof_sent_ = false;
+  bool input_ready_ = false;   // on this connection, the head has said where the input stands
+  std::string kept_input_;     // read, and not safe yet
+  std::uint64_t kept_at_ = 0;  // offset of kept_input_[0] in all input of the task
+  std::uint64_t input_sent_ = 0;
   SteadyTime begun_;
   bool line_shown_ = false;
   std::string last_line_;

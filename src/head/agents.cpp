@@ -26,7 +26,7 @@ struct Agents::Waiting {
   };
   std::uint64_t next = 1;
   std::unordered_map<std::uint64_t, Read> reads;
-  std::unordered_map<TaskId, std::map<std::uint64_t, std::function<void(std::uint64_t)>>> inputs;
+  std::unordered_map<TaskId, std::map<std::uint64_t, std::function<void(const wire::agent_v1::InputTaken&)>>> inputs;
 };
 
 struct Agents::LogSub final : api::Subscription {
@@ -91,7 +91,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
     const auto found = waiting_->inputs.find(taken->task);
     if (found == waiting_->inputs.end()) return;
     const auto copy = found->second;
-    for (const auto& [id, fn] : copy) fn(taken->bytes);
+    for (const auto& [id, fn] : copy) fn(*taken);
   }
 }
 
@@ -126,7 +126,7 @@ std::unique_ptr<api::Subscription> Agents::read_log(NodeId node, LogRead request
   return sub;
 }
 
-std::unique_ptr<api::Subscription> Agents::watch_input(TaskId task, std::function<void(std::uint64_t)> fn) {
+std::unique_ptr<api::Subscription> Agents::watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) {
   auto sub = std::make_unique<InputSub>();
   sub->waiting = waiting_;
   sub->task = task;

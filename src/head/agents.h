@@ -24,7 +24,7 @@ class Agents {
   bool connected(NodeId node) const { return sessions_.connected(node); }
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
-  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(std::uint64_t)> fn);
+  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   void watch_silence();  // on a timer; idempotent
   std::size_t count() const { return sessions_.count(); }

@@ -117,7 +117,7 @@ class Head final : public api::Host {
   bool connected(NodeId node) const override { return agents_->connected(node); }
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) override { return agents_->send(node, message, blob); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) override { return agents_->read_log(node, std::move(request), std::move(fn)); }
-  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(std::uint64_t)> fn) override { return agents_->watch_input(task, std::move(fn)); }
+  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override { return agents_->watch_input(task, std::move(fn)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer) override { agents_->adopt(std::move(socket), std::move(peer)); }
   Json about() const override {

@@ -92,13 +92,18 @@ struct LogChunk {
   }
 };
 
-// How much of a task's input has been taken so far, in bytes since it started: the head sends on only so much ahead of it.
+// How far a task's input has come, in bytes since it started: what the job has consumed (the head sends only so much ahead of it),
+// what its supervisor has accepted (that much survives the agent), and what has been received here. `refused`: something came that
+// does not follow on what was received; whoever sends goes on from `received`.
 struct InputTaken {
   static constexpr const char* kind = "input_taken";
   TaskId task;
   std::uint64_t bytes = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t received = 0;
+  bool refused = false;
   template <class V>
-  void fields(V& v) { v("task", task); v("bytes", bytes); }
+  void fields(V& v) { v("task", task); v("bytes", bytes); v("accepted", accepted); v("received", received); v("refused", refused); }
 };
 
 // ---- head → agent -------------------------------------------------------------------------------------------------
@@ -177,13 +182,14 @@ struct Signal {
   template <class V>
   void fields(V& v) { v("task", task); v("number", number); }
 };
-// Bytes for the task's standard input or terminal, in the blob.
+// Bytes for the task's standard input or terminal, in the blob. One without bytes or end asks how far the input has come.
 struct Input {
   static constexpr const char* kind = "input";
   TaskId task;
   bool eof = false;
+  std::int64_t offset = -1;          // of the first byte in all input; what is known already is left out. -1: after whatever came before
   template <class V>
-  void fields(V& v) { v("task", task); v("eof", eof); }
+  void fields(V& v) { v("task", task); v("eof", eof); v("offset", offset); }
 };
 struct Resize {
   static constexpr const char* kind = "resize";

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from rig import Rig, poll, stream_bytes
+from rig import Rig, poll, sse_events, stream_bytes
 
 JOB = r"""
 # job.sh DIR LINES PAUSE CODE SIGNAL WIDTH
@@ -153,6 +153,7 @@ class Kill(unittest.TestCase):
             if document["exit_code"] != code or document["state"] != ("failed" if code else "succeeded"):
                 problems.append(f"{document['state']} with {document['exit_code']}, not {code}: {document['exit']}")
             body = self.rig.api("GET", f"/v1/jobs/{job}/logs?format=sse").body
+            problems += [data for event, _, data in sse_events(body) if event in ("error", "gap")]
             for stream in ("out", "err"):
                 want, got = self.bytes(folder, stream), stream_bytes(body, stream)
                 if want != got:

@@ -5,6 +5,8 @@ import time
 import random
 import signal
 import subprocess
+import threading
+import time
 import unittest
 
 from rig import Rig, RigTest, poll
@@ -202,6 +204,36 @@ class Restarts(unittest.TestCase):
         self.rig.up()
         out, err = process.communicate(b"two\n", timeout=60)
         self.assertEqual((out, process.returncode), (b"two\n", 0), err)
+
+    def test_no_input_is_lost_or_doubled_whoever_dies(self):
+        data = random.Random(7).randbytes(6 << 20)
+        slow = "i=0; while [ $i -lt 60 ]; do head -c 65536; i=$((i + 1)); sleep 0.02; done; cat"
+        process = self.rig.start("run", "--", "sh", "-c", slow, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        got = []
+        reader = threading.Thread(target=lambda: got.append(process.stdout.read()))
+
+        def write():
+            process.stdin.write(data)
+            process.stdin.close()
+        writer = threading.Thread(target=write)
+        reader.start()
+        writer.start()
+        chance = random.Random(8)
+        for _ in range(2):
+            for target in ("head", "agent"):
+                time.sleep(chance.uniform(0.05, 0.3))  # a random moment
+                if target == "head":
+                    self.rig.kill(self.rig.head_pid())
+                    self.rig.up()
+                else:
+                    before = self.rig.agent_pid()
+                    self.rig.kill(before)
+                    poll(lambda: self.rig.agent_pid() not in (0, before), "a new agent")
+        self.assertEqual(process.wait(60), 0)
+        writer.join()
+        reader.join()
+        self.assertEqual(len(got[0]), len(data))
+        self.assertTrue(got[0] == data)
 
     def test_followers_of_logs_go_on(self):
         gate = self.rig.file("gate")

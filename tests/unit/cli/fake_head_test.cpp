@@ -122,7 +122,10 @@ TEST_F(FakeHeadTest, WithoutOffsetsTheBytesAreCounted) {
 
 TEST_F(FakeHeadTest, InputReachesTheJobToItsEnd) {
   std::string received;
-  head_->on_attach = [](std::shared_ptr<net::WebSocket> socket, const net::Request&) { socket->send_text(frame("state", document("running", false))); };
+  head_->on_attach = [](std::shared_ptr<net::WebSocket> socket, const net::Request&) {
+    socket->send_text(frame("state", document("running", false)));
+    socket->send_text(R"({"type":"input","received":0})");
+  };
   head_->on_frame = [&](net::WebSocket& socket, std::string_view data, bool binary) {
     if (binary) received += data;
     else if (data.find("eof") != std::string_view::npos) {
@@ -139,6 +142,36 @@ TEST_F(FakeHeadTest, InputReachesTheJobToItsEnd) {
   EXPECT_EQ(child->out, "END");
   head_->stop();
   EXPECT_EQ(received, big + "END");
+}
+
+TEST_F(FakeHeadTest, InputGoesOnFromWhereItStandsOnANewConnection) {
+  std::string received;
+  std::atomic<int> connections{0};
+  head_->on_attach = [&](std::shared_ptr<net::WebSocket> socket, const net::Request&) {
+    ++connections;
+    socket->send_text(frame("state", document("running", false)));
+    socket->send_text(fmt::format(R"({{"type":"input","received":{}}})", received.size()));
+  };
+  head_->on_frame = [&](net::WebSocket& socket, std::string_view data, bool binary) {
+    if (binary && connections == 1 && received.size() > 50'000) {
+      received.resize(40'000);  // the rest died with the head, before it was safe
+      socket.close();
+      connections = -1;
+    } else if (binary && connections != -1) {
+      received += data;
+    } else if (data.find("eof") != std::string_view::npos) {
+      socket.send_text(frame("end", document("succeeded", true)));
+    }
+  };
+  head_->start();
+  std::string big;
+  for (int i = 0; big.size() < 300'000; ++i) big += fmt::format("{} ", i);
+  ASSERT_TRUE(write_file_atomic(dir_ + "/in", big));
+  Fd input(::open((dir_ + "/in").c_str(), O_RDONLY | O_CLOEXEC));
+  auto child = start({"run", "--", "cat"}, input.get());
+  EXPECT_EQ(child->wait(), 0) << child->err;
+  head_->stop();
+  EXPECT_EQ(received, big);
 }
 
 TEST_F(FakeHeadTest, SignalsReachTheJobAndASecondOneEndsIt) {
