@@ -369,7 +369,9 @@ void Tasks::perform(const effect::SignalTask& e) {
 void Tasks::perform(const effect::InputTask& e) {
   Link* l = link(e.task);
   if (!l) return;
-  if (!l->input_known) return;  // its supervisor's answer is on its way, and says from where to go on
+  // Until an adopted task's supervisor has said how far its input has come, only what goes behind everything has a place. Whoever
+  // counts is told from where to go on when the answer is there.
+  if (!l->input_known && (e.offset >= 0 || (e.bytes.empty() && !e.eof))) return;
   if (e.bytes.empty() && !e.eof) return l->tell_input(false);
   const auto offset = e.offset < 0 ? l->input_received() : static_cast<std::uint64_t>(e.offset);
   const std::size_t repeated = l->input_received() - std::min(l->input_received(), offset);
