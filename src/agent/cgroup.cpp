@@ -106,7 +106,7 @@ void Cgroups::probe_v2(const std::string& mount) {
 Cgroups Cgroups::detect(Options options) {
   Cgroups c;
   c.name_ = options.name;
-  c.owner_ = options.owner;
+  c.leaf_ = options.owner.empty() ? "/task-" : "/" + options.owner + "-task-";
   c.cpu_missing_ = c.memory_missing_ = c.pids_missing_ = {no_mount_why, no_mount_hint};
   std::string v2_mount;
   Missing freezer_missing;
@@ -127,13 +127,9 @@ Cgroups Cgroups::detect(Options options) {
   return c;
 }
 
-std::string Cgroups::leaf(TaskId id) const {
-  return owner_.empty() ? fmt::format("/task-{}", id.value) : fmt::format("/task-{}-{}", owner_, id.value);
-}
-
 Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const {
   TaskCgroup group;
-  const std::string leaf = this->leaf(id);
+  const std::string leaf = leaf_ + std::to_string(id.value);
   auto make = [&](const std::string& parent) -> Result<std::string> {
     const std::string path = parent + leaf;
     if (const int error = make_dir(path)) return fail_errno("make the cgroup " + path, error);
@@ -178,7 +174,7 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
 
 TaskCgroup Cgroups::find(TaskId id) const {
   TaskCgroup group;
-  const std::string leaf = this->leaf(id);
+  const std::string leaf = leaf_ + std::to_string(id.value);
   if (!v2_parent_.empty() && file_exists(v2_parent_ + leaf)) group.v2 = v2_parent_ + leaf;
   for (const auto& [controller, parent] : v1_parents_) {
     if (!file_exists(parent + leaf)) continue;

@@ -44,9 +44,7 @@ class Cgroups {
   struct Options {
     std::string mounts_file = "/proc/self/mounts";
     std::string name = "billow";  // the group under which all tasks' groups lie
-    // Part of each group's name. Every head counts its tasks from 1, and several may have an agent on one machine: without
-    // it they would share a group, and one's stop would kill the other's task.
-    std::string owner = {};
+    std::string owner = "";       // tells the tasks of several agents on one machine apart; their numbers do not
   };
   // Looks what there is and what is permitted, making the parent group. Never fails: what is missing is in report().
   static Cgroups detect(Options options);
@@ -71,7 +69,6 @@ class Cgroups {
     std::string why, hint;
   };
   std::string v1_parent(const char* controller) const;
-  std::string leaf(TaskId id) const;
   void probe_v1(const char* controller, const std::string& mount, CgroupKind* kind, Missing* missing);
   void probe_v2(const std::string& mount);
 
@@ -79,7 +76,7 @@ class Cgroups {
   std::string v2_parent_;                            // ".../billow", writable
   std::vector<std::pair<std::string, std::string>> v1_parents_;  // controller → ".../billow"
   Missing cpu_missing_, memory_missing_, pids_missing_;
-  std::string name_, owner_;
+  std::string name_, leaf_;
 };
 
 }  // namespace billow::agent

@@ -108,8 +108,8 @@ std::vector<int> pids_with_environment(const std::string& assignment, const std:
   return out;
 }
 
-std::size_t kill_leftovers(std::uint64_t task_id, const std::vector<std::string>& cgroup_directories) {
-  std::vector<int> pids = pids_with_environment(fmt::format("BILLOW_TASK_ID={}", task_id));
+std::size_t kill_leftovers(const std::string& assignment, const std::vector<std::string>& cgroup_directories) {
+  std::vector<int> pids = pids_with_environment(assignment);
   for (const std::string& directory : cgroup_directories)
     for (const int pid : cgroup_pids(directory)) pids.push_back(pid);
   std::sort(pids.begin(), pids.end());

@@ -32,8 +32,8 @@ std::vector<int> cgroup_pids(const std::string& directory);
 // Processes whose environment says NAME=value: what a dead supervisor left behind.
 std::vector<int> pids_with_environment(const std::string& assignment, const std::string& proc = "/proc");
 
-// Ends what a dead supervisor left of its task: whatever its cgroups list or says BILLOW_TASK_ID=<id> in its environment.
+// Ends what a dead supervisor left of its task: whatever its cgroups list or has this assignment in its environment.
 // Walks all of /proc, so for lost tasks only. The number of processes signalled; call again until it is 0.
-std::size_t kill_leftovers(std::uint64_t task_id, const std::vector<std::string>& cgroup_directories);
+std::size_t kill_leftovers(const std::string& assignment, const std::vector<std::string>& cgroup_directories);
 
 }  // namespace billow::agent

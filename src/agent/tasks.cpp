@@ -1,7 +1,8 @@
 #include "agent/tasks.h"
 
 #include <poll.h>
-#include <sys/stat.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "agent/proc_stats.h"
 #include "agent/task_status.h"
 #include "agent/users.h"
+#include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "gpu/sim/sim_holders.h"
@@ -33,6 +35,13 @@ struct Meta {
 constexpr Duration settle_patience = milliseconds(20);    // the loop waits this long at most
 constexpr Duration settle_again_after = milliseconds(100);
 constexpr int leftover_rounds_max = 20;
+
+// What tells this agent's tasks from those of another one on the same machine, whose numbers are the same.
+std::string owner_of(const std::string& data_dir) {
+  char resolved[PATH_MAX];
+  return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
+}
+std::string task_key(const std::string& owner, TaskId task) { return fmt::format("BILLOW_TASK_KEY={}-{}", owner, task.value); }
 
 std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
 
@@ -107,17 +116,6 @@ struct Tasks::Link final : LinkEvents {
   void rearm() { if (watch && link.open()) watch->want(true, link.wants_write()); }
 };
 
-namespace {
-
-// What tells this agent's control groups from those of another on this machine: the directory itself, however it is spelled.
-std::string owner_of(const std::string& data_dir) {
-  struct stat st {};
-  if (::stat(data_dir.c_str(), &st) != 0) return {};
-  return fmt::format("{:x}.{:x}", st.st_dev, st.st_ino);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, Callbacks callbacks) {
   auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
@@ -126,7 +124,7 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, C
 
 Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
-      cgroups_(Cgroups::detect({.owner = owner_of(options_.data_dir)})), sandbox_(Sandbox::detect()) {}
+      owner_(owner_of(options_.data_dir)), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()) {}
 
 Tasks::~Tasks() = default;
 
@@ -184,7 +182,7 @@ void Tasks::lost(TaskId task) {
   const TaskCgroup group = cgroups_.find(task);
   std::vector<std::string> directories = group.v1;
   if (!group.v2.empty()) directories.push_back(group.v2);
-  for (int round = 0; round < leftover_rounds_max && kill_leftovers(task.value, directories) > 0; ++round) ::poll(nullptr, 0, 2);
+  for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
   (void)cgroups_.remove(group);
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
@@ -298,7 +296,9 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     env["BILLOW_GPUS"] = indices;
     env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
   }
+  env.erase("BILLOW_TASK_KEY");  // of a job that submits another
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
+  spec.env.push_back(task_key(owner_, start.task));
   if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
   spec.stdin_open = start.use_stdin;
   spec.time_limit = start.time_limit;

@@ -77,6 +77,7 @@ class Tasks {
   Callbacks callbacks_;
   TaskDirs dirs_;
   Launcher launcher_;
+  std::string owner_;
   Cgroups cgroups_;
   Sandbox sandbox_;
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
