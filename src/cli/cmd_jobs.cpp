@@ -108,7 +108,8 @@ int cmd_explain(const Parsed& parsed) {
 }
 
 // The document of a job that has ended, or that was current when the time was over. A head that restarts is waited for.
-Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline) {
+// `answered` is whether one has answered before: where none ever did, there is nothing to wait for.
+Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline, bool answered) {
   constexpr Duration away_max = minutes(10);
   std::optional<SteadyTime> away_since;
   for (;;) {
@@ -120,11 +121,14 @@ Result<Json> wait_for_end(Client& client, const std::string& label, std::optiona
     if (job) {
       if ((*job)["final"].bool_or(false) || over) return job;
       away_since.reset();
+      answered = true;
       continue;
     }
     if (!is_away(job.error())) return job;
+    const bool nobody = job.error().message.starts_with("no head");
     if (!away_since) away_since = begun;
-    if (over || begun - *away_since > away_max || job.error().message.starts_with("no head")) return job;
+    answered = answered || !nobody;  // a connection that broke had somebody at its other end
+    if (over || begun - *away_since > away_max || (nobody && !answered)) return job;
     ::poll(nullptr, 0, 100);
     (void)client.find_again();
   }
@@ -143,7 +147,7 @@ int cmd_wait(const Parsed& parsed) {
   if (!client) return report(client.error());
   int code = 0;
   for (const std::string& label : *jobs) {
-    auto job = wait_for_end(*client, label, deadline);
+    auto job = wait_for_end(*client, label, deadline, label != jobs->front());
     if (!job) return report(job.error());
     if (!(*job)["final"].bool_or(false)) {
       if (!parsed.has("quiet")) say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
@@ -165,7 +169,7 @@ int cmd_stop(const Parsed& parsed) {
   int code = 0;
   for (const std::string& label : *jobs) {
     auto job = client->post(path_of_job(label, "stop"), body.dump());
-    if (job && parsed.has("wait")) job = wait_for_end(*client, label, std::nullopt);
+    if (job && parsed.has("wait")) job = wait_for_end(*client, label, std::nullopt, true);
     if (!job) {
       code = report(job.error());  // the others are still asked
       continue;

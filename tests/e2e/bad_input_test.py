@@ -393,3 +393,23 @@ class Crash(unittest.TestCase):
             poll(lambda: not alive(sleeper), "the end of what it supervised")
         finally:
             rig.close()
+
+    def test_two_installations_leave_each_others_jobs_alone(self):
+        # Both number their tasks from 1; one ends its own, well and badly, while the other's runs on.
+        ours, theirs = Rig(), Rig()
+        try:
+            keep = ours.submit("--mem", "100M", "--cpus", "0.5", "--", "sleep", "600")
+            ours.wait_for(keep, "running")
+            (sleeper,) = poll(lambda: [pid for pid, line in ours.processes().items() if line.startswith("sleep 600")], "its process")
+            first = theirs.submit("--mem", "100M", "--cpus", "0.5", "--", "sleep", "600")
+            self.assertEqual(first, keep)
+            poll(lambda: [pid for pid, line in theirs.processes().items() if line.startswith("sleep 600")], "the other's process")
+            (supervisor,) = [pid for pid, line in theirs.processes().items() if "billow-supervise" in line]
+            os.kill(supervisor, signal.SIGKILL)
+            self.assertEqual(theirs.cli("wait", first).code, 125)
+            self.assertEqual(theirs.cli("run", "--mem", "100M", "--", "echo", "done").out, b"done\n")
+            self.assertTrue(alive(sleeper))
+            self.assertEqual(ours.job(keep)["state"], "running")
+        finally:
+            theirs.close()
+            ours.close()
