@@ -186,7 +186,7 @@ class Rig:
                 if done.code != 0 or left:
                     raise AssertionError(f"down: {done!r}\nleft behind: {left}\n{self.head_log()[-2000:]}\n{self.read('agent.log')[-2000:]}")
         finally:
-            for pid in left:
+            for pid in left or self.processes():
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
