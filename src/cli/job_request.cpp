@@ -15,7 +15,7 @@ namespace {
 
 constexpr OptionSpec job_option_table[] = {
     {"gpus", 'g', "N", "GPUs per node: 1, 8, or a part of one such as 0.25"},
-    {"gpu-mem", 0, "SIZE", "GPU memory of a slice, such as 20G (enforced)"},
+    {"gpu-mem", 0, "SIZE", "GPU memory of a slice, such as 20G"},
     {"gpu-type", 0, "A,B", "any of these types: H100, A100-80, L4"},
     {"mig", 0, "PROFILE", "a MIG instance, such as 1g.10gb"},
     {"nodes", 'N', "N", "run on this many nodes at once, as one gang"},

@@ -294,7 +294,7 @@ TEST(Core, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
   w.check_replay();
 }
 
-// What follows was found by the fault simulator.
+// What follows was found by the fault simulator, or by reading the code while it was built.
 
 TEST(Core, PreemptionAndLossUseNoRetries) {
   World w;
