@@ -226,7 +226,9 @@ class NodeAgent {
         if (sample->health == GpuHealth::lost || sample->health == GpuHealth::failed) reading.unhealthy = enum_name(sample->health);
         beat.gpus.push_back(std::move(reading));
       }
-      if (const auto load = read_host_load()) beat.mem_used_mib = load->memory_available_mib;
+      const auto host = read_host();
+      const auto load = read_host_load();
+      if (host && load) beat.mem_used_mib = host->memory_mib - load->memory_available_mib;
       return beat;
     }, [this](Heartbeat beat) {
       sampling_ = false;

@@ -15,7 +15,7 @@ struct LocalAgentOptions {
   std::string sim;
   std::string node_name;
 };
-// Starts it unless it runs. Returns its pid, or 0 where one was there.
+// Starts it unless it runs. Returns 1 where it was started, 0 where one was there.
 Result<int> ensure_local_agent(const LocalAgentOptions& options);
 // Whether an agent holds the lock of its data directory.
 bool local_agent_alive(const std::string& data_dir);
