@@ -1,318 +1,217 @@
 // Folding events into the state. Nothing here decides: every number an event needs is in the event. What is derived
 // (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by rebuilding.
+#include "control/applier.h"
+
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/limits.h"
-#include "control/state.h"
 
 namespace billow::control {
-namespace {
 
-struct Applier {
-  State& state;
-  const Event& event;
+void Applier::set_state(Job& j, JobState to) {
+  leave_state(j);
+  j.state = to;
+  ++state.count[to];
+  if (j.array && to == JobState::running) ++state.arrays.at(j.array).running;
+}
 
-  Job& job(JobId id) {
-    const auto found = state.jobs.find(id);
-    BILLOW_CHECK(found != state.jobs.end(), "an event names a job that is not there");
-    return found->second;
-  }
-  Task& task(TaskId id) {
-    const auto found = state.tasks.find(id);
-    BILLOW_CHECK(found != state.tasks.end(), "an event names a task that is not there");
-    return found->second;
-  }
-  Node& node(NodeId id) {
-    const auto found = state.nodes.find(id);
-    BILLOW_CHECK(found != state.nodes.end(), "an event names a node that is not there");
-    return found->second;
-  }
-  void set_state(Job& j, JobState to) {
-    leave_state(j);
-    j.state = to;
-    ++state.count[to];
-    if (j.array && to == JobState::running) ++state.arrays.at(j.array).running;
-  }
-  void leave_state(const Job& j) {
-    if (--state.count[j.state] == 0) state.count.erase(j.state);
-    if (j.array && j.state == JobState::running) --state.arrays.at(j.array).running;
-  }
-  void release_environment(const std::string& digest, std::uint64_t uses) {
-    const auto found = state.environments.find(digest);
-    if (found == state.environments.end()) return;
-    found->second.uses -= uses;
-    if (found->second.uses == 0) state.environments.erase(found);
-  }
+void Applier::leave_state(const Job& j) {
+  if (--state.count[j.state] == 0) state.count.erase(j.state);
+  if (j.array && j.state == JobState::running) --state.arrays.at(j.array).running;
+}
 
-  void operator()(const HeadStarted& e) { state.epoch = e.epoch; }
+void Applier::release_environment(const std::string& digest, std::uint64_t uses) {
+  const auto found = state.environments.find(digest);
+  if (found == state.environments.end()) return;
+  found->second.uses -= uses;
+  if (found->second.uses == 0) state.environments.erase(found);
+}
 
-  void operator()(const UserAdded& e) {
-    state.users[e.user.id] = e.user;
-    state.next_user = std::max(state.next_user, e.user.id.value + 1);
-  }
-  void operator()(const ProjectAdded& e) {
-    state.projects[e.project.id] = e.project;
-    state.next_project = std::max(state.next_project, e.project.id.value + 1);
-    state.index.upsert_project({.id = e.project.id, .name = e.project.name, .weight = e.project.weight});
-  }
-  void operator()(const MemberSet& e) {
-    auto& members = state.projects.at(e.project).members;
-    if (e.role) members[e.user] = *e.role;
-    else members.erase(e.user);
-  }
-  void operator()(const TokenCreated& e) {
-    state.tokens[e.token.id] = e.token;
-    state.token_by_hash[e.token.hash] = e.token.id;
-    state.next_token = std::max(state.next_token, e.token.id.value + 1);
-  }
-  void operator()(const TokenRevoked& e) {
-    const auto found = state.tokens.find(e.token);
-    if (found == state.tokens.end()) return;
-    state.token_by_hash.erase(found->second.hash);
-    state.tokens.erase(found);
-  }
+void Applier::operator()(const EnvironmentStored& e) {
+  // Replayed or repeated, the count of uses must stay: only a new digest makes an entry.
+  auto& stored = state.environments[e.digest];
+  if (!stored.env) stored.env = std::make_shared<const Environment>(e.env);
+}
 
-  void operator()(const EnvironmentStored& e) {
-    // Replayed or repeated, the count of uses must stay: only a new digest makes an entry.
-    auto& stored = state.environments[e.digest];
-    if (!stored.env) stored.env = std::make_shared<const Environment>(e.env);
+void Applier::operator()(const JobsSubmitted& e) {
+  const bool array = e.spec->array.has_value();
+  const std::uint64_t elements = array ? e.count - 1 : 1;
+  if (!e.spec->env_digest.empty()) state.environments[e.spec->env_digest].uses += elements;
+  if (array) {
+    state.arrays[e.first] = ArrayState{.id = e.first, .spec = e.spec, .project = e.project, .user = e.user,
+                                       .submitted_at = event.at, .count = elements, .left = elements};
   }
-
-  void operator()(const JobsSubmitted& e) {
-    const bool array = e.spec->array.has_value();
-    const std::uint64_t elements = array ? e.count - 1 : 1;
-    if (!e.spec->env_digest.empty()) state.environments[e.spec->env_digest].uses += elements;
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    Job j;
+    j.id = JobId(e.first.value + i + (array ? 1 : 0));
+    j.spec = e.spec;
+    j.project = e.project;
+    j.user = e.user;
+    j.state = e.waiting_for ? JobState::held : JobState::queued;
     if (array) {
-      state.arrays[e.first] = ArrayState{.id = e.first, .spec = e.spec, .project = e.project, .user = e.user,
-                                         .submitted_at = event.at, .count = elements, .left = elements};
+      j.array = e.first;
+      j.array_index = e.spec->array->first + i * e.spec->array->step;
     }
-    for (std::uint64_t i = 0; i < elements; ++i) {
-      Job j;
-      j.id = JobId(e.first.value + i + (array ? 1 : 0));
-      j.spec = e.spec;
-      j.project = e.project;
-      j.user = e.user;
-      j.state = e.waiting_for ? JobState::held : JobState::queued;
-      if (array) {
-        j.array = e.first;
-        j.array_index = e.spec->array->first + i * e.spec->array->step;
-      }
-      j.submitted_at = event.at;
-      j.waiting_for = e.waiting_for;
-      if (e.waiting_for) {
-        j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
-        for (const Dependency& d : e.spec->after) state.dependents[d.job].push_back(j.id);
-      }
-      ++state.count[j.state];
-      const JobId id = j.id;
-      const auto at = state.jobs.emplace_hint(state.jobs.end(), id, std::move(j));
-      if (at->second.state == JobState::queued) state.index.enqueue(request_of(at->second));
+    j.submitted_at = event.at;
+    j.waiting_for = e.waiting_for;
+    if (e.waiting_for) {
+      j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
+      for (const Dependency& d : e.spec->after) state.dependents[d.job].push_back(j.id);
     }
-    state.next_job = std::max(state.next_job, e.first.value + e.count);
-    if (!e.idempotency_key.empty()) {
-      state.idempotency.push_back({e.idempotency_key, e.first, event.at});
-      state.job_by_key[e.idempotency_key] = e.first;
-    }
-    while (!state.idempotency.empty() && (state.idempotency.size() > limits::idempotency_keys_max ||
-                                          event.at - state.idempotency.front().at > limits::idempotency_key_life)) {
-      state.job_by_key.erase(state.idempotency.front().key);
-      state.idempotency.pop_front();
-    }
+    ++state.count[j.state];
+    const JobId id = j.id;
+    const auto at = state.jobs.emplace_hint(state.jobs.end(), id, std::move(j));
+    if (at->second.state == JobState::queued) state.index.enqueue(request_of(at->second));
   }
-  void operator()(const JobReady& e) {
-    Job& j = job(e.job);
-    if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
-    j.not_before = {};
-    j.reason.clear();
+  state.next_job = std::max(state.next_job, e.first.value + e.count);
+  if (!e.idempotency_key.empty()) {
+    state.idempotency.push_back({e.idempotency_key, e.first, event.at});
+    state.job_by_key[e.idempotency_key] = e.first;
+  }
+  while (!state.idempotency.empty() && (state.idempotency.size() > limits::idempotency_keys_max ||
+                                        event.at - state.idempotency.front().at > limits::idempotency_key_life)) {
+    state.job_by_key.erase(state.idempotency.front().key);
+    state.idempotency.pop_front();
+  }
+}
+
+void Applier::operator()(const JobReady& e) {
+  Job& j = job(e.job);
+  if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
+  j.not_before = {};
+  j.reason.clear();
+  set_state(j, JobState::queued);
+  state.index.enqueue(request_of(j));
+}
+
+void Applier::operator()(const DependencyMet& e) {
+  Job& j = job(e.job);
+  BILLOW_CHECK(j.waiting_for > 0, "a dependency met twice");
+  --j.waiting_for;
+  forget_dependent(e.on, e.job);
+}
+
+void Applier::forget_dependent(JobId on, JobId who) {
+  const auto found = state.dependents.find(on);
+  if (found == state.dependents.end()) return;
+  std::erase(found->second, who);
+  if (found->second.empty()) state.dependents.erase(found);
+}
+
+void Applier::operator()(const JobPlaced& e) {
+  Job& j = job(e.job);
+  set_state(j, JobState::running);
+  j.reason.clear();
+  ++j.attempt;
+  if (!j.started_at) j.started_at = event.at;
+  j.tasks.clear();
+  std::vector<sched::Placement> placements;
+  for (const Task& t : e.tasks) {
+    j.tasks.push_back(t.id);
+    state.tasks[t.id] = t;
+    state.tasks_on[t.node].insert(t.id);
+    state.next_task = std::max(state.next_task, t.id.value + 1);
+    sched::Placement placement{.node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
+    for (const GpuGrant& g : t.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+    placements.push_back(std::move(placement));
+  }
+  state.index.started(j.id, std::move(placements), event.at);
+}
+
+void Applier::operator()(const TaskStarted& e) {
+  Task& t = task(e.task);
+  t.started_at = e.at;
+  if (t.state == TaskState::starting) t.state = TaskState::running;
+}
+
+void Applier::operator()(const TaskEnded& e) {
+  Task& t = task(e.task);
+  t.state = TaskState::ended;
+  t.exit = e.exit;
+  t.usage = e.usage;
+  t.lease_to = e.lease_to;
+  t.never_began = e.never_began;
+  const auto on = state.tasks_on.find(t.node);
+  on->second.erase(t.id);
+  if (on->second.empty()) state.tasks_on.erase(on);
+  Job& j = job(t.job);
+  j.cost += e.cost;
+  for (TaskId sibling : j.tasks) {
+    if (task(sibling).state == TaskState::ended) continue;
+    state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at);
+    return;
+  }
+  state.index.ended(j.id, event.at);
+}
+
+void Applier::operator()(const JobStopping& e) {
+  Job& j = job(e.job);
+  j.stopping = e.cause;
+  j.stop_forced = e.force;
+  j.reason = e.reason;
+  for (TaskId id : j.tasks) {
+    Task& t = task(id);
+    if (t.state == TaskState::starting || t.state == TaskState::running) t.state = TaskState::stopping;
+  }
+  j.gives_way_to = e.for_job;
+  state.index.leaving(j.id, e.for_job);
+}
+
+void Applier::drop_tasks(Job& j) {
+  for (TaskId id : j.tasks) state.tasks.erase(id);
+  j.tasks.clear();
+}
+
+void Applier::operator()(const JobRequeued& e) {
+  Job& j = job(e.job);
+  drop_tasks(j);
+  j.stopping = StopCause::none;
+  j.stop_forced = false;
+  if (e.failed) ++j.failures;
+  j.reason = e.reason;
+  if (e.not_before > event.at) {
+    j.not_before = e.not_before;
+    state.backing_off.insert({e.not_before.ns, j.id});
+    set_state(j, JobState::held);
+  } else {
     set_state(j, JobState::queued);
     state.index.enqueue(request_of(j));
   }
-  void operator()(const DependencyMet& e) {
-    Job& j = job(e.job);
-    BILLOW_CHECK(j.waiting_for > 0, "a dependency met twice");
-    --j.waiting_for;
-    forget_dependent(e.on, e.job);
-  }
-  void forget_dependent(JobId on, JobId who) {
-    const auto found = state.dependents.find(on);
-    if (found == state.dependents.end()) return;
-    std::erase(found->second, who);
-    if (found->second.empty()) state.dependents.erase(found);
-  }
+}
 
-  void operator()(const JobPlaced& e) {
-    Job& j = job(e.job);
-    set_state(j, JobState::running);
-    j.reason.clear();
-    ++j.attempt;
-    if (!j.started_at) j.started_at = event.at;
-    j.tasks.clear();
-    std::vector<sched::Placement> placements;
-    for (const Task& t : e.tasks) {
-      j.tasks.push_back(t.id);
-      state.tasks[t.id] = t;
-      state.tasks_on[t.node].insert(t.id);
-      state.next_task = std::max(state.next_task, t.id.value + 1);
-      sched::Placement placement{.node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
-      for (const GpuGrant& g : t.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
-      placements.push_back(std::move(placement));
-    }
-    state.index.started(j.id, std::move(placements), event.at);
+void Applier::operator()(const JobEnded& e) {
+  const auto found = state.jobs.find(e.job);
+  BILLOW_CHECK(found != state.jobs.end(), "a job ended twice");
+  Job& j = found->second;
+  if (j.state == JobState::queued) state.index.dequeue(j.id);
+  if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
+  if (j.waiting_for) for (const Dependency& d : j.spec->after) forget_dependent(d.job, j.id);
+  leave_state(j);
+  j.state = e.state;
+  j.exit = e.exit;
+  j.reason = e.reason;
+  j.ended_at = event.at;
+  FinishedJob finished;
+  for (TaskId id : j.tasks) {
+    finished.tasks.push_back(std::move(state.tasks.at(id)));
+    state.tasks.erase(id);
   }
-  void operator()(const TaskStarted& e) {
-    Task& t = task(e.task);
-    t.started_at = e.at;
-    if (t.state == TaskState::starting) t.state = TaskState::running;
-  }
-  void operator()(const TaskEnded& e) {
-    Task& t = task(e.task);
-    t.state = TaskState::ended;
-    t.exit = e.exit;
-    t.usage = e.usage;
-    t.lease_to = e.lease_to;
-    t.never_began = e.never_began;
-    const auto on = state.tasks_on.find(t.node);
-    on->second.erase(t.id);
-    if (on->second.empty()) state.tasks_on.erase(on);
-    Job& j = job(t.job);
-    j.cost += e.cost;
-    for (TaskId sibling : j.tasks) {
-      if (task(sibling).state == TaskState::ended) continue;
-      state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at);
-      return;
-    }
-    state.index.ended(j.id, event.at);
-  }
-  void operator()(const JobStopping& e) {
-    Job& j = job(e.job);
-    j.stopping = e.cause;
-    j.stop_forced = e.force;
-    j.reason = e.reason;
-    for (TaskId id : j.tasks) {
-      Task& t = task(id);
-      if (t.state == TaskState::starting || t.state == TaskState::running) t.state = TaskState::stopping;
-    }
-    j.gives_way_to = e.for_job;
-    state.index.leaving(j.id, e.for_job);
-  }
-  void drop_tasks(Job& j) {
-    for (TaskId id : j.tasks) state.tasks.erase(id);
-    j.tasks.clear();
-  }
-  void operator()(const JobRequeued& e) {
-    Job& j = job(e.job);
-    drop_tasks(j);
-    j.stopping = StopCause::none;
-    j.stop_forced = false;
-    if (e.failed) ++j.failures;
-    j.reason = e.reason;
-    if (e.not_before > event.at) {
-      j.not_before = e.not_before;
-      state.backing_off.insert({e.not_before.ns, j.id});
-      set_state(j, JobState::held);
-    } else {
-      set_state(j, JobState::queued);
-      state.index.enqueue(request_of(j));
+  if (!j.spec->env_digest.empty()) release_environment(j.spec->env_digest, 1);
+  if (j.array) {
+    ArrayState& a = state.arrays.at(j.array);
+    --a.left;
+    a.cost += j.cost;
+    if (e.state == JobState::succeeded) ++a.succeeded;
+    else if (a.worst_code == 0) a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
+    if (a.left == 0) {
+      state.finished_arrays.push_back({std::move(a), event.at});
+      state.arrays.erase(j.array);
     }
   }
-  void operator()(const JobEnded& e) {
-    const auto found = state.jobs.find(e.job);
-    BILLOW_CHECK(found != state.jobs.end(), "a job ended twice");
-    Job& j = found->second;
-    if (j.state == JobState::queued) state.index.dequeue(j.id);
-    if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
-    if (j.waiting_for) for (const Dependency& d : j.spec->after) forget_dependent(d.job, j.id);
-    leave_state(j);
-    j.state = e.state;
-    j.exit = e.exit;
-    j.reason = e.reason;
-    j.ended_at = event.at;
-    FinishedJob finished;
-    for (TaskId id : j.tasks) {
-      finished.tasks.push_back(std::move(state.tasks.at(id)));
-      state.tasks.erase(id);
-    }
-    if (!j.spec->env_digest.empty()) release_environment(j.spec->env_digest, 1);
-    if (j.array) {
-      ArrayState& a = state.arrays.at(j.array);
-      --a.left;
-      a.cost += j.cost;
-      if (e.state == JobState::succeeded) ++a.succeeded;
-      else if (a.worst_code == 0) a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
-      if (a.left == 0) {
-        state.finished_arrays.push_back({std::move(a), event.at});
-        state.arrays.erase(j.array);
-      }
-    }
-    finished.job = std::move(j);
-    state.jobs.erase(found);
-    state.finished_jobs.push_back(std::move(finished));
-  }
-
-  void operator()(const NodeJoined& e) {
-    state.nodes[e.node.id] = e.node;
-    state.next_node = std::max(state.next_node, e.node.id.value + 1);
-    state.index.upsert_node(shape_of(e.node));
-  }
-  void operator()(const NodeOfferChanged& e) {
-    Node& n = node(e.node);
-    n.offer = e.offer;
-    state.index.upsert_node(shape_of(n));
-  }
-  void operator()(const NodeReachable& e) {
-    Node& n = node(e.node);
-    n.reachable = true;
-    n.unreachable_since = {};
-    state.index.upsert_node(shape_of(n));
-    const auto on = state.tasks_on.find(e.node);
-    if (on == state.tasks_on.end()) return;
-    for (TaskId id : on->second) {
-      Task& t = task(id);
-      if (t.state != TaskState::unreachable) continue;
-      if (job(t.job).stopping != StopCause::none) t.state = TaskState::stopping;
-      else t.state = t.started_at ? TaskState::running : TaskState::starting;
-    }
-  }
-  void operator()(const NodeUnreachable& e) {
-    Node& n = node(e.node);
-    n.reachable = false;
-    n.unreachable_since = event.at;
-    state.index.upsert_node(shape_of(n));
-    const auto on = state.tasks_on.find(e.node);
-    if (on == state.tasks_on.end()) return;
-    for (TaskId id : on->second) task(id).state = TaskState::unreachable;
-  }
-  void operator()(const NodeDrained& e) {
-    Node& n = node(e.node);
-    n.drained = e.reason;
-    state.index.upsert_node(shape_of(n));
-  }
-  void operator()(const NodeRemoved& e) {
-    state.index.remove_node(e.node);
-    state.nodes.erase(e.node);
-  }
-
-  void operator()(const ScheduleAdded& e) {
-    state.schedules[e.schedule.id] = e.schedule;
-    state.next_schedule = std::max(state.next_schedule, e.schedule.id.value + 1);
-    if (!e.schedule.spec->env_digest.empty()) ++state.environments[e.schedule.spec->env_digest].uses;
-  }
-  void operator()(const ScheduleRemoved& e) {
-    const auto found = state.schedules.find(e.schedule);
-    if (found == state.schedules.end()) return;
-    const std::string digest = found->second.spec->env_digest;
-    state.schedules.erase(found);
-    if (!digest.empty()) release_environment(digest, 1);
-  }
-  void operator()(const ScheduleFired& e) {
-    Schedule& s = state.schedules.at(e.schedule);
-    s.next_at = e.next_at;
-    if (e.job) s.last_job = e.job;
-  }
-};
-
-}  // namespace
+  finished.job = std::move(j);
+  state.jobs.erase(found);
+  state.finished_jobs.push_back(std::move(finished));
+}
 
 void apply(State& state, const Event& event) {
   std::visit(Applier{state, event}, event.body);

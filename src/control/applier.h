@@ -1,0 +1,67 @@
+// Folding's common ground: one struct over the state and the event, with one member per kind of event, defined in the file of
+// its concern (apply.cpp for jobs, apply_nodes.cpp, apply_identity.cpp, …). Internal to this module.
+#pragma once
+
+#include "base/check.h"
+#include "control/state.h"
+
+namespace billow::control {
+
+struct Applier {
+  State& state;
+  const Event& event;
+
+  Job& job(JobId id) {
+    const auto found = state.jobs.find(id);
+    BILLOW_CHECK(found != state.jobs.end(), "an event names a job that is not there");
+    return found->second;
+  }
+  Task& task(TaskId id) {
+    const auto found = state.tasks.find(id);
+    BILLOW_CHECK(found != state.tasks.end(), "an event names a task that is not there");
+    return found->second;
+  }
+  Node& node(NodeId id) {
+    const auto found = state.nodes.find(id);
+    BILLOW_CHECK(found != state.nodes.end(), "an event names a node that is not there");
+    return found->second;
+  }
+
+  // ---- jobs (apply.cpp)
+  void set_state(Job& j, JobState to);
+  void leave_state(const Job& j);
+  void release_environment(const std::string& digest, std::uint64_t uses);
+  void operator()(const EnvironmentStored& e);
+  void operator()(const JobsSubmitted& e);
+  void operator()(const JobReady& e);
+  void operator()(const DependencyMet& e);
+  void forget_dependent(JobId on, JobId who);
+  void operator()(const JobPlaced& e);
+  void operator()(const TaskStarted& e);
+  void operator()(const TaskEnded& e);
+  void operator()(const JobStopping& e);
+  void drop_tasks(Job& j);
+  void operator()(const JobRequeued& e);
+  void operator()(const JobEnded& e);
+
+  // ---- nodes (apply_nodes.cpp)
+  void operator()(const NodeJoined& e);
+  void operator()(const NodeOfferChanged& e);
+  void operator()(const NodeReachable& e);
+  void operator()(const NodeUnreachable& e);
+  void operator()(const NodeDrained& e);
+  void operator()(const NodeRemoved& e);
+
+  // ---- identity and schedules (apply_identity.cpp)
+  void operator()(const HeadStarted& e);
+  void operator()(const UserAdded& e);
+  void operator()(const ProjectAdded& e);
+  void operator()(const MemberSet& e);
+  void operator()(const TokenCreated& e);
+  void operator()(const TokenRevoked& e);
+  void operator()(const ScheduleAdded& e);
+  void operator()(const ScheduleRemoved& e);
+  void operator()(const ScheduleFired& e);
+};
+
+}  // namespace billow::control

@@ -1,0 +1,54 @@
+// Folding what nodes do.
+#include "control/applier.h"
+
+namespace billow::control {
+
+void Applier::operator()(const NodeJoined& e) {
+  state.nodes[e.node.id] = e.node;
+  state.next_node = std::max(state.next_node, e.node.id.value + 1);
+  state.index.upsert_node(shape_of(e.node));
+}
+
+void Applier::operator()(const NodeOfferChanged& e) {
+  Node& n = node(e.node);
+  n.offer = e.offer;
+  state.index.upsert_node(shape_of(n));
+}
+
+void Applier::operator()(const NodeReachable& e) {
+  Node& n = node(e.node);
+  n.reachable = true;
+  n.unreachable_since = {};
+  state.index.upsert_node(shape_of(n));
+  const auto on = state.tasks_on.find(e.node);
+  if (on == state.tasks_on.end()) return;
+  for (TaskId id : on->second) {
+    Task& t = task(id);
+    if (t.state != TaskState::unreachable) continue;
+    if (job(t.job).stopping != StopCause::none) t.state = TaskState::stopping;
+    else t.state = t.started_at ? TaskState::running : TaskState::starting;
+  }
+}
+
+void Applier::operator()(const NodeUnreachable& e) {
+  Node& n = node(e.node);
+  n.reachable = false;
+  n.unreachable_since = event.at;
+  state.index.upsert_node(shape_of(n));
+  const auto on = state.tasks_on.find(e.node);
+  if (on == state.tasks_on.end()) return;
+  for (TaskId id : on->second) task(id).state = TaskState::unreachable;
+}
+
+void Applier::operator()(const NodeDrained& e) {
+  Node& n = node(e.node);
+  n.drained = e.reason;
+  state.index.upsert_node(shape_of(n));
+}
+
+void Applier::operator()(const NodeRemoved& e) {
+  state.index.remove_node(e.node);
+  state.nodes.erase(e.node);
+}
+
+}  // namespace billow::control

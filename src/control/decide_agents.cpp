@@ -1,0 +1,113 @@
+// Decisions about what agents say, and about their nodes.
+#include "control/decider.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace billow::control {
+namespace {
+
+ExitStatus lost(std::string why) { return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)}; }
+
+}  // namespace
+
+TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, WallTime now) {
+  WallTime to = ended_at ? std::min(ended_at, now) : now;
+  to = std::max(to, task.lease_from);
+  return {.task = task.id, .exit = std::move(exit), .usage = usage, .lease_to = to, .cost = ledger::lease_cost(task, to)};
+}
+
+void Decider::report_events(Events& events, const Task& task, const TaskStatus& status) {
+  if (task.state == TaskState::ended) return;
+  switch (status.state) {
+    case TaskState::ended:
+      events.push_back(end_task(task, status.exit, status.usage, status.ended_at, context.now));
+      std::get<TaskEnded>(events.back()).never_began = status.never_began;
+      return;
+    case TaskState::running:
+      if (!task.started_at) events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});
+      return;
+    case TaskState::starting:
+    case TaskState::suspending:
+    case TaskState::suspended:
+    case TaskState::resuming:
+    case TaskState::stopping:
+    case TaskState::unreachable: return;
+  }
+}
+
+Decision Decider::operator()(const AgentReport& c) {
+  Events events;
+  const Task* task = state.find_task(c.status.task);
+  if (!task) return events;  // settled long ago; the shell acknowledges it
+  if (task->node != c.node) return fail(Code::forbidden, fmt::format("a node reported task {} which is not its own", c.status.task.value));
+  report_events(events, *task, c.status);
+  return events;
+}
+
+Decision Decider::operator()(const AgentHello& c) {
+  BILLOW_TRY_VOID(check_name("node", c.offer.name));
+  Events events;
+  const Node* node = state.node_by_name(c.offer.name);
+  if (!node) {
+    events.push_back(NodeJoined{{.id = NodeId(state.next_node), .offer = c.offer, .joined_at = context.now}});
+    return events;
+  }
+  if (node->offer != c.offer) events.push_back(NodeOfferChanged{node->id, c.offer});
+  if (!node->reachable) events.push_back(NodeReachable{node->id});
+  const auto on = state.tasks_on.find(node->id);
+  if (on == state.tasks_on.end()) return events;
+  for (TaskId id : on->second) {
+    const Task& task = state.tasks.at(id);
+    const auto known = std::find_if(c.tasks.begin(), c.tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
+    if (known != c.tasks.end()) report_events(events, task, *known);
+    else if (task.boot_id != c.offer.boot_id) {
+      events.push_back(end_task(task, lost("its node restarted"), {}, {}, context.now));
+      // A process leaves a directory, which the hello would have listed: without one, there was none.
+      std::get<TaskEnded>(events.back()).never_began = !task.started_at;
+    }
+    else if (task.started_at) events.push_back(end_task(task, lost("its node no longer knows it"), {}, {}, context.now));
+    // Placed and never seen: the start is sent again, which the task's directory makes safe.
+  }
+  return events;
+}
+
+Decision Decider::operator()(const NodeSilent& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end() || !node->second.reachable) return Events{};
+  return Events{NodeUnreachable{c.node}};
+}
+
+Decision Decider::operator()(const NodeFenced& c) {
+  Events events;
+  const auto node = state.nodes.find(c.node);
+  const auto on = state.tasks_on.find(c.node);
+  if (node == state.nodes.end() || node->second.reachable || on == state.tasks_on.end()) return events;
+  for (TaskId id : on->second) {
+    const Task& task = state.tasks.at(id);
+    if (state.jobs.at(task.job).spec->rerun_if_lost) events.push_back(end_task(task, lost("its node does not answer"), {}, {}, context.now));
+  }
+  return events;
+}
+
+Decision Decider::operator()(const DrainNode& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end()) return fail(Code::not_found, "there is no such node");
+  if (node->second.drained == c.reason) return Events{};
+  return Events{NodeDrained{c.node, c.reason}};
+}
+
+Decision Decider::operator()(const RemoveNode& c) {
+  const auto node = state.nodes.find(c.node);
+  if (node == state.nodes.end()) return fail(Code::not_found, "there is no such node");
+  if (node->second.reachable) return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name), "end its agent first");
+  Events events;
+  if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
+    for (TaskId id : on->second) events.push_back(end_task(state.tasks.at(id), lost("its node was removed"), {}, {}, context.now));
+  events.push_back(NodeRemoved{c.node});
+  return events;
+}
+
+}  // namespace billow::control

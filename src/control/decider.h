@@ -1,0 +1,49 @@
+// The decisions' common ground: one struct over the state and the context, with one member per command, defined in the file of
+// the command's concern (decide_jobs.cpp, decide_agents.cpp, …). Internal to this module.
+#pragma once
+
+#include "control/decide.h"
+
+namespace billow::control {
+
+using Events = std::vector<EventBody>;
+using Decision = Result<Events>;
+
+// A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
+TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, WallTime now);
+
+struct Decider {
+  const State& state;
+  const Context& context;
+
+  // ---- jobs (decide_jobs.cpp)
+  Result<ProjectId> project_for(const std::string& name, UserId user);
+  void submit_events(Events& events, JobId first, JobSpec spec, const Environment& env, ProjectId project, UserId user, std::uint32_t waiting_for, std::string key);
+  Decision operator()(const SubmitJob& c);
+  void stop_one(Events& events, const Job& job, const StopJob& c);
+  Decision operator()(const StopJob& c);
+
+  // ---- agents and nodes (decide_agents.cpp)
+  void report_events(Events& events, const Task& task, const TaskStatus& status);
+  Decision operator()(const AgentReport& c);
+  Decision operator()(const AgentHello& c);
+  Decision operator()(const NodeSilent& c);
+  Decision operator()(const NodeFenced& c);
+  Decision operator()(const DrainNode& c);
+  Decision operator()(const RemoveNode& c);
+
+  // ---- time and schedules (decide_time.cpp)
+  Decision operator()(const Tick&);
+  Decision operator()(const AddSchedule& c);
+  Decision operator()(const RemoveSchedule& c);
+
+  // ---- identity (decide_identity.cpp)
+  Decision operator()(const StartHead& c);
+  Decision operator()(const AddUser& c);
+  Decision operator()(const AddProject& c);
+  Decision operator()(const SetMember& c);
+  Decision operator()(const CreateToken& c);
+  Decision operator()(const RevokeToken& c);
+};
+
+}  // namespace billow::control
