@@ -175,12 +175,18 @@ int follow_events(Client& client, std::uint64_t after, bool json) {
 }
 
 int cmd_events(const Parsed& parsed) {
-  const auto after = parse_int(parsed.get("after", "0"), 0, INT64_MAX);
+  auto after = parse_int(parsed.get("after", "0"), 0, INT64_MAX);
   if (!after) return report_usage(Error(after.error()).in("--after"));
   const auto limit = parse_int(parsed.get("limit", "100"), 1, 100'000);
   if (!limit) return report_usage(Error(limit.error()).in("--limit"));
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  // Without a place to begin, the newest are what somebody wants to see.
+  if (!parsed.has("after")) {
+    auto status = client->get("/v1/status");
+    if (!status) return report(status.error());
+    *after = std::max<std::int64_t>(0, static_cast<std::int64_t>((*status)["seq"].uint_or(0)) - *limit);
+  }
   auto page = client->get(with_query("/v1/events", {{"after", fmt::format("{}", *after)}, {"limit", fmt::format("{}", *limit)}}));
   if (!page) return report(page.error());
   const bool json = parsed.has("json");

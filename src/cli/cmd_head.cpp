@@ -78,6 +78,19 @@ bool answers(const std::string& data_dir, std::string& where) {
   return true;
 }
 
+// The head is up without this machine's agent: whoever waits for a job would wait for ever, so the agent's own words are shown.
+void warn_without_agent(const std::string& data_dir) {
+  auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
+  if (!client) return;
+  const auto status = client->get("/v1/status");
+  if (!status || (*status)["nodes"]["ready"].uint_or(0) > 0) return;
+  const std::string log = read_file(data_dir + "/agent.log").value_or("");
+  const auto end = log.find_last_not_of('\n');
+  const auto begin = end == std::string::npos ? end : log.rfind('\n', end);
+  const std::string last = end == std::string::npos ? "" : log.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin));
+  say(fmt::format("this machine's agent has not answered yet, so no job can run here{}", last.empty() ? "" : ": " + last));
+}
+
 // Looks until `condition` holds; false when the patience is over.
 bool within(const std::function<bool()>& condition, Duration patience) {
   const SteadyTime deadline = system_clock().steady() + patience;
@@ -136,6 +149,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   }
   if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
   print(fmt::format("billow is up: {} (data in {}; `billow down` ends it)\n", where, options.data_dir));
+  if (options.local_agent) warn_without_agent(options.data_dir);
   return 0;
 }
 

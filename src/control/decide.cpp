@@ -57,6 +57,7 @@ Status validate(const JobSpec& spec) {
   }
   if (bytes > limits::argv_bytes_max) return fail(Code::too_large, fmt::format("the command has {} bytes, more than {}", bytes, limits::argv_bytes_max));
   if (!spec.name.empty()) BILLOW_TRY_VOID(check_name("job", spec.name));
+  if (spec.cwd.find('\0') != std::string::npos || !valid_utf8(spec.cwd)) return bad("the working directory is not UTF-8 text");
   if (!spec.cwd.empty() && spec.cwd.front() != '/') return bad(fmt::format("the working directory \"{}\" is not absolute", spec.cwd));
   const Resources& r = spec.resources;
   if (r.gpus < 0 || r.gpus > 1024) return bad(fmt::format("{} GPUs per node are out of range", r.gpus));

@@ -9,6 +9,19 @@
 #include "wire/codec.h"
 
 namespace billow::control {
+namespace {
+
+// Who made a schedule may have been taken out of the project since.
+bool may_still_submit(const State& state, const Schedule& schedule) {
+  const auto user = state.users.find(schedule.user);
+  const auto project = state.projects.find(schedule.project);
+  if (user == state.users.end() || project == state.projects.end()) return false;
+  if (user->second.role == Role::admin) return true;
+  const auto member = project->second.members.find(user->second.name);
+  return member != project->second.members.end() && member->second != Role::viewer;
+}
+
+}  // namespace
 
 Decision Decider::operator()(const Tick&) {
   Events events;
@@ -23,6 +36,10 @@ Decision Decider::operator()(const Tick&) {
     const WallTime next = cron ? next_match(*cron, context.now) : WallTime{};
     if (schedule.last_job && (state.jobs.contains(schedule.last_job) || state.arrays.contains(schedule.last_job))) {
       events.push_back(ScheduleFired{id, {}, next, fmt::format("job {} of the run before is still there", schedule.last_job.value)});
+      continue;
+    }
+    if (!may_still_submit(state, schedule)) {
+      events.push_back(ScheduleFired{id, {}, next, "its user may no longer submit to the project"});
       continue;
     }
     events.push_back(ScheduleFired{id, JobId(next_job), next, ""});

@@ -18,10 +18,12 @@ constexpr int folders_up_max = 4;
 Result<std::string> find_sim_library() {
   std::string folder = executable_dir();
   const std::string first = folder;
-  for (int up = 0; up < folders_up_max && !folder.empty(); ++up) {
+  // An empty folder is the root, which is looked at last: /bin/billow finds /lib.
+  for (int up = 0; up < folders_up_max; ++up) {
     for (const char* sub : {"/", "/lib/", "/lib/billow/"}) {
       if (std::string path = folder + sub + sim_library_name; file_exists(path)) return path;
     }
+    if (folder.empty()) break;
     const auto slash = folder.rfind('/');
     folder = slash == std::string::npos ? "" : folder.substr(0, slash);
   }

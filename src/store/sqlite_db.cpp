@@ -1,10 +1,12 @@
 #include "store/sqlite_db.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 
 #include <cerrno>
 
 #include "base/check.h"
+#include "base/file.h"
 
 namespace billow::sqlite {
 namespace {
@@ -81,6 +83,8 @@ Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cac
   std::unique_ptr<Db> db(new Db(path));
   // Read-only connections open the file for writing too, because WAL readers share its index; query_only holds them to it.
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == Mode::read_write ? SQLITE_OPEN_CREATE : 0);
+  // SQLite would make it readable for everybody; its WAL and index take the mode of the file.
+  if (mode == Mode::read_write) Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const int rc = sqlite3_open_v2(path.c_str(), &db->db_, flags, nullptr);
   if (rc != SQLITE_OK) return sqlite_fail(db->db_, rc, path);
   sqlite3_extended_result_codes(db->db_, 1);

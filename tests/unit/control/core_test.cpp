@@ -425,6 +425,36 @@ TEST(Core, SchedulesSubmitAndDoNotPileUp) {
   w.check_replay();
 }
 
+TEST(Core, AScheduleStopsSubmittingWhenItsUserHasLeftTheProject) {
+  World w;
+  w.must(AddUser{"ben", "ben"});
+  w.must(SetMember{"default", "ben", Role::member});
+  SubmitJob job = w.job(0);
+  job.user = w.core.state().user_by_name("ben")->id;
+  w.must(AddSchedule{"nightly", "*/5 * * * *", job});
+  w.must(SetMember{"default", "ben", std::nullopt});
+  w.now = w.core.state().schedules.begin()->second.next_at;
+  w.must(Tick{});
+  EXPECT_TRUE(w.core.state().jobs.empty());
+  EXPECT_EQ(std::get<ScheduleFired>(w.history.back().body).skipped, "its user may no longer submit to the project");
+  w.check_replay();
+}
+
+TEST(Core, RefusesAnEnvironmentAndADirectoryNoProcessCanHave) {
+  World w;
+  for (const std::string& name : {std::string(), std::string("A=B"), std::string("A\0B", 3)}) {
+    SubmitJob job = w.job(0);
+    job.env[name] = "x";
+    EXPECT_EQ(w.run(job).error().code, Code::invalid);
+  }
+  SubmitJob job = w.job(0);
+  job.env["A"] = std::string("x\0y", 3);
+  EXPECT_EQ(w.run(job).error().code, Code::invalid);
+  job = w.job(0);
+  job.spec.cwd = std::string("/tmp\0x", 6);
+  EXPECT_EQ(w.run(job).error().code, Code::invalid);
+}
+
 TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
   World w;
   w.must(AddUser{"bo", "", Role::member});
