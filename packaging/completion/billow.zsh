@@ -36,7 +36,7 @@ _billow() {
       'help:commands, or more about one of them'
       'project:create, list, member, remove'
       'schedule:add, list, rm'
-      'simulate:openb, jobs'
+      'simulate:openb, jobs, endpoints'
       'token:create, list, revoke'
       'user:create, list'
     )
@@ -46,7 +46,7 @@ _billow() {
   case $cmd in
     project) if (( CURRENT == 3 )); then compadd create list member remove; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
     schedule) if (( CURRENT == 3 )); then compadd add list rm; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
-    simulate) if (( CURRENT == 3 )); then compadd openb jobs; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
+    simulate) if (( CURRENT == 3 )); then compadd openb jobs endpoints; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
     token) if (( CURRENT == 3 )); then compadd create list revoke; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
     user) if (( CURRENT == 3 )); then compadd create list; return; fi; cmd="$cmd $words[3]"; shift words; (( CURRENT-- )) ;;
   esac
@@ -90,6 +90,7 @@ _billow() {
     "plan") _arguments -s '--trace[jobs (timestamp, duration, num_gpus)]:CSV:_files' '--gpu[what to price it with (H100)]:TYPE:' '--providers[only these]:A,B:' '--regions[only regions that begin so\: us-]:A,B:' '--risk[how much may run on spot\: low, medium or high]:LEVEL:(low medium high)' '--committed-ratio[committed price over on-demand, where the catalogue has none (0.63)]:X:' '--price-drop[fall of on-demand prices to be safe against (0.44)]:X:' '--buy[price of one owned GPU with its share of a server\: own or rent]:USD:' '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' ;;
     "simulate openb") _arguments -s '--nodes[the machines]:FILE:_files' '--tasks[the tasks]:FILE:_files' '--stream[orders of arrival, one a line]:FILE:_files' '--policy[best, bestfit, fgd or random (best)]:NAME:(best bestfit fgd random)' '--shuffle-nodes[the machines in another order]:SEED:' '--svg[a plot of allocation]:FILE:_files' '--limit[the first N streams only]:N:' '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
     "simulate jobs") _arguments -s '--trace[the jobs]:FILE:_files' '--format[muri or philly]:NAME:(muri philly)' '--nodes[machines (8)]:N:' '--gpus[GPUs of each (8)]:N:' '--policy[best, srsf, las, fifo or fair (best)]:NAME:(best srsf las fifo fair)' '--durations[known, or learned from the jobs before]:HOW:(known learned)' '--interleave[jobs may share GPUs in turns]' '--svg[a plot of GPUs in use over time]:FILE:_files' '--limit[the first N jobs only]:N:' '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
+    "simulate endpoints") _arguments -s '--trace[requests\: TIMESTAMP,ContextTokens,GeneratedTokens]:CSV:_files' '--concurrency[requests at once for one replica (8)]:N:' '--prefill-tokens-s[tokens of a prompt read in a second (8000)]:N:' '--step-ms[milliseconds for a token of an answer (30)]:N:' '--start-s[seconds a cold start takes (40)]:N:' '--wake-s[seconds to wake a suspended replica (0.7)]:N:' '--slo-s[seconds within which the first token should come (2)]:N:' '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
     "completion") _arguments -s '--help[show this help]' '-h[show this help]' '*:operand:(bash zsh fish)' ;;
     "version") _arguments -s '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
     "help") _arguments -s '--markdown[the whole reference, as in docs/cli.md]' '--help[show this help]' '-h[show this help]' '*:operand:' ;;

@@ -49,6 +49,21 @@ inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forg
 inline constexpr Duration idempotency_key_life = hours(24);
 inline constexpr std::size_t finished_documents_max = 4096;       // of jobs just ended, kept in memory; older ones come from the store
 
+// Endpoints and their gateway
+inline constexpr std::size_t endpoints_max = 4096;
+inline constexpr std::size_t endpoint_queue_max = 1000;           // held requests of one endpoint; more get 429
+inline constexpr std::uint32_t endpoint_replicas_max = 1024;
+inline constexpr std::size_t endpoint_revisions_max = 20;         // kept for rollback; the oldest go first
+inline constexpr std::size_t endpoint_keys_max = 100;
+inline constexpr std::uint32_t gateway_tries_max = 3;             // of one request, on different replicas
+inline constexpr std::size_t gateway_held_body_bytes_max = 64 << 10;   // of a request that waits for a replica; the rest waits in the kernel
+inline constexpr std::size_t gateway_flow_bytes_max = 256 << 10;  // on its way through the proxy, each direction; then the sender is paused
+inline constexpr std::size_t gateway_idle_per_replica_max = 256;  // kept connections
+inline constexpr Duration gateway_connect_timeout = seconds(5);
+inline constexpr std::size_t async_body_bytes_max = 1 << 20;      // of an asynchronous call and of its kept answer: both are in the journal
+inline constexpr std::size_t async_calls_max = 10'000;            // waiting or kept, of all endpoints
+inline constexpr Duration async_result_life = hours(1);
+
 // Scheduler
 inline constexpr std::size_t gpus_per_node_max = 64;
 

@@ -19,6 +19,7 @@ void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
 void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent
 void add_advise_commands(CommandTable& table);    // advise, prices, plan, simulate
+void add_endpoint_commands(CommandTable& table);  // simulate endpoints
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

@@ -17,6 +17,7 @@ CommandTable all_commands() {
   add_access_commands(table);
   add_head_commands(table);
   add_advise_commands(table);
+  add_endpoint_commands(table);
   add_meta_commands(table);
   return table;
 }
