@@ -173,22 +173,42 @@ void Core::handle(const v1::Stop& m, Now now, Effects& out) {
 
 void Core::handle(const v1::Suspend& m, Now now, Effects& out) {
   if (!epoch_accepted(m.epoch, out)) return;
-  const auto it = tasks_.find(m.task);
-  if (it == tasks_.end() || it->second.status.state != TaskState::running) return;
-  it->second.status.state = TaskState::suspending;
-  out.push_back(effect::FreezeTask{m.task, true});
-  report(it->second, now, out);
+  Held* held = take_order(m.task, m.order, now, out);
+  if (!held || held->status.state == TaskState::stopping) return;
+  TaskStatus& status = held->status;
+  if (status.state != TaskState::running) {
+    status.order_error = fmt::format("it is {}", enum_name(status.state));
+    return report(*held, now, out);
+  }
+  status.state = TaskState::suspending;
+  out.push_back(effect::SuspendTask{m.task, m.order, m.mode});
+  report(*held, now, out);
 }
 
 void Core::handle(const v1::Resume& m, Now now, Effects& out) {
   if (!epoch_accepted(m.epoch, out)) return;
-  const auto it = tasks_.find(m.task);
-  if (it == tasks_.end()) return;
-  const TaskState state = it->second.status.state;
-  if (state != TaskState::suspended && state != TaskState::suspending) return;
-  it->second.status.state = TaskState::resuming;
-  out.push_back(effect::FreezeTask{m.task, false});
-  report(it->second, now, out);
+  Held* held = take_order(m.task, m.order, now, out);
+  if (!held || held->status.state == TaskState::stopping) return;
+  if (held->status.state == TaskState::running) return report(*held, now, out);
+  TaskStatus& status = held->status;
+  status.state = TaskState::resuming;
+  out.push_back(effect::ResumeTask{m.task, m.order, m.gpus});
+  report(*held, now, out);
+}
+
+// The task an order is for, if the order is news to it.
+Core::Held* Core::take_order(TaskId id, std::uint32_t order, Now now, Effects& out) {
+  const auto it = tasks_.find(id);
+  if (it == tasks_.end() || it->second.status.state == TaskState::ended) return nullptr;
+  Held& held = it->second;
+  if (order <= held.status.order) {
+    if (held.report_number == 0) report(held, now, out);
+    return nullptr;
+  }
+  held.status.order = order;
+  held.status.order_error.clear();
+  held.status.order_at = now.wall;
+  return &held;
 }
 
 void Core::handle(const v1::LeaseRenew& m, Now now, Effects& out) {
@@ -231,16 +251,32 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                    if (held.status.state == TaskState::starting) held.status.state = TaskState::running;
                    report(held, now, out);
                  },
-                 [&](const task_event::Frozen& e) {
-                   const TaskState waiting = e.frozen ? TaskState::suspending : TaskState::resuming;
-                   if (held.status.state != waiting) return;
-                   held.status.state = e.frozen ? TaskState::suspended : TaskState::running;
+                 [&](const task_event::Suspended& e) {
+                   if (held.status.state != TaskState::suspending || held.status.order != e.order) return;
+                   held.status.state = e.error.empty() ? TaskState::suspended : TaskState::running;
+                   held.status.order_error = e.error;
+                   held.status.order_at = now.wall;
+                   held.status.ram_mib = e.ram_mib;
+                   report(held, now, out);
+                 },
+                 [&](const task_event::Resumed& e) {
+                   if (held.status.state != TaskState::resuming || held.status.order != e.order) return;
+                   held.status.state = e.error.empty() ? TaskState::running : TaskState::suspended;
+                   held.status.order_error = e.error;
+                   held.status.order_at = now.wall;
+                   report(held, now, out);
+                 },
+                 [&](const task_event::Declared& e) {
+                   if (held.status.unsuspendable == e.unsuspendable) return;
+                   held.status.unsuspendable = e.unsuspendable;
                    report(held, now, out);
                  },
                  [&](const task_event::LogAdvanced& e) { held.status.log_end = std::max(held.status.log_end, e.log_end); },
                  [&](const task_event::Ended& e) {
+                   const std::uint32_t order = held.status.order;
                    held.status = e.status;
                    held.status.state = TaskState::ended;
+                   held.status.order = order;
                    live_.erase(id);
                    report(held, now, out);
                    if (leaving_ && live_.empty()) out.push_back(effect::EndSelf{});

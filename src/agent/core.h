@@ -8,6 +8,8 @@
 //   it asks is done: effects are carried out in order.
 // - A change of a task is reported until the head acknowledges it; later changes replace earlier ones that were not
 //   acknowledged. After a reconnect `hello` lists every task whose end the head is not known to have.
+// - Orders to suspend and resume are numbered by the head. Only one above the last is taken up, and only by a task that runs or is
+//   suspended; its number and outcome are part of the task's status from then on.
 // - An ended task's directory is kept until its end is acknowledged, and then for its retention.
 // - A live task the head does not know is stopped. Without a head beyond the self-fence, tasks marked fenced are stopped,
 //   and only they. A task whose paid time passed is stopped. Both ends are also told to the task's supervisor, ahead of time
@@ -57,7 +59,8 @@ struct StopTask { TaskId task; Duration grace; StopReason reason; };       // ne
 struct SignalTask { TaskId task; int number; };
 struct InputTask { TaskId task; bool eof; std::string bytes; std::int64_t offset = -1; };
 struct ResizeTask { TaskId task; std::uint16_t rows, cols; };
-struct FreezeTask { TaskId task; bool frozen; };  // answer with Frozen
+struct SuspendTask { TaskId task; std::uint32_t order; SuspendMode mode; };              // answer with Suspended
+struct ResumeTask { TaskId task; std::uint32_t order; std::vector<GpuGrant> gpus; };     // answer with Resumed
 struct SetEndsAt { TaskId task; SteadyTime ends_at; };  // 0: without limit
 struct AcknowledgeTask { TaskId task; };  // the head has its end: mark the directory
 struct RemoveTask { TaskId task; };       // retention is over: the directory may go
@@ -68,19 +71,23 @@ struct Disconnect { std::string why; };   // dial again later
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember, effect::StartTask, effect::RecordEnd, effect::StopTask, effect::SignalTask, effect::InputTask, effect::ResizeTask,
-                            effect::FreezeTask, effect::SetEndsAt, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
+                            effect::SuspendTask, effect::ResumeTask, effect::SetEndsAt, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
                             effect::CancelLog, effect::Send, effect::Disconnect, effect::EndSelf>;
 using Effects = std::vector<Effect>;
 
 // ---- what the shell tells -------------------------------------------------------------------------------------------
 namespace task_event {
 struct Started { TaskId task; WallTime at; };
-struct Frozen { TaskId task; bool frozen; };
+// The answers to the orders. With an error the order was not carried out and the task is as it was before it.
+struct Suspended { TaskId task; std::uint32_t order; std::int64_t ram_mib; std::string error; };
+struct Resumed { TaskId task; std::uint32_t order; std::string error; };
+// What became known about whether it can be suspended; empty: it can.
+struct Declared { TaskId task; std::string unsuspendable; };
 struct LogAdvanced { TaskId task; std::uint64_t log_end; };
 // Also for a task that could not be started at all (ExitKind::exec_failed).
 struct Ended { TaskStatus status; };
 }  // namespace task_event
-using TaskEvent = std::variant<task_event::Started, task_event::Frozen, task_event::LogAdvanced, task_event::Ended>;
+using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::LogAdvanced, task_event::Ended>;
 
 // A task found on disk when the agent starts.
 struct RecoveredTask {
@@ -151,6 +158,7 @@ class Core {
   void handle(const wire::agent_v1::Leave& m, Now now, Effects& out);
 
   bool epoch_accepted(Epoch epoch, Effects& out);
+  Held* take_order(TaskId id, std::uint32_t order, Now now, Effects& out);
   SteadyTime ends_at(const Held& held) const;
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);

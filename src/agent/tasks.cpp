@@ -256,6 +256,13 @@ std::vector<RecoveredTask> Tasks::recover() {
         break;
       case TaskPresence::supervised: {
         recovered.status.state = TaskState::running;
+        if (const auto order = read_order(dirs_.path(task.id))) {
+          recovered.status.state = order->state();
+          recovered.status.order = order->order;
+          recovered.status.order_error = order->error;
+          recovered.status.ram_mib = order->ram_mib;
+          if (!order->done) loop_.post([this, id = task.id, again = *order] { carry_out(id, again); });
+        }
         auto connected = launcher_.connect(dirs_.path(task.id), settle_patience);
         if (connected) adopt(task.id, std::move(*connected));
         else loop_.post([this, id = task.id] { settle(id); });  // not listening yet, or about to end
@@ -387,12 +394,27 @@ void Tasks::perform(const effect::ResizeTask& e) {
     l->rearm();
   }
 }
-void Tasks::perform(const effect::FreezeTask& e) {
-  if (Link* l = link(e.task)) {
-    l->link.freeze(e.frozen);
-    l->rearm();
-    callbacks_.event(task_event::Frozen{e.task, e.frozen});
-  }
+void Tasks::perform(const effect::SuspendTask& e) {
+  carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode});
+}
+void Tasks::perform(const effect::ResumeTask& e) {
+  carry_out(e.task, {.order = e.order, .suspend = false, .gpus = e.gpus});
+}
+
+void Tasks::carry_out(TaskId task, OrderRecord record) {
+  const auto keep = [&] {
+    if (const Status written = write_order(dirs_.path(task), record); !written) log_warn("task {}: {}", task.value, written.error().message);
+  };
+  record.done = false;
+  keep();
+  Link* l = link(task);
+  if (!l) return;  // its end, or its supervisor coming back, decides
+  l->link.freeze(record.suspend);
+  l->rearm();
+  record.done = true;
+  keep();
+  if (record.suspend) callbacks_.event(task_event::Suspended{task, record.order, record.ram_mib, ""});
+  else callbacks_.event(task_event::Resumed{task, record.order, ""});
 }
 void Tasks::perform(const effect::SetEndsAt& e) {
   if (Link* l = link(e.task)) {

@@ -12,6 +12,7 @@
 #include "agent/core.h"
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
+#include "agent/order_record.h"
 #include "agent/sandbox.h"
 #include "agent/task_dir.h"
 #include "gpu/backend.h"
@@ -42,7 +43,8 @@ class Tasks {
   void perform(const effect::SignalTask& e);
   void perform(const effect::InputTask& e);
   void perform(const effect::ResizeTask& e);
-  void perform(const effect::FreezeTask& e);
+  void perform(const effect::SuspendTask& e);
+  void perform(const effect::ResumeTask& e);
   void perform(const effect::SetEndsAt& e);
   void perform(const effect::AcknowledgeTask& e);
   void perform(const effect::RemoveTask& e);
@@ -70,6 +72,7 @@ class Tasks {
   void ended(TaskId task, const supervise::ExitRecord& record);
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
   void advanced(TaskId task);
+  void carry_out(TaskId task, OrderRecord record);
   bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
 
   net::Loop& loop_;

@@ -58,6 +58,8 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
       {{Method::get, "/v1/jobs/{id}/wait", Need::look}, jobs::wait},
       {{Method::post, "/v1/jobs/{id}/stop", Need::work}, jobs::stop},
+      {{Method::post, "/v1/jobs/{id}/suspend", Need::work}, jobs::suspend},
+      {{Method::post, "/v1/jobs/{id}/resume", Need::work}, jobs::resume},
       {{Method::post, "/v1/jobs/{id}/signal", Need::work}, jobs::signal},
       {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
       {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},

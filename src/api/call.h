@@ -60,6 +60,8 @@ void list(CallPtr call);
 void get(CallPtr call);
 void wait(CallPtr call);
 void stop(CallPtr call);
+void suspend(CallPtr call);
+void resume(CallPtr call);
 void signal(CallPtr call);
 void explain(CallPtr call);
 }  // namespace jobs

@@ -77,6 +77,8 @@ Json task_document(const control::State& state, const Task& task) {
                            {"state", enum_name(task.state)}, {"gpus", std::move(gpus)}, {"gpu_type", gpu_type(state, task)},
                            {"gpu_milli", ledger::gpu_milli(task)}, {"started_at", time_or_null(task.started_at)},
                            {"ended_at", time_or_null(task.lease_to)}});
+  if (task.price_class == PriceClass::suspended) doc.set("ram_mib", task.ram_mib);
+  if (!task.unsuspendable.empty()) doc.set("unsuspendable", task.unsuspendable);
   if (task.state == TaskState::ended) {
     doc.set("exit", exit_document(task.exit));
     doc.set("usage", Json::object({{"cpu_user_ns", task.usage.cpu_user_ns}, {"cpu_system_ns", task.usage.cpu_system_ns},
@@ -118,7 +120,7 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   for (const Task& task : tasks) {
     if (task.state != TaskState::ended) {
       cost += ledger::lease_cost(task, now);
-      rate += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+      rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     }
     task_list.push(task_document(state, task));
   }
@@ -130,6 +132,11 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   doc.set("cost", format_usd(cost));
   doc.set("rate", rate ? format_rate_per_hour({rate}) : std::string());
   doc.set("tasks", std::move(task_list));
+  if (job.suspension.phase != SuspendPhase::none) {
+    const Suspension& s = job.suspension;
+    doc.set("suspension", Json::object({{"phase", enum_name(s.phase)}, {"cause", enum_name(s.cause)}, {"mode", enum_name(s.mode)},
+                                        {"since", time_or_null(s.since)}, {"resumes_by_itself", s.resume_wanted}}));
+  }
   return doc;
 }
 
@@ -166,7 +173,8 @@ Json array_document(const control::State& state, const control::ArrayState& arra
 }
 
 void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now) {
-  if (job.state != JobState::queued || !job.reason.empty()) return;
+  const bool waits = job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted);
+  if (!waits || !job.reason.empty()) return;
   if (state.nodes.empty()) return document.set("reason", "no node has joined yet");
   const auto explanation = sched::explain(state.index, job.id, now);
   if (!explanation.reasons.empty()) document.set("reason", explanation.reasons.front().text);
@@ -175,7 +183,8 @@ void add_waiting_reason(Json& document, const control::State& state, const Job& 
 Json explain_document(const control::State& state, const Job& job, WallTime now) {
   Json reasons = Json::array();
   Json earliest, would;
-  if (job.state == JobState::queued) {
+  if (job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted)) {
+    if (job.state == JobState::suspended && !job.reason.empty()) reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
     const auto explanation = sched::explain(state.index, job.id, now);
     for (const auto& r : explanation.reasons) {
       Json reason = Json::object({{"kind", sched::reason_name(r.kind)}, {"text", r.text}});
@@ -200,6 +209,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
   if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end()) {
     for (TaskId id : on->second) {
       const Task& task = state.tasks.at(id);
+      if (!task.holds_gpus()) continue;
       for (const GpuGrant& grant : task.gpus) {
         const auto gpu = static_cast<std::size_t>(grant.gpu);
         if (gpu >= used.size()) continue;
@@ -282,10 +292,12 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   return row;
 }
 
+LeaseId lease_id(const Task& task) { return LeaseId(task.id.value | static_cast<std::uint64_t>(task.lease_number) << 44); }
+
 LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease) {
   const Task& task = lease.task;
   LeaseRow row;
-  row.id = LeaseId(task.id.value);
+  row.id = lease_id(task);
   row.job = task.job;
   row.task = task.id;
   row.project = lease.project;

@@ -80,7 +80,7 @@ std::string own_metrics(const Host& host) {
   for (const auto& [name, count] : by_state) nodes.add(fmt::format("state=\"{}\"", name), count);
   std::map<ProjectId, std::int64_t> nano_per_s;
   for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended) nano_per_s[state.jobs.at(task.job).project] += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    if (task.state != TaskState::ended) nano_per_s[state.jobs.at(task.job).project] += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   for (const auto& [project, nano] : nano_per_s) rate.add(fmt::format("project=\"{}\"", label_value(state.projects.at(project).name)), static_cast<double>(nano) / 1e9);
   seq.add("", static_cast<double>(state.seq));
   behind.add("", static_cast<double>(host.journal().queued_bytes()));

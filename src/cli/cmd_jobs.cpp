@@ -1,9 +1,10 @@
-// Looking at jobs and ending them: ps, describe, explain, wait, stop.
+// Looking at jobs, suspending and ending them: ps, describe, explain, wait, suspend, resume, stop.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "base/limits.h"
@@ -33,6 +34,16 @@ constexpr OptionSpec stop_options[] = {
     {"force", 'f', nullptr, "without grace: SIGKILL at once"},
     {"reason", 0, "TEXT", "why, for the record"},
     {"wait", 'w', nullptr, "return when it has ended"},
+    {"quiet", 'q', nullptr, "print nothing"},
+};
+constexpr OptionSpec suspend_options[] = {
+    {"cold", 0, nullptr, "hold nothing of the GPU, not even the context; resuming takes a little longer"},
+    {"reason", 0, "TEXT", "why, for the record"},
+    {"wait", 'w', nullptr, "return when its GPUs are free"},
+    {"quiet", 'q', nullptr, "print nothing"},
+};
+constexpr OptionSpec resume_options[] = {
+    {"wait", 'w', nullptr, "return when it runs again"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec wait_options[] = {
@@ -181,6 +192,49 @@ int cmd_stop(const Parsed& parsed) {
   return code;
 }
 
+// "suspending", "suspended", "resuming", or nothing.
+std::string phase_of(const Json& job) { return std::string(job.at("suspension", "phase").str_or("")); }
+
+int order(const Parsed& parsed, const char* what, const std::string& body, const std::function<bool(const Json&)>& under_way) {
+  const auto jobs = job_operands(parsed, what);
+  if (!jobs) return report_usage(jobs.error());
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  int code = 0;
+  for (const std::string& label : *jobs) {
+    auto job = client->post(path_of_job(label, what), body);
+    while (job && parsed.has("wait") && under_way(*job)) {
+      ::poll(nullptr, 0, 50);
+      job = client->get(path_of_job(label, ""));
+    }
+    if (!job) {
+      code = report(job.error());  // the others are still asked
+      continue;
+    }
+    if (parsed.has("json")) {
+      print_json(*job);
+      continue;
+    }
+    if (parsed.has("quiet")) continue;
+    const std::string phase = phase_of(*job), reason((*job)["reason"].str_or(""));
+    if (phase == "suspended" && job->at("suspension", "resumes_by_itself").bool_or(false)) print(fmt::format("job {} resumes as soon as its GPUs are free\n", label));
+    else if (!phase.empty()) print(fmt::format("job {} is {}\n", label, phase));
+    else print(fmt::format("job {} is {}{}\n", label, (*job)["state"].str_or("?"), reason.empty() ? "" : ": " + printable(reason)));
+    // It was to be suspended, its node could not, and it runs on.
+    if (std::string_view(what) == "suspend" && parsed.has("wait") && phase.empty() && !(*job)["final"].bool_or(false)) code = 1;
+  }
+  return code;
+}
+
+int cmd_suspend(const Parsed& parsed) {
+  const Json body = Json::object({{"reason", parsed.get("reason")}, {"mode", parsed.has("cold") ? "cold" : "warm"}});
+  return order(parsed, "suspend", body.dump(), [](const Json& job) { return phase_of(job) == "suspending"; });
+}
+
+int cmd_resume(const Parsed& parsed) {
+  return order(parsed, "resume", "{}", [](const Json& job) { return !phase_of(job).empty(); });
+}
+
 }  // namespace
 
 void add_job_commands(CommandTable& table) {
@@ -215,6 +269,27 @@ void add_job_commands(CommandTable& table) {
                    .usage = "JOB…",
                    .details = "With several jobs the code is the first that is not zero.",
                    .options = {wait_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+  table.push_back({.name = "suspend",
+                   .summary = "keep a job's memory and give its GPUs back",
+                   .example = "billow suspend 12\nbillow suspend --cold --wait 12",
+                   .run = cmd_suspend,
+                   .usage = "JOB…",
+                   .details = "A suspended job costs memory only, and goes on where it was with `billow resume`. A job that cannot be\n"
+                              "suspended keeps running; `billow describe` says beforehand whether it can. What is kept lives in the memory\n"
+                              "of its node and is gone with it.",
+                   .options = {suspend_options},
+                   .operands = Operands::some,
+                   .completes = Completes::job,
+                   .group = "jobs"});
+  table.push_back({.name = "resume",
+                   .summary = "let suspended jobs go on as soon as their GPUs are free",
+                   .example = "billow resume 12",
+                   .run = cmd_resume,
+                   .usage = "JOB…",
+                   .options = {resume_options},
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});

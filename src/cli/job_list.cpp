@@ -25,6 +25,7 @@ std::string progress_of(const Json& array) {
 
 std::string state_text(const Json& job) {
   std::string text(job["state"].str_or("?"));
+  if (const auto phase = job.at("suspension", "phase").str_or(""); !phase.empty()) text = phase;
   if (job["attempt"].int_or(1) > 1) text += fmt::format(" #{}", job["attempt"].int_or(1));
   return text;
 }
@@ -159,11 +160,13 @@ void describe_tasks(Facts& facts, const Json& job) {
     std::string gpus;
     for (const Json& gpu : task["gpus"].items()) gpus += (gpus.empty() ? "GPU " : ",") + fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
     std::string line = fmt::format("rank {} on {} {}", task["rank"].int_or(0), task["node"].str_or("?"), task["state"].str_or("?"));
-    if (!gpus.empty()) line += ", " + gpus;
+    if (!gpus.empty()) line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
+    if (const auto mib = task["ram_mib"].int_or(0); mib > 0) line += fmt::format(", holds {} of memory", mebibytes(mib));
     const Json& usage = task["usage"];
     if (const auto ns = usage["cpu_user_ns"].int_or(0) + usage["cpu_system_ns"].int_or(0); ns > 0) line += fmt::format(", CPU {}", format_duration(nanoseconds(ns)));
     if (const auto kib = usage["rss_peak_kib"].int_or(0); kib > 0) line += fmt::format(", peak {}", format_bytes(static_cast<std::uint64_t>(kib) << 10));
     facts.add("task", line);
+    if (const auto why = task["unsuspendable"].str_or(""); !why.empty() && !job["final"].bool_or(false)) facts.add("suspendable", fmt::format("no: {}", why));
   }
 }
 
@@ -175,6 +178,11 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   facts.add("job", job["label"].str_or("?"), Colour::bold);
   facts.add("name", job["name"].str_or(""));
   facts.add("state", state, colour_of_state(state));
+  if (const Json& s = job["suspension"]; s.is_object()) {
+    std::string text = fmt::format("{} ({}, {}) since {}", s["phase"].str_or("?"), s["cause"].str_or("?"), s["mode"].str_or("?"), s["since"].str_or("?"));
+    if (s["phase"].str_or("") != "resuming") text += s["resumes_by_itself"].bool_or(false) ? "; resumes as soon as its GPUs are free" : fmt::format("; goes on with `billow resume {}`", job["label"].str_or("?"));
+    facts.add("suspension", text);
+  }
   facts.add("reason", job["reason"].str_or(""));
   facts.add("exit", job.at("exit", "text").str_or(""));
   if (is_array(job)) facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));

@@ -44,6 +44,17 @@ struct Applier {
   void operator()(const JobRequeued& e);
   void operator()(const JobEnded& e);
 
+  // ---- suspend and resume (suspend.cpp)
+  void reshape(NodeId id);  // what suspended jobs hold of its memory changed
+  void set_phase(Job& j, SuspendPhase phase);
+  void operator()(const JobSuspending& e);
+  void operator()(const TaskSuspended& e);
+  void operator()(const SuspendFailed& e);
+  void operator()(const SuspensionChanged& e);
+  void operator()(const JobResuming& e);
+  void operator()(const TaskResumed& e);
+  void operator()(const TaskDeclared& e);
+
   // ---- nodes (apply_nodes.cpp)
   void operator()(const NodeJoined& e);
   void operator()(const NodeOfferChanged& e);

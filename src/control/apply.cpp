@@ -61,7 +61,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     ++state.count[j.state];
     const JobId id = j.id;
     const auto at = state.jobs.emplace_hint(state.jobs.end(), id, std::move(j));
-    if (at->second.state == JobState::queued) state.index.enqueue(request_of(at->second));
+    if (at->second.state == JobState::queued) state.index.enqueue(request_of(state, at->second));
   }
   state.next_job = std::max(state.next_job, e.first.value + e.count);
   if (!e.idempotency_key.empty()) {
@@ -81,7 +81,7 @@ void Applier::operator()(const JobReady& e) {
   j.not_before = {};
   j.reason.clear();
   set_state(j, JobState::queued);
-  state.index.enqueue(request_of(j));
+  state.index.enqueue(request_of(state, j));
 }
 
 void Applier::operator()(const DependencyMet& e) {
@@ -136,6 +136,11 @@ void Applier::operator()(const TaskEnded& e) {
   if (on->second.empty()) state.tasks_on.erase(on);
   Job& j = job(t.job);
   j.cost += e.cost;
+  if (j.state == JobState::suspended) {
+    state.index.dequeue(j.id);
+    if (j.spec->resources.mem_mib > 0) reshape(t.node);
+    return;
+  }
   for (TaskId sibling : j.tasks) {
     if (task(sibling).state == TaskState::ended) continue;
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at);
@@ -151,8 +156,9 @@ void Applier::operator()(const JobStopping& e) {
   j.reason = e.reason;
   for (TaskId id : j.tasks) {
     Task& t = task(id);
-    if (t.state == TaskState::starting || t.state == TaskState::running) t.state = TaskState::stopping;
+    if (t.state != TaskState::ended && t.state != TaskState::unreachable) t.state = TaskState::stopping;
   }
+  if (j.state == JobState::suspended) state.index.dequeue(j.id);
   j.gives_way_to = e.for_job;
   state.index.leaving(j.id, e.for_job);
 }
@@ -167,6 +173,8 @@ void Applier::operator()(const JobRequeued& e) {
   drop_tasks(j);
   j.stopping = StopCause::none;
   j.stop_forced = false;
+  j.suspension = {};
+  j.gives_way_to = {};
   if (e.failed) ++j.failures;
   j.reason = e.reason;
   if (e.not_before > event.at) {
@@ -175,7 +183,7 @@ void Applier::operator()(const JobRequeued& e) {
     set_state(j, JobState::held);
   } else {
     set_state(j, JobState::queued);
-    state.index.enqueue(request_of(j));
+    state.index.enqueue(request_of(state, j));
   }
 }
 

@@ -6,27 +6,26 @@ namespace billow::control {
 void Applier::operator()(const NodeJoined& e) {
   state.nodes[e.node.id] = e.node;
   state.next_node = std::max(state.next_node, e.node.id.value + 1);
-  state.index.upsert_node(shape_of(e.node));
+  state.index.upsert_node(shape_of(state, e.node));
 }
 
 void Applier::operator()(const NodeOfferChanged& e) {
   Node& n = node(e.node);
   n.offer = e.offer;
-  state.index.upsert_node(shape_of(n));
+  state.index.upsert_node(shape_of(state, n));
 }
 
 void Applier::operator()(const NodeReachable& e) {
   Node& n = node(e.node);
   n.reachable = true;
   n.unreachable_since = {};
-  state.index.upsert_node(shape_of(n));
+  state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end()) return;
   for (TaskId id : on->second) {
     Task& t = task(id);
     if (t.state != TaskState::unreachable) continue;
-    if (job(t.job).stopping != StopCause::none) t.state = TaskState::stopping;
-    else t.state = t.started_at ? TaskState::running : TaskState::starting;
+    t.state = state_by_orders(job(t.job), t);
   }
 }
 
@@ -34,7 +33,7 @@ void Applier::operator()(const NodeUnreachable& e) {
   Node& n = node(e.node);
   n.reachable = false;
   n.unreachable_since = event.at;
-  state.index.upsert_node(shape_of(n));
+  state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end()) return;
   for (TaskId id : on->second) task(id).state = TaskState::unreachable;
@@ -43,7 +42,7 @@ void Applier::operator()(const NodeUnreachable& e) {
 void Applier::operator()(const NodeDrained& e) {
   Node& n = node(e.node);
   n.drained = e.reason;
-  state.index.upsert_node(shape_of(n));
+  state.index.upsert_node(shape_of(state, n));
 }
 
 void Applier::operator()(const NodeRemoved& e) {

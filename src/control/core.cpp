@@ -18,6 +18,15 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
   while (!pending.empty()) {
     Event event{.seq = state_.seq + 1, .at = context.now, .actor = cause.actor, .request_id = cause.request_id, .body = std::move(pending.front())};
     pending.pop_front();
+    // A suspend or resume closes a lease and the task goes on with the next: the row is of what it was before.
+    std::visit([&](const auto& body) {
+      if constexpr (requires { body.task; body.lease_to; body.cost; body.rate; }) {
+        Task task = state_.tasks.at(body.task);
+        task.lease_to = body.lease_to;
+        const Job& job = state_.jobs.at(task.job);
+        step.leases.push_back({std::move(task), job.project, job.user, body.cost});
+      }
+    }, event.body);
     apply(state_, event);
     for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
     if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {

@@ -17,6 +17,10 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
   std::uint64_t next_task = state.next_task;
   for (const sched::Start& start : plan.starts) {
     const Job& job = state.jobs.at(start.job);
+    if (job.state == JobState::suspended) {
+      events.push_back(resume_event(state, job, start.placements.front(), context));
+      continue;
+    }
     JobPlaced placed{.job = job.id, .tasks = {}};
     for (std::size_t rank = 0; rank < start.placements.size(); ++rank) {
       const sched::Placement& placement = start.placements[rank];
@@ -40,9 +44,12 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
     events.push_back(std::move(placed));
   }
   for (const sched::Preempt& preempt : plan.preempts) {
-    if (state.jobs.at(preempt.victim).stopping != StopCause::none) continue;
+    const Job& victim = state.jobs.at(preempt.victim);
+    // One that is between two states is asked when it has arrived.
+    if (victim.stopping != StopCause::none || victim.suspension.phase != SuspendPhase::none) continue;
     const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
-    events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false, preempt.for_job});
+    if (suspendable(state, victim)) events.push_back(suspend_event(victim, reason, SuspendCause::preempted, SuspendMode::warm, preempt.for_job));
+    else events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false, preempt.for_job});
   }
   return events;
 }
@@ -71,6 +78,9 @@ Status validate(const JobSpec& spec) {
   if (spec.retries > limits::retries_max) return bad(fmt::format("--retries is at most {}", limits::retries_max));
   if (spec.retry_backoff.ns < 0 || spec.retry_backoff > hours(24)) return bad("the retry back-off must be between 0 and 24 h");
   if (spec.stop_grace.ns < 0 || spec.stop_grace > limits::stop_grace_max) return bad("the stop grace must be between 0 and 1 h");
+  if (spec.strict && spec.time_sliced) return bad("--strict caps a share that --share time does not enforce", "give one of the two");
+  if (spec.checkpoint_every.ns < 0) return bad("the checkpoint interval cannot be negative");
+  if (spec.checkpoint_signal < 0 || spec.checkpoint_signal > 64) return bad("--checkpoint-signal is a signal's name or number");
   if (spec.after.size() > limits::dependencies_max) return bad(fmt::format("more than {} dependencies", limits::dependencies_max));
   for (std::size_t i = 0; i < spec.after.size(); ++i)
     for (std::size_t k = 0; k < i; ++k)
@@ -96,7 +106,7 @@ Status admissible(const State& state, const JobSpec& spec) {
   Job job;
   job.id = JobId(state.next_job);
   job.spec = std::make_shared<const JobSpec>(spec);
-  return sched::feasible(state.index, request_of(job));
+  return sched::feasible(state.index, request_of(state, job));
 }
 
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now) {

@@ -32,6 +32,10 @@ std::vector<Effect> effects_of(const State& state, const Event& event);
 // What an agent must be told after its hello (and the events decided from it) so that both sides agree again.
 std::vector<Effect> hello_effects(const State& state, NodeId node, const std::vector<TaskStatus>& tasks);
 
+// Whether a job can be suspended now; an error says why not. The first is what is known of a job that has not started yet.
+bool could_be_suspended(const JobSpec& spec);
+Status suspendable(const State& state, const Job& job);
+
 // What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
 Status validate(const JobSpec& spec);
 Status admissible(const State& state, const JobSpec& spec);

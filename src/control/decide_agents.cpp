@@ -21,6 +21,7 @@ TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime 
 
 void Decider::report_events(Events& events, const Task& task, const TaskStatus& status) {
   if (task.state == TaskState::ended) return;
+  if (status.state != TaskState::ended) order_events(events, task, status);
   switch (status.state) {
     case TaskState::ended:
       events.push_back(end_task(task, status.exit, status.usage, status.ended_at, context.now));

@@ -94,9 +94,9 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
   switch (job.state) {
     case JobState::held:
     case JobState::queued:
-    case JobState::suspended:
       events.push_back(JobEnded{job.id, JobState::stopped, {.kind = ExitKind::stopped}, reason});
       return;
+    case JobState::suspended:  // its frozen processes are ended like running ones
     case JobState::running:
       // Asking again is how one escalates: a forced stop goes out even when a gentle one is under way.
       if (job.stopping == StopCause::request && !c.force) return;

@@ -12,6 +12,10 @@ using Decision = Result<Events>;
 // A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
 TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, WallTime now);
 
+// The orders a scheduler's plan comes to (suspend.cpp).
+JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
+JobResuming resume_event(const State& state, const Job& job, const sched::Placement& placement, const Context& context);
+
 struct Decider {
   const State& state;
   const Context& context;
@@ -22,6 +26,12 @@ struct Decider {
   Decision operator()(const SubmitJob& c);
   void stop_one(Events& events, const Job& job, const StopJob& c);
   Decision operator()(const StopJob& c);
+
+  // ---- suspend and resume (suspend.cpp)
+  void suspend_one(Events& events, const Job& job, const SuspendJob& c);
+  Decision operator()(const SuspendJob& c);
+  Decision operator()(const ResumeJob& c);
+  void order_events(Events& events, const Task& task, const TaskStatus& status);
 
   // ---- agents and nodes (decide_agents.cpp)
   void report_events(Events& events, const Task& task, const TaskStatus& status);

@@ -35,14 +35,27 @@ Status check_job(const State& state, const Job& job) {
         live = live || task->state != TaskState::ended;
       }
       if (!live) return broken(fmt::format("job {} runs without a live task", id));
+      for (TaskId task_id : job.tasks)
+        if (state.tasks.at(task_id).price_class == PriceClass::suspended) return broken(fmt::format("job {} runs on a lease of memory", id));
+      if (job.suspension.phase == SuspendPhase::suspended) return broken(fmt::format("running job {} is suspended", id));
       break;
     }
-    case JobState::suspended:
+    case JobState::suspended: {
+      if (job.tasks.size() != 1 || job.spec->nodes != 1) return broken(fmt::format("suspended job {} has {} tasks", id, job.tasks.size()));
+      const Task* task = state.find_task(job.tasks.front());
+      if (!task || task->job != job.id || task->state == TaskState::ended) return broken(fmt::format("suspended job {} has no live task", id));
+      if (task->price_class != PriceClass::suspended) return broken(fmt::format("suspended job {} holds GPUs", id));
+      if (job.suspension.phase != SuspendPhase::suspended) return broken(fmt::format("suspended job {} is {}", id, enum_name(job.suspension.phase)));
+      if (running) return broken(fmt::format("suspended job {} is running for the scheduler", id));
+      if (queued != (job.suspension.resume_wanted && job.stopping == StopCause::none)) return broken(fmt::format("suspended job {} is in the queue or not, wrongly", id));
+      return {};
+    }
     case JobState::succeeded:
     case JobState::failed:
     case JobState::stopped:
     case JobState::lost: break;
   }
+  if (job.state != JobState::running && job.suspension.phase != SuspendPhase::none) return broken(fmt::format("job {} is {} and {}", id, enum_name(job.state), enum_name(job.suspension.phase)));
   return {};
 }
 
@@ -55,6 +68,7 @@ Status check_capacity(const State& state) {
     for (TaskId id : on->second) {
       const Task& task = state.tasks.at(id);
       if (task.node != node_id || task.state == TaskState::ended) return broken(fmt::format("task {} is listed on the wrong node", id.value));
+      if (!task.holds_gpus()) continue;
       for (const GpuGrant& grant : task.gpus) {
         const auto gpu = static_cast<std::size_t>(grant.gpu);
         if (gpu >= milli.size()) continue;  // the node came back with fewer cards; the task keeps its lease until it ends

@@ -94,6 +94,13 @@ struct Reactor {
     }
     return events;
   }
+  Events operator()(const SuspendFailed& e) {
+    // Its place is needed: what cannot be suspended is ended and queued again.
+    if (e.cause != SuspendCause::preempted) return {};
+    const Job& job = state.jobs.at(e.job);
+    const std::string reason = job.gives_way_to ? fmt::format("preempted by job {}", job.gives_way_to.value) : "preempted";
+    return {JobStopping{job.id, fmt::format("{} ({})", reason, job.reason), StopCause::preempted, false, job.gives_way_to}};
+  }
   Events operator()(const DependencyMet& e) {
     if (state.jobs.at(e.job).waiting_for == 0) return {JobReady{e.job}};
     return {};
@@ -146,7 +153,27 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.time_limit = spec.time_limit;
   start.stop_grace = spec.stop_grace;
   start.fenced = spec.rerun_if_lost;
+  const bool slice = !task.gpus.empty() && !task.gpus.front().share.whole() && spec.resources.mig_profile.empty();
+  start.suspendable = could_be_suspended(spec) && (spec.suspendable == Suspendable::yes || spec.spot || slice);
+  start.strict = spec.strict;
+  start.time_sliced = spec.time_sliced;
+  start.suspend_hook = spec.suspend_hook;
+  start.resume_hook = spec.resume_hook;
+  start.checkpoint_every = spec.checkpoint_every;
+  start.checkpoint_cmd = spec.checkpoint_cmd;
+  start.checkpoint_signal = spec.checkpoint_signal;
+  start.checkpoint_dir = spec.checkpoint_dir;
   return start;
+}
+
+// The order a job's task was given last, as far as it is still to be carried out.
+void push_order(const State& state, const Job& job, std::vector<Effect>& effects) {
+  if (job.stopping != StopCause::none || job.tasks.empty()) return;
+  const Task& task = state.tasks.at(job.tasks.front());
+  if (job.suspension.phase == SuspendPhase::suspending)
+    effects.push_back({task.node, wire::agent_v1::Suspend{state.epoch, task.id, job.suspension.order, job.suspension.mode}});
+  if (job.suspension.phase == SuspendPhase::resuming)
+    effects.push_back({task.node, wire::agent_v1::Resume{state.epoch, task.id, job.suspension.order, task.gpus}});
 }
 
 }  // namespace
@@ -164,6 +191,10 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
       const Task& task = state.tasks.at(id);
       if (task.state != TaskState::ended) effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
     }
+  } else if (const auto* suspending = std::get_if<JobSuspending>(&event.body)) {
+    push_order(state, state.jobs.at(suspending->job), effects);
+  } else if (const auto* resuming = std::get_if<JobResuming>(&event.body)) {
+    push_order(state, state.jobs.at(resuming->job), effects);
   } else if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
     // Called before the reactions, so the task is still there.
     effects.push_back({state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});
@@ -185,9 +216,11 @@ std::vector<Effect> hello_effects(const State& state, NodeId node, const std::ve
   if (on == state.tasks_on.end()) return effects;
   for (TaskId id : on->second) {
     const Task& task = state.tasks.at(id);
-    const bool known = std::any_of(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
+    const auto status = std::find_if(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
+    const bool known = status != tasks.end();
     const Job& job = state.jobs.at(task.job);
     if (!known) effects.push_back({node, start_message(state, task)});
+    else if (status->order != job.suspension.order) push_order(state, job, effects);
     if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.stop_forced ? Duration{0} : job.spec->stop_grace}});
   }
   return effects;

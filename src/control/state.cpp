@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "control/decide.h"
 #include "wire/codec.h"
 
 namespace billow::control {
@@ -60,17 +61,18 @@ auto values_of(const Map& map) {
 void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, std::int64_t>& dominant_milli) {
   for (const auto& [id, project] : state.projects)
     state.index.upsert_project({.id = id, .name = project.name, .weight = project.weight});
-  for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(node));
   for (const auto& [id, task] : state.tasks) if (task.state != TaskState::ended) state.tasks_on[task.node].insert(id);
+  for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(state, node));
   for (const auto& [id, token] : state.tokens) state.token_by_hash[token.hash] = id;
   for (const auto& key : state.idempotency) state.job_by_key[key.key] = key.first;
   for (const auto& [id, job] : state.jobs) {
     ++state.count[job.state];
     if (job.not_before) state.backing_off.insert({job.not_before.ns, id});
-    if (job.state == JobState::queued) state.index.enqueue(request_of(job));
+    const bool resumes = job.state == JobState::suspended && job.suspension.resume_wanted && job.stopping == StopCause::none;
+    if (job.state == JobState::queued || resumes) state.index.enqueue(request_of(state, job));
     if (job.state == JobState::running) {
       sched::RunningJob running;
-      running.request = request_of(job);
+      running.request = request_of(state, job);
       bool live = false;
       WallTime since;
       for (TaskId task_id : job.tasks) {
@@ -86,7 +88,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
       }
       running.started = since;
       if (const auto weight = dominant_milli.find(id); weight != dominant_milli.end()) running.dominant_milli = weight->second;
-      running.leaving = job.stopping != StopCause::none;
+      running.leaving = job.stopping != StopCause::none || job.suspension.phase == SuspendPhase::suspending;
       running.leaving_for = job.gives_way_to;
       if (live) state.index.restore_running(running);
     }
@@ -125,7 +127,7 @@ const Environment& State::environment(const std::string& digest) const {
   return found == environments.end() || !found->second.env ? none : *found->second.env;
 }
 
-sched::JobRequest request_of(const Job& job) {
+sched::JobRequest request_of(const State& state, const Job& job) {
   sched::JobRequest request;
   request.id = job.id;
   request.project = job.project;
@@ -139,13 +141,33 @@ sched::JobRequest request_of(const Job& job) {
   request.constraints.labels = job.spec->node_labels;
   request.time_limit = job.spec->time_limit;
   request.spot = job.spec->spot;
-  request.yields = job.spec->spot ? sched::Yields::by_requeue : sched::Yields::never;
+  if (job.spec->spot) {
+    request.stays_on_node = could_be_suspended(*job.spec);
+    request.yields = request.stays_on_node ? sched::Yields::by_suspend : sched::Yields::by_requeue;
+  }
+  if (job.state == JobState::suspended) {
+    const Task& task = state.tasks.at(job.tasks.front());
+    request.constraints.only_nodes = {task.node};
+    for (const GpuGrant& grant : task.gpus) request.constraints.only_gpus.push_back(grant.gpu);
+    request.resources.mem_mib = 0;  // it holds that already
+  }
   request.array = job.array;
   request.array_running_max = job.array ? static_cast<std::int32_t>(job.spec->array->running_max) : 0;
   return request;
 }
 
-sched::NodeShape shape_of(const Node& node) {
+TaskState state_by_orders(const Job& job, const Task& task) {
+  if (job.stopping != StopCause::none) return TaskState::stopping;
+  switch (job.suspension.phase) {
+    case SuspendPhase::none: return task.started_at ? TaskState::running : TaskState::starting;
+    case SuspendPhase::suspending: return TaskState::suspending;
+    case SuspendPhase::suspended: return TaskState::suspended;
+    case SuspendPhase::resuming: return TaskState::resuming;
+  }
+  return TaskState::running;
+}
+
+sched::NodeShape shape_of(const State& state, const Node& node) {
   sched::NodeShape shape;
   shape.id = node.id;
   shape.name = node.offer.name;
@@ -155,6 +177,13 @@ sched::NodeShape shape_of(const Node& node) {
   }
   shape.cpu_milli = node.offer.cpu_milli;
   shape.mem_mib = node.offer.mem_mib;
+  if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end()) {
+    for (TaskId id : on->second) {
+      const Task& task = state.tasks.at(id);
+      if (!task.holds_gpus()) shape.mem_mib -= state.jobs.at(task.job).spec->resources.mem_mib;
+    }
+    shape.mem_mib = std::max<std::int64_t>(shape.mem_mib, 0);
+  }
   shape.labels = node.offer.labels;
   const auto label = [&](const char* name) {
     const auto found = node.offer.labels.find(name);

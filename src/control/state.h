@@ -109,7 +109,10 @@ Result<State> restore(std::string_view image);
 Status check_invariants(const State& state);
 
 // How the scheduler sees a job and a node.
-sched::JobRequest request_of(const Job& job);
-sched::NodeShape shape_of(const Node& node);
+// A suspended job is pinned to where its image is; a node's memory is less by what suspended jobs hold of it.
+sched::JobRequest request_of(const State& state, const Job& job);
+sched::NodeShape shape_of(const State& state, const Node& node);
+// What a live task is doing as far as its job's orders tell, once its node answers again.
+TaskState state_by_orders(const Job& job, const Task& task);
 
 }  // namespace billow::control

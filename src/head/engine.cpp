@@ -16,7 +16,7 @@ JobId job_of(const control::State& state, const EventBody& body) {
   return std::visit([&](const auto& e) -> JobId {
     using T = std::decay_t<decltype(e)>;
     if constexpr (requires { e.job; } && !std::is_same_v<T, ScheduleFired>) return e.job;
-    else if constexpr (std::is_same_v<T, TaskStarted> || std::is_same_v<T, TaskEnded>) {
+    else if constexpr (requires { e.task; }) {
       const Task* task = state.find_task(e.task);
       return task ? task->job : JobId{};
     } else return {};

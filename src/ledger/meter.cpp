@@ -34,6 +34,8 @@ Rate market_rate(const Catalogue& catalogue, std::string_view gpu_type, PriceCla
 PriceBook PriceBook::market() {
   PriceBook book;
   book.catalogue_ = std::make_shared<const Catalogue>(Catalogue::embedded());
+  // The catalogue prices machines, not their memory. Clouds that sell memory by the GiB ask about $0.003 an hour for it.
+  book.set(memory_type, PriceClass::suspended, Rate{3'000'000 / 3600});
   return book;
 }
 
@@ -47,7 +49,10 @@ Rate PriceBook::rate(std::string_view gpu_type, PriceClass price_class) const {
   return rate;
 }
 
+Rate PriceBook::memory_rate() const { return rate(memory_type, PriceClass::suspended); }
+
 std::int64_t gpu_milli(const Task& task) {
+  if (task.price_class == PriceClass::suspended) return 0;
   std::int64_t milli = 0;
   for (const auto& grant : task.gpus) milli += grant.share.milli;
   return milli;
@@ -55,7 +60,11 @@ std::int64_t gpu_milli(const Task& task) {
 
 NanoUsd lease_cost(const Task& task, WallTime until) {
   const Duration held = std::max(until - task.lease_from, Duration{0});
-  return amount(task.rate, held, gpu_milli(task));
+  return amount(task.rate, held, charged_milli(task));
+}
+
+std::int64_t charged_milli(const Task& task) {
+  return task.price_class == PriceClass::suspended ? task.ram_mib * 1000 / 1024 : gpu_milli(task);
 }
 
 }  // namespace billow::ledger

@@ -90,7 +90,18 @@ struct StartHead {
   std::string node_token_hash;                // of this machine's agent
 };
 
+struct SuspendJob {
+  JobId job;                                  // a job, an array, or an element
+  std::string reason;
+  SuspendCause cause = SuspendCause::request;
+  SuspendMode mode = SuspendMode::warm;
+};
+struct ResumeJob {
+  JobId job;
+};
+
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
-                             Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule>;
+                             Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
+                             SuspendJob, ResumeJob>;
 
 }  // namespace billow

@@ -217,10 +217,92 @@ struct ScheduleFired {
   void fields(V& v) { v("schedule", schedule); v("job", job); v("next_at_ns", next_at); v("skipped", skipped); }
 };
 
+// ---- suspend and resume
+// Told to suspend; it keeps its GPUs until TaskSuspended.
+struct JobSuspending {
+  static constexpr const char* kind = "job_suspending";
+  JobId job;
+  std::string reason;
+  SuspendCause cause = SuspendCause::request;
+  SuspendMode mode = SuspendMode::warm;
+  bool resume_wanted = false;  // as soon as there is room again
+  JobId for_job;               // preempted: who gets its place
+  std::uint32_t order = 0;
+  template <class V>
+  void fields(V& v) {
+    v("job", job); v("reason", reason); v("cause", cause); v("mode", mode); v("resume_wanted", resume_wanted); v("for_job", for_job); v("order", order);
+  }
+};
+// Its memory is kept and its GPUs are free: the lease of them is closed, one of memory begins. Its job is suspended.
+struct TaskSuspended {
+  static constexpr const char* kind = "task_suspended";
+  TaskId task;
+  WallTime lease_to;
+  NanoUsd cost;                // of the lease that ended
+  Rate rate;                   // of the one that begins, per GiB of memory
+  std::int64_t ram_mib = 0;
+  std::string resume_failed;   // it was to resume and could not, and is as it was before
+  template <class V>
+  void fields(V& v) { v("task", task); v("lease_to_ns", lease_to); v("cost", cost); v("rate", rate); v("ram_mib", ram_mib); v("resume_failed", resume_failed); }
+};
+// It could not be suspended, and runs on.
+struct SuspendFailed {
+  static constexpr const char* kind = "suspend_failed";
+  JobId job;
+  SuspendCause cause = SuspendCause::request;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("job", job); v("cause", cause); v("reason", reason); }
+};
+// Of a job that is suspended or about to be: why, and whether it goes on when there is room.
+struct SuspensionChanged {
+  static constexpr const char* kind = "suspension_changed";
+  JobId job;
+  SuspendCause cause = SuspendCause::request;
+  std::string reason;
+  bool resume_wanted = false;
+  template <class V>
+  void fields(V& v) { v("job", job); v("cause", cause); v("reason", reason); v("resume_wanted", resume_wanted); }
+};
+// It has GPUs again: the lease of memory is closed, one of GPUs begins.
+struct JobResuming {
+  static constexpr const char* kind = "job_resuming";
+  JobId job;
+  TaskId task;
+  std::vector<GpuGrant> gpus;
+  std::int64_t cpu_milli = 0;
+  std::int64_t mem_mib = 0;
+  WallTime lease_to;           // of the lease of memory, and the beginning of the other
+  NanoUsd cost;                // of the lease of memory
+  Rate rate;
+  PriceClass price_class = PriceClass::on_demand;
+  std::uint32_t order = 0;
+  template <class V>
+  void fields(V& v) {
+    v("job", job); v("task", task); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_to_ns", lease_to);
+    v("cost", cost); v("rate", rate); v("price_class", price_class); v("order", order);
+  }
+};
+struct TaskResumed {
+  static constexpr const char* kind = "task_resumed";
+  TaskId task;
+  template <class V>
+  void fields(V& v) { v("task", task); }
+};
+// What its agent has found out about suspending it.
+struct TaskDeclared {
+  static constexpr const char* kind = "task_declared";
+  TaskId task;
+  std::string unsuspendable;   // empty: it can be suspended
+  template <class V>
+  void fields(V& v) { v("task", task); v("unsuspendable", unsuspendable); }
+};
+
 using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
-                               ScheduleAdded, ScheduleRemoved, ScheduleFired>;
+                               ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
+                               SuspensionChanged, JobResuming, TaskResumed, TaskDeclared>;
 
 struct Event {
   Seq seq = 0;

@@ -64,6 +64,15 @@ struct JobSpec {
   std::uint16_t rows = 24, cols = 80;     // of the terminal, at start
   Duration stop_grace = seconds(10);
   bool rerun_if_lost = false;             // may start again although an earlier attempt may have had effects
+  Suspendable suspendable = Suspendable::automatic;
+  bool strict = false;                    // a slice's share of compute is a hard cap, also while others leave theirs unused
+  bool time_sliced = false;               // the share is not enforced: the driver's own time-slicing, for what cannot be gated
+  std::string suspend_hook;               // shell commands of the job's user, before a suspend and after a resume
+  std::string resume_hook;
+  Duration checkpoint_every;              // 0: the job is not asked to checkpoint
+  std::string checkpoint_cmd;             // how it is asked: a shell command of its user…
+  std::int32_t checkpoint_signal = 0;     // …or a signal to the job
+  std::string checkpoint_dir;             // where it leaves its files; empty: the directory BILLOW_CHECKPOINT_DIR names
 
   bool operator==(const JobSpec&) const = default;
   template <class V>
@@ -72,7 +81,10 @@ struct JobSpec {
     v("time_limit_ns", time_limit); v("priority", priority); v("spot", spot); v("retries", retries);
     v("retry_backoff_ns", retry_backoff); v("after", after); v("array", array); v("labels", labels);
     v("node_labels", node_labels); v("pty", pty); v("use_stdin", use_stdin); v("rows", rows); v("cols", cols);
-    v("stop_grace_ns", stop_grace); v("rerun_if_lost", rerun_if_lost);
+    v("stop_grace_ns", stop_grace); v("rerun_if_lost", rerun_if_lost); v("suspendable", suspendable); v("strict", strict);
+    v("time_sliced", time_sliced); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
+    v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal);
+    v("checkpoint_dir", checkpoint_dir);
   }
 };
 
@@ -114,7 +126,8 @@ struct GpuGrant {
   void fields(V& v) { v("gpu", gpu); v("share", share); v("mig_start", mig_start); }
 };
 
-// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to` (0: still held).
+// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to` (0: still held). A suspended
+// task holds a lease of class `suspended`: of memory, not of GPUs; `gpus` then says which ones its image came from.
 struct Task {
   TaskId id;
   JobId job;
@@ -134,14 +147,19 @@ struct Task {
   ExitStatus exit;
   TaskUsage usage;
   bool never_began = false;  // ended, and known not to have run: not merely never seen to
+  std::uint32_t lease_number = 0;  // a suspend or resume closes one lease and opens the next
+  std::int64_t ram_mib = 0;        // of a suspended one: what its memory and its GPUs' take of the node's
+  std::string unsuspendable;       // as its agent says: why it cannot be suspended; empty: it can
 
+  bool holds_gpus() const { return state != TaskState::ended && price_class != PriceClass::suspended; }
   bool operator==(const Task&) const = default;
   template <class V>
   void fields(V& v) {
     v("id", id); v("job", job); v("rank", rank); v("attempt", attempt); v("node", node); v("boot_id", boot_id);
     v("state", state); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_from_ns", lease_from);
     v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
-    v("exit", exit); v("usage", usage); v("never_began", never_began);
+    v("exit", exit); v("usage", usage); v("never_began", never_began); v("lease_number", lease_number); v("ram_mib", ram_mib);
+    v("unsuspendable", unsuspendable);
   }
 };
 
@@ -155,11 +173,32 @@ struct TaskStatus {
   TaskUsage usage;
   std::uint64_t log_end = 0; // logical end of its log so far
   bool never_began = false;  // ended, and no process was ever made for it
+  std::uint32_t order = 0;   // the last suspend or resume order taken up; the state and the next four lines are about it
+  std::string order_error;   // why that order could not be carried out; the task is then as it was before
+  WallTime order_at;         // when it was carried out
+  std::int64_t ram_mib = 0;  // suspended: what it holds of the node's memory
+  std::string unsuspendable; // why it cannot be suspended; empty: it can
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
-    v("usage", usage); v("log_end", log_end); v("never_began", never_began);
+    v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
+    v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable);
+  }
+};
+
+// Where a job stands between running and suspended. Orders are numbered, so that a report is never taken for one about another.
+struct Suspension {
+  SuspendPhase phase = SuspendPhase::none;
+  SuspendCause cause = SuspendCause::none;
+  SuspendMode mode = SuspendMode::warm;
+  std::uint32_t order = 0;           // of the last suspend or resume order given
+  bool resume_wanted = false;        // it goes on as soon as its GPUs are free
+  WallTime since;                    // of the phase
+  bool operator==(const Suspension&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("phase", phase); v("cause", cause); v("mode", mode); v("order", order); v("resume_wanted", resume_wanted); v("since_ns", since);
   }
 };
 
@@ -185,6 +224,7 @@ struct Job {
   ExitStatus exit;
   NanoUsd cost;                      // of the leases closed so far
   std::vector<TaskId> tasks;         // of the current attempt
+  Suspension suspension;
 
   template <class V>
   void fields(V& v) {
@@ -192,6 +232,7 @@ struct Job {
     v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
     v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("failures", failures); v("waiting_for", waiting_for);
     v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
+    v("gives_way_to", gives_way_to); v("suspension", suspension);
   }
 };
 

@@ -73,6 +73,26 @@ enum class StopCause {
 BILLOW_ENUM_NAMES(StopCause, {StopCause::none, "none"}, {StopCause::request, "request"}, {StopCause::rank_failed, "rank_failed"},
                   {StopCause::preempted, "preempted"});
 
+// Why a job is or is being suspended. It decides who brings it back: a preempted one resumes by itself when there is room again,
+// the others when somebody asks.
+enum class SuspendCause { none, request, preempted, idle, budget };
+BILLOW_ENUM_NAMES(SuspendCause, {SuspendCause::none, "none"}, {SuspendCause::request, "request"}, {SuspendCause::preempted, "preempted"},
+                  {SuspendCause::idle, "idle"}, {SuspendCause::budget, "budget"});
+// warm: the process keeps its context on the GPU (some hundred MiB) and is back soonest; cold: it holds nothing of the GPU.
+enum class SuspendMode { warm, cold };
+BILLOW_ENUM_NAMES(SuspendMode, {SuspendMode::warm, "warm"}, {SuspendMode::cold, "cold"});
+enum class SuspendPhase {
+  none,
+  suspending,  // told to; it holds its GPUs until its agent says that it does not
+  suspended,
+  resuming,    // it has its GPUs again; its agent has not said yet that it runs
+};
+BILLOW_ENUM_NAMES(SuspendPhase, {SuspendPhase::none, "none"}, {SuspendPhase::suspending, "suspending"},
+                  {SuspendPhase::suspended, "suspended"}, {SuspendPhase::resuming, "resuming"});
+// Whether a job is prepared for being suspended fast: `automatic` prepares slices and spot jobs, and leaves a dedicated GPU alone.
+enum class Suspendable { automatic, yes, no };
+BILLOW_ENUM_NAMES(Suspendable, {Suspendable::automatic, "auto"}, {Suspendable::yes, "yes"}, {Suspendable::no, "no"});
+
 enum class Role { viewer, member, admin };
 BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
 

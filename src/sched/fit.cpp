@@ -27,6 +27,7 @@ std::size_t cards_on(const PlacementClass& c, const NodeState& node, const std::
   for (std::size_t i = 0; i < gpus.size() && n < out.size(); ++i) {
     const GpuShape& card = node.shape.gpus[i];
     const GpuState& state = gpus[i];
+    if (!any_or_empty(c.constraints.only_gpus, static_cast<std::int32_t>(i))) continue;
     if (!card.healthy || card.mig_enabled != c.mig.has_value() || !any_or_empty(c.resources.gpu_types, card.type)) continue;
     if (c.mig) {
       auto extent = mig_extent(*c.mig, card.type, card.memory_mib);

@@ -81,6 +81,7 @@ struct Constraints {
   std::vector<PoolId> pools;
   std::vector<NodeId> only_nodes;    // a suspended image is here, or the user named a node
   std::vector<NodeId> avoid_nodes;   // a retry goes elsewhere
+  std::vector<std::int32_t> only_gpus;  // of the one node: the cards a suspended image came from
   LabelMap labels;                   // every one must match
   std::string placement_group;
   Closeness close = Closeness::zone;
@@ -93,7 +94,7 @@ struct Constraints {
   template <class V>
   void fields(V& v) {
     v("regions", regions); v("zones", zones); v("fabrics", fabrics); v("pools", pools); v("only_nodes", only_nodes);
-    v("avoid_nodes", avoid_nodes); v("labels", labels); v("placement_group", placement_group); v("close", close);
+    v("avoid_nodes", avoid_nodes); v("only_gpus", only_gpus); v("labels", labels); v("placement_group", placement_group); v("close", close);
     v("close_required", close_required); v("nvlink_required", nvlink_required); v("spread", spread);
     v("spread_key", spread_key);
   }
@@ -116,6 +117,7 @@ struct JobRequest {
   Duration expected;                 // how long it probably runs; 0: unknown
   bool spot = false;
   Yields yields = Yields::never;
+  bool stays_on_node = false;        // its suspended image cannot be carried elsewhere, so suspending does not move it
   Duration run_min;                  // once started it is left alone for this long
   JobId array;                       // the array this is an element of
   std::int32_t array_running_max = 0;  // of its array at once; 0: no limit
@@ -128,7 +130,7 @@ struct JobRequest {
   void fields(V& v) {
     v("id", id); v("project", project); v("user", user); v("priority", priority); v("submitted", submitted);
     v("order", order); v("resources", resources); v("tasks", tasks); v("constraints", constraints);
-    v("time_limit", time_limit); v("expected", expected); v("spot", spot); v("yields", yields); v("run_min", run_min);
+    v("time_limit", time_limit); v("expected", expected); v("spot", spot); v("yields", yields); v("stays_on_node", stays_on_node); v("run_min", run_min);
     v("array", array); v("array_running_max", array_running_max); v("elastic", elastic); v("eligible_at", eligible_at);
     v("reservation", reservation);
   }

@@ -144,12 +144,22 @@ struct Start {
   Duration stop_grace;
   Duration paid_for;                 // from receipt; 0: without limit
   bool fenced = false;               // must end when the head has been away for limits::agent_self_fence
+  bool suspendable = false;          // to be prepared for being suspended fast
+  bool strict = false;               // the share of compute is a hard cap
+  bool time_sliced = false;          // no limit is enforced
+  std::string suspend_hook, resume_hook;
+  Duration checkpoint_every;
+  std::string checkpoint_cmd;
+  std::int32_t checkpoint_signal = 0;
+  std::string checkpoint_dir;
   template <class V>
   void fields(V& v) {
     v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
     v("unix_user", unix_user); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("pty", pty);
     v("use_stdin", use_stdin); v("rows", rows); v("cols", cols); v("time_limit_ns", time_limit); v("stop_grace_ns", stop_grace);
-    v("paid_for_ns", paid_for); v("fenced", fenced);
+    v("paid_for_ns", paid_for); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
+    v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
+    v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir);
   }
 };
 struct Stop {
@@ -160,20 +170,24 @@ struct Stop {
   template <class V>
   void fields(V& v) { v("epoch", epoch); v("task", task); v("grace_ns", grace); }
 };
+// Orders to one task are numbered upwards: one that is not newer than the last taken up was sent before and is only reported again.
 struct Suspend {
   static constexpr const char* kind = "suspend";
   Epoch epoch = 0;
   TaskId task;
+  std::uint32_t order = 0;
+  SuspendMode mode = SuspendMode::warm;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); }
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("order", order); v("mode", mode); }
 };
 struct Resume {
   static constexpr const char* kind = "resume";
   Epoch epoch = 0;
   TaskId task;
+  std::uint32_t order = 0;
   std::vector<GpuGrant> gpus;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("gpus", gpus); }
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("order", order); v("gpus", gpus); }
 };
 struct Signal {
   static constexpr const char* kind = "signal";

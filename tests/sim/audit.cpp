@@ -10,6 +10,7 @@ ledger::PriceBook prices() {
   ledger::PriceBook book;
   book.set("H100", PriceClass::on_demand, Rate{830'000});
   book.set("H100", PriceClass::spot, Rate{310'000});
+  book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{900});
   return book;
 }
 
@@ -54,7 +55,20 @@ void Audit::take(const Event& event) {
   else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
   else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
   else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
-  else if (const auto* e = std::get_if<JobStopping>(&event.body)) {
+  else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.at);
+  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.at);
+  else if (const auto* e = std::get_if<JobSuspending>(&event.body)) {
+    JobStory& job = jobs_.at(e->job);
+    job.resume_wanted = e->resume_wanted;
+    world_.trace("journal: job {} is suspending ({})", e->job.value, enum_name(e->cause));
+    if (e->cause == SuspendCause::preempted && !job.spec->spot) broken(fmt::format("job {} was preempted and is not spot", e->job.value));
+    if (!job.running || job.stopping != StopCause::none) broken(fmt::format("job {} is told to suspend and does not run", e->job.value));
+  } else if (const auto* e = std::get_if<SuspensionChanged>(&event.body)) {
+    jobs_.at(e->job).resume_wanted = e->resume_wanted;
+  } else if (const auto* e = std::get_if<TaskResumed>(&event.body)) {
+    const Process* p = tasks_.at(e->task).process.get();
+    if (p && p->alive && p->frozen) broken(fmt::format("task {} is recorded as resumed and is frozen", e->task.value));
+  } else if (const auto* e = std::get_if<JobStopping>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.stopping = e->cause;
     world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));
@@ -79,7 +93,7 @@ void Audit::submitted(const JobsSubmitted& e) {
 void Audit::placed(const JobPlaced& e, WallTime at) {
   JobStory& job = jobs_.at(e.job);
   if (ends_.contains(e.job)) broken(fmt::format("job {} was placed after its end", e.job.value));
-  if (job.running) broken(fmt::format("job {} was placed while it runs", e.job.value));
+  if (job.running || job.suspended) broken(fmt::format("job {} was placed while it runs", e.job.value));
   if (job.attempts > 0 && !job.rerun_excused) broken(fmt::format("job {} starts again and may not", e.job.value));
   if (e.tasks.size() != job.spec->nodes) broken(fmt::format("job {} got {} of {} tasks", e.job.value, e.tasks.size(), job.spec->nodes));
   for (const Dependency& d : job.spec->after) {
@@ -99,11 +113,57 @@ void Audit::placed(const JobPlaced& e, WallTime at) {
   job.tasks.clear();
   for (const Task& task : e.tasks) {
     if (task.attempt != job.attempts) broken(fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
-    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", task.id.value));
+    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", task.id.value));
     if (task.lease_from != at) broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
     job.tasks.push_back(task.id);
     world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts, task.id.value, node_names_[task.node]);
   }
+}
+
+// What was held until then, at the price it was held at; the next lease of the task, if there is one, begins there.
+void Audit::close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at) {
+  Task& task = story.task;
+  if (to < task.lease_from || to > at) broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
+  const bool memory = task.price_class == PriceClass::suspended;
+  std::int64_t milli = 0;
+  for (const GpuGrant& grant : task.gpus) milli += grant.share.milli;
+  if (cost != amount(task.rate, to - task.lease_from, memory ? task.ram_mib * 1000 / 1024 : milli))
+    broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held", task.id.value, cost.value));
+  task.lease_to = to;
+  story.leases.push_back(task);
+  task.lease_from = to;
+  task.lease_to = {};
+}
+
+void Audit::task_suspended(const TaskSuspended& e, WallTime at) {
+  TaskStory& story = tasks_.at(e.task);
+  JobStory& job = jobs_.at(story.task.job);
+  world_.trace("journal: task {} is suspended {}", e.task.value, e.resume_failed);
+  if (!job.running || job.stopping != StopCause::none || story.end) broken(fmt::format("task {} is suspended and did not run", e.task.value));
+  if (const Process* p = story.process.get(); !p || (p->alive && !p->frozen)) broken(fmt::format("task {} is recorded as suspended, but it runs", e.task.value));
+  close_lease(story, e.lease_to, e.cost, at);
+  story.task.price_class = PriceClass::suspended;
+  story.task.rate = e.rate;
+  story.task.ram_mib = e.ram_mib;
+  leave_running(job);
+  job.suspended = true;
+  if (!e.resume_failed.empty()) job.resume_wanted = false;
+}
+
+void Audit::resuming(const JobResuming& e, WallTime at) {
+  JobStory& job = jobs_.at(e.job);
+  TaskStory& story = tasks_.at(e.task);
+  world_.trace("journal: job {} is resuming", e.job.value);
+  if (!job.suspended || !job.resume_wanted || job.stopping != StopCause::none) broken(fmt::format("job {} resumes and nobody wants it to", e.job.value));
+  if (e.gpus != story.task.gpus) broken(fmt::format("job {} resumes on other GPUs than its image came from", e.job.value));
+  close_lease(story, e.lease_to, e.cost, at);
+  story.task.price_class = e.price_class;
+  story.task.rate = e.rate;
+  job.suspended = job.resume_wanted = false;
+  job.running = true;
+  if (!job.array) return;
+  const std::uint64_t most = job.spec->array->running_max;
+  if (++arrays_.at(job.array).running > most && most > 0) broken(fmt::format("array {} runs more than {}", job.array.value, most));
 }
 
 void Audit::task_ended(const TaskEnded& e, WallTime at) {
@@ -137,18 +197,11 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
     case ExitKind::oom: wrong("that does not happen here"); break;
     case ExitKind::lost: break;
   }
-  check_lease(story, at);
-}
-
-void Audit::check_lease(const TaskStory& story, WallTime at) {
-  const TaskEnded& e = *story.end;
+  close_lease(story, e.lease_to, e.cost, at);
+  Duration held;
+  for (const Task& lease : story.leases) held = held + (lease.lease_to - lease.lease_from);
   const Task& task = story.task;
-  if (e.lease_to < task.lease_from || e.lease_to > at) broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
-  const Duration held = e.lease_to - task.lease_from;
-  std::int64_t milli = 0;
-  for (const GpuGrant& grant : task.gpus) milli += grant.share.milli;
-  if (e.cost != amount(task.rate, held, milli)) broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held", task.id.value, e.cost.value));
-  const Process* p = story.process.get();
+  p = story.process.get();
   if (p && !world_.head_clock.stepped && !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
     broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value, (p->ended_ns - p->started_ns) / 1'000'000, held.ms()));
 }
@@ -170,7 +223,7 @@ const TaskEnded* Audit::decisive(const JobStory& job) const {
 
 void Audit::leave_running(JobStory& job) {
   if (job.running && job.array) --arrays_.at(job.array).running;
-  job.running = false;
+  job.running = job.suspended = false;
 }
 
 void Audit::requeued(const JobRequeued& e) {
@@ -196,7 +249,7 @@ void Audit::job_ended(const JobEnded& e) {
   if (!ends_.try_emplace(e.job, e.state).second) broken(fmt::format("job {} ended twice", e.job.value));
   --open_;
   world_.trace("journal: job {} ended {}: {}", e.job.value, enum_name(e.state), e.reason);
-  const bool ran = job.running;
+  const bool ran = job.running || job.suspended;
   const TaskEnded* end = ran ? decisive(job) : nullptr;
   leave_running(job);
   const auto wrong = [&](const char* why) { broken(fmt::format("job {} ended {}, but {}", e.job.value, enum_name(e.state), why)); };
@@ -248,10 +301,24 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
     if (other.process->alive && other.task.attempt != process->attempt)
       broken(fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts", process->job.value, id.value, other.task.attempt, process->task.value));
   }
+  check_room(*process->node);
+}
+
+void Audit::process_resumes(const std::shared_ptr<Process>& process) {
+  read_journal();
+  const TaskStory& story = tasks_.at(process->task);
+  if (story.end || !jobs_.at(process->job).running) broken(fmt::format("task {} resumes and the journal says nothing of it", process->task.value));
+  process->frozen = false;
+  check_room(*process->node);
+}
+
+void Audit::check_room(const SimNode& node) const {
   std::map<std::int32_t, std::int64_t> milli;
-  for (const auto& [id, live] : process->node->live())
+  for (const auto& [id, live] : node.live()) {
+    if (live->frozen) continue;
     for (const GpuGrant& grant : live->gpus)
-      if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu, process->node->name));
+      if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu, node.name));
+  }
 }
 
 void Audit::submit_acknowledged(const std::string& key, JobId job) {
@@ -283,11 +350,13 @@ void Audit::check_leases_apart() const {
   std::map<std::pair<NodeId, std::int32_t>, std::vector<Change>> changes;
   for (const auto& [id, story] : tasks_) {
     if (!story.end) broken(fmt::format("the lease of task {} was never closed", id.value));
-    if (story.end->lease_to == story.task.lease_from) continue;
-    for (const GpuGrant& grant : story.task.gpus) {
-      auto& list = changes[{story.task.node, grant.gpu}];
-      list.push_back({story.task.lease_from, grant.share.milli});
-      list.push_back({story.end->lease_to, -grant.share.milli});
+    for (const Task& lease : story.leases) {
+      if (lease.lease_to == lease.lease_from || lease.price_class == PriceClass::suspended) continue;
+      for (const GpuGrant& grant : lease.gpus) {
+        auto& list = changes[{lease.node, grant.gpu}];
+        list.push_back({lease.lease_from, grant.share.milli});
+        list.push_back({lease.lease_to, -grant.share.milli});
+      }
     }
   }
   for (auto& [gpu, list] : changes) {

@@ -19,6 +19,7 @@ class Audit {
 
   void read_journal();                            // what has become durable since
   void process_started(const std::shared_ptr<Process>& process);
+  void process_resumes(const std::shared_ptr<Process>& process);
   // A client was told; never to be taken back.
   void submit_acknowledged(const std::string& key, JobId job);
   void end_reported(JobId job, JobState state);
@@ -35,12 +36,14 @@ class Audit {
     std::uint32_t attempts = 0, failures = 0;
     StopCause stopping = StopCause::none;
     bool running = false;
+    bool suspended = false, resume_wanted = false;
     bool rerun_excused = false;                   // the attempt before ended in a way that allows another
     std::vector<TaskId> tasks;                    // of the attempt
   };
   struct TaskStory {
     Task task;
     std::optional<TaskEnded> end;
+    std::vector<Task> leases;                     // closed ones, as they were
     std::shared_ptr<Process> process;
   };
   struct ArrayStory {
@@ -51,9 +54,12 @@ class Audit {
   void submitted(const JobsSubmitted& e);
   void placed(const JobPlaced& e, WallTime at);
   void task_ended(const TaskEnded& e, WallTime at);
+  void task_suspended(const TaskSuspended& e, WallTime at);
+  void resuming(const JobResuming& e, WallTime at);
+  void check_room(const SimNode& node) const;
   void requeued(const JobRequeued& e);
   void job_ended(const JobEnded& e);
-  void check_lease(const TaskStory& story, WallTime at);
+  void close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at);
   void check_leases_apart() const;
   bool any_began(const JobStory& job) const;
   const TaskEnded* decisive(const JobStory& job) const;

@@ -109,6 +109,8 @@ void Clients::every_second() {
   const control::State& state = head->engine->state();
   if (!world_.calm) {
     if (!known_.empty() && rng.chance(0.04)) commands.push_back(StopJob{known_[rng.below(known_.size())], "", rng.chance(0.3)});
+    if (!known_.empty() && rng.chance(0.12)) commands.push_back(SuspendJob{.job = known_[rng.below(known_.size())], .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
+    if (!known_.empty() && rng.chance(0.12)) commands.push_back(ResumeJob{known_[rng.below(known_.size())]});
     if (!state.nodes.empty() && rng.chance(0.02)) commands.push_back(DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
   } else {
     for (const auto& [id, node] : state.nodes) {
@@ -116,6 +118,8 @@ void Clients::every_second() {
       const bool gone = std::any_of(world_.nodes.begin(), world_.nodes.end(), [&](const auto& n) { return n->gone && n->name == node.offer.name; });
       if (gone && !node.reachable && world_.now_ns - quiet_since_ns_ > minutes(4).ns) commands.push_back(RemoveNode{id});
     }
+    for (const auto& [id, job] : state.jobs)
+      if (job.state == JobState::suspended && !job.suspension.resume_wanted && job.stopping == StopCause::none) commands.push_back(ResumeJob{id});
     for (const auto& [id, job] : state.jobs)
       if (job.spec->argv.at(1) == "-1" && job.stopping != StopCause::request && world_.now_ns - quiet_since_ns_ > seconds(30).ns) commands.push_back(StopJob{id, "", false});
   }
@@ -139,7 +143,7 @@ void Clients::stop_infeasible() {
   const control::State& state = head->engine->state();
   std::vector<JobId> hopeless;
   for (const auto& [id, job] : state.jobs)
-    if (job.state == JobState::queued && (state.nodes.empty() || !sched::feasible(state.index, control::request_of(job)))) hopeless.push_back(id);
+    if (job.state == JobState::queued && (state.nodes.empty() || !sched::feasible(state.index, control::request_of(state, job)))) hopeless.push_back(id);
   for (JobId id : hopeless) command(StopJob{id, "no such hardware any more", false});
 }
 

@@ -151,13 +151,51 @@ void SimNode::start_task(const fx::StartTask& e) {
   const bool fails = word(4) < 0 || process->attempt <= word(4);
   const auto code = static_cast<std::int32_t>(fails ? word(2) : 0), signal = static_cast<std::int32_t>(fails ? word(3) : 0);
   const auto if_same = [this, process](auto fn) { return [this, process, fn] { if (process->alive && dirs_.contains(process->task) && dirs_.at(process->task).process == process) fn(); }; };
-  if (word(1) >= 0) world.after(milliseconds(word(1)), if_same([this, id, code, signal] { end_process(id, sv::EndCause::itself, code, signal, 0); }));
-  if (e.start.time_limit.ns > 0) world.after(e.start.time_limit, if_same([this, id, process] {
+  // A frozen process neither ends by itself nor uses up its time.
+  const auto when_thawed = [process, if_same](auto fn) {
+    return if_same([process, fn = if_same(fn)] {
+      if (process->frozen) process->on_thaw.push_back(fn);
+      else fn();
+    });
+  };
+  if (word(1) >= 0) world.after(milliseconds(word(1)), when_thawed([this, id, code, signal] { end_process(id, sv::EndCause::itself, code, signal, 0); }));
+  if (e.start.time_limit.ns > 0) world.after(e.start.time_limit, when_thawed([this, id, process] {
     process->timed_out = true;
     end_process(id, sv::EndCause::time_limit, 0, SIGTERM, 0);
   }));
   set_ends_at(id, e.ends_at);
   tell(id, agent::task_event::Started{id, clock.wall()});
+}
+
+// What Tasks::carry_out does: the order is on disk before and after; in between the machine or the agent may go.
+void SimNode::carry_out(TaskId task, agent::OrderRecord record) {
+  const auto found = dirs_.find(task);
+  if (found == dirs_.end()) return;
+  record.done = false;
+  found->second.order = record;
+  const auto answer = [this, task](const agent::OrderRecord& r) {
+    if (r.suspend) tell(task, agent::task_event::Suspended{task, r.order, r.ram_mib, r.error});
+    else tell(task, agent::task_event::Resumed{task, r.order, r.error});
+  };
+  if (world.mutation == Mutation::suspended_early && record.suspend) return answer(record);
+  world.after(world.some({0}, milliseconds(world.rng.chance(0.2) ? 5000 : 50)), [this, task, record, answer, life = life_]() mutable {
+    const auto dir = dirs_.find(task);
+    if (life != life_ || dir == dirs_.end() || !dir->second.process || !dir->second.process->alive) return;
+    const auto process = dir->second.process;
+    record.done = true;
+    if (world.fault(world.faults.order_fails)) {
+      record.error = "it cannot be done now";
+    } else {
+      world.trace("{}: task {} is {}", name, task.value, record.suspend ? "frozen" : "thawed");
+      if (!record.suspend) world.audit->process_resumes(process);
+      process->frozen = record.suspend;
+      record.ram_mib = record.suspend ? 1536 : 0;
+    }
+    dir->second.order = record;
+    if (!process->frozen)
+      for (const auto& due : std::exchange(process->on_thaw, {})) world.after(world.some({0}, milliseconds(500)), due);
+    answer(record);
+  });
 }
 
 void SimNode::set_ends_at(TaskId task, SteadyTime ends_at) {
@@ -232,6 +270,12 @@ std::vector<agent::RecoveredTask> SimNode::recover() {
     task.fenced = dir.start.fenced;
     if (dir.supervised) {
       task.status.state = TaskState::running;
+      if (dir.order.order != 0 && world.mutation != Mutation::orders_forgotten) {
+        task.status.state = dir.order.state();
+        task.status.order = dir.order.order;
+        task.status.order_error = dir.order.error;
+        task.status.ram_mib = dir.order.ram_mib;
+      }
     } else if (dir.exit) {
       task.status = agent::status_of(id, *dir.exit);
     } else if (!dir.has_pid) {
@@ -259,6 +303,8 @@ void SimNode::start_agent() {
   core_ = std::make_unique<agent::Core>(std::move(options), now());
   for (const auto& [id, dir] : dirs_)
     if (dir.supervised) tell(id, agent::task_event::Started{id, {clock.wall().ns - (world.now_ns - dir.process->started_ns)}});
+  for (const auto& [id, dir] : dirs_)
+    if (dir.supervised && dir.order.order != 0 && !dir.order.done) carry_out(id, dir.order);
   for (const auto& [id, dir] : dirs_)
     if (dir.has_pid && !dir.supervised && !dir.exit && !dir.acknowledged) tell(id, agent::task_event::Ended{agent::lost_status(id, clock.wall(), "its supervisor died")});
   attempts_ = 0;
@@ -340,6 +386,10 @@ bool SimNode::perform(const agent::Effects& effects) {
         if (!dirs_.contains(e.status.task)) dirs_[e.status.task].exit = agent::record_of(e.status);
       } else if constexpr (std::is_same_v<T, fx::StopTask>) {
         stop_task(e.task, e.grace, sv::EndCause::stop_request, e.reason);
+      } else if constexpr (std::is_same_v<T, fx::SuspendTask>) {
+        carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode});
+      } else if constexpr (std::is_same_v<T, fx::ResumeTask>) {
+        carry_out(e.task, {.order = e.order, .suspend = false, .gpus = e.gpus});
       } else if constexpr (std::is_same_v<T, fx::SetEndsAt>) {
         set_ends_at(e.task, e.ends_at);
       } else if constexpr (std::is_same_v<T, fx::AcknowledgeTask>) {

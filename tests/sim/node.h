@@ -6,6 +6,7 @@
 #include <set>
 
 #include "agent/core.h"
+#include "agent/order_record.h"
 #include "supervise/protocol.h"
 #include "world.h"
 
@@ -25,8 +26,10 @@ struct Process {
   bool vanished = false;        // with its machine or its supervisor: nobody saw its end
   bool timed_out = false;
   bool unpaid = false;          // nobody renewed its fence
+  bool frozen = false;          // suspended: it holds no GPU and makes no progress
   std::optional<std::uint32_t> stop_reason;  // of the first stop
   std::int32_t code = 0, signal = 0;
+  std::vector<std::function<void()>> on_thaw;  // what became due while it was frozen
 };
 
 class SimNode {
@@ -63,6 +66,7 @@ class SimNode {
     bool has_pid = false;
     bool supervised = false;
     bool acknowledged = false;
+    agent::OrderRecord order;       // the file of that name; order 0: none
     std::optional<supervise::ExitRecord> exit;
     std::shared_ptr<Process> process;
   };
@@ -75,6 +79,7 @@ class SimNode {
   void start_task(const agent::effect::StartTask& e);
   void stop_task(TaskId task, Duration grace, supervise::EndCause cause, agent::StopReason reason);
   void set_ends_at(TaskId task, SteadyTime ends_at);
+  void carry_out(TaskId task, agent::OrderRecord record);
   void end_process(TaskId task, supervise::EndCause cause, std::int32_t code, std::int32_t signal, std::uint32_t stop_reason);
   void tell(TaskId task, agent::TaskEvent event);
   std::vector<agent::RecoveredTask> recover();

@@ -65,7 +65,8 @@ TEST_P(Planted, BugIsFound) {
 INSTANTIATE_TEST_SUITE_P(Bug, Planted,
                          ::testing::Values(std::pair{Mutation::ack_before_durable, "AckBeforeDurable"}, std::pair{Mutation::deliver_before_durable, "DeliverBeforeDurable"},
                                            std::pair{Mutation::start_twice, "StartTwice"}, std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
-                                           std::pair{Mutation::exit_mangled, "ExitMangled"}),
+                                           std::pair{Mutation::exit_mangled, "ExitMangled"}, std::pair{Mutation::suspended_early, "SuspendedEarly"},
+                                           std::pair{Mutation::orders_forgotten, "OrdersForgotten"}),
                          [](const auto& info) { return std::string(info.param.second); });
 
 }  // namespace

@@ -38,6 +38,7 @@ void World::draw_character() {
   faults.takeover = pick(0.25, 0.03);
   faults.reply_lost = pick(0.4, 0.3);
   faults.exec_fails = pick(0.2, 0.2);
+  faults.order_fails = pick(0.3, 0.3);
   faults.latency_ns = rng.between(100'000, 5'000'000);
   faults.stall_ns = rng.chance(0.3) ? rng.between(100'000'000, 12'000'000'000) : 0;
 }

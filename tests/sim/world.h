@@ -27,6 +27,8 @@ enum class Mutation {
   lease_freed_early,       // a task that is being stopped is reported as ended
   exit_mangled,            // signals are reported as exit codes
   epoch_forgotten,         // what the agent must remember is never written
+  suspended_early,         // a task is reported as suspended while it still runs
+  orders_forgotten,        // an agent that starts anew takes suspended tasks for running ones
 };
 
 struct Failure {
@@ -63,6 +65,7 @@ struct Faults {
   double takeover = 0;        // per second
   double reply_lost = 0;      // per reply
   double exec_fails = 0;      // per start
+  double order_fails = 0;     // per suspend or resume
   std::int64_t latency_ns = 0;
   std::int64_t stall_ns = 0;  // added to some frames
 };

@@ -248,12 +248,29 @@ TEST_F(AgentCore, SuspendsAndResumes) {
   connect();
   say(start_of(5));
   happen(task_event::Started{TaskId(5), at(1).wall});
-  EXPECT_TRUE(only<effect::FreezeTask>(say(v1::Suspend{1, TaskId(5)}))[0].frozen);
-  happen(task_event::Frozen{TaskId(5), true});
+  EXPECT_EQ(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1, SuspendMode::cold}))[0].mode, SuspendMode::cold);
+  EXPECT_TRUE(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1})).empty());  // sent twice
+  happen(task_event::Suspended{TaskId(5), 1, 512, ""});
   EXPECT_EQ(core.find(TaskId(5))->state, TaskState::suspended);
-  EXPECT_FALSE(only<effect::FreezeTask>(say(v1::Resume{1, TaskId(5), {}}))[0].frozen);
-  happen(task_event::Frozen{TaskId(5), false});
+  EXPECT_EQ(core.find(TaskId(5))->ram_mib, 512);
+  EXPECT_EQ(only<effect::ResumeTask>(say(v1::Resume{1, TaskId(5), 2, {}})).size(), 1u);
+  EXPECT_TRUE(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1})).empty());  // late
+  happen(task_event::Resumed{TaskId(5), 2, ""});
   EXPECT_EQ(core.find(TaskId(5))->state, TaskState::running);
+}
+
+TEST_F(AgentCore, KeepsRunningWhatCannotBeSuspended) {
+  connect();
+  say(start_of(5));
+  happen(task_event::Started{TaskId(5), at(1).wall});
+  say(v1::Suspend{1, TaskId(5), 1});
+  happen(task_event::Suspended{TaskId(5), 1, 0, "no room in the arena"});
+  EXPECT_EQ(core.find(TaskId(5))->state, TaskState::running);
+  EXPECT_EQ(core.find(TaskId(5))->order_error, "no room in the arena");
+  EXPECT_EQ(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 2})).size(), 1u);
+  EXPECT_TRUE(core.find(TaskId(5))->order_error.empty());
+  happen(task_event::Suspended{TaskId(5), 1, 0, ""});  // the answer to an earlier order
+  EXPECT_EQ(core.find(TaskId(5))->state, TaskState::suspending);
 }
 
 TEST_F(AgentCore, LeavesAfterItsTasksWhenAskedTo) {

@@ -1,90 +1,10 @@
 // The core on its own: commands in, events out, and replay equal to having lived through it.
-#include "control/core.h"
+#include "world.h"
 
-#include <gtest/gtest.h>
-
-#include "base/rng.h"
 #include "control/cron.h"
 
 namespace billow::control {
 namespace {
-
-using wire::agent_v1::Settle;
-using wire::agent_v1::Start;
-using wire::agent_v1::Stop;
-
-NodeOffer offer(std::string name, int gpus, std::string boot = "boot-1") {
-  NodeOffer o;
-  o.name = std::move(name);
-  o.boot_id = std::move(boot);
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
-  o.cpu_milli = 16000;
-  o.mem_mib = 65536;
-  return o;
-}
-
-// Drives a core and keeps what it said, so that it can be replayed.
-struct World {
-  Core core{State{}, prices()};
-  std::vector<Event> history;
-  std::vector<Effect> effects;
-  std::vector<FinishedJob> finished;
-  WallTime now{1'000'000'000'000};
-
-  static ledger::PriceBook prices() {
-    ledger::PriceBook book;
-    book.set("H100", PriceClass::on_demand, Rate{1'000'000});
-    return book;
-  }
-  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
-
-  void take(Step step) {
-    for (auto& e : step.events) {
-      const auto decoded = decode_event(e.seq, e.at, wire_kind(e), encode_event(e));
-      ASSERT_TRUE(decoded) << decoded.error().message;
-      history.push_back(*decoded);
-    }
-    for (auto& e : step.effects) effects.push_back(std::move(e));
-    for (auto& j : step.jobs) finished.push_back(std::move(j));
-    const Status ok = check_invariants(core.state());
-    ASSERT_TRUE(ok) << ok.error().message;
-  }
-  static const char* wire_kind(const Event& e) { return std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body); }
-  Status run(const Command& command) {
-    auto step = core.execute(command, {"user:ana", "r1"}, now);
-    if (!step) return pass(step.error());
-    take(std::move(*step));
-    do take(core.plan(now));
-    while (core.more());
-    return {};
-  }
-  void must(const Command& command) {
-    const Status s = run(command);
-    ASSERT_TRUE(s) << s.error().message;
-  }
-  SubmitJob job(double gpus = 1) {
-    SubmitJob submit;
-    submit.spec.argv = {"true"};
-    submit.spec.resources.gpus = gpus >= 1 ? static_cast<int>(gpus) : gpus > 0 ? 1 : 0;
-    submit.spec.resources.share = {gpus >= 1 ? 1000 : static_cast<int>(gpus * 1000), 0};
-    submit.user = core.state().users.begin()->first;
-    return submit;
-  }
-  TaskId task_of(JobId id) { return core.state().find_job(id)->tasks.front(); }
-  void report(TaskId task, TaskState state, ExitStatus exit = {}) {
-    must(AgentReport{core.state().find_task(task)->node, {.task = task, .state = state, .started_at = now, .ended_at = now, .exit = exit}});
-  }
-  void check_replay() {
-    Core again(State{}, {});
-    for (const Event& e : history) again.replay(e);
-    EXPECT_TRUE(image(again.state()) == image(core.state()));
-    const auto restored = restore(image(core.state()));
-    ASSERT_TRUE(restored) << restored.error().message;
-    EXPECT_TRUE(image(*restored) == image(core.state()));
-    const Status ok = check_invariants(*restored);
-    EXPECT_TRUE(ok) << ok.error().message;
-  }
-};
 
 TEST(Core, RunsAJobAndBillsItsLease) {
   World w;

@@ -1,0 +1,57 @@
+// The routes that suspend and resume a job. Both answer with the job as it is then: a suspend is under way until the job's node has
+// saved its memory, and a resume until its GPUs are free again.
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "api/documents.h"
+
+namespace billow::api::jobs {
+namespace {
+
+// The job's number, where the caller may act on it; else the call has been answered.
+std::optional<JobId> job_to_act_on(CallPtr call) {
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  if (!ref) {
+    call->fail(ref.error());
+    return std::nullopt;
+  }
+  const auto owner = owner_of(call->host.state(), ref->id);
+  if (!owner) {
+    call->fail({Code::conflict, fmt::format("job {} is not there any more, or never was", ref->id.value), "see `billow ps -a`"});
+    return std::nullopt;
+  }
+  if (const Status ok = may_act(*call, owner->project, owner->user); !ok) {
+    call->fail(ok.error());
+    return std::nullopt;
+  }
+  return ref->id;
+}
+
+void order(CallPtr call, JobId id, const Command& command) {
+  call->host.execute(command, call->cause(), [call, id](Result<std::vector<Event>> events) {
+    if (!events) return call->fail(events.error());
+    with_job_document(call, id, [call](Json document) { call->reply(200, document); });
+  });
+}
+
+}  // namespace
+
+void suspend(CallPtr call) {
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  const auto id = job_to_act_on(call);
+  if (!id) return;
+  std::string reason((*body)["reason"].str_or(""));
+  if (reason.size() > 256) reason.resize(256);
+  if (reason.empty()) reason = "suspended by " + call->principal.name;
+  const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
+  if (!mode) return call->fail({Code::invalid, "mode is \"warm\" or \"cold\"", ""});
+  order(call, *id, SuspendJob{*id, std::move(reason), SuspendCause::request, *mode});
+}
+
+void resume(CallPtr call) {
+  const auto id = job_to_act_on(call);
+  if (id) order(call, *id, ResumeJob{*id});
+}
+
+}  // namespace billow::api::jobs
