@@ -35,12 +35,16 @@ _billow() {
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
         --stop-grace) return ;;
         --idempotency-key) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "submit")
       case $prev in
@@ -62,6 +66,10 @@ _billow() {
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
         --stop-grace) return ;;
         --idempotency-key) return ;;
         --array|-a) return ;;
@@ -69,7 +77,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -91,12 +99,16 @@ _billow() {
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
         --stop-grace) return ;;
         --idempotency-key) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -203,6 +215,10 @@ _billow() {
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
         --stop-grace) return ;;
         --idempotency-key) return ;;
         --array|-a) return ;;
@@ -210,7 +226,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -341,8 +357,9 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --sim) return ;;
         --node-name) return ;;
+        --vault-arena) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --no-agent --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --no-agent --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -372,9 +389,10 @@ _billow() {
         --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --sim) return ;;
+        --vault-arena) return ;;
         --node-name) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --node-name --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "advise")
       case $prev in

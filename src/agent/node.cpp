@@ -43,7 +43,21 @@ class NodeAgent {
     client_ = BILLOW_TRY(net::HttpClient::create(loop_, {}));
     BILLOW_TRY_VOID(open_gpus());
     const std::string sim_state = options_.sim.empty() ? "" : options_.data_dir + "/sim";
-    tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus},
+    if (options_.arena_bytes < 0) {
+      std::int64_t gpu_bytes = 0;
+      for (const GpuInfo& gpu : inventory_.gpus) gpu_bytes += gpu.memory_mib << 20;
+      const auto host = read_host();
+      options_.arena_bytes = default_arena_bytes(host ? host->memory_usable_mib << 20 : 0, gpu_bytes, !options_.sim.empty());
+    }
+    const auto gpu_memory = [this] {
+      std::map<int, std::int64_t> out;
+      for (const GpuInfo& gpu : inventory_.gpus)
+        if (const auto sample = backend_->sample(gpu.index, {.processes = true}))
+          for (const auto& process : sample->processes) out[static_cast<int>(process.pid)] += process.mem_mib.value_or(0);
+      return out;
+    };
+    tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
+                                              backend_ && options_.sim.empty() ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); }}));
     CoreOptions core;
@@ -60,7 +74,10 @@ class NodeAgent {
     sample();
     return {};
   }
-  void run() { loop_.run(); }
+  void run() {
+    loop_.run();
+    tasks_->leave();
+  }
 
  private:
   std::string memory_path() const { return options_.data_dir + "/memory.json"; }

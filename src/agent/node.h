@@ -16,6 +16,7 @@ struct NodeOptions {
   std::string sim;           // simulated GPUs: "8xH100"
   std::string node_name;     // empty: the host's name
   std::string version;
+  std::int64_t arena_bytes = -1;  // of host memory for the GPU memory of suspended tasks; -1: by the machine; 0: none
 };
 
 // Runs until told to leave or a signal. An error says why it could not start.

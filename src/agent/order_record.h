@@ -19,8 +19,10 @@ struct OrderRecord {
   std::string error;               // done, and not carried out
   std::int64_t ram_mib = 0;
   std::vector<GpuGrant> gpus;      // of a resume
+  bool moved = false;              // the vault has its GPU memory
+  std::vector<int> pids;           // …or the driver has, of these processes
   template <class V>
-  void fields(V& v) { v("order", order); v("suspend", suspend); v("mode", mode); v("done", done); v("error", error); v("ram_mib", ram_mib); v("gpus", gpus); }
+  void fields(V& v) { v("order", order); v("suspend", suspend); v("mode", mode); v("done", done); v("error", error); v("ram_mib", ram_mib); v("gpus", gpus); v("moved", moved); v("pids", pids); }
 
   // Where the task stands by it.
   TaskState state() const;

@@ -54,6 +54,7 @@ struct Tasks::Link final : LinkEvents {
   std::unique_ptr<net::FdWatch> watch;
   std::string cgroup;
   std::vector<GpuGrant> gpus;
+  int pid = 0;                       // of the job's first process
   bool announced = false, exited = false, closed = false;
   bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
   // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
@@ -74,6 +75,8 @@ struct Tasks::Link final : LinkEvents {
     }
     if (announced || status.job_pid <= 0) return;
     announced = true;
+    pid = status.job_pid;
+    if (status.state != static_cast<std::uint32_t>(supervise::SupervisorState::frozen))  // a suspended one holds none
     owner.hold_gpus(task, status.job_pid, cgroup, gpus);
     owner.callbacks_.event(task_event::Started{task, {status.started_wall_ns}});
   }
@@ -124,9 +127,42 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, C
 
 Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
-      owner_(owner_of(options_.data_dir)), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()) {}
+      owner_(owner_of(options_.data_dir)), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()),
+      suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()) {}
 
 Tasks::~Tasks() = default;
+
+void Tasks::leave() { if (links_.empty()) suspender_.leave(); }
+
+std::vector<int> Tasks::processes_of(TaskId task) const {
+  if (const std::string group = cgroups_.find(task).v2; !group.empty()) return cgroup_pids(group);
+  const auto found = dirs_.find(task);
+  return found && found->supervisor_pid > 0 ? ProcessTable::read().descendants(found->supervisor_pid) : std::vector<int>{};
+}
+
+Suspender::Callbacks Tasks::suspender_callbacks() {
+  return {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
+          .freeze = [this](TaskId task, bool frozen) {
+            Link* l = link(task);
+            if (!l) return false;
+            l->link.freeze(frozen);
+            l->rearm();
+            return true;
+          },
+          .hold = [this](TaskId task, bool holds) {
+            Link* l = link(task);
+            if (options_.sim_state_dir.empty() || !l) return;
+            if (holds) hold_gpus(task, l->pid, l->cgroup, l->gpus);
+            else (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+          },
+          .directory = [this](TaskId task) { return dirs_.path(task); },
+          .processes = [this](TaskId task) { return processes_of(task); },
+          .gpu_memory = options_.gpu_memory,
+          .stop = [this](TaskId task, const std::string& why) {
+            log_warn("task {} is stopped: {}", task.value, why);
+            perform(effect::StopTask{task, Duration{-1}, StopReason::request});
+          }};
+}
 
 Tasks::Link* Tasks::link(TaskId task) {
   const auto found = links_.find(task);
@@ -185,12 +221,14 @@ void Tasks::lost(TaskId task) {
   for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
   (void)cgroups_.remove(group);
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  suspender_.ended(task);
   callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
   advanced(task);
 }
 
 // Takes up a task whose supervisor was found again.
 void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
+  suspender_.adopted(task);
   watch(task, std::move(supervisor));
   Link* l = link(task);
   l->input_known = false;
@@ -204,6 +242,7 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
 
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  suspender_.ended(task);
   callbacks_.event(task_event::Ended{status_of(task, record)});
   advanced(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -261,7 +300,7 @@ std::vector<RecoveredTask> Tasks::recover() {
           recovered.status.order = order->order;
           recovered.status.order_error = order->error;
           recovered.status.ram_mib = order->ram_mib;
-          if (!order->done) loop_.post([this, id = task.id, again = *order] { carry_out(id, again); });
+          if (!order->done) loop_.post([this, id = task.id, again = *order] { suspender_.carry_out(id, again); });
         }
         auto connected = launcher_.connect(dirs_.path(task.id), settle_patience);
         if (connected) adopt(task.id, std::move(*connected));
@@ -274,7 +313,7 @@ std::vector<RecoveredTask> Tasks::recover() {
   return out;
 }
 
-Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskCgroup& group) const {
+Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskCgroup& group, TaskPlan& plan) {
   TaskSpec spec;
   spec.argv = start.argv;
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
@@ -303,7 +342,8 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     env["BILLOW_GPUS"] = indices;
     env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
   }
-  env.erase("BILLOW_TASK_KEY");  // of a job that submits another
+  for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"}) env.erase(name);  // of a job that submits another
+  plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
   if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
@@ -338,18 +378,34 @@ void Tasks::perform(const effect::StartTask& e) {
     callbacks_.event(task_event::Ended{status});
   };
   TaskCgroup group;
-  auto spec = spec_of(e.start, e.ends_at, group);
+  TaskPlan plan;
+  auto spec = spec_of(e.start, e.ends_at, group, plan);
   if (!spec) return could_not(spec.error());
+  plan.env = spec->env;
+  plan.cwd = spec->cwd;
+  if (spec->identity) {
+    plan.other_user = true;
+    plan.uid = spec->identity->uid;
+    plan.gid = spec->identity->gid;
+    plan.groups = spec->identity->groups;
+  }
   const Meta meta{e.start.fenced, e.paid_until, e.start.gpus};
   auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
   if (!made) {
-    if (made.error().code != Code::conflict) return could_not(made.error());
+    if (made.error().code != Code::conflict) {
+      suspender_.ended(id);
+      return could_not(made.error());
+    }
     // It was started in an earlier life; the core knows it from recovery, so this is a start that crossed it.
     log_warn("task {} was started before", id.value);
     return;
   }
   auto launched = launcher_.launch(std::move(*made));
-  if (!launched) return could_not(launched.error());
+  if (!launched) {
+    suspender_.ended(id);
+    return could_not(launched.error());
+  }
+  suspender_.began(id, std::move(plan));
   watch(id, std::move(*launched));
   Link* l = link(id);
   l->cgroup = group.v2;
@@ -394,27 +450,17 @@ void Tasks::perform(const effect::ResizeTask& e) {
     l->rearm();
   }
 }
-void Tasks::perform(const effect::SuspendTask& e) {
-  carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode});
-}
+void Tasks::perform(const effect::SuspendTask& e) { suspender_.carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode}); }
 void Tasks::perform(const effect::ResumeTask& e) {
-  carry_out(e.task, {.order = e.order, .suspend = false, .gpus = e.gpus});
-}
-
-void Tasks::carry_out(TaskId task, OrderRecord record) {
-  const auto keep = [&] {
-    if (const Status written = write_order(dirs_.path(task), record); !written) log_warn("task {}: {}", task.value, written.error().message);
-  };
-  record.done = false;
-  keep();
-  Link* l = link(task);
-  if (!l) return;  // its end, or its supervisor coming back, decides
-  l->link.freeze(record.suspend);
-  l->rearm();
-  record.done = true;
-  keep();
-  if (record.suspend) callbacks_.event(task_event::Suspended{task, record.order, record.ram_mib, ""});
-  else callbacks_.event(task_event::Resumed{task, record.order, ""});
+  OrderRecord record{.order = e.order, .suspend = false};
+  if (const auto last = read_order(dirs_.path(e.task))) {
+    record.mode = last->mode;
+    record.moved = last->moved;
+    record.pids = last->pids;
+    record.ram_mib = last->ram_mib;
+  }
+  record.gpus = e.gpus;
+  suspender_.carry_out(e.task, std::move(record));
 }
 void Tasks::perform(const effect::SetEndsAt& e) {
   if (Link* l = link(e.task)) {

@@ -12,7 +12,7 @@
 #include "agent/core.h"
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
-#include "agent/order_record.h"
+#include "agent/suspender.h"
 #include "agent/sandbox.h"
 #include "agent/task_dir.h"
 #include "gpu/backend.h"
@@ -26,6 +26,8 @@ class Tasks {
     std::string data_dir;
     std::string sim_state_dir;      // empty: real GPUs
     std::vector<GpuInfo> gpus;
+    std::int64_t arena_bytes = 0;   // for the memory of suspended tasks
+    std::function<std::map<int, std::int64_t>()> gpu_memory;  // MiB by process; called on workers; may be empty
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -50,6 +52,7 @@ class Tasks {
   void perform(const effect::RemoveTask& e);
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
+  void leave();                     // the agent ends; no task is left
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(); }
   std::size_t live() const { return links_.size(); }
@@ -62,7 +65,9 @@ class Tasks {
     bool follow = false;
   };
   Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
-  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, TaskCgroup& group) const;
+  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, TaskCgroup& group, TaskPlan& plan);
+  Suspender::Callbacks suspender_callbacks();
+  std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
   Link* link(TaskId task);
   void closed(TaskId task);
@@ -72,7 +77,6 @@ class Tasks {
   void ended(TaskId task, const supervise::ExitRecord& record);
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
   void advanced(TaskId task);
-  void carry_out(TaskId task, OrderRecord record);
   bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
 
   net::Loop& loop_;
@@ -88,6 +92,7 @@ class Tasks {
   std::map<std::uint64_t, Reader> readers_;                       // by subscription
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
+  Suspender suspender_;
 };
 
 }  // namespace billow::agent

@@ -30,6 +30,7 @@ constexpr OptionSpec up_options[] = {
     {"data", 0, "DIR", "where everything is kept (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
+    {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
     {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -43,6 +44,7 @@ constexpr OptionSpec agent_options[] = {
     {"token-file", 0, "FILE", "a file with this node's credential", false, Completes::file},
     {"data", 0, "DIR", "where its tasks are kept", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs"},
+    {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
     {"node-name", 0, "NAME", "name of the node"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
@@ -52,6 +54,7 @@ constexpr OptionSpec doctor_options[] = {
 
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
+  if (parsed.has("vault-arena")) ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);  // for this machine's agent
   options.data_dir = data_directory(parsed.get("data"));
   if (options.data_dir.front() != '/') {
     char here[4096];
@@ -220,6 +223,12 @@ int cmd_agent(const Parsed& parsed) {
   options.sim = parsed.get("sim");
   options.node_name = parsed.get("node-name");
   options.version = version();
+  const char* arena_set = std::getenv("BILLOW_VAULT_ARENA");
+  if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : ""); !arena.empty()) {
+    const auto bytes = parse_bytes(arena);
+    if (!bytes) return report_usage(Error(bytes.error()).in("--vault-arena"));
+    options.arena_bytes = static_cast<std::int64_t>(*bytes);
+  }
   if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
     return report_usage({Code::invalid, "an agent needs --head, --token-file and --data", "`billow up` starts this machine's agent by itself"});
   const Status ended = agent::run_node(std::move(options));

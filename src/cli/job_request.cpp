@@ -35,6 +35,11 @@ constexpr OptionSpec job_option_table[] = {
     {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
     {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
+    {"suspendable", 0, "auto|yes|no", "prepare it for being suspended fast; auto: slices and spot jobs, not a dedicated GPU"},
+    {"strict", 0, nullptr, "a slice's share of compute is a hard cap, also while others leave theirs unused"},
+    {"share", 0, "time", "share the GPU by the driver's time-slicing, with no limit enforced, for what cannot be gated (Vulkan, OptiX)"},
+    {"suspend-hook", 0, "CMD", "shell command to run before it is suspended"},
+    {"resume-hook", 0, "CMD", "shell command to run after it was resumed"},
     {"stop-grace", 0, "T", "time between SIGTERM and SIGKILL when it is stopped (10s)"},
     {"rerun-if-lost", 0, nullptr, "may start again if its node vanishes (it may then run twice)"},
     {"idempotency-key", 0, "KEY", "submitting again with the same key gives the same job"},
@@ -131,6 +136,16 @@ Result<bool> set_policy(JobRequest& q, std::string_view name, std::string_view v
   else if (name == "spot") s.spot = true;
   else if (name == "retries") BILLOW_TRY_VOID(set_int(s.retries, name, value, 0, limits::retries_max));
   else if (name == "backoff") BILLOW_TRY_VOID(set_duration(s.retry_backoff, name, value));
+  else if (name == "suspendable") {
+    const auto wish = enum_value<Suspendable>(value);
+    if (!wish) return fail(Code::invalid, fmt::format("--suspendable {}: not auto, yes or no", value));
+    s.suspendable = *wish;
+  } else if (name == "strict") s.strict = true;
+  else if (name == "share") {
+    if (value != "time") return fail(Code::invalid, fmt::format("--share {}: only `time` is known", value), "without it a share is enforced");
+    s.time_sliced = true;
+  } else if (name == "suspend-hook") s.suspend_hook = value;
+  else if (name == "resume-hook") s.resume_hook = value;
   else if (name == "stop-grace") BILLOW_TRY_VOID(set_duration(s.stop_grace, name, value));
   else if (name == "rerun-if-lost") s.rerun_if_lost = true;
   else if (name == "array") s.array = BILLOW_TRY(parse_array(value));

@@ -336,9 +336,11 @@ void Supervisor::on_freeze(bool freeze) {
   if (freeze && state_ == SupervisorState::running) {
     tree_.freeze();
     state_ = SupervisorState::frozen;
+    frozen_ns_ = boot_ns();
   } else if (!freeze && state_ == SupervisorState::frozen) {
     tree_.thaw();
     state_ = SupervisorState::running;
+    if (time_deadline_ns_ > 0) time_deadline_ns_ += boot_ns() - frozen_ns_;  // a time limit is of time in which it could run
   }
   ctl_.push_status();
 }
@@ -349,7 +351,7 @@ void Supervisor::arm_timer() {
   auto consider = [&](std::int64_t at) {
     if (at > 0 && (next == 0 || at < next)) next = at;
   };
-  if (state_ != SupervisorState::stopping) consider(time_deadline_ns_);
+  if (state_ != SupervisorState::stopping && state_ != SupervisorState::frozen) consider(time_deadline_ns_);
   // Also during a stop with a long grace, which it may cut short.
   if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns()) consider(paid_until_ns_);
   consider(kill_at_ns_);
@@ -368,7 +370,7 @@ void Supervisor::run_timers() {
   (void)ignored;
   armed_ns_ = 0;
   const std::int64_t now = boot_ns();
-  if (time_deadline_ns_ > 0 && now >= time_deadline_ns_) begin_stop(EndCause::time_limit, spec_.stop_grace_ns);
+  if (time_deadline_ns_ > 0 && now >= time_deadline_ns_ && state_ != SupervisorState::frozen) begin_stop(EndCause::time_limit, spec_.stop_grace_ns);
   if (paid_until_ns_ > 0 && now >= paid_until_ns_) begin_stop(EndCause::paid_until, spec_.stop_grace_ns);
   if (kill_at_ns_ > 0 && now >= kill_at_ns_) kill_round();
 }

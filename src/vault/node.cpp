@@ -519,6 +519,43 @@ Result<std::pair<MoveReport, MoveReport>> Node::swap(const std::string& out, con
   return std::pair{*left, *came};
 }
 
+Status Node::checkpoint_pids(const std::vector<int>& pids) {
+  if (!driver_ || !driver_->checkpoint_lock || !driver_->checkpoint_checkpoint)
+    return fail(Code::unsupported, "this driver cannot checkpoint processes (570 or newer is needed)");
+  std::vector<int> done;
+  for (int pid : pids) {
+    CUcheckpointLockArgs lock{};
+    lock.timeoutMs = 10000;
+    CUcheckpointArgs none{};
+    CUresult r = driver_->checkpoint_lock(pid, &lock);
+    if (r == CUDA_OK) {
+      r = driver_->checkpoint_checkpoint(pid, &none);
+      if (r != CUDA_OK) driver_->checkpoint_unlock(pid, &none);
+    }
+    if (r != CUDA_OK) {
+      (void)restore_pids(done);
+      return pass(cuda_error("the driver's checkpoint", r));
+    }
+    done.push_back(pid);
+  }
+  return {};
+}
+
+Status Node::restore_pids(const std::vector<int>& pids) {
+  if (!driver_ || !driver_->checkpoint_restore) return fail(Code::unsupported, "this driver cannot checkpoint processes (570 or newer is needed)");
+  for (int pid : pids) {
+    CUcheckpointArgs none{};
+    if (const CUresult r = driver_->checkpoint_restore(pid, &none); r != CUDA_OK) return pass(cuda_error("cuCheckpointProcessRestore", r));
+    if (const CUresult r = driver_->checkpoint_unlock(pid, &none); r != CUDA_OK) return pass(cuda_error("cuCheckpointProcessUnlock", r));
+  }
+  return {};
+}
+
+bool Node::idle() {
+  const std::lock_guard guard(lock_);
+  return jobs_.empty();
+}
+
 Status Node::set_context_bytes(const std::string& name, std::uint64_t bytes) {
   const auto job = find(name);
   if (!job) return fail(Code::not_found, "the vault has no job " + name);

@@ -75,6 +75,10 @@ class Node {
   // allowance_bytes > 0: with another job leaving at the same time, both together stay within it.
   Result<MoveReport> resume(const std::string& name, std::uint64_t allowance_bytes = 0, Job* leaving = nullptr);
   Result<std::pair<MoveReport, MoveReport>> swap(const std::string& out, const std::string& in, std::uint64_t allowance_bytes, int timeout_ms);
+  // The driver's own checkpoint of processes that no job of the vault's has, and their way back.
+  Status checkpoint_pids(const std::vector<int>& pids);
+  Status restore_pids(const std::vector<int>& pids);
+  bool idle();  // no job is registered
   Status set_context_bytes(const std::string& name, std::uint64_t bytes);
   std::string status_text();
 

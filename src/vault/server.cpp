@@ -120,6 +120,18 @@ Result<std::string> execute(Node& node, const Fields& f) {
     return std::string();
   }
   if (f.verb == "remove") { BILLOW_TRY_VOID(node.remove_job(name)); return std::string(); }
+  if (f.verb == "checkpoint" || f.verb == "restore") {
+    std::vector<int> pids;
+    std::istringstream words(f.text("pids"));
+    for (std::string word; std::getline(words, word, ',');) {
+      Fields one;
+      one.values["pid"] = word;
+      pids.push_back(static_cast<int>(BILLOW_TRY(one.number("pid", 0))));
+    }
+    if (f.verb == "checkpoint") BILLOW_TRY_VOID(node.checkpoint_pids(pids));
+    else BILLOW_TRY_VOID(node.restore_pids(pids));
+    return std::string();
+  }
   if (f.verb == "context") { BILLOW_TRY_VOID(node.set_context_bytes(name, BILLOW_TRY(f.number("bytes", 0)))); return std::string(); }
   if (f.verb == "suspend") return report_text("", BILLOW_TRY(node.suspend(name, f.text("mode", "warm") == "cold", timeout_ms)));
   if (f.verb == "resume") return report_text("", BILLOW_TRY(node.resume(name)));
@@ -209,7 +221,9 @@ void Server::serve_admin(Fd socket) {
     buffer.append(chunk, static_cast<std::size_t>(n));
     if (buffer.size() > line_bytes_max && buffer.find('\n') == std::string::npos) return;
     for (std::size_t end; (end = buffer.find('\n')) != std::string::npos; buffer.erase(0, end + 1)) {
-      std::string answer = run_command(*node_, buffer.substr(0, end));
+      const std::string line = buffer.substr(0, end);
+      const bool leave = line == "stop" && node_->idle();
+      std::string answer = line != "stop" ? run_command(*node_, line) : leave ? "ok" : "error conflict jobs are registered";
       while (!answer.empty() && answer.back() == '\n') answer.pop_back();
       answer += "\n\n";
       for (std::size_t sent = 0; sent < answer.size();) {
@@ -217,6 +231,7 @@ void Server::serve_admin(Fd socket) {
         if (written <= 0) return;
         sent += static_cast<std::size_t>(written);
       }
+      if (leave) stop();
     }
   }
 }
