@@ -21,6 +21,8 @@ SteadyTime paid_until(Duration paid_for, Now now) { return paid_for.ns > 0 ? now
 
 Core::Core(CoreOptions options, Now now)
     : offer_(std::move(options.offer)), memory_(options.memory), next_report_number_(options.memory.report_numbers_used_below), head_seen_at_(now.steady) {
+  seen_now_ = now.steady;
+  tasks_outlive_us_ = options.tasks_outlive_us;
   for (RecoveredTask& found : options.tasks) {
     Held held;
     held.status = std::move(found.status);
@@ -46,6 +48,7 @@ void Core::on_connected(Now now, Effects& out) {
   connected_ = true;
   welcomed_ = false;
   v1::Hello hello;
+  hello.version_min = v1::protocol_version_min;
   hello.epoch_seen = memory_.epoch;
   hello.sent_at = now.steady;
   hello.offer = offer_;
@@ -101,6 +104,7 @@ void Core::handle(const v1::Welcome& m, Now now, Effects& out) {
   if (!epoch_accepted(m.epoch, out)) return;
   welcomed_ = true;
   on_head_alive(now);
+  if (!reclaimed_.empty()) out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
   for (auto& [number, pending] : pending_) send_report(number, pending, now, out);
 }
 
@@ -121,7 +125,8 @@ void Core::handle(const v1::Start& m, Now now, Effects& out) {
   }
   // Its end was acknowledged and its directory is gone: a message from the past. The head knows its end.
   if (was_removed(m.task)) return;
-  if (leaving_) return end_without_start(m.task, ExitKind::lost, "this agent is leaving", now, out);
+  if (leaving_ || !reclaimed_.empty()) return end_without_start(m.task, ExitKind::lost, "this agent is leaving", now, out);
+  seen_now_ = now.steady;
   Held held;
   held.status.task = m.task;
   held.fenced = m.fenced;
@@ -134,9 +139,17 @@ void Core::handle(const v1::Start& m, Now now, Effects& out) {
 
 // When a task must end if nothing more is heard: its paid time or its fence, whichever comes first.
 SteadyTime Core::ends_at(const Held& held) const {
-  const SteadyTime fence = head_seen_at_ + limits::agent_self_fence;
-  if (!held.fenced) return held.paid_until;
-  return held.paid_until.ns > 0 ? std::min(held.paid_until, fence) : fence;
+  SteadyTime end = held.paid_until;
+  const auto sooner = [&](SteadyTime at) { end = end.ns > 0 ? std::min(end, at) : at; };
+  if (held.fenced) sooner(head_seen_at_ + limits::agent_self_fence);
+  if (tasks_outlive_us_.ns > 0) sooner(seen_now_ + tasks_outlive_us_);
+  return end;
+}
+
+void Core::on_reclaimed(std::string reason, Now now, Effects& out) {
+  seen_now_ = now.steady;
+  if (reclaimed_.empty()) reclaimed_ = reason.empty() ? "taken away" : std::move(reason);
+  if (welcomed_) out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
 }
 
 // A task that ends here without a process ever having been made. Its end is recorded like any other, or a crash of this
@@ -344,6 +357,7 @@ void Core::handle(const v1::Settle& m, Now now, Effects& out) {
 // ---- time -----------------------------------------------------------------------------------------------------------
 
 void Core::tick(Now now, Effects& out) {
+  seen_now_ = now.steady;
   if (welcomed_) head_seen_at_ = std::max(head_seen_at_, now.steady - (limits::ws_ping_interval + limits::ws_pong_timeout));
   const bool fence = now.steady - head_seen_at_ >= limits::agent_self_fence;
   for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) {
@@ -353,7 +367,8 @@ void Core::tick(Now now, Effects& out) {
       held.fence_sent = true;
       stop_task(held, limits::fence_grace, StopReason::fenced, now, out);
     }
-    if (welcomed_ && !fence && held.fenced && ends_at(held) - held.ends_at >= fence_renewal) {
+    const bool renews = (welcomed_ && !fence && held.fenced) || (tasks_outlive_us_.ns > 0 && !held.stop_sent);
+    if (renews && ends_at(held) - held.ends_at >= fence_renewal) {
       held.ends_at = ends_at(held);
       out.push_back(effect::SetEndsAt{id, held.ends_at});
     }

@@ -101,6 +101,7 @@ struct CoreOptions {
   NodeOffer offer;
   Memory memory;
   std::vector<RecoveredTask> tasks;
+  Duration tasks_outlive_us;   // 0: for ever; else supervisors end their tasks when this agent has been gone for so long
 };
 
 class Core {
@@ -115,6 +116,9 @@ class Core {
   void on_message(const wire::agent_v1::ToAgent& message, std::string_view blob, Now now, Effects& out);
   void on_task_event(const TaskEvent& event, Now now, Effects& out);
   void tick(Now now, Effects& out);
+  // The node is taken away: told to the head, which sends its work elsewhere; nothing new starts.
+  void on_reclaimed(std::string reason, Now now, Effects& out);
+  bool idle() const { return live_.empty() && pending_.empty(); }
   // When tick has something to do next; none: when something else happens.
   std::optional<SteadyTime> next_wake() const;
   // The machine's offer changed (a GPU fell off): told with the next hello, which a reconnect brings.
@@ -160,6 +164,9 @@ class Core {
   bool epoch_accepted(Epoch epoch, Effects& out);
   Held* take_order(TaskId id, std::uint32_t order, Now now, Effects& out);
   SteadyTime ends_at(const Held& held) const;
+  SteadyTime seen_now_;          // the newest time heard of, for what must end with this agent
+  Duration tasks_outlive_us_;
+  std::string reclaimed_;
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
   void report(Held& held, Now now, Effects& out);

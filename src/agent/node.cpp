@@ -29,6 +29,8 @@ using namespace wire::agent_v1;
 namespace {
 
 constexpr Duration lock_patience = milliseconds(200);
+constexpr Duration allocation_linger = seconds(30);    // how long tasks live on when an agent in an allocation is killed
+constexpr Duration allocation_patience = seconds(20);  // Slurm kills half a minute after its signal
 
 Now now() { return {system_clock().wall(), system_clock().steady()}; }
 
@@ -40,7 +42,7 @@ class NodeAgent {
     BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
     BILLOW_TRY_VOID(lock());
     endpoint_ = BILLOW_TRY(net::parse_endpoint(options_.head));
-    client_ = BILLOW_TRY(net::HttpClient::create(loop_, {}));
+    client_ = BILLOW_TRY(net::HttpClient::create(loop_, {.tls = options_.tls}));
     BILLOW_TRY_VOID(open_gpus());
     const std::string sim_state = options_.sim.empty() ? "" : options_.data_dir + "/sim";
     if (options_.arena_bytes < 0) {
@@ -65,8 +67,9 @@ class NodeAgent {
     if (const auto text = read_file(memory_path()))
       if (auto memory = wire::from_json_text<Memory>(*text)) core.memory = *memory;
     core.tasks = tasks_->recover();
+    if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
     core_ = std::make_unique<Core>(std::move(core), now());
-    signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { loop_.stop(); });
+    signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { signalled(); });
     timers_.push_back(loop_.every(milliseconds(250), [this] { tick(); }));
     timers_.push_back(loop_.every(limits::agent_heartbeat, [this] { sample(); }));
     for (const TaskEvent& event : std::exchange(early_, {})) on_task_event(event);
@@ -111,6 +114,21 @@ class NodeAgent {
     }
     backend_ = std::move(*backend);
     inventory_ = BILLOW_TRY(backend_->inventory());
+    return keep_only(options_.only_gpus);
+  }
+
+  // An engine gave us some of the machine's cards: those alone are offered, counted from zero.
+  Status keep_only(const std::string& list) {
+    if (list.empty()) return {};
+    std::vector<GpuInfo> kept;
+    if (list != "none" && list != "NoDevFiles")
+      for (const std::string& word : split(list, ',')) {
+        const auto card = std::find_if(inventory_.gpus.begin(), inventory_.gpus.end(),
+                                       [&](const GpuInfo& gpu) { return std::to_string(gpu.index) == trim(word) || (word.size() > 6 && gpu.uuid.starts_with(trim(word))); });
+        if (card == inventory_.gpus.end()) return fail(Code::not_found, fmt::format("this machine has no GPU {}", word), "see --only-gpus");
+        kept.push_back(*card);
+      }
+    inventory_.gpus = std::move(kept);
     return {};
   }
 
@@ -129,6 +147,13 @@ class NodeAgent {
     out.version = options_.version;
     out.simulated = inventory_.simulated;
     out.gpus = node_gpus(inventory_);
+    for (std::size_t i = 0; i < out.gpus.size(); ++i) out.gpus[i].index = static_cast<std::int32_t>(i);
+    out.labels = options_.labels;
+    if (options_.in_allocation) {
+      const auto given = [](const char* name) { const char* text = ::getenv(name); return text ? parse_int(text, 1, 1 << 30).value_or(0) : 0; };
+      if (const std::int64_t cpus = given("SLURM_CPUS_ON_NODE"); cpus > 0) out.cpu_milli = std::min(out.cpu_milli, cpus * 1000);
+      if (const std::int64_t mem = given("SLURM_MEM_PER_NODE"); mem > 0) out.mem_mib = std::min(out.mem_mib, mem);
+    }
     return out;
   }
 
@@ -191,6 +216,18 @@ class NodeAgent {
     perform(effects);
   }
 
+  // In an allocation a signal means that the engine wants its node back: the head is told, which sends the work elsewhere, and we
+  // leave when it is gone, or when the engine would kill us anyway.
+  void signalled() {
+    if (!options_.in_allocation || leaving_) return loop_.stop();
+    leaving_ = true;
+    Effects effects;
+    core_->on_reclaimed("its engine ends the allocation", now(), effects);
+    perform(effects);
+    leave_by_ = now().steady + allocation_patience;
+    timers_.push_back(loop_.every(milliseconds(50), [this] { if (core_->idle() || now().steady > leave_by_) loop_.stop(); }));
+  }
+
   // ---- the core
   void on_task_event(const TaskEvent& event) {
     if (!core_) return early_.push_back(event);
@@ -235,7 +272,7 @@ class NodeAgent {
         const auto sample = backend_->sample(gpu.index, {.processes = false});
         if (!sample) continue;
         GpuReading reading;
-        reading.gpu = static_cast<std::int32_t>(gpu.index);
+        reading.gpu = static_cast<std::int32_t>(&gpu - inventory_.gpus.data());
         reading.util_pct = sample->util_pct.value_or(-1);
         reading.mem_used_mib = sample->mem_used_mib.value_or(0);
         reading.power_mw = sample->power_mw.value_or(0);
@@ -259,7 +296,7 @@ class NodeAgent {
     bool changed = false;
     for (const GpuReading& reading : beat.gpus) {
       for (GpuInfo& gpu : inventory_.gpus) {
-        if (static_cast<std::int32_t>(gpu.index) != reading.gpu) continue;
+        if (&gpu - inventory_.gpus.data() != reading.gpu) continue;
         const bool was_bad = gpu.health == GpuHealth::lost || gpu.health == GpuHealth::failed, is_bad = !reading.unhealthy.empty();
         if (was_bad == is_bad) continue;
         gpu.health = is_bad ? enum_value<GpuHealth>(reading.unhealthy).value_or(GpuHealth::failed) : GpuHealth::ok;
@@ -291,7 +328,8 @@ class NodeAgent {
   net::Timer redial_;
   net::Watch signals_;
   std::uint64_t attempts_ = 0;
-  bool dialing_ = false, sampling_ = false;
+  bool dialing_ = false, sampling_ = false, leaving_ = false;
+  SteadyTime leave_by_;
 };
 
 }  // namespace

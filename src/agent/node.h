@@ -3,9 +3,11 @@
 // task directories and a small memory file, and what it starts does not depend on it.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "base/result.h"
+#include "net/tls.h"
 
 namespace billow::agent {
 
@@ -17,6 +19,10 @@ struct NodeOptions {
   std::string node_name;     // empty: the host's name
   std::string version;
   std::int64_t arena_bytes = -1;  // of host memory for the GPU memory of suspended tasks; -1: by the machine; 0: none
+  net::TlsClientOptions tls; // whom to trust, for https
+  std::map<std::string, std::string> labels;
+  std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
+  bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
 };
 
 // Runs until told to leave or a signal. An error says why it could not start.

@@ -253,11 +253,17 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   }
 }
 
+// A grant counts the cards this node offers; an engine may have given it some of the machine's only.
+std::uint32_t Tasks::card_index(const GpuGrant& grant) const {
+  const auto at = static_cast<std::size_t>(grant.gpu);
+  return at < options_.gpus.size() ? options_.gpus[at].index : static_cast<std::uint32_t>(grant.gpu);
+}
+
 void Tasks::hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus) {
   if (options_.sim_state_dir.empty() || gpus.empty()) return;
   std::vector<SimHoldEntry> entries;
   for (const GpuGrant& grant : gpus)
-    entries.push_back({.gpu = static_cast<std::uint32_t>(grant.gpu), .milli = grant.share.milli, .mem_mib = grant.share.mem_mib, .pid = cgroup.empty() ? pid : 0, .cgroup = cgroup});
+    entries.push_back({.gpu = card_index(grant), .milli = grant.share.milli, .mem_mib = grant.share.mem_mib, .pid = cgroup.empty() ? pid : 0, .cgroup = cgroup});
   const Status written = write_sim_hold(options_.sim_state_dir, task_name(task), entries);
   if (!written) log_warn("task {}: {}", task.value, written.error().message);
 }

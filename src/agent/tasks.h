@@ -76,6 +76,7 @@ class Tasks {
   void lost(TaskId task);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
+  std::uint32_t card_index(const GpuGrant& grant) const;
   void advanced(TaskId task);
   bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
 

@@ -4,6 +4,7 @@
 #include "api/call.h"
 #include "api/documents.h"
 #include "base/crypto.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -176,10 +177,13 @@ void create_token(CallPtr call) {
   if (body->user.empty()) body->user = call->principal.name;
   if (body->life_s < 0 || body->life_s > 3650ll * 86400) return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
   const bool admin = call->principal.role == Role::admin && call->principal.scope == TokenScope::full;
-  if (!admin && (body->user != call->principal.name || body->scope == TokenScope::node || call->principal.scope != TokenScope::full))
+  if (!admin && (body->user != call->principal.name || body->scope == TokenScope::node || body->scope == TokenScope::join || call->principal.scope != TokenScope::full))
     return call->fail({Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
-  const std::string secret = "bw_" + random_token(30);
+  if (body->scope == TokenScope::join && body->life_s == 0) body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
+  std::string secret = (body->scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
   CreateToken command{body->name, sha256_hex(secret), body->user, body->scope, body->project, seconds(body->life_s)};
+  // With a head that is its own authority, a token carries whom to trust.
+  if (const std::string pin = call->host.authority_fingerprint(); !pin.empty()) secret += "." + pin;
   call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
     Json document = Json::object({{"token", secret}});
     for (const Event& event : events) if (const auto* made = std::get_if<TokenCreated>(&event.body)) document.set("id", made->token.id.value);

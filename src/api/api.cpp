@@ -26,7 +26,7 @@ void health(CallPtr call) { call->reply(200, Json::object({{"ok", true}})); }
 void agent(CallPtr call) {
   auto socket = call->exchange->upgrade_websocket({.subprotocol = "", .message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20});
   if (!socket) return call->fail(socket.error());
-  call->host.adopt_agent(std::move(*socket), call->request().peer);
+  call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token);
 }
 
 // The dashboard: three files inside the binary. Nothing but our own script and style runs on the page.
@@ -84,6 +84,11 @@ const std::vector<Route>& table() {
       {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
       {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
       {{Method::get, "/v1/agent", Need::node}, agent},
+      {{Method::post, "/v1/join", Need::join}, fleet::join},
+      {{Method::get, "/v1/pools", Need::look}, fleet::pools},
+      {{Method::post, "/v1/pools", Need::admin}, fleet::add_pool},
+      {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},
+      {{Method::post, "/v1/machines/{name}/release", Need::admin}, fleet::release_machine},
   };
   return routes;
 }
@@ -110,9 +115,13 @@ Status allowed(const control::Principal& who, Need need) {
     case Need::nothing: return {};
     case Need::node:
       return who.scope == TokenScope::node ? Status{} : forbidden("only a node's credential may do this", "make one: billow token create --node");
+    case Need::join:
+      return who.scope == TokenScope::join ? Status{} : forbidden("only a join token may do this", "make one: billow token create --node");
     case Need::look:
+      if (who.scope == TokenScope::join) return forbidden("a join token may do nothing but let machines join");
       return who.scope != TokenScope::node ? Status{} : forbidden("a node's credential may do nothing but join");
     case Need::work:
+      if (who.scope == TokenScope::join) return forbidden("a join token may do nothing but let machines join");
       if (who.scope == TokenScope::node) return forbidden("a node's credential may do nothing but join");
       return who.scope != TokenScope::read ? Status{} : forbidden("this token may only look");
     case Need::admin:
@@ -135,7 +144,9 @@ struct Api::Impl {
     }
     if (!starts_with_nocase(header, "Bearer "))
       return fail(Code::unauthorized, "this call needs a token", "send it as: Authorization: Bearer TOKEN");
-    return control::authenticate(host.state(), sha256_hex(trim(header.substr(7))), host.now());
+    // What follows a dot is the fingerprint of this head's authority, which is for whoever holds the token to check.
+    const std::string_view token = trim(header.substr(7));
+    return control::authenticate(host.state(), sha256_hex(token.substr(0, token.find('.'))), host.now());
   }
 
   void dispatch(std::shared_ptr<net::Exchange> exchange) {

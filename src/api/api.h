@@ -18,6 +18,7 @@ enum class Need {
   work,     // a token that may change things: not scope read
   admin,    // of the whole installation
   node,     // an agent's credential
+  join,     // a join token
 };
 
 struct RouteInfo {

@@ -75,6 +75,13 @@ void create(CallPtr call);
 void end(CallPtr call);
 void code(CallPtr call);
 }  // namespace session
+namespace fleet {
+void join(CallPtr call);
+void pools(CallPtr call);
+void add_pool(CallPtr call);
+void remove_pool(CallPtr call);
+void release_machine(CallPtr call);
+}  // namespace fleet
 namespace admin {
 void status(CallPtr call);
 void nodes(CallPtr call);

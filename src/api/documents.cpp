@@ -194,6 +194,7 @@ Json explain_document(const control::State& state, const Job& job, WallTime now)
     earliest = time_or_null(explanation.earliest_start);
     if (!explanation.would_start_now.empty()) would = explanation.would_start_now;
     if (state.nodes.empty()) reasons.push(Json::object({{"kind", "no_room"}, {"text", "no node has joined yet"}}));
+    for (const std::string& note : control::pool_notes(state, job, now)) reasons.push(Json::object({{"kind", "pool"}, {"text", note}}));
   } else if (!job.reason.empty()) {
     reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
     earliest = time_or_null(job.not_before);

@@ -57,9 +57,12 @@ class Host {
   virtual std::unique_ptr<Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) = 0;
   virtual std::unique_ptr<Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
   virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
-  virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer) = 0;
+  virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) = 0;
 
   // ---- the head itself
+  // The certificate of the head's own authority and its fingerprint; empty where it has none (plain HTTP, given certificates).
+  virtual std::string authority() const = 0;
+  virtual std::string authority_fingerprint() const = 0;
   virtual Json about() const = 0;  // version, addresses, pid, data directory, …
   virtual void shutdown(bool stop_jobs) = 0;
 };

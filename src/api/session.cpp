@@ -65,7 +65,7 @@ void create(CallPtr call) {
   } else {
     auto known = control::authenticate(state, sha256_hex(trim((*body)["token"].str_or(""))), call->host.now());
     if (!known) return call->fail(known.error());
-    if (known->scope == TokenScope::node) return call->fail({Code::forbidden, "a node's credential may do nothing but join", ""});
+    if (known->scope == TokenScope::node || known->scope == TokenScope::join) return call->fail({Code::forbidden, "a node's credential may do nothing but join", ""});
     who = std::move(*known);
   }
   const std::string secret = "bw_" + random_token(30);

@@ -67,6 +67,19 @@ inline constexpr Duration async_result_life = hours(1);
 // Scheduler
 inline constexpr std::size_t gpus_per_node_max = 64;
 
+// Pools
+inline constexpr std::uint32_t pool_machines_max = 10'000;
+inline constexpr std::size_t pool_jobs_looked_at_max = 20'000;    // of the queue, for what is missing; the rest waits behind them anyway
+inline constexpr std::size_t pool_kinds_explained_max = 64;
+inline constexpr Duration pool_denied_pause = minutes(5);         // after an engine said no
+inline constexpr Duration pool_second_thoughts = seconds(10);     // a machine asked for is kept at least this long
+inline constexpr Duration pool_list_lag = seconds(15);            // an engine may list a new machine this late
+inline constexpr Duration pool_end_margin = minutes(5);           // before an allocation's end nothing new starts in it
+inline constexpr Duration pool_end_grace = seconds(60);           // and what still runs is sent back into the queue
+inline constexpr Duration pool_command_timeout = minutes(10);
+inline constexpr std::size_t pool_command_output_bytes_max = 4 << 20;
+inline constexpr Duration join_token_life_default = hours(24);
+
 // Agent protocol
 inline constexpr std::size_t agent_frame_bytes_max = 4 << 20;
 inline constexpr Duration agent_heartbeat = seconds(2);

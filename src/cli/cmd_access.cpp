@@ -16,9 +16,10 @@ constexpr OptionSpec project_options[] = {{"weight", 0, "N", "its share where pr
 constexpr OptionSpec user_options[] = {{"unix-name", 0, "NAME", "whom its jobs run as on the nodes (the same name)"}};
 constexpr OptionSpec token_options[] = {
     {"user", 'u', "NAME", "whose it is (you)"},
-    {"scope", 0, "SCOPE", "full, read, submit (jobs of one project) or node (an agent's)", false, Completes::choice, "full,read,submit,node"},
+    {"scope", 0, "SCOPE", "full, read, submit (jobs of one project), join (lets machines join) or node (an agent's)", false, Completes::choice, "full,read,submit,join,node"},
     {"project", 'p', "NAME", "for --scope submit"},
-    {"life", 0, "T", "how long it is valid, such as 30d; without it, until it is revoked"},
+    {"life", 0, "T", "how long it is valid, such as 30d; without it, until it is revoked (a join token: a day)"},
+    {"node", 0, nullptr, "a join token: machines that show it become nodes"},
 };
 
 // Asks, and shows the answer as JSON or by `show`.
@@ -92,9 +93,11 @@ int user_list(const Parsed& p) {
 }
 
 int token_create(const Parsed& p) {
-  const auto name = one_operand(p, "token create", "name");
+  const bool joins = p.has("node") || p.get("scope") == "join";
+  Result<std::string> name = joins && p.operands.empty() ? Result<std::string>("join") : one_operand(p, "token create", "name");
   if (!name) return report_usage(name.error());
-  Json body = Json::object({{"name", *name}, {"scope", p.get("scope", "full")}});
+  if (p.has("node") && p.has("scope") && p.get("scope") != "join") return report_usage({Code::invalid, "--node is a scope of its own: join", "leave --scope away"});
+  Json body = Json::object({{"name", *name}, {"scope", joins ? "join" : p.get("scope", "full")}});
   if (p.has("user")) body.set("user", p.get("user"));
   if (p.has("project")) body.set("project", p.get("project"));
   if (p.has("life")) {
@@ -102,9 +105,22 @@ int token_create(const Parsed& p) {
     if (!life) return report_usage(Error(life.error()).in("--life"));
     body.set("life_s", life->ns / 1'000'000'000);
   }
-  return ask(p, [&](Client& c) { return c.post("/v1/tokens", body.dump()); },
+  std::string address;
+  return ask(p, [&](Client& c) -> Result<Json> {
+               auto made = c.post("/v1/tokens", body.dump());
+               // Where another machine finds this head: its https address, or any that is not this machine's alone.
+               if (const auto status = made && joins ? c.get("/v1/status") : Result<Json>(Json::object()))
+                 for (const Json& at : (*status)["addresses"].items())
+                   if (const auto text = at.str_or(""); text.find("//127.") == std::string_view::npos && text.find("//localhost") == std::string_view::npos && text.find("//[::1]") == std::string_view::npos) address = text;
+               return made;
+             },
              [&](const Json& made) {
                print(std::string(made["token"].str_or("")) + "\n");
+               if (joins) {
+                 if (address.empty()) say("this head listens on this machine only: for others start it with `billow up --listen 0.0.0.0:7070`");
+                 say(fmt::format("on each machine that is to join: billow join {} --token TOKEN", address.empty() ? "https://HEAD:7070" : address));
+                 return;
+               }
                say(fmt::format("this is token {} ({}); it is shown only now. Use it as BILLOW_TOKEN.", text_or_number(made["id"]), *name));
              });
 }

@@ -32,6 +32,11 @@ constexpr OptionSpec up_options[] = {
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
+    {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
+    {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
+    {"tls-key", 0, "FILE", "its key (PEM)", false, Completes::file},
+    {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
+    {"plain-http", 0, nullptr, "no TLS at all: a proxy in front of this head does it"},
     {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
     {"verbose", 'v', nullptr, "log more"},
@@ -67,6 +72,11 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.sim = parsed.get("sim", sim ? sim : "");
   options.node_name = parsed.get("node-name");
   options.local_agent = !parsed.has("no-agent");
+  options.tls = parsed.has("tls");
+  options.plain_http = parsed.has("plain-http");
+  options.tls_cert = parsed.get("tls-cert");
+  options.tls_key = parsed.get("tls-key");
+  options.tls_names = parsed.all("tls-name");
   return options;
 }
 
@@ -336,9 +346,9 @@ int cmd_doctor(const Parsed& parsed) {
 void add_head_commands(CommandTable& table) {
   table.push_back({.name = "up",
                    .summary = "start Billow on this machine: head, API, and an agent for its GPUs",
-                   .example = "billow up\nbillow up --background --sim 8xH100",
+                   .example = "billow up\nbillow up --background --sim 8xH100\nbillow up --listen 0.0.0.0:7070",
                    .run = cmd_up,
-                   .details = "Listens on loopback only, unless told otherwise. At first start it makes a token (0600) in the data directory, which the\n"
+                   .details = "Listens on loopback only, unless told otherwise; beyond it, always with TLS. At first start it makes a token (0600) in the data directory, which the\n"
                               "commands on this machine find by themselves.",
                    .options = {up_options},
                    .group = "head",

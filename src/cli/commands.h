@@ -18,6 +18,8 @@ void add_log_commands(CommandTable& table);       // logs
 void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
 void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent
+void add_join_commands(CommandTable& table);      // join, node rm, login, logout, context
+void add_pool_commands(CommandTable& table);      // pool add, list, rm; machine release
 void add_advise_commands(CommandTable& table);    // advise, prices, plan, simulate
 void add_endpoint_commands(CommandTable& table);  // simulate endpoints
 void add_meta_commands(CommandTable& table);      // completion, version, help

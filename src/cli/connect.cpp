@@ -44,22 +44,22 @@ Result<std::string> read_token(const std::string& path) {
   return std::string(trim(*text));
 }
 
-// What the context file says about a head; it holds tokens, so it is refused when others can read it.
+// What the context file says about a head.
 Status add_context(const std::string& url, HeadAddress& address) {
-  const std::string path = config_directory() + "/contexts.json";
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return {};
-  if ((info.st_mode & 077) != 0)
-    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path), fmt::format("chmod 600 {}", path));
-  auto text = read_file(path, small_file_bytes_max);
-  if (!text) return pass(std::move(text.error()), path);
-  auto contexts = parse_json(*text);
-  if (!contexts) return pass(std::move(contexts.error()), path);
-  const Json& context = (*contexts)[url];
+  const Json contexts = BILLOW_TRY(read_contexts());
+  const Json& context = contexts[url];
   address.token = std::string(context["token"].str_or(""));
   address.tls.ca_path = std::string(context["ca"].str_or(""));
   address.tls.pinned_fingerprint = std::string(context["fingerprint"].str_or(""));
   return {};
+}
+
+// A token may carry, behind a dot, the fingerprint of the authority its head is known by.
+void split_token(HeadAddress& address) {
+  const auto dot = address.token.find('.');
+  if (dot == std::string::npos) return;
+  if (address.tls.ca_path.empty() && address.tls.pinned_fingerprint.empty()) address.tls.pinned_fingerprint = address.token.substr(dot + 1);
+  address.token.resize(dot);
 }
 
 Result<HeadAddress> named_head(const std::string& url) {
@@ -76,11 +76,33 @@ Result<HeadAddress> named_head(const std::string& url) {
     if (auto token = read_token(path.substr(0, path.rfind('/')) + "/token")) address.token = *token;
   }
   if (address.token.empty())
-    return fail(Code::unauthorized, fmt::format("no token for {}", url), "set BILLOW_TOKEN, or ask an admin for one: billow token create");
+    return fail(Code::unauthorized, fmt::format("no token for {}", url), fmt::format("log in: billow login {}; or set BILLOW_TOKEN. An admin makes tokens: billow token create", url));
+  split_token(address);
   return address;
 }
 
 }  // namespace
+
+std::string contexts_path() { return config_directory() + "/contexts.json"; }
+
+Result<Json> read_contexts() {
+  const std::string path = contexts_path();
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return Json::object();
+  if ((info.st_mode & 077) != 0)
+    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path), fmt::format("chmod 600 {}", path));
+  auto text = read_file(path, small_file_bytes_max);
+  if (!text) return pass(std::move(text.error()), path);
+  auto contexts = parse_json(*text);
+  if (!contexts) return pass(std::move(contexts.error()), path);
+  if (!contexts->is_object()) return fail(Code::invalid, fmt::format("{} is no context file", path), "remove it and log in again: billow login URL");
+  return contexts;
+}
+
+Status write_contexts(const Json& contexts) {
+  BILLOW_TRY_VOID(make_directories(config_directory(), 0700));
+  return write_file_atomic(contexts_path(), contexts.dump() + "\n", 0600, true);
+}
 
 std::string data_directory(const std::string& option) {
   if (!option.empty()) return option;
@@ -92,7 +114,10 @@ std::string data_directory(const std::string& option) {
 
 Result<HeadAddress> find_head(const ConnectOptions& options) {
   // --data asks for the local head by name, so it goes before what the environment says.
-  const std::string url = !options.head.empty() ? options.head : options.data.empty() ? variable("BILLOW_HEAD") : std::string();
+  std::string url = !options.head.empty() ? options.head : options.data.empty() ? variable("BILLOW_HEAD") : std::string();
+  // Whoever logged in to a head means that one, unless a local head is named.
+  if (url.empty() && options.data.empty() && variable("BILLOW_DATA").empty())
+    if (const auto contexts = read_contexts()) url = std::string((*contexts)["current"].str_or(""));
   if (!url.empty()) return named_head(url);
   HeadAddress address;
   address.data_dir = data_directory(options.data);
@@ -108,6 +133,7 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
   else if (auto file = read_token(address.data_dir + "/token")) address.token = std::move(*file);
   else if (file.error().code == Code::forbidden)
     return fail(Code::forbidden, fmt::format("the token of the head in {} is not yours to read", address.data_dir), "set BILLOW_TOKEN to one of your own");
+  split_token(address);
   return address;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "net/address.h"
 #include "net/tls.h"
@@ -28,8 +29,14 @@ struct HeadAddress {
 std::string data_directory(const std::string& option);
 
 // A named head's token is BILLOW_TOKEN, or stands in the context file ($XDG_CONFIG_HOME/billow/contexts.json:
-// {"https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The local head's is in its data directory.
+// {"current": URL, "https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The local head's is in its data
+// directory. Without a name, the head last logged in to is meant, unless BILLOW_DATA or --data points to a local one.
 Result<HeadAddress> find_head(const ConnectOptions& options);
+
+// The context file holds tokens: it is refused when others can read it.
+std::string contexts_path();
+Result<Json> read_contexts();
+Status write_contexts(const Json& contexts);
 
 // `billow up --background` for this data directory; returns when it is ready. Says so on stderr.
 Status start_head(const std::string& data_dir);

@@ -9,11 +9,13 @@ namespace billow::cli {
 
 CommandTable all_commands() {
   CommandTable table;
-  table.reserve(64);
+  table.reserve(96);
   add_run_commands(table);
   add_job_commands(table);
   add_schedule_commands(table);
   add_cluster_commands(table);
+  add_pool_commands(table);
+  add_join_commands(table);
   add_access_commands(table);
   add_head_commands(table);
   add_advise_commands(table);

@@ -73,6 +73,18 @@ struct Applier {
   void operator()(const ScheduleAdded& e);
   void operator()(const ScheduleRemoved& e);
   void operator()(const ScheduleFired& e);
+
+  // ---- pools (apply_pools.cpp)
+  Machine& machine(const std::string& name);
+  void note_work_on(NodeId node);        // its machine has become busy or idle
+  void note_node_here(const Node& node); // the first node of a machine
+  void operator()(const PoolAdded& e);
+  void operator()(const PoolRemoved& e);
+  void operator()(const PoolDenied& e);
+  void operator()(const MachineWanted& e);
+  void operator()(const MachineSeen& e);
+  void operator()(const MachineReleased& e);
+  void operator()(const MachineGone& e);
 };
 
 }  // namespace billow::control

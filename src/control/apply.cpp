@@ -116,6 +116,7 @@ void Applier::operator()(const JobPlaced& e) {
     placements.push_back(std::move(placement));
   }
   state.index.started(j.id, std::move(placements), event.at);
+  for (const Task& t : e.tasks) note_work_on(t.node);
 }
 
 void Applier::operator()(const TaskStarted& e) {
@@ -133,7 +134,10 @@ void Applier::operator()(const TaskEnded& e) {
   t.never_began = e.never_began;
   const auto on = state.tasks_on.find(t.node);
   on->second.erase(t.id);
-  if (on->second.empty()) state.tasks_on.erase(on);
+  if (on->second.empty()) {
+    state.tasks_on.erase(on);
+    note_work_on(t.node);
+  }
   Job& j = job(t.job);
   j.cost += e.cost;
   if (j.state == JobState::suspended) {

@@ -7,6 +7,7 @@ void Applier::operator()(const NodeJoined& e) {
   state.nodes[e.node.id] = e.node;
   state.next_node = std::max(state.next_node, e.node.id.value + 1);
   state.index.upsert_node(shape_of(state, e.node));
+  note_node_here(e.node);
 }
 
 void Applier::operator()(const NodeOfferChanged& e) {

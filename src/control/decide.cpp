@@ -12,6 +12,13 @@ Decision decide(const State& state, const Command& command, const Context& conte
   return std::visit(Decider{state, context}, command);
 }
 
+// What a GPU of a rented node costs is known from its pool; of the others, the market says.
+static Rate gpu_rate(const State& state, const Node& node, const Task& task, const Context& context) {
+  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
+    return {pool->second.price.nano_usd_per_s / static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
+  return context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class);
+}
+
 std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, const Context& context) {
   Events events;
   std::uint64_t next_task = state.next_task;
@@ -38,7 +45,7 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
       task.lease_from = context.now;
       task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
       if (!task.gpus.empty() && context.prices)
-        task.rate = context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class);
+        task.rate = gpu_rate(state, node, task, context);
       placed.tasks.push_back(std::move(task));
     }
     events.push_back(std::move(placed));
@@ -106,7 +113,10 @@ Status admissible(const State& state, const JobSpec& spec) {
   Job job;
   job.id = JobId(state.next_job);
   job.spec = std::make_shared<const JobSpec>(spec);
-  return sched::feasible(state.index, request_of(state, job));
+  const Status here = sched::feasible(state.index, request_of(state, job));
+  // What no machine here could run, one that a pool brings may.
+  if (!here && !state.pools.empty() && pools_could_run(state, spec)) return {};
+  return here;
 }
 
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now) {
@@ -121,7 +131,7 @@ Result<Principal> authenticate(const State& state, std::string_view token_hash, 
   const auto user = state.users.find(token.user);
   if (user == state.users.end()) return refused();
   return Principal{.user = token.user, .name = user->second.name, .role = user->second.role, .scope = token.scope,
-                   .project = token.project, .token = token.id};
+                   .project = token.project, .token = token.id, .pool = token.pool};
 }
 
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {

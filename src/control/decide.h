@@ -40,6 +40,12 @@ Status suspendable(const State& state, const Job& job);
 Status validate(const JobSpec& spec);
 Status admissible(const State& state, const JobSpec& spec);
 
+// Whether a hello may be believed: its credential speaks for that name, and what it offers can be.
+Status check_hello(const State& state, const AgentHello& hello);
+
+// What pools have to say about a job that waits, a sentence each; for `explain`.
+std::vector<std::string> pool_notes(const State& state, const Job& job, WallTime now);
+
 // Who a token speaks for.
 struct Principal {
   UserId user;
@@ -48,6 +54,7 @@ struct Principal {
   TokenScope scope = TokenScope::read;
   ProjectId project;            // for scope submit
   TokenId token;
+  PoolId pool;                  // for scope join
 };
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
 // The role a principal has in a project: the installation's admins have theirs everywhere, others what their membership says.

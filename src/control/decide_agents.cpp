@@ -49,11 +49,13 @@ Decision Decider::operator()(const AgentReport& c) {
 }
 
 Decision Decider::operator()(const AgentHello& c) {
-  BILLOW_TRY_VOID(check_name("node", c.offer.name));
+  BILLOW_TRY_VOID(check_hello(state, c));
   Events events;
   const Node* node = state.node_by_name(c.offer.name);
   if (!node) {
-    events.push_back(NodeJoined{{.id = NodeId(state.next_node), .offer = c.offer, .joined_at = context.now}});
+    Node joined{.id = NodeId(state.next_node), .offer = c.offer, .joined_at = context.now};
+    if (const auto token = state.tokens.find(c.credential); token != state.tokens.end()) joined.pool = token->second.pool;
+    events.push_back(NodeJoined{std::move(joined)});
     return events;
   }
   if (node->offer != c.offer) events.push_back(NodeOfferChanged{node->id, c.offer});
@@ -108,6 +110,7 @@ Decision Decider::operator()(const RemoveNode& c) {
   if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
     for (TaskId id : on->second) events.push_back(end_task(state.tasks.at(id), lost("its node was removed"), {}, {}, context.now));
   events.push_back(NodeRemoved{c.node});
+  revoke_credentials(state, node->second.offer.name, events);
   return events;
 }
 

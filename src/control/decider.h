@@ -54,6 +54,25 @@ struct Decider {
   Decision operator()(const SetMember& c);
   Decision operator()(const CreateToken& c);
   Decision operator()(const RevokeToken& c);
+
+  // ---- who may be a node (decide_join.cpp)
+  Decision operator()(const IssueCredential& c);
+  Decision operator()(const NodeReclaimed& c);
+
+  // ---- pools (decide_pools.cpp, pool_demand.cpp)
+  Decision operator()(const AddPool& c);
+  Decision operator()(const RemovePool& c);
+  Decision operator()(const PoolSeen& c);
+  Decision operator()(const OrderFailed& c);
+  Decision operator()(const ReleaseMachine& c);
+  Decision operator()(const PlanPools& c);
 };
+
+// A node that goes takes its credential with it.
+void revoke_credentials(const State& state, std::string_view node, Events& events);
+// Whether some pool could bring a machine for this job; an error says why none could.
+Status pools_could_run(const State& state, const JobSpec& spec);
+// Whether a node of this name belongs to the machine.
+bool node_of_machine(std::string_view node, const Machine& machine);
 
 }  // namespace billow::control

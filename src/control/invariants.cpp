@@ -117,6 +117,10 @@ Status check_invariants(const State& state) {
   for (const auto& [digest, stored] : state.environments)
     if (!stored.env) return broken("an environment is used that was never stored");
   if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.name != name || !state.pools.contains(machine.pool)) return broken(fmt::format("machine {} is of no pool", name));
+    if (machine.idle_since && machine.state == MachineState::wanted) return broken(fmt::format("machine {} is idle before it is here", name));
+  }
   BILLOW_TRY_VOID(check_capacity(state));
   return state.index.check_invariants();
 }

@@ -25,6 +25,13 @@ struct JobImage {
   template <class V>
   void fields(V& v) { v("job", job); v("spec", spec); v("dominant_milli", dominant_milli); }
 };
+struct PoolImage {
+  std::uint64_t next_pool = 1, next_machine = 1;
+  std::vector<Pool> pools;
+  std::vector<Machine> machines;
+  template <class V>
+  void fields(V& v) { v("next_pool", next_pool); v("next_machine", next_machine); v("pools", pools); v("machines", machines); }
+};
 struct StateImage {
   Seq seq = 0;
   WallTime at;
@@ -42,11 +49,12 @@ struct StateImage {
   std::vector<EnvironmentImage> environments;
   std::vector<IdempotencyKey> idempotency;
   std::vector<sched::Usage> usage;
+  PoolImage pools;
   template <class V>
   void fields(V& v) {
     v("seq", seq); v("at_ns", at); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
     v("nodes", nodes); v("users", users); v("projects", projects); v("tokens", tokens); v("schedules", schedules);
-    v("environments", environments); v("idempotency", idempotency); v("usage", usage);
+    v("environments", environments); v("idempotency", idempotency); v("usage", usage); v("pools", pools);
   }
 };
 
@@ -191,6 +199,7 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
   };
   shape.place = {.region = label("region"), .zone = label("zone"), .rack = label("rack"), .switch_name = label("switch"),
                  .placement_group = label("placement-group"), .fabric = label("fabric")};
+  shape.pool = node.pool;
   if (!node.reachable) shape.use = sched::NodeUse::unreachable;
   else if (!node.drained.empty()) shape.use = sched::NodeUse::draining;
   return shape;
@@ -221,6 +230,7 @@ std::string image(const State& state) {
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
+  out.pools = {state.next_pool, state.next_machine, values_of(state.pools), values_of(state.machines)};
   out.usage = state.index.contents().usage;
   return wire::to_json_text(out);
 }
@@ -256,6 +266,10 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.tokens) state.tokens[x.id] = std::move(x);
   for (auto& x : in.schedules) state.schedules[x.id] = std::move(x);
   for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
+  state.next_pool = in.pools.next_pool;
+  state.next_machine = in.pools.next_machine;
+  for (auto& x : in.pools.pools) state.pools[x.id] = std::move(x);
+  for (auto& x : in.pools.machines) state.machines[x.name] = std::move(x);
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
   rebuild_derived(state, in.usage, dominant_milli);
   return state;

@@ -65,6 +65,7 @@ struct State {
   WallTime at;                   // and its time: recorded time never runs backwards, over restarts too
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
+  std::uint64_t next_pool = 1, next_machine = 1;
 
   std::map<JobId, Job> jobs;     // ordered: listings page through it by number
   std::map<JobId, ArrayState> arrays;
@@ -74,6 +75,8 @@ struct State {
   std::map<ProjectId, Project> projects;
   std::map<TokenId, Token> tokens;
   std::map<ScheduleId, Schedule> schedules;
+  std::map<PoolId, Pool> pools;
+  std::map<std::string, Machine> machines;                    // by name
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::deque<IdempotencyKey> idempotency;                     // oldest first
 

@@ -61,10 +61,11 @@ Agents::Agents(net::Loop& loop, const Clock& clock, std::function<Engine&()> eng
     : loop_(loop), clock_(clock), sessions_(clock, std::move(engine)), waiting_(std::make_shared<Waiting>()) {}
 Agents::~Agents() = default;
 
-void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer) {
+void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) {
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
   link->address = std::move(peer);
+  link->credential = credential;
   link->heard = clock_.steady();
   link->socket->on_message([this, weak = std::weak_ptr(link)](std::string_view data, bool) { if (auto l = weak.lock()) take(l, data); });
   // The close callback owns the link until then.
@@ -78,6 +79,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (const auto* h = std::get_if<Hello>(&frame->message)) return sessions_.hello(link, *h);
   if (!link->node) return sessions_.refuse(link, "an agent must say hello first", "");
   if (const auto* r = std::get_if<Report>(&frame->message)) return sessions_.report(link, *r);
+  if (const auto* notice = std::get_if<Reclaimed>(&frame->message)) return sessions_.reclaimed(link, *notice);
   if (auto* beat = std::get_if<Heartbeat>(&frame->message)) {
     readings_[link->node] = std::move(*beat);
     sessions_.heartbeat(link);

@@ -19,7 +19,7 @@ class Agents {
   Agents(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine);
   ~Agents();
 
-  void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer);
+  void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential);
   void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
   bool connected(NodeId node) const { return sessions_.connected(node); }
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }

@@ -16,6 +16,8 @@
 #include "head/agents.h"
 #include "head/engine.h"
 #include "head/local_agent.h"
+#include "head/pools.h"
+#include "head/tls.h"
 #include "net/http_server.h"
 #include "net/workers.h"
 #include "store/sqlite_store.h"
@@ -62,11 +64,14 @@ class Head final : public api::Host {
     const std::string token = BILLOW_TRY(secret_file(options_.data_dir + "/token"));
     const std::string node_token = BILLOW_TRY(secret_file(options_.data_dir + "/node-token"));
     engine_->execute(StartHead{BILLOW_VERSION, store_->journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token)}, {"head", ""}, {});
+    BILLOW_TRY_VOID(prepare_tls());
     BILLOW_TRY_VOID(listen());
+    BILLOW_TRY_VOID(prepare_pools());
     started_at_ = clock_.wall();
 
     timers_.push_back(loop_.every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));
+    timers_.push_back(loop_.every(milliseconds(100), [this] { pools_->look(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
       watch_agent();
@@ -85,6 +90,7 @@ class Head final : public api::Host {
     server_.reset();
     timers_.clear();
     workers_.reset();
+    pools_.reset();
     api_.reset();
     agents_.reset();
     engine_.reset();
@@ -119,12 +125,14 @@ class Head final : public api::Host {
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) override { return agents_->read_log(node, std::move(request), std::move(fn)); }
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override { return agents_->watch_input(task, std::move(fn)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
-  void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer) override { agents_->adopt(std::move(socket), std::move(peer)); }
+  void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
+  std::string authority() const override { return own_tls_.authority_pem; }
+  std::string authority_fingerprint() const override { return own_tls_.fingerprint; }
   Json about() const override {
     Json addresses = Json::array();
     for (const auto& a : addresses_) addresses.push(a);
     return Json::object({{"version", BILLOW_VERSION}, {"ready", ready()}, {"addresses", std::move(addresses)}, {"socket", socket_path()},
-                         {"data_dir", options_.data_dir}, {"pid", ::getpid()}, {"started_at", format_utc(started_at_)}});
+                         {"fingerprint", own_tls_.fingerprint}, {"data_dir", options_.data_dir}, {"pid", ::getpid()}, {"started_at", format_utc(started_at_)}});
   }
   void shutdown(bool stop_jobs) override {
     if (stopping_) return;
@@ -151,8 +159,37 @@ class Head final : public api::Host {
  private:
   std::string socket_path() const { return options_.data_dir + "/head.sock"; }
 
+  // Beyond this machine nothing goes unencrypted, unless somebody says that a proxy sees to it.
+  Status prepare_tls() {
+    const bool beyond = std::any_of(options_.listen.begin(), options_.listen.end(), [](const std::string& a) { return !is_loopback(a); });
+    if (options_.tls_cert.empty() != options_.tls_key.empty()) return fail(Code::invalid, "a certificate needs its key, and a key its certificate", "give both: --tls-cert FILE --tls-key FILE");
+    if (!options_.tls_cert.empty()) {
+      server_tls_ = {options_.tls_cert, options_.tls_key};
+    } else if ((beyond && !options_.plain_http) || options_.tls) {
+      own_tls_ = BILLOW_TRY(own_tls({options_.data_dir + "/tls", options_.tls_names}));
+      server_tls_ = own_tls_.server;
+    }
+    return {};
+  }
+
+  // Tells our machines from those of another Billow on the same engine; made once.
+  Status prepare_pools() {
+    const std::string path = options_.data_dir + "/installation";
+    if (!file_exists(path)) BILLOW_TRY_VOID(write_file_atomic(path, hex(random_bytes(4)) + "\n", 0600, true));
+    const std::string installation(trim(BILLOW_TRY(read_file(path, 256))));
+    BILLOW_TRY_VOID(check_name("installation", installation));
+    const std::string work = options_.data_dir + "/pools";
+    BILLOW_TRY_VOID(make_directories(work, 0700));
+    const User* owner = state().user_by_name(unix_user());
+    pools_ = std::make_unique<Pools>(loop_, clock_, [this]() -> Engine& { return *engine_; },
+                                     Pools::Options{{installation, work, executable_dir() + "/billow"},
+                                                    [this] { return addresses_.empty() ? std::string() : addresses_.front(); }, own_tls_.fingerprint, owner ? owner->id : UserId{}});
+    return {};
+  }
+
   Status listen() {
     net::HttpServer::Options server;
+    server.tls = server_tls_;
     server.listen = options_.listen;
     server.listen.insert(server.listen.begin(), "unix:" + socket_path());
     auto made = net::HttpServer::create(loop_, server, [this](std::shared_ptr<net::Exchange> exchange) { api_->handle(std::move(exchange)); });
@@ -164,7 +201,7 @@ class Head final : public api::Host {
     if (!made) return pass(made.error());
     server_ = std::move(*made);
     listening_ = true;
-    for (const std::string& address : server_->bound_addresses()) if (!address.starts_with("unix:")) addresses_.push_back("http://" + address);
+    for (const std::string& address : server_->bound_addresses()) if (!address.starts_with("unix:")) addresses_.push_back((server_tls_.cert_path.empty() ? "http://" : "https://") + reachable_address(address));
     return {};
   }
 
@@ -230,6 +267,9 @@ class Head final : public api::Host {
   std::unique_ptr<Agents> agents_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<net::HttpServer> server_;
+  std::unique_ptr<Pools> pools_;
+  net::TlsServerOptions server_tls_;
+  OwnTls own_tls_;
   std::vector<std::string> addresses_;
   std::vector<net::Timer> timers_;
   net::Timer ready_timer_;

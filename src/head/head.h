@@ -17,6 +17,10 @@ struct HeadOptions {
   std::string sim;                 // "8xH100": this machine's agent simulates its GPUs
   std::string node_name;
   bool local_agent = true;
+  bool tls = false;                // also where only this machine can connect
+  bool plain_http = false;         // no TLS whatever the address: something in front of us does it
+  std::string tls_cert, tls_key;   // given; else the head is its own authority
+  std::vector<std::string> tls_names;
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
   bool listen_any_port_if_taken = false;
 };

@@ -16,11 +16,18 @@ void Sessions::refuse(const SessionPtr& session, std::string message, std::strin
 }
 
 void Sessions::hello(const SessionPtr& session, const Hello& h) {
-  if (h.version != protocol_version)
-    return refuse(session, fmt::format("the agent speaks protocol {}, this head {}", h.version, protocol_version), "install the head's version of billow on the node");
+  if (h.version < protocol_version_min)
+    return refuse(session, fmt::format("the agent speaks protocol {}, this head {} and newer", h.version, protocol_version_min),
+                  fmt::format("install billow {} on the node, then start its agent again; running jobs go on meanwhile", BILLOW_VERSION));
+  if ((h.version_min > 0 ? h.version_min : h.version) > protocol_version)
+    return refuse(session, fmt::format("the agent speaks protocol {} and newer, this head {}", h.version_min > 0 ? h.version_min : h.version, protocol_version),
+                  fmt::format("upgrade the head first, or install its version ({}) on the node", BILLOW_VERSION));
   Engine& engine = engine_();
   if (h.epoch_seen > engine.state().epoch)
     return refuse(session, fmt::format("the agent has seen a newer head (epoch {}, this one is {})", h.epoch_seen, engine.state().epoch), "stop this head: another one has taken over");
+  // Before anything that a hello of this name may do to the one who has it.
+  if (const Status believed = control::check_hello(engine.state(), {h.offer, h.tasks, session->credential}); !believed)
+    return refuse(session, believed.error().message, believed.error().hint);
   LastHello& last = last_hello_[h.offer.name];
   if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
     log_info("node {}: a hello of an earlier connection came late and is passed over", h.offer.name);
@@ -37,7 +44,7 @@ void Sessions::hello(const SessionPtr& session, const Hello& h) {
   last = {h.offer.boot_id, h.sent_at};
   session->name = h.offer.name;
   arriving_[h.offer.name] = session;
-  engine.execute(AgentHello{h.offer, h.tasks}, {"node:" + h.offer.name, ""}, [this, session, h](Result<std::vector<Event>> events) {
+  engine.execute(AgentHello{h.offer, h.tasks, session->credential}, {"node:" + h.offer.name, ""}, [this, session, h](Result<std::vector<Event>> events) {
     if (const auto found = arriving_.find(h.offer.name); found != arriving_.end() && found->second == session) arriving_.erase(found);
     if (!events) return refuse(session, events.error().message, events.error().hint);
     accepted(session, h);
@@ -53,7 +60,7 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   session->node = node->id;
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
-  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms()}, {});
+  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, protocol_version), BILLOW_VERSION}, {});
   log_info("node {} is here: {} GPUs, {} tasks", h.offer.name, node->offer.gpus.size(), h.tasks.size());
   engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
 }
@@ -63,6 +70,17 @@ void Sessions::report(const SessionPtr& session, const Report& r) {
     if (!events) log_warn("node {}: {}", session->name, events.error().message);
     session->send(Ack{number}, {});
   });
+}
+
+void Sessions::reclaimed(const SessionPtr& session, const Reclaimed& notice) {
+  log_warn("node {} is taken away: {}", session->name, notice.reason);
+  engine_().execute(NodeReclaimed{session->node, notice.reason.empty() ? "taken away" : notice.reason.substr(0, 300)}, {"node:" + session->name, ""}, {});
+}
+
+bool Sessions::revoked(const SessionPtr& session) {
+  if (!session->credential || engine_().state().tokens.contains(session->credential)) return false;
+  session->send(Refused{"this node's credential has been revoked", "an admin can let it join again: billow token create --node"}, {});
+  return true;
 }
 
 bool Sessions::closed(const SessionPtr& session) {
@@ -84,7 +102,7 @@ bool Sessions::send(NodeId node, const ToAgent& message, std::string_view blob) 
 void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) {
   const SteadyTime now = clock_.steady();
   std::vector<SessionPtr> quiet;
-  for (const auto& [node, session] : sessions_) if (now - session->heard > limits::agent_unreachable_after) quiet.push_back(session);
+  for (const auto& [node, session] : sessions_) if (now - session->heard > limits::agent_unreachable_after || revoked(session)) quiet.push_back(session);
   for (const SessionPtr& session : quiet) {
     session->close("silent");
     cut(session);

@@ -26,6 +26,7 @@ class Session {
 
   NodeId node;            // zero until its hello was accepted
   std::string name;
+  TokenId credential;     // what it showed when it connected; zero where there are none (tests)
   SteadyTime heard;       // when its last frame came
 };
 using SessionPtr = std::shared_ptr<Session>;
@@ -36,6 +37,7 @@ class Sessions {
 
   void hello(const SessionPtr& session, const wire::agent_v1::Hello& hello);
   void report(const SessionPtr& session, const wire::agent_v1::Report& report);
+  void reclaimed(const SessionPtr& session, const wire::agent_v1::Reclaimed& notice);
   // Answered, so that an agent knows how long its head has been silent.
   void heartbeat(const SessionPtr& session) { session->send(wire::agent_v1::LeaseRenew{engine_().state().epoch, {}, {}}, {}); }
   void refuse(const SessionPtr& session, std::string message, std::string hint);
@@ -51,6 +53,7 @@ class Sessions {
 
  private:
   void accepted(const SessionPtr& session, const wire::agent_v1::Hello& hello);
+  bool revoked(const SessionPtr& session);
 
   const Clock& clock_;
   std::function<Engine&()> engine_;

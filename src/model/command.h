@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/event.h"
+#include "model/pool.h"
 
 namespace billow {
 
@@ -27,6 +28,7 @@ struct StopJob {
 struct AgentHello {
   NodeOffer offer;
   std::vector<TaskStatus> tasks;              // every one the agent still has, ended ones included
+  TokenId credential;                         // what it showed; zero: the shell vouches for it
 };
 struct AgentReport {
   NodeId node;
@@ -100,8 +102,49 @@ struct ResumeJob {
   JobId job;
 };
 
+// A machine wants to join: its credential is made, and one it had before is worthless.
+struct IssueCredential {
+  std::string node;
+  std::string hash;
+  UserId user;                                // who let it join
+  PoolId pool;
+  bool replaces_node = false;                 // the node may be known already (a pool's machine that is asked for again)
+};
+
+// Its engine takes the node away soon: nothing new starts there, and what runs there goes back into the queue.
+struct NodeReclaimed {
+  NodeId node;
+  std::string reason;
+};
+
+// ---- pools
+struct AddPool {
+  Pool pool;
+};
+struct RemovePool {
+  std::string name;
+};
+// What one look into a pool's engine showed: all machines under our name.
+struct PoolSeen {
+  PoolId pool;
+  std::vector<MachineSighting> machines;
+  WallTime looked_at;                         // when the look began: what was wanted later may be missing from it
+};
+// The engine refused to make this machine.
+struct OrderFailed {
+  std::string machine;
+  std::string reason;
+};
+struct ReleaseMachine {
+  std::string machine;
+  std::string reason;
+};
+// Looks at the queue, the machines and the clock: what to ask for, what to give back.
+struct PlanPools {};
+
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
-                             SuspendJob, ResumeJob>;
+                             SuspendJob, ResumeJob,
+                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed>;
 
 }  // namespace billow

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "model/job.h"
 #include "model/node.h"
+#include "model/pool.h"
 
 namespace billow {
 
@@ -298,11 +299,67 @@ struct TaskDeclared {
   void fields(V& v) { v("task", task); v("unsuspendable", unsuspendable); }
 };
 
+// ---- pools
+struct PoolAdded {
+  static constexpr const char* kind = "pool_added";
+  Pool pool;
+  template <class V>
+  void fields(V& v) { v("pool", pool); }
+};
+struct PoolRemoved {
+  static constexpr const char* kind = "pool_removed";
+  PoolId pool;
+  template <class V>
+  void fields(V& v) { v("pool", pool); }
+};
+// The engine said no: nothing is asked of it before `until`.
+struct PoolDenied {
+  static constexpr const char* kind = "pool_denied";
+  PoolId pool;
+  std::string reason;      // empty: it said yes again
+  WallTime until;
+  template <class V>
+  void fields(V& v) { v("pool", pool); v("reason", reason); v("until_ns", until); }
+};
+// Written before the engine is asked.
+struct MachineWanted {
+  static constexpr const char* kind = "machine_wanted";
+  Machine machine;
+  std::string why;
+  template <class V>
+  void fields(V& v) { v("machine", machine); v("why", why); }
+};
+struct MachineSeen {
+  static constexpr const char* kind = "machine_seen";
+  std::string machine;
+  std::string external;
+  std::string note;
+  WallTime ends_at;
+  template <class V>
+  void fields(V& v) { v("machine", machine); v("external", external); v("note", note); v("ends_at_ns", ends_at); }
+};
+struct MachineReleased {
+  static constexpr const char* kind = "machine_released";
+  std::string machine;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("machine", machine); v("reason", reason); }
+};
+// The engine no longer has it (or never made it).
+struct MachineGone {
+  static constexpr const char* kind = "machine_gone";
+  std::string machine;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("machine", machine); v("reason", reason); }
+};
+
 using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
                                ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
-                               SuspensionChanged, JobResuming, TaskResumed, TaskDeclared>;
+                               SuspensionChanged, JobResuming, TaskResumed, TaskDeclared,
+                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone>;
 
 struct Event {
   Seq seq = 0;

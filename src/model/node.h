@@ -61,11 +61,12 @@ struct Node {
   WallTime unreachable_since;
   std::string drained;      // why it takes no new work; empty: it does
   WallTime joined_at;
+  PoolId pool;              // where it came from; zero: it joined by itself
 
   template <class V>
   void fields(V& v) {
     v("id", id); v("offer", offer); v("reachable", reachable); v("unreachable_since_ns", unreachable_since);
-    v("drained", drained); v("joined_at_ns", joined_at);
+    v("drained", drained); v("joined_at_ns", joined_at); v("pool", pool);
   }
 };
 
@@ -95,11 +96,14 @@ struct Token {
   UserId user;
   TokenScope scope = TokenScope::full;
   ProjectId project;        // for scope submit
+  std::string node;         // for scope node: whom alone it speaks for; empty: this machine's own agent
+  PoolId pool;              // for scopes node and join: where such a node comes from
   WallTime created_at;
   WallTime expires_at;      // 0: never
   template <class V>
   void fields(V& v) {
     v("id", id); v("name", name); v("hash", hash); v("user", user); v("scope", scope); v("project", project);
+    v("node", node); v("pool", pool);
     v("created_at_ns", created_at); v("expires_at_ns", expires_at);
   }
 };

@@ -101,10 +101,11 @@ enum class TokenScope {
   full,    // whatever its user may do
   read,    // look, not touch
   submit,  // jobs of its project only
-  node,    // an agent's credential: joins as a node, nothing else
+  node,    // an agent's credential: speaks for its node, nothing else
+  join,    // lets machines join: each gets a credential of its own for it, nothing else
 };
 BILLOW_ENUM_NAMES(TokenScope, {TokenScope::full, "full"}, {TokenScope::read, "read"}, {TokenScope::submit, "submit"},
-                  {TokenScope::node, "node"});
+                  {TokenScope::node, "node"}, {TokenScope::join, "join"});
 
 enum class PriceClass { on_demand, spot, reserved, suspended };
 BILLOW_ENUM_NAMES(PriceClass, {PriceClass::on_demand, "on-demand"}, {PriceClass::spot, "spot"},

@@ -14,7 +14,8 @@
 
 namespace billow::wire::agent_v1 {
 
-inline constexpr int protocol_version = 1;
+inline constexpr int protocol_version = 1;      // the newest this binary speaks
+inline constexpr int protocol_version_min = 1;  // and the oldest; both sides use the newest they share
 
 // ---- agent → head -------------------------------------------------------------------------------------------------
 
@@ -24,12 +25,13 @@ using billow::TaskStatus;
 struct Hello {
   static constexpr const char* kind = "hello";
   int version = protocol_version;
+  int version_min = 0;         // 0: speaks `version` only
   Epoch epoch_seen = 0;        // the highest epoch a head has shown this agent
   SteadyTime sent_at;          // by the node's clock: of two hellos of one boot the later one counts, in whatever order they arrive
   NodeOffer offer;
   std::vector<TaskStatus> tasks;
   template <class V>
-  void fields(V& v) { v("version", version); v("epoch_seen", epoch_seen); v("sent_at_ns", sent_at); v("offer", offer); v("tasks", tasks); }
+  void fields(V& v) { v("version", version); v("version_min", version_min); v("epoch_seen", epoch_seen); v("sent_at_ns", sent_at); v("offer", offer); v("tasks", tasks); }
 };
 
 // A change of one task. Numbers rise by one within a life of the agent's data directory.
@@ -106,6 +108,15 @@ struct InputTaken {
   void fields(V& v) { v("task", task); v("bytes", bytes); v("accepted", accepted); v("received", received); v("refused", refused); }
 };
 
+// The node is about to be taken away: its engine said so (a signal in an allocation, a notice in a cloud's metadata). The head sends
+// what runs here back into the queue.
+struct Reclaimed {
+  static constexpr const char* kind = "reclaimed";
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("reason", reason); }
+};
+
 // ---- head → agent -------------------------------------------------------------------------------------------------
 
 struct Welcome {
@@ -113,8 +124,10 @@ struct Welcome {
   Epoch epoch = 0;
   NodeId node;
   std::int64_t heartbeat_ms = 0;
+  int version = protocol_version;    // of the protocol, as both speak from now on
+  std::string head_version;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); }
+  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); v("version", version); v("head_version", head_version); }
 };
 struct Refused {
   static constexpr const char* kind = "refused";
@@ -263,7 +276,7 @@ struct Leave {
   void fields(V& v) { v("stop_tasks", stop_tasks); }
 };
 
-using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken>;
+using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken, Reclaimed>;
 using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
                              LogRead, LogCancel, Leave>;
 

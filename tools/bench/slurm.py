@@ -1,4 +1,5 @@
-"""A real Slurm of four nodes on this machine, for comparison: one slurmctld, four slurmd, munge. Started and ended by the caller."""
+"""A real Slurm of four nodes on this machine: one slurmctld, four slurmd, munge, and GPUs as far as Slurm looks at them (device files).
+For comparison in benches and for the Slurm pool's tests. Started and ended by the caller."""
 import os
 import shutil
 import subprocess
@@ -15,8 +16,8 @@ SlurmctldPidFile={dir}/slurmctld.pid
 SlurmdPidFile={dir}/slurmd.%n.pid
 SlurmctldLogFile={dir}/slurmctld.log
 SlurmdLogFile={dir}/slurmd.%n.log
-SlurmctldPort=16817
-ProctrackType=proctrack/linuxproc
+SlurmctldPort={port}
+{more}ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -24,14 +25,15 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MaxArraySize=100001
 MaxJobCount=200000
-NodeName=n[1-4] NodeHostname=localhost Port=17001-17004 CPUs={cpus}
+NodeName=n[1-4] NodeHostname=localhost Port={first}-{last} CPUs={cpus}{gres}
 PartitionName=all Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
 """
 
 
 class Slurm:
-    def __init__(self, directory):
+    def __init__(self, directory, port=16817, gpus=0, gpu_type="h100"):
         self.dir = directory
+        self.port, self.gpus, self.gpu_type = port, gpus, gpu_type
         self.processes = []
         self.env = dict(os.environ, SLURM_CONF=f"{directory}/slurm.conf")
 
@@ -44,13 +46,22 @@ class Slurm:
         for i in range(1, 5):
             os.makedirs(f"{self.dir}/spool.n{i}", exist_ok=True)
         with open(f"{self.dir}/slurm.conf", "w", encoding="utf-8") as f:
-            f.write(CONF.format(dir=self.dir, host=os.uname().nodename, cpus=cpus))
+            f.write(CONF.format(dir=self.dir, host=os.uname().nodename, cpus=cpus, port=self.port, first=self.port + 184, last=self.port + 187,
+                                more="GresTypes=gpu\n" if self.gpus else "", gres=f" Gres=gpu:{self.gpu_type}:{self.gpus}" if self.gpus else ""))
+        if self.gpus:
+            # Slurm wants a file for each card, and looks no further than at its kind.
+            os.makedirs(f"{self.dir}/dev", exist_ok=True)
+            for i in range(self.gpus):
+                os.mknod(f"{self.dir}/dev/nvidia{i}", 0o666 | 0o020000, os.makedev(1, 3))
+            with open(f"{self.dir}/gres.conf", "w", encoding="utf-8") as f:
+                f.write(f"NodeName=n[1-4] Name=gpu Type={self.gpu_type} File={self.dir}/dev/nvidia[0-{self.gpus - 1}]\n")
         if subprocess.run(["munge", "-n"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode != 0:
             os.makedirs("/run/munge", exist_ok=True)
             subprocess.run(["chown", "munge:munge", "/run/munge"], check=True)
             subprocess.run(["runuser", "-u", "munge", "--", "munged"], check=True)
-        log = open(f"{self.dir}/out.log", "w", encoding="utf-8")
-        self.processes.append(subprocess.Popen(["slurmctld", "-D"], env=self.env, stdout=log, stderr=log))
+        self.log = open(f"{self.dir}/out.log", "w", encoding="utf-8")
+        log = self.log
+        self.start_controller()
         for i in range(1, 5):
             self.processes.append(subprocess.Popen(["slurmd", "-D", "-N", f"n{i}"], env=self.env, stdout=log, stderr=log))
         deadline = time.monotonic() + 60
@@ -61,6 +72,15 @@ class Slurm:
             time.sleep(0.2)
         self.stop()
         raise RuntimeError(f"Slurm did not come up; see {self.dir}/*.log")
+
+    def start_controller(self):
+        self.controller = subprocess.Popen(["slurmctld", "-D"], env=self.env, stdout=self.log, stderr=self.log)
+        self.processes.append(self.controller)
+
+    def stop_controller(self):
+        self.controller.terminate()  # it saves its state; killed, it may forget jobs, and then kills them itself
+        self.controller.wait(30)
+        self.processes.remove(self.controller)
 
     def run(self, argv, **kw):
         return subprocess.run(argv, env=self.env, text=True, capture_output=True, **kw)

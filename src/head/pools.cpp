@@ -1,0 +1,177 @@
+#include "head/pools.h"
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/log.h"
+
+namespace billow::head {
+namespace {
+
+constexpr Duration plan_every = milliseconds(250);
+constexpr Duration look_soon = seconds(1);     // while something is on its way
+constexpr Duration look_seldom = seconds(10);
+constexpr Duration ask_again = seconds(30);    // a machine that was asked for and is in no list
+
+}  // namespace
+
+struct Pools::Running {
+  std::unique_ptr<pool::Pool> pool;
+  std::unique_ptr<net::Workers> worker;
+  bool busy = false;
+  SteadyTime next_look;
+  std::map<std::string, SteadyTime> asked;     // machines the engine said yes to, in this life of the head
+  std::string last_error;
+};
+
+// What one visit to an engine does and finds. Filled on the loop, carried out on the pool's thread, read on the loop again.
+struct Pools::Round {
+  std::vector<pool::Order> wanted;
+  std::set<std::string> released, known;
+  WallTime began;
+  std::size_t credentials_left = 0;
+
+  std::optional<std::vector<MachineSighting>> listed;
+  std::string error;
+  std::vector<std::string> made, strays;
+  std::vector<OrderFailed> refused;
+};
+
+Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
+    : loop_(loop), clock_(clock), engine_(std::move(engine)), options_(std::move(options)) {}
+Pools::~Pools() = default;
+
+void Pools::look() {
+  Engine& engine = engine_();
+  if (engine.state().pools.empty() && running_.empty()) return;
+  const SteadyTime now = clock_.steady();
+  if (now - planned_at_ >= plan_every) {
+    planned_at_ = now;
+    engine.execute(PlanPools{}, {"head", ""}, {});
+  }
+  for (auto at = running_.begin(); at != running_.end();) {
+    if (!engine.state().pools.contains(at->first) && !at->second->busy) at = running_.erase(at);
+    else ++at;
+  }
+  for (const auto& [id, settings] : std::map(engine.state().pools)) begin(id, settings);
+}
+
+void Pools::begin(PoolId id, const Pool& settings) {
+  auto& slot = running_[id];
+  const SteadyTime now = clock_.steady();
+  if (!slot) {
+    auto made = pool::make_pool(settings, options_.engine);
+    if (!made) return log_error("pool {}: {}", settings.name, made.error().message);
+    slot = std::make_unique<Running>();
+    slot->pool = std::move(*made);
+    slot->worker = std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+  }
+  Running& r = *slot;
+  if (r.busy) return;
+  const control::State& state = engine_().state();
+  auto round = std::make_shared<Round>();
+  bool moving = false;
+  for (const auto& [name, machine] : state.machines) {
+    if (machine.pool != id) continue;
+    round->known.insert(name);
+    moving = moving || machine.state != MachineState::here;
+    if (machine.state == MachineState::wanted && machine.external.empty()) {
+      const auto asked = r.asked.find(name);
+      if (asked != r.asked.end() && now - asked->second < ask_again) continue;
+      round->wanted.push_back({.machine = machine, .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url, .token = {}});
+    } else if (machine.state == MachineState::releasing) {
+      // What still runs there is on its way out; the engine would cut it short.
+      bool busy = false;
+      for (const auto& [node_id, tasks] : state.tasks_on) {
+        const auto node = state.nodes.find(node_id);
+        busy = busy || (node != state.nodes.end() && node->second.pool == id && node->second.reachable &&
+                        (node->second.offer.name == name || node->second.offer.name.starts_with(name + ".")));
+      }
+      if (!busy) round->released.insert(name);
+    }
+  }
+  const bool due = now >= r.next_look;
+  if (!due && round->wanted.empty()) return;
+  if (!due && r.last_error.size() > 0) return;  // an engine that is away is not asked more often because more is wanted of it
+  r.busy = true;
+  r.next_look = now + (moving ? look_soon : look_seldom);
+  round->began = clock_.wall();
+  // A credential of its own for each machine, durable before the machine can use it.
+  round->credentials_left = round->wanted.size();
+  if (round->wanted.empty()) return run(id, round);
+  for (pool::Order& order : round->wanted) {
+    const std::string secret = "bw_" + random_token(30);
+    order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
+    engine_().execute(IssueCredential{.node = order.machine.name, .hash = sha256_hex(secret), .user = options_.owner, .pool = id, .replaces_node = true}, {"head", ""},
+                      [this, id, round, name = order.machine.name](Result<std::vector<Event>> events) {
+                        if (!events) {
+                          log_error("machine {}: {}", name, events.error().message);
+                          std::erase_if(round->wanted, [&](const pool::Order& o) { return o.machine.name == name; });
+                        }
+                        if (--round->credentials_left == 0) run(id, round);
+                      });
+  }
+}
+
+void Pools::run(PoolId id, std::shared_ptr<Round> round) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  pool::Pool* engine = found->second->pool.get();
+  const Status queued = found->second->worker->submit(
+      [this, id, engine, round]() -> std::function<void()> {
+        const auto done = [this, id, round] { finished(id, *round); };
+        auto listed = engine->nodes();
+        if (!listed) {
+          round->error = listed.error().message;
+          return done;
+        }
+        std::set<std::string> there;
+        for (const MachineSighting& machine : *listed) {
+          there.insert(machine.name);
+          if (!round->released.contains(machine.name)) continue;
+          if (const Status released = engine->release(machine); !released) round->error = released.error().message;
+        }
+        for (const pool::Order& order : round->wanted) {
+          if (there.contains(order.machine.name)) continue;  // made by an earlier life of this head, or in the moment before it died
+          const Status made = engine->want(order);
+          if (made) round->made.push_back(order.machine.name);
+          else if (made.error().code == Code::unavailable) round->error = made.error().message;
+          else round->refused.push_back({order.machine.name, made.error().message});
+        }
+        round->strays = engine->reconcile(*listed, round->known);
+        // What was just made is in the next look; this one is older.
+        round->listed = std::move(*listed);
+        return done;
+      });
+  if (!queued) found->second->busy = false;
+}
+
+void Pools::finished(PoolId id, const Round& round) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  Running& r = *found->second;
+  r.busy = false;
+  Engine& engine = engine_();
+  const auto settings = engine.state().pools.find(id);
+  const std::string name = settings == engine.state().pools.end() ? "?" : settings->second.name;
+  if (round.error != r.last_error) {
+    if (!round.error.empty()) log_warn("pool {}: {}", name, round.error);
+    else log_info("pool {} answers again", name);
+    r.last_error = round.error;
+  }
+  const SteadyTime now = clock_.steady();
+  for (const std::string& machine : round.made) {
+    r.asked[machine] = now;
+    r.next_look = now;  // it is listed now, and whoever waits for it wants to know
+    log_info("pool {}: asked for {}", name, machine);
+  }
+  for (const std::string& machine : round.strays) log_warn("pool {}: {} was never asked for; it is ended", name, machine);
+  for (const OrderFailed& refused : round.refused) {
+    log_warn("pool {}: {} refused: {}", name, refused.machine, refused.reason);
+    engine.execute(refused, {"head", ""}, {});
+  }
+  if (round.listed) engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
+  std::erase_if(r.asked, [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
+}
+
+}  // namespace billow::head

@@ -1,0 +1,105 @@
+#include "pool/slurm_pool.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "pool/run_command.h"
+
+namespace billow::pool {
+namespace {
+
+constexpr Duration slurm_timeout = seconds(60);
+
+// What the tools say when the controller is away, as opposed to when it says no.
+bool controller_away(const std::string& text) {
+  for (const char* sign : {"Unable to contact", "Connection refused", "Connection timed out", "Socket timed out", "Zero Bytes were transmitted", "in standby mode", "Communication connection failure"})
+    if (text.find(sign) != std::string::npos) return true;
+  return false;
+}
+
+std::unexpected<Error> failed(const char* tool, const CommandResult& done) {
+  return fail(controller_away(done.err) ? Code::unavailable : Code::exhausted, fmt::format("{}: {}", tool, done.complaint()));
+}
+
+}  // namespace
+
+std::vector<std::string> SlurmPool::arguments(const Order& order) const {
+  const Machine& m = order.machine;
+  std::vector<std::string> args = {"sbatch", "--parsable", "--job-name=" + job_name(m.name), "--partition=" + settings_.partition,
+                                   fmt::format("--nodes={}", m.nodes), "--ntasks-per-node=1", "--no-requeue", "--export=ALL", "--output=/dev/null", "--error=/dev/null", "--chdir=/"};
+  if (m.gpus > 0) args.push_back(fmt::format("--gres={}:{}", settings_.gres, m.gpus));
+  if (settings_.time.ns > 0) args.push_back(fmt::format("--time={}", (settings_.time.ns + minutes(1).ns - 1) / minutes(1).ns));
+  args.insert(args.end(), settings_.sbatch_args.begin(), settings_.sbatch_args.end());
+  return args;
+}
+
+std::string SlurmPool::script(const Order& order) const {
+  const Machine& m = order.machine;
+  std::string join = "\"$billow\" join " + shell_quote(order.head_url) + " --token-file \"$dir/token\" --data \"$dir/data\" --in-allocation --only-gpus \"" +
+                     (m.gpus > 0 ? std::string("${CUDA_VISIBLE_DEVICES:-none}") : std::string("none")) + "\"";
+  for (const auto& [key, value] : settings_.labels) join += " --label " + shell_quote(key + "=" + value);
+  join += " --label " + shell_quote("pool=" + settings_.name) + " --label slurm-job=\"$SLURM_JOB_ID\" --label slurm-node=\"$SLURMD_NODENAME\"";
+  if (!settings_.sim.empty()) join += " --sim " + shell_quote(settings_.sim);
+  join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\"" : " --node-name " + shell_quote(m.name);
+  // On each node: a directory of its own that goes with the allocation, and the credential in a file.
+  const std::string node = fmt::format(
+      "umask 077\n"
+      "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
+      "trap 'rm -rf \"$dir\"' EXIT\n"
+      "printf '%s\\n' {} > \"$dir/token\"\n"
+      "billow={}\n"
+      "[ -x \"$billow\" ] || billow=billow\n"
+      "{} > \"$dir/log\" 2>&1 &\n"
+      "agent=$!\n"
+      "trap 'kill -TERM \"$agent\" 2>/dev/null' TERM INT\n"
+      "wait \"$agent\"; code=$?\n"
+      "while kill -0 \"$agent\" 2>/dev/null; do wait \"$agent\"; code=$?; done\n"
+      "exit \"$code\"\n",
+      m.name, shell_quote(order.token), shell_quote(options_.billow), join);
+  if (m.nodes <= 1) return "#!/bin/sh\n" + node;
+  return fmt::format("#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n", m.nodes, shell_quote(node));
+}
+
+Status SlurmPool::want(const Order& order) {
+  auto done = run_command({.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
+  if (!done) return pass(done.error());
+  if (done->code != 0) return failed("sbatch", *done);
+  return {};
+}
+
+std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const {
+  std::vector<MachineSighting> out;
+  const std::string prefix = job_name("");
+  for (const std::string& line : split(text, '\n')) {
+    const auto parts = split(line, '|');  // name, number, state, reason, end; a job's name may itself hold a '|', ours never does
+    if (parts.size() != 5 || !parts[0].starts_with(prefix)) continue;
+    MachineSighting seen;
+    seen.name = parts[0].substr(prefix.size());
+    if (!named_after(seen.name, settings_.name)) continue;
+    seen.external = parts[1];
+    seen.note = parts[3] == "None" || parts[3].empty() ? parts[2] : fmt::format("{} ({})", parts[2], parts[3]);
+    if (const auto end = parse_int(parts[4], 1, INT64_MAX / 1'000'000'000); end && parts[2] == "RUNNING") seen.ends_at = WallTime{*end * 1'000'000'000};
+    out.push_back(std::move(seen));
+  }
+  return out;
+}
+
+Result<std::vector<MachineSighting>> SlurmPool::nodes() {
+  auto done = run_command({.argv = {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
+                                    "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING", "--format=%j|%A|%T|%r|%e"},
+                           .env = {{"SLURM_TIME_FORMAT", "%s"}}, .input = {}, .timeout = slurm_timeout});
+  if (!done) return pass(done.error());
+  // An error is never an empty list: everything allocated would be taken for gone.
+  if (done->code != 0) return fail(Code::unavailable, fmt::format("squeue: {}", done->complaint()));
+  return read_list(done->out);
+}
+
+Status SlurmPool::release(const MachineSighting& machine) {
+  auto done = run_command({.argv = {"scancel", machine.external}, .env = {}, .input = {}, .timeout = slurm_timeout});
+  if (!done) return pass(done.error());
+  if (done->code != 0 && done->err.find("Invalid job id") == std::string::npos) return fail(Code::unavailable, fmt::format("scancel {}: {}", machine.external, done->complaint()));
+  return {};
+}
+
+}  // namespace billow::pool

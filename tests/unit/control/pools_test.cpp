@@ -1,0 +1,339 @@
+// Pools in the core: what the queue brings, what goes back, what an engine's no does, and who may say hello.
+#include <gtest/gtest.h>
+
+#include "base/limits.h"
+#include "base/rng.h"
+#include "control/core.h"
+
+namespace billow::control {
+namespace {
+
+NodeOffer offer(std::string name, int gpus, std::string type = "H100") {
+  NodeOffer o;
+  o.name = std::move(name);
+  o.boot_id = "boot";
+  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = o.name + "-" + std::to_string(i), .vendor = "nvidia", .type = type, .mem_mib = 81559});
+  o.cpu_milli = 64000;
+  o.mem_mib = 65536;
+  return o;
+}
+
+struct World {
+  Core core{State{}, {}};
+  std::vector<Event> history;
+  WallTime now{1'000'000'000'000};
+
+  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+  const State& state() const { return core.state(); }
+  Status run(const Command& command) {
+    auto step = core.execute(command, {"head", ""}, now);
+    if (!step) return pass(step.error());
+    keep(std::move(*step));
+    do keep(core.plan(now));
+    while (core.more());
+    return {};
+  }
+  void keep(Step step) {
+    for (Event& e : step.events) {
+      const auto decoded = decode_event(e.seq, e.at, std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body), encode_event(e));
+      ASSERT_TRUE(decoded) << decoded.error().message;
+      history.push_back(*decoded);
+    }
+    const Status ok = check_invariants(core.state());
+    ASSERT_TRUE(ok) << ok.error().message;
+  }
+  void must(const Command& command) {
+    const Status s = run(command);
+    ASSERT_TRUE(s) << s.error().message;
+  }
+  UserId ana() const { return state().users.begin()->first; }
+  JobId submit(int gpus, std::uint32_t nodes = 1) {
+    SubmitJob job;
+    job.spec.argv = {"true"};
+    job.spec.resources.gpus = gpus;
+    job.spec.resources.share = {1000, 0};
+    job.spec.nodes = nodes;
+    job.user = ana();
+    const JobId id(state().next_job);
+    must(job);
+    return id;
+  }
+  Pool pool(std::string name, PoolKind kind = PoolKind::slurm) {
+    Pool p;
+    p.name = std::move(name);
+    p.kind = kind;
+    p.machines_max = 4;
+    p.gpus = 8;
+    p.gpu_type = "H100";
+    p.partition = "gpu";
+    p.gres = "gpu:h100";
+    if (kind == PoolKind::command) p.create_command = p.list_command = p.delete_command = "true";
+    return p;
+  }
+  std::vector<Machine> machines(std::string_view pool = {}) const {
+    std::vector<Machine> out;
+    for (const auto& [name, m] : state().machines) if (pool.empty() || name.starts_with(std::string(pool) + "-")) out.push_back(m);
+    return out;
+  }
+  // The engine made it, and its agents say hello.
+  void arrives(const Machine& m) {
+    must(IssueCredential{.node = m.name, .hash = "hash-" + m.name, .user = ana(), .pool = m.pool, .replaces_node = true});
+    const TokenId token = state().token_by_hash.at("hash-" + m.name);
+    for (std::uint32_t i = 0; i < m.nodes; ++i)
+      must(AgentHello{offer(m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name, m.gpus), {}, token});
+  }
+  void check_replay() {
+    Core again(State{}, {});
+    for (const Event& e : history) again.replay(e);
+    EXPECT_TRUE(image(again.state()) == image(core.state()));
+    const auto restored = restore(image(core.state()));
+    ASSERT_TRUE(restored);
+    EXPECT_TRUE(image(*restored) == image(core.state()));
+  }
+  void ends(JobId job) {
+    const TaskId task = state().find_job(job)->tasks.front();
+    must(AgentReport{state().find_task(task)->node, {.task = task, .state = TaskState::ended, .started_at = now, .ended_at = now}});
+  }
+};
+
+TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  w.submit(2);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 1u);
+  EXPECT_EQ(w.machines()[0].gpus, 2);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u) << "what is on its way is enough";
+  w.submit(4, 2);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 2u);
+  EXPECT_EQ(w.machines()[1].nodes, 2u);
+  EXPECT_EQ(w.machines()[1].gpus, 8);
+  w.check_replay();
+}
+
+TEST(Pools, NeverAskForMoreThanTheirMaximum) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  for (int i = 0; i < 100; ++i) w.submit(8);
+  for (int i = 0; i < 5; ++i) w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 4u);
+}
+
+TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  w.arrives(w.machines()[0]);
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
+  EXPECT_FALSE(w.machines()[0].idle_since);
+  w.now = w.now + hours(3);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines()[0].state, MachineState::here);
+  w.ends(job);
+  w.now = w.now + minutes(4);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines()[0].state, MachineState::here);
+  w.now = w.now + minutes(2);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines()[0].state, MachineState::releasing);
+  // Nothing new starts on a machine that is on its way out.
+  const JobId late = w.submit(8);
+  EXPECT_EQ(w.state().find_job(late)->state, JobState::queued);
+  w.now = w.now + minutes(1);
+  w.must(PoolSeen{w.machines()[0].pool, {}, w.now});
+  for (const Machine& m : w.machines()) EXPECT_NE(m.state, MachineState::releasing);
+  EXPECT_TRUE(w.state().nodes.empty());
+  EXPECT_FALSE(w.state().token_by_hash.contains("hash-fast-1")) << "the credential goes with the machine";
+  w.check_replay();
+}
+
+TEST(Pools, ANoSendsTheOrderToTheNextPoolAndTheFirstIsAskedAgainLater) {
+  World w;
+  Pool cheap = w.pool("cheap", PoolKind::command), dear = w.pool("dear", PoolKind::command);
+  cheap.price = {100};
+  dear.price = {900};
+  w.must(AddPool{dear});
+  w.must(AddPool{cheap});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines("cheap").size(), 1u) << "the cheaper one first";
+  w.must(OrderFailed{w.machines("cheap")[0].name, "no capacity"});
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines("cheap").size(), 0u);
+  EXPECT_EQ(w.machines("dear").size(), 1u);
+  const auto notes = pool_notes(w.state(), *w.state().find_job(job), w.now);
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_NE((notes[0] + notes[1]).find("no capacity"), std::string::npos);
+  w.submit(8);
+  w.now = w.now + limits::pool_denied_pause + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_GE(w.machines("cheap").size(), 1u);
+  w.check_replay();
+}
+
+TEST(Pools, ASlowOneIsNotWaitedFor) {
+  World w;
+  Pool first = w.pool("first", PoolKind::command), second = w.pool("second", PoolKind::command);
+  first.order = -1;
+  w.must(AddPool{first});
+  w.must(AddPool{second});
+  w.submit(8);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines("second").size(), 0u);
+  w.now = w.now + first.patience + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines("second").size(), 1u);
+  EXPECT_EQ(w.machines("first").size(), 1u);
+}
+
+TEST(Pools, AMachineNobodyWaitsForAnyMoreIsCalledOff) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  w.must(StopJob{job, "", false});
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines()[0].state, MachineState::wanted) << "not in a hurry";
+  w.now = w.now + limits::pool_second_thoughts + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines()[0].state, MachineState::releasing);
+}
+
+TEST(Pools, NoMachineForAJobThatAQuotaOrAHoldKeepsBack) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  SubmitJob job;
+  job.spec.argv = {"true"};
+  job.spec.resources.gpus = 8;
+  job.spec.resources.share = {1000, 0};
+  job.user = w.ana();
+  w.must(job);
+  job.spec.after = {{JobId(1), AfterKind::ok}};
+  w.must(job);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u) << "the second waits for the first, not for a machine";
+}
+
+TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.arrives(m);
+  const WallTime end = w.now + hours(1);
+  w.must(PoolSeen{m.pool, {{.name = m.name, .external = "77", .note = "RUNNING", .ends_at = end}}, w.now});
+  w.now = end - limits::pool_end_margin + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_FALSE(w.state().nodes.begin()->second.drained.empty());
+  EXPECT_EQ(w.state().find_job(job)->stopping, StopCause::none);
+  w.now = end - limits::pool_end_grace + seconds(1);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.state().find_job(job)->stopping, StopCause::preempted);
+  const TaskId task = w.state().find_job(job)->tasks.front();
+  w.must(AgentReport{w.state().find_task(task)->node, {.task = task, .state = TaskState::ended, .started_at = w.now, .ended_at = w.now, .exit = {.kind = ExitKind::stopped}}});
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::queued);
+  w.check_replay();
+}
+
+TEST(Pools, AMachineThatVanishesTakesItsWorkWithItAndOneThatNeverSpokePausesThePool) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId job = w.submit(8);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.must(PoolSeen{m.pool, {{.name = m.name, .external = "1"}}, w.now});
+  w.now = w.now + minutes(1);
+  w.must(PoolSeen{m.pool, {}, w.now});
+  EXPECT_TRUE(w.machines().empty());
+  w.must(PlanPools{});
+  EXPECT_TRUE(w.machines().empty()) << "another one would end the same way at once";
+  w.now = w.now + limits::pool_denied_pause + seconds(1);
+  w.must(PlanPools{});
+  const Machine again = w.machines().at(0);
+  w.arrives(again);
+  w.must(PoolSeen{m.pool, {{.name = again.name, .external = "2"}}, w.now});
+  EXPECT_EQ(w.state().find_job(job)->state, JobState::running);
+  w.now = w.now + minutes(1);
+  w.must(PoolSeen{m.pool, {}, w.now});
+  EXPECT_EQ(w.state().find_job(job), nullptr) << "it may not run twice, so it is lost";
+  w.check_replay();
+}
+
+TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    World w;
+    w.must(AddPool{w.pool("a")});
+    w.must(AddPool{w.pool("b", PoolKind::command)});
+    for (int step = 0; step < 150; ++step) {
+      w.now = w.now + seconds(rng.between(1, 120));
+      switch (rng.below(6)) {
+        case 0: w.submit(static_cast<int>(rng.between(1, 8)), rng.chance(0.2) ? 2 : 1); break;
+        case 1: w.must(PlanPools{}); break;
+        case 2:
+          for (const Machine& m : w.machines()) if (m.state == MachineState::wanted && rng.chance(0.6)) { w.arrives(m); break; }
+          break;
+        case 3:
+          for (const auto& [id, pool] : std::map(w.state().pools)) {
+            PoolSeen seen{id, {}, w.now};
+            for (const Machine& m : w.machines()) if (m.pool == id && rng.chance(0.8)) seen.machines.push_back({.name = m.name, .external = "e", .note = "", .ends_at = {}});
+            w.must(seen);
+          }
+          break;
+        case 4:
+          for (const auto& [id, job] : std::map(w.state().jobs)) if (job.state == JobState::running && rng.chance(0.5)) { for (TaskId t : std::vector(job.tasks)) { const Task* task = w.state().find_task(t); if (task && task->state != TaskState::ended) w.must(AgentReport{task->node, {.task = t, .state = TaskState::ended, .started_at = w.now, .ended_at = w.now}}); } break; }
+          break;
+        case 5:
+          for (const Machine& m : w.machines()) if (m.state == MachineState::wanted && rng.chance(0.3)) { w.must(OrderFailed{m.name, "no"}); break; }
+          break;
+      }
+      std::map<PoolId, std::uint32_t> nodes;
+      for (const Machine& m : w.machines()) nodes[m.pool] += m.nodes;
+      for (const auto& [id, count] : nodes) EXPECT_LE(count, w.state().pools.at(id).machines_max);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    w.check_replay();
+  }
+}
+
+TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
+  World w;
+  w.must(IssueCredential{.node = "box", .hash = "x", .user = w.ana()});
+  const TokenId token = w.state().token_by_hash.at("x");
+  EXPECT_FALSE(w.run(AgentHello{offer("other", 1), {}, token}));
+  w.must(AgentHello{offer("box", 1), {}, token});
+  EXPECT_FALSE(w.run(IssueCredential{.node = "box", .hash = "y", .user = w.ana()})) << "the name is taken";
+  w.must(AddPool{w.pool("fast")});
+  w.submit(2);
+  w.must(PlanPools{});
+  const Machine m = w.machines()[0];
+  w.must(IssueCredential{.node = m.name, .hash = "m", .user = w.ana(), .pool = m.pool, .replaces_node = true});
+  const TokenId pooled = w.state().token_by_hash.at("m");
+  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 8), {}, pooled})) << "more GPUs than were asked for";
+  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2, "A100"), {}, pooled})) << "of another type";
+  EXPECT_FALSE(w.run(AgentHello{offer(m.name + ".0", 2), {}, pooled}));
+  w.must(AgentHello{offer(m.name, 2), {}, pooled});
+  EXPECT_EQ(w.state().node_by_name(m.name)->pool, m.pool);
+  w.must(RevokeToken{pooled});
+  EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2), {}, pooled}));
+  w.check_replay();
+}
+
+TEST(Joining, ACardIsInOneMachineOnly) {
+  World w;
+  w.must(IssueCredential{.node = "a", .hash = "a", .user = w.ana()});
+  w.must(IssueCredential{.node = "b", .hash = "b", .user = w.ana()});
+  w.must(AgentHello{offer("a", 2), {}, w.state().token_by_hash.at("a")});
+  NodeOffer liar = offer("b", 1);
+  liar.gpus[0].uuid = "a-1";
+  EXPECT_FALSE(w.run(AgentHello{liar, {}, w.state().token_by_hash.at("b")}));
+  w.must(AgentHello{offer("b", 1), {}, w.state().token_by_hash.at("b")});
+}
+
+}  // namespace
+}  // namespace billow::control

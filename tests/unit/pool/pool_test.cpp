@@ -1,0 +1,135 @@
+// What is said to engines and how their answers are read; the engines themselves are in tests/e2e.
+#include "pool/pool.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "pool/command_pool.h"
+#include "pool/run_command.h"
+#include "pool/slurm_pool.h"
+
+namespace billow::pool {
+namespace {
+
+billow::Pool slurm_settings() {
+  billow::Pool p;
+  p.name = "fast";
+  p.kind = PoolKind::slurm;
+  p.partition = "gpu";
+  p.gres = "gpu:h100";
+  p.gpus = 8;
+  p.gpu_type = "H100";
+  p.time = minutes(90);
+  return p;
+}
+
+Order order(std::uint32_t nodes = 1, std::int32_t gpus = 2) {
+  Order o;
+  o.machine.name = "fast-7";
+  o.machine.nodes = nodes;
+  o.machine.gpus = gpus;
+  o.head_url = "https://head:7070";
+  o.token = "bw_secret'quote.abcd";
+  return o;
+}
+
+bool has(const std::vector<std::string>& words, const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); }
+
+TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
+  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = "/opt/billow"});
+  const auto args = pool.arguments(order());
+  EXPECT_TRUE(has(args, "--job-name=billow-ab12-fast-7"));
+  EXPECT_TRUE(has(args, "--gres=gpu:h100:2"));
+  EXPECT_TRUE(has(args, "--time=90"));
+  EXPECT_TRUE(has(args, "--no-requeue")) << "Slurm starting it again by itself would use a credential twice";
+  for (const auto& word : args) EXPECT_EQ(word.find("secret"), std::string::npos);
+  EXPECT_FALSE(has(pool.arguments(order(1, 0)), "--gres=gpu:h100:0"));
+  EXPECT_NE(pool.script(order(1, 0)).find("--only-gpus \"none\""), std::string::npos);
+  EXPECT_NE(pool.script(order(4, 8)).find("srun --ntasks=4"), std::string::npos);
+}
+
+TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
+  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = "/opt/a b/billow"});
+  for (const auto& o : {order(), order(3, 8)}) {
+    const auto checked = run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
+    ASSERT_TRUE(checked);
+    EXPECT_EQ(checked->code, 0) << checked->err << pool.script(o);
+  }
+}
+
+TEST(SlurmPool, ReadsOnlyItsOwnOutOfTheQueue) {
+  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = ""});
+  const auto seen = pool.read_list(
+      "billow-ab12-fast-7|123|RUNNING|None|1800000000\n"
+      "billow-ab12-fast-8|124|PENDING|Resources|N/A\n"
+      "billow-ab12-faster-8|125|RUNNING|None|1800000000\n"
+      "billow-ab12-fast-x|126|RUNNING|None|1800000000\n"
+      "billow-zz-fast-9|127|RUNNING|None|1800000000\n"
+      "a|b|c|d|e|f\n"
+      "somebody's job|128|RUNNING|None|1\n\n");
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].name, "fast-7");
+  EXPECT_EQ(seen[0].external, "123");
+  EXPECT_EQ(seen[0].ends_at.ns, 1'800'000'000'000'000'000);
+  EXPECT_EQ(seen[1].note, "PENDING (Resources)");
+  EXPECT_FALSE(seen[1].ends_at);
+}
+
+TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
+  char dir[] = "/tmp/billow-pool-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(dir));
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = PoolKind::command;
+  p.list_command = "exit 3";
+  p.create_command = "echo \"$BILLOW_MACHINE $BILLOW_GPUS\" > " + std::string(dir) + "/made; test -r \"$BILLOW_USER_DATA\"; echo quota exceeded >&2; exit 1";
+  p.delete_command = "true";
+  CommandPool pool(p, {.installation = "i", .work_dir = dir, .billow = ""});
+  const auto listed = pool.nodes();
+  ASSERT_FALSE(listed);
+  EXPECT_EQ(listed.error().code, Code::unavailable);
+  Order o = order();
+  o.machine.name = "cloud-1";
+  const Status made = pool.want(o);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message, "quota exceeded");
+  EXPECT_NE(made.error().code, Code::unavailable);
+  EXPECT_EQ(*read_file(std::string(dir) + "/made"), "cloud-1 2\n");
+  EXPECT_FALSE(file_exists(std::string(dir) + "/cloud-1.cloud-init")) << "it holds the credential";
+  (void)remove_tree(dir);
+}
+
+TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
+  billow::Pool p;
+  p.name = "cloud";
+  p.kind = PoolKind::command;
+  p.list_command = "printf 'NAME ID STATE\\ncloud-1 i-77 running\\n  cloud-2\\nother-1 i-3\\ncloud-x\\n'";
+  CommandPool pool(p, {});
+  const auto listed = pool.nodes();
+  ASSERT_TRUE(listed);
+  ASSERT_EQ(listed->size(), 2u);
+  EXPECT_EQ((*listed)[0].external, "i-77");
+  EXPECT_EQ((*listed)[1].external, "cloud-2");
+}
+
+TEST(RunCommand, EndsWhatTakesTooLongWithEverythingItStarted) {
+  const auto before = system_clock().steady();
+  const auto done = run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"}, .env = {}, .input = {}, .timeout = milliseconds(200)});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::timed_out);
+  EXPECT_LT((system_clock().steady() - before).ns, seconds(30).ns);
+}
+
+TEST(RunCommand, LargeInputAndOutputDoNotBlockEachOther) {
+  const std::string text(3 << 20, 'x');
+  const auto done = run_command({.argv = {"/bin/cat"}, .env = {}, .input = text});
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->out, text);
+  const auto missing = run_command({.argv = {"/no/such/program"}, .env = {}, .input = {}});
+  EXPECT_FALSE(missing);
+}
+
+}  // namespace
+}  // namespace billow::pool
