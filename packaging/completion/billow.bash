@@ -6,8 +6,12 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events project user token up down dashboard doctor agent advise prices plan simulate completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context project user token up down dashboard doctor agent advise prices plan simulate completion version help" -- "$cur")); return; fi
   case $cmd in
+    context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -280,6 +284,87 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--follow -f --after --limit --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "pool add")
+      case $prev in
+        --min) return ;;
+        --max) return ;;
+        --idle) return ;;
+        --patience) return ;;
+        --order) return ;;
+        --price) return ;;
+        --gpu) return ;;
+        --label) return ;;
+        --head-url) return ;;
+        --sim) return ;;
+        --partition) return ;;
+        --gres) return ;;
+        --time) return ;;
+        --sbatch) return ;;
+        --create) return ;;
+        --list) return ;;
+        --delete) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --idle --patience --order --price --spot --gpu --label --head-url --sim --partition --gres --time --sbatch --create --list --delete --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "pool list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "pool rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "machine release")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "join")
+      case $prev in
+        --token) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --node-name) return ;;
+        --label) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --only-gpus) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --in-allocation --register-only --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "node rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(_billow_nodes)" -- "$cur")); return ;;
+    "login")
+      case $prev in
+        --token) return ;;
+        --fingerprint) return ;;
+        --ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --fingerprint --ca --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "logout")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
+    "context list")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
+      return ;;
+    "context use")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      return ;;
     "project create")
       case $prev in
         --weight) return ;;
@@ -329,13 +414,13 @@ _billow() {
     "token create")
       case $prev in
         --user|-u) return ;;
-        --scope) COMPREPLY=($(compgen -W "full read submit node" -- "$cur")); return ;;
+        --scope) COMPREPLY=($(compgen -W "full read submit join node" -- "$cur")); return ;;
         --project|-p) return ;;
         --life) return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--user -u --scope --project -p --life --node --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "token list")
       case $prev in
@@ -358,8 +443,11 @@ _billow() {
         --sim) return ;;
         --node-name) return ;;
         --vault-arena) return ;;
+        --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tls-name) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --no-agent --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
