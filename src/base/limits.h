@@ -43,6 +43,7 @@ inline constexpr std::uint32_t retries_max = 100;
 // nothing would start all at once. It limits how many run beside each other, not what one of them may use.
 inline constexpr std::int64_t task_cpu_milli_assumed = 25;
 inline constexpr std::uint32_t nodes_per_job_max = 4096;
+inline constexpr std::uint32_t procs_per_node_max = 256;
 inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);
 inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forgotten first

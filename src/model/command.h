@@ -90,6 +90,7 @@ struct StartHead {
   std::string admin;                          // the first user, made with a default project when there is none
   std::string admin_token_hash;
   std::string node_token_hash;                // of this machine's agent
+  std::string token_suffix;                   // of their names, where several heads share a store
 };
 
 struct SuspendJob {

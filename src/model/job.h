@@ -50,6 +50,7 @@ struct JobSpec {
   std::string env_digest;                 // the environment is stored once per content, see EnvironmentStored
   Resources resources;                    // per node
   std::uint32_t nodes = 1;                // a gang of this many tasks
+  std::uint32_t procs = 1;                // processes of the command on each node, with ranks of their own
   Duration time_limit;                    // 0: none
   std::int32_t priority = 0;
   bool spot = false;
@@ -77,7 +78,7 @@ struct JobSpec {
   bool operator==(const JobSpec&) const = default;
   template <class V>
   void fields(V& v) {
-    v("name", name); v("argv", argv); v("cwd", cwd); v("env_digest", env_digest); v("resources", resources); v("nodes", nodes);
+    v("name", name); v("argv", argv); v("cwd", cwd); v("env_digest", env_digest); v("resources", resources); v("nodes", nodes); v("procs", procs);
     v("time_limit_ns", time_limit); v("priority", priority); v("spot", spot); v("retries", retries);
     v("retry_backoff_ns", retry_backoff); v("after", after); v("array", array); v("labels", labels);
     v("node_labels", node_labels); v("pty", pty); v("use_stdin", use_stdin); v("rows", rows); v("cols", cols);

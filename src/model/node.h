@@ -45,12 +45,13 @@ struct NodeOffer {
   std::map<std::string, std::string> labels;
   bool simulated = false;
   std::string arch;
+  std::string address;       // where the nodes of a gang reach it; empty: by its name
 
   bool operator==(const NodeOffer&) const = default;
   template <class V>
   void fields(V& v) {
     v("name", name); v("boot_id", boot_id); v("version", version); v("gpus", gpus); v("cpu_milli", cpu_milli);
-    v("mem_mib", mem_mib); v("labels", labels); v("simulated", simulated); v("arch", arch);
+    v("mem_mib", mem_mib); v("labels", labels); v("simulated", simulated); v("arch", arch); v("address", address);
   }
 };
 

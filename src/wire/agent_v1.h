@@ -156,6 +156,8 @@ struct Start {
   Duration time_limit;
   Duration stop_grace;
   Duration paid_for;                 // from receipt; 0: without limit
+  std::uint32_t procs = 1;           // with ranks; beyond one, or in a gang, `billow ranks` starts them
+  bool gang = false;
   bool fenced = false;               // must end when the head has been away for limits::agent_self_fence
   bool suspendable = false;          // to be prepared for being suspended fast
   bool strict = false;               // the share of compute is a hard cap
@@ -170,7 +172,7 @@ struct Start {
     v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
     v("unix_user", unix_user); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("pty", pty);
     v("use_stdin", use_stdin); v("rows", rows); v("cols", cols); v("time_limit_ns", time_limit); v("stop_grace_ns", stop_grace);
-    v("paid_for_ns", paid_for); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
+    v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
     v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
     v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir);
   }
