@@ -170,6 +170,10 @@ struct GpuSample {
   std::optional<std::int32_t> sm_clock_mhz;
   std::optional<std::int64_t> pcie_tx_kib_s;
   std::optional<std::int64_t> pcie_rx_kib_s;
+  std::optional<std::int64_t> nvlink_tx_kib_s;    // GPM
+  std::optional<std::int64_t> nvlink_rx_kib_s;
+  std::optional<std::int64_t> link_errors;       // of all NVLinks, since the driver was loaded
+  std::optional<bool> thermal_slowdown;          // its clocks are held back because it is too hot
   std::optional<std::int64_t> ecc_corrected;     // since the driver was loaded
   std::optional<std::int64_t> ecc_uncorrected;
   std::vector<GpuProcess> processes;
@@ -182,7 +186,8 @@ struct GpuSample {
     v("tensor_active_pct", tensor_active_pct); v("mem_used_mib", mem_used_mib); v("power_mw", power_mw);
     v("power_idle_mw", power_idle_mw); v("energy_mj", energy_mj); v("temperature_c", temperature_c);
     v("sm_clock_mhz", sm_clock_mhz); v("pcie_tx_kib_s", pcie_tx_kib_s); v("pcie_rx_kib_s", pcie_rx_kib_s);
-    v("ecc_corrected", ecc_corrected); v("ecc_uncorrected", ecc_uncorrected); v("processes", processes);
+    v("nvlink_tx_kib_s", nvlink_tx_kib_s); v("nvlink_rx_kib_s", nvlink_rx_kib_s);
+    v("link_errors", link_errors); v("thermal_slowdown", thermal_slowdown); v("ecc_corrected", ecc_corrected); v("ecc_uncorrected", ecc_uncorrected); v("processes", processes);
   }
 };
 

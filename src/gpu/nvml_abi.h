@@ -62,7 +62,11 @@ enum : unsigned { p2p_read = 0, p2p_nvlink = 2 };
 enum : unsigned { p2p_ok = 0, p2p_not_supported = 5 };
 enum : unsigned { nvlink_to_gpu = 0, nvlink_to_switch = 2, nvlink_to_unknown = 0xFF };
 enum : unsigned long long { event_single_bit_ecc = 0x1, event_double_bit_ecc = 0x2, event_xid = 0x8, event_gpu_unavailable = 0x4000 };
-enum : unsigned { gpm_graphics_util = 1, gpm_sm_util = 2, gpm_tensor_util = 5, gpm_dram_util = 10, gpm_pcie_tx = 20, gpm_pcie_rx = 21 };
+enum : unsigned { gpm_graphics_util = 1, gpm_sm_util = 2, gpm_tensor_util = 5, gpm_dram_util = 10, gpm_pcie_tx = 20, gpm_pcie_rx = 21,
+                  gpm_nvlink_rx = 60, gpm_nvlink_tx = 61 };
+// Why a card holds its clocks back; the thermal ones say that it is too hot.
+enum : unsigned long long { slow_hardware_thermal = 0x40, slow_software_thermal = 0x20 };
+enum : unsigned { nvlink_error_counters = 4 };  // replay, recovery, CRC of flits, CRC of data
 
 struct Memory { unsigned long long total, free, used; };
 struct MemoryV2 { unsigned version; unsigned long long total, reserved, free, used; };
@@ -170,6 +174,8 @@ constexpr unsigned struct_version(unsigned version) { return static_cast<unsigne
   X(nvmlDeviceGetRemappedRows, (billow::nvml::Device device, unsigned* corrected, unsigned* uncorrected, unsigned* pending, unsigned* failed)) \
   X(nvmlDeviceGetTopologyCommonAncestor, (billow::nvml::Device a, billow::nvml::Device b, unsigned* level)) \
   X(nvmlDeviceGetP2PStatus, (billow::nvml::Device a, billow::nvml::Device b, unsigned capability, unsigned* status)) \
+  X(nvmlDeviceGetCurrentClocksThrottleReasons, (billow::nvml::Device device, unsigned long long* reasons)) \
+  X(nvmlDeviceGetNvLinkErrorCounter, (billow::nvml::Device device, unsigned link, unsigned counter, unsigned long long* value)) \
   X(nvmlDeviceGetNvLinkState, (billow::nvml::Device device, unsigned link, unsigned* active)) \
   X(nvmlDeviceGetNvLinkRemoteDeviceType, (billow::nvml::Device device, unsigned link, unsigned* type)) \
   X(nvmlDeviceGetNvLinkRemotePciInfo_v2, (billow::nvml::Device device, unsigned link, billow::nvml::PciInfo* pci)) \

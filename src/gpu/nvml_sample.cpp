@@ -88,7 +88,8 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
     request->version = 1;
     request->sample1 = looks->gpm_before[index];
     request->sample2 = looks->gpm_spare[index];
-    constexpr unsigned wanted[] = {nvml::gpm_sm_util, nvml::gpm_dram_util, nvml::gpm_tensor_util, nvml::gpm_pcie_tx, nvml::gpm_pcie_rx};
+    constexpr unsigned wanted[] = {nvml::gpm_sm_util, nvml::gpm_dram_util, nvml::gpm_tensor_util, nvml::gpm_pcie_tx, nvml::gpm_pcie_rx,
+                                  nvml::gpm_nvlink_tx, nvml::gpm_nvlink_rx};
     for (const unsigned id : wanted) request->metrics[request->metric_count++].metric_id = id;
     if (call(nvml.nvmlGpmMetricsGet, request.get()) == nvml::success) {
       const auto value = [&](unsigned slot) -> std::optional<double> {
@@ -101,6 +102,8 @@ void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
       sample.tensor_active_pct = value(2);
       if (const auto rate = value(3)) sample.pcie_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
       if (const auto rate = value(4)) sample.pcie_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(5)) sample.nvlink_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(6)) sample.nvlink_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
     }
   }
   std::swap(looks->gpm_before[index], looks->gpm_spare[index]);
@@ -203,6 +206,16 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
                                          unsigned(nvml::ecc_corrected), unsigned(nvml::ecc_volatile));
   read<std::int64_t, unsigned long long>(s.ecc_uncorrected, nvml.nvmlDeviceGetTotalEccErrors, device->handle,
                                          unsigned(nvml::ecc_uncorrected), unsigned(nvml::ecc_volatile));
+  unsigned long long slow = 0;
+  if (call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device->handle, &slow) == nvml::success)
+    s.thermal_slowdown = (slow & (nvml::slow_hardware_thermal | nvml::slow_software_thermal)) != 0;
+  for (unsigned link = 0; link < device->fixed.fabric_links; ++link) {
+    for (unsigned counter = 0; counter < nvml::nvlink_error_counters; ++counter) {
+      unsigned long long errors = 0;
+      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device->handle, link, counter, &errors) == nvml::success)
+        s.link_errors = s.link_errors.value_or(0) + static_cast<std::int64_t>(errors);
+    }
+  }
   if (s.ecc_uncorrected.value_or(0) > 0) s.health = GpuHealth::degraded;
   sample_gpm(index, s);
   if (options.slow_pcie && !s.pcie_tx_kib_s) {

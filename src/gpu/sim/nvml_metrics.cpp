@@ -14,6 +14,7 @@ namespace {
 constexpr long long mib = 1 << 20;
 constexpr auto event_poll = std::chrono::milliseconds(10);
 constexpr double pcie_mib_s_busy = 200;   // what a busy card moves each way
+constexpr double nvlink_mib_s_busy = 4000;
 
 // The memory a handle sees: the card's, or its instance's part of it.
 struct MemoryView { long long total_mib = 0, used_mib = 0; };
@@ -203,6 +204,17 @@ Return nvmlEventSetWait_v2(EventSet set, EventData* data, unsigned timeout_ms) {
   }
 }
 
+Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* reasons) {
+  return answer(device, reasons, [](const SimCard& card) { return card.hot ? slow_software_thermal : 0ull; });
+}
+Return nvmlDeviceGetNvLinkErrorCounter(Device device, unsigned link, unsigned counter, unsigned long long* value) {
+  Call call = enter(device);
+  if (!call) return call.code;
+  if (!value || link >= call.card->links.size() || counter >= nvlink_error_counters) return error_invalid_argument;
+  *value = link == 0 && counter == 0 ? static_cast<unsigned long long>(call.card->link_errors) : 0;
+  return success;
+}
+
 Return nvmlGpmQueryDeviceSupport(Device device, GpmSupport* support) {
   Call call = enter(device);
   if (!call) return call.code;
@@ -257,6 +269,11 @@ Return nvmlGpmMetricsGet(GpmMetricsGet* request) {
       case gpm_dram_util: metric.value = (b.dram_ns - a.dram_ns) / window_ns * 100; break;
       case gpm_pcie_tx:
       case gpm_pcie_rx: metric.value = active * pcie_mib_s_busy; break;
+      case gpm_nvlink_tx:
+      case gpm_nvlink_rx:
+        if (call.simulator().cards()[a.gpu].links.empty()) metric.result = error_not_supported;
+        else metric.value = active * nvlink_mib_s_busy;
+        break;
       default: metric.result = error_not_supported;
     }
   }

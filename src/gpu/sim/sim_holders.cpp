@@ -74,7 +74,7 @@ std::vector<SimHoldEntry> parse_sim_hold(std::string_view text) {
 Result<SimFault> parse_sim_fault(std::string_view line) {
   const auto words = fields_of(line);
   const auto wrong = [&](const char* why) {
-    return fail(Code::invalid, fmt::format("\"{}\" is no fault: {}", trim(line), why), "write: xid GPU CODE | lost GPU | hung GPU | ecc GPU COUNT");
+    return fail(Code::invalid, fmt::format("\"{}\" is no fault: {}", trim(line), why), "write: xid GPU CODE | lost GPU | hung GPU | ecc GPU COUNT | hot GPU | link GPU COUNT");
   };
   if (words.size() < 2) return wrong("too few words");
   SimFault fault;
@@ -82,8 +82,10 @@ Result<SimFault> parse_sim_fault(std::string_view line) {
   else if (words[0] == "lost") fault.kind = SimFaultKind::lost;
   else if (words[0] == "hung") fault.kind = SimFaultKind::hung;
   else if (words[0] == "ecc") fault.kind = SimFaultKind::ecc;
+  else if (words[0] == "hot") fault.kind = SimFaultKind::hot;
+  else if (words[0] == "link") fault.kind = SimFaultKind::link;
   else return wrong("unknown kind");
-  const bool has_value = fault.kind == SimFaultKind::xid || fault.kind == SimFaultKind::ecc;
+  const bool has_value = fault.kind == SimFaultKind::xid || fault.kind == SimFaultKind::ecc || fault.kind == SimFaultKind::link;
   if (words.size() != (has_value ? 3u : 2u)) return wrong("wrong number of words");
   const auto gpu = parse_int(words[1], 0, 1023);
   if (!gpu) return wrong("the GPU is not a number");

@@ -8,7 +8,7 @@
 // A line whose processes have ended counts for nothing.
 //
 // Faults, for tests, one file `<state>/faults`, re-read when it changes:
-//     xid GPU CODE | lost GPU | hung GPU | ecc GPU COUNT
+//     xid GPU CODE | lost GPU | hung GPU | ecc GPU COUNT | hot GPU | link GPU COUNT
 // `lost` also reports XID 79, and XID 79 loses the card. Taking a line out mends the card.
 #pragma once
 
@@ -42,11 +42,11 @@ std::vector<SimHoldEntry> parse_sim_hold(std::string_view text);
 Status inject_sim_fault(const std::string& state_dir, std::string_view line);
 Status clear_sim_faults(const std::string& state_dir);
 
-enum class SimFaultKind { xid, lost, hung, ecc };
+enum class SimFaultKind { xid, lost, hung, ecc, hot, link };
 struct SimFault {
   SimFaultKind kind = SimFaultKind::xid;
   std::uint32_t gpu = 0;
-  std::int64_t value = 0;           // the XID, or how many errors
+  std::int64_t value = 0;           // the XID, or how many memory or link errors
   auto operator<=>(const SimFault&) const = default;
 };
 Result<SimFault> parse_sim_fault(std::string_view line);

@@ -230,7 +230,7 @@ void Simulator::read_faults(bool first) {
       in_order.push_back(*fault);
     }
   }
-  for (SimCard& card : cards_) { card.lost = false; card.hung = false; card.ecc_uncorrected = 0; }
+  for (SimCard& card : cards_) { card.lost = false; card.hung = false; card.hot = false; card.ecc_uncorrected = 0; card.link_errors = 0; }
   std::multiset<SimFault> before = faults_seen_;
   for (const SimFault& fault : in_order) {
     SimCard& card = cards_[fault.gpu];
@@ -241,6 +241,8 @@ void Simulator::read_faults(bool first) {
       case SimFaultKind::xid: card.lost |= fault.value == 79; break;
       case SimFaultKind::lost: card.lost = true; event.value = 79; break;
       case SimFaultKind::hung: card.hung = true; news = false; break;
+      case SimFaultKind::hot: card.hot = true; news = false; break;
+      case SimFaultKind::link: card.link_errors += fault.value; news = false; break;
       case SimFaultKind::ecc: card.ecc_uncorrected += fault.value; event = {fault.gpu, false, fault.value}; break;
     }
     if (news && events_.size() < events_max) events_.push_back(event);

@@ -53,6 +53,8 @@ struct SimCard {
   std::vector<SimMigInstance> instances;
   bool lost = false;
   bool hung = false;
+  bool hot = false;                // holds its clocks back
+  std::int64_t link_errors = 0;
   std::int64_t ecc_uncorrected = 0;
   double load = 0;                 // 0–1
   double activity_ns = 0;          // integral of SM activity
