@@ -30,6 +30,7 @@ inline constexpr Duration ws_close_timeout = seconds(5);
 inline constexpr std::size_t sse_event_bytes_max = 4 << 20;
 inline constexpr std::size_t page_items_default = 100;
 inline constexpr std::size_t page_items_max = 1000;
+inline constexpr std::size_t live_jobs_max = 20'000;              // shown by the live stream, the newest
 
 // Jobs
 inline constexpr std::size_t argv_bytes_max = 256 << 10;
@@ -107,6 +108,17 @@ inline constexpr std::uint64_t snapshot_every_events = 50'000;
 inline constexpr std::size_t journal_queue_bytes_max = 256 << 20;  // held in memory while the disk is full; beyond it the head stops
 inline constexpr std::size_t store_read_connections_max = 4;       // about 1 MiB of page cache each
 inline constexpr std::size_t query_rows_scanned_max = 50'000;      // then a page comes back short, with a cursor
+
+// History: samples, kept beside the journal in space that is known beforehand. A GPU takes 113 kB (2 h of ten-second, 24 h of
+// one-minute and 31 days of quarter-hour means), a job one page of 4 KiB whatever its length. 1,000 GPUs and 100,000 jobs: 0.53 GB.
+inline constexpr std::size_t history_gpus_max = 4096;
+inline constexpr std::size_t history_jobs_max = 100'000;           // the oldest go first
+inline constexpr Duration history_step = seconds(10);
+inline constexpr Duration history_job_step = seconds(2);           // of a job that just began; doubles whenever its points are used up
+inline constexpr std::size_t history_job_points_max = 128;
+inline constexpr Duration history_save_every = seconds(300);       // of running jobs; an end is saved at once
+inline constexpr int gpu_drain_score = 50;                         // a GPU with less is drained
+
 inline constexpr std::size_t snapshot_bytes_max = std::size_t{2} << 30;
 
 }  // namespace billow::limits
