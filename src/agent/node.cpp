@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 #include "agent/core.h"
+#include "agent/exposition.h"
+#include "agent/health.h"
+#include "agent/readings.h"
 #include "agent/tasks.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -18,6 +21,7 @@
 #include "gpu/describe.h"
 #include "gpu/host.h"
 #include "net/http_client.h"
+#include "net/http_server.h"
 #include "net/loop.h"
 #include "net/workers.h"
 #include "wire/codec.h"
@@ -72,6 +76,12 @@ class NodeAgent {
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { signalled(); });
     timers_.push_back(loop_.every(milliseconds(250), [this] { tick(); }));
     timers_.push_back(loop_.every(limits::agent_heartbeat, [this] { sample(); }));
+    if (!options_.metrics.empty()) {
+      net::HttpServer::Options server;
+      server.listen = {options_.metrics};
+      metrics_ = BILLOW_TRY(net::HttpServer::create(loop_, server, [this](std::shared_ptr<net::Exchange> exchange) { answer_metrics(*exchange); }));
+      log_info("metrics at http://{}/metrics", metrics_->bound_addresses().front());
+    }
     for (const TaskEvent& event : std::exchange(early_, {})) on_task_event(event);
     dial();
     sample();
@@ -266,8 +276,16 @@ class NodeAgent {
   void sample() {
     if (sampling_) return;
     sampling_ = true;
-    const Status queued = workers_.submit([this] {
+    const Status queued = workers_.submit([this, supervisors = tasks_->supervisors()] {
       Heartbeat beat;
+      const WallTime wall = now().wall;
+      if (backend_) {
+        if (const auto events = backend_->poll_events({}))
+          for (const GpuEvent& event : *events) {
+            log_warn("GPU {}: {}", event.index, event.text);
+            watches_[event.index].take(event);
+          }
+      }
       for (const GpuInfo& gpu : inventory_.gpus) {
         const auto sample = backend_->sample(gpu.index, {.processes = false});
         if (!sample) continue;
@@ -278,18 +296,54 @@ class NodeAgent {
         reading.power_mw = sample->power_mw.value_or(0);
         reading.temperature_c = sample->temperature_c.value_or(0);
         if (sample->health == GpuHealth::lost || sample->health == GpuHealth::failed) reading.unhealthy = enum_name(sample->health);
+        if (sample->sm_active_pct) reading.sm_active_permille = static_cast<std::int32_t>(*sample->sm_active_pct * 10);
+        reading.mem_util_pct = sample->mem_util_pct.value_or(-1);
+        reading.sm_clock_mhz = sample->sm_clock_mhz.value_or(-1);
+        reading.pcie_tx_kib_s = sample->pcie_tx_kib_s.value_or(-1);
+        reading.pcie_rx_kib_s = sample->pcie_rx_kib_s.value_or(-1);
+        reading.nvlink_tx_kib_s = sample->nvlink_tx_kib_s.value_or(-1);
+        reading.nvlink_rx_kib_s = sample->nvlink_rx_kib_s.value_or(-1);
+        reading.energy_mj = sample->energy_mj.value_or(-1);
+        reading.ecc_corrected = sample->ecc_corrected.value_or(-1);
+        reading.ecc_uncorrected = sample->ecc_uncorrected.value_or(-1);
+        reading.link_errors = sample->link_errors.value_or(-1);
+        GpuHealthWatch& watch = watches_[gpu.index];
+        watch.take(*sample);
+        const HealthVerdict health = watch.verdict(wall);
+        reading.score = health.score;
+        reading.fault = health.fault;
+        reading.fault_at = health.fault_at;
+        reading.xids = health.xids;
         beat.gpus.push_back(std::move(reading));
       }
       const auto host = read_host();
       const auto load = read_host_load();
       if (host && load) beat.mem_used_mib = host->memory_mib - load->memory_available_mib;
+      usage_.read(now().steady, supervisors, beat);
       return beat;
     }, [this](Heartbeat beat) {
       sampling_ = false;
       watch_health(beat);
+      if (metrics_) beat_ = beat;
       if (core_->welcomed()) send(beat, {});
     });
     if (!queued) sampling_ = false;
+  }
+  // The node's own figures, for whoever would rather scrape nodes than the head. Only where an address was given.
+  void answer_metrics(net::Exchange& exchange) {
+    if (exchange.request().path != "/metrics") return exchange.respond(net::problem(404, "an agent serves /metrics only", "", exchange.request().request_id));
+    Exposition out;
+    const NodeOffer mine = offer();
+    add_gpus(out, mine.name, mine.gpus, beat_);
+    const std::string name = label("Hostname", mine.name);
+    out.add("billow_node_cpu_used_cores", "gauge", "CPU cores in use on the node.", name, static_cast<double>(beat_.cpu_used_milli) / 1000);
+    out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node.", name, static_cast<double>(beat_.mem_used_mib));
+    out.add("billow_node_tasks", "gauge", "Tasks that run on the node.", name, static_cast<double>(tasks_->live()));
+    out.add("billow_agent_connected", "gauge", "1 while the head answers.", name, core_->welcomed() && socket_ ? 1 : 0);
+    net::Response response;
+    response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+    response.body = out.text();
+    exchange.respond(std::move(response));
   }
   // A card that fell off or came back changes the offer, which the next hello brings to the head.
   void watch_health(const Heartbeat& beat) {
@@ -323,6 +377,10 @@ class NodeAgent {
   GpuInventory inventory_;
   std::unique_ptr<Tasks> tasks_;
   std::unique_ptr<Core> core_;
+  std::map<std::uint32_t, GpuHealthWatch> watches_;   // by GPU; the worker's, as is the next
+  UsageReader usage_;
+  std::unique_ptr<net::HttpServer> metrics_;
+  Heartbeat beat_;                    // the newest, kept for /metrics
   std::vector<TaskEvent> early_;      // said by supervisors while the core was being made
   std::vector<net::Timer> timers_;
   net::Timer redial_;

@@ -23,6 +23,7 @@ struct NodeOptions {
   std::map<std::string, std::string> labels;
   std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
+  std::string metrics;       // address where /metrics of this node is served; empty: nowhere
 };
 
 // Runs until told to leave or a signal. An error says why it could not start.

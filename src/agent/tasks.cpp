@@ -55,6 +55,7 @@ struct Tasks::Link final : LinkEvents {
   std::string cgroup;
   std::vector<GpuGrant> gpus;
   int pid = 0;                       // of the job's first process
+  int supervisor_pid = 0;            // as it said itself
   bool announced = false, exited = false, closed = false;
   bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
   // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
@@ -67,6 +68,7 @@ struct Tasks::Link final : LinkEvents {
   Link(Tasks& o, TaskId t, SupervisorLink l) : owner(o), task(t), link(std::move(l)) {}
 
   void on_status(const supervise::StatusFrame& status) override {
+    supervisor_pid = status.supervisor_pid;
     if (!input_known) {
       input_known = true;
       input_base = input_sent = input_consumed = status.stdin_accepted;
@@ -535,6 +537,13 @@ void Tasks::perform(const effect::CancelLog& e) {
   waiting->second.erase(e.subscription);
   if (waiting->second.empty()) reading_.erase(waiting);
   readers_.erase(found);
+}
+
+std::vector<std::pair<TaskId, int>> Tasks::supervisors() const {
+  std::vector<std::pair<TaskId, int>> out;
+  for (const auto& [task, link] : links_)
+    if (link->supervisor_pid > 0 && !link->exited) out.emplace_back(task, link->supervisor_pid);
+  return out;
 }
 
 void Tasks::forget_readers() {

@@ -56,6 +56,8 @@ class Tasks {
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(); }
   std::size_t live() const { return links_.size(); }
+  // The live tasks with the pids of their supervisors.
+  std::vector<std::pair<TaskId, int>> supervisors() const;
 
  private:
   struct Link;

@@ -50,11 +50,34 @@ struct GpuReading {
   std::int64_t power_mw = 0;
   std::int32_t temperature_c = 0;
   std::string unhealthy;
+  std::int32_t sm_active_permille = -1;
+  std::int32_t mem_util_pct = -1;
+  std::int32_t sm_clock_mhz = -1;
+  std::int64_t pcie_tx_kib_s = -1, pcie_rx_kib_s = -1, nvlink_tx_kib_s = -1, nvlink_rx_kib_s = -1;
+  std::int64_t energy_mj = -1, ecc_corrected = -1, ecc_uncorrected = -1, link_errors = -1;
+  // How well it is, 100 to 0; below 100 with the reason and when the newest fault was. The head drains what is below 50.
+  std::int32_t score = 100;
+  std::string fault;
+  WallTime fault_at;
+  std::uint64_t xids = 0;            // since the agent began
   template <class V>
   void fields(V& v) {
     v("gpu", gpu); v("util_pct", util_pct); v("mem_used_mib", mem_used_mib); v("power_mw", power_mw);
-    v("temperature_c", temperature_c); v("unhealthy", unhealthy);
+    v("temperature_c", temperature_c); v("unhealthy", unhealthy); v("sm_active_permille", sm_active_permille);
+    v("mem_util_pct", mem_util_pct); v("sm_clock_mhz", sm_clock_mhz); v("pcie_tx_kib_s", pcie_tx_kib_s);
+    v("pcie_rx_kib_s", pcie_rx_kib_s); v("nvlink_tx_kib_s", nvlink_tx_kib_s); v("nvlink_rx_kib_s", nvlink_rx_kib_s);
+    v("energy_mj", energy_mj); v("ecc_corrected", ecc_corrected); v("ecc_uncorrected", ecc_uncorrected);
+    v("link_errors", link_errors); v("score", score); v("fault", fault); v("fault_at_ns", fault_at); v("xids", xids);
   }
+};
+// What a task's processes use, as rates since the reading before; -1: unknown.
+struct TaskReading {
+  TaskId task;
+  std::int64_t cpu_milli = -1;
+  std::int64_t mem_mib = -1;
+  std::int64_t read_kib_s = -1, write_kib_s = -1;   // through system calls: files, pipes and sockets
+  template <class V>
+  void fields(V& v) { v("task", task); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("read_kib_s", read_kib_s); v("write_kib_s", write_kib_s); }
 };
 // Every limits::agent_heartbeat; carries the newest readings, which are samples and never journalled.
 struct Heartbeat {
@@ -62,8 +85,13 @@ struct Heartbeat {
   std::vector<GpuReading> gpus;
   std::int64_t cpu_used_milli = 0;
   std::int64_t mem_used_mib = 0;
+  std::int64_t net_rx_kib_s = -1, net_tx_kib_s = -1, disk_read_kib_s = -1, disk_write_kib_s = -1;  // of the node; -1: unknown
+  std::vector<TaskReading> tasks;
   template <class V>
-  void fields(V& v) { v("gpus", gpus); v("cpu_used_milli", cpu_used_milli); v("mem_used_mib", mem_used_mib); }
+  void fields(V& v) {
+    v("gpus", gpus); v("cpu_used_milli", cpu_used_milli); v("mem_used_mib", mem_used_mib); v("net_rx_kib_s", net_rx_kib_s);
+    v("net_tx_kib_s", net_tx_kib_s); v("disk_read_kib_s", disk_read_kib_s); v("disk_write_kib_s", disk_write_kib_s); v("tasks", tasks);
+  }
 };
 
 // What has been used up to a moment, cumulative per task: the ledger takes differences, so a lost mark loses nothing.
