@@ -61,6 +61,7 @@ struct Applier {
   void operator()(const NodeReachable& e);
   void operator()(const NodeUnreachable& e);
   void operator()(const NodeDrained& e);
+  void operator()(const GpuDrained& e);
   void operator()(const NodeRemoved& e);
 
   // ---- identity and schedules (apply_identity.cpp)

@@ -40,6 +40,7 @@ struct Decider {
   Decision operator()(const NodeSilent& c);
   Decision operator()(const NodeFenced& c);
   Decision operator()(const DrainNode& c);
+  Decision operator()(const DrainGpu& c);
   Decision operator()(const RemoveNode& c);
 
   // ---- time and schedules (decide_time.cpp)

@@ -116,6 +116,10 @@ Status check_invariants(const State& state) {
   }
   for (const auto& [digest, stored] : state.environments)
     if (!stored.env) return broken("an environment is used that was never stored");
+  for (const auto& [id, node] : state.nodes)
+    for (std::size_t i = 0; i < node.gpu_marks.size(); ++i)
+      for (std::size_t k = 0; k < i; ++k)
+        if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu) return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu, node.offer.name));
   if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
   for (const auto& [name, machine] : state.machines) {
     if (machine.name != name || !state.pools.contains(machine.pool)) return broken(fmt::format("machine {} is of no pool", name));

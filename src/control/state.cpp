@@ -181,7 +181,7 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
   shape.name = node.offer.name;
   for (const NodeGpu& gpu : node.offer.gpus) {
     shape.gpus.push_back({.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain,
-                          .healthy = gpu.unhealthy.empty(), .mig_enabled = !gpu.mig.empty()});
+                          .healthy = node.gpu_trouble(gpu).empty(), .mig_enabled = !gpu.mig.empty()});
   }
   shape.cpu_milli = node.offer.cpu_milli;
   shape.mem_mib = node.offer.mem_mib;

@@ -46,6 +46,13 @@ struct DrainNode {
   NodeId node;
   std::string reason;                         // empty: undrain
 };
+// By a person, or by the head for a card whose health fell; then `fault_at` says when, and a person's later word stands.
+struct DrainGpu {
+  NodeId node;
+  std::int32_t gpu = 0;
+  std::string reason;                         // empty: it takes work again
+  WallTime fault_at;
+};
 struct RemoveNode {
   NodeId node;
 };
@@ -146,6 +153,6 @@ struct PlanPools {};
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
                              SuspendJob, ResumeJob,
-                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed>;
+                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu>;
 
 }  // namespace billow

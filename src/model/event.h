@@ -354,12 +354,22 @@ struct MachineGone {
   void fields(V& v) { v("machine", machine); v("reason", reason); }
 };
 
+// A card is taken out of service (with the reason) or takes work again (without). What runs on it goes on.
+struct GpuDrained {
+  static constexpr const char* kind = "gpu_drained";
+  NodeId node;
+  std::int32_t gpu = 0;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("node", node); v("gpu", gpu); v("reason", reason); }
+};
+
 using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
                                ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
                                SuspensionChanged, JobResuming, TaskResumed, TaskDeclared,
-                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone>;
+                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone, GpuDrained>;
 
 struct Event {
   Seq seq = 0;

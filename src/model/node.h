@@ -55,6 +55,17 @@ struct NodeOffer {
   }
 };
 
+// A card taken out of service by its health, or put back by a person. `since` is when that was decided: faults older than a person's
+// decision do not count again.
+struct GpuMark {
+  std::int32_t gpu = 0;
+  std::string drained;       // why it takes no new work; empty: it does
+  WallTime since;
+  bool operator==(const GpuMark&) const = default;
+  template <class V>
+  void fields(V& v) { v("gpu", gpu); v("drained", drained); v("since_ns", since); }
+};
+
 struct Node {
   NodeId id;
   NodeOffer offer;
@@ -63,11 +74,22 @@ struct Node {
   std::string drained;      // why it takes no new work; empty: it does
   WallTime joined_at;
   PoolId pool;              // where it came from; zero: it joined by itself
+  std::vector<GpuMark> gpu_marks;   // of cards that were ever drained, by index
 
+  const GpuMark* mark(std::int32_t gpu) const {
+    for (const GpuMark& m : gpu_marks) if (m.gpu == gpu) return &m;
+    return nullptr;
+  }
+  // Why a card takes no new work: the agent's word first, then the mark. Empty: it does.
+  std::string gpu_trouble(const NodeGpu& gpu) const {
+    if (!gpu.unhealthy.empty()) return gpu.unhealthy;
+    const GpuMark* m = mark(gpu.index);
+    return m ? m->drained : std::string();
+  }
   template <class V>
   void fields(V& v) {
     v("id", id); v("offer", offer); v("reachable", reachable); v("unreachable_since_ns", unreachable_since);
-    v("drained", drained); v("joined_at_ns", joined_at); v("pool", pool);
+    v("drained", drained); v("joined_at_ns", joined_at); v("pool", pool); v("gpu_marks", gpu_marks);
   }
 };
 

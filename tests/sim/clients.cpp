@@ -112,9 +112,12 @@ void Clients::every_second() {
     if (!known_.empty() && rng.chance(0.12)) commands.push_back(SuspendJob{.job = known_[rng.below(known_.size())], .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
     if (!known_.empty() && rng.chance(0.12)) commands.push_back(ResumeJob{known_[rng.below(known_.size())]});
     if (!state.nodes.empty() && rng.chance(0.02)) commands.push_back(DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
+    if (!state.nodes.empty() && rng.chance(0.02))
+      commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0, rng.chance(0.5) ? "XID 79" : "", rng.chance(0.5) ? state.at : WallTime{}});
   } else {
     for (const auto& [id, node] : state.nodes) {
       if (!node.drained.empty()) commands.push_back(DrainNode{id, ""});
+      for (const GpuMark& mark : node.gpu_marks) if (!mark.drained.empty()) commands.push_back(DrainGpu{id, mark.gpu, "", {}});
       const bool gone = std::any_of(world_.nodes.begin(), world_.nodes.end(), [&](const auto& n) { return n->gone && n->name == node.offer.name; });
       if (gone && !node.reachable && world_.now_ns - quiet_since_ns_ > minutes(4).ns) commands.push_back(RemoveNode{id});
     }
