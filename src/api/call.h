@@ -69,7 +69,19 @@ namespace streams {
 void logs(CallPtr call);
 void attach(CallPtr call);
 void events(CallPtr call);
+void live(CallPtr call);
 }  // namespace streams
+namespace usage {
+void list(CallPtr call);
+void rates(CallPtr call);
+}  // namespace usage
+namespace history {
+void fleet(CallPtr call);
+void gpu(CallPtr call);
+void job(CallPtr call);
+void drain_gpu(CallPtr call);
+void undrain_gpu(CallPtr call);
+}  // namespace history
 namespace session {
 void create(CallPtr call);
 void end(CallPtr call);

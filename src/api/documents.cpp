@@ -222,7 +222,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
   for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
     const NodeGpu& gpu = node.offer.gpus[i];
     Json doc = Json::object({{"index", gpu.index}, {"type", gpu.type}, {"model", gpu.model}, {"vendor", gpu.vendor}, {"mem_mib", gpu.mem_mib},
-                             {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", gpu.unhealthy}, {"jobs", std::move(jobs[i])},
+                             {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", node.gpu_trouble(gpu)}, {"jobs", std::move(jobs[i])},
                              {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}});
     if (readings) {
       for (const auto& r : readings->gpus) {
@@ -231,6 +231,8 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
         doc.set("mem_used_mib", r.mem_used_mib);
         doc.set("power_w", static_cast<double>(r.power_mw) / 1000.0);
         doc.set("temperature_c", r.temperature_c);
+        doc.set("score", r.score);
+        if (!r.fault.empty()) doc.set("fault", r.fault);
       }
     }
     gpus.push(std::move(doc));

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "control/core.h"
+#include "base/histogram.h"
 #include "base/json.h"
+#include "control/core.h"
 #include "net/loop.h"
 #include "net/websocket.h"
 #include "net/workers.h"
+#include "store/history.h"
 #include "store/journal.h"
 #include "store/queries.h"
 #include "wire/agent_v1.h"
@@ -57,6 +59,10 @@ class Host {
   virtual std::unique_ptr<Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) = 0;
   virtual std::unique_ptr<Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
   virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
+  // What was. `live_series` is of a job whose series is in memory; null: ask the history.
+  virtual const History& history() const = 0;
+  virtual const Telemetry& telemetry() const = 0;
+  virtual const JobSeries* live_series(JobId job) const = 0;
   virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) = 0;
 
   // ---- the head itself

@@ -1,42 +1,19 @@
-// /metrics for Prometheus: the GPUs under the names of NVIDIA's dcgm-exporter, so that existing dashboards work, and Billow's own
-// figures as billow_*. Text exposition format 0.0.4, made from the state and the newest readings; a scrape changes nothing.
+// /metrics for Prometheus: the GPUs under dcgm-exporter's names, and Billow's own figures as billow_*: queue, latency, ledger, idle,
+// health. Made from the state and the newest readings; a scrape changes nothing. What was charged comes from the ledger's sums, by way
+// of a worker.
 #include <fmt/format.h>
 
+#include "agent/exposition.h"
 #include "api/call.h"
+#include "ledger/meter.h"
 
 namespace billow::api::admin {
 namespace {
 
-std::string label_value(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n') out += "\\n";
-    else out += c;
-  }
-  return out;
-}
+using agent::Exposition;
+using agent::label;
 
-struct Family {
-  const char* name;
-  const char* type;
-  const char* help;
-  std::string samples;
-  void add(std::string_view labels, double value) {
-    fmt::format_to(std::back_inserter(samples), "{}{}{}{} {}\n", name, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", value);
-  }
-  void write(std::string& out) const {
-    if (samples.empty()) return;
-    fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
-    out += samples;
-  }
-};
-
-std::string gpu_metrics(const Host& host) {
-  Family util{"DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", ""}, used{"DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).", ""},
-      free{"DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).", ""}, power{"DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", ""},
-      temperature{"DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", ""},
-      given{"billow_gpu_given_out", "gauge", "Share of the GPU that leases hold, 0 to 1.", ""}, healthy{"billow_gpu_healthy", "gauge", "1 while the GPU takes work.", ""};
+void add_fleet(Exposition& out, const Host& host) {
   const auto& state = host.state();
   for (const auto& [id, node] : state.nodes) {
     std::vector<std::int64_t> milli(node.offer.gpus.size());
@@ -44,64 +21,112 @@ std::string gpu_metrics(const Host& host) {
       for (TaskId task : on->second)
         for (const GpuGrant& grant : state.tasks.at(task).gpus)
           if (static_cast<std::size_t>(grant.gpu) < milli.size()) milli[static_cast<std::size_t>(grant.gpu)] += grant.share.milli;
-    std::vector<std::string> labels;
-    for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
-      const NodeGpu& gpu = node.offer.gpus[i];
-      labels.push_back(fmt::format("gpu=\"{}\",UUID=\"{}\",modelName=\"{}\",Hostname=\"{}\"", gpu.index, label_value(gpu.uuid), label_value(gpu.model), label_value(node.offer.name)));
-      given.add(labels.back(), static_cast<double>(milli[i]) / 1000);
-      healthy.add(labels.back(), gpu.unhealthy.empty() && node.reachable ? 1 : 0);
+    const std::string name = label("Hostname", node.offer.name);
+    if (const auto* beat = host.readings(id)) {
+      agent::add_gpus(out, node.offer.name, node.offer.gpus, *beat);
+      out.add("billow_node_cpu_used_cores", "gauge", "CPU cores in use on the node.", name, static_cast<double>(beat->cpu_used_milli) / 1000);
+      out.add("billow_node_memory_used_mib", "gauge", "Memory in use on the node.", name, static_cast<double>(beat->mem_used_mib));
     }
-    const auto* readings = host.readings(id);
-    if (!readings) continue;
-    for (const auto& reading : readings->gpus) {
-      const auto index = static_cast<std::size_t>(reading.gpu);
-      if (index >= labels.size()) continue;
-      if (reading.util_pct >= 0) util.add(labels[index], reading.util_pct);
-      used.add(labels[index], static_cast<double>(reading.mem_used_mib));
-      free.add(labels[index], static_cast<double>(node.offer.gpus[index].mem_mib - reading.mem_used_mib));
-      power.add(labels[index], static_cast<double>(reading.power_mw) / 1000);
-      temperature.add(labels[index], reading.temperature_c);
+    for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
+      const std::string labels = agent::gpu_labels(node.offer.gpus[i], node.offer.name);
+      out.add("billow_gpu_given_out", "gauge", "Share of the GPU that leases hold, 0 to 1.", labels, static_cast<double>(milli[i]) / 1000);
+      out.add("billow_gpu_healthy", "gauge", "1 while the GPU takes work.", labels, node.gpu_trouble(node.offer.gpus[i]).empty() && node.reachable ? 1 : 0);
     }
   }
-  std::string out;
-  for (const Family* family : {&util, &used, &free, &power, &temperature, &given, &healthy}) family->write(out);
-  return out;
 }
 
-std::string own_metrics(const Host& host) {
+// What leases cost now, and what of it is for cards that do nothing: allocated, under 2 % busy and drawing little more than at rest.
+void add_money(Exposition& out, const Host& host) {
   const auto& state = host.state();
-  Family jobs{"billow_jobs", "gauge", "Live jobs by state.", ""}, nodes{"billow_nodes", "gauge", "Nodes by state.", ""},
-      rate{"billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.", ""},
-      seq{"billow_journal_events_total", "counter", "Events in the journal.", ""}, behind{"billow_journal_queued_bytes", "gauge", "Appended to the journal, not durable yet.", ""},
-      oldest{"billow_queue_oldest_seconds", "gauge", "How long the oldest queued job has waited.", ""}, full{"billow_store_disk_low", "gauge", "1 while the disk is full and new work is refused.", ""};
-  for (const auto& [job_state, count] : state.count) jobs.add(fmt::format("state=\"{}\"", enum_name(job_state)), static_cast<double>(count));
-  std::map<std::string, int> by_state;
-  for (const auto& [id, node] : state.nodes) ++by_state[!node.reachable ? "unreachable" : node.drained.empty() ? "ready" : "drained"];
-  for (const auto& [name, count] : by_state) nodes.add(fmt::format("state=\"{}\"", name), count);
-  std::map<ProjectId, std::int64_t> nano_per_s;
-  for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended) nano_per_s[state.jobs.at(task.job).project] += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
-  for (const auto& [project, nano] : nano_per_s) rate.add(fmt::format("project=\"{}\"", label_value(state.projects.at(project).name)), static_cast<double>(nano) / 1e9);
-  seq.add("", static_cast<double>(state.seq));
-  behind.add("", static_cast<double>(host.journal().queued_bytes()));
-  full.add("", host.journal().health() == StoreHealth::ok ? 0 : 1);
+  std::map<ProjectId, std::pair<std::int64_t, std::int64_t>> nano;  // spend, idle
+  for (const auto& [id, project] : state.projects) nano[id];
+  std::int64_t held_idle_milli = 0, held_hung = 0;
+  for (const auto& [id, task] : state.tasks) {
+    if (task.state == TaskState::ended) continue;
+    auto& [spend, idle] = nano[state.jobs.at(task.job).project];
+    const std::int64_t rate = task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    spend += rate;
+    const auto* beat = task.gpus.empty() ? nullptr : host.readings(task.node);
+    if (!beat) continue;
+    bool busy = false, hung = false;
+    for (const GpuGrant& grant : task.gpus)
+      for (const auto& r : beat->gpus) {
+        if (r.gpu != grant.gpu) continue;
+        busy = busy || r.util_pct < 0 || r.util_pct >= 2;
+        hung = hung || (r.util_pct >= 99 && r.sm_active_permille >= 0 && r.sm_active_permille < 20);  // all busy, nothing done
+      }
+    if (!busy) idle += rate, held_idle_milli += ledger::gpu_milli(task);
+    if (hung) ++held_hung;
+  }
+  for (const auto& [id, amounts] : nano) {
+    const std::string project = label("project", state.projects.at(id).name);
+    out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.", project, static_cast<double>(amounts.first) / 1e9);
+    out.add("billow_idle_usd_per_second", "gauge", "Of that, for GPUs that do nothing.", project, static_cast<double>(amounts.second) / 1e9);
+  }
+  out.add("billow_gpus_idle", "gauge", "GPUs that leases hold and that do nothing.", "", static_cast<double>(held_idle_milli) / 1000);
+  out.add("billow_tasks_hung", "gauge", "Tasks whose GPU is busy all the time and does nothing.", "", static_cast<double>(held_hung));
+}
+
+void add_head(Exposition& out, const Host& host) {
+  const auto& state = host.state();
+  for (const JobState s : {JobState::held, JobState::queued, JobState::running, JobState::suspended}) {
+    const auto found = state.count.find(s);
+    out.add("billow_jobs", "gauge", "Live jobs by state.", label("state", enum_name(s)), found == state.count.end() ? 0.0 : static_cast<double>(found->second));
+  }
+  std::map<std::string, int> by_state{{"ready", 0}, {"drained", 0}, {"unreachable", 0}};
+  std::int64_t gpus = 0, free_milli = 0;
+  for (const auto& [id, node] : state.nodes) {
+    ++by_state[!node.reachable ? "unreachable" : node.drained.empty() ? "ready" : "drained"];
+    gpus += static_cast<std::int64_t>(node.offer.gpus.size());
+    if (node.reachable) free_milli += state.index.free_milli(id);
+  }
+  for (const auto& [name, count] : by_state) out.add("billow_nodes", "gauge", "Nodes by state.", label("state", name), count);
+  out.add("billow_gpus", "gauge", "GPUs of all nodes.", "", static_cast<double>(gpus));
+  out.add("billow_gpus_free", "gauge", "Of them, what could be given out now.", "", static_cast<double>(free_milli) / 1000);
+  double oldest = 0;
+  std::int64_t wanted_milli = 0;
+  std::size_t looked = 0;
   for (const auto& [id, job] : state.jobs) {  // numbers rise with time, so the first queued one is the oldest
     if (job.state != JobState::queued) continue;
-    oldest.add("", (host.now() - job.submitted_at).seconds());
-    break;
+    if (oldest == 0) oldest = std::max(1e-3, (host.now() - job.submitted_at).seconds());
+    wanted_milli += static_cast<std::int64_t>(job.spec->resources.gpus) * job.spec->resources.share.milli * static_cast<std::int64_t>(job.spec->nodes);
+    if (++looked == 100'000) break;
   }
-  std::string out;
-  for (const Family* family : {&jobs, &nodes, &rate, &seq, &behind, &full, &oldest}) family->write(out);
-  return out;
+  out.add("billow_queue_oldest_seconds", "gauge", "How long the oldest queued job has waited; 0: none waits.", "", oldest);
+  out.add("billow_queue_gpus_wanted", "gauge", "GPUs that queued jobs ask for.", "", static_cast<double>(wanted_milli) / 1000);
+  const Telemetry& t = host.telemetry();
+  out.add("billow_job_wait_seconds", "From submission to placement.", t.wait);
+  out.add("billow_command_seconds", "Deciding and planning, per command.", t.command);
+  out.add("billow_journal_durable_seconds", "From appending to the journal until it is on the disk.", t.durable);
+  for (const JobState s : {JobState::succeeded, JobState::failed, JobState::stopped, JobState::lost})
+    out.add("billow_jobs_ended_total", "counter", "Jobs that ended since the head began, by how.", label("state", enum_name(s)), static_cast<double>(t.jobs_ended[static_cast<std::size_t>(s)]));
+  out.add("billow_journal_events_total", "counter", "Events in the journal.", "", static_cast<double>(state.seq));
+  out.add("billow_journal_queued_bytes", "gauge", "Appended to the journal, not durable yet.", "", static_cast<double>(host.journal().queued_bytes()));
+  out.add("billow_store_disk_low", "gauge", "1 while the disk is full and new work is refused.", "", host.journal().health() == StoreHealth::ok ? 0 : 1);
+  out.add("billow_history_bytes", "gauge", "What the history takes on the disk.", "", static_cast<double>(host.history().bytes()));
 }
 
 }  // namespace
 
 void metrics(CallPtr call) {
-  net::Response response;
-  response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-  response.body = gpu_metrics(call->host) + own_metrics(call->host);
-  call->exchange->respond(std::move(response));
+  const Status queued = call->host.workers().submit([&queries = call->host.queries()] { return queries.usage({.by_project = true}); }, [call](Result<std::vector<UsageRow>> rows) {
+    Exposition out;
+    add_fleet(out, call->host);
+    add_head(out, call->host);
+    add_money(out, call->host);
+    if (rows)
+      for (const UsageRow& row : *rows) {
+        const auto project = call->host.state().projects.find(row.project);
+        if (project == call->host.state().projects.end()) continue;
+        out.add("billow_charged_usd_total", "counter", "What the ledger has charged, by project.", label("project", project->second.name), static_cast<double>(row.charge.value) / 1e9);
+        out.add("billow_gpu_seconds_total", "counter", "GPU seconds the ledger has charged, by project.", label("project", project->second.name), static_cast<double>(row.gpu_milli_ms) / 1e6);
+      }
+    net::Response response;
+    response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
+    response.body = out.text();
+    call->exchange->respond(std::move(response));
+  });
+  if (!queued) call->fail(queued.error());
 }
 
 }  // namespace billow::api::admin

@@ -81,6 +81,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (const auto* r = std::get_if<Report>(&frame->message)) return sessions_.report(link, *r);
   if (const auto* notice = std::get_if<Reclaimed>(&frame->message)) return sessions_.reclaimed(link, *notice);
   if (auto* beat = std::get_if<Heartbeat>(&frame->message)) {
+    if (on_heartbeat_) on_heartbeat_(link->node, *beat);
     readings_[link->node] = std::move(*beat);
     sessions_.heartbeat(link);
   } else if (const auto* chunk = std::get_if<LogChunk>(&frame->message)) {

@@ -20,6 +20,8 @@ class Agents {
   ~Agents();
 
   void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential);
+  // Called with each heartbeat, before it replaces the one before.
+  void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) { on_heartbeat_ = std::move(fn); }
   void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
   bool connected(NodeId node) const { return sessions_.connected(node); }
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
@@ -40,6 +42,7 @@ class Agents {
   const Clock& clock_;
   Sessions sessions_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
+  std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
   struct Waiting;
   std::shared_ptr<Waiting> waiting_;                      // log reads under way and input watchers
 };

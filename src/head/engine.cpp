@@ -107,8 +107,18 @@ std::string Engine::recently_finished(JobId job) const {
   return found == finished_.end() ? "" : found->second;
 }
 
+void Engine::measure(const control::Step& step) {
+  for (const Event& event : step.events) {
+    const auto* placed = std::get_if<JobPlaced>(&event.body);
+    if (const Job* job = placed ? core_.state().find_job(placed->job) : nullptr)
+      telemetry_.wait.add(event.at - std::max(job->submitted_at, job->not_before));
+  }
+  for (const auto& finished : step.jobs) ++telemetry_.jobs_ended[static_cast<std::size_t>(finished.job.state)];
+}
+
 void Engine::absorb(control::Step step) {
   if (step.empty()) return;
+  measure(step);
   const control::State& state = core_.state();
   Batch batch;
   for (const Event& event : step.events) {
@@ -145,7 +155,8 @@ void Engine::absorb(control::Step step) {
     concerned.push_back({id, array});
   }
   auto shared = std::make_shared<control::Step>(std::move(step));
-  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned)] {
+  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned), appended = options_.clock->steady()] {
+    telemetry_.durable.add(options_.clock->steady() - appended);
     for (const control::Effect& effect : shared->effects) options_.deliver(effect);
     for (std::size_t i = 0; i < shared->events.size(); ++i) {
       const Event& event = shared->events[i];
@@ -173,6 +184,7 @@ void Engine::plan() {
 }
 
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
+  const SteadyTime began = options_.clock->steady();
   auto step = core_.execute(command, cause, now());
   if (!step) {
     if (done) done(pass(step.error()));
@@ -184,6 +196,7 @@ void Engine::execute(const Command& command, const control::Cause& cause, Done d
   absorb(std::move(*step));
   const WallTime wake = core_.wake_at();
   if (changed || (wake && wake <= now())) plan();
+  if (changed) telemetry_.command.add(options_.clock->steady() - began);
   if (done) when_durable([done = std::move(done), events = std::move(events)]() mutable { done(std::move(events)); });
 }
 

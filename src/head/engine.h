@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "api/host.h"
+#include "base/histogram.h"
 #include "control/core.h"
 #include "store/journal.h"
 
@@ -34,6 +35,7 @@ class Engine {
   void when_durable(std::function<void()> fn);
   void on_durable(Seq durable);
 
+  const Telemetry& telemetry() const { return telemetry_; }
   std::string recently_finished(JobId job) const;
   std::unique_ptr<api::Subscription> watch_job(JobId job, std::function<void(const Event&)> fn);
   std::unique_ptr<api::Subscription> watch_events(std::function<void(const Event&)> fn);
@@ -62,6 +64,8 @@ class Engine {
   Seq snapshot_seq_ = 0;
   WallTime recorded_;
   SteadyTime recorded_at_;
+  void measure(const control::Step& step);
+  Telemetry telemetry_;
   std::shared_ptr<Watchers> watchers_;
   std::unordered_map<JobId, std::string> finished_;
   std::deque<JobId> finished_order_;

@@ -18,6 +18,7 @@
 #include "head/local_agent.h"
 #include "head/pools.h"
 #include "head/tls.h"
+#include "head/sampling.h"
 #include "net/http_server.h"
 #include "net/workers.h"
 #include "store/sqlite_store.h"
@@ -59,6 +60,9 @@ class Head final : public api::Host {
     engine_ = BILLOW_TRY(Engine::restore({.journal = &store_->journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }},
                                          ledger::PriceBook::market()));
     agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
+    history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
+    sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
+    agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
     api_ = std::make_unique<api::Api>(*this);
 
     const std::string token = BILLOW_TRY(secret_file(options_.data_dir + "/token"));
@@ -72,6 +76,7 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));
     timers_.push_back(loop_.every(milliseconds(100), [this] { pools_->look(); }));
+    timers_.push_back(loop_.every(limits::history_job_step, [this] { sampling_->tick(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
       watch_agent();
@@ -91,7 +96,9 @@ class Head final : public api::Host {
     timers_.clear();
     workers_.reset();
     pools_.reset();
+    if (sampling_) sampling_->save_all();
     api_.reset();
+    sampling_.reset();
     agents_.reset();
     engine_.reset();
     if (listening_) {
@@ -128,6 +135,9 @@ class Head final : public api::Host {
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
   std::string authority() const override { return own_tls_.authority_pem; }
   std::string authority_fingerprint() const override { return own_tls_.fingerprint; }
+  const Telemetry& telemetry() const override { return engine_->telemetry(); }
+  const History& history() const override { return *history_; }
+  const JobSeries* live_series(JobId job) const override { return sampling_->live_series(job); }
   Json about() const override {
     Json addresses = Json::array();
     for (const auto& a : addresses_) addresses.push(a);
@@ -265,6 +275,8 @@ class Head final : public api::Host {
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Agents> agents_;
+  std::unique_ptr<History> history_;
+  std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<Pools> pools_;

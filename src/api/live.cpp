@@ -1,0 +1,334 @@
+// GET /v1/live: everything a dashboard or `billow top` shows, as one stream of server-sent events. First all of it, then only what
+// changed: jobs whose row differs from the one sent, nodes, and the GPUs' readings every two seconds. A stream keeps a hash of what it
+// has sent, so an idle fleet costs a walk over its GPUs and a line; a client that reconnects is told everything anew.
+//
+// Bounded: rows go out in pieces, the next when the last has been taken; beyond limits::live_jobs_max jobs the newest are shown and the
+// summary says how many there are.
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "api/documents.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "ledger/meter.h"
+#include "net/sse.h"
+
+namespace billow::api::streams {
+namespace {
+
+constexpr Duration look_every = milliseconds(500);
+constexpr int readings_every = 4;                    // looks
+constexpr std::size_t rows_per_piece = 400;
+constexpr std::size_t piece_ahead_bytes = 256 << 10;
+constexpr std::size_t command_bytes_max = 160;       // of a row; the whole command is on the job's own page
+constexpr std::size_t ended_max = 100;               // documents of ended jobs in one piece
+
+// The beginning of a text, cut between characters.
+std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xC0) == 0x80) --bytes_max;
+  return text.substr(0, bytes_max);
+}
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15ull + (hash >> 29); }
+std::uint64_t mix(std::uint64_t hash, std::string_view text) { return mix(hash, std::hash<std::string_view>{}(text)); }
+
+template <class... Args>
+void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) { fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...); }
+
+void put_time(std::string& out, const char* name, WallTime at) {
+  if (at) put(out, ",\"{}\":{}", name, at.ns / 1'000'000);
+}
+
+std::uint64_t signature(const control::State& state, const Job& job) {
+  std::uint64_t hash = mix(mix(mix(1, static_cast<std::uint64_t>(job.state)), job.reason), job.attempt);
+  hash = mix(mix(hash, static_cast<std::uint64_t>(job.stopping)), static_cast<std::uint64_t>(job.spec->priority));
+  for (TaskId id : job.tasks) {
+    const Task& task = state.tasks.at(id);
+    hash = mix(mix(mix(hash, id.value), static_cast<std::uint64_t>(task.state)), static_cast<std::uint64_t>(task.started_at.ns));
+  }
+  return hash;
+}
+
+// Times are milliseconds since 1970; money is nano-dollars: what has been spent at `at`, and what goes on being spent per second.
+void put_job(std::string& out, const control::State& state, const Job& job, WallTime now) {
+  NanoUsd cost = job.cost;
+  std::int64_t rate = 0;
+  put(out, "{{\"id\":{},\"label\":", job.id.value);
+  append_json_string(out, job_label(job));
+  out += ",\"name\":";
+  append_json_string(out, job.spec->name);
+  out += ",\"command\":";
+  append_json_string(out, utf8_prefix(shell_join(job.spec->argv), command_bytes_max));
+  const auto user = state.users.find(job.user);
+  out += ",\"user\":";
+  append_json_string(out, user == state.users.end() ? "" : user->second.name);
+  out += ",\"project\":";
+  append_json_string(out, state.projects.at(job.project).name);
+  put(out, ",\"state\":\"{}\",\"reason\":", enum_name(job.state));
+  append_json_string(out, job.reason);
+  const auto& spec = *job.spec;
+  put(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}", spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus * static_cast<std::int64_t>(spec.nodes) : 0, spec.spot, spec.pty, job.attempt);
+  put_time(out, "submitted", job.submitted_at);
+  put_time(out, "started", job.started_at);
+  out += ",\"where\":[";
+  bool first = true;
+  for (TaskId id : job.tasks) {
+    const Task& task = state.tasks.at(id);
+    if (task.state == TaskState::ended) continue;
+    cost += ledger::lease_cost(task, now);
+    rate += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    put(out, "{}[{}", first ? "" : ",", task.node.value);
+    for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
+    out += ']';
+    first = false;
+  }
+  put(out, "],\"cost_nano\":{},\"rate_nano\":{},\"at\":{}}}", cost.value, rate, now.ns / 1'000'000);
+}
+
+void put_array(std::string& out, const control::State& state, const control::ArrayState& array) {
+  put(out, "{{\"id\":{},\"label\":\"{}\",\"name\":", array.id.value, array.id.value);
+  append_json_string(out, array.spec->name);
+  out += ",\"command\":";
+  append_json_string(out, utf8_prefix(shell_join(array.spec->argv), command_bytes_max));
+  const auto user = state.users.find(array.user);
+  out += ",\"user\":";
+  append_json_string(out, user == state.users.end() ? "" : user->second.name);
+  out += ",\"project\":";
+  append_json_string(out, state.projects.at(array.project).name);
+  put(out, ",\"state\":\"{}\",\"reason\":\"{} of {} done, {} running\",\"gpu_milli\":{},\"spot\":{},\"pty\":false,\"attempt\":0", array.running ? "running" : "queued",
+      array.count - array.left, array.count, array.running, array.spec->resources.gpus ? array.spec->resources.share.milli * array.spec->resources.gpus : 0, array.spec->spot);
+  put_time(out, "submitted", array.submitted_at);
+  put(out, ",\"where\":[],\"cost_nano\":{},\"rate_nano\":0,\"at\":0}}", array.cost.value);
+}
+
+struct Live : std::enable_shared_from_this<Live> {
+  CallPtr call;
+  std::unique_ptr<Subscription> changes;
+  net::Timer timer;
+  bool dirty = true, done = false, sending = false;
+  int looks = 0;
+  std::unordered_map<JobId, std::uint64_t> jobs;         // hash of the row as sent
+  std::unordered_map<NodeId, std::uint64_t> nodes;
+  std::unordered_map<NodeId, std::vector<std::uint64_t>> readings;
+  std::string summary;
+
+  const control::State& state() const { return call->host.state(); }
+  bool visible(ProjectId project) const { return control::role_in(state(), call->principal, project).has_value(); }
+
+  void begin() {
+    call->exchange->start_stream(200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}});
+    changes = call->host.watch_events([weak = weak_from_this()](const Event&) { if (auto self = weak.lock()) self->dirty = true; });
+    timer = call->host.loop().every(look_every, [self = shared_from_this()] { self->look(); });
+    call->exchange->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->look_on(); });
+    call->exchange->on_close([self = shared_from_this()] {
+      self->done = true;
+      self->call->host.loop().post([self] { self->changes.reset(); self->timer.cancel(); });
+    });
+    look();
+  }
+  void look() {
+    const bool all = looks++ % readings_every == 0;
+    if (done || (!dirty && !all) || call->exchange->buffered() > piece_ahead_bytes) return;
+    if (looks % (readings_every * 8) == 0 && !(call->host.now() < expires())) return call->exchange->abort();
+    send(all);
+  }
+  void look_on() { if (!done && dirty) send(false); }
+  // A session that has ended meanwhile ends its stream too.
+  WallTime expires() const {
+    const auto token = state().tokens.find(call->principal.token);
+    if (token == state().tokens.end()) return {};
+    return token->second.expires_at ? token->second.expires_at : WallTime{INT64_MAX};
+  }
+
+  // What has changed since the last piece, as far as one piece goes.
+  void send(bool with_readings) {
+    if (sending) return;
+    sending = true;
+    dirty = false;
+    const WallTime now = call->host.now();
+    std::string out = fmt::format("{{\"now\":{}", now.ns / 1'000'000);
+    bool news = add_jobs(out, now);
+    news = add_nodes(out) || news;
+    if (with_readings) news = add_readings(out) || news;
+    news = add_summary(out) || news;
+    out += '}';
+    if (!news && looks % (readings_every * 8) != 1) { sending = false; return; }  // now and then a sign of life
+    call->host.when_durable([self = shared_from_this(), text = net::format_sse({.id = "", .event = "live", .data = std::move(out)})] {
+      self->sending = false;
+      if (self->done) return;
+      if (!self->call->exchange->write(text)) return self->call->exchange->abort();
+      if (self->dirty && self->call->exchange->buffered() < piece_ahead_bytes) self->call->host.loop().post([self] { self->look_on(); });
+    });
+  }
+
+  bool add_jobs(std::string& out, WallTime now) {
+    std::vector<JobId> gone;
+    for (const auto& [id, hash] : jobs) if (!state().jobs.contains(id) && !state().arrays.contains(id)) gone.push_back(id);
+    std::size_t rows = 0;
+    std::string list;
+    for (const auto& [id, array] : state().arrays) {
+      if (!visible(array.project)) continue;
+      std::uint64_t& sent = jobs[id];
+      const std::uint64_t hash = mix(mix(2, array.left), array.running);
+      if (sent == hash) continue;
+      if (rows++ >= rows_per_piece) { dirty = true; break; }
+      sent = hash;
+      if (!list.empty()) list += ',';
+      put_array(list, state(), array);
+    }
+    // Newest first: what a person looks for, should there be more than is shown.
+    std::size_t seen = 0;
+    for (auto at = state().jobs.rbegin(); at != state().jobs.rend() && seen < limits::live_jobs_max; ++at) {
+      const Job& job = at->second;
+      if (!visible(job.project) || (job.array && job.tasks.empty())) continue;
+      ++seen;
+      const std::uint64_t hash = signature(state(), job);
+      std::uint64_t& sent = jobs[job.id];
+      if (sent == hash) continue;
+      if (rows++ >= rows_per_piece) { dirty = true; sent = 0; break; }
+      sent = hash;
+      if (!list.empty()) list += ',';
+      put_job(list, state(), job, now);
+    }
+    if (!list.empty()) put(out, ",\"jobs\":[{}]", list);
+    if (!gone.empty()) {
+      out += ",\"gone\":[";
+      std::string ended;
+      std::size_t documents = 0;
+      for (std::size_t i = 0; i < gone.size(); ++i) {
+        put(out, "{}{}", i ? "," : "", gone[i].value);
+        jobs.erase(gone[i]);
+        if (documents >= ended_max) continue;
+        if (const std::string document = call->host.recently_finished(gone[i]); !document.empty()) {
+          if (!ended.empty()) ended += ',';
+          ended += document;
+          ++documents;
+        }
+      }
+      out += "]";
+      if (!ended.empty()) put(out, ",\"ended\":[{}]", ended);
+    }
+    return !list.empty() || !gone.empty();
+  }
+
+  bool add_nodes(std::string& out) {
+    std::string list;
+    std::vector<NodeId> gone;
+    for (const auto& [id, hash] : nodes) if (!state().nodes.contains(id)) gone.push_back(id);
+    std::size_t gpus = 0;
+    for (const auto& [id, node] : state().nodes) {
+      std::uint64_t hash = mix(mix(mix(3, node.reachable), node.drained), node.offer.version);
+      for (const NodeGpu& gpu : node.offer.gpus) hash = mix(mix(hash, node.gpu_trouble(gpu)), gpu.uuid);
+      for (const auto& [key, value] : node.offer.labels) hash = mix(mix(hash, key), value);
+      std::uint64_t& sent = nodes[id];
+      if (sent == hash) continue;
+      if (gpus > rows_per_piece) { dirty = true; break; }
+      gpus += node.offer.gpus.size() + 1;
+      sent = hash;
+      if (!list.empty()) list += ',';
+      list += node_document(state(), node, nullptr).dump();
+    }
+    if (!list.empty()) put(out, ",\"nodes\":[{}]", list);
+    if (!gone.empty()) {
+      out += ",\"nodes_gone\":[";
+      for (std::size_t i = 0; i < gone.size(); ++i) {
+        put(out, "{}{}", i ? "," : "", gone[i].value);
+        nodes.erase(gone[i]);
+        readings.erase(gone[i]);
+      }
+      out += ']';
+    }
+    return !list.empty() || !gone.empty();
+  }
+
+  // [node, gpu, milli given out, busy %, memory MiB, watts, °C, score, [jobs]] of every GPU whose figures changed.
+  bool add_readings(std::string& out) {
+    std::string list, hosts;
+    for (const auto& [id, node] : state().nodes) {
+      if (!nodes.contains(id)) continue;
+      std::vector<std::int64_t> milli(node.offer.gpus.size());
+      std::vector<std::string> who(node.offer.gpus.size());
+      if (const auto on = state().tasks_on.find(id); on != state().tasks_on.end()) {
+        for (TaskId task_id : on->second) {
+          const Task& task = state().tasks.at(task_id);
+          const bool shown = visible(state().jobs.at(task.job).project);
+          for (const GpuGrant& grant : task.gpus) {
+            const auto gpu = static_cast<std::size_t>(grant.gpu);
+            if (gpu >= milli.size()) continue;
+            milli[gpu] += grant.share.milli;
+            if (shown) put(who[gpu], "{}{}", who[gpu].empty() ? "" : ",", task.job.value);
+          }
+        }
+      }
+      const auto* beat = call->host.readings(id);
+      auto& sent = readings[id];
+      sent.resize(node.offer.gpus.size() + 1);
+      for (std::size_t i = 0; i < node.offer.gpus.size(); ++i) {
+        const wire::agent_v1::GpuReading* r = nullptr;
+        if (beat) for (const auto& reading : beat->gpus) if (static_cast<std::size_t>(reading.gpu) == i) { r = &reading; break; }
+        // Watts and MiB as they are shown, so that noise below a pixel sends nothing.
+        const std::int64_t watts = r ? r->power_mw / 1000 : -1, mem = r ? r->mem_used_mib : -1;
+        std::uint64_t hash = mix(mix(4, static_cast<std::uint64_t>(milli[i])), who[i]);
+        if (r) hash = mix(mix(mix(mix(mix(mix(hash, static_cast<std::uint64_t>(r->util_pct)), static_cast<std::uint64_t>(mem)), static_cast<std::uint64_t>(watts)), static_cast<std::uint64_t>(r->temperature_c)), static_cast<std::uint64_t>(r->score)), r->fault);
+        if (sent[i] == hash) continue;
+        sent[i] = hash;
+        put(list, "{}[{},{},{},{},{},{},{},{},[{}]", list.empty() ? "" : ",", id.value, i, milli[i], r ? r->util_pct : -1, mem, watts, r ? r->temperature_c : -1, r ? r->score : -1, who[i]);
+        if (r && !r->fault.empty()) {
+          list += ',';
+          append_json_string(list, r->fault);
+        }
+        list += ']';
+      }
+      if (beat) {
+        const std::uint64_t hash = mix(mix(5, static_cast<std::uint64_t>(beat->cpu_used_milli / 100)), static_cast<std::uint64_t>(beat->mem_used_mib / 64));
+        if (sent.back() != hash) {
+          sent.back() = hash;
+          put(hosts, "{}[{},{},{}]", hosts.empty() ? "" : ",", id.value, beat->cpu_used_milli, beat->mem_used_mib);
+        }
+      }
+    }
+    if (!list.empty()) put(out, ",\"gpus\":[{}]", list);
+    if (!hosts.empty()) put(out, ",\"hosts\":[{}]", hosts);
+    return !list.empty() || !hosts.empty();
+  }
+
+  // Counts and money of the moment. `idle` is what leases cost whose cards do nothing right now.
+  bool add_summary(std::string& out) {
+    std::int64_t gpus = 0, free_milli = 0, spend = 0, idle = 0;
+    std::size_t ready = 0;
+    for (const auto& [id, node] : state().nodes) {
+      gpus += static_cast<std::int64_t>(node.offer.gpus.size());
+      if (node.reachable) ++ready, free_milli += state().index.free_milli(id);
+    }
+    for (const auto& [id, task] : state().tasks) {
+      if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project)) continue;
+      const std::int64_t nano = task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+      spend += nano;
+      const auto* beat = task.gpus.empty() ? nullptr : call->host.readings(task.node);
+      if (!beat) continue;
+      bool busy = false;
+      for (const GpuGrant& grant : task.gpus)
+        for (const auto& r : beat->gpus) if (r.gpu == grant.gpu && (r.util_pct < 0 || r.util_pct >= 2)) busy = true;
+      if (!busy) idle += nano;
+    }
+    const auto count = [&](JobState s) { const auto found = state().count.find(s); return found == state().count.end() ? std::uint64_t{0} : found->second; };
+    std::string text = fmt::format("{{\"gpus\":{},\"gpus_free_milli\":{},\"nodes\":{},\"nodes_ready\":{},\"held\":{},\"queued\":{},\"running\":{},\"suspended\":{},\"spend_nano\":{},\"idle_nano\":{},\"store\":\"{}\"}}",
+                                   gpus, free_milli, state().nodes.size(), ready, count(JobState::held), count(JobState::queued), count(JobState::running), count(JobState::suspended), spend, idle,
+                                   store_health_name(call->host.journal().health()));
+    if (text == summary) return false;
+    put(out, ",\"summary\":{}", text);
+    summary = std::move(text);
+    return true;
+  }
+};
+
+}  // namespace
+
+void live(CallPtr call) {
+  auto stream = std::make_shared<Live>();
+  stream->call = call;
+  stream->begin();
+}
+
+}  // namespace billow::api::streams

@@ -1,0 +1,43 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "api/finding.h"
+
+namespace billow::api {
+namespace {
+
+JobSeries series(double util, double cores, double read_kib_s, double mem_mib, int points = 40) {
+  JobSeries out({0});
+  for (int i = 0; i < points; ++i) {
+    JobSample s;
+    s.fill(std::nan(""));
+    s[col_gpu_util] = util * 10;
+    s[col_cpu] = cores * 1000;
+    s[col_read] = read_kib_s;
+    s[col_gpu_mem] = mem_mib;
+    out.add({i * 2'000'000'000ll}, s);
+  }
+  return out;
+}
+std::string kinds(const std::vector<Finding>& found) {
+  std::string out;
+  for (const Finding& f : found) out += f.kind + " ";
+  return out;
+}
+
+TEST(Findings, AGpuThatWaitsForAFullCpuIsInputBound) {
+  const auto found = findings(series(30, 3.9, 0, 60'000), 4, 80'000);
+  ASSERT_EQ(kinds(found), "input_bound ");
+  EXPECT_NE(found[0].text.find("30 %"), std::string::npos);
+  EXPECT_NE(found[0].text.find("3.9 of 4.0 cores"), std::string::npos);
+}
+TEST(Findings, AGpuThatWaitsForReadingIsInputBound) { EXPECT_EQ(kinds(findings(series(30, 1, 300 * 1024, 60'000), 16, 80'000)), "input_bound "); }
+TEST(Findings, ABusyGpuIsNot) { EXPECT_EQ(kinds(findings(series(95, 4, 300 * 1024, 60'000), 4, 80'000)), ""); }
+TEST(Findings, AHalfBusyGpuWithRoomEverywhereIsNot) { EXPECT_EQ(kinds(findings(series(40, 1, 10, 60'000), 16, 80'000)), ""); }
+TEST(Findings, NothingHappensAtAll) { EXPECT_EQ(kinds(findings(series(0, 0, 0, 60'000), 4, 80'000)), "idle "); }
+TEST(Findings, MuchMemoryIsUnused) { EXPECT_EQ(kinds(findings(series(95, 1, 0, 9'000), 4, 80'000)), "memory_headroom "); }
+TEST(Findings, AFewPointsSayNothing) { EXPECT_EQ(kinds(findings(series(30, 4, 0, 1, 5), 4, 80'000)), ""); }
+
+}  // namespace
+}  // namespace billow::api
