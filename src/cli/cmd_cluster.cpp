@@ -13,7 +13,8 @@ namespace billow::cli {
 namespace {
 
 constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GPU"}};
-constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"}};
+constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"}, {"gpu", 0, "N", "only this GPU of it"}};
+constexpr OptionSpec undrain_options[] = {{"gpu", 0, "N", "only this GPU of it; faults seen until now no longer count"}};
 constexpr OptionSpec event_options[] = {
     {"follow", 'f', nullptr, "go on as they happen"},
     {"after", 0, "SEQ", "only those behind this number"},
@@ -138,10 +139,18 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
   if (!name) return report_usage(name.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
-  auto node = client->post(fmt::format("/v1/nodes/{}/{}", net::percent_encode(*name), verb), Json::object({{"reason", parsed.get("reason", "drained by request")}}).dump());
+  std::string what = *name;
+  std::string path = fmt::format("/v1/nodes/{}/{}", net::percent_encode(*name), verb);
+  if (parsed.has("gpu")) {
+    const auto gpu = parse_int(parsed.get("gpu"), 0, 1023);
+    if (!gpu) return report_usage(Error(gpu.error()).in("--gpu"));
+    what = fmt::format("GPU {} of {}", *gpu, *name);
+    path = fmt::format("/v1/nodes/{}/gpus/{}/{}", net::percent_encode(*name), *gpu, verb);
+  }
+  auto node = client->post(path, Json::object({{"reason", parsed.get("reason", "drained by request")}}).dump());
   if (!node) return report(node.error());
   if (parsed.has("json")) print_json(*node);
-  else print(std::string_view(verb) == "drain" ? fmt::format("{} takes no new work; what runs there goes on\n", *name) : fmt::format("{} takes work again\n", *name));
+  else print(std::string_view(verb) == "drain" ? fmt::format("{} takes no new work; what runs there goes on\n", what) : fmt::format("{} takes work again\n", what));
   return 0;
 }
 
@@ -226,9 +235,10 @@ void add_cluster_commands(CommandTable& table) {
                    .group = "machines"});
   table.push_back({.name = "undrain",
                    .summary = "let a node take work again",
-                   .example = "billow undrain box1",
+                   .example = "billow undrain box1\nbillow undrain box1 --gpu 3",
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",
+                   .options = {undrain_options},
                    .operands = Operands::some,
                    .completes = Completes::node,
                    .group = "machines"});

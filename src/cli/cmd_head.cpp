@@ -51,6 +51,7 @@ constexpr OptionSpec agent_options[] = {
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
     {"node-name", 0, "NAME", "name of the node"},
+    {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 constexpr OptionSpec doctor_options[] = {
@@ -239,6 +240,7 @@ int cmd_agent(const Parsed& parsed) {
     if (!bytes) return report_usage(Error(bytes.error()).in("--vault-arena"));
     options.arena_bytes = static_cast<std::int64_t>(*bytes);
   }
+  options.metrics = parsed.get("metrics");
   if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
     return report_usage({Code::invalid, "an agent needs --head, --token-file and --data", "`billow up` starts this machine's agent by itself"});
   const Status ended = agent::run_node(std::move(options));

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include <deque>
+#include <algorithm>
 
 #include "base/crypto.h"
 #include "base/text.h"
@@ -19,6 +19,8 @@ constexpr OptionSpec log_options[] = {
     {"tail", 0, "SIZE", "begin this many bytes before the end, such as 64K"},
     {"lines", 'n', "N", "begin this many lines before the end"},
     {"rank", 0, "N", "of this node of a gang (0)"},
+    {"grep", 0, "TEXT", "only lines with this text, over all tasks of the job or elements of the array"},
+    {"ignore-case", 'i', nullptr, "with --grep: A is a"},
 };
 constexpr Duration away_max = minutes(10);
 constexpr std::uint64_t bytes_per_line_guess = 400;
@@ -103,6 +105,73 @@ class LogReader {
   bool ended_ = false;
 };
 
+// Whole lines with a text in them, each with its task's name where there are several.
+class LineFilter {
+ public:
+  LineFilter(std::string needle, bool any_case, std::string name, bool json) : needle_(any_case ? lower(needle) : std::move(needle)), any_case_(any_case), name_(std::move(name)), json_(json) {}
+  void take(std::string_view bytes) {
+    rest_ += bytes;
+    std::size_t from = 0;
+    for (std::size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1) line(std::string_view(rest_).substr(from, end - from));
+    rest_.erase(0, from);
+  }
+  void end() { if (!rest_.empty()) line(std::exchange(rest_, {})); }
+  std::size_t found() const { return found_; }
+
+ private:
+  void line(std::string_view text) {
+    if ((any_case_ ? lower(text) : std::string(text)).find(needle_) == std::string::npos) return;
+    ++found_;
+    if (json_) print_json(Json::object({{"task", name_}, {"line", valid_utf8(text) ? std::string(text) : printable_bytes(text)}}));
+    else print(name_.empty() ? fmt::format("{}\n", text) : fmt::format("{}: {}\n", name_, text));
+  }
+  static std::string printable_bytes(std::string_view text) {
+    std::string out;
+    for (const char c : text) out += static_cast<unsigned char>(c) < 128 ? c : '?';
+    return out;
+  }
+  std::string needle_;
+  bool any_case_;
+  std::string name_;
+  bool json_;
+  std::string rest_;
+  std::size_t found_ = 0;
+};
+
+// The logs of every task of a gang or element of an array, one after the other. As grep does: 0 where something was found, 1 where not.
+int search_logs(Client& client, const Parsed& parsed, LogRequest request) {
+  auto document = client.get(path_of_job(request.job));
+  if (!document) return report(document.error());
+  std::vector<std::pair<std::string, std::string>> places;  // job, rank
+  if (document->find("elements")) {
+    std::string cursor;
+    do {
+      auto page = client.get(with_query("/v1/jobs", {{"array", request.job}, {"state", "all"}, {"limit", "1000"}, {"cursor", cursor}}));
+      if (!page) return report(page.error());
+      for (const Json& job : (*page)["jobs"].items()) if (job["started_at"].is_string()) places.emplace_back(job["label"].str_or(""), "");
+      cursor = (*page)["next"].str_or("");
+    } while (!cursor.empty());
+    std::ranges::reverse(places);
+  } else if (parsed.has("rank")) {
+    places.emplace_back(request.job, request.rank);
+  } else {
+    for (std::int64_t rank = 0; rank < std::max<std::int64_t>(1, (*document)["nodes"].int_or(1)); ++rank) places.emplace_back(request.job, fmt::format("{}", rank));
+  }
+  std::size_t found = 0;
+  for (const auto& [job, rank] : places) {
+    LineFilter filter(parsed.get("grep"), parsed.has("ignore-case"), places.size() > 1 ? (rank.empty() ? job : fmt::format("task {}", rank)) : "", parsed.has("json"));
+    LogRequest one = request;
+    one.job = job;
+    one.rank = rank;
+    one.follow = request.follow && places.size() == 1;
+    LogReader reader(client, one, [&](std::string_view bytes) { filter.take(bytes); });
+    if (auto status = reader.run(); !status) return report(status.error());
+    filter.end();
+    found += filter.found();
+  }
+  return found ? 0 : 1;
+}
+
 int cmd_logs(const Parsed& parsed) {
   const auto job = job_operands(parsed, "logs");
   if (!job) return report_usage(job.error());
@@ -123,6 +192,7 @@ int cmd_logs(const Parsed& parsed) {
   }
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  if (parsed.has("grep")) return search_logs(*client, parsed, std::move(request));
   std::string from;
   if (lines) {
     // First what is there, cut to its last lines; a follower then goes on from its end.
@@ -151,7 +221,7 @@ int cmd_logs(const Parsed& parsed) {
 void add_log_commands(CommandTable& table) {
   table.push_back({.name = "logs",
                    .summary = "what a job has written",
-                   .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 12.3",
+                   .example = "billow logs 12\nbillow logs -f 12\nbillow logs -n 20 12.3\nbillow logs 12 --grep error -i",
                    .run = cmd_logs,
                    .usage = "JOB",
                    .details = "Both streams in the order they were written. --json gives one object per piece, with its bytes in base64.",

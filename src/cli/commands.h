@@ -15,6 +15,7 @@ void add_run_commands(CommandTable& table);       // run, submit, shell, attach
 void add_job_commands(CommandTable& table);       // ps, describe, explain, wait, stop
 void add_cluster_commands(CommandTable& table);   // status, nodes, drain, undrain, events
 void add_log_commands(CommandTable& table);       // logs
+void add_top_commands(CommandTable& table);       // top
 void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
 void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent

@@ -16,6 +16,7 @@ CommandTable all_commands() {
   add_cluster_commands(table);
   add_pool_commands(table);
   add_join_commands(table);
+  add_top_commands(table);
   add_access_commands(table);
   add_head_commands(table);
   add_advise_commands(table);
