@@ -1,68 +1,78 @@
-// Projects, users and tokens: what there is, and making tokens, shown once.
+// Who may do what: projects with their members, users, tokens (shown once), quotas and policies where the head has them.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { ApiError, call, get, post } from './api';
+import { call, get, has, post, problem } from './api';
 import { moment } from './format';
-import { status } from './store';
+import { confirm, Line } from './ui';
+import { notify, status } from './store';
 
 interface Token { id: number; name: string; user: string; scope: string; created_at: string; expires_at: string | null }
-interface Project { name: string; weight: number; members: Record<string, string> }
+interface Project { name: string; weight: number; members: Record<string, string>; quota?: Record<string, unknown>; guaranteed?: number; [key: string]: unknown }
 interface User { name: string; unix_name: string; role: string }
+interface Policy { [key: string]: unknown }
+
+const shown = (v: unknown): string => (v == null ? '–' : typeof v === 'object' ? Object.entries(v as object).map(([k, x]) => `${k.replace(/_/g, ' ')} ${shown(x)}`).join(', ') : String(v));
 
 export function Admin() {
   const tokens = useSignal<Token[]>([]);
   const projects = useSignal<Project[]>([]);
   const users = useSignal<User[]>([]);
+  const policies = useSignal<Policy | null>(null);
   const secret = useSignal('');
   const error = useSignal('');
   const load = async () => {
     try {
-      tokens.value = (await get<{ tokens: Token[] }>('/v1/tokens')).tokens;
-      projects.value = (await get<{ projects: Project[] }>('/v1/projects')).projects;
-      users.value = (await get<{ users: User[] }>('/v1/users')).users;
-    } catch (e) { error.value = e instanceof ApiError ? e.message : String(e); }
+      [tokens.value, projects.value, users.value] = await Promise.all([get<{ tokens: Token[] }>('/v1/tokens').then((d) => d.tokens), get<{ projects: Project[] }>('/v1/projects').then((d) => d.projects), get<{ users: User[] }>('/v1/users').then((d) => d.users)]);
+      for (const route of ['/v1/policy', '/v1/policies']) if (await has(route)) policies.value = await get<Policy>(route);
+    } catch (e) { error.value = problem(e); }
   };
   useEffect(() => { void load(); }, []);
-  const make = async (event: Event) => {
+  const attempt = async (run: () => Promise<unknown>, said: string) => { try { await run(); error.value = ''; notify(said); await load(); } catch (e) { error.value = problem(e); } };
+  const submit = (run: (form: FormData) => Promise<unknown>, said: (form: FormData) => string) => (event: Event) => {
     event.preventDefault();
-    const form = new FormData(event.target as HTMLFormElement);
-    try {
-      const made = await post<{ token: string }>('/v1/tokens', { name: form.get('name'), scope: form.get('scope'), life_s: Number(form.get('days')) * 86400 });
-      secret.value = made.token;
-      await load();
-    } catch (e) { error.value = e instanceof ApiError ? e.message : String(e); }
-  };
-  const revoke = async (id: number) => {
-    try { await call('DELETE', `/v1/tokens/${id}`); await load(); } catch (e) { error.value = e instanceof ApiError ? e.message : String(e); }
+    const target = event.target as HTMLFormElement, form = new FormData(target);
+    void attempt(() => run(form), said(form)).then(() => { if (!error.value) target.reset(); });
   };
   const s = status.value!;
+  const admin = s.you.role === 'admin';
   return (
     <section>
       <h1>Admin</h1>
+      <p class="lead">Billow {s.version}, epoch {s.epoch}, up since {moment(s.started_at)}, data in <code>{s.data_dir}</code>, store {s.store}. You are {s.you.user} ({s.you.role}).</p>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
-      <p class="note">Billow {s.version}, epoch {s.epoch}, up since {moment(s.started_at)}, data in <code>{s.data_dir}</code>, store {s.store}.</p>
+      <h2>Projects</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Projects"><table>
+        <thead><tr><th>Name</th><th>Weight</th><th>Quota</th><th>Members</th></tr></thead>
+        <tbody>{projects.value.map((p) => <tr><td><a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a></td><td>{p.weight}</td><td>{p.quota ? shown(p.quota) : 'none'}</td><td>{Object.entries(p.members).map(([u, r]) => `${u} (${r})`).join(', ') || '–'}</td></tr>)}</tbody>
+      </table></div>
+      {admin && <div class="two forms">
+        <form class="inline" onSubmit={submit((f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }), (f) => `Project ${f.get('name')} is there`)}>
+          <label>New project <input name="name" required pattern="[a-z0-9._\-]+" /></label><label>Weight <input name="weight" type="number" min="1" value="100" /></label><button>Add</button>
+        </form>
+        <form class="inline" onSubmit={submit((f) => call('PUT', `/v1/projects/${encodeURIComponent(String(f.get('project')))}/members/${encodeURIComponent(String(f.get('user')))}`, { role: f.get('role') }), (f) => `${f.get('user')} is ${f.get('role')} of ${f.get('project')}`)}>
+          <label>Project <select name="project">{projects.value.map((p) => <option>{p.name}</option>)}</select></label><label>User <select name="user">{users.value.map((u) => <option>{u.name}</option>)}</select></label>
+          <label>Role <select name="role"><option>member</option><option>viewer</option><option>admin</option></select></label><button>Set</button>
+        </form>
+      </div>}
+      <h2>Users</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Users"><table>
+        <thead><tr><th>Name</th><th>Unix user</th><th>Role</th></tr></thead>
+        <tbody>{users.value.map((u) => <tr><td>{u.name}</td><td>{u.unix_name}</td><td>{u.role}</td></tr>)}</tbody>
+      </table></div>
+      <h2>Policies</h2>
+      {policies.value ? <dl class="facts">{Object.entries(policies.value).map(([k, v]) => <><dt>{k.replace(/_/g, ' ')}</dt><dd>{shown(v)}</dd></>)}</dl> : <><p class="note">Shares follow the projects' weights. Guarantees and limits are set in a terminal:</p><Line text="billow project --help" /></>}
       <h2>Tokens</h2>
-      <form class="inline" onSubmit={make}>
+      <form class="inline" onSubmit={(e) => { e.preventDefault(); const f = new FormData(e.target as HTMLFormElement); void attempt(async () => { secret.value = (await post<{ token: string }>('/v1/tokens', { name: f.get('name'), scope: f.get('scope'), life_s: Number(f.get('days')) * 86400 })).token; }, 'The token is made'); }}>
         <label>Name <input name="name" required /></label>
         <label>May <select name="scope"><option value="full">do what I may</option><option value="read">look only</option></select></label>
         <label>Days <input name="days" type="number" min="1" value="30" /></label>
         <button>Make a token</button>
       </form>
       {secret.value && <p class="secret" role="status">Shown this once: <code>{secret.value}</code></p>}
-      <div class="scroll"><table>
-        <thead><tr><th>Name</th><th>User</th><th>May</th><th>Made</th><th>Until</th><th /></tr></thead>
-        <tbody>{tokens.value.map((t) => <tr><td>{t.name}</td><td>{t.user}</td><td>{t.scope}</td><td>{moment(t.created_at)}</td><td>{moment(t.expires_at)}</td>
-          <td><button class="quiet" onClick={() => revoke(t.id)} aria-label={`Revoke ${t.name}`}>Revoke</button></td></tr>)}</tbody>
-      </table></div>
-      <h2>Projects</h2>
-      <div class="scroll"><table>
-        <thead><tr><th>Name</th><th>Weight</th><th>Members</th></tr></thead>
-        <tbody>{projects.value.map((p) => <tr><td>{p.name}</td><td>{p.weight}</td><td>{Object.entries(p.members).map(([u, r]) => `${u} (${r})`).join(', ')}</td></tr>)}</tbody>
-      </table></div>
-      <h2>Users</h2>
-      <div class="scroll"><table>
-        <thead><tr><th>Name</th><th>Unix user</th><th>Role</th></tr></thead>
-        <tbody>{users.value.map((u) => <tr><td>{u.name}</td><td>{u.unix_name}</td><td>{u.role}</td></tr>)}</tbody>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Tokens"><table>
+        <thead><tr><th>Name</th><th>User</th><th>May</th><th>Made</th><th>Until</th><th><span class="sr">Act</span></th></tr></thead>
+        <tbody>{tokens.value.map((t) => <tr><td>{t.name}</td><td>{t.user}</td><td>{t.scope}</td><td>{moment(t.created_at)}</td><td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
+          <td><button class="quiet small" onClick={() => confirm(`Revoke ${t.name}?`, 'Whoever uses it is locked out at once.', 'Revoke', () => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`); })} aria-label={`Revoke ${t.name}`}>Revoke</button></td></tr>)}</tbody>
       </table></div>
     </section>
   );

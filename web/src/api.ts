@@ -1,30 +1,50 @@
 // The head as the dashboard sees it. The session is a cookie that scripts cannot read; nothing secret is kept here.
-export interface Gpu {
-  index: number; type: string; model: string; mem_mib: number; used_milli: number; unhealthy: string; jobs: number[];
-  util_pct?: number; mem_used_mib?: number; power_w?: number; temperature_c?: number;
+export interface NodeGpu {
+  index: number; type: string; model: string; mem_mib: number; unhealthy: string; uuid: string; nvlink_domain: number; numa: number;
 }
-export interface Node {
-  name: string; state: string; reason: string; gpus: Gpu[]; cpu_milli: number; mem_mib: number; labels: Record<string, string>;
-  version: string; simulated: boolean; arch: string; joined_at: string;
+export interface NodeInfo {
+  id: number; name: string; state: string; reason: string; gpus: NodeGpu[]; cpu_milli: number; mem_mib: number; labels: Record<string, string>;
+  version: string; simulated: boolean; arch: string; joined_at: string; pool?: string;
 }
-export interface Task { id: number; rank: number; node: string; state: string; gpus: number[]; gpu_type: string; gpu_milli: number; started_at: string | null }
+// A row of the live stream: times in ms, money in nano-dollars, `where` as [node, gpu, gpu…] per task.
+export interface Row {
+  id: number; label: string; name: string; command: string; user: string; project: string; state: string; reason: string;
+  gpu_milli: number; spot: boolean; pty: boolean; attempt: number; submitted?: number; started?: number; ended?: number;
+  where: number[][]; nodes?: string; cost_nano: number; rate_nano: number; at: number; final?: boolean; exit?: string; exit_code?: number; idle?: boolean;
+}
+export interface Task {
+  id: number; rank: number; node: string; node_id: number; state: string; gpus: number[]; gpu_type: string; gpu_milli: number;
+  started_at: string | null; ended_at: string | null; exit?: { text: string };
+}
 export interface Job {
-  id: number; label: string; name: string; command: string; user: string; project: string; state: string; final: boolean; reason: string;
-  attempt: number; retries: number; submitted_at: string; started_at: string | null; ended_at: string | null; gpus: number; gpu_milli: number;
-  gpu_types: string[]; cost_nano_usd: number; cost: string; rate: string; cwd: string; labels: Record<string, string>; tasks: Task[]; priority: number;
-  spot: boolean; time_limit_s: number; exit?: { text: string }; exit_code?: number; array_spec?: string;
+  id: number; label: string; name: string; command: string; argv: string[]; user: string; project: string; state: string; final: boolean; reason: string;
+  attempt: number; retries: number; submitted_at: string; started_at: string | null; ended_at: string | null; gpus: number; gpu_milli: number; gpu_mem_mib: number;
+  gpu_types: string[]; cost_nano_usd: number; cost: string; rate: string; cwd: string; labels: Record<string, string>; tasks: Task[]; priority: number; nodes: number;
+  spot: boolean; pty: boolean; time_limit_s: number; cpu_milli: number; mem_mib: number; exit?: { text: string }; exit_code?: number; array_spec?: string;
+  array?: { id: number; index: number };
   elements?: { count: number; left: number; running: number; succeeded: number };
 }
 export interface Status {
-  version: string; epoch: number; addresses: string[]; data_dir: string; started_at: string; store: string;
-  nodes: { total: number; ready: number }; gpus: { total: number; free: number };
-  jobs: { held: number; queued: number; running: number; suspended: number }; you: { user: string; role: string; scope: string };
+  version: string; epoch: number; seq: number; addresses: string[]; data_dir: string; started_at: string; store: string; pid: number;
+  you: { user: string; role: string; scope: string; project?: string };
+}
+export interface Summary {
+  gpus: number; gpus_free_milli: number; nodes: number; nodes_ready: number; held: number; queued: number; running: number; suspended: number;
+  spend_nano: number; idle_nano: number; store: string;
 }
 export interface Reason { kind: string; text: string }
 export interface Explanation { state: string; reasons: Reason[]; earliest_start: string | null; would_start_now: string | null }
+export interface Series {
+  from_ms: number; step_s: number; points: number; series: Record<string, (number | null)[]>; cores?: number;
+  findings?: { kind: string; text: string; hint: string }[];
+}
 
 export class ApiError extends Error {
   constructor(public status: number, message: string, public hint: string) { super(message); }
+}
+export function problem(e: unknown): string {
+  if (e instanceof ApiError) return e.hint ? `${e.message} (${e.hint})` : e.message;
+  return 'the head does not answer';
 }
 
 export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
@@ -37,10 +57,17 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
   let data: unknown = {};
   try { data = JSON.parse(text); } catch { /* an error page of something in between */ }
   if (!response.ok) {
-    const problem = data as { detail?: string; hint?: string };
-    throw new ApiError(response.status, problem.detail ?? `the head answered ${response.status}`, problem.hint ?? '');
+    const told = data as { detail?: string; hint?: string };
+    throw new ApiError(response.status, told.detail ?? `the head answered ${response.status}`, told.hint ?? '');
   }
   return data as T;
 }
 export const get = <T>(path: string) => call<T>('GET', path);
 export const post = <T>(path: string, body: unknown = {}) => call<T>('POST', path, body);
+
+// Which routes this head has: pages about what it cannot do yet say so instead of failing.
+let routes: Promise<Set<string>> | undefined;
+export function has(route: string): Promise<boolean> {
+  routes ??= get<{ paths: Record<string, unknown> }>('/v1/openapi.json').then((d) => new Set(Object.keys(d.paths)), () => { routes = undefined; return new Set<string>(); });
+  return routes.then((r) => r.has(route));
+}

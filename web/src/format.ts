@@ -1,28 +1,53 @@
 // How times, money and shares are shown: in the reader's own zone, and short.
-export function ago(iso: string | null, now = Date.now()): string {
-  if (!iso) return '–';
-  const s = Math.max(0, (now - Date.parse(iso)) / 1000);
+const ms = (t: string | number | null | undefined) => (t == null ? NaN : typeof t === 'number' ? t : Date.parse(t));
+
+export function lasting(seconds: number): string {
+  const s = Math.max(0, seconds);
   if (s < 60) return `${Math.floor(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s / 60) % 60)} min`;
   return `${Math.floor(s / 86400)} d ${Math.floor((s / 3600) % 24)} h`;
 }
-export function span(from: string | null, to: string | null, now = Date.now()): string {
-  if (!from) return '–';
-  return ago(from, to ? Date.parse(to) : now);
+export function ago(t: string | number | null | undefined, now = Date.now()): string {
+  const at = ms(t);
+  return Number.isNaN(at) ? '–' : lasting((now - at) / 1000);
 }
-export function moment(iso: string | null): string {
-  return iso ? new Date(iso).toLocaleString() : '–';
+export function span(from: string | number | null | undefined, to: string | number | null | undefined, now = Date.now()): string {
+  const end = ms(to);
+  return ago(from, Number.isNaN(end) ? now : end);
 }
+const wholeFormat = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' });
+const clockFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', hour12: false });
+const dayFormat = new Intl.DateTimeFormat(undefined, { weekday: 'short', month: 'short', day: 'numeric' });
+export function moment(t: string | number | null | undefined): string {
+  const at = ms(t);
+  return Number.isNaN(at) ? '–' : wholeFormat.format(at);
+}
+const secondsFormat = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+export const seconds = (t: number) => secondsFormat.format(t);
+export const clock = (t: number) => clockFormat.format(t);
+export const day = (t: number) => dayFormat.format(t);
+
+const cents = new Intl.NumberFormat(undefined, { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+// Whole cents from a cent on; below, two figures, so that a small job does not look free. Rounding is half up on the integer, as the ledger does.
 export function usd(nano: number): string {
-  const d = nano / 1e9;
-  if (d === 0) return '$0.00';
-  return d >= 0.01 ? `$${d.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: 2 })}` : `$${d.toPrecision(2)}`;
+  const minus = nano < 0 ? '−' : '';
+  const n = Math.abs(nano);
+  if (n === 0) return '$0.00';
+  if (n < 1e7) return `${minus}$${(n / 1e9).toPrecision(2).replace(/e-.*/, '')}`.replace(/^(−?)\$\d\.\d$/, `$1<$0.01`);
+  return `${minus}$${cents.format(Math.round(n / 1e7) / 100)}`;
 }
 export function gpus(milli: number): string {
   if (!milli) return '–';
-  return milli % 1000 === 0 ? String(milli / 1000) : (milli / 1000).toFixed(2);
+  return milli % 1000 === 0 ? String(milli / 1000) : (milli / 1000).toFixed(2).replace(/0$/, '');
 }
 export function gib(mib: number): string {
-  return `${(mib / 1024).toFixed(mib < 10240 ? 1 : 0)} GiB`;
+  return mib < 0 ? '–' : mib < 1024 ? `${mib.toFixed(0)} MiB` : `${(mib / 1024).toFixed(mib < 10240 ? 1 : 0)} GiB`;
 }
+export function rate(kib: number): string {
+  if (kib < 1) return '0';
+  if (kib < 1024) return `${kib.toFixed(0)} KiB/s`;
+  if (kib < 1024 * 1024) return `${(kib / 1024).toFixed(kib < 10240 ? 1 : 0)} MiB/s`;
+  return `${(kib / 1048576).toFixed(1)} GiB/s`;
+}
+export const plural = (n: number, one: string, many = one + 's') => `${n.toLocaleString()} ${n === 1 ? one : many}`;

@@ -1,163 +1,109 @@
-// The list of jobs, and one job with its log.
+// The list of jobs. Thousands of rows: only those in view are in the document, at a fixed height, and the rest is empty space.
 import { signal, useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
-import { ApiError, get, post, type Explanation, type Job } from './api';
-import { ansi } from './ansi';
-import { ago, gpus, moment, span } from './format';
-import { finished, jobs, version } from './store';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { post, problem, type Row } from './api';
+import { ago, gpus, plural, span, usd } from './format';
+import { arrows, Badge, confirm, Empty, Line } from './ui';
+import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, notify, route, whereText } from './store';
 
 const query = signal('');
-const shown = signal('all');
+const rowPx = 40;
+const shows: [string, string][] = [['all', 'All'], ['running', 'Running'], ['waiting', 'Waiting'], ['idle', 'Idle'], ['suspended', 'Suspended'], ['ended', 'Ended'], ['failed', 'Failed']];
 
-function matches(job: Job, words: string[]): boolean {
-  const text = `${job.label} ${job.name} ${job.command} ${job.user} ${job.project} ${job.state} ${Object.entries(job.labels).map(([k, v]) => `${k}=${v}`).join(' ')}`.toLowerCase();
-  return words.every((w) => text.includes(w));
+// The text that a search looks through, made once per row.
+const texts = new WeakMap<Row, string>();
+function textOf(row: Row): string {
+  let text = texts.get(row);
+  if (text === undefined) texts.set(row, (text = `${row.label} ${row.name} ${row.command} ${row.user} ${row.project} ${row.state}`.toLowerCase()));
+  return text;
+}
+function shownBy(row: Row, show: string): boolean {
+  switch (show) {
+    case 'running': return row.state === 'running';
+    case 'waiting': return row.state === 'queued' || row.state === 'held';
+    case 'idle': return isIdle(row);
+    case 'suspended': return row.state === 'suspended';
+    case 'ended': return !!row.final;
+    case 'failed': return row.state === 'failed' || row.state === 'lost';
+    default: return true;
+  }
+}
+
+function remark(row: Row): string {
+  if (row.final) return row.state === 'succeeded' ? '' : row.reason || row.exit || '';
+  return row.reason || whereText(row);
+}
+
+function JobRow({ row, now, top, index }: { row: Row; now: number; top: number; index: number }) {
+  const el = useRef<HTMLDivElement>(null);
+  useEffect(() => { if (el.current) el.current.style.transform = `translateY(${top}px)`; }, [top]);
+  return (
+    <div class="vrow" role="row" aria-rowindex={index + 2} ref={el}>
+      <span role="cell"><a href={`#/jobs/${row.label}`}>{row.label}</a></span>
+      <span role="cell" class="name"><a href={`#/jobs/${row.label}`} tabIndex={-1}>{row.name || row.command}</a></span>
+      <span role="cell" class="wide">{row.user}</span>
+      <span role="cell"><Badge state={row.state} /></span>
+      <span role="cell" class="num">{gpus(row.gpu_milli)}</span>
+      <span role="cell" class="num wide">{ago(row.submitted, now)}</span>
+      <span role="cell" class="num">{row.started ? span(row.started, row.ended, now) : '–'}</span>
+      <span role="cell" class="num">{usd(costOf(row, now))}</span>
+      <span role="cell" class="remark wide">{remark(row)}</span>
+    </div>
+  );
 }
 
 export function Jobs() {
-  const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = [...jobs.value, ...finished.value].filter((j) => (shown.value === 'all' || (shown.value === 'live') !== j.final) && matches(j, words));
-  const rows = all.slice(0, 500);
-  const onKey = (event: KeyboardEvent) => {
-    if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
-    const links = [...document.querySelectorAll<HTMLAnchorElement>('tbody a')];
-    const at = links.indexOf(document.activeElement as HTMLAnchorElement);
-    links[Math.min(links.length - 1, Math.max(0, at + (event.key === 'ArrowDown' ? 1 : -1)))]?.focus();
-    event.preventDefault();
-  };
-  return (
-    <section onKeyDown={onKey}>
-      <h1>Jobs</h1>
-      <div class="filters">
-        <label>Search <input type="search" placeholder="name, user, state, label=value" value={query.value} onInput={(e) => { query.value = e.currentTarget.value; }} /></label>
-        <label>Show <select value={shown.value} onChange={(e) => { shown.value = e.currentTarget.value; }}>
-          <option value="all">all</option><option value="live">waiting and running</option><option value="ended">ended</option>
-        </select></label>
-      </div>
-      {rows.length === 0 ? <p class="empty">{jobs.value.length + finished.value.length ? 'No job matches.' : <>No jobs yet. <a href="#/run">Run one</a>.</>}</p> : (
-        <div class="scroll"><table>
-          <thead><tr><th>Job</th><th>Name</th><th>User</th><th>State</th><th>GPUs</th><th>Age</th><th>Time</th><th>Cost</th><th>Remark</th></tr></thead>
-          <tbody>{rows.map((j) => (
-            <tr key={j.id}>
-              <td><a href={`#/jobs/${j.label}`}>{j.label}</a></td>
-              <td class="name">{j.name || j.command}</td><td>{j.user}</td>
-              <td><span class={`state ${j.state}`}>{j.state}</span></td>
-              <td>{gpus(j.gpu_milli)}</td><td>{ago(j.submitted_at)}</td><td>{span(j.started_at, j.ended_at)}</td><td>{j.cost}</td>
-              <td>{j.elements ? `${j.elements.succeeded} of ${j.elements.count} done` : j.final && j.exit_code ? j.exit?.text : j.reason || j.tasks.map((t) => t.node).join(', ')}</td>
-            </tr>
-          ))}</tbody>
-        </table></div>
-      )}
-      {all.length > rows.length && <p class="note">{all.length - rows.length} more; search to narrow it down.</p>}
-    </section>
-  );
-}
-
-const logLinesMax = 5000;
-
-function Log({ id }: { id: string }) {
-  const lines = useSignal<string[]>([]);
-  const find = useSignal('');
-  const paused = useSignal(false);
-  const box = useRef<HTMLPreElement>(null);
+  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
+  const show = given.get('show') ?? 'all';
+  const project = given.get('project') ?? '';
+  const scroll = useSignal(0);
+  const height = useSignal(600);
+  const box = useRef<HTMLDivElement>(null);
+  const inner = useRef<HTMLDivElement>(null);
+  const tick = jobsTick.value, done = ended.value, words = query.value;
+  nodesTick.value;
+  if (show === 'idle') gpuTick.value;
+  const rows = useMemo(() => {
+    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+    const out: Row[] = [];
+    const take = (row: Row) => { if (shownBy(row, show) && (!project || row.project === project) && wanted.every((w) => textOf(row).includes(w))) out.push(row); };
+    if (show !== 'ended') { const live = [...jobs.values()]; live.sort((a, b) => b.id - a.id); live.forEach(take); }
+    done.forEach(take);
+    return out;
+  }, [tick, done, words, show, project, show === 'idle' ? gpuTick.value : 0]);
   useEffect(() => {
-    const decoder = new TextDecoder();
-    let rest = '';
-    let pending: string[] = [];
-    let frame = 0;
-    const flush = () => {
-      frame = 0;
-      if (paused.value) return;
-      lines.value = [...lines.value, ...pending].slice(-logLinesMax);
-      pending = [];
-      const pre = box.current;
-      if (pre && pre.scrollHeight - pre.scrollTop - pre.clientHeight < 80) requestAnimationFrame(() => { pre.scrollTop = pre.scrollHeight; });
-    };
-    const take = (event: MessageEvent<string>) => {
-      const bytes = Uint8Array.from(atob(event.data), (c) => c.charCodeAt(0));
-      const parts = (rest + decoder.decode(bytes, { stream: true })).split('\n');
-      rest = parts.pop() ?? '';
-      pending.push(...parts);
-      if (!frame) frame = requestAnimationFrame(flush);
-    };
-    const source = new EventSource(`/v1/jobs/${id}/logs?follow=1&format=sse`);
-    source.addEventListener('out', take);
-    source.addEventListener('err', take);
-    source.addEventListener('end', () => {
-      source.close();
-      if (rest) pending.push(rest);
-      if (!frame) frame = requestAnimationFrame(flush);
-    });
-    return () => { source.close(); cancelAnimationFrame(frame); };
-  }, [id]);
-  const needle = find.value.toLowerCase();
-  const visible = needle ? lines.value.filter((l) => l.toLowerCase().includes(needle)) : lines.value;
+    const el = box.current;
+    if (!el) return;
+    const watch = new ResizeObserver(() => { height.value = el.clientHeight; });
+    watch.observe(el);
+    return () => watch.disconnect();
+  }, [rows.length === 0]);
+  useEffect(() => { if (inner.current) inner.current.style.height = `${rows.length * rowPx}px`; }, [rows.length]);
+  const first = Math.max(0, Math.floor(scroll.value / rowPx) - 6), last = Math.min(rows.length, Math.ceil((scroll.value + height.value) / rowPx) + 6);
+  const now = clock.value;
+  const total = jobs.size + done.length;
+  const stopIdle = () => confirm('Stop the idle ones?', `${plural(rows.length, 'job')} hold GPUs that do nothing. Each gets the time it asked for to end by itself.`, 'Stop them', () => {
+    void Promise.all(rows.map((r) => post(`/v1/jobs/${r.id}/stop`, { reason: 'idle, stopped from the dashboard' }))).then(() => notify(`${plural(rows.length, 'idle job')} told to stop`), (e) => notify(problem(e)));
+  });
   return (
-    <section aria-label="Log">
+    <section onKeyDown={(e) => arrows(e, '.vrow > span:first-child a')}>
+      <h1>Jobs <small>{rows.length === total ? plural(total, 'job') : `${rows.length.toLocaleString()} of ${total.toLocaleString()}`}</small></h1>
       <div class="filters">
-        <h2>Log</h2>
-        <label>Find <input type="search" value={find.value} onInput={(e) => { find.value = e.currentTarget.value; }} /></label>
-        <label><input type="checkbox" checked={paused.value} onChange={(e) => { paused.value = e.currentTarget.checked; }} /> hold</label>
+        <input type="search" aria-label="Search jobs" placeholder="Search by name, command, user, project or state" value={words} onInput={(e) => { query.value = e.currentTarget.value; if (box.current) box.current.scrollTop = 0; }} />
+        <div class="tabs" role="group" aria-label="Which jobs">{shows.map(([id, name]) => <a href={`#/jobs?show=${id}`} aria-current={show === id ? 'true' : undefined}>{name}</a>)}</div>
+        {show === 'idle' && rows.length > 0 && <button class="danger" onClick={stopIdle}>Stop all idle</button>}
       </div>
-      <pre class="log" ref={box} tabIndex={0} aria-live="off">{visible.length ? visible.map((l) => <>{ansi(l)}{'\n'}</>) : <i>nothing{needle ? ' that matches' : ' written yet'}</i>}</pre>
-    </section>
-  );
-}
-
-export function JobPage({ id }: { id: string }) {
-  const job = useSignal<Job | null>(null);
-  const why = useSignal<Explanation | null>(null);
-  const error = useSignal('');
-  const seen = version.value;
-  useEffect(() => {
-    let gone = false;
-    (async () => {
-      try {
-        const j = await get<Job>(`/v1/jobs/${id}`);
-        if (gone) return;
-        job.value = j;
-        why.value = j.final || j.state === 'running' ? null : await get<Explanation>(`/v1/jobs/${id}/explain`);
-      } catch (e) {
-        if (!gone) error.value = e instanceof ApiError ? e.message : 'the head does not answer';
-      }
-    })();
-    return () => { gone = true; };
-  }, [id, seen]);
-  const act = async (what: string, body: unknown = {}) => {
-    try { await post(`/v1/jobs/${id}/${what}`, body); error.value = ''; } catch (e) { error.value = e instanceof ApiError ? `${e.message} ${e.hint}` : String(e); }
-  };
-  const j = job.value;
-  if (!j) return <p class="empty">{error.value || 'Reading…'}</p>;
-  const rerun = `#/run?command=${encodeURIComponent(j.command)}&gpus=${j.gpu_milli / 1000}&name=${encodeURIComponent(j.name)}`;
-  return (
-    <article>
-      <h1>{j.name || j.command} <small>job {j.label}</small> <span class={`state ${j.state}`}>{j.state}</span></h1>
-      <p class="actions">
-        {!j.final && <button onClick={() => act('stop')}>Stop</button>}
-        {!j.final && <button class="quiet" onClick={() => act('stop', { force: true })}>Stop at once</button>}
-        <a class="button quiet" href={rerun}>Run again…</a>
-      </p>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
-      {why.value && why.value.reasons.length > 0 && (
-        <section class="attention"><h2>Why it waits</h2>
-          <ul>{why.value.reasons.map((r) => <li>{r.text}</li>)}</ul>
-          {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
-          {why.value.would_start_now && <p>It would start now if: {why.value.would_start_now}</p>}
-        </section>
+      {rows.length === 0 ? (
+        total ? <Empty title="No job matches">{show === 'idle' ? <p>No running job holds a GPU that does nothing. That is how it should be.</p> : <p>Nothing here fits “{words || show}”.</p>}</Empty>
+          : <Empty title="No jobs yet"><p>Start one with <a href="#/run">Run</a>, or in a terminal:</p><Line text="billow run --gpus 1 -- python train.py" /></Empty>
+      ) : (
+        <div class="vtable" role="table" aria-label="Jobs" aria-rowcount={rows.length + 1}>
+          <div class="vhead" role="row" aria-rowindex={1}>{['Job', 'Name', 'User', 'State', 'GPUs', 'Age', 'Time', 'Cost', 'Remark'].map((h, i) => <span role="columnheader" class={i === 2 || i === 5 || i === 8 ? `wide${i === 5 ? ' num' : ''}` : i >= 4 && i <= 7 ? 'num' : ''}>{h}</span>)}</div>
+          <div class="vbody" ref={box} role="rowgroup" tabIndex={0} aria-label="Rows" onScroll={(e) => { scroll.value = e.currentTarget.scrollTop; }}>
+            <div ref={inner} role="presentation" class="vinner">{rows.slice(first, last).map((row, i) => <JobRow key={row.id} row={row} now={now} top={(first + i) * rowPx} index={first + i} />)}</div>
+          </div>
+        </div>
       )}
-      <dl class="facts">
-        <dt>Command</dt><dd><code>{j.command}</code></dd>
-        <dt>Who</dt><dd>{j.user}, project {j.project}</dd>
-        <dt>Asked for</dt><dd>{gpus(j.gpu_milli)} GPU{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.spot ? ', spot' : ''}</dd>
-        <dt>Where</dt><dd>{j.tasks.map((t) => `${t.node} (GPU ${t.gpus.join(', ') || '–'})`).join('; ') || '–'}</dd>
-        <dt>Submitted</dt><dd>{moment(j.submitted_at)}</dd>
-        <dt>Started</dt><dd>{moment(j.started_at)}</dd>
-        <dt>Ended</dt><dd>{moment(j.ended_at)} {j.exit ? `(${j.exit.text})` : ''}</dd>
-        <dt>Ran for</dt><dd>{span(j.started_at, j.ended_at)}{j.attempt > 1 ? `, attempt ${j.attempt}` : ''}</dd>
-        <dt>Cost</dt><dd>{j.cost}{j.rate ? ` at ${j.rate}` : ''}</dd>
-        {j.elements && <><dt>Elements</dt><dd>{j.elements.count} ({j.elements.succeeded} done, {j.elements.running} running)</dd></>}
-      </dl>
-      {!j.elements && <Log id={id} />}
-    </article>
+    </section>
   );
 }

@@ -1,7 +1,8 @@
-import './style.css';
+import './base.css';
+import './pages.css';
 import { render } from 'preact';
 import { App } from './app';
-import { follow, refresh, signedOut } from './store';
+import { follow, look, signedOut } from './store';
 import { post } from './api';
 
 // `billow dashboard` opens the page with a code that works once; it stands behind the #, which no server sees, and is taken away.
@@ -11,7 +12,7 @@ async function begin(): Promise<void> {
     history.replaceState(null, '', '/#/');
     try { await post('/v1/session', { code }); } catch { signedOut.value = true; }
   }
-  await refresh();
+  await look();
   if (!signedOut.value) follow();
 }
 

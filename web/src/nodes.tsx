@@ -1,39 +1,162 @@
-// Nodes and their GPUs as a table, with drain and undrain.
+// Nodes, how their GPUs are wired, how they are, what they did, and taking them out of service.
 import { useSignal } from '@preact/signals';
-import { ApiError, post } from './api';
-import { gib, gpus, moment } from './format';
-import { nodes, refresh } from './store';
+import { useEffect } from 'preact/hooks';
+import { get, has, post, problem, type NodeInfo, type Series } from './api';
+import { Chart } from './chart';
+import { gib, gpus, moment, plural, rate } from './format';
+import { Badge, confirm, Empty, Line, Meter } from './ui';
+import { gpuTick, hosts, jobs, jobsTick, nodes, nodesTick, notify, readings, status, type Gpu } from './store';
+
+// The node as a picture: CPU sockets, the GPUs that hang from each, and the fabric that joins them.
+function Topology({ node }: { node: NodeInfo }) {
+  gpuTick.value;
+  const cards = readings.get(node.id) ?? [];
+  const sockets = [...new Set(node.gpus.map((g) => g.numa))].sort((a, b) => a - b);
+  const domains = [...new Set(node.gpus.map((g) => g.nvlink_domain).filter((d) => d >= 0))];
+  const w = Math.max(320, node.gpus.length * 74 + 20), step = (w - 20) / Math.max(1, node.gpus.length);
+  const order = [...node.gpus].sort((a, b) => a.numa - b.numa || a.index - b.index);
+  const x = (i: number) => 10 + step * (i + 0.5);
+  const words = `${node.name}: ${plural(node.gpus.length, 'GPU')} on ${plural(sockets.length, 'socket')}${domains.length ? `; NVLink joins ${domains.map((d) => 'GPUs ' + node.gpus.filter((g) => g.nvlink_domain === d).map((g) => g.index).join(', ')).join('; ')}` : '; no NVLink'}`;
+  return (
+    <div class="scroll"><svg class="topology" viewBox={`0 0 ${w} 150`} role="img" aria-label={words}>
+      {sockets.map((numa) => {
+        const at = order.map((g, i) => [g, i] as const).filter(([g]) => g.numa === numa);
+        const left = x(at[0][1]) - step / 2 + 6, right = x(at[at.length - 1][1]) + step / 2 - 6;
+        return <g><rect class="socket" x={left} y="8" width={right - left} height="26" rx="6" /><text x={(left + right) / 2} y="25">{numa < 0 ? 'CPU' : `CPU socket ${numa}`}</text>
+          {at.map(([, i]) => <line class="pcie" x1={x(i)} y1="34" x2={x(i)} y2="58" />)}</g>;
+      })}
+      {order.map((g, i) => {
+        const r = cards[g.index];
+        const level = g.unhealthy ? 'x' : !r?.milli ? 'f' : r.util < 0 ? 'u' : String(Math.min(5, Math.floor(r.util / 20)));
+        return <g><rect class="gpu" data-l={level} x={x(i) - 28} y="58" width="56" height="40" rx="8" /><text class={`num l${level}`} x={x(i)} y="76">{g.index}</text><text class={`small l${level}`} x={x(i)} y="90">{g.type}</text></g>;
+      })}
+      {domains.map((d, k) => {
+        const at = order.map((g, i) => [g, i] as const).filter(([g]) => g.nvlink_domain === d).map(([, i]) => i);
+        const y = 118 + k * 14;
+        return <g>{at.map((i) => <line class="nvlink" x1={x(i)} y1="98" x2={x(i)} y2={y} />)}<line class="nvlink thick" x1={x(at[0])} y1={y} x2={x(at[at.length - 1])} y2={y} /><text class="small" x={(x(at[0]) + x(at[at.length - 1])) / 2} y={y + 16}>NVLink</text></g>;
+      })}
+    </svg></div>
+  );
+}
+
+const spans: [number, string][] = [[3600, 'hour'], [86400, 'day'], [7 * 86400, 'week'], [30 * 86400, '30 days']];
+
+function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
+  const span = useSignal(3600);
+  const data = useSignal<Series | null>(null);
+  useEffect(() => {
+    let gone = false;
+    const load = () => { if (!document.hidden) void get<Series>(`/v1/nodes/${encodeURIComponent(node.name)}/gpus/${index}/history?span_s=${span.value}&points=240`).then((s) => { if (!gone) data.value = s; }, () => {}); };
+    load();
+    const timer = window.setInterval(load, span.value > 3600 ? 60_000 : 10_000);
+    return () => { gone = true; window.clearInterval(timer); };
+  }, [node.name, index, span.value]);
+  const s = data.value;
+  const common = s && { fromMs: s.from_ms, stepS: s.step_s };
+  const any = (name: string) => s?.series[name]?.some((v) => v != null && v > 0);
+  return (
+    <section aria-label={`GPU ${index}`}>
+      <div class="filters"><h2>GPU {index} over the last</h2><div class="tabs" role="group" aria-label="How far back">{spans.map(([n, word]) => <button class="tab" aria-pressed={span.value === n} onClick={() => { span.value = n; }}>{word}</button>)}</div></div>
+      {s && common && <div class="charts">
+        <Chart {...common} title="Busy" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: 'busy', values: s.series.util_pct, colour: 1 }]} />
+        <Chart {...common} title="Memory" max={node.gpus[index]?.mem_mib} format={gib} lines={[{ label: 'used', values: s.series.mem_used_mib, colour: 2 }]} />
+        <Chart {...common} title="Power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: s.series.power_w, colour: 3 }]} />
+        <Chart {...common} title="Temperature" format={(v) => `${v.toFixed(0)} °C`} lines={[{ label: 'chip', values: s.series.temperature_c, colour: 4 }]} />
+        {any('pcie_rx_kib_s') && <Chart {...common} title="PCIe" format={rate} lines={[{ label: 'to the card', values: s.series.pcie_rx_kib_s, colour: 1 }, { label: 'from it', values: s.series.pcie_tx_kib_s, colour: 2 }]} />}
+        {any('nvlink_rx_kib_s') && <Chart {...common} title="NVLink" format={rate} lines={[{ label: 'received', values: s.series.nvlink_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.nvlink_tx_kib_s, colour: 2 }]} />}
+      </div>}
+    </section>
+  );
+}
+
+function healthText(gpu: Gpu | undefined, trouble: string): string {
+  if (trouble) return trouble;
+  if (!gpu || gpu.score < 0) return 'unknown';
+  return gpu.score >= 100 ? 'well' : `${gpu.score} of 100: ${gpu.fault}`;
+}
+
+export function NodePage({ name }: { name: string }) {
+  const error = useSignal('');
+  const chosen = useSignal(0);
+  nodesTick.value; gpuTick.value; jobsTick.value;
+  const node = [...nodes.values()].find((n) => n.name === name);
+  if (!node) return <Empty title={`There is no node ${name}`}><p>See all <a href="#/nodes">nodes</a>.</p></Empty>;
+  const admin = status.value?.you.role === 'admin';
+  const act = async (path: string, said: string) => { try { await post(`/v1/nodes/${encodeURIComponent(name)}/${path}`); error.value = ''; notify(said); } catch (e) { error.value = problem(e); } };
+  const host = hosts.get(node.id);
+  return (
+    <article>
+      <p class="crumbs"><a href="#/nodes">Nodes</a> / {name}</p>
+      <div class="title"><h1>{name}</h1><Badge state={node.state} /></div>
+      <p class="note">{node.arch}{node.simulated ? ', simulated' : ''} · {node.cpu_milli / 1000} CPUs{host ? ` (${(host.cpu_milli / 1000).toFixed(1)} busy)` : ''} · {gib(node.mem_mib)}{host ? ` (${gib(host.mem_mib)} used)` : ''} · Billow {node.version} · since {moment(node.joined_at)}</p>
+      {node.reason && <p class="finding">{node.reason}</p>}
+      {admin && <p class="actions">{node.state === 'drained' ? <button onClick={() => act('undrain', `${name} takes work again`)}>Take work again</button>
+        : <button class="quiet" onClick={() => confirm(`Drain ${name}?`, 'It gets no new work. What runs goes on.', 'Drain it', () => { void act('drain', `${name} is drained`); })}>Drain</button>}</p>}
+      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      {Object.keys(node.labels).length > 0 && <p>{Object.entries(node.labels).map(([k, v]) => <span class="tag">{k}={v}</span>)}</p>}
+      {node.gpus.length > 0 && <>
+        <h2>How it is wired</h2>
+        <Topology node={node} />
+        <h2>GPUs</h2>
+        <div class="scroll" tabIndex={0} role="region" aria-label="GPUs as a table"><table>
+          <thead><tr><th>GPU</th><th>Model</th><th>Given out</th><th>Busy</th><th>Memory</th><th>Power</th><th>°C</th><th>Jobs</th><th>Health</th>{admin && <th><span class="sr">Act</span></th>}</tr></thead>
+          <tbody>{node.gpus.map((g, i) => {
+            const r = readings.get(node.id)?.[i];
+            return <tr class={chosen.value === g.index ? 'chosen' : ''}>
+              <td><button class="link" onClick={() => { chosen.value = g.index; }} aria-label={`Show charts of GPU ${g.index}`}>{g.index}</button></td><td>{g.model}</td><td>{gpus(r?.milli ?? 0)}</td><td class="num">{r && r.util >= 0 ? `${r.util} %` : '–'}</td>
+              <td>{gib(r?.mem ?? -1)} of {gib(g.mem_mib)}</td><td class="num">{r && r.watts >= 0 ? `${r.watts} W` : '–'}</td><td class="num">{r && r.celsius > 0 ? r.celsius : '–'}</td>
+              <td>{[...new Set(r?.jobs ?? [])].map((id) => <><a href={`#/jobs/${jobs.get(id)?.label ?? id}`}>{jobs.get(id)?.name || id}</a> </>)}</td>
+              <td class={g.unhealthy ? 'bad' : r && r.score >= 0 && r.score < 100 ? 'warn' : ''}>{healthText(r, g.unhealthy)}</td>
+              {admin && <td>{g.unhealthy ? <button class="quiet small" onClick={() => act(`gpus/${g.index}/undrain`, `GPU ${g.index} takes work again`)} aria-label={`Let GPU ${g.index} take work again`}>Take work again</button>
+                : <button class="quiet small" onClick={() => act(`gpus/${g.index}/drain`, `GPU ${g.index} is drained`)} aria-label={`Drain GPU ${g.index}`}>Drain</button>}</td>}
+            </tr>;
+          })}</tbody>
+        </table></div>
+        <GpuCharts node={node} index={chosen.value} />
+      </>}
+    </article>
+  );
+}
+
+interface Pool { name: string; kind: string; state?: string; reason?: string; min?: number; max?: number; nodes?: number; price?: string; machines?: unknown[] }
+interface Reservation { id: number; name?: string; project?: string; user?: string; gpus?: number; gpu_type?: string; from?: string; to?: string; starts_at?: string; ends_at?: string }
 
 export function Nodes() {
-  const error = useSignal('');
-  const act = async (name: string, what: string) => {
-    try {
-      await post(`/v1/nodes/${encodeURIComponent(name)}/${what}`, {});
-      error.value = '';
-      await refresh();
-    } catch (e) { error.value = e instanceof ApiError ? e.message : String(e); }
-  };
+  const pools = useSignal<Pool[] | null>(null);
+  const reserved = useSignal<Reservation[] | null>(null);
+  nodesTick.value; gpuTick.value;
+  useEffect(() => {
+    void has('/v1/pools').then((yes) => { if (yes) void get<{ pools: Pool[] }>('/v1/pools').then((d) => { pools.value = d.pools; }, () => {}); });
+    void has('/v1/reservations').then((yes) => { if (yes) void get<{ reservations: Reservation[] }>('/v1/reservations').then((d) => { reserved.value = d.reservations; }, () => {}); });
+  }, []);
+  const list = [...nodes.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   return (
     <section>
-      <h1>Nodes</h1>
-      {error.value && <p role="alert" class="bad">{error.value}</p>}
-      {nodes.value.length === 0 && <p class="empty">No node has joined yet.</p>}
-      {nodes.value.map((n) => (
-        <article class="node">
-          <h2>{n.name} <span class={`state ${n.state}`}>{n.state}</span> <small>{n.arch}{n.simulated ? ', simulated' : ''}, {n.cpu_milli / 1000} CPUs, {gib(n.mem_mib)}, since {moment(n.joined_at)}</small></h2>
-          <p class="actions">{n.state === 'drained'
-            ? <button onClick={() => act(n.name, 'undrain')}>Take work again</button>
-            : <button class="quiet" onClick={() => act(n.name, 'drain')}>Drain</button>} {n.reason}</p>
-          {n.gpus.length > 0 && <div class="scroll"><table>
-            <thead><tr><th>GPU</th><th>Model</th><th>Given out</th><th>Busy</th><th>Memory</th><th>Power</th><th>°C</th><th>Jobs</th><th>Health</th></tr></thead>
-            <tbody>{n.gpus.map((g) => (
-              <tr><td>{g.index}</td><td>{g.model}</td><td>{gpus(g.used_milli)}</td><td>{g.util_pct ?? '–'} %</td>
-                <td>{gib(g.mem_used_mib ?? 0)} of {gib(g.mem_mib)}</td><td>{Math.round(g.power_w ?? 0)} W</td><td>{g.temperature_c ?? '–'}</td>
-                <td>{[...new Set(g.jobs)].map((id) => <a href={`#/jobs/${id}`}>{id} </a>)}</td><td class={g.unhealthy ? 'bad' : ''}>{g.unhealthy || 'well'}</td></tr>
-            ))}</tbody>
-          </table></div>}
-        </article>
-      ))}
+      <h1>Nodes <small>{plural(list.length, 'node')}</small></h1>
+      {list.length === 0 ? <Empty title="No node has joined yet"><p>Make a credential on the head, then start an agent on the machine:</p><Line text="billow token create --node" /></Empty> : (
+        <div class="scroll" tabIndex={0} role="region" aria-label="Nodes as a table"><table>
+          <thead><tr><th>Node</th><th>State</th><th>GPUs</th><th>Free</th><th>Busy</th><th>CPU</th><th>Memory</th><th>Remark</th></tr></thead>
+          <tbody>{list.map((n) => {
+            const cards = readings.get(n.id) ?? [], host = hosts.get(n.id);
+            const busy = cards.filter((c) => c.util >= 0), mean = busy.length ? busy.reduce((a, c) => a + c.util, 0) / busy.length : 0;
+            const kinds = new Map<string, number>();
+            for (const g of n.gpus) kinds.set(g.type, (kinds.get(g.type) ?? 0) + 1);
+            const sick = n.gpus.filter((g) => g.unhealthy);
+            return <tr>
+              <td><a href={`#/nodes/${n.name}`}>{n.name}</a></td><td><Badge state={n.state} /></td><td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
+              <td class="num">{gpus(cards.reduce((a, c, i) => a + (n.gpus[i]?.unhealthy ? 0 : 1000 - c.milli), 0)) || 0}</td><td><Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} /> <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span></td>
+              <td class="num">{host ? `${(host.cpu_milli / 1000).toFixed(1)} of ${n.cpu_milli / 1000}` : '–'}</td><td class="num">{host ? `${gib(host.mem_mib)} of ${gib(n.mem_mib)}` : gib(n.mem_mib)}</td>
+              <td class={sick.length ? 'bad' : ''}>{sick.length ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ') : n.reason || (n.simulated ? 'simulated' : '')}</td>
+            </tr>;
+          })}</tbody>
+        </table></div>
+      )}
+      <h2>Pools</h2>
+      {pools.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Pools"><table><thead><tr><th>Pool</th><th>Kind</th><th>Nodes</th><th>From – to</th><th>Remark</th></tr></thead><tbody>{pools.value.map((p) => <tr><td>{p.name}</td><td>{p.kind}</td><td>{p.nodes ?? p.machines?.length ?? '–'}</td><td>{p.min ?? 0} – {p.max ?? '–'}</td><td>{p.reason ?? p.state ?? ''}</td></tr>)}</tbody></table></div>
+        : <p class="note">No pool brings nodes by itself; these machines joined on their own.</p>}
+      <h2>Reservations</h2>
+      {reserved.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Reservations"><table><thead><tr><th>Name</th><th>For</th><th>GPUs</th><th>From</th><th>Until</th></tr></thead><tbody>{reserved.value.map((r) => <tr><td>{r.name ?? r.id}</td><td>{r.project ?? r.user ?? ''}</td><td>{r.gpus} {r.gpu_type ?? ''}</td><td>{moment(r.starts_at ?? r.from)}</td><td>{moment(r.ends_at ?? r.to)}</td></tr>)}</tbody></table></div>
+        : <p class="note">Nothing is reserved for the coming days. <code>billow reserve --help</code> says how.</p>}
     </section>
   );
 }

@@ -1,56 +1,196 @@
-// Every GPU as a tile, what is free, what it costs right now, and what needs attention.
-import type { Gpu, Job } from './api';
-import { gib, usd } from './format';
-import { attention, finished, jobs, nodes, status } from './store';
+// Every GPU at a glance: who has it and how busy it is; what is free, what it costs, what is wasted, and what needs a person.
+// Up to a few dozen GPUs are tiles with words; a fleet is a field of small squares whose shade is the load. The field is drawn by hand:
+// a thousand squares that change twice a second must cost next to nothing.
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { get, type NodeInfo, type Row, type Series } from './api';
+import { ago, gib, gpus, plural, usd } from './format';
+import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
+import { attention, clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodes, nodesTick, readings, status, summary, type Gpu } from './store';
+import { spentToday } from './spend';
 
-function Tile({ node, gpu, byId }: { node: string; gpu: Gpu; byId: Map<number, Job> }) {
-  const used = gpu.used_milli / 10;
-  const holders = [...new Set(gpu.jobs)].map((id) => byId.get(id)).filter((j): j is Job => !!j);
-  const who = holders.length ? holders.map((j) => `${j.user}: ${j.name || j.command}`).join(', ') : 'free';
-  const title = `GPU ${gpu.index} of ${node}, ${gpu.model}, ${gib(gpu.mem_mib)}; ${who}`;
+const tilesMax = 48;
+
+function whoHolds(gpu: Gpu): { text: string; href: string } {
+  const holders = [...new Set(gpu.jobs)].map((id) => jobs.get(id)).filter((j): j is Row => !!j);
+  if (!holders.length) return { text: gpu.milli ? 'another project' : 'free', href: '' };
+  return { text: holders.map((j) => `${j.user} · ${j.name || j.command}`).join(', '), href: holders.length === 1 ? `#/jobs/${holders[0].label}` : '' };
+}
+
+function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['gpus'][number] }) {
+  const who = whoHolds(gpu);
+  const sick = card.unhealthy;
+  const kind = sick ? 'sick' : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
+  const known = gpu.util >= 0;
   return (
-    <a class={`tile ${gpu.unhealthy ? 'sick' : holders.length ? 'used' : 'free'}`} href={holders.length === 1 ? `#/jobs/${holders[0].label}` : '#/nodes'} title={title} aria-label={title}>
-      <b>{gpu.index}</b> <span class="type">{gpu.type}</span>
-      <span class="bar" aria-hidden="true"><i style={{ width: `${used}%` }} /></span>
-      <span class="who">{gpu.unhealthy || who}</span>
-      <span class="nums">{gpu.util_pct !== undefined && gpu.util_pct >= 0 ? `${gpu.util_pct} %` : '–'} · {gib(gpu.mem_used_mib ?? 0)} · {Math.round(gpu.power_w ?? 0)} W</span>
+    <a class={`tile ${kind}`} href={who.href || `#/nodes/${node.name}`} aria-label={`GPU ${gpu.index} of ${node.name}, ${card.model}: ${sick || who.text}${known ? `, busy ${gpu.util} %` : ''}`}>
+      <span class="head"><b>{gpu.index}</b><span class="type">{card.type}</span><span class="share">{gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} %` : ''}</span></span>
+      <span class="who">{sick || who.text}</span>
+      <Meter part={known ? gpu.util / 100 : 0} label={known ? `busy ${gpu.util} %` : 'load unknown'} />
+      <span class="nums"><span>{known ? `${gpu.util} %` : '–'}</span><span>{gib(gpu.mem)}</span><span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span></span>
     </a>
   );
 }
 
-const today = () => {
-  const midnight = new Date();
-  midnight.setHours(0, 0, 0, 0);
-  return midnight.getTime();
-};
+// One square per GPU, grouped by node. The elements are made once per fleet and then only recoloured.
+function Field() {
+  const box = useRef<HTMLDivElement>(null);
+  const shown = useSignal<{ node: NodeInfo; gpu: Gpu } | null>(null);
+  const squares = useRef<{ el: HTMLAnchorElement; node: number; index: number; level: string }[]>([]);
+  const structure = nodesTick.value;
+  useEffect(() => {
+    const host = box.current!;
+    host.textContent = '';
+    squares.current = [];
+    for (const node of [...nodes.values()].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }))) {
+      const group = document.createElement('div');
+      group.className = 'group';
+      const name = document.createElement('a');
+      name.href = `#/nodes/${node.name}`;
+      name.textContent = node.name;
+      name.className = `name ${node.state}`;
+      const cells = document.createElement('div');
+      cells.className = 'cells';
+      group.append(name, cells);
+      node.gpus.forEach((_card, index) => {
+        const el = document.createElement('a');
+        el.tabIndex = -1;
+        el.href = `#/nodes/${node.name}`;
+        el.dataset.l = '';
+        cells.append(el);
+        squares.current.push({ el, node: node.id, index, level: '' });
+      });
+      host.append(group);
+    }
+    recolour();
+  }, [structure]);
+  const recolour = () => {
+    for (const square of squares.current) {
+      const gpu = readings.get(square.node)?.[square.index];
+      const card = nodes.get(square.node)?.gpus[square.index];
+      if (!gpu || !card) continue;
+      const level = card.unhealthy ? 'x' : !gpu.milli ? 'f' : gpu.util < 0 ? 'u' : String(Math.min(5, Math.floor(gpu.util / 20)));
+      if (level === square.level) continue;
+      square.level = level;
+      square.el.dataset.l = level;
+    }
+  };
+  const tick = gpuTick.value;
+  useEffect(recolour, [tick]);
+  const find = (target: EventTarget | null) => squares.current.find((s) => s.el === target);
+  const point = (target: EventTarget | null) => {
+    const square = find(target);
+    const gpu = square && readings.get(square.node)?.[square.index], node = square && nodes.get(square.node);
+    shown.value = gpu && node ? { node, gpu } : null;
+    if (square && gpu && node) {
+      const who = whoHolds(gpu);
+      square.el.href = who.href || `#/nodes/${node.name}`;
+      square.el.setAttribute('aria-label', `GPU ${gpu.index} of ${node.name}: ${who.text}`);
+    }
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const at = squares.current.findIndex((s) => s.el === document.activeElement);
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    squares.current[Math.max(0, Math.min(squares.current.length - 1, at < 0 ? 0 : at + step))]?.el.focus();
+  };
+  const s = shown.value;
+  return (
+    <section class="field-wrap" aria-label="Every GPU">
+      <div class="field-head">
+        <h2>Every GPU</h2>
+        <p class="legend" aria-hidden="true"><i data-l="f" /> free <i data-l="0" /> idle <i data-l="1" /><i data-l="2" /><i data-l="3" /><i data-l="4" /><i data-l="5" /> busy <i data-l="x" /> sick</p>
+      </div>
+      <p class="hover" role="status">{s ? <><b>{s.node.name} · GPU {s.gpu.index}</b> {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} · {gib(s.gpu.mem)} · {s.gpu.watts} W</> : 'Point at a square, or use the arrow keys, to see who holds it.'}</p>
+      <div class="field" ref={box} tabIndex={0} role="group" aria-label="GPUs as squares, shade by load; arrow keys move, Enter opens" onKeyDown={onKey}
+        onMouseOver={(e) => point(e.target)} onFocusIn={(e) => point(e.target)} onMouseLeave={() => { shown.value = null; }} />
+    </section>
+  );
+}
+
+function useFleet(): Series | null {
+  const series = useSignal<Series | null>(null);
+  useEffect(() => {
+    let gone = false;
+    const load = () => { if (!document.hidden) void get<Series>('/v1/history/fleet?span_s=86400&points=96').then((s) => { if (!gone) series.value = s; }, () => {}); };
+    load();
+    const timer = window.setInterval(load, 60_000);
+    return () => { gone = true; window.clearInterval(timer); };
+  }, []);
+  return series.value;
+}
+
+function Waiting() {
+  jobsTick.value;
+  const list = [...jobs.values()].filter((j) => j.state === 'queued' || j.state === 'held').sort((a, b) => (a.submitted ?? 0) - (b.submitted ?? 0)).slice(0, 6);
+  if (!list.length) return null;
+  return (
+    <section class="panel" aria-label="Waiting longest"><h2>Waiting longest</h2>
+      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {gpus(j.gpu_milli)} GPU · {ago(j.submitted, clock.value)}</small></li>)}</ul>
+    </section>
+  );
+}
+
+function Recent() {
+  const list = ended.value.slice(0, 6);
+  if (!list.length) return null;
+  return (
+    <section class="panel" aria-label="Just ended"><h2>Just ended</h2>
+      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small><Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {usd(j.cost_nano)}</small></li>)}</ul>
+      <p class="more"><a href="#/activity">What changed since yesterday</a></p>
+    </section>
+  );
+}
+
+function Tiles() {
+  gpuTick.value; jobsTick.value; nodesTick.value;
+  return <>{[...nodes.values()].map((node) => (
+    <section aria-label={`GPUs of ${node.name}`}>
+      <h2><a href={`#/nodes/${node.name}`}>{node.name}</a> {node.state !== 'ready' && <Badge state={node.state} />} <small>{node.simulated ? 'simulated' : ''}</small></h2>
+      <div class="tiles">{node.gpus.map((card, i) => { const gpu = readings.get(node.id)?.[i]; return gpu && <Tile node={node} gpu={gpu} card={card} />; })}</div>
+    </section>
+  ))}</>;
+}
 
 export function Overview() {
-  const s = status.value!;
-  const byId = new Map(jobs.value.map((j) => [j.id, j]));
-  const since = today();
-  const spent = jobs.value.reduce((a, j) => a + j.cost_nano_usd, 0) + finished.value.filter((j) => j.ended_at && Date.parse(j.ended_at) >= since).reduce((a, j) => a + j.cost_nano_usd, 0);
-  const empty = nodes.value.every((n) => n.gpus.length === 0);
+  const s = summary.value;
+  const fleet = useFleet();
+  if (!s) return <p class="note">Asking the head…</p>;
+  const now = clock.value;
+  const today = spentToday.value;
+  const running = [...jobs.values()];
+  jobsTick.value;
+  const rateHour = s.spend_nano * 3600;
+  const idle = running.filter(isIdle);
+  // Booked when a lease ends; what runs counts from its start, or from the beginning of the day.
+  const midnight = now - (now % 86_400_000);
+  const liveCost = running.reduce((sum, j) => sum + Math.min(costOf(j, now), j.rate_nano * (now - Math.max(midnight, j.started ?? now)) / 1000 || Infinity), 0);
+  const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;   // hours of this day, in UTC as the ledger counts days
+  const list = attention.value;
   return (
     <>
+      <h1 class="sr">Overview</h1>
       <section class="cards" aria-label="At a glance">
-        <div class="card"><h2>GPUs free</h2><p class="big">{s.gpus.free.toLocaleString()}<small> of {s.gpus.total}</small></p></div>
-        <div class="card"><h2>Running</h2><p class="big">{s.jobs.running}<small> jobs</small></p></div>
-        <div class="card"><h2>Waiting</h2><p class="big">{s.jobs.queued}<small> queued, {s.jobs.held} held</small></p></div>
-        <div class="card"><h2>Live and recent jobs</h2><p class="big">{usd(spent)}<small> today</small></p></div>
+        <Card title="GPUs free" value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)} unit={`of ${s.gpus.toLocaleString()}`} href="#/nodes"
+          note={fleet ? <Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /> : undefined} />
+        <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${plural(s.queued + s.held, 'waits', 'wait')}${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
+        <Card title="Spending now" value={usd(rateHour)} unit="/ h" href="#/costs"
+          note={today ? <>{usd(today.spent + liveCost)} today, about {usd(today.spent + liveCost + s.spend_nano * left * 3600)} by its end</> : <>{usd(liveCost)} by the jobs that run</>} />
+        <Card title="Idle right now" value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
+          note={idle.length ? `${plural(idle.length, 'job')} hold GPUs that do nothing` : s.idle_nano ? 'GPUs held that do nothing yet' : 'no GPU is held for nothing'} />
       </section>
-      {attention.value.length > 0 && (
+      {list.length > 0 && (
         <section class="attention" aria-label="Needs attention"><h2>Needs attention</h2>
-          <ul>{attention.value.map((a) => <li><a href={a.href}>{a.text}</a></li>)}</ul>
+          <ul class="plain">{list.slice(0, 6).map((a) => <li class={a.grave ? 'grave' : ''}><a href={a.href}>{a.text}</a></li>)}</ul>
+          {list.length > 6 && <p class="note">and {list.length - 6} more</p>}
         </section>
       )}
-      {nodes.value.map((node) => (
-        <section aria-label={`GPUs of ${node.name}`}>
-          <h2>{node.name} <small>{node.state}{node.simulated ? ', simulated' : ''}</small></h2>
-          <div class="tiles">{node.gpus.map((gpu) => <Tile node={node.name} gpu={gpu} byId={byId} />)}</div>
-        </section>
-      ))}
-      {empty && <p class="empty">No GPUs here yet. Try <code>billow down && billow up --sim 8xH100</code> to look around with simulated ones.</p>}
-      {!jobs.value.length && !finished.value.length && <p class="empty">Nothing has run yet. Start with <a href="#/run">Run</a>, or in a terminal: <code>billow run --gpus 1 -- nvidia-smi</code></p>}
+      {s.gpus > tilesMax ? <Field /> : <Tiles />}
+      {s.gpus === 0 && <Empty title="No GPUs here yet"><p>Look around with simulated ones:</p><Line text="billow down && billow up --sim 8xH100" /><p>or let a machine with GPUs join:</p><Line text="billow token create --node" /></Empty>}
+      {running.length === 0 && ended.value.length === 0 && s.gpus > 0 && <Empty title="Nothing has run yet"><p>Start something with <a href="#/run">Run</a>, or in a terminal:</p><Line text="billow run --gpus 1 -- nvidia-smi" /></Empty>}
+      <div class="two"><Waiting /><Recent /></div>
+      <p class="foot">Billow {status.value?.version}</p>
     </>
   );
 }

@@ -1,7 +1,10 @@
-// A form that runs a job, and shows the command line that would do the same.
+// A form that runs a job, shows what it will cost, and the command line that would do the same.
 import { useSignal } from '@preact/signals';
-import { ApiError, post } from './api';
-import { nodes } from './store';
+import { useEffect } from 'preact/hooks';
+import { get, has, post, problem } from './api';
+import { gpus as gpuText, usd } from './format';
+import { Line } from './ui';
+import { nodes, nodesTick, readings, route, status } from './store';
 
 // Splits as a shell would: quotes and backslashes, nothing else.
 export function words(text: string): string[] {
@@ -21,42 +24,72 @@ export function words(text: string): string[] {
   if (open) out.push(word);
   return out;
 }
+const quoted = (word: string) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`);
+
+interface Rates { rates: { gpu_type: string; class: string; nano_usd_per_s: number }[] }
 
 export function RunForm() {
-  const given = new URLSearchParams(location.hash.split('?')[1] ?? '');
+  const given = new URLSearchParams(route.value.split('?')[1] ?? '');
   const command = useSignal(given.get('command') ?? '');
-  const gpus = useSignal(given.get('gpus') ?? '1');
-  const type = useSignal('');
+  const count = useSignal(given.get('gpus') ?? '1');
+  const type = useSignal(given.get('type') ?? '');
   const name = useSignal(given.get('name') ?? '');
-  const cwd = useSignal('');
+  const cwd = useSignal(given.get('cwd') ?? '');
+  const hours = useSignal('');
+  const spot = useSignal(given.get('spot') === '1');
+  const project = useSignal(given.get('project') ?? '');
+  const projects = useSignal<string[]>([]);
+  const rates = useSignal<Rates['rates']>([]);
   const error = useSignal('');
-  const types = [...new Set(nodes.value.flatMap((n) => n.gpus.map((g) => g.type)))];
-  const line = ['billow', 'submit', ...(Number(gpus.value) ? ['--gpus', gpus.value] : []), ...(type.value ? ['--gpu-type', type.value] : []),
-    ...(name.value ? ['--name', name.value] : []), ...(cwd.value ? ['--cwd', cwd.value] : []), '--', command.value || 'COMMAND'].join(' ');
+  nodesTick.value;
+  useEffect(() => {
+    void get<{ projects: { name: string }[] }>('/v1/projects').then((d) => { projects.value = d.projects.map((p) => p.name); }, () => {});
+    void has('/v1/prices/rates').then((yes) => { if (yes) void get<Rates>('/v1/prices/rates').then((d) => { rates.value = d.rates; }, () => {}); });
+  }, []);
+  const n = Number(count.value) || 0;
+  const free = new Map<string, number>();
+  for (const node of nodes.values()) node.gpus.forEach((g, i) => free.set(g.type, (free.get(g.type) ?? 0) + (g.unhealthy || node.state !== 'ready' ? 0 : (1000 - (readings.get(node.id)?.[i]?.milli ?? 0)) / 1000)));
+  const types = [...free.keys()].sort();
+  const wanted = type.value ? [type.value] : types;
+  const priced = rates.value.filter((r) => wanted.includes(r.gpu_type) && r.class === (spot.value ? 'spot' : 'on-demand'));
+  const perHour = priced.map((r) => r.nano_usd_per_s * 3600 * n);
+  const low = Math.min(...perHour), high = Math.max(...perHour);
+  const h = Number(hours.value) || 0;
+  const argv = words(command.value);
+  const line = ['billow', 'run', ...(n ? ['--gpus', String(n)] : []), ...(type.value ? ['--gpu-type', type.value] : []), ...(name.value ? ['--name', quoted(name.value)] : []),
+    ...(cwd.value ? ['--cwd', quoted(cwd.value)] : []), ...(h ? ['--time', `${h}h`] : []), ...(spot.value ? ['--spot'] : []), ...(project.value && project.value !== projects.value[0] ? ['--project', quoted(project.value)] : []),
+    '--', ...(argv.length ? argv.map(quoted) : ['COMMAND'])].join(' ');
   const submit = async (event: Event) => {
     event.preventDefault();
-    const count = Number(gpus.value);
-    const resources = count >= 1 ? { gpus: Math.floor(count), share: { milli: 1000 } } : count > 0 ? { gpus: 1, share: { milli: Math.round(count * 1000) } } : {};
-    const spec = { argv: words(command.value), name: name.value, cwd: cwd.value, resources: { ...resources, ...(type.value ? { gpu_types: [type.value] } : {}) } };
+    const resources = n >= 1 ? { gpus: Math.floor(n), share: { milli: 1000 } } : n > 0 ? { gpus: 1, share: { milli: Math.round(n * 1000) } } : {};
+    const spec = { argv, name: name.value, cwd: cwd.value, spot: spot.value, ...(h ? { time_limit_ns: Math.round(h * 3600) * 1e9 } : {}), resources: { ...resources, ...(type.value ? { gpu_types: [type.value] } : {}) } };
     try {
-      const made = await post<{ id: number }>('/v1/jobs', { spec });
+      const made = await post<{ id: number }>('/v1/jobs', { spec, ...(project.value ? { project: project.value } : {}) });
       location.hash = `/jobs/${made.id}`;
-    } catch (e) { error.value = e instanceof ApiError ? `${e.message}${e.hint ? ` (${e.hint})` : ''}` : 'the head does not answer'; }
+    } catch (e) { error.value = problem(e); }
   };
+  const fits = n === 0 || wanted.some((t) => (free.get(t) ?? 0) >= n);
   return (
     <section class="form">
       <h1>Run</h1>
       <form onSubmit={submit}>
-        <label>Command <input name="command" required value={command.value} onInput={(e) => { command.value = e.currentTarget.value; }} placeholder="python train.py" autocomplete="off" spellcheck={false} /></label>
-        <label>GPUs <input name="gpus" type="number" min="0" step="any" value={gpus.value} onInput={(e) => { gpus.value = e.currentTarget.value; }} /></label>
-        <label>GPU type <select name="type" value={type.value} onChange={(e) => { type.value = e.currentTarget.value; }}><option value="">any</option>{types.map((t) => <option>{t}</option>)}</select></label>
+        <label class="full">Command <input name="command" required value={command.value} onInput={(e) => { command.value = e.currentTarget.value; }} placeholder="python train.py --epochs 10" autocomplete="off" spellcheck={false} /></label>
+        <label>GPUs <input name="gpus" type="number" min="0" step="any" value={count.value} onInput={(e) => { count.value = e.currentTarget.value; }} /><small>0.25 is a quarter of one</small></label>
+        <label>GPU type <select name="type" value={type.value} onChange={(e) => { type.value = e.currentTarget.value; }}><option value="">any</option>{types.map((t) => <option value={t}>{t} ({gpuText((free.get(t) ?? 0) * 1000)} free)</option>)}</select></label>
+        <label>At most, hours <input name="hours" type="number" min="0" step="any" value={hours.value} onInput={(e) => { hours.value = e.currentTarget.value; }} placeholder="no limit" /></label>
         <label>Name <input name="name" value={name.value} onInput={(e) => { name.value = e.currentTarget.value; }} autocomplete="off" /></label>
-        <label>Directory <input name="cwd" value={cwd.value} onInput={(e) => { cwd.value = e.currentTarget.value; }} placeholder="/home/me/project" autocomplete="off" /></label>
-        <button>Run</button>
+        <label>Directory <input name="cwd" value={cwd.value} onInput={(e) => { cwd.value = e.currentTarget.value; }} placeholder="your home" autocomplete="off" /></label>
+        {projects.value.length > 1 && <label>Project <select name="project" value={project.value} onChange={(e) => { project.value = e.currentTarget.value; }}><option value="">{status.value?.you.project ?? 'your first'}</option>{projects.value.map((p) => <option>{p}</option>)}</select></label>}
+        <label class="check"><input name="spot" type="checkbox" checked={spot.value} onChange={(e) => { spot.value = e.currentTarget.checked; }} /> Spot: cheaper, and suspended when others need the GPUs</label>
+        <div class="price full" role="status">
+          {n === 0 ? 'Without a GPU it costs nothing.' : perHour.length ? <><b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> an hour{h ? <>, at most <b>{usd(high * h)}</b> for {h} h</> : ''}{spot.value ? ', spot' : ''}.</> : 'The price is told when it starts.'}
+          {n > 0 && types.length > 0 && <> {fits ? 'It can start at once.' : 'It will wait: that many are not free now.'}</>}
+        </div>
+        <button class="full">Run</button>
       </form>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
       <h2>The same in a terminal</h2>
-      <pre class="line">{line}</pre>
+      <Line text={line} />
     </section>
   );
 }

@@ -1,76 +1,165 @@
-// What the pages share: the newest state of the head, kept fresh by the journal's event stream. An event only says that something
-// changed; the lists are then read again, at most twice a second, so a thousand events cost two requests.
-import { computed, signal } from '@preact/signals';
-import { ApiError, get, type Job, type Node, type Status } from './api';
+// What the pages share: the newest state of the head, kept fresh by one stream (/v1/live). First comes everything, then what changed.
+// Maps are changed in place and a counter says so; a page reads the counter of what it shows, and is drawn again at most once a frame.
+import { batch, computed, signal } from '@preact/signals';
+import { ApiError, get, type Job, type NodeInfo, type Row, type Status, type Summary } from './api';
+import { gpus } from './format';
 
+export interface Gpu {
+  node: number; index: number; milli: number; util: number; mem: number; watts: number; celsius: number; score: number; jobs: number[]; fault: string;
+}
+export interface Host { cpu_milli: number; mem_mib: number }
+
+export const jobs = new Map<number, Row>();          // waiting, running, suspended
+export const nodes = new Map<number, NodeInfo>();
+export const readings = new Map<number, Gpu[]>();    // by node
+export const hosts = new Map<number, Host>();
+export const ended = signal<Row[]>([]);              // newest first
 export const status = signal<Status | null>(null);
-export const nodes = signal<Node[]>([]);
-export const jobs = signal<Job[]>([]);
-export const finished = signal<Job[]>([]);
+export const summary = signal<Summary | null>(null);
+export const jobsTick = signal(0);
+export const nodesTick = signal(0);
+export const gpuTick = signal(0);
 export const signedOut = signal(false);
 export const away = signal('');
+export const ready = signal(false);                  // the first piece of the stream is there
 export const route = signal(location.hash.slice(1) || '/');
-export const version = signal(0);  // counts refreshes: pages that show one job read it again
+export const clock = signal(Date.now());             // moves once a second while the page is seen
+export const notices = signal<{ id: number; text: string; href?: string }[]>([]);
 
-export const attention = computed(() => {
-  const out: { text: string; href: string }[] = [];
-  for (const node of nodes.value) {
-    if (node.state === 'unreachable') out.push({ text: `node ${node.name} does not answer`, href: '#/nodes' });
-    if (node.state === 'drained') out.push({ text: `node ${node.name} is drained: ${node.reason}`, href: '#/nodes' });
-    for (const gpu of node.gpus) if (gpu.unhealthy) out.push({ text: `GPU ${gpu.index} of ${node.name}: ${gpu.unhealthy}`, href: '#/nodes' });
+const endedMax = 300;
+
+export function rowOf(job: Job): Row {
+  return {
+    id: job.id, label: job.label, name: job.name, command: job.command, user: job.user, project: job.project, state: job.state, reason: job.reason,
+    gpu_milli: job.gpu_milli * (job.nodes || 1), spot: job.spot, pty: job.pty, attempt: job.attempt, submitted: Date.parse(job.submitted_at),
+    started: job.started_at ? Date.parse(job.started_at) : undefined, ended: job.ended_at ? Date.parse(job.ended_at) : undefined,
+    where: job.tasks.map((t) => [t.node_id, ...t.gpus]), nodes: job.tasks.map((t) => t.node).join(', '), cost_nano: job.cost_nano_usd, rate_nano: 0, at: 0, final: job.final,
+    exit: job.exit?.text, exit_code: job.exit_code,
+  };
+}
+export const costOf = (row: Row, now: number) => row.cost_nano + (row.rate_nano && row.at ? row.rate_nano * Math.max(0, now - row.at) / 1000 : 0);
+export const nodeName = (id: number) => nodes.get(id)?.name ?? `node ${id}`;
+export function whereText(row: Row): string {
+  if (row.nodes) return row.nodes;
+  return row.where.map(([node, ...cards]) => `${nodeName(node)}${cards.length ? ` · GPU ${cards.join(', ')}` : ''}`).join('; ');
+}
+// A running job whose cards all do nothing right now.
+export function isIdle(row: Row): boolean {
+  if (row.state !== 'running' || !row.started || clock.peek() - row.started < 60_000) return false;
+  let cards = 0;
+  for (const [node, ...list] of row.where) {
+    for (const index of list) {
+      const gpu = readings.get(node)?.[index];
+      if (!gpu || gpu.util < 0 || gpu.util >= 2) return false;
+      cards++;
+    }
   }
-  if (status.value?.store === 'disk_low') out.push({ text: 'the disk of the head is full: new work is refused', href: '#/' });
-  for (const job of finished.value.slice(0, 20))
-    if (job.state === 'failed' || job.state === 'lost') out.push({ text: `job ${job.label} ${job.name || job.command} ${job.state}: ${job.reason}`, href: `#/jobs/${job.label}` });
-  return out.slice(0, 8);
+  return cards > 0;
+}
+
+export interface Attention { text: string; href: string; grave: boolean }
+export const budgets = signal<Attention[]>([]);      // what the budgets say, kept by the costs module
+export const attention = computed(() => {
+  nodesTick.value;
+  const out: Attention[] = [];
+  for (const node of nodes.values()) {
+    if (node.state === 'unreachable') out.push({ text: `Node ${node.name} does not answer`, href: '#/nodes', grave: true });
+    if (node.state === 'drained') out.push({ text: `Node ${node.name} is drained: ${node.reason}`, href: '#/nodes', grave: false });
+    for (const gpu of node.gpus) if (gpu.unhealthy) out.push({ text: `GPU ${gpu.index} of ${node.name} takes no work: ${gpu.unhealthy}`, href: `#/nodes/${node.name}`, grave: true });
+  }
+  if (summary.value?.store === 'disk_low') out.push({ text: 'The disk of the head is full: new work is refused', href: '#/admin', grave: true });
+  out.push(...budgets.value);
+  const since = Date.now() - 86_400_000;
+  for (const row of ended.value.slice(0, 40))
+    if ((row.state === 'failed' || row.state === 'lost') && (row.ended ?? 0) > since)
+      out.push({ text: `Job ${row.label} ${row.name || row.command.slice(0, 40)} ${row.state}${row.reason || row.exit ? `: ${row.reason || row.exit}` : ''}`, href: `#/jobs/${row.label}`, grave: false });
+  return out;
 });
 
-let timer = 0;
-let stale = false;
-let busy = false;
+let noticeId = 0;
+export function notify(text: string, href?: string): void {
+  const id = ++noticeId;
+  notices.value = [...notices.value.slice(-3), { id, text, href }];
+  window.setTimeout(() => { notices.value = notices.value.filter((n) => n.id !== id); }, 8000);
+}
 
-export async function refresh(): Promise<void> {
-  if (busy) { stale = true; return; }
-  busy = true;
-  stale = false;
+interface Piece {
+  now: number; jobs?: Row[]; gone?: number[]; ended?: Job[]; nodes?: NodeInfo[]; nodes_gone?: number[];
+  gpus?: [number, number, number, number, number, number, number, number, number[], string?][]; hosts?: [number, number, number][]; summary?: Summary;
+}
+
+function take(piece: Piece): void {
+  batch(() => {
+    if (piece.jobs) for (const row of piece.jobs) jobs.set(row.id, row);
+    if (piece.gone) for (const id of piece.gone) jobs.delete(id);
+    if (piece.ended?.length) {
+      const rows = piece.ended.map(rowOf);
+      const known = new Set(rows.map((r) => r.id));
+      ended.value = [...rows.sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)), ...ended.value.filter((r) => !known.has(r.id))].slice(0, endedMax);
+    }
+    if (piece.jobs || piece.gone) jobsTick.value++;
+    if (piece.nodes) {
+      for (const node of piece.nodes) {
+        nodes.set(node.id, node);
+        const list = readings.get(node.id) ?? [];
+        readings.set(node.id, node.gpus.map((g, i) => list[i] ?? { node: node.id, index: g.index, milli: 0, util: -1, mem: -1, watts: -1, celsius: -1, score: -1, jobs: [], fault: '' }));
+      }
+    }
+    if (piece.nodes_gone) for (const id of piece.nodes_gone) { nodes.delete(id); readings.delete(id); hosts.delete(id); }
+    if (piece.nodes || piece.nodes_gone) nodesTick.value++;
+    if (piece.gpus) {
+      for (const [node, index, milli, util, mem, watts, celsius, score, list, fault] of piece.gpus) {
+        const cards = readings.get(node);
+        if (cards?.[index]) cards[index] = { node, index, milli, util, mem, watts, celsius, score, jobs: list, fault: fault ?? '' };
+      }
+    }
+    if (piece.hosts) for (const [node, cpu_milli, mem_mib] of piece.hosts) hosts.set(node, { cpu_milli, mem_mib });
+    if (piece.gpus || piece.hosts || piece.nodes) gpuTick.value++;
+    if (piece.summary) summary.value = piece.summary;
+    ready.value = true;
+    away.value = '';
+  });
+}
+
+export async function look(): Promise<void> {
   try {
-    const [s, n, live, ended] = await Promise.all([
-      get<Status>('/v1/status'), get<{ nodes: Node[] }>('/v1/nodes'), get<{ jobs: Job[] }>('/v1/jobs?limit=1000'),
-      get<{ jobs: Job[] }>('/v1/jobs?state=succeeded,failed,stopped,lost&limit=100'),
-    ]);
+    const [s, list] = await Promise.all([get<Status>('/v1/status'), get<{ jobs: Job[] }>('/v1/jobs?state=succeeded,failed,stopped,lost&limit=100')]);
     status.value = s;
-    nodes.value = n.nodes;
-    jobs.value = live.jobs;
-    finished.value = ended.jobs;
+    ended.value = list.jobs.map(rowOf);
     signedOut.value = false;
     away.value = '';
-    version.value++;
   } catch (e) {
     if (e instanceof ApiError && (e.status === 401 || e.status === 403)) signedOut.value = true;
-    else away.value = 'the head does not answer; trying again';
-  } finally {
-    busy = false;
-    if (stale) later();
+    else away.value = 'The head does not answer. Trying again…';
   }
-}
-function later(): void {
-  if (timer) return;
-  timer = window.setTimeout(() => { timer = 0; void refresh(); }, 500);
 }
 
 let source: EventSource | null = null;
+let retry = 0;
 export function follow(): void {
+  window.clearTimeout(retry);
   source?.close();
-  source = new EventSource('/v1/events?follow=1');
-  const kinds = ['jobs_submitted', 'job_placed', 'task_started', 'task_ended', 'job_ended', 'job_ready', 'job_stopping', 'job_requeued', 'node_joined',
-    'node_offer_changed', 'node_reachable', 'node_unreachable', 'node_drained', 'node_removed', 'head_started'];
-  for (const kind of kinds) source.addEventListener(kind, later);
-  source.onopen = () => { void refresh(); };
+  source = new EventSource('/v1/live');
+  let first = true;
+  source.addEventListener('live', (event) => {
+    const piece = JSON.parse((event as MessageEvent<string>).data) as Piece;
+    if (first) {
+      // A new stream begins with everything: what it does not name any more is gone.
+      first = false;
+      jobs.clear();
+      nodes.clear();
+      readings.clear();
+      if (!status.peek() || away.peek()) void look();
+    }
+    take(piece);
+  });
   source.onerror = () => {
-    away.value = 'the head does not answer; trying again';
-    if (source?.readyState === EventSource.CLOSED) window.setTimeout(follow, 1000);
+    away.value = 'The head does not answer. Trying again…';
+    source?.close();
+    retry = window.setTimeout(() => { void look().then(() => { if (!signedOut.value) follow(); }); }, 1000);
   };
 }
-// Readings (utilisation, power) are samples, not events: they are looked at again while the page is seen.
-window.setInterval(() => { if (!document.hidden && !signedOut.value) void refresh(); }, 5000);
+
+window.setInterval(() => { if (!document.hidden) clock.value = Date.now(); }, 1000);
 window.addEventListener('hashchange', () => { route.value = location.hash.slice(1) || '/'; window.scrollTo(0, 0); });
+export const gpuText = (row: Row) => gpus(row.gpu_milli);

@@ -1,0 +1,128 @@
+// One job: what it is, where it stands and why, what it used, its log, and what can be done with it.
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { get, has, post, problem, type Explanation, type Job, type Series } from './api';
+import { Chart } from './chart';
+import { gib, gpus, lasting, moment, rate, span, usd } from './format';
+import { Log } from './log';
+import { Badge, confirm } from './ui';
+import { clock, costOf, jobs, jobsTick, notify } from './store';
+
+function Timeline({ job, now }: { job: Job; now: number }) {
+  const points: [string, number][] = [['submitted', Date.parse(job.submitted_at)]];
+  if (job.started_at) points.push(['started', Date.parse(job.started_at)]);
+  points.push(job.ended_at ? [job.state, Date.parse(job.ended_at)] : ['now', now]);
+  const from = points[0][1], all = Math.max(1, points[points.length - 1][1] - from);
+  const waited = job.started_at ? Date.parse(job.started_at) - from : all;
+  return (
+    <div class="timeline">
+      <svg viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true"><rect class="wait" x="0" y="3" width={Math.max(2, (waited / all) * 1000)} height="6" rx="3" /><rect class={`ran ${job.state}`} x={(waited / all) * 1000} y="3" width={Math.max(0, 1000 - (waited / all) * 1000)} height="6" rx="3" /></svg>
+      <ol>{points.map(([what, at]) => <li><b>{what}</b> {what === 'now' ? '' : moment(at)}</li>)}</ol>
+      <p class="note">waited {lasting(waited / 1000)}{job.started_at ? `, ran ${span(job.started_at, job.ended_at, now)}` : ''}{job.attempt > 1 ? `, attempt ${job.attempt}` : ''}</p>
+    </div>
+  );
+}
+
+function Charts({ id, running, cores, gpuMem }: { id: string; running: boolean; cores: number; gpuMem: number }) {
+  const data = useSignal<Series | null>(null);
+  useEffect(() => {
+    let gone = false;
+    const load = () => { if (!document.hidden) void get<Series>(`/v1/jobs/${id}/history`).then((s) => { if (!gone) data.value = s; }, () => {}); };
+    load();
+    const timer = running ? window.setInterval(load, 5000) : 0;
+    return () => { gone = true; window.clearInterval(timer); };
+  }, [id, running]);
+  const s = data.value;
+  if (!s || s.points < 2) return <section class="panel"><h2>Use</h2><p class="note">{running ? 'The first points come within seconds.' : 'Nothing was recorded: it ran for less than a moment.'}</p></section>;
+  const any = (name: string) => s.series[name]?.some((v) => v != null && v > 0);
+  const known = (name: string) => s.series[name]?.some((v) => v != null);
+  const common = { fromMs: s.from_ms, stepS: s.step_s };
+  return (
+    <section aria-label="Use">
+      <h2>Use <small>a point is {lasting(s.step_s)}</small></h2>
+      {s.findings?.map((f) => <p class={`finding ${f.kind}`} role="note"><b>{f.kind === 'input_bound' ? 'Input-bound' : f.kind === 'idle' ? 'Idle' : 'Room to spare'}:</b> {f.text}. {f.hint}.</p>)}
+      <div class="charts">
+        {known('gpu_util_pct') && <Chart {...common} title="GPU" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: 'busy', values: s.series.gpu_util_pct, colour: 1 }, ...(known('sm_active_pct') ? [{ label: 'SMs active', values: s.series.sm_active_pct, colour: 2 as const }] : [])]} />}
+        {known('gpu_mem_mib') && <Chart {...common} title="GPU memory" max={gpuMem || undefined} format={gib} lines={[{ label: 'used', values: s.series.gpu_mem_mib, colour: 1 }]} />}
+        {known('gpu_power_w') && <Chart {...common} title="GPU power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: s.series.gpu_power_w, colour: 3 }]} />}
+        {known('cpu_cores') && <Chart {...common} title={`CPU of ${cores || s.cores || '?'} cores`} format={(v) => v.toFixed(1)} lines={[{ label: 'cores', values: s.series.cpu_cores, colour: 1 }]} />}
+        {known('mem_mib') && <Chart {...common} title="Memory" format={gib} lines={[{ label: 'resident', values: s.series.mem_mib, colour: 2 }]} />}
+        {known('read_kib_s') && <Chart {...common} title="Files and pipes" format={rate} lines={[{ label: 'read', values: s.series.read_kib_s, colour: 1 }, { label: 'written', values: s.series.write_kib_s, colour: 2 }]} />}
+        {any('pcie_rx_kib_s') && <Chart {...common} title="PCIe" format={rate} lines={[{ label: 'to the card', values: s.series.pcie_rx_kib_s, colour: 1 }, { label: 'from it', values: s.series.pcie_tx_kib_s, colour: 2 }]} />}
+        {any('nvlink_rx_kib_s') && <Chart {...common} title="NVLink" format={rate} lines={[{ label: 'received', values: s.series.nvlink_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.nvlink_tx_kib_s, colour: 2 }]} />}
+        {known('node_net_rx_kib_s') && <Chart {...common} title="Network of its node" format={rate} lines={[{ label: 'received', values: s.series.node_net_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.node_net_tx_kib_s, colour: 2 }]} />}
+      </div>
+    </section>
+  );
+}
+
+export function rerunLink(j: Job): string {
+  const p = new URLSearchParams({ command: j.command, gpus: String(j.gpu_milli / 1000), name: j.name, cwd: j.cwd, type: j.gpu_types[0] ?? '', ...(j.spot ? { spot: '1' } : {}), project: j.project });
+  return `#/run?${p}`;
+}
+
+export function JobPage({ id }: { id: string }) {
+  const job = useSignal<Job | null>(null);
+  const why = useSignal<Explanation | null>(null);
+  const error = useSignal('');
+  const can = useSignal({ suspend: false });
+  // The stream's row of this job changes when the job does; then its document is read again.
+  jobsTick.value;
+  const row = jobs.get(Number(id.split('.')[0]));
+  const mark = `${row?.state}|${row?.attempt}|${row?.where.length}|${row?.reason}|${jobs.has(Number(id.split('.')[0]))}`;
+  useEffect(() => {
+    let gone = false;
+    (async () => {
+      try {
+        const j = await get<Job>(`/v1/jobs/${id}`);
+        if (gone) return;
+        job.value = j;
+        error.value = '';
+        why.value = j.final || j.state === 'running' ? null : await get<Explanation>(`/v1/jobs/${id}/explain`);
+        can.value = { suspend: await has('/v1/jobs/{id}/suspend') };
+      } catch (e) { if (!gone) error.value = problem(e); }
+    })();
+    return () => { gone = true; };
+  }, [id, mark]);
+  const act = async (what: string, body: unknown, said: string) => { try { await post(`/v1/jobs/${id}/${what}`, body); error.value = ''; notify(said); } catch (e) { error.value = problem(e); } };
+  const j = job.value;
+  if (!j) return <p class="note">{error.value || 'Reading…'}</p>;
+  const now = clock.value;
+  const title = j.name || j.command;
+  const cost = row && !j.final ? costOf(row, now) : j.cost_nano_usd;
+  const gpuMem = 0;
+  return (
+    <article>
+      <p class="crumbs"><a href="#/jobs">Jobs</a> / {j.label}</p>
+      <div class="title"><h1>{title}</h1><Badge state={j.state} /></div>
+      <p class="actions">
+        {j.pty && !j.final && <a class="button" href={`#/terminal/${j.label}`}>Open the terminal</a>}
+        {!j.final && can.value.suspend && j.state === 'running' && <button onClick={() => act('suspend', {}, `Job ${j.label} is being suspended`)}>Suspend</button>}
+        {!j.final && can.value.suspend && j.state === 'suspended' && <button onClick={() => act('resume', {}, `Job ${j.label} goes on when there is room`)}>Resume</button>}
+        {!j.final && <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is told to stop`)}>Stop</button>}
+        {!j.final && <button class="quiet" onClick={() => confirm('Stop it at once?', 'It is killed without time to save anything.', 'Kill it', () => { void act('stop', { force: true }, `Job ${j.label} is killed`); })}>Stop at once</button>}
+        <a class="button quiet" href={rerunLink(j)}>Run again…</a>
+      </p>
+      {error.value && <p role="alert" class="bad">{error.value}</p>}
+      {why.value && why.value.reasons.length > 0 && (
+        <section class="attention"><h2>Why it {j.state === 'suspended' ? 'is suspended' : 'waits'}</h2>
+          <ul class="plain">{why.value.reasons.map((r) => <li>{r.text}</li>)}</ul>
+          {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
+          {why.value.would_start_now && <p>It would start now if: {why.value.would_start_now}</p>}
+        </section>
+      )}
+      <Timeline job={j} now={now} />
+      <dl class="facts">
+        <dt>Command</dt><dd><code>{j.command}</code></dd>
+        <dt>Who</dt><dd>{j.user}, project <a href={`#/jobs?show=all&project=${encodeURIComponent(j.project)}`}>{j.project}</a></dd>
+        <dt>Asked for</dt><dd>{j.gpu_milli ? `${gpus(j.gpu_milli)} GPU${j.gpu_milli > 1000 ? 's' : ''}` : 'no GPU'}{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}{j.spot ? ', spot' : ''}{j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}</dd>
+        <dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')})` : ''}`).join('; ') || '–'}</dd>
+        <dt>Cost</dt><dd><b>{usd(cost)}</b>{j.rate && !j.final ? ` at ${j.rate}` : ''}</dd>
+        {j.exit && <><dt>Ended</dt><dd>{j.exit.text}{j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}</dd></>}
+        {j.elements && <><dt>Elements</dt><dd>{j.elements.count} ({j.elements.succeeded} done, {j.elements.running} running, {j.elements.left} left)</dd></>}
+        {Object.keys(j.labels).length > 0 && <><dt>Labels</dt><dd>{Object.entries(j.labels).map(([k, v]) => <span class="tag">{k}={v}</span>)}</dd></>}
+      </dl>
+      {!j.elements && <><Charts id={id} running={!j.final} cores={j.cpu_milli / 1000} gpuMem={gpuMem} /><Log id={id} ranks={j.nodes || 1} final={j.final} /></>}
+    </article>
+  );
+}
