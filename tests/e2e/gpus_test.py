@@ -107,7 +107,10 @@ class Faults(unittest.TestCase):
                 self.assertEqual(rig.job(one)["tasks"][0]["gpus"], [1])
                 self.assertIn("1", rig.ok("nodes").text)
                 os.unlink(os.path.join(rig.data, "agent/sim/faults"))
-                poll(lambda: not gpu(0)["unhealthy"], "its repair", 30)
+                # It answers again, and stays drained until a person says that it is mended.
+                poll(lambda: gpu(0)["unhealthy"] and "does not answer" not in gpu(0)["unhealthy"], "its repair", 30)
+                rig.ok("undrain", rig.json("nodes")["nodes"][0]["name"], "--gpu", 0)
+                self.assertFalse(gpu(0)["unhealthy"])
                 both = rig.submit("--gpus", 2, "--", "true")
                 rig.ok("wait", both)
         finally:

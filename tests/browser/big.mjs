@@ -1,0 +1,47 @@
+// A large fleet in the browser: what the main thread does, measured. Prints figures as JSON; `./dev bench eyes` judges them. The head at
+// BILLOW_DATA has the fleet and the jobs already; while this measures, jobs come and go.
+import { go, launch, open, shot, submit, billow, until } from './support.mjs';
+
+const seconds = Number(process.env.SECONDS_EACH || 12);
+const browser = await launch();
+const { page, context, trouble } = await open(browser, { width: 1440, height: 1000 });
+const cdp = await context.newCDPSession(page);
+await cdp.send('Performance.enable');
+await cdp.send('Network.enable');
+let updates = 0;
+cdp.on('Network.eventSourceMessageReceived', () => { updates++; });
+await page.evaluate(() => {
+  window.long = [];
+  new PerformanceObserver((list) => { for (const e of list.getEntries()) window.long.push(Math.round(e.duration)); }).observe({ type: 'longtask' });
+});
+const metric = async (name) => (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === name).value;
+const out = { pages: {}, trouble };
+await until(() => page.evaluate(() => document.querySelectorAll('.cells a').length >= 1000), 'a thousand squares', 60);
+out.squares = await page.evaluate(() => document.querySelectorAll('.cells a').length);
+const fetched = await page.evaluate(async () => { const began = performance.now(); const text = await (await fetch('/metrics')).text(); return { ms: performance.now() - began, bytes: text.length }; });
+out.scrape = fetched;
+for (const path of ['/', '/jobs', '/nodes', '/costs']) {
+  await go(page, path);
+  await page.waitForTimeout(1500);
+  await page.evaluate(() => { window.long.length = 0; });
+  updates = 0;
+  const script = await metric('ScriptDuration'), task = await metric('TaskDuration');
+  const made = [];
+  const until_ms = Date.now() + seconds * 1000;
+  while (Date.now() < until_ms) {
+    made.push(submit('--gpus', 64, '--name', 'churn', '--', 'true'));
+    await page.waitForTimeout(400);
+    if (path === '/jobs') await page.mouse.wheel(0, 2000);
+    billow('stop', made.pop());
+  }
+  const n = Math.max(1, updates);
+  out.pages[path] = { updates, script_ms_per_update: ((await metric('ScriptDuration')) - script) * 1000 / n, task_ms_per_update: ((await metric('TaskDuration')) - task) * 1000 / n, long_tasks_ms: await page.evaluate(() => window.long), rows_in_document: await page.evaluate(() => document.querySelectorAll('.vrow').length) };
+  await shot(page, `fleet${path === '/' ? '' : path.replace('/', '-')}`);
+}
+await go(page, '/jobs');
+await page.waitForSelector('.vrow');
+await page.evaluate(() => { window.long.length = 0; });
+for (const word of ['c', 'ch', 'chu', '']) { await page.fill('main input[type=search]', word); await page.waitForTimeout(150); }
+out.search_long_tasks_ms = await page.evaluate(() => window.long);
+console.log(JSON.stringify(out));
+await browser.close();

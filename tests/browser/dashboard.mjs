@@ -1,0 +1,231 @@
+// The dashboard against a real head with simulated GPUs, in Debian's Chromium. Each case is something a person does.
+import { join } from 'node:path';
+import { writeFileSync, readFileSync } from 'node:fs';
+import { axe, billow, data, equal, go, json, launch, main, ok, open, root, shot, submit, test, until } from './support.mjs';
+
+const browser = await launch();
+const job = (id) => json('describe', id);
+const stop = (...ids) => { for (const id of ids) try { billow('stop', '--force', '--wait', id); } catch { /* it has ended by itself */ } };
+const text = (page, selector) => page.locator(selector).first().innerText();
+
+test('a job run from the form shows its price and its log, live', async () => {
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/run');
+  await page.fill('input[name=command]', `sh -c 'echo begun; while [ ! -e ${join(data, 'go')} ]; do sleep 0.1; done; echo "done <b>bold</b>"; echo "[31mred[0m"'`);
+  await page.fill('input[name=gpus]', '2');
+  await page.fill('input[name=name]', 'from-the-form');
+  const line = await text(page, '.line code');
+  ok(line.includes('--gpus 2') && line.includes('--name from-the-form'), `the command line says what the form says: ${line}`);
+  ok(/\$\d+\.\d\d/.test(await text(page, '.price')), `a price: ${await text(page, '.price')}`);
+  await shot(page, 'run');
+  await page.click('main form button.full');
+  await page.waitForURL(/#\/jobs\/\d+/);
+  await page.waitForSelector('.log .ll:has-text("begun")');
+  equal(await page.locator('.log .ll:has-text("done")').count(), 0, 'nothing that is not written yet');
+  writeFileSync(join(data, 'go'), '');
+  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 });
+  equal(await page.locator('.log b').count(), 0, 'log text never becomes markup');
+  equal(await page.locator('.log .a-r').innerText(), 'red', 'ANSI colours are shown');
+  await page.waitForSelector('.title .state.succeeded', { timeout: 20000 });
+  await page.fill('input[aria-label="Find in the log"]', 'bold');
+  await until(async () => (await page.locator('.log .ll').count()) === 1, 'only the line that matches');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a log cannot inject markup, script or style', async () => {
+  const { page, context, trouble } = await open(browser);
+  const evil = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script><style>body{display:none}</style>`;
+  const id = submit('--name', `<img src=x onerror=alert(1)>`, '--', 'sh', '-c', `printf '%s\\n' "$0"`, evil);
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.log .ll:has-text("onerror")');
+  equal(await page.locator('main img, main script, main style').count(), 0, 'no element came of it');
+  ok(!(await page.title()).includes('owned'), 'no script ran');
+  equal(trouble, [], 'nothing was even tried');
+  await context.close();
+});
+
+test('the terminal echoes, and a full-screen program draws', async () => {
+  const { page, context, trouble } = await open(browser);
+  await go(page, '/terminal');
+  await page.fill('main input[type=number]', '0');
+  await page.click('text=Open a shell');
+  await page.waitForURL(/#\/terminal\/\d+/);
+  await page.waitForSelector('text=connected');
+  const screen = page.locator('.terminal');
+  await screen.click();
+  await page.keyboard.type('echo typed-$((6*7))\n');
+  await until(async () => (await screen.innerText()).includes('typed-42'), 'what was typed, carried out');
+  await page.keyboard.type(`printf '\\033[2J\\033[5;10Hhere\\033[1;31mred\\033[0m'\n`);
+  await until(async () => (await screen.locator('> div:last-child > div').nth(4).innerText()).includes('herered'), 'cursor movements');
+  equal(await screen.locator('b, i, img').count(), 0, 'only text');
+  await shot(page, 'terminal');
+  await page.keyboard.type('exit\n');
+  await page.waitForSelector('text=/ended/');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('charts of a job show what it used, with a table beside each', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit('--gpus', 1, '--name', 'train-llama', '--', 'sh', '-c', 'i=0; while true; do i=$((i+1)); [ $((i % 20000)) = 0 ] && echo "step $i loss 0.$((RANDOM % 1000))"; done');
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.chart canvas', { timeout: 30000 });
+  await until(async () => { const h = await page.evaluate(async (i) => (await fetch(`/v1/jobs/${i}/history`)).json(), id); return h.series.gpu_util_pct.some((v) => v > 50) && h.series.cpu_cores.some((v) => v > 0.3); }, 'points that show load', 60);
+  await until(async () => (await page.locator('table.sr caption').allInnerTexts()).includes('GPU'), 'a table for those who cannot see');
+  await page.waitForFunction(() => [...document.querySelectorAll('.chart figcaption')].some((f) => /busy \d\d/.test(f.textContent)));
+  await shot(page, 'job');
+  await go(page, `/nodes/${job(id).tasks[0].node}`);
+  await page.waitForSelector('svg.topology');
+  ok((await page.locator('svg.topology').getAttribute('aria-label')).includes('NVLink'), 'the wiring in words');
+  await page.waitForSelector('.chart canvas');
+  await shot(page, 'node');
+  stop(id);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('cost totals equal the ledger to the cent', async () => {
+  const { page, context, trouble } = await open(browser);
+  const ids = [1, 2, 3].map((n) => submit('--gpus', n, '--', 'sleep', '2'));
+  for (const id of ids) billow('wait', id);
+  await go(page, '/costs');
+  const ledger = await page.evaluate(async () => (await fetch('/v1/usage?by=project')).json());
+  const today = new Date().toISOString().slice(0, 10);
+  let sum = 0;
+  for (let cursor = ''; ;) {
+    const list = await page.evaluate(async (c) => (await fetch(`/v1/jobs?state=succeeded,failed,stopped,lost&limit=1000&expand=1${c ? `&cursor=${c}` : ''}`)).json(), cursor);
+    sum += list.jobs.reduce((a, j) => a + (j.elements ? 0 : j.cost_nano_usd), 0);
+    if (!(cursor = list.next)) break;
+  }
+  equal(ledger.total_nano_usd, sum, 'the ledger and the jobs agree, to the nano-dollar');
+  await until(async () => Number(await page.locator('#total').getAttribute('data-nano')) === ledger.total_nano_usd, 'the ledger’s sum on the page');
+  const shown = (await text(page, '#total')).replace(/[$,]/g, '');
+  equal(shown, (Math.round(sum / 1e7) / 100).toFixed(2), 'shown to the cent');
+  const rows = await page.locator('table.costs tbody td[data-nano]').evaluateAll((cells) => cells.map((c) => Number(c.dataset.nano)));
+  equal(rows.reduce((a, b) => a + b, 0), sum, 'the rows add up');
+  ok(today.length === 10, 'a day');
+  await shot(page, 'costs');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a sick GPU is drained with its reason, seen at once, and put back by a person', async () => {
+  const { page, context, trouble } = await open(browser);
+  const faults = join(data, 'agent/sim/faults');
+  writeFileSync(faults, 'xid 5 95\n');
+  await page.waitForSelector('.attention a:has-text("GPU 5")', { timeout: 30000 });
+  ok((await text(page, '.attention')).includes('XID 95'), 'with the reason');
+  await page.waitForSelector('.tile.sick');
+  await shot(page, 'overview-sick');
+  await page.click('.attention a:has-text("GPU 5")');
+  await page.click('button[aria-label="Let GPU 5 take work again"]');
+  await page.waitForSelector('button[aria-label="Drain GPU 5"]');
+  writeFileSync(faults, '');
+  const all = submit('--gpus', 8, '--', 'true');
+  billow('wait', all);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a head that restarts is found again without a reload', async () => {
+  const { page, context, trouble } = await open(browser, { allow: ['Failed to load resource', 'net::ERR', 'WebSocket'] });
+  const id = submit('--gpus', 1, '--name', 'outlives-the-head', '--', 'sh', '-c', 'i=0; while [ $i -lt 600 ]; do i=$((i+1)); echo line $i; sleep 0.2; done');
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.log .ll:has-text("line 3")');
+  await page.evaluate(() => { window.notReloaded = true; });
+  const port = json('status').addresses[0].split(':').pop();
+  billow('down');
+  await page.waitForSelector('.banner');
+  billow('up', '--background', '--listen', `127.0.0.1:${port}`, '--sim', process.env.BILLOW_SIM);
+  await page.waitForSelector('.banner', { state: 'detached', timeout: 30000 });
+  const last = async () => Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
+  const before = await last();
+  await until(async () => (await last()) > before + 3, 'the log goes on');
+  const lines = await page.evaluate(() => document.querySelector('.log').textContent.match(/line \d+/g));
+  equal(new Set(lines).size, lines.length, 'no line comes twice');
+  ok(await page.evaluate(() => window.notReloaded), 'the page is the same');
+  stop(id);
+  await page.waitForSelector('.title .state.stopped', { timeout: 20000 });
+  ok(trouble.every((t) => !t.includes('thrown')), `nothing was thrown: ${trouble}`);
+  await context.close();
+});
+
+test('strict content security, no secret in addresses or storage, nothing from elsewhere', async () => {
+  const { page, context, trouble, hosts, base } = await open(browser);
+  const answer = await page.request.get(base + '/');
+  const policy = answer.headers()['content-security-policy'];
+  ok(policy.includes("default-src 'none'") && policy.includes("script-src 'self'") && !policy.includes('unsafe'), policy);
+  ok(!page.url().includes('code='), 'the code is gone from the address');
+  equal(await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]), [0, 0, ''], 'scripts can read nothing');
+  const cookies = await context.cookies();
+  ok(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === 'Strict', JSON.stringify(cookies));
+  ok(await page.evaluate(() => { const s = document.createElement('script'); s.textContent = 'window.owned = 1'; document.body.append(s); return !window.owned; }), 'an injected script does not run');
+  equal([...hosts], [new URL(base).host], 'only the head was asked');
+  const html = await answer.text();
+  ok(!/https?:\/\//.test(html), 'the page names no other address');
+  ok(trouble.every((t) => t.includes('Content Security Policy')), `${trouble}`);
+  await context.close();
+});
+
+test('the keyboard goes everywhere', async () => {
+  const { page, context, trouble } = await open(browser);
+  const ids = ['alpha', 'beta', 'gamma'].map((n) => submit('--name', n, '--', 'sleep', '300'));
+  await page.keyboard.press('?');
+  await page.waitForSelector('dialog[open]');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('dialog[open]', { state: 'detached' });
+  await page.keyboard.press('g');
+  await page.keyboard.press('n');
+  await page.waitForURL(/#\/nodes/);
+  await page.keyboard.press('/');
+  await page.waitForURL(/#\/jobs/);
+  await page.waitForFunction(() => document.activeElement?.type === 'search');
+  await page.keyboard.type('beta');
+  await until(async () => (await page.locator('.vrow').count()) === 1, 'one row');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(new RegExp(`#/jobs/${ids[1]}$`));
+  stop(...ids);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('every page is accessible in light, dark and on a phone, and fits its width', async () => {
+  const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300');
+  for (const options of [{}, { dark: true }, { width: 390, height: 844 }]) {
+    const { page, context, trouble } = await open(browser, options);
+    for (const path of ['/', '/jobs', `/jobs/${id}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/advisor', '/activity', '/admin']) {
+      await go(page, path);
+      await page.waitForSelector('main h1');
+      await page.waitForTimeout(150);
+      await axe(page, `${path} ${JSON.stringify(options)}`);
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      ok(over <= 0, `${path} is ${over} px too wide at ${JSON.stringify(options)}`);
+    }
+    equal(trouble, [], 'no errors in the console');
+    await context.close();
+  }
+  stop(id);
+});
+
+test('the bundle is small and the first paint is quick', async () => {
+  const { page, context, base } = await open(browser);
+  const { gzipSync } = await import('node:zlib');
+  let bytes = 0;
+  for (const file of ['/', '/app.js', '/app.css']) bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
+  ok(bytes <= 120_000, `${bytes} bytes gzipped`);
+  const paints = [];
+  for (let i = 0; i < 5; i++) {
+    await page.reload();
+    await page.waitForSelector('.cards');
+    paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+  }
+  paints.sort((a, b) => a - b);
+  console.log(`      bundle ${bytes} B gzipped, first paint ${paints.map((p) => p.toFixed(0)).join(' ')} ms`);
+  ok(readFileSync(join(root, 'web/package.json'), 'utf8').length > 0, 'there');
+  await context.close();
+});
+
+process.on('exit', () => { void browser.close(); });
+await main();

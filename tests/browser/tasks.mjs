@@ -1,0 +1,79 @@
+// Ten things a person wants to know or do, each at most two clicks away from the overview. The clicks are counted.
+import { join } from 'node:path';
+import { writeFileSync } from 'node:fs';
+import { billow, data, equal, json, launch, main, ok, open, shot, submit, test, until } from './support.mjs';
+
+const browser = await launch();
+const busy = 'while true; do :; done';
+const jobs = { train: submit('--gpus', 3, '--name', 'train-llama', '--', 'sh', '-c', `echo epoch 1; ${busy}`), idle: submit('--gpus', 2, '--name', 'forgotten-notebook', '--', 'sleep', 3000), wide: submit('--gpus', 8, '--name', 'big-eval', '--', 'true') };
+billow('wait', submit('--gpus', 1, '--name', 'short', '--', 'sleep', 1));
+
+// What needs a click is clicked through this, so that the number is known.
+async function task(name, clicksMax, run) {
+  const { page, context, trouble } = await open(browser);
+  let clicks = 0;
+  await page.waitForSelector('.tile');
+  await run(page, async (selector) => { clicks++; await page.locator(selector).first().click(); });
+  ok(clicks <= clicksMax, `${name} took ${clicks} clicks`);
+  equal(trouble, [], `${name}: no errors`);
+  await context.close();
+}
+
+test('1 who holds GPU 3', () => task('who holds GPU 3', 0, async (page) => {
+  const gpu = json('describe', jobs.idle).tasks[0].gpus[0];
+  await until(async () => (await page.locator(`.tile[aria-label^="GPU ${gpu} "] .who`).innerText()).includes('forgotten-notebook'), 'its holder on the tile');
+  await shot(page, 'overview');
+}));
+test('2 why does a job wait', () => task('why does a job wait', 1, async (page, click) => {
+  await click('section[aria-label="Waiting longest"] a:has-text("big-eval")');
+  await page.waitForSelector('h2:has-text("Why it waits")');
+  ok((await page.locator('.attention').innerText()).length > 20, 'a reason');
+  await shot(page, 'explain');
+}));
+test('3 what did a project spend yesterday, and on what', () => task('what a project spent', 2, async (page, click) => {
+  await click('a.card:has-text("Spending now")');
+  await page.waitForSelector('table.costs');
+  await click('button:has-text("Yesterday")');
+  await page.waitForSelector('.empty, table.costs');
+}));
+test('4 which jobs waste most', () => task('which jobs waste most', 2, async (page, click) => {
+  await until(async () => (await page.locator('a.card:has-text("Idle right now") .big').innerText()) !== '$0.00 / h', 'idle spend on the card', 90);
+  await click('a.card:has-text("Spending now")');
+  await until(async () => (await page.locator('main').innerText()).includes('forgotten-notebook'), 'the wasteful job', 90);
+}));
+test('5 is a GPU sick', () => task('is a GPU sick', 1, async (page, click) => {
+  writeFileSync(join(data, 'agent/sim/faults'), 'ecc 7 1\n');
+  await page.waitForSelector('.attention li.grave:has-text("GPU 7")', { timeout: 30000 });
+  await click('.attention a:has-text("GPU 7")');
+  await page.waitForSelector('td.bad:has-text("uncorrected memory error")');
+}));
+test('6 what would 70B at fp8 cost', () => task('what would 70B at fp8 cost', 2, async (page, click) => {
+  await click('nav a:has-text("Advisor")');
+  await page.waitForSelector('main h1:has-text("Advisor")');
+  await until(async () => /70B/.test(await page.locator('main').innerText()), 'a 70B question');
+  await shot(page, 'advisor');
+}));
+test('7 stop the idle ones', () => task('stop the idle ones', 3, async (page, click) => {
+  await until(async () => /1 job/.test(await page.locator('a.card:has-text("Idle right now")').innerText()), 'an idle job on the card', 90);
+  await click('a.card:has-text("Idle right now")');
+  await click('button:has-text("Stop all idle")');
+  await page.locator('dialog button.danger').click();   // asks once more, which is no search
+  await until(() => json('describe', jobs.idle).state === 'stopped', 'the idle job stopped', 40);
+}));
+test('8 watch a log', () => task('watch a log', 1, async (page, click) => {
+  await click('.tile .who:has-text("train-llama")');
+  await page.waitForSelector('.log .ll:has-text("epoch 1")');
+}));
+test('9 next week’s reservations', () => task('reservations', 1, async (page, click) => {
+  await click('nav a:has-text("Nodes")');
+  await page.waitForSelector('h2:has-text("Reservations")');
+}));
+test('10 what changed since yesterday', () => task('what changed', 1, async (page, click) => {
+  await click('a:has-text("What changed since yesterday")');
+  await page.waitForSelector('.activity li');
+  ok((await page.locator('.activity').innerText()).includes('taken out of service'), 'the drained GPU is told');
+  await shot(page, 'activity');
+}));
+
+process.on('exit', () => { void browser.close(); });
+await main();

@@ -1,0 +1,302 @@
+"""What people and machines see: the history, health, the live stream, /metrics by a real Prometheus, `billow top` in a terminal."""
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import fcntl
+import termios
+import threading
+import time
+import unittest
+
+from rig import BILLOW, Rig, poll, sse_events
+
+SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+BUSY = "while true; do :; done"
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+class History(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="2xH100")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.close()
+
+    def series(self, path):
+        answer = self.rig.api("GET", path)
+        self.assertEqual(answer.status, 200, answer)
+        return answer.json
+
+    def test_a_jobs_use_is_kept_over_its_end_and_a_restart(self):
+        rig = self.rig
+        job = rig.submit("--gpus", 1, "--", "sh", "-c", BUSY)
+        rig.wait_for(job, "running")
+        poll(lambda: any((v or 0) > 50 for v in self.series(f"/v1/jobs/{job}/history")["series"]["gpu_util_pct"]), "a busy GPU in the job's series", 60)
+        poll(lambda: any((v or 0) > 0.2 for v in self.series(f"/v1/jobs/{job}/history")["series"]["cpu_cores"]), "CPU in the job's series", 60)
+        rig.ok("stop", "--force", "--wait", job)
+        # Saved when the job is gone from the state; then also a new head knows it.
+        poll(lambda: self.series(f"/v1/jobs/{job}/history")["points"] > 1, "the series of an ended job", 30)
+        rig.ok("down")
+        rig.up()
+        kept = self.series(f"/v1/jobs/{job}/history")
+        self.assertTrue(any((v or 0) > 50 for v in kept["series"]["gpu_util_pct"]), kept)
+
+    def test_gpus_and_the_fleet_have_a_past(self):
+        node = self.rig.json("nodes")["nodes"][0]["name"]
+        poll(lambda: any(v is not None for v in self.series(f"/v1/nodes/{node}/gpus/1/history?span_s=600")["series"]["power_w"]), "a GPU's power", 40)
+        fleet = self.series("/v1/history/fleet?span_s=600&points=10")
+        self.assertLessEqual(fleet["points"], 11)
+        self.assertIn(2, [v for v in fleet["series"]["gpus"] if v is not None])
+        self.assertEqual(self.rig.api("GET", f"/v1/nodes/{node}/gpus/7/history").status, 404)
+        for bad in ("span_s=x", "from_ms=5&to_ms=1", "points=0"):
+            self.assertEqual(self.rig.api("GET", f"/v1/history/fleet?{bad}").status, 400, bad)
+
+
+class Health(unittest.TestCase):
+    def test_a_bad_gpu_is_drained_with_its_reason_and_undrained_by_a_person(self):
+        rig = Rig(sim="2xH100")
+        try:
+            def gpu(index):
+                return rig.json("nodes")["nodes"][0]["gpus"][index]
+            node = rig.json("nodes")["nodes"][0]["name"]
+            faults = os.path.join(rig.data, "agent/sim/faults")
+            poll(lambda: "score" in gpu(0), "a first reading", 30)
+            write(faults, "xid 0 31\n")       # a program's own fault
+            write(faults, "xid 0 31\nlink 1 3\n")
+            poll(lambda: gpu(1)["score"] < 100, "a few link errors cost something", 30)
+            self.assertFalse(gpu(1)["unhealthy"])
+            self.assertEqual(gpu(0)["score"], 100)
+            write(faults, "xid 0 31\nlink 1 3\necc 0 2\n")
+            poll(lambda: "uncorrected memory error" in gpu(0)["unhealthy"], "a drained GPU", 30)
+            one = rig.submit("--gpus", 1, "--", "true")
+            rig.ok("wait", one)
+            self.assertEqual(rig.job(one)["tasks"][0]["gpus"], [1])
+            self.assertTrue(any(e["kind"] == "gpu_drained" for e in rig.api("GET", "/v1/events?limit=1000").json["events"]))
+            os.unlink(faults)
+            # What was decided stays decided: over a restart, and although the fault is gone.
+            rig.ok("down")
+            rig.up()
+            self.assertIn("uncorrected", gpu(0)["unhealthy"])
+            rig.ok("undrain", node, "--gpu", 0)
+            self.assertFalse(gpu(0)["unhealthy"])
+            both = rig.submit("--gpus", 2, "--", "true")
+            rig.ok("wait", both)
+            rig.ok("drain", node, "--gpu", 1, "--reason", "a fan rattles")
+            self.assertEqual(gpu(1)["unhealthy"], "a fan rattles")
+            self.assertNotEqual(rig.cli("drain", node, "--gpu", 9).code, 0)
+        finally:
+            rig.close()
+
+
+class Live(unittest.TestCase):
+    def test_the_stream_tells_everything_and_then_what_changes(self):
+        rig = Rig(sim="2xH100")
+        try:
+            reader = subprocess.Popen(["curl", "-sN", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {rig.token()}", "http://x/v1/live"],
+                                      stdout=subprocess.PIPE)
+            rig.started.append(reader)
+            pieces = []
+
+            def pump():
+                buffer = b""
+                for chunk in iter(lambda: reader.stdout.read1(65536), b""):
+                    buffer += chunk
+                    while b"\n\n" in buffer:
+                        block, buffer = buffer.split(b"\n\n", 1)
+                        pieces.extend(json.loads(data) for _, _, data in sse_events(block + b"\n\n") if data)
+            threading.Thread(target=pump, daemon=True).start()
+            poll(lambda: any("nodes" in p for p in pieces) and any("summary" in p for p in pieces), "the beginning")
+            job = rig.submit("--gpus", 1, "--name", "seen", "--", "sleep", 100)
+            poll(lambda: any(r["id"] == job and r["state"] == "running" and r["rate_nano"] > 0 for p in pieces for r in p.get("jobs", [])), "a running row")
+            poll(lambda: any(g[8] == [job] and g[2] == 1000 for p in pieces for g in p.get("gpus", [])), "who holds the GPU")
+            rig.ok("stop", "--force", "--wait", job)
+            poll(lambda: any(job in p.get("gone", []) for p in pieces) and any(d["id"] == job for p in pieces for d in p.get("ended", [])), "its end")
+            # A reader of another project sees none of it.
+            rig.ok("user", "add", "eve")
+            token = rig.api("POST", "/v1/tokens", {"name": "e", "user": "eve", "scope": "read"}).json["token"]
+            other = rig.submit("--gpus", 1, "--name", "secret", "--", "sleep", 100)
+            rig.wait_for(other, "running")
+            seen = subprocess.run(["curl", "-sN", "-m", "4", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {token}", "http://x/v1/live"],
+                                  stdout=subprocess.PIPE, check=False).stdout
+            self.assertIn(b"summary", seen)
+            self.assertNotIn(b"secret", seen)
+            rig.ok("stop", "--force", "--wait", other)
+        finally:
+            rig.close()
+
+
+class Top(unittest.TestCase):
+    """In a real terminal of 80 by 24."""
+
+    def test_top_fits_its_terminal_sorts_filters_and_gives_the_terminal_back(self):
+        rig = Rig(sim="8xH100")
+        try:
+            for n in (1, 2, 4):
+                rig.wait_for(rig.submit("--gpus", n, "--name", f"width-{n}", "--", "sleep", 300), "running")
+            waiting = rig.submit("--gpus", 8, "--name", "patient", "--", "true")
+            master, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            before = termios.tcgetattr(slave)
+            top = subprocess.Popen([BILLOW, "top"], stdin=slave, stdout=slave, stderr=slave, env={**rig.environment, "TERM": "xterm"}, start_new_session=True)
+            rig.started.append(top)
+            text = [""]
+
+            def screen():
+                while select.select([master], [], [], 0)[0]:
+                    text[0] = (text[0] + os.read(master, 65536).decode(errors="replace"))[-40000:]
+                frames = text[0].split("\x1b[H")
+                frame = frames[-1] if frames[-1].count("\r\n") >= 23 else frames[-2] if len(frames) > 1 else ""
+                return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in frame.split("\r\n")]
+
+            poll(lambda: any("width-4" in line for line in screen()), "the jobs", 20)
+            lines = screen()
+            self.assertEqual(len(lines), 24, lines)
+            self.assertTrue(all(len(line) <= 80 for line in lines), lines)
+            self.assertIn("1 of 8 GPUs free", lines[0])
+            self.assertIn("3 running, 1 waiting", lines[0])
+            self.assertRegex(lines[0], r"\$\d+\.\d\d/h")
+            os.write(master, b"sss")   # by cost
+            poll(lambda: any("by cost" in line for line in screen()), "another order")
+            order = [line.split()[1] for line in screen() if "width-" in line and "running" in line or "idle" in line and line.split()[0].isdigit()]
+            os.write(master, b"/patient\r")
+            poll(lambda: any("1 of 4 jobs" in line for line in screen()), "one row")
+            self.assertTrue(any(line.startswith(str(waiting)) for line in screen()))
+            os.write(master, b"\x1b")
+            poll(lambda: any("4 of 4 jobs" in line for line in screen()), "all again")
+            os.write(master, b"?")
+            poll(lambda: any("any key goes on" in line for line in screen()), "help")
+            os.write(master, b"xq")
+            self.assertEqual(top.wait(20), 0)
+            self.assertEqual(termios.tcgetattr(slave)[3], before[3], "the terminal is as it was")
+            self.assertTrue(order)
+            once = rig.ok("top", "--once").text
+            self.assertIn("patient", once)
+            self.assertNotIn("\x1b", once)
+        finally:
+            rig.close()
+
+
+class Search(unittest.TestCase):
+    def test_logs_are_searched_over_all_elements(self):
+        rig = Rig(sim="2xH100")
+        try:
+            array = rig.submit("--array", "0-3", "--", "sh", "-c", "echo begin; [ $BILLOW_ARRAY_INDEX = 2 ] && echo Error in 2; echo end")
+            rig.ok("wait", array)
+            done = rig.cli("logs", array, "--grep", "error", "-i")
+            self.assertEqual((done.code, done.text), (0, f"{array}.2: Error in 2\n"))
+            self.assertEqual(rig.cli("logs", array, "--grep", "error").code, 1)
+            one = rig.submit("--", "sh", "-c", "echo yes; echo no")
+            rig.ok("wait", one)
+            self.assertEqual(rig.ok("logs", one, "--grep", "yes").text, "yes\n")
+            # Request ids go from the caller through the answer into the journal.
+            answer = rig.api("POST", "/v1/jobs", rig.spec("true"), headers={"X-Request-Id": "trace-me-7"})
+            self.assertEqual(answer.headers["x-request-id"], "trace-me-7")
+            self.assertTrue(any(e["request_id"] == "trace-me-7" for e in rig.api("GET", "/v1/events?limit=1000").json["events"]))
+        finally:
+            rig.close()
+
+
+@unittest.skipUnless(shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed")
+class Prometheus(unittest.TestCase):
+    def test_rules_hold(self):
+        folder = os.path.join(SOURCE, "packaging/prometheus")
+        for args in (["check", "rules", "billow.rules.yml"], ["test", "rules", "billow.test.yml"]):
+            done = subprocess.run(["promtool", *args], cwd=folder, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_real_prometheus_scrapes_the_head_and_an_agent(self):
+        rig = Rig(sim="4xH100")
+        try:
+            job = rig.submit("--gpus", 1, "--", "sleep", 300)
+            rig.wait_for(job, "running")
+            poll(lambda: "util_pct" in rig.json("nodes")["nodes"][0]["gpus"][0], "readings", 30)
+            text = rig.api("GET", "/metrics").body
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+            complaints = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if line and "DCGM_" not in line]
+            self.assertEqual(complaints, [], "promtool finds nothing but dcgm-exporter's own names")
+            token = rig.api("POST", "/v1/tokens", {"name": "prom", "scope": "read"}).json["token"]
+            write(rig.file("token"), token)
+            host, port = rig.address()
+            write(rig.file("node.token"), rig.api("POST", "/v1/tokens", {"name": "n2", "scope": "node"}).json["token"])
+            agent = rig.start("agent", "--head", f"http://{host}:{port}", "--token-file", rig.file("node.token"), "--data", rig.file("n2"), "--sim", "2xL4",
+                              "--node-name", "second", "--metrics", "127.0.0.1:0", stderr=subprocess.PIPE)
+            address = None
+            deadline = time.monotonic() + 20
+            while address is None and time.monotonic() < deadline:
+                found = re.search(rb"metrics at http://([\d.:]+)/", agent.stderr.readline())
+                address = found and found.group(1).decode()
+            self.assertTrue(address, "the agent says where its metrics are")
+            threading.Thread(target=agent.stderr.read, daemon=True).start()
+            write(rig.file("prometheus.yml"), json.dumps({
+                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+                "rule_files": [os.path.join(SOURCE, "packaging/prometheus/billow.rules.yml")],
+                "scrape_configs": [{"job_name": "billow", "authorization": {"credentials_file": rig.file("token")}, "static_configs": [{"targets": [f"{host}:{port}"]}]},
+                                   {"job_name": "agent", "static_configs": [{"targets": [address]}]}]}))
+            probe = __import__("socket").socket()
+            probe.bind(("127.0.0.1", 0))
+            free = probe.getsockname()[1]
+            probe.close()
+            prometheus = subprocess.Popen(["prometheus", "--config.file", rig.file("prometheus.yml"), "--storage.tsdb.path", rig.file("tsdb"), "--web.listen-address", f"127.0.0.1:{free}"],
+                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            rig.started.append(prometheus)
+
+            def query(expression):
+                done = subprocess.run(["curl", "-sf", "--data-urlencode", f"query={expression}", f"http://127.0.0.1:{free}/api/v1/query"], capture_output=True, check=False)
+                return json.loads(done.stdout)["data"]["result"] if done.returncode == 0 and done.stdout else []
+
+            poll(lambda: len(query('up == 1')) == 2, "both targets up", 60)
+            node = rig.json("nodes")["nodes"][0]["name"]
+            poll(lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4, "four GPUs by dcgm-exporter's name", 30)
+            poll(lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2, "the agent's own two", 30)
+            poll(lambda: any(float(r["value"][1]) == 1 for r in query('billow_jobs{state="running"}')), "a running job", 30)
+            poll(lambda: any(float(r["value"][1]) > 0 for r in query("billow:spend_usd_per_hour")), "a recorded rule over it", 40)
+            rules = json.loads(subprocess.run(["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"], capture_output=True, check=True).stdout)
+            self.assertEqual([r["name"] for g in rules["data"]["groups"] for r in g["rules"] if r["health"] == "err"], [])
+            dashboard = json.load(open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8"))
+            expressions = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
+            self.assertGreater(len(expressions), 20)
+            for expression in expressions:  # each asks for something that exists; histograms may still be empty
+                for name in re.findall(r"\b(?:billow|DCGM)_\w+", expression):
+                    self.assertTrue(query(f'count({{__name__=~"{name}"}})'), f"{name} of the Grafana dashboard is not exported")
+            prometheus.send_signal(signal.SIGTERM)
+            prometheus.wait(20)
+        finally:
+            rig.close()
+
+
+@unittest.skipUnless(os.path.exists("/usr/bin/chromium") and shutil.which("node") and os.path.isdir(os.path.join(SOURCE, "web/node_modules/playwright-core")), "chromium, node or playwright-core is not installed")
+class Browser(unittest.TestCase):
+    """tests/browser in Debian's Chromium, against a head of its own."""
+
+    def run_script(self, script, sim, timeout, **environment):
+        rig = Rig(sim=sim)
+        try:
+            shots = os.environ.get("BILLOW_SHOTS", "")
+            done = subprocess.run(["node", os.path.join(SOURCE, "tests/browser", script)], capture_output=True, text=True, timeout=timeout, check=False, cwd=rig.files,
+                                  env={**rig.environment, "BILLOW_BIN": os.path.dirname(BILLOW), "BILLOW_FILES": rig.files, "BILLOW_SHOTS": shots, "PATH": os.environ["PATH"], **environment})
+            print(done.stdout)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        finally:
+            rig.close()
+
+    def test_dashboard(self):
+        self.run_script("dashboard.mjs", "8xH100", 420)
+
+    def test_tasks(self):
+        self.run_script("tasks.mjs", "8xH100", 240)
+
+
+if __name__ == "__main__":
+    unittest.main()
