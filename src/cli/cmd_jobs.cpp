@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/job_list.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/table.h"
 
@@ -120,12 +121,15 @@ int cmd_explain(const Parsed& parsed) {
 
 // The document of a job that has ended, or that was current when the time was over. A head that restarts is waited for.
 // `answered` is whether one has answered before: where none ever did, there is nothing to wait for.
-Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline, bool answered) {
+// A person at a terminal sees how far it is.
+Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline, bool answered, bool quiet = true) {
+  std::optional<Progress> progress;
+  if (!quiet && ::isatty(STDERR_FILENO)) progress.emplace(fmt::format("job {}", label), ProgressUnit::things);
   constexpr Duration away_max = minutes(10);
   std::optional<SteadyTime> away_since;
   for (;;) {
     const SteadyTime begun = system_clock().steady();
-    std::int64_t ask_s = 30;
+    std::int64_t ask_s = progress ? 1 : 30;
     if (deadline) ask_s = std::clamp<std::int64_t>((*deadline - begun).ns / 1'000'000'000 + 1, 0, ask_s);
     auto job = client.get(path_of_job(label, fmt::format("wait?timeout_s={}", ask_s)));
     const bool over = deadline && system_clock().steady() >= *deadline;
@@ -133,6 +137,12 @@ Result<Json> wait_for_end(Client& client, const std::string& label, std::optiona
       if ((*job)["final"].bool_or(false) || over) return job;
       away_since.reset();
       answered = true;
+      if (progress) {
+        const Json& elements = (*job)["elements"];
+        const std::uint64_t count = elements["count"].uint_or(0);
+        if (count) progress->update(count - elements["left"].uint_or(0), count, fmt::format("{} running", elements["running"].uint_or(0)));
+        else progress->update(0, 0, (*job)["reason"].str_or("").empty() ? (*job)["state"].str_or("?") : fmt::format("{}: {}", (*job)["state"].str_or("?"), printable((*job)["reason"].str_or(""))));
+      }
       continue;
     }
     if (!is_away(job.error())) return job;
@@ -158,7 +168,7 @@ int cmd_wait(const Parsed& parsed) {
   if (!client) return report(client.error());
   int code = 0;
   for (const std::string& label : *jobs) {
-    auto job = wait_for_end(*client, label, deadline, label != jobs->front());
+    auto job = wait_for_end(*client, label, deadline, label != jobs->front(), parsed.has("quiet") || parsed.has("json"));
     if (!job) return report(job.error());
     if (!(*job)["final"].bool_or(false)) {
       if (!parsed.has("quiet")) say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));

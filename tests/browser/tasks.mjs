@@ -21,7 +21,7 @@ async function task(name, clicksMax, run) {
 
 test('1 who holds GPU 3', () => task('who holds GPU 3', 0, async (page) => {
   const gpu = json('describe', jobs.idle).tasks[0].gpus[0];
-  await until(async () => (await page.locator(`.tile[aria-label^="GPU ${gpu} "] .who`).innerText()).includes('forgotten-notebook'), 'its holder on the tile');
+  await until(async () => (await page.locator(`.tile[data-gpu="${gpu}"] .who`).innerText()).includes('forgotten-notebook'), 'its holder on the tile');
   await shot(page, 'overview');
 }));
 test('2 why does a job wait', () => task('why does a job wait', 1, async (page, click) => {

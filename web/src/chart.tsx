@@ -59,11 +59,11 @@ export function Chart({ title, fromMs, stepS, lines, format, max, height = 120 }
     <figure class="chart">
       <figcaption><b>{title}</b> <span>{lines.map((l) => <span class={`key k${l.colour}`}>{l.label} {last(l)}</span>)}</span></figcaption>
       <div class="plot" ref={box} aria-hidden="true" />
-      <table class="sr">
+      <div class="sr"><table>
         <caption>{title}</caption>
         <thead><tr><th scope="col">Time</th>{lines.map((l) => <th scope="col">{l.label}</th>)}</tr></thead>
         <tbody>{times.map((t, i) => (i % every === 0 ? <tr><th scope="row">{time(t)}</th>{lines.map((l) => <td>{l.values[i] == null ? 'unknown' : format(l.values[i]!)}</td>)}</tr> : null))}</tbody>
-      </table>
+      </table></div>
     </figure>
   );
 }

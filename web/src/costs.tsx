@@ -56,7 +56,7 @@ export function Costs() {
   const top = Math.max(1, ...rows.map((r) => r.charge_nano_usd));
   const now = clock.value;
   const open = [...jobs.values()].filter((j) => j.rate_nano > 0);
-  const idle = open.filter(isIdle).sort((a, b) => b.rate_nano - a.rate_nano);
+  const idle = open.filter((j) => isIdle(j, 10_000)).sort((a, b) => b.rate_nano - a.rate_nano);
   const csv = () => {
     const text = [['day', 'project', 'user', 'gpu_type', 'class', 'gpu_hours', 'usd'].join(), ...(d?.rows ?? []).map((r) => [r.day, r.project, r.user, r.gpu_type, r.price_class, r.gpu_hours.toFixed(4), (r.charge_nano_usd / 1e9).toFixed(9)].join())].join('\n');
     const link = document.createElement('a');

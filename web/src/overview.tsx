@@ -23,7 +23,8 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
   const kind = sick ? 'sick' : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
   const known = gpu.util >= 0;
   return (
-    <a class={`tile ${kind}`} href={who.href || `#/nodes/${node.name}`} aria-label={`GPU ${gpu.index} of ${node.name}, ${card.model}: ${sick || who.text}${known ? `, busy ${gpu.util} %` : ''}`}>
+    <a class={`tile ${kind}`} href={who.href || `#/nodes/${node.name}`} data-gpu={gpu.index}>
+      <span class="sr">GPU of {node.name}, </span>
       <span class="head"><b>{gpu.index}</b><span class="type">{card.type}</span><span class="share">{gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} %` : ''}</span></span>
       <span class="who">{sick || who.text}</span>
       <Meter part={known ? gpu.util / 100 : 0} label={known ? `busy ${gpu.util} %` : 'load unknown'} />
@@ -162,7 +163,7 @@ export function Overview() {
   const running = [...jobs.values()];
   jobsTick.value;
   const rateHour = s.spend_nano * 3600;
-  const idle = running.filter(isIdle);
+  const idle = running.filter((j) => isIdle(j));
   // Booked when a lease ends; what runs counts from its start, or from the beginning of the day.
   const midnight = now - (now % 86_400_000);
   const liveCost = running.reduce((sum, j) => sum + Math.min(costOf(j, now), j.rate_nano * (now - Math.max(midnight, j.started ?? now)) / 1000 || Infinity), 0);

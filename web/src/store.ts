@@ -44,8 +44,8 @@ export function whereText(row: Row): string {
   return row.where.map(([node, ...cards]) => `${nodeName(node)}${cards.length ? ` · GPU ${cards.join(', ')}` : ''}`).join('; ');
 }
 // A running job whose cards all do nothing right now.
-export function isIdle(row: Row): boolean {
-  if (row.state !== 'running' || !row.started || clock.peek() - row.started < 60_000) return false;
+export function isIdle(row: Row, after_ms = 60_000): boolean {
+  if (row.state !== 'running' || !row.started || clock.peek() - row.started < after_ms) return false;
   let cards = 0;
   for (const [node, ...list] of row.where) {
     for (const index of list) {

@@ -19,7 +19,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function Line({ text }: { text: string }) {
   const copied = useRef(signal(false));
   const copy = () => { void navigator.clipboard?.writeText(text).then(() => { copied.current.value = true; window.setTimeout(() => { copied.current.value = false; }, 1500); }); };
-  return <div class="line"><code>{text}</code><button class="quiet small" type="button" onClick={copy} aria-label="Copy the command line">{copied.current.value ? 'Copied' : 'Copy'}</button></div>;
+  return <div class="line"><code tabIndex={0}>{text}</code><button class="quiet small" type="button" onClick={copy} aria-label="Copy the command line">{copied.current.value ? 'Copied' : 'Copy'}</button></div>;
 }
 
 // How much of something is in use. The number beside it says it in words.

@@ -1,0 +1,8 @@
+// A dashboard that is merely open. Says "open" when it shows the fleet, then stays until it is ended.
+import { launch, open } from './support.mjs';
+
+const browser = await launch();
+const { page } = await open(browser, { width: 1440, height: 1000 });
+await page.waitForSelector('.cells a, .tile');
+console.log('open');
+setInterval(() => {}, 1 << 30);
