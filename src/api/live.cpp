@@ -77,9 +77,9 @@ void put_job(std::string& out, const control::State& state, const Job& job, Wall
     const Task& task = state.tasks.at(id);
     if (task.state == TaskState::ended) continue;
     cost += ledger::lease_cost(task, now);
-    rate += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     put(out, "{}[{}", first ? "" : ",", task.node.value);
-    for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
+    if (ledger::gpu_milli(task)) for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
     out += ']';
     first = false;
   }
@@ -252,6 +252,7 @@ struct Live : std::enable_shared_from_this<Live> {
       if (const auto on = state().tasks_on.find(id); on != state().tasks_on.end()) {
         for (TaskId task_id : on->second) {
           const Task& task = state().tasks.at(task_id);
+          if (ledger::gpu_milli(task) == 0) continue;  // suspended: its cards are free
           const bool shown = visible(state().jobs.at(task.job).project);
           for (const GpuGrant& grant : task.gpus) {
             const auto gpu = static_cast<std::size_t>(grant.gpu);
@@ -303,9 +304,9 @@ struct Live : std::enable_shared_from_this<Live> {
     }
     for (const auto& [id, task] : state().tasks) {
       if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project)) continue;
-      const std::int64_t nano = task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+      const std::int64_t nano = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
       spend += nano;
-      const auto* beat = task.gpus.empty() ? nullptr : call->host.readings(task.node);
+      const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : call->host.readings(task.node);
       if (!beat) continue;
       bool busy = false;
       for (const GpuGrant& grant : task.gpus)

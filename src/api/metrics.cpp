@@ -20,7 +20,7 @@ void add_fleet(Exposition& out, const Host& host) {
     if (const auto on = state.tasks_on.find(id); on != state.tasks_on.end())
       for (TaskId task : on->second)
         for (const GpuGrant& grant : state.tasks.at(task).gpus)
-          if (static_cast<std::size_t>(grant.gpu) < milli.size()) milli[static_cast<std::size_t>(grant.gpu)] += grant.share.milli;
+          if (ledger::gpu_milli(state.tasks.at(task)) && static_cast<std::size_t>(grant.gpu) < milli.size()) milli[static_cast<std::size_t>(grant.gpu)] += grant.share.milli;
     const std::string name = label("Hostname", node.offer.name);
     if (const auto* beat = host.readings(id)) {
       agent::add_gpus(out, node.offer.name, node.offer.gpus, *beat);
@@ -44,9 +44,9 @@ void add_money(Exposition& out, const Host& host) {
   for (const auto& [id, task] : state.tasks) {
     if (task.state == TaskState::ended) continue;
     auto& [spend, idle] = nano[state.jobs.at(task.job).project];
-    const std::int64_t rate = task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+    const std::int64_t rate = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     spend += rate;
-    const auto* beat = task.gpus.empty() ? nullptr : host.readings(task.node);
+    const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : host.readings(task.node);
     if (!beat) continue;
     bool busy = false, hung = false;
     for (const GpuGrant& grant : task.gpus)

@@ -62,6 +62,7 @@ void Sampling::sample_jobs(WallTime now) {
       auto [at, fresh] = samples.try_emplace(task.job);
       JobSample& sample = at->second;
       if (fresh) sample.fill(unknown);
+      if (ledger::gpu_milli(task) == 0 && !task.gpus.empty()) continue;  // suspended: nothing to see
       for (const GpuGrant& grant : task.gpus) {
         for (const auto& r : beat->gpus) {
           if (r.gpu != grant.gpu) continue;
@@ -169,10 +170,10 @@ void Sampling::sample_gpus(WallTime now) {
   }
   for (const auto& [id, task] : state.tasks) {
     if (task.state == TaskState::ended) continue;
-    const std::int64_t nano = task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
-    given += task.gpus.empty() ? 0 : ledger::gpu_milli(task);
+    const std::int64_t nano = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+    given += ledger::gpu_milli(task);
     spend_nano += nano;
-    const auto* beat = task.gpus.empty() ? nullptr : options_.agents->readings(task.node);
+    const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : options_.agents->readings(task.node);
     if (!beat) continue;
     bool idle = true;
     for (const GpuGrant& grant : task.gpus)

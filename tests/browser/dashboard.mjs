@@ -66,6 +66,28 @@ test('the terminal echoes, and a full-screen program draws', async () => {
   await context.close();
 });
 
+test('a job is suspended, gives its GPU back, and goes on where it was', async () => {
+  const { page, context, trouble } = await open(browser);
+  const id = submit('--gpus', 1, '--name', 'pausable', '--', 'sh', '-c', 'i=0; while true; do i=$((i+1)); echo tick $i; sleep 0.1; done');
+  await go(page, `/jobs/${id}`);
+  await page.waitForSelector('.log .ll:has-text("tick 5")');
+  await page.click('button:has-text("Suspend")');
+  await page.waitForSelector('.title .state.suspended', { timeout: 30000 });
+  const ticks = async () => Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
+  await until(async () => { const a = await ticks(); await page.waitForTimeout(500); return (await ticks()) === a; }, 'a log that stands still');
+  const before = await ticks();
+  await go(page, '/');
+  await until(async () => (await page.locator('.tile.used, .tile.idle').count()) === 0, 'its GPU is free');
+  await go(page, `/jobs/${id}`);
+  await page.click('button:has-text("Resume")');
+  await page.waitForSelector('.title .state.running', { timeout: 30000 });
+  await until(async () => (await ticks()) > before + 3, 'it goes on');
+  ok((await page.locator('.log').innerText()).includes(`tick ${before + 1}`) || (await ticks()) > before, 'where it was');
+  stop(id);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
 test('charts of a job show what it used, with a table beside each', async () => {
   const { page, context, trouble } = await open(browser);
   const id = submit('--gpus', 1, '--name', 'train-llama', '--', 'sh', '-c', 'i=0; while true; do i=$((i+1)); [ $((i % 20000)) = 0 ] && echo "step $i loss 0.$((RANDOM % 1000))"; done');
