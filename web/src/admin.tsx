@@ -2,28 +2,29 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
-import { moment } from './format';
+import { gpus, lasting, moment } from './format';
 import { confirm, Line } from './ui';
 import { notify, status } from './store';
 
 interface Token { id: number; name: string; user: string; scope: string; created_at: string; expires_at: string | null }
-interface Project { name: string; weight: number; members: Record<string, string>; quota?: Record<string, unknown>; guaranteed?: number; [key: string]: unknown }
+interface Project { name: string; weight: number; members: Record<string, string>; guaranteed_milli?: number; limit_milli?: number | null; user_limit_milli?: number | null; may_borrow?: boolean; running_milli?: number; policy?: string }
 interface User { name: string; unix_name: string; role: string }
-interface Policy { [key: string]: unknown }
+interface IdleRules { default: { enabled: boolean; warn_s: number; suspend_s: number; stop_s: number }; floor: { suspend_s: number; stop_s: number } }
 
-const shown = (v: unknown): string => (v == null ? '–' : typeof v === 'object' ? Object.entries(v as object).map(([k, x]) => `${k.replace(/_/g, ' ')} ${shown(x)}`).join(', ') : String(v));
+const quota = (p: Project) => [p.guaranteed_milli ? `${gpus(p.guaranteed_milli)} guaranteed` : '', p.limit_milli != null ? `at most ${gpus(p.limit_milli)}` : '', p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} a user` : '',
+  p.guaranteed_milli && p.may_borrow === false ? 'may not borrow' : '', p.running_milli ? `${gpus(p.running_milli)} in use` : ''].filter(Boolean).join(', ') || 'none';
 
 export function Admin() {
   const tokens = useSignal<Token[]>([]);
   const projects = useSignal<Project[]>([]);
   const users = useSignal<User[]>([]);
-  const policies = useSignal<Policy | null>(null);
+  const idle = useSignal<IdleRules | null>(null);
   const secret = useSignal('');
   const error = useSignal('');
   const load = async () => {
     try {
       [tokens.value, projects.value, users.value] = await Promise.all([get<{ tokens: Token[] }>('/v1/tokens').then((d) => d.tokens), get<{ projects: Project[] }>('/v1/projects').then((d) => d.projects), get<{ users: User[] }>('/v1/users').then((d) => d.users)]);
-      for (const route of ['/v1/policy', '/v1/policies']) if (await has(route)) policies.value = await get<Policy>(route);
+      if (await has('/v1/idle')) idle.value = await get<IdleRules>('/v1/idle');
     } catch (e) { error.value = problem(e); }
   };
   useEffect(() => { void load(); }, []);
@@ -43,7 +44,7 @@ export function Admin() {
       <h2>Projects</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Projects"><table>
         <thead><tr><th>Name</th><th>Weight</th><th>Quota</th><th>Members</th></tr></thead>
-        <tbody>{projects.value.map((p) => <tr><td><a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a></td><td>{p.weight}</td><td>{p.quota ? shown(p.quota) : 'none'}</td><td>{Object.entries(p.members).map(([u, r]) => `${u} (${r})`).join(', ') || '–'}</td></tr>)}</tbody>
+        <tbody>{projects.value.map((p) => <tr><td><a href={`#/jobs?show=all&project=${encodeURIComponent(p.name)}`}>{p.name}</a></td><td>{p.weight}</td><td>{quota(p)}</td><td>{Object.entries(p.members).map(([u, r]) => `${u} (${r})`).join(', ') || '–'}</td></tr>)}</tbody>
       </table></div>
       {admin && <div class="two forms">
         <form class="inline" onSubmit={submit((f) => post('/v1/projects', { name: f.get('name'), weight: Number(f.get('weight')) }), (f) => `Project ${f.get('name')} is there`)}>
@@ -60,7 +61,11 @@ export function Admin() {
         <tbody>{users.value.map((u) => <tr><td>{u.name}</td><td>{u.unix_name}</td><td>{u.role}</td></tr>)}</tbody>
       </table></div>
       <h2>Policies</h2>
-      {policies.value ? <dl class="facts">{Object.entries(policies.value).map(([k, v]) => <><dt>{k.replace(/_/g, ' ')}</dt><dd>{shown(v)}</dd></>)}</dl> : <><p class="note">Shares follow the projects' weights. Guarantees and limits are set in a terminal:</p><Line text="billow project --help" /></>}
+      <dl class="facts">
+        <dt>Who goes first</dt><dd>{[...new Set(projects.value.map((p) => p.policy ?? 'fair'))].join(', ')} shares by the projects' weights</dd>
+        {idle.value && <><dt>Idle GPUs</dt><dd>{idle.value.default.enabled ? `a warning after ${lasting(idle.value.default.warn_s)}, suspended after ${lasting(idle.value.default.suspend_s)}, stopped after ${lasting(idle.value.default.stop_s)}` : 'nothing happens to them'}</dd></>}
+      </dl>
+      <Line text="billow project --help" />
       <h2>Tokens</h2>
       <form class="inline" onSubmit={(e) => { e.preventDefault(); const f = new FormData(e.target as HTMLFormElement); void attempt(async () => { secret.value = (await post<{ token: string }>('/v1/tokens', { name: f.get('name'), scope: f.get('scope'), life_s: Number(f.get('days')) * 86400 })).token; }, 'The token is made'); }}>
         <label>Name <input name="name" required /></label>

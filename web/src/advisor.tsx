@@ -4,13 +4,11 @@ import { useEffect } from 'preact/hooks';
 import { has, post, problem } from './api';
 import { Empty, Line } from './ui';
 
-interface Offer { [key: string]: unknown }
+interface Offer { gpu: string; gpus: number; precision: string; parallelism: string; replicas: number; slice?: string; instance: string | null; usd_month: number | null; ttft_ms: number; tpot_ms: number; kind: string; binding: string; price_date: string | null }
 const presets: [string, Record<string, string>][] = [
   ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }], ['8B chat', { model: '8B', weights: 'bf16', input: '512', output: '256', rate: '5' }],
   ['32B at int4', { model: '32B', weights: 'int4', input: '1024', output: '512', rate: '1' }],
 ];
-const shown = (v: unknown): string => (v == null ? '–' : typeof v === 'number' ? (Number.isInteger(v) ? v.toLocaleString() : v.toPrecision(4)) : typeof v === 'object' ? JSON.stringify(v) : String(v));
-
 export function Advisor() {
   const can = useSignal<boolean | null>(null);
   const form = useSignal<Record<string, string>>({ model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2', tpot: '', ttft: '' });
@@ -24,7 +22,7 @@ export function Advisor() {
     const f = form.value;
     try {
       const got = await post<Record<string, unknown>>('/v1/advise', { model: f.model, weights: f.weights, input_tokens: Number(f.input), output_tokens: Number(f.output), requests_per_s: Number(f.rate), ...(f.tpot ? { tpot_ms: Number(f.tpot) } : {}), ...(f.ttft ? { ttft_ms: Number(f.ttft) } : {}) });
-      const list = (got.options ?? got.offers ?? got.recommendations ?? got.choices ?? []) as Offer[];
+      const list = (got.options ?? []) as Offer[];
       answer.value = { offers: list, text: typeof got.text === 'string' ? got.text : undefined };
       error.value = '';
     } catch (e) { error.value = problem(e); }
@@ -32,7 +30,7 @@ export function Advisor() {
   };
   const set = (key: string) => (e: Event) => { form.value = { ...form.value, [key]: (e.currentTarget as HTMLInputElement).value }; };
   const f = form.value;
-  const line = `billow advise ${f.model} --weights ${f.weights} --input ${f.input} --output ${f.output} --rate ${f.rate}`;
+  const line = ['billow advise', f.model, '--precision', f.weights, '--input', f.input, '--output', f.output, ...(f.rate ? ['--rps', f.rate] : []), ...(f.ttft ? ['--ttft', `${f.ttft}ms`] : []), ...(f.tpot ? ['--tps', (1000 / Number(f.tpot)).toFixed(1)] : [])].join(' ');
   return (
     <section>
       <h1>Advisor</h1>
@@ -51,10 +49,14 @@ export function Advisor() {
             <button class="full" disabled={busy.value}>{busy.value ? 'Asking…' : 'Ask'}</button>
           </form>
           {error.value && <p role="alert" class="bad">{error.value}</p>}
-          {answer.value && (answer.value.offers.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
-            <thead><tr>{Object.keys(answer.value.offers[0]).slice(0, 10).map((k) => <th>{k.replace(/_/g, ' ')}</th>)}</tr></thead>
-            <tbody>{answer.value.offers.map((o) => <tr>{Object.keys(answer.value!.offers[0]).slice(0, 10).map((k) => <td>{shown(o[k])}</td>)}</tr>)}</tbody>
-          </table></div> : <pre class="line">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}
+          {answer.value && (answer.value.offers.length ? <>
+            <h2>What would do it, best first</h2>
+            <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
+              <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>Precision</th><th>Replicas</th><th>Held by</th><th>Figures are</th></tr></thead>
+              <tbody>{answer.value.offers.map((o) => <tr><td><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td>{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td>{o.precision}</td><td>{o.replicas}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td>{o.binding}</td><td>{o.kind}{o.price_date ? `; prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
+            </table></div>
+            {answer.value.text && <details><summary>In words</summary><pre class="words">{answer.value.text}</pre></details>}
+          </> : <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}
           <h2>The same in a terminal</h2><Line text={line} />
         </>
       )}

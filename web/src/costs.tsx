@@ -1,67 +1,100 @@
-// What was spent: by project, user, day and GPU, budgets, waste, and an export. Sums come from the ledger; nothing is added up here that
-// the ledger has a sum for, so the figures agree to the cent.
+// What was spent: by project, user, day and GPU, budgets, waste, right-sizing, and an export. Sums come from the ledger; nothing is added
+// up here that the ledger has a sum for, so the figures agree to the cent.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { get, has, problem } from './api';
+import { call, get, has, problem } from './api';
 import { plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter } from './ui';
-import { clock, costOf, isIdle, jobs, jobsTick, summary } from './store';
-import { budgetState, loadBudgets, type BudgetView, type Usage } from './spend';
+import { isIdle, jobs, jobsTick, notify, status, summary } from './store';
+import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
 const spans: [string, string, number, number][] = [['today', 'Today', 0, 0], ['yesterday', 'Yesterday', 1, 1], ['week', 'Last 7 days', 6, 0], ['month', 'Last 30 days', 29, 0]];
-const views: [string, string][] = [['project', 'Project'], ['user', 'User'], ['day', 'Day'], ['gpu_type', 'GPU'], ['class', 'Class']];
+const views: [string, string][] = [['project', 'Project'], ['user', 'User'], ['day', 'Day'], ['gpu', 'GPU'], ['job', 'Job'], ['class', 'Class']];
 
-function nameOf(row: Usage['rows'][number], by: string): string {
-  if (by === 'day') return row.day;
-  if (by === 'user') return row.user;
-  if (by === 'gpu_type') return row.gpu_type || 'no GPU';
-  if (by === 'class') return row.price_class;
-  return row.project;
-}
+function nameOf(row: CostLine, by: string): string { return String((row as unknown as Record<string, unknown>)[by] ?? '') || (by === 'gpu' ? 'no GPU' : '–'); }
 
-function Budgets({ list }: { list: BudgetView[] }) {
-  if (!list.length) return <p class="note">No budget is set. One that stops, with a warning on the way: <code>billow budget set PROJECT 500 --monthly</code></p>;
+function Budgets() {
+  const error = useSignal('');
+  const projects = useSignal<string[]>([]);
+  const can = useSignal(false);
+  useEffect(() => { void has('/v1/budgets').then((yes) => { can.value = yes; }); void get<{ projects: { name: string }[] }>('/v1/projects').then((d) => { projects.value = d.projects.map((p) => p.name); }, () => {}); }, []);
+  const list = budgetState.value;
+  const set = async (event: Event) => {
+    event.preventDefault();
+    const form = new FormData(event.target as HTMLFormElement);
+    try {
+      await call('PUT', '/v1/budgets', { scope: 'project', of: form.get('of'), period: form.get('period'), limit_nano_usd: Math.round(Number(form.get('usd')) * 1e9), stops: form.get('stops') === 'on' });
+      error.value = '';
+      notify('The budget is set');
+      await loadBudgets();
+    } catch (e) { error.value = problem(e); }
+  };
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Budgets"><table>
-      <thead><tr><th>Budget</th><th>Spent</th><th>Of</th><th>Used</th><th>State</th></tr></thead>
-      <tbody>{list.map((b) => <tr><td>{b.name}</td><td class="num">{usd(b.spent)}</td><td class="num">{usd(b.limit)}</td><td><Meter part={b.limit ? b.spent / b.limit : 0} tone={b.tone} label={`${b.limit ? Math.round((b.spent / b.limit) * 100) : 0} % used`} /> <span class="num">{b.limit ? `${Math.round((b.spent / b.limit) * 100)} %` : ''}</span></td><td><Badge state={b.tone || 'ready'} /> {b.text}</td></tr>)}</tbody>
-    </table></div>
+    <>
+      {list.length === 0 ? <p class="note">No budget is set. One that stops suspends jobs before it ends them, and warns on the way.</p> : (
+        <div class="scroll" tabIndex={0} role="region" aria-label="Budgets"><table>
+          <thead><tr><th>Budget</th><th>Each</th><th class="right">Spent</th><th class="right">Of</th><th>Used</th><th>Remark</th></tr></thead>
+          <tbody>{list.map((b) => <tr><td>{b.name}</td><td>{b.period}</td><td class="right">{usd(b.spent)}</td><td class="right">{usd(b.limit)}</td>
+            <td><Meter part={b.limit ? b.spent / b.limit : 0} tone={b.tone} label={`${Math.round((b.spent / b.limit) * 100)} % used`} /> <span class="num">{Math.round((b.spent / b.limit) * 100)} %</span></td><td>{b.tone && <Badge state={b.tone} />} {b.text}</td></tr>)}</tbody>
+        </table></div>
+      )}
+      {can.value && status.value?.you.role === 'admin' && (
+        <form class="inline" onSubmit={set}>
+          <label>Project <select name="of">{projects.value.map((p) => <option>{p}</option>)}</select></label>
+          <label>Each <select name="period"><option>monthly</option><option>weekly</option><option>daily</option></select></label>
+          <label>Dollars <input name="usd" type="number" min="0.01" step="any" required /></label>
+          <label class="check"><input name="stops" type="checkbox" checked /> stops</label>
+          <button>Set a budget</button>
+        </form>
+      )}
+      {error.value && <p role="alert" class="bad">{error.value}</p>}
+    </>
   );
 }
 
-interface Waste { jobs?: { job: number; label?: string; name?: string; user?: string; text?: string; idle_nano_usd?: number; waste_nano_usd?: number; idle?: string }[]; findings?: { text: string; saving?: string; job?: number }[] }
+interface Waste { text: string; unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string }[] }
+
+function WasteList({ from, to }: { from: string; to: string }) {
+  const data = useSignal<Waste | null>(null);
+  jobsTick.value;
+  useEffect(() => { void has('/v1/waste').then((yes) => { if (yes) void get<Waste>(`/v1/waste?since=${from}&until=${to}`).then((d) => { data.value = d; }, () => {}); }); }, [from, to]);
+  const idle = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j, 10_000)).sort((a, b) => b.rate_nano - a.rate_nano);
+  const w = data.value;
+  return (
+    <>
+      {w && <section class="cards" aria-label="Wasted"><Card title="Nobody held" value={usd(w.unallocated_nano_usd)} note="GPUs paid for and free" /><Card title="Held and idle" value={usd(w.idle_nano_usd)} note="by the idle verdicts" /><Card title="Larger than needed" value={usd(w.inefficient_nano_usd)} note="by what runs have used" /></section>}
+      {idle.length > 0 && <><h2>Idle right now</h2><ul class="plain rows panel">{idle.slice(0, 12).map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {w?.idle_now.find((i) => i.job === j.id)?.text || 'its GPUs do nothing'}, at {usd(j.rate_nano * 3600)} / h</small></li>)}</ul></>}
+      {w && w.right_size.length > 0 && <><h2>Right-sizing</h2><ul class="plain rows panel">{w.right_size.slice(0, 20).map((r) => <li><span>{r.text || r.what}</span><small>{plural(r.runs, 'run')}, {usd(r.charged_nano_usd)} could have been {usd(r.would_have_been_nano_usd)}</small></li>)}</ul></>}
+      {!idle.length && !w?.right_size.length && <p class="note">No running job holds a GPU that does nothing, and no past run was larger than it needed.</p>}
+    </>
+  );
+}
 
 export function Costs() {
   const span = useSignal('month');
   const by = useSignal('project');
-  const data = useSignal<Usage | null>(null);
+  const data = useSignal<Report | null>(null);
   const error = useSignal('');
-  const waste = useSignal<Waste | null>(null);
-  jobsTick.value;
   const [, , back, until] = spans.find(([id]) => id === span.value)!;
   const from = isoDay(Date.now() - back * dayMs), to = isoDay(Date.now() - until * dayMs);
   useEffect(() => {
     let gone = false;
-    get<Usage>(`/v1/usage?from=${from}&to=${to}&by=${by.value}`).then((d) => { if (!gone) { data.value = d; error.value = ''; } }, (e) => { if (!gone) error.value = problem(e); });
-    return () => { gone = true; };
+    const load = () => { if (!document.hidden) report(from, to, by.value).then((d) => { if (!gone) { data.value = d; error.value = ''; } }, (e) => { if (!gone) error.value = problem(e); }); };
+    load();
+    const timer = window.setInterval(load, 10_000);
+    return () => { gone = true; window.clearInterval(timer); };
   }, [from, to, by.value]);
-  useEffect(() => {
-    void loadBudgets();
-    void has('/v1/waste').then((yes) => { if (yes) void get<Waste>('/v1/waste').then((d) => { waste.value = d; }, () => {}); });
-  }, []);
+  useEffect(() => { void loadBudgets(); }, []);
   const d = data.value;
-  const rows = [...(d?.rows ?? [])].sort((a, b) => (by.value === 'day' ? b.day.localeCompare(a.day) : b.charge_nano_usd - a.charge_nano_usd));
+  const rows = [...(d?.lines ?? [])].filter((r) => nameOf(r, by.value) !== '–' || r.charge_nano_usd).sort((a, b) => (by.value === 'day' ? (b.day ?? '').localeCompare(a.day ?? '') : b.charge_nano_usd - a.charge_nano_usd));
   const top = Math.max(1, ...rows.map((r) => r.charge_nano_usd));
-  const now = clock.value;
-  const open = [...jobs.values()].filter((j) => j.rate_nano > 0);
-  const idle = open.filter((j) => isIdle(j, 10_000)).sort((a, b) => b.rate_nano - a.rate_nano);
-  const csv = () => {
-    const text = [['day', 'project', 'user', 'gpu_type', 'class', 'gpu_hours', 'usd'].join(), ...(d?.rows ?? []).map((r) => [r.day, r.project, r.user, r.gpu_type, r.price_class, r.gpu_hours.toFixed(4), (r.charge_nano_usd / 1e9).toFixed(9)].join())].join('\n');
+  const save = async (format: string) => {
+    const response = await fetch(`/v1/cost?since=${from}&until=${to}&by=day,project,user,gpu,class&format=${format}`, { headers: { 'X-Billow-Request': '1' } });
     const link = document.createElement('a');
-    link.href = URL.createObjectURL(new Blob([text + '\n'], { type: 'text/csv' }));
-    link.download = `billow-costs-${from}-${to}.csv`;
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = `billow-${format === 'focus' ? 'focus' : 'costs'}-${from}-${to}.csv`;
     link.click();
     URL.revokeObjectURL(link.href);
   };
@@ -69,30 +102,28 @@ export function Costs() {
     <section>
       <h1>Costs</h1>
       <section class="cards" aria-label="At a glance">
-        <Card title={spans.find(([id]) => id === span.value)![1]} value={<span id="total" data-nano={d?.total_nano_usd ?? ''}>{d ? usd(d.total_nano_usd) : '–'}</span>} note="charged, days in UTC" />
-        <Card title="Spending now" value={usd((summary.value?.spend_nano ?? 0) * 3600)} unit="/ h" note={`${plural(open.length, 'job')} so far ${usd(open.reduce((a, j) => a + costOf(j, now), 0))}`} />
+        <Card title={spans.find(([id]) => id === span.value)![1]} value={<span id="total" data-nano={d?.total.charge_nano_usd ?? ''}>{d ? usd(d.total.charge_nano_usd) : '–'}</span>} note={d?.total.gpu_hours != null ? `${d.total.gpu_hours.toFixed(1)} GPU hours; days in UTC` : 'days in UTC'} />
+        <Card title="Spending now" value={usd((summary.value?.spend_nano ?? 0) * 3600)} unit="/ h" />
         <Card title="Idle right now" value={usd((summary.value?.idle_nano ?? 0) * 3600)} unit="/ h" tone={summary.value?.idle_nano ? 'warn' : ''} href="#/jobs?show=idle" note="GPUs held that do nothing" />
+        {d?.fleet && d.fleet.cost_nano_usd > 0 && <Card title="The nodes cost" value={usd(d.fleet.cost_nano_usd)} note={`${usd(d.fleet.unallocated_nano_usd)} of it for GPUs nobody held`} />}
       </section>
       <div class="filters top">
         <div class="tabs" role="group" aria-label="When">{spans.map(([id, word]) => <button class="tab" aria-pressed={span.value === id} onClick={() => { span.value = id; }}>{word}</button>)}</div>
         <div class="tabs" role="group" aria-label="By what">{views.map(([id, word]) => <button class="tab" aria-pressed={by.value === id} onClick={() => { by.value = id; }}>{word}</button>)}</div>
-        <button class="quiet small" onClick={csv} disabled={!rows.length}>Save as CSV</button>
+        <button class="quiet small" onClick={() => { void save('csv'); }} disabled={!rows.length}>CSV</button><button class="quiet small" onClick={() => { void save('focus'); }} disabled={!rows.length}>FOCUS</button>
       </div>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
-      {d && rows.length === 0 ? <Empty title="Nothing was charged in that time"><p>Every GPU second a job holds is charged to its project at the rate of the moment it started. The first job that holds a GPU shows up here when it ends.</p><Line text="billow run --gpus 1 -- python train.py" /></Empty> : d && (
+      {d && rows.length === 0 ? <Empty title="Nothing was charged in that time"><p>Every GPU second a job holds is charged to its project at the rate of the moment it started.</p><Line text="billow run --gpus 1 -- python train.py" /></Empty> : d && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Costs as a table"><table class="costs">
           <thead><tr><th>{views.find(([id]) => id === by.value)![1]}</th><th><span class="sr">Share</span></th><th class="right">GPU hours</th><th class="right">Charged</th></tr></thead>
-          <tbody>{rows.map((r) => <tr><td>{nameOf(r, by.value)}</td><td><Meter part={r.charge_nano_usd / top} label={`${Math.round((r.charge_nano_usd / top) * 100)} % of the largest`} /></td><td class="right">{r.gpu_hours.toFixed(r.gpu_hours < 10 ? 2 : 1)}</td><td class="right" data-nano={r.charge_nano_usd}>{usd(r.charge_nano_usd)}</td></tr>)}</tbody>
-          <tfoot><tr><td>Together</td><td /><td class="right">{rows.reduce((a, r) => a + r.gpu_hours, 0).toFixed(1)}</td><td class="right">{usd(d.total_nano_usd)}</td></tr></tfoot>
+          <tbody>{rows.slice(0, 500).map((r) => <tr><td>{by.value === 'job' ? <a href={`#/jobs/${r.job}`}>{r.job}</a> : nameOf(r, by.value)}</td><td><Meter part={r.charge_nano_usd / top} label={`${Math.round((r.charge_nano_usd / top) * 100)} % of the largest`} /></td><td class="right">{r.gpu_hours.toFixed(r.gpu_hours < 10 ? 2 : 1)}</td><td class="right" data-nano={r.charge_nano_usd}>{usd(r.charge_nano_usd)}</td></tr>)}</tbody>
+          <tfoot><tr><td>Together</td><td /><td class="right">{d.total.gpu_hours?.toFixed(1)}</td><td class="right">{usd(d.total.charge_nano_usd)}</td></tr></tfoot>
         </table></div>
       )}
       <h2>Budgets</h2>
-      <Budgets list={budgetState.value} />
+      <Budgets />
       <h2>Waste</h2>
-      {idle.length > 0 && <ul class="plain rows panel">{idle.slice(0, 12).map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · its GPUs do nothing, at {usd(j.rate_nano * 3600)} / h</small></li>)}</ul>}
-      {waste.value?.jobs?.length ? <ul class="plain rows panel">{waste.value.jobs.slice(0, 20).map((w) => <li><a href={`#/jobs/${w.label ?? w.job}`}>{w.name || `job ${w.job}`}</a><small>{w.text ?? ''} {usd(w.idle_nano_usd ?? w.waste_nano_usd ?? 0)}</small></li>)}</ul> : null}
-      {waste.value?.findings?.length ? <ul class="plain rows panel">{waste.value.findings.slice(0, 20).map((f) => <li>{f.job ? <a href={`#/jobs/${f.job}`}>{f.text}</a> : <span>{f.text}</span>}<small>{f.saving ?? ''}</small></li>)}</ul> : null}
-      {!idle.length && !waste.value?.jobs?.length && !waste.value?.findings?.length && <p class="note">No running job holds a GPU that does nothing.</p>}
+      <WasteList from={from} to={to} />
     </section>
   );
 }

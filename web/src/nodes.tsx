@@ -118,8 +118,9 @@ export function NodePage({ name }: { name: string }) {
   );
 }
 
-interface Pool { name: string; kind: string; state?: string; reason?: string; min?: number; max?: number; nodes?: number; price?: string; machines?: unknown[] }
-interface Reservation { id: number; name?: string; project?: string; user?: string; gpus?: number; gpu_type?: string; from?: string; to?: string; starts_at?: string; ends_at?: string }
+interface Machine { name: string; state: string; nodes: number; gpus: number; ends_at: string | null; note: string; reason: string }
+interface Pool { name: string; kind: string; min: number; max: number; gpu_type: string; gpus: number; price_usd_per_h: number; spot: boolean; removing: boolean; denied: string | null; machines: Machine[] }
+interface Reservation { id: number; name: string; project: string; user: string; from: string; until: string; state: string; gpu_milli: number; used_milli: number; places: { node: string | null }[]; cost: string }
 
 export function Nodes() {
   const pools = useSignal<Pool[] | null>(null);
@@ -152,10 +153,11 @@ export function Nodes() {
         </table></div>
       )}
       <h2>Pools</h2>
-      {pools.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Pools"><table><thead><tr><th>Pool</th><th>Kind</th><th>Nodes</th><th>From – to</th><th>Remark</th></tr></thead><tbody>{pools.value.map((p) => <tr><td>{p.name}</td><td>{p.kind}</td><td>{p.nodes ?? p.machines?.length ?? '–'}</td><td>{p.min ?? 0} – {p.max ?? '–'}</td><td>{p.reason ?? p.state ?? ''}</td></tr>)}</tbody></table></div>
+      {pools.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Pools"><table><thead><tr><th>Pool</th><th>Kind</th><th>Machines</th><th>At least – at most</th><th>Brings</th><th>Price</th><th>Remark</th></tr></thead><tbody>{pools.value.map((p) => <tr>
+        <td>{p.name}</td><td>{p.kind}</td><td>{p.machines.length ? p.machines.map((m) => `${m.name} (${m.state})`).join(', ') : 'none'}</td><td class="num">{p.min} – {p.max}</td><td>{p.gpus ? `${p.gpus} × ${p.gpu_type || 'GPU'}` : '–'}</td><td class="num">{p.price_usd_per_h ? `$${p.price_usd_per_h.toFixed(2)} / h` : '–'}</td><td class={p.denied ? 'warn' : ''}>{p.removing ? 'is being removed' : p.denied ?? (p.spot ? 'spot' : '')}</td></tr>)}</tbody></table></div>
         : <p class="note">No pool brings nodes by itself; these machines joined on their own.</p>}
       <h2>Reservations</h2>
-      {reserved.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Reservations"><table><thead><tr><th>Name</th><th>For</th><th>GPUs</th><th>From</th><th>Until</th></tr></thead><tbody>{reserved.value.map((r) => <tr><td>{r.name ?? r.id}</td><td>{r.project ?? r.user ?? ''}</td><td>{r.gpus} {r.gpu_type ?? ''}</td><td>{moment(r.starts_at ?? r.from)}</td><td>{moment(r.ends_at ?? r.to)}</td></tr>)}</tbody></table></div>
+      {reserved.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Reservations"><table><thead><tr><th>Name</th><th>Project</th><th>GPUs</th><th>In use</th><th>From</th><th>Until</th><th>Where</th><th class="right">Cost</th></tr></thead><tbody>{reserved.value.map((r) => <tr><td>{r.name || r.id} <Badge state={r.state === 'active' ? 'running' : 'queued'} /></td><td>{r.project}</td><td class="num">{gpus(r.gpu_milli)}</td><td class="num">{gpus(r.used_milli)}</td><td>{moment(r.from)}</td><td>{moment(r.until)}</td><td>{r.places.map((x) => x.node).join(', ')}</td><td class="right">{r.cost}</td></tr>)}</tbody></table></div>
         : <p class="note">Nothing is reserved for the coming days. <code>billow reserve --help</code> says how.</p>}
     </section>
   );

@@ -6,7 +6,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
 import { ago, gib, gpus, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
-import { attention, clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodes, nodesTick, readings, status, summary, type Gpu } from './store';
+import { attention, clock, ended, gpuTick, isIdle, jobs, jobsTick, nodes, nodesTick, readings, status, summary, type Gpu } from './store';
 import { spentToday } from './spend';
 
 const tilesMax = 48;
@@ -164,9 +164,6 @@ export function Overview() {
   jobsTick.value;
   const rateHour = s.spend_nano * 3600;
   const idle = running.filter((j) => isIdle(j));
-  // Booked when a lease ends; what runs counts from its start, or from the beginning of the day.
-  const midnight = now - (now % 86_400_000);
-  const liveCost = running.reduce((sum, j) => sum + Math.min(costOf(j, now), j.rate_nano * (now - Math.max(midnight, j.started ?? now)) / 1000 || Infinity), 0);
   const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;   // hours of this day, in UTC as the ledger counts days
   const list = attention.value;
   return (
@@ -177,7 +174,7 @@ export function Overview() {
           note={fleet ? <Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /> : undefined} />
         <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${plural(s.queued + s.held, 'waits', 'wait')}${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
         <Card title="Spending now" value={usd(rateHour)} unit="/ h" href="#/costs"
-          note={today ? <>{usd(today.spent + liveCost)} today, about {usd(today.spent + liveCost + s.spend_nano * left * 3600)} by its end</> : <>{usd(liveCost)} by the jobs that run</>} />
+          note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by its end</> : undefined} />
         <Card title="Idle right now" value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
           note={idle.length ? `${plural(idle.length, 'job')} hold GPUs that do nothing` : s.idle_nano ? 'GPUs held that do nothing yet' : 'no GPU is held for nothing'} />
       </section>

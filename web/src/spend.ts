@@ -1,36 +1,49 @@
 // What has been spent today and where budgets stand, by the ledger's own sums. Read again every minute while the page is seen.
 import { effect, signal } from '@preact/signals';
 import { get, has } from './api';
-import { usd } from './format';
+import { moment, usd } from './format';
 import { budgets, ready } from './store';
 
 export const spentToday = signal<{ spent: number } | null>(null);
 
-export interface UsageRow { day: string; project: string; user: string; gpu_type: string; price_class: string; charge_nano_usd: number; gpu_hours: number }
-export interface Usage { rows: UsageRow[]; total_nano_usd: number }
-export interface BudgetView { name: string; spent: number; limit: number; tone: string; text: string }
-export const budgetState = signal<BudgetView[]>([]);
+// A line of a report: by whatever was asked for, and what it came to.
+export interface CostLine { day?: string; project?: string; user?: string; gpu?: string; class?: string; job?: string; charge_nano_usd: number; cost_nano_usd?: number; idle_nano_usd?: number; gpu_hours: number }
+export interface Report {
+  lines: CostLine[]; total: { charge_nano_usd: number; idle_nano_usd?: number; gpu_hours?: number; energy_kwh?: number };
+  fleet?: { cost_nano_usd: number; active_nano_usd: number; idle_nano_usd: number; unallocated_nano_usd: number };
+}
+interface Usage { rows: { day: string; project: string; user: string; gpu_type: string; price_class: string; charge_nano_usd: number; gpu_hours: number }[]; total_nano_usd: number }
+export async function report(from: string, to: string, by: string): Promise<Report> {
+  if (await has('/v1/cost')) return get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
+  const d = await get<Usage>(`/v1/usage?from=${from}&to=${to}&by=${by.replace('gpu', 'gpu_type').replace('job', '')}`);
+  return { lines: d.rows.map((r) => ({ ...r, gpu: r.gpu_type, class: r.price_class })), total: { charge_nano_usd: d.total_nano_usd, gpu_hours: d.rows.reduce((sum, r) => sum + r.gpu_hours, 0) } };
+}
 
-interface Budget { name?: string; project?: string; limit_nano_usd?: number; amount_nano_usd?: number; spent_nano_usd?: number; state?: string; stopped?: boolean; forecast_nano_usd?: number }
+export interface BudgetView { name: string; period: string; spent: number; limit: number; tone: string; text: string; forecast: number; href: string }
+export const budgetState = signal<BudgetView[]>([]);
+interface Budget {
+  scope: string; of: string; period: string; limit_nano_usd: number; spent_nano_usd: number; forecast_nano_usd: number; runs_out_at: string | null; stops: boolean; warned_pct: number; capped: boolean;
+}
 export async function loadBudgets(): Promise<void> {
   if (!(await has('/v1/budgets'))) return;
   try {
     const got = await get<{ budgets: Budget[] }>('/v1/budgets');
     budgetState.value = got.budgets.map((b) => {
-      const limit = b.limit_nano_usd ?? b.amount_nano_usd ?? 0, spent = b.spent_nano_usd ?? 0, part = limit ? spent / limit : 0;
-      const tone = part >= 1 || b.stopped ? 'over' : part >= 0.5 ? 'near' : '';
-      return { name: b.name || b.project || 'everything', spent, limit, tone, text: b.state ?? '' };
+      const part = b.limit_nano_usd ? b.spent_nano_usd / b.limit_nano_usd : 0;
+      const tone = b.capped || part >= 1 ? 'over' : part >= 0.5 || b.warned_pct >= 50 ? 'near' : '';
+      const end = b.runs_out_at ? `used up ${moment(b.runs_out_at)} at this pace` : b.forecast_nano_usd > b.spent_nano_usd ? `about ${usd(b.forecast_nano_usd)} by its end` : '';
+      return { name: `${b.scope} ${b.of}`, period: b.period, spent: b.spent_nano_usd, limit: b.limit_nano_usd, tone, forecast: b.forecast_nano_usd, href: '#/costs',
+        text: b.capped ? (b.stops ? 'its jobs are suspended' : 'used up') : end };
     });
-    budgets.value = budgetState.value.filter((b) => b.tone).map((b) => ({ text: `Budget ${b.name}: ${usd(b.spent)} of ${usd(b.limit)} spent (${Math.round((b.spent / b.limit) * 100)} %)`, href: '#/costs', grave: b.tone === 'over' }));
+    budgets.value = budgetState.value.filter((b) => b.tone).map((b) => ({ text: `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`, href: '#/costs', grave: b.tone === 'over' }));
   } catch { /* the stream says when the head is away */ }
 }
 
 async function load(): Promise<void> {
   if (document.hidden) return;
   void loadBudgets();
-  if (!(await has('/v1/usage'))) return;
   const today = new Date().toISOString().slice(0, 10);
-  try { spentToday.value = { spent: (await get<Usage>(`/v1/usage?from=${today}&to=${today}`)).total_nano_usd }; } catch { /* as above */ }
+  try { spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd }; } catch { /* as above */ }
 }
 effect(() => { if (ready.value) void load(); });
-window.setInterval(() => { if (ready.value) void load(); }, 20_000);
+window.setInterval(() => { if (ready.value) void load(); }, 15_000);
