@@ -108,11 +108,12 @@ test('charts of a job show what it used, with a table beside each', async () => 
 });
 
 test('cost totals equal the ledger to the cent', async () => {
-  const { page, context, trouble } = await open(browser);
+  const { page, context, trouble, base } = await open(browser);
   const ids = [1, 2, 3].map((n) => submit('--gpus', n, '--', 'sleep', '2'));
   for (const id of ids) billow('wait', id);
   await go(page, '/costs');
-  const ledger = await page.evaluate(async () => { const cost = await fetch('/v1/cost?since=30d&by=project'); return cost.ok ? (await cost.json()).total.charge_nano_usd : (await (await fetch('/v1/usage?by=project')).json()).total_nano_usd; });
+  const cost = await page.request.get(`${base}/v1/cost?since=30d&by=project`);
+  const ledger = cost.ok() ? (await cost.json()).total.charge_nano_usd : (await (await page.request.get(`${base}/v1/usage?by=project`)).json()).total_nano_usd;
   let sum = 0;
   for (let cursor = ''; ;) {
     const list = await page.evaluate(async (c) => (await fetch(`/v1/jobs?state=succeeded,failed,stopped,lost&limit=1000&expand=1${c ? `&cursor=${c}` : ''}`)).json(), cursor);
