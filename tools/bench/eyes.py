@@ -109,6 +109,7 @@ def main():
         judge.say("searching 5,000 jobs: tasks over 50 ms", seen["search_long_tasks_ms"] or "none", "none", not seen["search_long_tasks_ms"])
         judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
     finally:
+        rig.cli("down", "--stop-jobs", timeout=120)  # while the agents that have the jobs are there
         rig.close()
     sys.exit(1 if judge.missed else 0)
 
