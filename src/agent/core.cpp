@@ -284,12 +284,18 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                    held.status.unsuspendable = e.unsuspendable;
                    report(held, now, out);
                  },
+                 [&](const task_event::Checkpointed& e) {
+                   held.status.checkpoint = e.checkpoint;
+                   report(held, now, out);
+                 },
                  [&](const task_event::LogAdvanced& e) { held.status.log_end = std::max(held.status.log_end, e.log_end); },
                  [&](const task_event::Ended& e) {
                    const std::uint32_t order = held.status.order;
+                   const Checkpoint checkpoint = held.status.checkpoint;
                    held.status = e.status;
                    held.status.state = TaskState::ended;
                    held.status.order = order;
+                   held.status.checkpoint = checkpoint;
                    live_.erase(id);
                    report(held, now, out);
                    if (leaving_ && live_.empty()) out.push_back(effect::EndSelf{});

@@ -83,11 +83,12 @@ struct Suspended { TaskId task; std::uint32_t order; std::int64_t ram_mib; std::
 struct Resumed { TaskId task; std::uint32_t order; std::string error; };
 // What became known about whether it can be suspended; empty: it can.
 struct Declared { TaskId task; std::string unsuspendable; };
+struct Checkpointed { TaskId task; Checkpoint checkpoint; };
 struct LogAdvanced { TaskId task; std::uint64_t log_end; };
 // Also for a task that could not be started at all (ExitKind::exec_failed).
 struct Ended { TaskStatus status; };
 }  // namespace task_event
-using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::LogAdvanced, task_event::Ended>;
+using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::Checkpointed, task_event::LogAdvanced, task_event::Ended>;
 
 // A task found on disk when the agent starts.
 struct RecoveredTask {

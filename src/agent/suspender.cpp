@@ -89,6 +89,7 @@ void Suspender::ended(TaskId task) {
   const bool vaulted = found == plans_.end() || found->second.vaulted;
   if (found != plans_.end()) plans_.erase(found);
   over_.erase(task);
+  frozen_.erase(task);
   // A suspended job's image may still be on its way: the vault waits for that, so the loop does not.
   if (vaulted && vault_->unavailable().empty()) (void)workers_.submit([vault = vault_, task] { vault->remove(task); return 0; }, [](int) {});
 }
@@ -106,6 +107,7 @@ void Suspender::keep(TaskId task, const OrderRecord& record) {
 
 void Suspender::carry_out(TaskId task, OrderRecord record) {
   record.done = false;
+  frozen_.insert(task);
   keep(task, record);
   const TaskPlan plan = plans_.contains(task) ? plans_.at(task) : TaskPlan{};
   const std::vector<int> processes = callbacks_.processes(task);
@@ -163,6 +165,7 @@ void Suspender::suspended(TaskId task, OrderRecord record, Outcome outcome) {
   record.error = outcome.error;
   record.pids = outcome.pids;
   record.moved = outcome.moved;
+  if (!outcome.error.empty()) frozen_.erase(task);
   if (outcome.error.empty()) {
     callbacks_.hold(task, false);
     record.ram_mib = (outcome.bytes + usage_of(callbacks_.processes(task)).rss_bytes) >> 20;
@@ -175,7 +178,10 @@ void Suspender::resumed(TaskId task, OrderRecord record, Outcome outcome) {
   record.done = true;
   record.error = outcome.error;
   if (!outcome.error.empty()) (void)callbacks_.freeze(task, true);
-  else callbacks_.hold(task, true);
+  else {
+    frozen_.erase(task);
+    callbacks_.hold(task, true);
+  }
   keep(task, record);
   callbacks_.event(task_event::Resumed{task, record.order, record.error});
 }

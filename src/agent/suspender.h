@@ -30,7 +30,9 @@ struct TaskPlan {
   std::string unsuspendable;         // known from the start
   std::string suspend_hook, resume_hook;
   Duration checkpoint_every;
-  std::string checkpoint_cmd, checkpoint_dir;
+  std::string checkpoint_cmd;
+  std::string checkpoint_local;      // where the job leaves its files
+  std::string checkpoint_dir;        // where they are kept
   std::int32_t checkpoint_signal = 0;
   std::vector<std::string> env;      // of the job
   std::string cwd = "/";
@@ -41,7 +43,7 @@ struct TaskPlan {
   template <class V>
   void fields(V& v) {
     v("vaulted", vaulted); v("enforced", enforced); v("gpus", gpus); v("unsuspendable", unsuspendable); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
-    v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_dir", checkpoint_dir);
+    v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_dir", checkpoint_dir); v("checkpoint_local", checkpoint_local);
     v("checkpoint_signal", checkpoint_signal); v("env", env); v("cwd", cwd); v("other_user", other_user); v("uid", uid); v("gid", gid);
     v("groups", groups); v("gpu_mem_mib", gpu_mem_mib);
   }
@@ -68,6 +70,7 @@ class Suspender {
   void ended(TaskId task);                    // or never began
   void carry_out(TaskId task, OrderRecord record);
   const TaskPlan* plan(TaskId task) const;
+  bool frozen(TaskId task) const { return frozen_.contains(task); }  // suspended, or on its way there or back
   void leave();                               // the agent ends and leaves no task behind
   std::int64_t arena_bytes() const { return vault_->arena_bytes(); }
 
@@ -83,6 +86,7 @@ class Suspender {
   Callbacks callbacks_;
   std::shared_ptr<VaultHost> vault_;          // workers may outlive a look at it
   std::map<TaskId, TaskPlan> plans_;
+  std::set<TaskId> frozen_;
   std::map<TaskId, int> over_;                // looks in a row that found a slice beyond its memory
   bool looking_ = false;
   net::Timer timer_;

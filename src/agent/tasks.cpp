@@ -57,6 +57,7 @@ struct Tasks::Link final : LinkEvents {
   int pid = 0;                       // of the job's first process
   int supervisor_pid = 0;            // as it said itself
   bool announced = false, exited = false, closed = false;
+  bool last_checkpoint = false;      // asked for, because it is being stopped
   bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
   // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
   // what the job has consumed, so nothing sent is ever refused and nothing needs to be sent twice.
@@ -130,7 +131,10 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, C
 Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
       owner_(owner_of(options_.data_dir)), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()),
-      suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()) {}
+      suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()),
+      checkpointer_(loop, {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
+                           .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
+                           .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}) {}
 
 Tasks::~Tasks() = default;
 
@@ -224,6 +228,7 @@ void Tasks::lost(TaskId task) {
   (void)cgroups_.remove(group);
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
+  checkpointer_.ended(task);
   callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
   advanced(task);
 }
@@ -231,6 +236,7 @@ void Tasks::lost(TaskId task) {
 // Takes up a task whose supervisor was found again.
 void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   suspender_.adopted(task);
+  if (const TaskPlan* plan = suspender_.plan(task)) checkpointer_.began(task, *plan);
   watch(task, std::move(supervisor));
   Link* l = link(task);
   l->input_known = false;
@@ -245,6 +251,7 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
+  checkpointer_.ended(task);
   callbacks_.event(task_event::Ended{status_of(task, record)});
   advanced(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -352,6 +359,13 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   }
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"}) env.erase(name);  // of a job that submits another
   plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
+  if (spec.identity) {
+    plan.other_user = true;
+    plan.uid = spec.identity->uid;
+    plan.gid = spec.identity->gid;
+    plan.groups = spec.identity->groups;
+  }
+  BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
   if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
@@ -391,12 +405,6 @@ void Tasks::perform(const effect::StartTask& e) {
   if (!spec) return could_not(spec.error());
   plan.env = spec->env;
   plan.cwd = spec->cwd;
-  if (spec->identity) {
-    plan.other_user = true;
-    plan.uid = spec->identity->uid;
-    plan.gid = spec->identity->gid;
-    plan.groups = spec->identity->groups;
-  }
   const Meta meta{e.start.fenced, e.paid_until, e.start.gpus};
   auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
   if (!made) {
@@ -413,6 +421,7 @@ void Tasks::perform(const effect::StartTask& e) {
     suspender_.ended(id);
     return could_not(launched.error());
   }
+  checkpointer_.began(id, plan);
   suspender_.began(id, std::move(plan));
   watch(id, std::move(*launched));
   Link* l = link(id);
@@ -426,6 +435,15 @@ void Tasks::perform(const effect::RecordEnd& e) {
 }
 
 void Tasks::perform(const effect::StopTask& e) {
+  // One more checkpoint before a gentle end; asking again, or with force, does not wait for it.
+  if (Link* l = link(e.task); l && e.reason == StopReason::request && e.grace.ns != 0 && !l->last_checkpoint) {
+    l->last_checkpoint = true;
+    const Duration patience = e.grace.ns > 0 ? e.grace : seconds(10);
+    return checkpointer_.last(e.task, patience, [this, e] { stop_now(e); });
+  }
+  stop_now(e);
+}
+void Tasks::stop_now(const effect::StopTask& e) {
   if (Link* l = link(e.task)) {
     l->link.stop(e.grace, static_cast<std::uint32_t>(e.reason));
     l->rearm();

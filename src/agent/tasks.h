@@ -12,6 +12,7 @@
 #include "agent/core.h"
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
+#include "agent/checkpointer.h"
 #include "agent/suspender.h"
 #include "agent/sandbox.h"
 #include "agent/task_dir.h"
@@ -80,6 +81,7 @@ class Tasks {
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
   std::uint32_t card_index(const GpuGrant& grant) const;
   void advanced(TaskId task);
+  void stop_now(const effect::StopTask& e);
   bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
 
   net::Loop& loop_;
@@ -96,6 +98,7 @@ class Tasks {
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
   Suspender suspender_;
+  Checkpointer checkpointer_;
 };
 
 }  // namespace billow::agent

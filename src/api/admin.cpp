@@ -118,7 +118,7 @@ void drain(CallPtr call) {
   if (!body) return call->fail(body.error());
   std::string reason((*body)["reason"].str_or(""));
   if (reason.empty()) reason = "drained by " + call->principal.name;
-  answer_ok(call, DrainNode{node->id, reason});
+  answer_ok(call, DrainNode{node->id, reason, (*body)["reclaim"].bool_or(false)});
 }
 void undrain(CallPtr call) {
   if (const Node* node = find_node(call)) answer_ok(call, DrainNode{node->id, ""});

@@ -132,6 +132,12 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   doc.set("cost", format_usd(cost));
   doc.set("rate", rate ? format_rate_per_hour({rate}) : std::string());
   doc.set("tasks", std::move(task_list));
+  if (job.spec->checkpoint_every.ns > 0) {
+    // How often a node is lost differs by orders of magnitude; once a day is what spot machines come to.
+    const Duration advised = checkpoint_interval(milliseconds(job.checkpoint.cost_ms), hours(24));
+    doc.set("checkpoint", Json::object({{"path", job.checkpoint.path}, {"at", time_or_null(job.checkpoint.at)}, {"cost_ms", job.checkpoint.cost_ms},
+                                        {"every_s", job.spec->checkpoint_every.ns / 1'000'000'000}, {"advised_every_s", advised.ns / 1'000'000'000}}));
+  }
   if (job.suspension.phase != SuspendPhase::none) {
     const Suspension& s = job.suspension;
     doc.set("suspension", Json::object({{"phase", enum_name(s.phase)}, {"cause", enum_name(s.cause)}, {"mode", enum_name(s.mode)},

@@ -13,7 +13,9 @@ namespace billow::cli {
 namespace {
 
 constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GPU"}};
-constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"}, {"gpu", 0, "N", "only this GPU of it"}};
+constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"},
+                                        {"gpu", 0, "N", "only this GPU of it"},
+                                        {"reclaim", 0, nullptr, "the machine goes away: jobs that may start again elsewhere make a last checkpoint and leave"}};
 constexpr OptionSpec undrain_options[] = {{"gpu", 0, "N", "only this GPU of it; faults seen until now no longer count"}};
 constexpr OptionSpec event_options[] = {
     {"follow", 'f', nullptr, "go on as they happen"},
@@ -147,10 +149,14 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
     what = fmt::format("GPU {} of {}", *gpu, *name);
     path = fmt::format("/v1/nodes/{}/gpus/{}/{}", net::percent_encode(*name), *gpu, verb);
   }
-  auto node = client->post(path, Json::object({{"reason", parsed.get("reason", "drained by request")}}).dump());
+  const bool drain = std::string_view(verb) == "drain", reclaim = drain && parsed.has("reclaim");
+  if (reclaim && parsed.has("gpu")) return report_usage({Code::invalid, "--reclaim is of a whole machine", "leave --gpu out"});
+  Json body = Json::object({{"reason", parsed.get("reason", "drained by request")}});
+  if (reclaim) body.set("reclaim", true);
+  auto node = client->post(path, body.dump());
   if (!node) return report(node.error());
   if (parsed.has("json")) print_json(*node);
-  else print(std::string_view(verb) == "drain" ? fmt::format("{} takes no new work; what runs there goes on\n", what) : fmt::format("{} takes work again\n", what));
+  else print(drain ? fmt::format("{} takes no new work; {}\n", what, reclaim ? "what may start again elsewhere is leaving it" : "what runs there goes on") : fmt::format("{} takes work again\n", what));
   return 0;
 }
 

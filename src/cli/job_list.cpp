@@ -178,6 +178,13 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   facts.add("job", job["label"].str_or("?"), Colour::bold);
   facts.add("name", job["name"].str_or(""));
   facts.add("state", state, colour_of_state(state));
+  if (const Json& c = job["checkpoint"]; c.is_object()) {
+    std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));
+    if (const auto path = c["path"].str_or(""); path.empty()) text += ", none yet";
+    else text += fmt::format(", newest {} ago in {}, took {}", age(c["at"], now), path, format_duration(milliseconds(c["cost_ms"].int_or(0))));
+    if (const auto s = c["advised_every_s"].int_or(0); s > 0) text += fmt::format("; every {} would lose least where a node is lost once a day", format_duration(seconds(s)));
+    facts.add("checkpoint", text);
+  }
   if (const Json& s = job["suspension"]; s.is_object()) {
     std::string text = fmt::format("{} ({}, {}) since {}", s["phase"].str_or("?"), s["cause"].str_or("?"), s["mode"].str_or("?"), s["since"].str_or("?"));
     if (s["phase"].str_or("") != "resuming") text += s["resumes_by_itself"].bool_or(false) ? "; resumes as soon as its GPUs are free" : fmt::format("; goes on with `billow resume {}`", job["label"].str_or("?"));

@@ -1,6 +1,8 @@
 #include "cli/job_request.h"
 
 #include <fmt/format.h>
+
+#include <cstring>
 #include <unistd.h>
 
 #include <climits>
@@ -40,6 +42,10 @@ constexpr OptionSpec job_option_table[] = {
     {"share", 0, "time", "share the GPU by the driver's time-slicing, with no limit enforced, for what cannot be gated (Vulkan, OptiX)"},
     {"suspend-hook", 0, "CMD", "shell command to run before it is suspended"},
     {"resume-hook", 0, "CMD", "shell command to run after it was resumed"},
+    {"checkpoint-every", 0, "T", "ask it for a checkpoint this often; it starts again from the newest (BILLOW_CHECKPOINT) if its node is lost"},
+    {"checkpoint-cmd", 0, "CMD", "how: a shell command that leaves files in $BILLOW_CHECKPOINT_DIR"},
+    {"checkpoint-signal", 0, "SIG", "how: a signal, such as USR1, on which the job does"},
+    {"checkpoint-dir", 0, "DIR", "where they are kept: a directory that every node sees", false, Completes::directory},
     {"stop-grace", 0, "T", "time between SIGTERM and SIGKILL when it is stopped (10s)"},
     {"rerun-if-lost", 0, nullptr, "may start again if its node vanishes (it may then run twice)"},
     {"idempotency-key", 0, "KEY", "submitting again with the same key gives the same job"},
@@ -58,6 +64,15 @@ Result<std::pair<std::string, std::string>> key_value(std::string_view name, std
   if (equals == std::string_view::npos || equals == 0)
     return fail(Code::invalid, fmt::format("--{} {}: not KEY=VALUE", name, text), fmt::format("write it like --{} team=vision", name));
   return std::pair{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
+}
+
+// "USR1", "SIGUSR1", "10"
+Result<std::int32_t> parse_signal(std::string_view text) {
+  if (const auto number = parse_int(text, 1, 64)) return static_cast<std::int32_t>(*number);
+  if (text.starts_with("SIG")) text.remove_prefix(3);
+  for (int number = 1; number < 32; ++number)
+    if (const char* name = ::sigabbrev_np(number); name && text == name) return number;
+  return fail(Code::invalid, "there is no such signal", "USR1, USR2, HUP, INT and TERM are some");
 }
 
 Status set_gpus(Resources& r, std::string_view value) {
@@ -146,7 +161,14 @@ Result<bool> set_policy(JobRequest& q, std::string_view name, std::string_view v
     s.time_sliced = true;
   } else if (name == "suspend-hook") s.suspend_hook = value;
   else if (name == "resume-hook") s.resume_hook = value;
-  else if (name == "stop-grace") BILLOW_TRY_VOID(set_duration(s.stop_grace, name, value));
+  else if (name == "checkpoint-every") BILLOW_TRY_VOID(set_duration(s.checkpoint_every, name, value));
+  else if (name == "checkpoint-cmd") s.checkpoint_cmd = value;
+  else if (name == "checkpoint-dir") s.checkpoint_dir = value;
+  else if (name == "checkpoint-signal") {
+    const auto number = parse_signal(value);
+    if (!number) return in_option(number.error(), name, value);
+    s.checkpoint_signal = *number;
+  } else if (name == "stop-grace") BILLOW_TRY_VOID(set_duration(s.stop_grace, name, value));
   else if (name == "rerun-if-lost") s.rerun_if_lost = true;
   else if (name == "array") s.array = BILLOW_TRY(parse_array(value));
   else if (name == "after") {

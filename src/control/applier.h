@@ -54,6 +54,7 @@ struct Applier {
   void operator()(const JobResuming& e);
   void operator()(const TaskResumed& e);
   void operator()(const TaskDeclared& e);
+  void operator()(const JobCheckpointed& e);
 
   // ---- nodes (apply_nodes.cpp)
   void operator()(const NodeJoined& e);

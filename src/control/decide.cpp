@@ -86,7 +86,13 @@ Status validate(const JobSpec& spec) {
   if (spec.retry_backoff.ns < 0 || spec.retry_backoff > hours(24)) return bad("the retry back-off must be between 0 and 24 h");
   if (spec.stop_grace.ns < 0 || spec.stop_grace > limits::stop_grace_max) return bad("the stop grace must be between 0 and 1 h");
   if (spec.strict && spec.time_sliced) return bad("--strict caps a share that --share time does not enforce", "give one of the two");
-  if (spec.checkpoint_every.ns < 0) return bad("the checkpoint interval cannot be negative");
+  if (spec.checkpoint_every.ns != 0) {
+    if (spec.checkpoint_every < seconds(1)) return bad("the checkpoint interval is at least a second");
+    if (spec.checkpoint_cmd.empty() == (spec.checkpoint_signal == 0)) return bad("--checkpoint-every needs to know how to ask for one", "give --checkpoint-cmd CMD or --checkpoint-signal USR1");
+    if (spec.checkpoint_dir.empty() || spec.checkpoint_dir.front() != '/')
+      return bad("--checkpoint-every needs a place that outlives the node", "give --checkpoint-dir with the absolute path of a directory that every node sees");
+    if (spec.nodes > 1) return bad("Billow keeps checkpoints of jobs on one node", "let a job of several nodes write its own to shared storage");
+  }
   if (spec.checkpoint_signal < 0 || spec.checkpoint_signal > 64) return bad("--checkpoint-signal is a signal's name or number");
   if (spec.after.size() > limits::dependencies_max) return bad(fmt::format("more than {} dependencies", limits::dependencies_max));
   for (std::size_t i = 0; i < spec.after.size(); ++i)

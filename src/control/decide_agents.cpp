@@ -2,6 +2,7 @@
 #include "control/decider.h"
 
 #include <algorithm>
+#include <set>
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -21,6 +22,9 @@ TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime 
 
 void Decider::report_events(Events& events, const Task& task, const TaskStatus& status) {
   if (task.state == TaskState::ended) return;
+  // Before an end: whoever starts next goes on from it.
+  if (!status.checkpoint.path.empty() && status.checkpoint != state.jobs.at(task.job).checkpoint && status.checkpoint.at >= state.jobs.at(task.job).checkpoint.at)
+    events.push_back(JobCheckpointed{task.job, status.checkpoint});
   if (status.state != TaskState::ended) order_events(events, task, status);
   switch (status.state) {
     case TaskState::ended:
@@ -98,8 +102,18 @@ Decision Decider::operator()(const NodeFenced& c) {
 Decision Decider::operator()(const DrainNode& c) {
   const auto node = state.nodes.find(c.node);
   if (node == state.nodes.end()) return fail(Code::not_found, "there is no such node");
-  if (node->second.drained == c.reason) return Events{};
-  return Events{NodeDrained{c.node, c.reason}};
+  Events events;
+  if (node->second.drained != c.reason) events.push_back(NodeDrained{c.node, c.reason});
+  const auto on = state.tasks_on.find(c.node);
+  if (!c.reclaim || on == state.tasks_on.end()) return events;
+  // Its agent asks those that checkpoint for one more before it ends them.
+  std::set<JobId> leaving;
+  for (TaskId id : on->second) {
+    const Job& job = state.jobs.at(state.tasks.at(id).job);
+    if (job.stopping != StopCause::none || !(job.spec->spot || job.spec->rerun_if_lost) || !leaving.insert(job.id).second) continue;
+    events.push_back(JobStopping{job.id, fmt::format("its node {} is taken away", node->second.offer.name), StopCause::preempted, false, {}});
+  }
+  return events;
 }
 
 Decision Decider::operator()(const RemoveNode& c) {

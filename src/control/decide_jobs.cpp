@@ -60,6 +60,7 @@ Decision Decider::operator()(const SubmitJob& c) {
   JobSpec spec = c.spec;
   spec.env_digest.clear();  // ours to give: one that was sent could name somebody else's environment
   BILLOW_TRY_VOID(validate(spec));
+  if (spec.checkpoint_every.ns > 0) spec.rerun_if_lost = true;  // that is what the checkpoints are for
   BILLOW_TRY_VOID(admissible(state, spec));
   std::size_t env_bytes = 0;
   for (const auto& [name, value] : c.env) {

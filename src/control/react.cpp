@@ -141,6 +141,7 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     set("MASTER_ADDR", names.front());
     set("MASTER_PORT", 20000 + job.id.value % 20000);
   }
+  if (!job.checkpoint.path.empty()) set("BILLOW_CHECKPOINT", job.checkpoint.path);
   start.cwd = spec.cwd;
   if (const auto user = state.users.find(job.user); user != state.users.end()) start.unix_user = user->second.unix_name;
   start.gpus = task.gpus;

@@ -235,6 +235,7 @@ void Applier::operator()(const TaskResumed& e) {
   state.index.stays(j.id);  // what could not give way while it was resuming can be asked again
 }
 
+void Applier::operator()(const JobCheckpointed& e) { job(e.job).checkpoint = e.checkpoint; }
 void Applier::operator()(const TaskDeclared& e) { task(e.task).unsuspendable = e.unsuspendable; }
 
 }  // namespace billow::control

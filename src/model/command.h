@@ -45,6 +45,7 @@ struct NodeFenced {
 struct DrainNode {
   NodeId node;
   std::string reason;                         // empty: undrain
+  bool reclaim = false;                       // the machine goes away: what can go on elsewhere is told to leave
 };
 // By a person, or by the head for a card whose health fell; then `fault_at` says when, and a person's later word stands.
 struct DrainGpu {

@@ -363,13 +363,22 @@ struct GpuDrained {
   template <class V>
   void fields(V& v) { v("node", node); v("gpu", gpu); v("reason", reason); }
 };
+// A restart goes on from here.
+struct JobCheckpointed {
+  static constexpr const char* kind = "job_checkpointed";
+  JobId job;
+  Checkpoint checkpoint;
+  template <class V>
+  void fields(V& v) { v("job", job); v("checkpoint", checkpoint); }
+};
 
 using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
                                ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
                                SuspensionChanged, JobResuming, TaskResumed, TaskDeclared,
-                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone, GpuDrained>;
+                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone, GpuDrained,
+                               JobCheckpointed>;
 
 struct Event {
   Seq seq = 0;

@@ -1,5 +1,7 @@
 #include "model/job.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <signal.h>
 #include <string.h>
@@ -67,6 +69,14 @@ Result<ArraySpec> parse_array(std::string_view text) {
   spec.last = static_cast<std::uint64_t>(*last);
   if (spec.count() > limits::array_elements_max) return bad(fmt::format("more than {} elements", limits::array_elements_max));
   return spec;
+}
+
+Duration checkpoint_interval(Duration cost, Duration mtbf) {
+  const double c = cost.seconds(), m = mtbf.seconds();
+  if (c <= 0 || m <= 0) return {};
+  if (c >= 2 * m) return mtbf;  // beyond this no interval helps: the next failure comes before the next checkpoint pays
+  const double young = std::sqrt(2 * c * m), ratio = c / (2 * m);
+  return milliseconds(static_cast<std::int64_t>((young * (1 + std::sqrt(ratio) / 3 + ratio / 9) - c) * 1000));
 }
 
 }  // namespace billow

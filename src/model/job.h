@@ -73,7 +73,7 @@ struct JobSpec {
   Duration checkpoint_every;              // 0: the job is not asked to checkpoint
   std::string checkpoint_cmd;             // how it is asked: a shell command of its user…
   std::int32_t checkpoint_signal = 0;     // …or a signal to the job
-  std::string checkpoint_dir;             // where it leaves its files; empty: the directory BILLOW_CHECKPOINT_DIR names
+  std::string checkpoint_dir;             // where they are kept: a directory that every node sees
 
   bool operator==(const JobSpec&) const = default;
   template <class V>
@@ -164,6 +164,19 @@ struct Task {
   }
 };
 
+// The newest files a job has left to go on from, where they outlive its node.
+struct Checkpoint {
+  std::string path;                  // empty: there are none
+  WallTime at;
+  std::int64_t cost_ms = 0;          // how long making and keeping them took
+  bool operator==(const Checkpoint&) const = default;
+  template <class V>
+  void fields(V& v) { v("path", path); v("at_ns", at); v("cost_ms", cost_ms); }
+};
+// How often to checkpoint so that the time spent on checkpoints and on work done twice is least, where a failure comes every `mtbf`
+// on average (Young 1974, with Daly's correction of 2006).
+Duration checkpoint_interval(Duration cost, Duration mtbf);
+
 // One task as the agent knows it: from its memory or, after a restart, from the task's directory.
 struct TaskStatus {
   TaskId task;
@@ -179,12 +192,13 @@ struct TaskStatus {
   WallTime order_at;         // when it was carried out
   std::int64_t ram_mib = 0;  // suspended: what it holds of the node's memory
   std::string unsuspendable; // why it cannot be suspended; empty: it can
+  Checkpoint checkpoint;     // of its newest
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
     v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
-    v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable);
+    v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable); v("checkpoint", checkpoint);
   }
 };
 
@@ -226,6 +240,7 @@ struct Job {
   NanoUsd cost;                      // of the leases closed so far
   std::vector<TaskId> tasks;         // of the current attempt
   Suspension suspension;
+  Checkpoint checkpoint;             // of any attempt
 
   template <class V>
   void fields(V& v) {
@@ -233,7 +248,7 @@ struct Job {
     v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
     v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("failures", failures); v("waiting_for", waiting_for);
     v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
-    v("gives_way_to", gives_way_to); v("suspension", suspension);
+    v("gives_way_to", gives_way_to); v("suspension", suspension); v("checkpoint", checkpoint);
   }
 };
 

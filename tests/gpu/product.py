@@ -128,12 +128,10 @@ def preemption(product, nvml):
     back = time.monotonic() - begin
     Table.add("product: spot job suspended by an on-demand one", f"gave way in {gave_way:.1f} s, {ram} MiB kept, on-demand exit {demand_code}, back {back:.1f} s after its end",
               "works", demand_code == 0 and doc["suspension"]["cause"] == "preempted" and (SIM or ram >= gib * 1024))
+    before = held_by_jobs(nvml)
     product.cli("suspend", "--cold", "--wait", spot)
-    pids = nvml.processes()
-    task = product.job(spot)["tasks"][0]
-    held = sum(pids.values()) if pids else 0
-    mine = sum(v for k, v in pids.items() if "job.py" in command_of(k))
-    Table.add("product: `billow suspend --cold`", f"the job holds {mine >> 20} MiB of the GPU (all processes: {held >> 20} MiB), state {task['state']}", "0 MiB", mine == 0)
+    after = held_by_jobs(nvml)
+    Table.add("product: `billow suspend --cold`", f"the job held {before >> 20} MiB of the GPU and holds {after >> 20} MiB, state {product.job(spot)['state']}", "0 MiB", before > 0 and after == 0)
     product.cli("resume", "--wait", spot)
     if not SIM:
         before = len(product.rates(spot))
@@ -142,6 +140,11 @@ def preemption(product, nvml):
     code = product.job_code(spot)
     Table.add("product: the spot job's result", product.logs(spot).strip().splitlines()[-1], "right, one attempt", code == 0 and product.job(spot)["attempt"] == 1)
     cost(product, spot)
+
+
+def held_by_jobs(nvml):
+    """Device memory of the jobs' processes, by the driver. Nothing on the simulated one."""
+    return sum(held for pid, held in nvml.processes().items() if "job.py" in command_of(pid) and held < 1 << 50)
 
 
 def command_of(pid):
@@ -195,3 +198,26 @@ def part_product():
     slices(product)
     preemption(product, nvml)
     product.down()
+
+
+def part_idle(watch_s=150):
+    """Four processes, each alone in its part of the card, judged by Billow through the real NVML. A card is judged as a whole by its
+    power, so each kind has the card to itself for a while; the verdict is what `billow` says by the end."""
+    product = Product("0")
+    product.cli("idle", "set", "--warn", "60s", "--suspend", "30m", "--stop", "60m")
+    expected = {"idle": ("idle",), "busy": ("",), "bursty": ("",), "hung": ("hung", "")}
+    for kind, right in expected.items():
+        job = product.submit("--gpus", 1, "--name", kind, "--", sys.executable, HERE + "/behave.py", kind)
+        wait_for(lambda: "ready" in product.logs(job), 60, kind)
+        begin = time.monotonic()
+        wait_for(lambda: verdict(product, job) or time.monotonic() - begin > (watch_s if kind in ("idle", "hung") else 75), watch_s + 30, "a verdict")
+        said = verdict(product, job)
+        took = time.monotonic() - begin
+        product.cli("stop", "--force", "--wait", job)
+        Table.add(f"a {kind} process, by the real NVML", f"{said or 'not called idle'} after {took:.0f} s", " or ".join(r or "not called idle" for r in right), said in right)
+    product.down()
+
+
+def verdict(product, job):
+    states = [e["event"]["state"] for e in events(product) if e["kind"] == "idle_warned" and e["event"]["job"] == job]
+    return states[-1] if states else ""

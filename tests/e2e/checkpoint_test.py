@@ -1,0 +1,108 @@
+"""Checkpoints through the whole product: a node is killed or taken away, and the job goes on elsewhere from its newest files."""
+import os
+import signal
+import subprocess
+import unittest
+
+from rig import RigTest, poll
+from suspend_test import number
+
+COUNTER = r'''
+# Counts, and leaves the count in $BILLOW_CHECKPOINT_DIR when asked; goes on from $BILLOW_CHECKPOINT.
+i=0
+[ -n "$BILLOW_CHECKPOINT" ] && i=$(cat "$BILLOW_CHECKPOINT/count")
+echo "from $i" >> starts
+save() { echo $i > "$BILLOW_CHECKPOINT_DIR/count.new"; mv "$BILLOW_CHECKPOINT_DIR/count.new" "$BILLOW_CHECKPOINT_DIR/count"; }
+trap save USR1
+while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.1; done
+'''
+
+
+class Checkpoints(RigTest):
+    """Files that outlive the node, and a restart that goes on from the newest."""
+
+    options = {"sim": "1xH100"}
+
+    def agent(self, name):
+        """One more node on this machine, started by hand."""
+        data = os.path.join(self.rig.root, name)
+        return self.rig.start("agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", self.rig.data + "/node-token", "--data", data,
+                              "--sim", "1xH100", "--node-name", name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), data
+
+    def everything_of(self, data):
+        """The agent's, its supervisors' and their jobs' processes: what a power cut takes."""
+        found = {}
+        for pid, line in self.rig.processes().items():
+            try:
+                with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                    parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            found[pid] = (parent, line)
+        mine = {pid for pid, (_, line) in found.items() if data in line}
+        while more := {pid for pid, (parent, _) in found.items() if parent in mine} - mine:
+            mine |= more
+        return mine
+
+    def test_killing_the_node_loses_at_most_one_interval(self):
+        _, data = self.agent("goes")
+        poll(lambda: any(n["name"] == "goes" for n in self.rig.json("nodes")["nodes"]), "the second node")
+        script, shared = self.rig.script(COUNTER), self.rig.file("shared")
+        self.rig.ok("drain", next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] != "goes"))
+        job = self.rig.submit("--gpus", 1, "--checkpoint-every", "1s", "--checkpoint-signal", "USR1", "--checkpoint-dir", shared, "--", "sh", script)
+        self.rig.wait_for(job, "running")
+        first = poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a first checkpoint")
+        poll(lambda: self.rig.job(job)["checkpoint"]["path"] not in ("", first), "a second one")
+        self.assertIn("would lose least", self.rig.ok("describe", job).text)
+        for pid in self.everything_of(data):
+            os.kill(pid, signal.SIGKILL)
+        lost_at, kept = number(self.rig.file("count")), self.rig.job(job)["checkpoint"]["path"]
+        poll(lambda: self.rig.json("nodes", "goes")["nodes"][0]["state"] == "unreachable", "the node to be missed", 60)
+        self.rig.ok("undrain", next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] != "goes"))
+        self.assertEqual(self.rig.api("DELETE", "/v1/nodes/goes").status, 200)
+        poll(lambda: number_of_starts(self.rig.file("starts")) == 2, "the second start", 60)
+        with open(self.rig.file("starts"), encoding="ascii") as f:
+            resumed = int(f.read().split()[-1])
+        with open(kept + "/count", encoding="ascii") as f:
+            self.assertGreaterEqual(resumed, int(f.read()))
+        # Ten counts a second and one second between checkpoints; the rest is what this machine may be late.
+        self.assertGreater(resumed, 0)
+        self.assertLessEqual(lost_at - resumed, 60)
+        self.rig.ok("stop", "--force", "--wait", job)
+
+    def test_a_reclaimed_node_is_left_with_a_last_checkpoint(self):
+        _, data = self.agent("leased")
+        poll(lambda: any(n["name"] == "leased" for n in self.rig.json("nodes")["nodes"]), "the second node")
+        here = next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] not in ("leased", "goes"))
+        self.rig.ok("drain", here)
+        shared, counted = self.rig.file("shared2"), self.rig.file("by-command")
+        work = f"[ -n \"$BILLOW_CHECKPOINT\" ] && cat \"$BILLOW_CHECKPOINT/state\" > {counted}; echo begun; exec sleep 600"
+        job = self.rig.submit("--gpus", 1, "--checkpoint-every", "1h", "--checkpoint-cmd", "echo saved > $BILLOW_CHECKPOINT_DIR/state",
+                              "--checkpoint-dir", shared, "--", "sh", "-c", work)
+        self.rig.wait_for(job, "running")
+        poll(lambda: "begun" in self.rig.ok("logs", job).text, "the job to begin")
+        self.rig.ok("undrain", here)
+        self.rig.ok("drain", "--reclaim", "leased")
+        poll(lambda: os.path.exists(counted) and open(counted, encoding="ascii").read() == "saved\n", "the restart elsewhere, from the last checkpoint", 60)
+        doc = self.rig.job(job)
+        self.assertEqual((doc["attempt"], doc["tasks"][0]["node"]), (2, here))
+        self.rig.ok("stop", "--force", "--wait", job)
+        for pid in self.everything_of(data):
+            os.kill(pid, signal.SIGKILL)
+
+    def test_without_a_place_to_keep_them_it_is_refused(self):
+        done = self.rig.cli("submit", "--checkpoint-every", "20m", "--checkpoint-signal", "USR1", "--", "true")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("--checkpoint-dir", done.errors)
+
+
+def number_of_starts(path):
+    try:
+        with open(path, encoding="ascii") as f:
+            return len(f.read().splitlines())
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    unittest.main()
