@@ -28,7 +28,7 @@ void Applier::operator()(const GpuDrained& e) {
   if (!mark) mark = &n.gpu_marks.emplace_back(GpuMark{.gpu = e.gpu, .drained = {}, .since = {}});
   mark->drained = e.reason;
   mark->since = event.at;
-  state.index.upsert_node(shape_of(n));
+  reshape(e.node);
 }
 
 }  // namespace billow::control
