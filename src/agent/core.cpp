@@ -31,10 +31,18 @@ Core::Core(CoreOptions options, Now now)
     held.acknowledged = found.acknowledged;
     const TaskId id = held.status.task;
     const bool ended = held.status.state == TaskState::ended;
-    if (!ended) live_.insert(id);
+    if (!ended) {
+      live_.insert(id);
+      // While no agent watched, it counts as having worked.
+      if (found.metered_at.ns > 0 && found.metered_at < now.steady) found.meter.active = found.meter.active + (now.steady - found.metered_at);
+      held.watch = std::make_unique<TaskWatch>(held.idle, now.steady, found.meter);
+    } else {
+      held.status.usage.meter = found.meter;
+    }
     if (ended && held.acknowledged) retained_.emplace_back(now.steady + limits::task_retention, id);
     tasks_.emplace(id, std::move(held));
   }
+  empty_since_ = marked_at_ = now.steady;
 }
 
 const TaskStatus* Core::find(TaskId id) const {
@@ -103,6 +111,10 @@ bool Core::epoch_accepted(Epoch epoch, Effects& out) {
 void Core::handle(const v1::Welcome& m, Now now, Effects& out) {
   if (!epoch_accepted(m.epoch, out)) return;
   welcomed_ = true;
+  if (m.bills != memory_.bills) {
+    memory_.bills = m.bills;
+    out.push_back(effect::Remember{memory_});
+  }
   on_head_alive(now);
   if (!reclaimed_.empty()) out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
   for (auto& [number, pending] : pending_) send_report(number, pending, now, out);
@@ -132,6 +144,8 @@ void Core::handle(const v1::Start& m, Now now, Effects& out) {
   held.fenced = m.fenced;
   held.paid_until = paid_until(m.paid_for, now);
   held.ends_at = ends_at(held);
+  held.idle = m.idle;
+  held.watch = std::make_unique<TaskWatch>(m.idle, now.steady);
   live_.insert(m.task);
   out.push_back(effect::StartTask{m, held.paid_until, held.ends_at});
   tasks_.emplace(m.task, std::move(held));
@@ -247,7 +261,13 @@ void Core::handle(const v1::LogRead& m, Now, Effects& out) {
 }
 
 void Core::handle(const v1::Leave& m, Now now, Effects& out) {
+  // Given back while a start crossed the word: the head will see it and think again.
+  if (m.give_back && !live_.empty()) return;
   leaving_ = true;
+  if (m.give_back && !given_back_) {
+    given_back_ = true;
+    out.push_back(effect::GiveBack{"the head gives it back"});
+  }
   if (m.stop_tasks)
     for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end())) stop_task(tasks_.at(id), Duration{-1}, StopReason::request, now, out);
   if (!m.stop_tasks || live_.empty()) out.push_back(effect::EndSelf{});
@@ -275,6 +295,7 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                  [&](const task_event::Resumed& e) {
                    if (held.status.state != TaskState::resuming || held.status.order != e.order) return;
                    held.status.state = e.error.empty() ? TaskState::running : TaskState::suspended;
+                   if (e.error.empty() && held.watch) held.watch->resumed(now.steady);
                    held.status.order_error = e.error;
                    held.status.order_at = now.wall;
                    report(held, now, out);
@@ -296,7 +317,11 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                    held.status.state = TaskState::ended;
                    held.status.order = order;
                    held.status.checkpoint = checkpoint;
+                   if (held.watch) held.status.usage.meter = held.watch->meter(now.steady);
+                   held.watch.reset();
+                   out.push_back(effect::SaveMeter{id, held.status.usage.meter, now.steady});
                    live_.erase(id);
+                   if (live_.empty()) empty_since_ = now.steady;
                    report(held, now, out);
                    if (leaving_ && live_.empty()) out.push_back(effect::EndSelf{});
                  },
@@ -384,6 +409,8 @@ void Core::tick(Now now, Effects& out) {
   if (welcomed_)
     for (auto& [number, pending] : pending_)
       if (!pending.sent || now.steady - pending.sent_at >= limits::report_resend_after) send_report(number, pending, now, out);
+  say_marks(now, out);
+  dead_man(now, out);
   while (!retained_.empty() && (retained_.front().first <= now.steady || retained_.size() > limits::tasks_retained_max)) {
     const TaskId id = retained_.front().second;
     retained_.pop_front();

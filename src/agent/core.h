@@ -19,14 +19,17 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "agent/watch.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/result.h"
 #include "model/job.h"
 #include "wire/agent_v1.h"
 
@@ -38,15 +41,16 @@ struct Now {
 };
 
 // Why the agent stops a task; travels through the supervisor into the exit record's stop_reason.
-enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3 };
+enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3, idle = 4 };
 
 // What must survive a restart of the agent, beside the task directories.
 struct Memory {
   Epoch epoch = 0;
   std::uint64_t report_numbers_used_below = 1;  // numbers are taken in blocks, so that not each costs a write
+  bool bills = false;                           // as a head said last
   bool operator==(const Memory&) const = default;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("report_numbers_used_below", report_numbers_used_below); }
+  void fields(V& v) { v("epoch", epoch); v("report_numbers_used_below", report_numbers_used_below); v("bills", bills); }
 };
 
 // ---- effects --------------------------------------------------------------------------------------------------------
@@ -68,11 +72,13 @@ struct ReadLog { wire::agent_v1::LogRead read; };
 struct CancelLog { std::uint64_t subscription; };
 struct Send { wire::agent_v1::FromAgent message; };
 struct Disconnect { std::string why; };   // dial again later
+struct SaveMeter { TaskId task; TaskMeter meter; SteadyTime at; };  // beside its directory: a restart must not forget what was used
+struct GiveBack { std::string why; };     // the machine belongs to a pool that bills: hand it back, then end
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember, effect::StartTask, effect::RecordEnd, effect::StopTask, effect::SignalTask, effect::InputTask, effect::ResizeTask,
                             effect::SuspendTask, effect::ResumeTask, effect::SetEndsAt, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
-                            effect::CancelLog, effect::Send, effect::Disconnect, effect::EndSelf>;
+                            effect::CancelLog, effect::Send, effect::Disconnect, effect::SaveMeter, effect::GiveBack, effect::EndSelf>;
 using Effects = std::vector<Effect>;
 
 // ---- what the shell tells -------------------------------------------------------------------------------------------
@@ -96,6 +102,8 @@ struct RecoveredTask {
   bool acknowledged = false;  // the head has its end
   bool fenced = false;
   SteadyTime paid_until;
+  TaskMeter meter;            // as it was saved last, at this time of this boot
+  SteadyTime metered_at;
 };
 
 struct CoreOptions {
@@ -116,6 +124,10 @@ class Core {
   void on_head_alive(Now now);
   void on_message(const wire::agent_v1::ToAgent& message, std::string_view blob, Now now, Effects& out);
   void on_task_event(const TaskEvent& event, Now now, Effects& out);
+  // What a task does right now. It is watched for idleness and metered from these alone.
+  void on_sample(TaskId task, const TaskSample& sample, Now now, Effects& out);
+  // Asked for inside the job. How long it holds; an error where there is no such task.
+  Result<Duration> keep_alive(TaskId task, Duration lasts, std::string reason, Now now, Effects& out);
   void tick(Now now, Effects& out);
   // The node is taken away: told to the head, which sends its work elsewhere; nothing new starts.
   void on_reclaimed(std::string reason, Now now, Effects& out);
@@ -130,6 +142,8 @@ class Core {
   std::size_t live_count() const { return live_.size(); }
   std::size_t unacknowledged_count() const { return pending_.size(); }
   const TaskStatus* find(TaskId id) const;
+  const std::set<TaskId>& live() const { return live_; }
+  const TaskWatch* watch(TaskId id) const;
   // What must hold at any moment; a text where it does not. For tests and the simulator.
   std::optional<std::string> check_invariants() const;
 
@@ -143,6 +157,8 @@ class Core {
     SteadyTime ends_at;                // as the supervisor was told last
     bool acknowledged = false;         // its end is durable at the head
     std::uint64_t report_number = 0;   // of the unacknowledged report; 0: none
+    IdleRules idle;
+    std::unique_ptr<TaskWatch> watch;  // while it lives
   };
   struct Pending {
     TaskId task;
@@ -161,6 +177,8 @@ class Core {
   void handle(const wire::agent_v1::Settle& m, Now now, Effects& out);
   void handle(const wire::agent_v1::LogRead& m, Now now, Effects& out);
   void handle(const wire::agent_v1::Leave& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::SetIdleRules& m, Now now, Effects& out);
+  void handle(const wire::agent_v1::KeepTask& m, Now now, Effects& out);
 
   bool epoch_accepted(Epoch epoch, Effects& out);
   Held* take_order(TaskId id, std::uint32_t order, Now now, Effects& out);
@@ -168,6 +186,9 @@ class Core {
   SteadyTime seen_now_;          // the newest time heard of, for what must end with this agent
   Duration tasks_outlive_us_;
   std::string reclaimed_;
+  bool bills() const;
+  void say_marks(Now now, Effects& out);
+  void dead_man(Now now, Effects& out);
   void stop_task(Held& held, Duration grace, StopReason reason, Now now, Effects& out);
   void end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out);
   void report(Held& held, Now now, Effects& out);
@@ -188,6 +209,9 @@ class Core {
   TaskId tombstone_floor_;                             // every id up to this one that is not held is gone
   bool connected_ = false, welcomed_ = false, leaving_ = false;
   SteadyTime head_seen_at_;
+  SteadyTime empty_since_;                             // no task lives
+  SteadyTime marked_at_;
+  bool given_back_ = false;
 };
 
 }  // namespace billow::agent

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/enums.h"
+#include "model/money.h"
 
 namespace billow::agent {
 
@@ -56,7 +56,7 @@ struct IdleSample {
   std::int32_t traced = 0, stopped = 0, zombies = 0, blocked = 0;
 };
 
-enum class IdleState { active, idle, hung };
+using billow::IdleState;
 
 struct IdleVerdict {
   IdleState state = IdleState::active;
@@ -101,6 +101,7 @@ class IdleTracker {
   explicit IdleTracker(IdleTuning tuning = {}) : tuning_(tuning) {}
   // Samples come in order of time; one that is not later than the last is passed over.
   const IdleVerdict& add(const IdleSample& sample);
+  void tune(const IdleTuning& tuning) { tuning_ = tuning; }
   const IdleVerdict& verdict() const { return verdict_; }
   const TaskPeaks& peaks() const { return peaks_; }
   // What has been suspended begins anew: its silence was ours.
@@ -144,8 +145,3 @@ class IdleTracker {
 IdleVerdict combine(const std::vector<IdleVerdict>& tasks);
 
 }  // namespace billow::agent
-
-namespace billow {
-BILLOW_ENUM_NAMES(agent::IdleState, {agent::IdleState::active, "active"}, {agent::IdleState::idle, "idle"},
-                  {agent::IdleState::hung, "hung"});
-}

@@ -54,7 +54,8 @@ LadderStep climb(const LadderState& before, const LadderInput& in) {
   }
 
   const Duration idle = in.verdict.quiet;
-  const Duration leash = in.verdict.spinning ? policy.spin_leash : Duration{};
+  // A hung card has been found out by its power; that its CPU spins adds no doubt.
+  const Duration leash = in.verdict.spinning && in.verdict.state == IdleState::idle ? policy.spin_leash : Duration{};
   // A keep-alive holds the project's steps back, not the floor's.
   const SteadyTime kept_until = in.keepalive_from + std::min(in.keepalive_for, policy.keepalive_max);
   const bool kept = in.keepalive_from.ns != 0 && in.now < kept_until;

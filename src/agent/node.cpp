@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -10,8 +11,11 @@
 #include "agent/core.h"
 #include "agent/exposition.h"
 #include "agent/health.h"
+#include "agent/keepalive.h"
 #include "agent/readings.h"
+#include "agent/sampler.h"
 #include "agent/tasks.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -49,6 +53,10 @@ class NodeAgent {
     client_ = BILLOW_TRY(net::HttpClient::create(loop_, {.tls = options_.tls}));
     BILLOW_TRY_VOID(open_gpus());
     const std::string sim_state = options_.sim.empty() ? "" : options_.data_dir + "/sim";
+    const std::string socket = "billow-agent-" + sha256_hex(options_.data_dir).substr(0, 16);
+    auto keepalive = KeepAliveSocket::listen(loop_, socket, [this](int pid, Duration lasts, std::string reason) { return keep_alive(pid, lasts, std::move(reason)); });
+    if (keepalive) keepalive_ = std::move(*keepalive);
+    else log_warn("jobs cannot ask to be kept alive: {}", keepalive.error().message);
     if (options_.arena_bytes < 0) {
       std::int64_t gpu_bytes = 0;
       for (const GpuInfo& gpu : inventory_.gpus) gpu_bytes += gpu.memory_mib << 20;
@@ -63,7 +71,8 @@ class NodeAgent {
       return out;
     };
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
-                                              backend_ && options_.sim.empty() ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr},
+                                              backend_ && options_.sim.empty() ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
+                                              keepalive_ ? socket : ""},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); }}));
     CoreOptions core;
@@ -73,6 +82,7 @@ class NodeAgent {
     core.tasks = tasks_->recover();
     if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
     core_ = std::make_unique<Core>(std::move(core), now());
+    sampler_ = std::make_unique<Sampler>(backend_.get(), inventory_.gpus);
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { signalled(); });
     timers_.push_back(loop_.every(milliseconds(250), [this] { tick(); }));
     timers_.push_back(loop_.every(limits::agent_heartbeat, [this] { sample(); }));
@@ -155,6 +165,8 @@ class NodeAgent {
     }
     if (!check_name("node", out.name)) out.name = "node";
     out.version = options_.version;
+    if (!options_.pool.empty()) out.labels["pool"] = options_.pool;
+    if (options_.bills) out.labels["bills"] = "yes";
     out.simulated = inventory_.simulated;
     out.gpus = node_gpus(inventory_);
     for (std::size_t i = 0; i < out.gpus.size(); ++i) out.gpus[i].index = static_cast<std::int32_t>(i);
@@ -263,6 +275,8 @@ class NodeAgent {
         } else if constexpr (std::is_same_v<T, effect::Disconnect>) {
           log_warn("{}", e.why);
           if (socket_) socket_->close(net::WebSocket::close_policy, "refused");
+        } else if constexpr (std::is_same_v<T, effect::GiveBack>) {
+          give_back(e.why);
         } else if constexpr (std::is_same_v<T, effect::EndSelf>) {
           loop_.stop();
         } else {
@@ -276,7 +290,8 @@ class NodeAgent {
   void sample() {
     if (sampling_) return;
     sampling_ = true;
-    const Status queued = workers_.submit([this, supervisors = tasks_->supervisors()] {
+    const Status queued = workers_.submit([this, supervisors = tasks_->supervisors(), watched = tasks_->watched()] {
+      Sampled looked = sampler_->look(watched, system_clock().steady());
       Heartbeat beat;
       const WallTime wall = now().wall;
       if (backend_) {
@@ -287,8 +302,9 @@ class NodeAgent {
           }
       }
       for (const GpuInfo& gpu : inventory_.gpus) {
-        const auto sample = backend_->sample(gpu.index, {.processes = false});
-        if (!sample) continue;
+        const auto card = looked.cards.find(gpu.index);
+        if (card == looked.cards.end()) continue;
+        const GpuSample* sample = &card->second;
         GpuReading reading;
         reading.gpu = static_cast<std::int32_t>(&gpu - inventory_.gpus.data());
         reading.util_pct = sample->util_pct.value_or(-1);
@@ -320,9 +336,13 @@ class NodeAgent {
       const auto load = read_host_load();
       if (host && load) beat.mem_used_mib = host->memory_mib - load->memory_available_mib;
       usage_.read(now().steady, supervisors, beat);
-      return beat;
-    }, [this](Heartbeat beat) {
+      return std::pair(std::move(beat), std::move(looked.tasks));
+    }, [this](std::pair<Heartbeat, std::vector<std::pair<TaskId, TaskSample>>> result) {
       sampling_ = false;
+      const Heartbeat& beat = result.first;
+      Effects effects;
+      for (const auto& [task, sample] : result.second) core_->on_sample(task, sample, now(), effects);
+      perform(effects);
       watch_health(beat);
       if (metrics_) beat_ = beat;
       if (core_->welcomed()) send(beat, {});
@@ -345,6 +365,26 @@ class NodeAgent {
     response.body = out.text();
     exchange.respond(std::move(response));
   }
+
+  Result<Duration> keep_alive(int pid, Duration lasts, std::string reason) {
+    const auto task = tasks_->task_of(pid);
+    if (!task) return fail(Code::not_found, "this process belongs to no running task");
+    Effects effects;
+    auto kept = core_->keep_alive(*task, lasts, std::move(reason), now(), effects);
+    perform(effects);
+    if (kept) log_info("task {} is kept alive for {}", task->value, format_duration(*kept));
+    return kept;
+  }
+
+  // The last thing this agent does. The command runs apart from it, because it may well end this process.
+  void give_back(const std::string& why) {
+    log_warn("this node is given back: {}", why);
+    if (options_.end_command.empty()) return;
+    const char* argv[] = {"/bin/sh", "-c", options_.end_command.c_str(), nullptr};
+    pid_t child = 0;
+    if (::posix_spawn(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv), environ) != 0) log_error("the node could not be given back: {} cannot be started", argv[0]);
+  }
+
   // A card that fell off or came back changes the offer, which the next hello brings to the head.
   void watch_health(const Heartbeat& beat) {
     bool changed = false;
@@ -375,6 +415,8 @@ class NodeAgent {
   std::shared_ptr<net::WebSocket> socket_;
   std::unique_ptr<GpuBackend> backend_;
   GpuInventory inventory_;
+  std::unique_ptr<KeepAliveSocket> keepalive_;
+  std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Tasks> tasks_;
   std::unique_ptr<Core> core_;
   std::map<std::uint32_t, GpuHealthWatch> watches_;   // by GPU; the worker's, as is the next

@@ -24,6 +24,9 @@ struct NodeOptions {
   std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::string metrics;       // address where /metrics of this node is served; empty: nowhere
+  std::string pool;          // empty: it joined by itself
+  bool bills = false;        // somebody sends a bill for every hour it exists: it is given back when nothing runs
+  std::string end_command;   // how it is given back; run by /bin/sh; empty: the agent just ends
 };
 
 // Runs until told to leave or a signal. An error says why it could not start.

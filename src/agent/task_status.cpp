@@ -16,6 +16,7 @@ ExitKind by_stop_reason(std::uint32_t reason) {
   switch (static_cast<StopReason>(reason)) {
     case StopReason::unpaid: return ExitKind::unpaid;
     case StopReason::fenced: return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no retry
+    case StopReason::idle: return ExitKind::idle;
     case StopReason::request:
     case StopReason::disowned: return ExitKind::stopped;
   }
@@ -30,7 +31,7 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
   status.state = TaskState::ended;
   status.started_at = WallTime{r.started_wall_ns};
   status.ended_at = WallTime{r.ended_wall_ns};
-  status.usage = {r.user_us * 1000, r.system_us * 1000, r.rss_max_kib, static_cast<std::int64_t>(r.log_dropped_bytes)};
+  status.usage = {r.user_us * 1000, r.system_us * 1000, r.rss_max_kib, static_cast<std::int64_t>(r.log_dropped_bytes), {}};
   status.log_end = r.log_end;
   status.exit.code = r.code;
   status.exit.signal = r.signal;
@@ -54,6 +55,7 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
       break;
   }
   if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced) status.exit.message = "no head was reachable for the self-fence time";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::idle) status.exit.message = "it idled while no head was there to decide";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned) status.exit.message = "the head does not know this task";
   return status;
 }

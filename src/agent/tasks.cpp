@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/keepalive.h"
 #include "agent/proc_stats.h"
 #include "agent/task_status.h"
 #include "agent/users.h"
@@ -43,6 +44,14 @@ std::string owner_of(const std::string& data_dir) {
 }
 std::string task_key(const std::string& owner, TaskId task) { return fmt::format("BILLOW_TASK_KEY={}-{}", owner, task.value); }
 
+// What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this boot}.
+struct SavedMeter {
+  TaskMeter meter;
+  SteadyTime at;
+  template <class V>
+  void fields(V& v) { v("meter", meter); v("at_ns", at); }
+};
+
 std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
 
 }  // namespace
@@ -58,6 +67,9 @@ struct Tasks::Link final : LinkEvents {
   int supervisor_pid = 0;            // as it said itself
   bool announced = false, exited = false, closed = false;
   bool last_checkpoint = false;      // asked for, because it is being stopped
+  int job_pid = 0;
+  std::uint64_t log_end = 0;
+  SteadyTime last_input;
   bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
   // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
   // what the job has consumed, so nothing sent is ever refused and nothing needs to be sent twice.
@@ -76,6 +88,8 @@ struct Tasks::Link final : LinkEvents {
       tell_input(true);  // whatever came before this was not taken
       push_input();
     }
+    log_end = std::max(log_end, status.log_end);
+    if (status.job_pid > 0) job_pid = status.job_pid;
     if (announced || status.job_pid <= 0) return;
     announced = true;
     pid = status.job_pid;
@@ -83,7 +97,10 @@ struct Tasks::Link final : LinkEvents {
     owner.hold_gpus(task, status.job_pid, cgroup, gpus);
     owner.callbacks_.event(task_event::Started{task, {status.started_wall_ns}});
   }
-  void on_log_advanced(std::uint64_t) override { owner.advanced(task); }
+  void on_log_advanced(std::uint64_t end) override {
+    log_end = std::max(log_end, end);
+    owner.advanced(task);
+  }
   void on_stdin_ack(const supervise::StdinAckFrame& ack) override {
     if (!input_known) return;
     input_consumed = ack.consumed;
@@ -293,6 +310,8 @@ std::vector<RecoveredTask> Tasks::recover() {
       recovered.fenced = meta->fenced;
       recovered.paid_until = meta->paid_until;
     }
+    if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
+      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) recovered.meter = saved->meter, recovered.metered_at = saved->at;
     switch (task.presence) {
       case TaskPresence::never_started:
         (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
@@ -366,6 +385,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     plan.groups = spec.identity->groups;
   }
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
+  if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
   if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
@@ -462,6 +482,7 @@ void Tasks::perform(const effect::InputTask& e) {
   // counts is told from where to go on when the answer is there.
   if (!l->input_known && (e.offset >= 0 || (e.bytes.empty() && !e.eof))) return;
   if (e.bytes.empty() && !e.eof) return l->tell_input(false);
+  l->last_input = system_clock().steady();
   const auto offset = e.offset < 0 ? l->input_received() : static_cast<std::uint64_t>(e.offset);
   const std::size_t repeated = l->input_received() - std::min(l->input_received(), offset);
   const bool too_much = l->input.size() + e.bytes.size() > limits::task_input_bytes_max;
@@ -502,6 +523,35 @@ void Tasks::perform(const effect::RemoveTask& e) {
   logs_.erase(e.task);
   const Status removed = dirs_.remove(e.task);
   if (!removed) log_warn("task {}: {}", e.task.value, removed.error().message);
+}
+
+void Tasks::perform(const effect::SaveMeter& e) {
+  // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only counts that minute as work.
+  const std::string path = dirs_.path(e.task);
+  if (file_exists(path)) (void)write_file_atomic(path + "/meter", wire::to_json_text(SavedMeter{e.meter, e.at}), 0600);
+}
+
+std::vector<WatchedTask> Tasks::watched() const {
+  std::vector<WatchedTask> out;
+  for (const auto& [id, l] : links_)
+    if (l->job_pid > 0 && !l->exited) out.push_back({id, l->job_pid, l->cgroup, l->gpus, l->log_end, l->last_input});
+  return out;
+}
+
+std::optional<TaskId> Tasks::task_of(int pid) const {
+  for (const auto& [id, l] : links_) {
+    if (!l->cgroup.empty()) {
+      const std::vector<int> pids = cgroup_pids(l->cgroup);
+      if (std::find(pids.begin(), pids.end(), pid) != pids.end()) return id;
+    }
+    if (l->job_pid == pid) return id;
+  }
+  const ProcessTable table = ProcessTable::read();
+  for (const auto& [id, l] : links_) {
+    const std::vector<int> pids = table.descendants(l->job_pid);
+    if (l->job_pid > 0 && std::find(pids.begin(), pids.end(), pid) != pids.end()) return id;
+  }
+  return std::nullopt;
 }
 
 // ---- logs

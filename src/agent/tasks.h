@@ -13,6 +13,7 @@
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
 #include "agent/checkpointer.h"
+#include "agent/sampler.h"
 #include "agent/suspender.h"
 #include "agent/sandbox.h"
 #include "agent/task_dir.h"
@@ -29,6 +30,7 @@ class Tasks {
     std::vector<GpuInfo> gpus;
     std::int64_t arena_bytes = 0;   // for the memory of suspended tasks
     std::function<std::map<int, std::int64_t>()> gpu_memory;  // MiB by process; called on workers; may be empty
+    std::string keepalive_socket;   // told to jobs; empty: none
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -54,6 +56,10 @@ class Tasks {
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
   void leave();                     // the agent ends; no task is left
+  void perform(const effect::SaveMeter& e);
+  std::vector<WatchedTask> watched() const;
+  // The task a process belongs to; none where it is nobody's of ours.
+  std::optional<TaskId> task_of(int pid) const;
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(); }
   std::size_t live() const { return links_.size(); }

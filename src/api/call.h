@@ -117,5 +117,33 @@ void shutdown(CallPtr call);
 void openapi(CallPtr call);
 void metrics(CallPtr call);
 }  // namespace admin
+namespace money {
+void budgets(CallPtr call);
+void set_budget(CallPtr call);
+void remove_budget(CallPtr call);
+void prices(CallPtr call);
+void set_price(CallPtr call);
+void remove_price(CallPtr call);
+void idle(CallPtr call);
+void set_idle(CallPtr call);
+void keep_alive(CallPtr call);
+void webhooks(CallPtr call);
+void add_webhook(CallPtr call);
+void remove_webhook(CallPtr call);
+void test_webhook(CallPtr call);
+void commitments(CallPtr call);
+void set_commitment(CallPtr call);
+void remove_commitment(CallPtr call);
+void tag_project(CallPtr call);
+void cost(CallPtr call);
+void job_cost(CallPtr call);
+void waste(CallPtr call);
+void invoice(CallPtr call);
+void anomalies(CallPtr call);
+void import_bill(CallPtr call);
+void months(CallPtr call);
+void close_month(CallPtr call);
+void entries(CallPtr call);
+}  // namespace money
 
 }  // namespace billow::api

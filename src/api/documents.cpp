@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "control/money.h"
 #include "ledger/meter.h"
 #include "wire/codec.h"
 
@@ -108,6 +109,10 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   doc.set("state", enum_name(job.state));
   doc.set("final", is_final(job.state));
   doc.set("reason", job.reason);
+  // What its agent last said of a job that does nothing.
+  if (job.state == JobState::running && job.reason.empty())
+    for (TaskId id : job.tasks)
+      if (const auto idle = state.money.idling.find(id); idle != state.money.idling.end()) doc.set("reason", idle->second.text);
   doc.set("attempt", job.attempt);
   if (job.array) doc.set("array", Json::object({{"id", job.array.value}, {"index", job.array_index}}));
   doc.set("submitted_at", format_utc(job.submitted_at));
@@ -301,12 +306,10 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   return row;
 }
 
-LeaseId lease_id(const Task& task) { return LeaseId(task.id.value | static_cast<std::uint64_t>(task.lease_number) << 44); }
-
 LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease) {
   const Task& task = lease.task;
   LeaseRow row;
-  row.id = lease_id(task);
+  row.id = ledger::lease_id(task);
   row.job = task.job;
   row.task = task.id;
   row.project = lease.project;
@@ -316,11 +319,32 @@ LeaseRow lease_row(const control::State& state, const control::ClosedLease& leas
   row.milli = ledger::gpu_milli(task);
   row.price_class = enum_name(task.price_class);
   row.from = task.lease_from;
-  row.to = task.lease_to;
-  row.open = false;
-  row.charge = lease.cost;
+  row.to = lease.to;
+  row.open = lease.open;
+  row.charge = lease.charge;
   row.cost = lease.cost;
+  row.idle = lease.idle;
+  row.energy_mj = lease.energy_mj;
+  row.gpus = static_cast<std::int32_t>(task.gpus.size());
+  if (const auto node = state.nodes.find(task.node); node != state.nodes.end() && !task.gpus.empty()) {
+    const auto index = static_cast<std::size_t>(task.gpus.front().gpu);
+    if (index < node->second.offer.gpus.size()) row.card_mem_mib = node->second.offer.gpus[index].mem_mib;
+  }
+  const TaskMeter& meter = task.usage.meter;
+  row.mem_peak_mib = meter.gpu_mem_peak_mib;
+  row.sm_peak_pct = meter.sm_peak_pct;
+  row.engine_p95_pct = meter.engine_p95_pct;
+  row.measured = meter.measured;
   return row;
+}
+
+EntryRow entry_row(const ledger::Entry& entry) {
+  return {entry.number, enum_name(entry.kind), entry.node, entry.lease, entry.job, entry.project, entry.user, entry.from, entry.to, entry.amount, entry.correction};
+}
+
+NodeDayRow node_day_row(const control::State& state, const control::NodeDay& day) {
+  const auto node = state.nodes.find(day.node);
+  return {day.day, node_name(state, day.node), node == state.nodes.end() ? "" : control::pool_of(state, node->second), day.cost};
 }
 
 }  // namespace billow::api

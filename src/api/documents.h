@@ -24,6 +24,8 @@ Json event_document(const Event& event);
 JobRow job_row(const control::State& state, const control::FinishedJob& finished);
 JobRow array_row(const control::State& state, const control::FinishedArray& finished);
 LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease);
+EntryRow entry_row(const ledger::Entry& entry);
+NodeDayRow node_day_row(const control::State& state, const control::NodeDay& day);
 
 std::string job_label(const Job& job);
 

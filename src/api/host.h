@@ -36,6 +36,7 @@ class Host {
   virtual net::Loop& loop() = 0;
   virtual net::Workers& workers() = 0;
   virtual WallTime now() const = 0;
+  virtual WallTime billed() const = 0;  // by the clock of bills
 
   // Decides, applies, journals. `done` comes with the events once they are durable, or at once with the error.
   using Done = std::function<void(Result<std::vector<Event>>)>;
@@ -64,6 +65,11 @@ class Host {
   virtual const Telemetry& telemetry() const = 0;
   virtual const JobSeries* live_series(JobId job) const = 0;
   virtual void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) = 0;
+
+  // ---- notices
+  virtual std::size_t notices_waiting(std::uint64_t webhook) const = 0;
+  virtual std::string webhook_secret(std::uint64_t webhook) const = 0;
+  virtual void test_webhook(std::uint64_t webhook, std::function<void(Result<int> status)> done) = 0;
 
   // ---- the head itself
   // The certificate of the head's own authority and its fingerprint; empty where it has none (plain HTTP, given certificates).

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/job_request.h"
@@ -21,24 +22,6 @@ constexpr OptionSpec token_options[] = {
     {"life", 0, "T", "how long it is valid, such as 30d; without it, until it is revoked (a join token: a day)"},
     {"node", 0, nullptr, "a join token: machines that show it become nodes"},
 };
-
-// Asks, and shows the answer as JSON or by `show`.
-int ask(const Parsed& parsed, const std::function<Result<Json>(Client&)>& call, const std::function<void(const Json&)>& show) {
-  auto client = connect(parsed);
-  if (!client) return report(client.error());
-  auto answer = call(*client);
-  if (!answer) return report(answer.error());
-  if (parsed.has("json")) print_json(*answer);
-  else show(*answer);
-  return 0;
-}
-
-std::vector<Json> list_in(const Json& answer, std::string_view name) { return answer.is_array() ? answer.items() : answer[name].items(); }
-
-void show_table(const Table& table, std::string_view nothing) {
-  if (table.empty()) say(nothing);
-  else print(table.text(look_at(STDOUT_FILENO)));
-}
 
 std::string text_or_number(const Json& value) { return value.is_string() ? value.as_string() : value.is_number() ? fmt::format("{}", value.int_or(0)) : "-"; }
 

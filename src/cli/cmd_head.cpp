@@ -31,6 +31,7 @@ constexpr OptionSpec up_options[] = {
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
+    {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
     {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
     {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
@@ -52,6 +53,9 @@ constexpr OptionSpec agent_options[] = {
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
     {"node-name", 0, "NAME", "name of the node"},
     {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
+    {"pool", 0, "NAME", "the pool it comes from, for prices"},
+    {"bills", 0, nullptr, "somebody bills for every hour of this node: it is given back when nothing runs, and when its head is gone"},
+    {"end-command", 0, "CMD", "how it is given back, such as: systemctl poweroff"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 constexpr OptionSpec doctor_options[] = {
@@ -78,6 +82,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.tls_cert = parsed.get("tls-cert");
   options.tls_key = parsed.get("tls-key");
   options.tls_names = parsed.all("tls-name");
+  options.notify_command = parsed.get("notify-command");
   return options;
 }
 
@@ -241,6 +246,9 @@ int cmd_agent(const Parsed& parsed) {
     options.arena_bytes = static_cast<std::int64_t>(*bytes);
   }
   options.metrics = parsed.get("metrics");
+  options.pool = parsed.get("pool");
+  options.bills = parsed.has("bills");
+  options.end_command = parsed.get("end-command");
   if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
     return report_usage({Code::invalid, "an agent needs --head, --token-file and --data", "`billow up` starts this machine's agent by itself"});
   const Status ended = agent::run_node(std::move(options));

@@ -23,6 +23,8 @@ void add_join_commands(CommandTable& table);      // join, node rm, login, logou
 void add_pool_commands(CommandTable& table);      // pool add, list, rm; machine release
 void add_advise_commands(CommandTable& table);    // advise, prices, plan, simulate
 void add_endpoint_commands(CommandTable& table);  // simulate endpoints
+void add_cost_commands(CommandTable& table);      // cost, waste, invoice, anomalies, bill, month
+void add_money_commands(CommandTable& table);     // budget, price, idle, keepalive, webhook, commitment
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

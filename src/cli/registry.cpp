@@ -19,6 +19,8 @@ CommandTable all_commands() {
   add_top_commands(table);
   add_access_commands(table);
   add_head_commands(table);
+  add_cost_commands(table);
+  add_money_commands(table);
   add_advise_commands(table);
   add_endpoint_commands(table);
   add_meta_commands(table);

@@ -87,6 +87,31 @@ struct Applier {
   void operator()(const MachineSeen& e);
   void operator()(const MachineReleased& e);
   void operator()(const MachineGone& e);
+
+  // ---- money (apply_money.cpp)
+  void operator()(const PriceSet& e);
+  void operator()(const PriceRemoved& e);
+  void operator()(const NodePriceSet&) {}   // the books' alone
+  void operator()(const BudgetSet& e);
+  void operator()(const BudgetRemoved& e);
+  void operator()(const BudgetWarned& e);
+  void operator()(const JobHeld& e);
+  void operator()(const MeterMarked&) {}
+  void operator()(const DayClosed& e);
+  void operator()(const MonthClosed& e);
+  void operator()(const IdlePolicySet& e);
+  void operator()(const IdleFloorSet& e);
+  void operator()(const IdleWarned& e);
+  void operator()(const IdleActed&) {}      // what is done about it is an event of its own
+  void operator()(const KeptAlive& e);
+  void operator()(const NodeReleased& e);
+  void operator()(const WebhookAdded& e);
+  void operator()(const WebhookRemoved& e);
+  void operator()(const WebhookDelivered& e);
+  void operator()(const CommitmentSet& e);
+  void operator()(const CommitmentRemoved& e);
+  void operator()(const ProjectTagged& e);
+  void operator()(const BillImported&) {}   // kept by the journal
 };
 
 }  // namespace billow::control

@@ -1,6 +1,7 @@
 // Folding events into the state. Nothing here decides: every number an event needs is in the event. What is derived
 // (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by rebuilding.
 #include "control/applier.h"
+#include "control/money.h"
 
 #include <fmt/format.h>
 
@@ -227,8 +228,10 @@ void Applier::operator()(const JobEnded& e) {
 
 void apply(State& state, const Event& event) {
   std::visit(Applier{state, event}, event.body);
+  keep_books(state, event);
   state.seq = event.seq;
   state.at = std::max(state.at, event.at);
+  state.billed = std::max(state.billed, event.billed_at());
 }
 
 }  // namespace billow::control

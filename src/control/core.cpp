@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "control/money.h"
 #include "wire/codec.h"
 
 namespace billow::control {
@@ -9,31 +10,56 @@ namespace billow::control {
 void Core::forget_finished() {
   state_.finished_jobs.clear();
   state_.finished_arrays.clear();
+  state_.money.posted.clear();
 }
+
+Context Core::context_at(WallTime now, WallTime billed) const {
+  return {std::max(state_.at, now), std::max(state_.billed, billed ? billed : now), &prices_};
+}
+
+namespace {
+
+// The sums of a lease as its row shows them.
+ClosedLease lease_sums(const State& state, const Task& task, WallTime to, bool open) {
+  const Job& job = state.jobs.at(task.job);
+  const auto sums = state.money.books.lease_totals(ledger::lease_id(task), task.lease_from, to);
+  return {task, job.project, job.user, sums.charge, sums.active + sums.idle, sums.idle, sums.energy_mj, to, open};
+}
+
+// What a closed day leaves in the store: the postings, every open lease up to midnight, every node's cost.
+void post_day(const State& state, const DayClosed& closed, Step& step) {
+  const WallTime from{closed.day * day_ns}, midnight{(closed.day + 1) * day_ns};
+  for (const auto& [id, task] : state.tasks)
+    if (task.state != TaskState::ended && task.lease_from < midnight) step.leases.push_back(lease_sums(state, task, midnight, true));
+  for (const auto& [id, node] : state.nodes)
+    if (const NanoUsd cost = state.money.books.fleet_between(id, from, midnight); cost.value != 0) step.node_days.push_back({id, closed.day, cost});
+}
+
+}  // namespace
 
 void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Context& context, Step& step) {
   // Depth first: an event's own consequences come before the next event of the decision, so that each is decided against a
   // state in which what went before has been followed through.
   std::deque<EventBody> pending(std::make_move_iterator(bodies.begin()), std::make_move_iterator(bodies.end()));
   while (!pending.empty()) {
-    Event event{.seq = state_.seq + 1, .at = context.now, .actor = cause.actor, .request_id = cause.request_id, .body = std::move(pending.front())};
+    Event event{.seq = state_.seq + 1, .at = context.now, .billed = context.billed == context.now ? WallTime{} : context.billed, .actor = cause.actor, .request_id = cause.request_id, .body = std::move(pending.front())};
     pending.pop_front();
     // A suspend or resume closes a lease and the task goes on with the next: the row is of what it was before.
+    std::optional<Task> before;
     std::visit([&](const auto& body) {
       if constexpr (requires { body.task; body.lease_to; body.cost; body.rate; }) {
-        Task task = state_.tasks.at(body.task);
-        task.lease_to = body.lease_to;
-        const Job& job = state_.jobs.at(task.job);
-        step.leases.push_back({std::move(task), job.project, job.user, body.cost});
+        before = state_.tasks.at(body.task);
+        before->lease_to = body.lease_to;
       }
     }, event.body);
     apply(state_, event);
+    if (before) step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
     for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
     if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
-      const Task& task = state_.tasks.at(ended->task);
-      const Job& job = state_.jobs.at(task.job);
-      step.leases.push_back({task, job.project, job.user, ended->cost});
+      step.leases.push_back(lease_sums(state_, state_.tasks.at(ended->task), ended->lease_to, false));
     }
+    if (const auto* closed = std::get_if<DayClosed>(&event.body)) post_day(state_, *closed, step);
+    std::move(state_.money.posted.begin(), state_.money.posted.end(), std::back_inserter(step.entries));
     std::vector<EventBody> more = react(state_, event.body, context);
     pending.insert(pending.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));
@@ -43,17 +69,25 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
   }
 }
 
-Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime now) {
-  const Context context{std::max(state_.at, now), &prices_};
+Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime now, WallTime billed) {
+  const Context context = context_at(now, billed);
   auto bodies = BILLOW_TRY(decide(state_, command, context));
   Step step;
   follow(std::move(bodies), cause, context, step);
   return step;
 }
 
-Step Core::plan(WallTime now) {
+Step Core::close_days(WallTime now, WallTime billed) {
   static const Cause cause{"head", ""};
-  const Context context{std::max(state_.at, now), &prices_};
+  const Context context = context_at(now, billed);
+  Step step;
+  follow(days_due(state_, context), cause, context, step);
+  return step;
+}
+
+Step Core::plan(WallTime now, WallTime billed) {
+  static const Cause cause{"head", ""};
+  const Context context = context_at(now, billed);
   const sched::Plan plan = sched::plan(state_.index, context.now);
   more_ = plan.more;
   wake_at_ = plan.wake_at;
@@ -75,6 +109,11 @@ std::string encode_event(const Event& event) {
   };
   text("actor", event.actor);
   text("request", event.request_id);
+  if (event.billed && event.billed != event.at) {
+    out += first ? "\"billed_ns\":" : ",\"billed_ns\":";
+    first = false;
+    out += std::to_string(event.billed.ns);
+  }
   out += first ? "\"event\":" : ",\"event\":";
   std::visit([&](const auto& body) { wire::JsonWriter::write(out, body); }, event.body);
   out += '}';
@@ -85,7 +124,7 @@ Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::str
   const Json json = BILLOW_TRY(parse_json(payload));
   auto body = wire::variant_from_json<EventBody>(kind, json["event"]);
   if (!body) return pass(body.error(), "journal record " + std::to_string(seq));
-  return Event{.seq = seq, .at = at, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = std::move(*body)};
+  return Event{.seq = seq, .at = at, .billed = {json["billed_ns"].int_or(0)}, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = std::move(*body)};
 }
 
 }  // namespace billow::control

@@ -17,6 +17,16 @@ struct ClosedLease {
   Task task;
   ProjectId project;
   UserId user;
+  NanoUsd charge;
+  NanoUsd cost, idle;                   // what the hardware cost, and the part of it in which nothing was done
+  std::int64_t energy_mj = 0;
+  WallTime to;                          // the amounts are up to here
+  bool open = false;                    // still held: a day was closed
+};
+// What a node cost on a day that was closed.
+struct NodeDay {
+  NodeId node;
+  std::int64_t day = 0;
   NanoUsd cost;
 };
 
@@ -26,6 +36,8 @@ struct Step {
   std::vector<FinishedJob> jobs;
   std::vector<FinishedArray> arrays;
   std::vector<ClosedLease> leases;
+  std::vector<ledger::Entry> entries;
+  std::vector<NodeDay> node_days;
   bool empty() const { return events.empty(); }
 };
 
@@ -41,10 +53,12 @@ class Core {
   const State& state() const { return state_; }
   const ledger::PriceBook& prices() const { return prices_; }
 
-  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run backwards.
-  Result<Step> execute(const Command& command, const Cause& cause, WallTime now);
+  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run backwards. `billed` is the clock of bills, which does not step; 0: as wall time.
+  Result<Step> execute(const Command& command, const Cause& cause, WallTime now, WallTime billed = {});
   // Starts what fits, in bounded portions; `more()` says that another call would find more, `wake_at()` when time alone will.
-  Step plan(WallTime now);
+  Step plan(WallTime now, WallTime billed = {});
+  // The days that are over are posted; to be called before a command of a new day.
+  Step close_days(WallTime now, WallTime billed = {});
   bool more() const { return more_; }
   WallTime wake_at() const { return wake_at_; }
   // One recorded event, for replay.
@@ -53,6 +67,7 @@ class Core {
  private:
   void follow(std::vector<EventBody> bodies, const Cause& cause, const Context& context, Step& step);
   void forget_finished();
+  Context context_at(WallTime now, WallTime billed) const;
 
   State state_;
   ledger::PriceBook prices_;

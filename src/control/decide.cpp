@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "control/money.h"
 
 namespace billow::control {
 
@@ -12,20 +13,19 @@ Decision decide(const State& state, const Command& command, const Context& conte
   return std::visit(Decider{state, context}, command);
 }
 
-// What a GPU of a rented node costs is known from its pool; of the others, the market says.
-static Rate gpu_rate(const State& state, const Node& node, const Task& task, const Context& context) {
-  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
-    return {pool->second.price.nano_usd_per_s / static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
-  return context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class);
-}
-
 std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, const Context& context) {
   Events events;
   std::uint64_t next_task = state.next_task;
+  Purse purse(state, context.billed);
   for (const sched::Start& start : plan.starts) {
     const Job& job = state.jobs.at(start.job);
     if (job.state == JobState::suspended) {
-      events.push_back(resume_event(state, job, start.placements.front(), context));
+      JobResuming resuming = resume_event(state, job, start.placements.front(), context);
+      std::int64_t milli = 0;
+      for (const GpuGrant& grant : resuming.gpus) milli += grant.share.milli;
+      if (const Status paid = purse.take(job, Rate{resuming.rate.nano_usd_per_s * milli / 1000}); !paid)
+        events.push_back(SuspensionChanged{job.id, SuspendCause::budget, fmt::format("budget: {}", paid.error().message), false});
+      else events.push_back(std::move(resuming));
       continue;
     }
     JobPlaced placed{.job = job.id, .tasks = {}};
@@ -42,11 +42,15 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
       for (const sched::GpuShare& share : placement.gpus) task.gpus.push_back({share.gpu, share.share, share.mig_start});
       task.cpu_milli = placement.cpu_milli;
       task.mem_mib = placement.mem_mib;
-      task.lease_from = context.now;
+      task.lease_from = context.billed;
       task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
       if (!task.gpus.empty() && context.prices)
-        task.rate = gpu_rate(state, node, task, context);
+        task.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class, context.prices);
       placed.tasks.push_back(std::move(task));
+    }
+    if (const Status paid = purse.take(job, placed.tasks); !paid) {
+      events.push_back(JobHeld{job.id, fmt::format("budget: {}", paid.error().message), rate_of(placed.tasks)});
+      continue;
     }
     events.push_back(std::move(placed));
   }

@@ -15,6 +15,7 @@ namespace billow::control {
 
 struct Context {
   WallTime now;
+  WallTime billed;                      // the same moment by the clock of bills
   const ledger::PriceBook* prices = nullptr;
 };
 

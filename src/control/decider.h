@@ -10,7 +10,7 @@ using Events = std::vector<EventBody>;
 using Decision = Result<Events>;
 
 // A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
-TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, WallTime now);
+TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context);
 
 // The orders a scheduler's plan comes to (suspend.cpp).
 JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
@@ -67,6 +67,26 @@ struct Decider {
   Decision operator()(const OrderFailed& c);
   Decision operator()(const ReleaseMachine& c);
   Decision operator()(const PlanPools& c);
+
+  // ---- money (decide_money.cpp; budgets and idleness in decide_budgets.cpp)
+  Decision operator()(const MoneyTick&);
+  Decision operator()(const SetPrice& c);
+  Decision operator()(const RemovePrice& c);
+  Decision operator()(const SetBudget& c);
+  Decision operator()(const RemoveBudget& c);
+  Decision operator()(const MeterMarks& c);
+  Decision operator()(const IdleReported& c);
+  Decision operator()(const KeepAlive& c);
+  Decision operator()(const SetIdlePolicy& c);
+  Decision operator()(const SetIdleFloor& c);
+  Decision operator()(const AddWebhook& c);
+  Decision operator()(const RemoveWebhook& c);
+  Decision operator()(const DeliveredWebhook& c);
+  Decision operator()(const SetCommitment& c);
+  Decision operator()(const RemoveCommitment& c);
+  Decision operator()(const TagProject& c);
+  Decision operator()(const CloseMonth& c);
+  Decision operator()(const RecordBill& c);
 };
 
 // A node that goes takes its credential with it.

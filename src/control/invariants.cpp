@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "control/state.h"
+#include "ledger/meter.h"
 
 namespace billow::control {
 namespace {
@@ -18,7 +19,7 @@ Status check_job(const State& state, const Job& job) {
   switch (job.state) {
     case JobState::held:
       if (queued || running) return broken(fmt::format("held job {} is known to the scheduler", id));
-      if (!job.waiting_for && !job.not_before) return broken(fmt::format("job {} is held by nothing", id));
+      if (!job.waiting_for && !job.not_before && !state.money.held.contains(job.id)) return broken(fmt::format("job {} is held by nothing", id));
       if (!job.tasks.empty()) return broken(fmt::format("held job {} has tasks", id));
       break;
     case JobState::queued:
@@ -120,6 +121,14 @@ Status check_invariants(const State& state) {
     for (std::size_t i = 0; i < node.gpu_marks.size(); ++i)
       for (std::size_t k = 0; k < i; ++k)
         if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu) return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu, node.offer.name));
+  for (const auto& [id, rate] : state.money.held) {
+    const Job* job = state.find_job(id);
+    if (!job || job->state != JobState::held) return broken(fmt::format("job {} waits for money and is not held", id.value));
+  }
+  for (const auto& [id, task] : state.tasks)
+    if (task.state != TaskState::ended && !state.money.books.knows(ledger::lease_id(task))) return broken(fmt::format("the lease of task {} is not in the books", id.value));
+  for (const auto& [id, idle] : state.money.idling)
+    if (const Task* task = state.find_task(id); !task || task->state == TaskState::ended) return broken(fmt::format("task {} idles and is over", id.value));
   if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
   for (const auto& [name, machine] : state.machines) {
     if (machine.name != name || !state.pools.contains(machine.pool)) return broken(fmt::format("machine {} is of no pool", name));

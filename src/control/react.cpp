@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "control/decide.h"
+#include "control/money.h"
 
 namespace billow::control {
 namespace {
@@ -42,6 +43,7 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
     case StopCause::rank_failed: break;
   }
   if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
+  if (exit.kind == ExitKind::idle) return JobEnded{job.id, JobState::stopped, exit, exit.message};
   const std::string why = job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
   // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent before it could say so.
   const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).never_began; });
@@ -164,6 +166,8 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.checkpoint_cmd = spec.checkpoint_cmd;
   start.checkpoint_signal = spec.checkpoint_signal;
   start.checkpoint_dir = spec.checkpoint_dir;
+  start.idle = idle_rules(state, job);
+  if (!state.money.budgets.empty()) start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
   return start;
 }
 
@@ -179,7 +183,11 @@ void push_order(const State& state, const Job& job, std::vector<Effect>& effects
 
 }  // namespace
 
-Events react(const State& state, const EventBody& event, const Context& context) { return std::visit(Reactor{state, context}, event); }
+Events react(const State& state, const EventBody& event, const Context& context) {
+  Events events = std::visit(Reactor{state, context}, event);
+  for (EventBody& more : money_reactions(state, event, context)) events.push_back(std::move(more));
+  return events;
+}
 
 std::vector<Effect> effects_of(const State& state, const Event& event) {
   std::vector<Effect> effects;
@@ -200,6 +208,7 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
     // Called before the reactions, so the task is still there.
     effects.push_back({state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});
   }
+  money_effects(state, event, effects);
   return effects;
 }
 
@@ -222,6 +231,9 @@ std::vector<Effect> hello_effects(const State& state, NodeId node, const std::ve
     const Job& job = state.jobs.at(task.job);
     if (!known) effects.push_back({node, start_message(state, task)});
     else if (status->order != job.suspension.order) push_order(state, job, effects);
+    // An agent that restarted knows only what holds by default.
+    if (known)
+      if (const IdleRules rules = idle_rules(state, job); rules != IdleRules{} || state.money.rules_changed) effects.push_back({node, wire::agent_v1::SetIdleRules{state.epoch, id, rules}});
     if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.stop_forced ? Duration{0} : job.spec->stop_grace}});
   }
   return effects;

@@ -35,6 +35,7 @@ struct PoolImage {
 struct StateImage {
   Seq seq = 0;
   WallTime at;
+  WallTime billed;
   Epoch epoch = 0;
   std::vector<std::uint64_t> next;
   std::vector<JobSpec> specs;
@@ -50,11 +51,14 @@ struct StateImage {
   std::vector<IdempotencyKey> idempotency;
   std::vector<sched::Usage> usage;
   PoolImage pools;
+  MoneyImage money;
   template <class V>
   void fields(V& v) {
     v("seq", seq); v("at_ns", at); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
     v("nodes", nodes); v("users", users); v("projects", projects); v("tokens", tokens); v("schedules", schedules);
     v("environments", environments); v("idempotency", idempotency); v("usage", usage); v("pools", pools);
+    v("environments", environments); v("idempotency", idempotency); v("usage", usage);
+    v("billed_ns", billed); v("money", money);
   }
 };
 
@@ -209,6 +213,7 @@ std::string image(const State& state) {
   StateImage out;
   out.seq = state.seq;
   out.at = state.at;
+  out.billed = state.billed;
   out.epoch = state.epoch;
   out.next = {state.next_job, state.next_task, state.next_node, state.next_user, state.next_project, state.next_token, state.next_schedule};
   std::map<const JobSpec*, std::uint64_t> specs;
@@ -232,6 +237,7 @@ std::string image(const State& state) {
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
   out.pools = {state.next_pool, state.next_machine, values_of(state.pools), values_of(state.machines)};
   out.usage = state.index.contents().usage;
+  out.money = image_of(state.money);
   return wire::to_json_text(out);
 }
 
@@ -241,7 +247,9 @@ Result<State> restore(std::string_view text) {
   State state;
   state.seq = in.seq;
   state.at = in.at;
+  state.billed = in.billed ? in.billed : in.at;
   state.epoch = in.epoch;
+  state.money = restore_money(std::move(in.money));
   state.next_job = in.next[0];
   state.next_task = in.next[1];
   state.next_node = in.next[2];

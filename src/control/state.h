@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "control/money_state.h"
 #include "model/command.h"
 #include "model/event.h"
 #include "sched/plan.h"
@@ -63,6 +64,7 @@ struct FinishedArray {
 struct State {
   Seq seq = 0;                   // of the last event applied
   WallTime at;                   // and its time: recorded time never runs backwards, over restarts too
+  WallTime billed;               // the same by the clock of bills
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
   std::uint64_t next_pool = 1, next_machine = 1;
@@ -79,6 +81,7 @@ struct State {
   std::map<std::string, Machine> machines;                    // by name
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::deque<IdempotencyKey> idempotency;                     // oldest first
+  Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;

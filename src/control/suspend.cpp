@@ -13,13 +13,14 @@
 
 #include "control/applier.h"
 #include "control/decider.h"
+#include "control/money.h"
 
 namespace billow::control {
 namespace {
 
 // The lease that ends, at a time both sides' clocks allow.
-std::pair<WallTime, NanoUsd> close_lease(const Task& task, WallTime at, WallTime now) {
-  const WallTime to = std::max(at ? std::min(at, now) : now, task.lease_from);
+std::pair<WallTime, NanoUsd> close_lease(const Task& task, WallTime at, const Context& context) {
+  const WallTime to = std::max(at ? std::min(at - (context.now - context.billed), context.billed) : context.billed, task.lease_from);
   return {to, ledger::lease_cost(task, to)};
 }
 
@@ -56,14 +57,14 @@ JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cau
 
 JobResuming resume_event(const State& state, const Job& job, const sched::Placement& placement, const Context& context) {
   const Task& task = only_task(state, job);
-  const auto [to, cost] = close_lease(task, {}, context.now);
+  const auto [to, cost] = close_lease(task, {}, context);
   JobResuming e{.job = job.id, .task = task.id, .gpus = {}, .cpu_milli = placement.cpu_milli, .mem_mib = task.mem_mib, .lease_to = to,
                 .cost = cost, .rate = {}, .price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand, .order = job.suspension.order + 1};
   // In the order the process knows its cards in.
   for (const GpuGrant& old : task.gpus)
     for (const sched::GpuShare& share : placement.gpus) if (share.gpu == old.gpu) e.gpus.push_back({share.gpu, share.share, share.mig_start});
   const Node& node = state.nodes.at(task.node);
-  if (!e.gpus.empty() && context.prices) e.rate = context.prices->rate(node.offer.gpus.at(static_cast<std::size_t>(e.gpus.front().gpu)).type, e.price_class);
+  if (!e.gpus.empty() && context.prices) e.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(e.gpus.front().gpu)).type, e.price_class, context.prices);
   return e;
 }
 
@@ -125,7 +126,7 @@ void Decider::order_events(Events& events, const Task& task, const TaskStatus& s
   if (s.phase == SuspendPhase::none || status.order != s.order || job.stopping != StopCause::none) return;
   const bool suspended = status.state == TaskState::suspended, running = status.state == TaskState::running;
   const auto now_suspended = [&](std::string resume_failed) {
-    const auto [to, cost] = close_lease(task, status.order_at, context.now);
+    const auto [to, cost] = close_lease(task, status.order_at, context);
     events.push_back(TaskSuspended{task.id, to, cost, context.prices ? context.prices->memory_rate() : Rate{}, std::max<std::int64_t>(status.ram_mib, 0), std::move(resume_failed)});
   };
   if (s.phase == SuspendPhase::suspending && suspended) now_suspended("");

@@ -84,6 +84,12 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
     if (on_heartbeat_) on_heartbeat_(link->node, *beat);
     readings_[link->node] = std::move(*beat);
     sessions_.heartbeat(link);
+  } else if (const auto* mark = std::get_if<MeterMark>(&frame->message)) {
+    sessions_.marks(link, *mark);
+  } else if (const auto* note = std::get_if<IdleNote>(&frame->message)) {
+    sessions_.idle_note(link, *note);
+  } else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message)) {
+    sessions_.keep_alive(link, *asked);
   } else if (const auto* chunk = std::get_if<LogChunk>(&frame->message)) {
     const auto found = waiting_->reads.find(chunk->subscription);
     if (found == waiting_->reads.end() || found->second.node != link->node) return;

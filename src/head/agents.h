@@ -29,6 +29,7 @@ class Agents {
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   void watch_silence();  // on a timer; idempotent
+  void renew_leases() { sessions_.renew_leases(); }
   std::size_t count() const { return sessions_.count(); }
 
  private:

@@ -90,6 +90,9 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
   engine->snapshot_seq_ = from;
   engine->recorded_ = engine->core_.state().at;
   engine->recorded_at_ = engine->options_.clock->steady();
+  const control::State& restored = engine->core_.state();
+  const WallTime wall = engine->options_.clock->wall();
+  engine->billing_.resume_from(restored.billed ? restored.billed + std::max(Duration{}, wall - restored.at) : wall);
   return engine;
 }
 
@@ -137,6 +140,8 @@ void Engine::absorb(control::Step step) {
     remember_finished(finished.array.id, batch.jobs.back().doc);
   }
   for (const auto& lease : step.leases) batch.leases.push_back(api::lease_row(state, lease));
+  for (const auto& entry : step.entries) batch.entries.push_back(api::entry_row(entry));
+  for (const auto& day : step.node_days) batch.node_days.push_back(api::node_day_row(state, day));
   const Seq seq = options_.journal->append(std::move(batch));
   BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
 
@@ -154,9 +159,14 @@ void Engine::absorb(control::Step step) {
     }
     concerned.push_back({id, array});
   }
+  std::vector<std::function<void()>> observed;
+  if (options_.observe)
+    for (const Event& event : step.events)
+      if (auto fn = options_.observe(state, event)) observed.push_back(std::move(fn));
   auto shared = std::make_shared<control::Step>(std::move(step));
-  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned), appended = options_.clock->steady()] {
+  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned), observed = std::move(observed), appended = options_.clock->steady()] {
     telemetry_.durable.add(options_.clock->steady() - appended);
+    for (const auto& fn : observed) fn();
     for (const control::Effect& effect : shared->effects) options_.deliver(effect);
     for (std::size_t i = 0; i < shared->events.size(); ++i) {
       const Event& event = shared->events[i];
@@ -178,14 +188,23 @@ WallTime Engine::now() {
   return recorded_;
 }
 
+WallTime Engine::billed() { return billing_.at({}, options_.clock->steady(), "this head"); }
+
 void Engine::plan() {
-  do absorb(core_.plan(now()));
+  do absorb(core_.plan(now(), billed()));
   while (core_.more());
 }
 
+// Before anything of a new day is decided: each lease's day ends where the day does.
+void Engine::close_days() {
+  control::Step step = core_.close_days(now(), billed());
+  if (!step.empty()) absorb(std::move(step));
+}
+
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
+  close_days();
   const SteadyTime began = options_.clock->steady();
-  auto step = core_.execute(command, cause, now());
+  auto step = core_.execute(command, cause, now(), billed());
   if (!step) {
     if (done) done(pass(step.error()));
     return;

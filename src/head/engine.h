@@ -23,6 +23,8 @@ class Engine {
     const Clock* clock = nullptr;
     // Says an effect to its agent. Called only for durable events, in order.
     std::function<void(const control::Effect&)> deliver;
+    // Looks at an event while everything it names is there; what it returns is called when the event is durable. May be empty.
+    std::function<std::function<void()>(const control::State&, const Event&)> observe;
   };
   // Snapshot and journal make the state; an error names the record that could not be read.
   static Result<std::unique_ptr<Engine>> restore(Options options, ledger::PriceBook prices);
@@ -36,6 +38,10 @@ class Engine {
   void on_durable(Seq durable);
 
   const Telemetry& telemetry() const { return telemetry_; }
+  // This moment by the clock of bills: it goes on with steady time, whatever is done to the wall clock. Over a restart it goes on by as
+  // much wall time as has passed since the newest record.
+  WallTime billed();
+
   std::string recently_finished(JobId job) const;
   std::unique_ptr<api::Subscription> watch_job(JobId job, std::function<void(const Event&)> fn);
   std::unique_ptr<api::Subscription> watch_events(std::function<void(const Event&)> fn);
@@ -46,6 +52,7 @@ class Engine {
  private:
   Engine(Options options, control::Core core);
   void absorb(control::Step step);
+  void close_days();
   void plan();
   // Wall time as it is recorded: never backwards, and never standing still either. After a step back of the clock it goes on at
   // half its pace until the clock has caught up, so that back-offs end and leases cost something meanwhile.
@@ -63,6 +70,7 @@ class Engine {
   bool delivering_ = false;
   Seq snapshot_seq_ = 0;
   WallTime recorded_;
+  ledger::BillingClock billing_;
   SteadyTime recorded_at_;
   void measure(const control::Step& step);
   Telemetry telemetry_;

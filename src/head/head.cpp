@@ -19,6 +19,7 @@
 #include "head/pools.h"
 #include "head/tls.h"
 #include "head/sampling.h"
+#include "head/notifier.h"
 #include "net/http_server.h"
 #include "net/workers.h"
 #include "store/sqlite_store.h"
@@ -57,13 +58,21 @@ class Head final : public api::Host {
     store_->journal().set_hooks({.post = [this](std::function<void()> fn) { loop_.post(std::move(fn)); },
                                  .on_durable = [this](Seq durable) { engine_->on_durable(durable); },
                                  .on_health = [this](StoreHealth health, const Error& why) { health_changed(health, why); }});
-    engine_ = BILLOW_TRY(Engine::restore({.journal = &store_->journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }},
+    const std::string notify_key = BILLOW_TRY(secret_file(options_.data_dir + "/notify-key"));
+    notifier_ = BILLOW_TRY(Notifier::create(loop_, {notify_key, options_.notify_command, [this]() -> Engine& { return *engine_; }, &store_->journal(), &clock_}));
+    const auto observe = [this](const control::State& state, const Event& event) -> std::function<void()> {
+      auto notice = notice_of(state, event);
+      if (!notice) return {};
+      return [this, event, notice = std::move(notice)] { notifier_->on_event(event, notice); };
+    };
+    engine_ = BILLOW_TRY(Engine::restore({.journal = &store_->journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }, .observe = observe},
                                          ledger::PriceBook::market()));
     agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
     history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
     api_ = std::make_unique<api::Api>(*this);
+    notifier_->catch_up();
 
     const std::string token = BILLOW_TRY(secret_file(options_.data_dir + "/token"));
     const std::string node_token = BILLOW_TRY(secret_file(options_.data_dir + "/node-token"));
@@ -77,6 +86,8 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));
     timers_.push_back(loop_.every(milliseconds(100), [this] { pools_->look(); }));
     timers_.push_back(loop_.every(limits::history_job_step, [this] { sampling_->tick(); }));
+    timers_.push_back(loop_.every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); }));
+    timers_.push_back(loop_.every(limits::lease_renew_every, [this] { agents_->renew_leases(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
       watch_agent();
@@ -100,6 +111,7 @@ class Head final : public api::Host {
     api_.reset();
     sampling_.reset();
     agents_.reset();
+    notifier_.reset();
     engine_.reset();
     if (listening_) {
       ::unlink((options_.data_dir + "/head.json").c_str());
@@ -115,6 +127,10 @@ class Head final : public api::Host {
   net::Loop& loop() override { return loop_; }
   net::Workers& workers() override { return *workers_; }
   WallTime now() const override { return clock_.wall(); }
+  WallTime billed() const override { return engine_->billed(); }
+  std::size_t notices_waiting(std::uint64_t webhook) const override { return notifier_->waiting(webhook); }
+  std::string webhook_secret(std::uint64_t webhook) const override { return notifier_->secret(webhook); }
+  void test_webhook(std::uint64_t webhook, std::function<void(Result<int>)> done) override { notifier_->test(webhook, std::move(done)); }
   void execute(Command command, control::Cause cause, Done done) override { engine_->execute(command, cause, std::move(done)); }
   void when_durable(std::function<void()> fn) override { engine_->when_durable(std::move(fn)); }
   Status accepting_work() const override {
@@ -278,6 +294,7 @@ class Head final : public api::Host {
   std::unique_ptr<History> history_;
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<api::Api> api_;
+  std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;
   std::unique_ptr<Pools> pools_;
   net::TlsServerOptions server_tls_;

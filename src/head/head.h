@@ -23,6 +23,7 @@ struct HeadOptions {
   std::vector<std::string> tls_names;
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
   bool listen_any_port_if_taken = false;
+  std::string notify_command;      // run for each notice (budgets, idleness, failures, health); empty: none
 };
 
 // Runs until a signal or `billow down`. An error says why it could not start.

@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "control/money.h"
 
 namespace billow::head {
 
@@ -60,7 +61,7 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   session->node = node->id;
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
-  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, protocol_version), BILLOW_VERSION}, {});
+  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, protocol_version), BILLOW_VERSION, control::node_bills(*node)}, {});
   log_info("node {} is here: {} GPUs, {} tasks", h.offer.name, node->offer.gpus.size(), h.tasks.size());
   engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
 }
@@ -81,6 +82,43 @@ bool Sessions::revoked(const SessionPtr& session) {
   if (!session->credential || engine_().state().tokens.contains(session->credential)) return false;
   session->send(Refused{"this node's credential has been revoked", "an admin can let it join again: billow token create --node"}, {});
   return true;
+}
+
+// An agent says them often, so that its last word is never old; the journal needs one now and then.
+void Sessions::marks(const SessionPtr& session, const MeterMark& m) {
+  const SteadyTime now = clock_.steady();
+  MeterMarks due{session->node, {}};
+  for (const TaskMark& mark : m.marks) {
+    const auto [at, fresh] = marked_at_.try_emplace(mark.task, now);
+    if (!fresh && now - at->second < limits::meter_mark_every) continue;
+    at->second = now;
+    due.marks.push_back(mark);
+  }
+  if (marked_at_.size() > 100'000) std::erase_if(marked_at_, [&](const auto& item) { return now - item.second > limits::meter_mark_every * 2; });
+  if (!due.marks.empty()) engine_().execute(due, {"node:" + session->name, ""}, {});
+}
+
+void Sessions::idle_note(const SessionPtr& session, const IdleNote& note) {
+  engine_().execute(IdleReported{session->node, note.task, note.state, note.action, note.text}, {"node:" + session->name, ""}, {});
+}
+
+void Sessions::keep_alive(const SessionPtr& session, const KeepAliveAsked& asked) {
+  engine_().execute(KeepAlive{{}, asked.task, session->node, asked.lasts, asked.reason}, {fmt::format("task:{}", asked.task.value), ""}, {});
+}
+
+void Sessions::renew_leases() {
+  Engine& engine = engine_();
+  const control::State& state = engine.state();
+  if (state.money.budgets.empty()) return;
+  const auto uses = control::budget_uses(state, engine.billed());
+  for (const auto& [node, session] : sessions_) {
+    const auto on = state.tasks_on.find(node);
+    if (on == state.tasks_on.end()) continue;
+    std::map<Duration, std::vector<TaskId>> by_time;
+    for (TaskId id : on->second)
+      if (const Duration paid = control::task_paid_for(state, state.tasks.at(id), uses); paid.ns > 0) by_time[paid].push_back(id);
+    for (auto& [paid, tasks] : by_time) session->send(LeaseRenew{state.epoch, std::move(tasks), paid}, {});
+  }
 }
 
 bool Sessions::closed(const SessionPtr& session) {

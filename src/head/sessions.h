@@ -40,6 +40,12 @@ class Sessions {
   void reclaimed(const SessionPtr& session, const wire::agent_v1::Reclaimed& notice);
   // Answered, so that an agent knows how long its head has been silent.
   void heartbeat(const SessionPtr& session) { session->send(wire::agent_v1::LeaseRenew{engine_().state().epoch, {}, {}}, {}); }
+  // What agents say of metering and idleness; none of it is answered, all of it is said again.
+  void marks(const SessionPtr& session, const wire::agent_v1::MeterMark& mark);
+  void idle_note(const SessionPtr& session, const wire::agent_v1::IdleNote& note);
+  void keep_alive(const SessionPtr& session, const wire::agent_v1::KeepAliveAsked& asked);
+  // On a timer: tells every agent how long its leases are paid for, where a budget limits them.
+  void renew_leases();
   void refuse(const SessionPtr& session, std::string message, std::string hint);
   // The connection is gone. True: it was the one that spoke for its node, which is now without.
   bool closed(const SessionPtr& session);
@@ -58,6 +64,7 @@ class Sessions {
   const Clock& clock_;
   std::function<Engine&()> engine_;
   std::unordered_map<NodeId, SessionPtr> sessions_;
+  std::unordered_map<TaskId, SteadyTime> marked_at_;      // when a task's mark was last journalled
   std::unordered_map<NodeId, SteadyTime> silent_since_;   // of nodes the state knows and that are not connected
   // Sessions whose hello is decided and not durable yet, by node name. Their nodes are not silent: to declare one unreachable after
   // its hello was taken would leave it so for as long as it stays connected.

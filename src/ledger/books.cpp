@@ -176,6 +176,120 @@ std::vector<Entry> Books::close(WallTime watermark) {
   post_leases(watermark, false, out);
   post_nodes(watermark, false, out);
   watermark_ = watermark;
+  for (auto& [id, lease] : leases_) thin_marks(lease);
+  return out;
+}
+
+// Below the watermark only the borders count any more: where a price or a share changes, and the watermark itself. A mark is put
+// there with the value the others give, and the others go: every amount at or above the watermark stays what it is, to the
+// nano-dollar, and a lease of a year holds no more marks than one of a day.
+void Books::thin_marks(LeaseBook& lease) const {
+  if (lease.marks.empty() || lease.marks.begin()->first >= watermark_.ns) return;
+  std::vector<std::int64_t> borders = {watermark_.ns};
+  for (auto at = lease.spans.begin(); at != lease.spans.end(); ++at) {
+    const auto next = std::next(at);
+    const std::int64_t to = next == lease.spans.end() ? INT64_MAX : next->first;
+    borders.push_back(at->first);
+    if (const auto node = nodes_.find(at->second.node); node != nodes_.end())
+      for (const auto& [from, span] : node->second.spans) if (from > at->first && from < to) borders.push_back(from);
+  }
+  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> kept(lease.marks.lower_bound(watermark_.ns), lease.marks.end());
+  const std::int64_t last_mark = lease.marks.rbegin()->first;
+  for (const std::int64_t at : borders) {
+    // After the last mark time counts as active until the next one says otherwise: nothing may be fixed there.
+    if (at > watermark_.ns || at <= lease.opened.at.ns || at > last_mark) continue;
+    const auto after = lease.marks.upper_bound(at);
+    kept.try_emplace(at, active_ns_until(lease, at), after == lease.marks.begin() ? 0 : std::prev(after)->second.second);
+  }
+  if (last_mark < watermark_.ns) kept.insert(*lease.marks.rbegin());
+  lease.marks = std::move(kept);
+}
+
+NanoUsd Books::charge_between(LeaseId id, WallTime from, WallTime to) const {
+  const auto found = leases_.find(id);
+  if (found == leases_.end()) return {};
+  const LeaseBook& lease = found->second;
+  const auto until = [&](WallTime at) {
+    if (lease.closed) at = std::min(at, *lease.closed);
+    NanoUsd sum;
+    for_pieces(lease.spans, at, [&](const LeaseSpan& span, std::int64_t begin, std::int64_t end) { sum += piece(span.rate, end - begin, span.charged_milli, 1000); });
+    return sum;
+  };
+  return until(std::max(from, to)) - until(from);
+}
+
+Rate Books::burn(LeaseId id) const {
+  const auto found = leases_.find(id);
+  if (found == leases_.end() || found->second.closed || found->second.spans.empty()) return {};
+  const LeaseSpan& span = found->second.spans.rbegin()->second;
+  return {static_cast<std::int64_t>(static_cast<__int128>(span.rate.nano_usd_per_s) * span.charged_milli / 1000)};
+}
+
+NanoUsd Books::fleet_between(NodeId id, WallTime from, WallTime to) const {
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end()) return {};
+  return fleet_until(node->second, std::max(from, to)) - fleet_until(node->second, from);
+}
+
+Rate Books::node_rate(NodeId id) const {
+  const auto node = nodes_.find(id);
+  return node == nodes_.end() || node->second.spans.empty() ? Rate{} : node->second.spans.rbegin()->second.rate;
+}
+
+std::vector<LeaseId> Books::open_leases() const {
+  std::vector<LeaseId> out;
+  for (const auto& [id, lease] : leases_) if (!lease.closed) out.push_back(id);
+  return out;
+}
+
+const LeaseOpened* Books::opened(LeaseId id) const {
+  const auto found = leases_.find(id);
+  return found == leases_.end() ? nullptr : &found->second.opened;
+}
+
+Books::Image Books::image() const {
+  Image out{last_seq_, next_entry_, watermark_, kept_from_, {}, {}};
+  for (const auto& [id, node] : nodes_) {
+    Image::Node n{id, {}, node.posted_leases, node.posted_unallocated};
+    for (const auto& [at, span] : node.spans) n.spans.push_back(span);
+    out.nodes.push_back(std::move(n));
+  }
+  for (const auto& [id, lease] : leases_) {
+    Image::Lease l;
+    l.opened = lease.opened;
+    for (const auto& [at, span] : lease.spans) l.spans.push_back(span);
+    for (const auto& [at, mark] : lease.marks) l.marks.insert(l.marks.end(), {at, mark.first, mark.second});
+    l.is_closed = lease.closed.has_value();
+    l.closed = lease.closed.value_or(WallTime{});
+    l.posted = {lease.posted.active.value, lease.posted.idle.value, lease.posted.charge.value};
+    for (const auto& [node, amount] : lease.posted_on) l.posted.insert(l.posted.end(), {static_cast<std::int64_t>(node.value), amount.value});
+    out.leases.push_back(std::move(l));
+  }
+  return out;
+}
+
+Books Books::restore(const Image& image) {
+  Books out;
+  out.last_seq_ = image.last_seq;
+  out.next_entry_ = image.next_entry;
+  out.watermark_ = image.watermark;
+  out.kept_from_ = image.kept_from;
+  for (const Image::Node& n : image.nodes) {
+    NodeBook& node = out.nodes_[n.id];
+    for (const NodeSpan& span : n.spans) node.spans[span.from.ns] = span;
+    node.posted_leases = n.posted_leases;
+    node.posted_unallocated = n.posted_unallocated;
+  }
+  for (const Image::Lease& l : image.leases) {
+    LeaseBook lease;
+    lease.opened = l.opened;
+    for (const LeaseSpan& span : l.spans) lease.spans[span.from.ns] = span;
+    for (std::size_t i = 0; i + 2 < l.marks.size(); i += 3) lease.marks[l.marks[i]] = {l.marks[i + 1], l.marks[i + 2]};
+    if (l.is_closed) lease.closed = l.closed;
+    if (l.posted.size() >= 3) lease.posted = {{l.posted[0]}, {l.posted[1]}, {l.posted[2]}};
+    for (std::size_t i = 3; i + 1 < l.posted.size(); i += 2) lease.posted_on[NodeId(static_cast<std::uint64_t>(l.posted[i]))] = {l.posted[i + 1]};
+    out.leases_.emplace(l.opened.lease, std::move(lease));
+  }
   return out;
 }
 

@@ -52,6 +52,11 @@ struct LeaseOpened {
   std::int64_t milli = 0;
   Rate rate;                       // charged per whole GPU-second
   WallTime at;
+  template <class V>
+  void fields(V& v) {
+    v("lease", lease); v("job", job); v("task", task); v("project", project); v("user", user); v("node", node); v("gpu_type", gpu_type);
+    v("price_class", price_class); v("milli", milli); v("rate", rate); v("at_ns", at);
+  }
 };
 // Suspended (class suspended, nothing held of the GPU), resumed, or moved to another node.
 struct LeaseChanged {
@@ -122,19 +127,49 @@ class Books {
     std::int64_t energy_mj = 0;
   };
   LeaseTotals lease_totals(LeaseId lease, WallTime from, WallTime to) const;
+  // What a lease is charged in a window, without looking at nodes; and per second right now.
+  NanoUsd charge_between(LeaseId lease, WallTime from, WallTime to) const;
+  Rate burn(LeaseId lease) const;
+  bool knows(LeaseId lease) const { return leases_.contains(lease); }
+  bool knows(NodeId node) const { return nodes_.contains(node); }
+  NanoUsd fleet_between(NodeId node, WallTime from, WallTime to) const;
+  Rate node_rate(NodeId node) const;                            // at the newest word
+  std::vector<LeaseId> open_leases() const;
+  const LeaseOpened* opened(LeaseId lease) const;
   // What is still posted differently from the facts: zero right after a close.
   NanoUsd unposted() const;
   // Closed leases that ended before this and are fully posted leave memory; windows before it can no longer be asked for.
   void forget(WallTime before);
   std::size_t leases_held() const { return leases_.size(); }
 
+  // Everything, as plain tables: `restore(image())` goes on exactly as the original would.
+  struct Image;
+  Image image() const;
+  static Books restore(const Image& image);
+
  private:
-  struct NodeSpan { WallTime from; Rate rate; std::int64_t capacity_milli = 0; };  // until the next; a rate of 0 and no capacity: gone
+  struct NodeSpan {                                             // until the next; a rate of 0 and no capacity: gone
+    WallTime from;
+    Rate rate;
+    std::int64_t capacity_milli = 0;
+    template <class V>
+    void fields(V& v) { v("from_ns", from); v("rate", rate); v("capacity_milli", capacity_milli); }
+  };
   struct NodeBook {
     std::map<std::int64_t, NodeSpan> spans;                     // by when they begin
     NanoUsd posted_leases, posted_unallocated;
   };
-  struct LeaseSpan { WallTime from; NodeId node; PriceClass price_class; std::int64_t milli, charged_milli; Rate rate; };
+  struct LeaseSpan {
+    WallTime from;
+    NodeId node;
+    PriceClass price_class = PriceClass::on_demand;
+    std::int64_t milli = 0, charged_milli = 0;
+    Rate rate;
+    template <class V>
+    void fields(V& v) {
+      v("from_ns", from); v("node", node); v("price_class", price_class); v("milli", milli); v("charged_milli", charged_milli); v("rate", rate);
+    }
+  };
   struct Amounts { NanoUsd active, idle, charge; };
   struct LeaseBook {
     LeaseOpened opened;
@@ -156,6 +191,7 @@ class Books {
   Amounts amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const;
   void post_leases(WallTime until, bool correction, std::vector<Entry>& out);
   void post_nodes(WallTime until, bool correction, std::vector<Entry>& out);
+  void thin_marks(LeaseBook& lease) const;
 
   Seq last_seq_ = 0;
   std::uint64_t next_entry_ = 1;
@@ -163,6 +199,37 @@ class Books {
   WallTime kept_from_;
   std::map<NodeId, NodeBook> nodes_;
   std::map<LeaseId, LeaseBook> leases_;
+};
+
+struct Books::Image {
+  struct Node {
+    NodeId id;
+    std::vector<NodeSpan> spans;
+    NanoUsd posted_leases, posted_unallocated;
+    template <class V>
+    void fields(V& v) { v("id", id); v("spans", spans); v("posted_leases", posted_leases); v("posted_unallocated", posted_unallocated); }
+  };
+  struct Lease {
+    LeaseOpened opened;
+    std::vector<LeaseSpan> spans;
+    std::vector<std::int64_t> marks;                            // three numbers each: at, active, energy
+    bool is_closed = false;
+    WallTime closed;
+    std::vector<std::int64_t> posted;                           // active, idle, charge; then node and amount by turns
+    template <class V>
+    void fields(V& v) {
+      v("opened", opened); v("spans", spans); v("marks", marks); v("is_closed", is_closed); v("closed_ns", closed); v("posted", posted);
+    }
+  };
+  Seq last_seq = 0;
+  std::uint64_t next_entry = 1;
+  WallTime watermark, kept_from;
+  std::vector<Node> nodes;
+  std::vector<Lease> leases;
+  template <class V>
+  void fields(V& v) {
+    v("last_seq", last_seq); v("next_entry", next_entry); v("watermark_ns", watermark); v("kept_from_ns", kept_from); v("nodes", nodes); v("leases", leases);
+  }
 };
 
 // ---- time for money

@@ -23,9 +23,9 @@ const char* period_word(BudgetPeriod period) {
   return "the";
 }
 
-std::string name_of(const Budget& budget) {
+std::string name_of(const Budget& budget, const std::string& who) {
   const char* adjective = budget.period == BudgetPeriod::total ? "total" : enum_name(budget.period);
-  return fmt::format("the {} budget of {} {} ({})", adjective, enum_name(budget.scope), budget.of, format_usd(budget.limit));
+  return fmt::format("the {} budget of {} ({})", adjective, who.empty() ? fmt::format("{} {}", enum_name(budget.scope), budget.of) : who, format_usd(budget.limit));
 }
 
 NanoUsd left(const Budget& budget, const BudgetUse& use) { return {std::max<std::int64_t>(0, (budget.limit - use.spent).value)}; }
@@ -121,7 +121,7 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
     const Period period = period_of(budget.period, use.at);
     std::string hint = period.to.ns != 0 ? fmt::format("a new period begins at {}; or raise it with `billow budget set`", format_utc(period.to))
                                          : std::string("raise it with `billow budget set`");
-    return fail(Code::exhausted, fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget), format_usd({std::max<std::int64_t>(0, free.value)}),
+    return fail(Code::exhausted, fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget, use.who), format_usd({std::max<std::int64_t>(0, free.value)}),
                                              use.reserved.value > 0 ? fmt::format(" ({} is reserved)", format_usd(use.reserved)) : "", format_duration(ask.at_least),
                                              format_rate_per_hour(ask.rate), format_usd(need)), std::move(hint));
   }

@@ -13,27 +13,19 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/enums.h"
 #include "base/ids.h"
 #include "base/money.h"
 #include "base/result.h"
+#include "model/money.h"
 
 namespace billow::ledger {
 
-enum class BudgetScope { project, user, job };
-enum class BudgetPeriod { daily, monthly, total };   // days and months of UTC
+using billow::Budget;
+using billow::BudgetAction;
+using billow::BudgetPeriod;
+using billow::BudgetScope;
+using billow::BudgetState;
 
-struct Budget {
-  BudgetScope scope = BudgetScope::project;
-  std::uint64_t of = 0;                              // ProjectId, UserId or JobId
-  BudgetPeriod period = BudgetPeriod::monthly;
-  NanoUsd limit;
-  bool stops = true;                                 // false: only warns
-  Duration grace = minutes(10);                      // between suspending and stopping
-  bool operator==(const Budget&) const = default;
-  template <class V>
-  void fields(V& v) { v("scope", scope); v("of", of); v("period", period); v("limit", limit); v("stops", stops); v("grace_ns", grace); }
-};
 Status check(const Budget& budget);
 
 struct Period {
@@ -48,18 +40,9 @@ struct BudgetUse {
   NanoUsd reserved;                                  // for jobs placed whose minimum has not been spent yet
   Rate burn;                                         // of everything that runs from it now, per second
   WallTime at;
+  std::string who;                                   // for people: "project vision"; empty: told by number
 };
 
-enum class BudgetAction { none, warn, suspend, stop };
-struct BudgetState {
-  WallTime period_from;                              // the warnings below belong to the period that began then
-  std::int32_t warned_pct = 0;                       // the highest given: 50, 80, 100
-  WallTime capped_at;                                // 0: below the cap
-  bool stopped = false;
-  bool operator==(const BudgetState&) const = default;
-  template <class V>
-  void fields(V& v) { v("period_from_ns", period_from); v("warned_pct", warned_pct); v("capped_at_ns", capped_at); v("stopped", stopped); }
-};
 struct BudgetStep {
   BudgetState state;
   BudgetAction action = BudgetAction::none;
@@ -85,12 +68,3 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
 Duration paid_for(const std::vector<std::pair<Budget, BudgetUse>>& budgets, Rate own, Duration most);
 
 }  // namespace billow::ledger
-
-namespace billow {
-BILLOW_ENUM_NAMES(ledger::BudgetScope, {ledger::BudgetScope::project, "project"}, {ledger::BudgetScope::user, "user"},
-                  {ledger::BudgetScope::job, "job"});
-BILLOW_ENUM_NAMES(ledger::BudgetPeriod, {ledger::BudgetPeriod::daily, "daily"}, {ledger::BudgetPeriod::monthly, "monthly"},
-                  {ledger::BudgetPeriod::total, "total"});
-BILLOW_ENUM_NAMES(ledger::BudgetAction, {ledger::BudgetAction::none, "none"}, {ledger::BudgetAction::warn, "warn"},
-                  {ledger::BudgetAction::suspend, "suspend"}, {ledger::BudgetAction::stop, "stop"});
-}

@@ -63,6 +63,8 @@ NanoUsd lease_cost(const Task& task, WallTime until) {
   return amount(task.rate, held, charged_milli(task));
 }
 
+LeaseId lease_id(const Task& task) { return LeaseId(task.id.value | static_cast<std::uint64_t>(task.lease_number) << 44); }
+
 std::int64_t charged_milli(const Task& task) {
   return task.price_class == PriceClass::suspended ? task.ram_mib * 1000 / 1024 : gpu_milli(task);
 }

@@ -39,6 +39,8 @@ class PriceBook {
 std::int64_t gpu_milli(const Task& task);
 // Thousandths of what its rate is for: of a GPU, or of a GiB of memory while it is suspended.
 std::int64_t charged_milli(const Task& task);
+// The number of the lease a task holds now: a suspend or resume closes one and opens the next.
+LeaseId lease_id(const Task& task);
 // The whole amount of a lease from its beginning until `until` (clamped to its beginning).
 NanoUsd lease_cost(const Task& task, WallTime until);
 

@@ -17,7 +17,7 @@ std::string signature(std::string_view secret, std::string_view id, std::string_
 
 WebhookMessage sign(const Notice& notice, std::string_view installation, std::string_view secret, WallTime now) {
   WebhookMessage out;
-  out.id = "msg_" + sha256_hex(fmt::format("{}\n{}\n{}\n{}", installation, notice.seq, notice.kind, notice.project)).substr(0, 32);
+  out.id = "msg_" + sha256_hex(fmt::format("{}\n{}\n{}", installation, notice.seq, notice.kind)).substr(0, 32);
   Json body = Json::object({{"id", out.id}, {"kind", notice.kind}, {"at", format_utc(notice.at)}, {"project", notice.project}, {"text", notice.text}, {"data", notice.data}});
   out.body = body.dump();
   const std::string timestamp = std::to_string(now.ns / 1'000'000'000);

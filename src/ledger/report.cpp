@@ -63,6 +63,8 @@ std::string spoken(NanoUsd amount) {
 
 }  // namespace
 
+const char* dimension_name(Dimension dimension) { return enum_name(dimension); }
+
 std::string day_text(std::int64_t day) { return day == 0 ? "1970-01-01" : format_utc(WallTime{day * day_ns}).substr(0, 10); }
 
 Result<std::vector<Dimension>> parse_dimensions(std::string_view text) {

@@ -35,6 +35,7 @@ Result<std::vector<Dimension>> parse_dimensions(std::string_view text);
 std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
 std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
 Json cost_json(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
+const char* dimension_name(Dimension dimension);
 std::string day_text(std::int64_t day);  // "2026-11-15"
 
 // ---- right-sizing

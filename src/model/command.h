@@ -151,9 +151,80 @@ struct ReleaseMachine {
 // Looks at the queue, the machines and the clock: what to ask for, what to give back.
 struct PlanPools {};
 
+// ---- money
+// Time has passed: budgets are looked at, days closed, idle nodes given back. Apart from Tick because it looks at every lease.
+struct MoneyTick {};
+struct SetPrice {
+  PriceRule rule;
+};
+struct RemovePrice {
+  std::string of;
+};
+struct SetBudget {
+  Budget budget;
+  NanoUsd spent;                              // in its period, by leases that have left the state
+};
+struct RemoveBudget {
+  BudgetKey budget;
+};
+struct MeterMarks {
+  NodeId node;
+  std::vector<TaskMark> marks;
+};
+struct IdleReported {
+  NodeId node;
+  TaskId task;
+  IdleState state = IdleState::idle;
+  IdleAction action = IdleAction::warn;
+  std::string text;
+};
+struct KeepAlive {
+  JobId job;                                  // or, from an agent, its task
+  TaskId task;
+  NodeId node;                                // of the agent that says so
+  Duration lasts;
+  std::string reason;
+};
+struct SetIdlePolicy {
+  std::string project;                        // empty: of every project without its own
+  std::optional<IdlePolicy> policy;
+};
+struct SetIdleFloor {
+  IdleFloor floor;
+};
+struct AddWebhook {
+  std::string url;
+  std::vector<std::string> kinds;
+};
+struct RemoveWebhook {
+  std::uint64_t webhook = 0;
+};
+struct DeliveredWebhook {
+  std::uint64_t webhook = 0;
+  Seq through = 0;
+};
+struct SetCommitment {
+  CommitmentTerms commitment;
+};
+struct RemoveCommitment {
+  std::string name;
+};
+struct TagProject {
+  std::string project, key, value;
+};
+struct CloseMonth {
+  std::string month;
+  NanoUsd cost, charge;                       // what the reports say it came to
+};
+struct RecordBill {
+  BillImported bill;
+};
+
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
                              SuspendJob, ResumeJob,
-                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu>;
+                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
+                             RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
+                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill>;
 
 }  // namespace billow

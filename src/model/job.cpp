@@ -19,7 +19,8 @@ int ExitStatus::shell_code() const {
     case ExitKind::oom: return 137;
     case ExitKind::timed_out: return 124;
     case ExitKind::stopped: return signal ? 128 + signal : 143;
-    case ExitKind::unpaid: return 143;
+    case ExitKind::unpaid:
+    case ExitKind::idle: return 143;
     case ExitKind::lost: return 125;
   }
   return 125;
@@ -35,6 +36,7 @@ std::string ExitStatus::text() const {
     case ExitKind::stopped: return "stopped";
     case ExitKind::exec_failed: return message.empty() ? "could not be started" : message;
     case ExitKind::unpaid: return "paid time ran out";
+    case ExitKind::idle: return "stopped: " + (message.empty() ? std::string("it idled") : message);
     case ExitKind::lost: return message.empty() ? "lost" : "lost: " + message;
   }
   return "lost";

@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/money.h"
 #include "base/result.h"
+#include "model/money.h"
 #include "model/share.h"
 #include "model/states.h"
 
@@ -110,11 +111,12 @@ struct TaskUsage {
   std::int64_t cpu_system_ns = 0;
   std::int64_t rss_peak_kib = 0;
   std::int64_t log_bytes_lost = 0;
+  TaskMeter meter;           // as its agent measured it
   bool operator==(const TaskUsage&) const = default;
   template <class V>
   void fields(V& v) {
     v("cpu_user_ns", cpu_user_ns); v("cpu_system_ns", cpu_system_ns); v("rss_peak_kib", rss_peak_kib);
-    v("log_bytes_lost", log_bytes_lost);
+    v("log_bytes_lost", log_bytes_lost); v("meter", meter);
   }
 };
 

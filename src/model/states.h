@@ -58,10 +58,11 @@ enum class ExitKind {
   exec_failed,  // it never began: no such command, no permission
   unpaid,       // its paid time ran out while the head was away
   lost,         // nobody saw its end: the node or its supervisor died
+  idle,         // its node stopped it: it idled, and no head was there to decide
 };
 BILLOW_ENUM_NAMES(ExitKind, {ExitKind::exited, "exited"}, {ExitKind::signaled, "signaled"}, {ExitKind::oom, "oom"},
                   {ExitKind::timed_out, "timed_out"}, {ExitKind::stopped, "stopped"}, {ExitKind::exec_failed, "exec_failed"},
-                  {ExitKind::unpaid, "unpaid"}, {ExitKind::lost, "lost"});
+                  {ExitKind::unpaid, "unpaid"}, {ExitKind::lost, "lost"}, {ExitKind::idle, "idle"});
 
 // Why live tasks are being ended; it decides what becomes of the job when they have.
 enum class StopCause {

@@ -40,6 +40,8 @@ struct Batch {
   std::vector<JobRow> jobs;
   std::vector<TaskRow> tasks;
   std::vector<LeaseRow> leases;
+  std::vector<EntryRow> entries;
+  std::vector<NodeDayRow> node_days;
 };
 
 enum class StoreHealth {

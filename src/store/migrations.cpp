@@ -53,6 +53,25 @@ constexpr Migration steps[] = {
                sum(milli * ((to_at - from_at) / 1000000))
         FROM leases GROUP BY 1, 2, 3, 4, 5;
     )sql"},
+    {4, "the books: idle cost, energy and peaks of leases, postings, what nodes cost by day", R"sql(
+      ALTER TABLE leases ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN energy_mj INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN gpus INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN card_mem_mib INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN mem_peak_mib INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN sm_peak_pct INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN engine_p95_pct INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN measured INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE usage_daily ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE usage_daily ADD COLUMN energy_mj INTEGER NOT NULL DEFAULT 0;
+      CREATE TABLE entries (
+        number INTEGER PRIMARY KEY, kind TEXT NOT NULL, node_id INTEGER NOT NULL, lease_id INTEGER NOT NULL, job_id INTEGER NOT NULL,
+        project_id INTEGER NOT NULL, user_id INTEGER NOT NULL, from_at INTEGER NOT NULL, to_at INTEGER NOT NULL,
+        amount INTEGER NOT NULL, correction INTEGER NOT NULL);
+      CREATE INDEX entries_lease ON entries (lease_id, number) WHERE lease_id <> 0;
+      CREATE TABLE node_days (day INTEGER NOT NULL, node_name TEXT NOT NULL, pool TEXT NOT NULL, cost INTEGER NOT NULL,
+                              PRIMARY KEY (day, node_name)) WITHOUT ROWID;
+    )sql"},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

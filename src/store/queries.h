@@ -60,6 +60,8 @@ struct UsageRow {
   NanoUsd charge;
   NanoUsd cost;
   std::int64_t gpu_milli_ms = 0;  // milli-GPU × milliseconds held
+  NanoUsd idle;                   // of cost
+  std::int64_t energy_mj = 0;
 
   bool operator==(const UsageRow&) const = default;
 };
@@ -70,6 +72,19 @@ struct LeaseQuery {
   WallTime from, before;  // overlapping [from, before); before zero: no end
   LeaseId after;          // page on from here
   std::size_t limit = 1000;
+};
+
+struct EntryQuery {
+  LeaseId lease;                 // zero: all
+  std::uint64_t after = 0;       // page on from this number
+  WallTime from, before;         // posted for a time that ends in [from, before); before zero: no end
+  std::size_t limit = 1000;
+};
+
+// A lease that has ended, with the name its runs are judged by.
+struct RunRow {
+  std::string what;              // the job's name, or its command
+  LeaseRow lease;
 };
 
 class Queries {
@@ -84,6 +99,10 @@ class Queries {
   virtual Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const = 0;  // by id
   virtual Result<std::vector<StateCount>> count_jobs() const = 0;      // by state and project; kept, not counted: cheap
   virtual Result<std::vector<UsageRow>> usage(const UsageQuery& query) const = 0;   // from daily sums: cheap
+  virtual Result<std::vector<EntryRow>> entries(const EntryQuery& query) const = 0; // by number
+  virtual Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from, std::int64_t day_to) const = 0;
+  // Leases with GPUs that ended in [from, before), newest first; of one project, or of all.
+  virtual Result<std::vector<RunRow>> runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const = 0;
 };
 
 }  // namespace billow

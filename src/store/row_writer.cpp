@@ -76,6 +76,8 @@ Status RowWriter::write(std::span<const Batch> batches) {
   for (const Batch& batch : batches) {
     for (const Record& record : batch.records) BILLOW_TRY_VOID(write_record(record));
     for (const LeaseRow& lease : batch.leases) BILLOW_TRY_VOID(write_lease(lease));
+    for (const EntryRow& entry : batch.entries) BILLOW_TRY_VOID(write_entry(entry));
+    for (const NodeDayRow& row : batch.node_days) BILLOW_TRY_VOID(write_node_day(row));
   }
   Counts counts;
   for (const JobRow* job : last_rows<JobRow, &Batch::jobs>(batches)) BILLOW_TRY_VOID(write_job(*job, counts));
@@ -163,25 +165,45 @@ Status RowWriter::write_task(const TaskRow& task) {
 
 Status RowWriter::write_lease(const LeaseRow& lease) {
   const std::int64_t held = lease.milli * ((lease.to - lease.from).ns / 1'000'000);
-  std::int64_t charge_before = 0, cost_before = 0, held_before = 0;
+  std::int64_t charge_before = 0, cost_before = 0, held_before = 0, idle_before = 0, energy_before = 0;
   {
-    auto old = BILLOW_TRY(db_.query("SELECT charge, cost, milli * ((to_at - from_at) / 1000000) FROM leases WHERE id = ?"));
+    auto old = BILLOW_TRY(db_.query("SELECT charge, cost, milli * ((to_at - from_at) / 1000000), idle, energy_mj FROM leases WHERE id = ?"));
     old.bind(lease.id);
     if (BILLOW_TRY(old.step())) {
       charge_before = old.integer(0);
       cost_before = old.integer(1);
       held_before = old.integer(2);
+      idle_before = old.integer(3);
+      energy_before = old.integer(4);
     }
   }
   auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO leases (id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, "
-                                "price_class, from_at, to_at, open, charge, cost) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+                                "price_class, from_at, to_at, open, charge, cost, idle, energy_mj, gpus, card_mem_mib, mem_peak_mib, "
+                                "sm_peak_pct, engine_p95_pct, measured) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
   q.bind_all(lease.id, lease.job, lease.task, lease.project, lease.user, lease.node_name, lease.gpu_type, lease.milli, lease.price_class,
-             lease.from, lease.to, std::int64_t{lease.open}, lease.charge, lease.cost);
+             lease.from, lease.to, std::int64_t{lease.open}, lease.charge, lease.cost, lease.idle, lease.energy_mj, std::int64_t{lease.gpus},
+             lease.card_mem_mib, lease.mem_peak_mib, std::int64_t{lease.sm_peak_pct}, std::int64_t{lease.engine_p95_pct}, std::int64_t{lease.measured});
   BILLOW_TRY_VOID(q.run());
-  return db_.run("INSERT INTO usage_daily VALUES (?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET charge = charge + excluded.charge, "
-                 "cost = cost + excluded.cost, gpu_milli_ms = gpu_milli_ms + excluded.gpu_milli_ms",
-                 lease.to.ns / day_ns, lease.project, lease.user, lease.gpu_type, lease.price_class, lease.charge.value - charge_before,
-                 lease.cost.value - cost_before, held - held_before);
+  // A lease metered up to midnight belongs to the day that ended then.
+  return db_.run("INSERT INTO usage_daily (day, project_id, user_id, gpu_type, price_class, charge, cost, gpu_milli_ms, idle, energy_mj) "
+                 "VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET charge = charge + excluded.charge, "
+                 "cost = cost + excluded.cost, gpu_milli_ms = gpu_milli_ms + excluded.gpu_milli_ms, idle = idle + excluded.idle, "
+                 "energy_mj = energy_mj + excluded.energy_mj",
+                 std::max<std::int64_t>(0, lease.to.ns - 1) / day_ns, lease.project, lease.user, lease.gpu_type, lease.price_class,
+                 lease.charge.value - charge_before, lease.cost.value - cost_before, held - held_before, lease.idle.value - idle_before,
+                 lease.energy_mj - energy_before);
+}
+
+Status RowWriter::write_entry(const EntryRow& entry) {
+  return db_.run("INSERT INTO entries (number, kind, node_id, lease_id, job_id, project_id, user_id, from_at, to_at, amount, correction) "
+                 "VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+                 static_cast<std::int64_t>(entry.number), entry.kind, entry.node, entry.lease, entry.job, entry.project, entry.user, entry.from,
+                 entry.to, entry.amount, std::int64_t{entry.correction});
+}
+
+Status RowWriter::write_node_day(const NodeDayRow& row) {
+  return db_.run("INSERT INTO node_days (day, node_name, pool, cost) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET cost = cost + excluded.cost",
+                 row.day, row.node_name, row.pool, row.cost);
 }
 
 }  // namespace billow

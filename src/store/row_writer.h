@@ -25,6 +25,8 @@ class RowWriter {
   Status write_counts(const Counts& changes);
   Status write_task(const TaskRow& task);
   Status write_lease(const LeaseRow& lease);
+  Status write_entry(const EntryRow& entry);
+  Status write_node_day(const NodeDayRow& row);
   Status add_labels(const JobRow& job);
   Status remove_labels(JobId job, std::string_view state, std::string_view labels_json);
   sqlite::Db& db_;

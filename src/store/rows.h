@@ -74,8 +74,39 @@ struct LeaseRow {
   bool open = true;         // still held
   NanoUsd charge;           // what the project pays
   NanoUsd cost;             // what the hardware cost
+  NanoUsd idle;             // the part of cost in which nothing was done
+  std::int64_t energy_mj = 0;
+  // What was measured, for right-sizing.
+  std::int32_t gpus = 0;
+  std::int64_t card_mem_mib = 0, mem_peak_mib = 0;
+  std::int32_t sm_peak_pct = 0, engine_p95_pct = 0;
+  bool measured = false;
 
   bool operator==(const LeaseRow&) const = default;
+};
+
+// One posting of the books. Never replaced: a correction is a row of its own.
+struct EntryRow {
+  std::uint64_t number = 0;
+  std::string kind;         // "active", "idle", "unallocated", "charge"
+  NodeId node;
+  LeaseId lease;            // zero: of a node alone
+  JobId job;
+  ProjectId project;
+  UserId user;
+  WallTime from, to;
+  NanoUsd amount;
+  bool correction = false;
+  bool operator==(const EntryRow&) const = default;
+};
+
+// What a node cost on a day (UTC).
+struct NodeDayRow {
+  std::int64_t day = 0;
+  std::string node_name;
+  std::string pool;
+  NanoUsd cost;
+  bool operator==(const NodeDayRow&) const = default;
 };
 
 }  // namespace billow

@@ -223,61 +223,12 @@ Result<std::vector<TaskRow>> SqliteQueries::tasks_of(JobId job) const {
   return tasks;
 }
 
-Result<std::vector<LeaseRow>> SqliteQueries::leases(const LeaseQuery& query) const {
-  auto db = BILLOW_TRY(pool_.take());
-  const std::string_view key = query.job ? "job_id = ?" : query.project ? "project_id = ?" : "? = 0";
-  auto q = BILLOW_TRY(db->query(fmt::format(
-      "SELECT id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, from_at, to_at, open, charge, cost "
-      "FROM leases WHERE {} AND id > ? AND (to_at > ? OR open) AND from_at < ? ORDER BY id", key)));
-  q.bind_all(static_cast<std::int64_t>(query.job ? query.job.value : query.project.value), query.after, query.from,
-             query.before ? query.before.ns : INT64_MAX);
-  std::vector<LeaseRow> leases;
-  while (leases.size() < query.limit && BILLOW_TRY(q.step())) {
-    LeaseRow l;
-    l.project = ProjectId(q.number(3));
-    if (query.project && l.project != query.project) continue;
-    l.id = LeaseId(q.number(0));
-    l.job = JobId(q.number(1));
-    l.task = TaskId(q.number(2));
-    l.user = UserId(q.number(4));
-    l.node_name = q.text(5);
-    l.gpu_type = q.text(6);
-    l.milli = q.integer(7);
-    l.price_class = q.text(8);
-    l.from = {q.integer(9)};
-    l.to = {q.integer(10)};
-    l.open = q.integer(11) != 0;
-    l.charge = {q.integer(12)};
-    l.cost = {q.integer(13)};
-    leases.push_back(std::move(l));
-  }
-  return leases;
-}
-
 Result<std::vector<StateCount>> SqliteQueries::count_jobs() const {
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query("SELECT state, project_id, jobs FROM job_counts WHERE jobs > 0 ORDER BY state, project_id"));
   std::vector<StateCount> counts;
   while (BILLOW_TRY(q.step())) counts.push_back({std::string(q.text(0)), ProjectId(q.number(1)), q.number(2)});
   return counts;
-}
-
-Result<std::vector<UsageRow>> SqliteQueries::usage(const UsageQuery& query) const {
-  const auto dimension = [](bool asked, std::string_view column, std::string_view none) { return asked ? column : none; };
-  auto db = BILLOW_TRY(pool_.take());
-  auto q = BILLOW_TRY(db->query(fmt::format(
-      "SELECT {}, {}, {}, {}, {}, sum(charge), sum(cost), sum(gpu_milli_ms) FROM usage_daily "
-      "WHERE day BETWEEN ? AND ? AND (?3 = 0 OR project_id = ?3) AND (?4 = 0 OR user_id = ?4) GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
-      dimension(query.by_day, "day", "0 AS a"), dimension(query.by_project, "project_id", "0 AS b"),
-      dimension(query.by_user, "user_id", "0 AS c"), dimension(query.by_gpu_type, "gpu_type", "'' AS d"),
-      dimension(query.by_class, "price_class", "'' AS e"))));
-  q.bind_all(query.day_from, query.day_to, query.project, query.user);
-  std::vector<UsageRow> rows;
-  while (BILLOW_TRY(q.step())) {
-    rows.push_back({q.integer(0), ProjectId(q.number(1)), UserId(q.number(2)), std::string(q.text(3)), std::string(q.text(4)),
-                    {q.integer(5)}, {q.integer(6)}, q.integer(7)});
-  }
-  return rows;
 }
 
 }  // namespace billow

@@ -14,6 +14,9 @@ class SqliteQueries final : public Queries {
   Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const override;
   Result<std::vector<StateCount>> count_jobs() const override;
   Result<std::vector<UsageRow>> usage(const UsageQuery& query) const override;
+  Result<std::vector<EntryRow>> entries(const EntryQuery& query) const override;
+  Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from, std::int64_t day_to) const override;
+  Result<std::vector<RunRow>> runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const override;
 
  private:
   ReadPool& pool_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/job.h"
+#include "model/money.h"
 #include "model/node.h"
 
 namespace billow::wire::agent_v1 {
@@ -94,16 +95,33 @@ struct Heartbeat {
   }
 };
 
-// What has been used up to a moment, cumulative per task: the ledger takes differences, so a lost mark loses nothing.
+// What has been used up to now, cumulative per task: the ledger takes differences, so a lost mark loses nothing.
 struct MeterMark {
   static constexpr const char* kind = "meter_mark";
-  TaskId task;
-  WallTime at;
-  std::int64_t active_ns = 0;       // of the lease so far, by the idle verdicts
-  std::int64_t energy_mj = 0;
-  std::int64_t gpu_mem_peak_mib = 0;
+  std::vector<TaskMark> marks;
   template <class V>
-  void fields(V& v) { v("task", task); v("at_ns", at); v("active_ns", active_ns); v("energy_mj", energy_mj); v("gpu_mem_peak_mib", gpu_mem_peak_mib); }
+  void fields(V& v) { v("marks", marks); }
+};
+
+// What a task's idle ladder has come to, said when it changes and again from time to time.
+struct IdleNote {
+  static constexpr const char* kind = "idle_note";
+  TaskId task;
+  IdleState state = IdleState::idle;
+  IdleAction action = IdleAction::warn;
+  std::string text;
+  template <class V>
+  void fields(V& v) { v("task", task); v("state", state); v("action", action); v("text", text); }
+};
+
+// Asked for inside the job; in force already, here to be recorded.
+struct KeepAliveAsked {
+  static constexpr const char* kind = "keep_alive_asked";
+  TaskId task;
+  Duration lasts;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("task", task); v("lasts_ns", lasts); v("reason", reason); }
 };
 
 // Log records [offset, next_offset) in the blob, framed as the supervisor wrote them. `lost_bytes` were rotated away before.
@@ -154,8 +172,9 @@ struct Welcome {
   std::int64_t heartbeat_ms = 0;
   int version = protocol_version;    // of the protocol, as both speak from now on
   std::string head_version;
+  bool bills = false;                // somebody bills for every hour of this node: it must not outlive its use
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); v("version", version); v("head_version", head_version); }
+  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); v("version", version); v("head_version", head_version); v("bills", bills); }
 };
 struct Refused {
   static constexpr const char* kind = "refused";
@@ -195,6 +214,7 @@ struct Start {
   std::string checkpoint_cmd;
   std::int32_t checkpoint_signal = 0;
   std::string checkpoint_dir;
+  IdleRules idle;
   template <class V>
   void fields(V& v) {
     v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
@@ -202,7 +222,7 @@ struct Start {
     v("use_stdin", use_stdin); v("rows", rows); v("cols", cols); v("time_limit_ns", time_limit); v("stop_grace_ns", stop_grace);
     v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
     v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
-    v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir);
+    v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir); v("idle", idle);
   }
 };
 struct Stop {
@@ -302,13 +322,32 @@ struct LogCancel {
 struct Leave {
   static constexpr const char* kind = "leave";
   bool stop_tasks = false;
+  bool give_back = false;            // and the machine with it: it belongs to a pool that bills
   template <class V>
-  void fields(V& v) { v("stop_tasks", stop_tasks); }
+  void fields(V& v) { v("stop_tasks", stop_tasks); v("give_back", give_back); }
+};
+// The rules of a live task changed, or the agent may not know them after a restart.
+struct SetIdleRules {
+  static constexpr const char* kind = "set_idle_rules";
+  Epoch epoch = 0;
+  TaskId task;
+  IdleRules rules;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("rules", rules); }
+};
+// Somebody asked that this task be left alone for a while although it idles.
+struct KeepTask {
+  static constexpr const char* kind = "keep_task";
+  Epoch epoch = 0;
+  TaskId task;
+  Duration lasts;
+  template <class V>
+  void fields(V& v) { v("epoch", epoch); v("task", task); v("lasts_ns", lasts); }
 };
 
-using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken, Reclaimed>;
+using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken, Reclaimed, IdleNote, KeepAliveAsked>;
 using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
-                             LogRead, LogCancel, Leave>;
+                             LogRead, LogCancel, Leave, SetIdleRules, KeepTask>;
 
 template <class M>
 struct Frame {

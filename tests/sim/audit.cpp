@@ -25,6 +25,7 @@ bool own_fault(const ExitStatus& exit) {
     case ExitKind::exec_failed: return true;
     case ExitKind::stopped:
     case ExitKind::unpaid:
+    case ExitKind::idle:
     case ExitKind::lost: return false;
   }
   return false;
@@ -50,13 +51,13 @@ void Audit::read_journal() {
 
 void Audit::take(const Event& event) {
   if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
-  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.at);
-  else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.at);
+  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at());
+  else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.billed_at());
   else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
   else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
   else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
-  else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.at);
-  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.at);
+  else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.billed_at());
+  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.billed_at());
   else if (const auto* e = std::get_if<JobSuspending>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.resume_wanted = e->resume_wanted;
@@ -195,6 +196,7 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
       if (!p || !p->unpaid || !jobs_.at(story.task.job).spec->rerun_if_lost) wrong("nothing had to be paid");
       break;
     case ExitKind::oom: wrong("that does not happen here"); break;
+    case ExitKind::idle: wrong("nothing idles here"); break;
     case ExitKind::lost: break;
   }
   close_lease(story, e.lease_to, e.cost, at);

@@ -52,10 +52,10 @@ class Audit {
   };
   void take(const Event& event);
   void submitted(const JobsSubmitted& e);
-  void placed(const JobPlaced& e, WallTime at);
-  void task_ended(const TaskEnded& e, WallTime at);
-  void task_suspended(const TaskSuspended& e, WallTime at);
-  void resuming(const JobResuming& e, WallTime at);
+  void placed(const JobPlaced& e, WallTime billed);
+  void task_ended(const TaskEnded& e, WallTime billed);
+  void task_suspended(const TaskSuspended& e, WallTime billed);
+  void resuming(const JobResuming& e, WallTime billed);
   void check_room(const SimNode& node) const;
   void requeued(const JobRequeued& e);
   void job_ended(const JobEnded& e);

@@ -205,6 +205,9 @@ void SimHead::on_frame(const std::shared_ptr<Conn>& conn, std::string_view data)
   else if (!conn->node) sessions->refuse(conn, "an agent must say hello first", "");
   else if (const auto* report = std::get_if<Report>(&frame->message)) sessions->report(conn, *report);
   else if (std::holds_alternative<Heartbeat>(frame->message)) sessions->heartbeat(conn);
+  else if (const auto* mark = std::get_if<MeterMark>(&frame->message)) sessions->marks(conn, *mark);
+  else if (const auto* note = std::get_if<IdleNote>(&frame->message)) sessions->idle_note(conn, *note);
+  else if (const auto* asked = std::get_if<KeepAliveAsked>(&frame->message)) sessions->keep_alive(conn, *asked);
   if (world.mutation == Mutation::deliver_before_durable) engine->on_durable(journal.next_seq() - 1);
   check();
   pump();
@@ -217,6 +220,10 @@ void SimHead::on_closed(const std::shared_ptr<Conn>& conn) {
 void SimHead::every_second() {
   if (dying) return;
   execute(Tick{}, {});
+  if (dying) return;
+  execute(MoneyTick{}, {});
+  if (dying) return;
+  if (world.fault(0.02)) execute(SetPrice{{.of = "gpu:H100", .cost = Rate{world.rng.between(1, 2'000'000)}, .charge = Rate{world.rng.between(1, 2'000'000)}}}, {});
   if (dying) return;
   sessions->watch_silence([this](const head::SessionPtr& session) { sessions->closed(session); });
   check();
@@ -234,6 +241,13 @@ void SimHead::check() {
   checked_ = engine->state().seq;
   const Status ok = control::check_invariants(engine->state());
   if (!ok) broken(ok.error().message);
+  if (world.rng.chance(0.95)) return;
+  // Whatever happened: what the nodes cost is what was used, idled or not leased.
+  const auto& books = engine->state().money.books;
+  const ledger::Totals sums = books.totals({engine->state().money.days_closed * 86'400'000'000'000}, engine->state().billed);
+  if (sums.active + sums.idle + sums.unallocated != sums.fleet) broken("the cost book does not add up");
+  if (sums.unallocated.value < 0 || sums.active.value < 0 || sums.idle.value < 0)
+    broken(fmt::format("the cost book has a negative part: {} active, {} idle, {} unallocated", sums.active.value, sums.idle.value, sums.unallocated.value));
 }
 
 // The journal alone, from its newest snapshot on and from its beginning, makes the state that lives here.

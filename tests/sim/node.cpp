@@ -365,6 +365,19 @@ void SimNode::on_closed(const Conn* conn) {
 
 void SimNode::tick() {
   agent::Effects effects;
+  // What the machine shows of its tasks, good enough to be metered by; a hole in it now and then.
+  if (!world.rng.chance(0.1)) {
+    for (const auto& [id, process] : live()) {
+      agent::TaskSample sample;
+      sample.idle.at = clock.steady();
+      agent::GpuSignal gpu;
+      gpu.util_pct = world.rng.chance(0.7) ? 80 : 0;
+      sample.idle.gpus.assign(process->gpus.size(), gpu);
+      sample.idle.cpu_ns = sample.idle.io_bytes = sample.idle.page_faults = 0;
+      for (const GpuGrant& grant : process->gpus) sample.energy.push_back(agent::TaskSample::Energy{world.now_ns / 1'000'000, grant.share.milli});
+      core_->on_sample(id, sample, now(), effects);
+    }
+  }
   core_->tick(now(), effects);
   if (perform(effects) && core_ && core_->welcomed()) send(Heartbeat{});
 }

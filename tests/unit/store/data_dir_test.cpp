@@ -40,14 +40,14 @@ TEST(DataDir, RefusesASecondHeadNamingTheFirst) {
 TEST(DataDir, RefusesANewerFormatAndLeavesItAsItWas) {
   TempDir dir;
   open_store(dir.path())->journal().append(batch_of(1));
-  run_sql(dir / "billow.db", "UPDATE meta SET value = 7 WHERE key = 'format'");
+  run_sql(dir / "billow.db", "UPDATE meta SET value = 7777 WHERE key = 'format'");
   auto opened = try_open(dir.path());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Code::unsupported);
-  EXPECT_EQ(opened.error().message, "data directory " + dir.path() + " was written by a newer Billow (format 7; this one reads up to " +
+  EXPECT_EQ(opened.error().message, "data directory " + dir.path() + " was written by a newer Billow (format 7777; this one reads up to " +
                                         std::to_string(format_newest()) + ")");
   EXPECT_EQ(opened.error().hint, "upgrade billow or use --data with another directory");
-  run_sql(dir / "billow.db", "UPDATE meta SET value = 3 WHERE key = 'format'");
+  run_sql(dir / "billow.db", "UPDATE meta SET value = " + std::to_string(format_newest()) + " WHERE key = 'format'");
   EXPECT_EQ(open_store(dir.path())->journal().epoch(), 2u) << "the refused opening did not raise the epoch";
 }
 

@@ -1,0 +1,57 @@
+// What the tasks of this node do right now, read from the machine: /proc, the kernel's socket tables, and one look at each card.
+// Runs on a worker, because a driver may take its time; what it needs of the tasks comes in as plain values.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/watch.h"
+#include "gpu/backend.h"
+#include "model/job.h"
+
+namespace billow::agent {
+
+// A live task as the sampler needs it.
+struct WatchedTask {
+  TaskId task;
+  int pid = 0;                       // of the job's first process
+  std::string cgroup;                // where it has one of its own
+  std::vector<GpuGrant> gpus;
+  std::uint64_t output_bytes = 0;
+  SteadyTime last_input;             // 0: none
+};
+
+struct Sampled {
+  std::map<std::uint32_t, GpuSample> cards;
+  std::vector<std::pair<TaskId, TaskSample>> tasks;
+};
+
+// Energy of a card whose driver has no counter is added up from its power.
+class Sampler {
+ public:
+  Sampler(GpuBackend* backend, std::vector<GpuInfo> gpus) : backend_(backend), gpus_(std::move(gpus)) {}
+  Sampled look(const std::vector<WatchedTask>& tasks, SteadyTime now);
+
+ private:
+  std::int64_t energy_mj(const GpuSample& sample, SteadyTime now);
+
+  GpuBackend* backend_;
+  std::vector<GpuInfo> gpus_;
+  struct Integral {
+    SteadyTime at;
+    double mj = 0;
+  };
+  std::map<std::uint32_t, Integral> integrals_;
+};
+
+// Bytes and connections of TCP sockets by their inode, from the kernel's own accounts. Empty where it does not tell.
+struct SocketUse {
+  std::int64_t rx_bytes = 0, tx_bytes = 0;
+  bool established = false;
+};
+std::map<std::uint64_t, SocketUse> tcp_sockets();
+// The inodes of the sockets these processes hold.
+std::vector<std::uint64_t> socket_inodes(const std::vector<int>& pids, const std::string& proc = "/proc");
+
+}  // namespace billow::agent

@@ -1,0 +1,24 @@
+#include "cli/ask.h"
+
+#include <unistd.h>
+
+namespace billow::cli {
+
+int ask(const Parsed& parsed, const std::function<Result<Json>(Client&)>& call, const std::function<void(const Json&)>& show) {
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto answer = call(*client);
+  if (!answer) return report(answer.error());
+  if (parsed.has("json")) print_json(*answer);
+  else show(*answer);
+  return 0;
+}
+
+std::vector<Json> list_in(const Json& answer, std::string_view name) { return answer.is_array() ? answer.items() : answer[name].items(); }
+
+void show_table(const Table& table, std::string_view nothing) {
+  if (table.empty()) say(nothing);
+  else print(table.text(look_at(STDOUT_FILENO)));
+}
+
+}  // namespace billow::cli

@@ -1,0 +1,21 @@
+// Commands of the form "ask the head, then show": one way for all of them.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/client.h"
+#include "cli/console.h"
+#include "cli/table.h"
+
+namespace billow::cli {
+
+// Asks, and shows the answer as JSON or by `show`.
+int ask(const Parsed& parsed, const std::function<Result<Json>(Client&)>& call, const std::function<void(const Json&)>& show);
+// The list of this name in an answer.
+std::vector<Json> list_in(const Json& answer, std::string_view name);
+void show_table(const Table& table, std::string_view nothing);
+
+}  // namespace billow::cli

@@ -1,0 +1,212 @@
+// Prices, and what money brings about: nodes priced as they come, jobs ended when their budget is or nobody works in them, and
+// what agents are told of it.
+#include "control/money.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "control/decider.h"
+
+namespace billow::control {
+
+std::string pool_of(const State& state, const Node& node) {
+  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end()) return pool->second.name;
+  const auto label = node.offer.labels.find("pool");
+  return label == node.offer.labels.end() ? "local" : label->second;
+}
+
+bool node_bills(const Node& node) {
+  if (node.pool) return true;
+  const auto label = node.offer.labels.find("bills");
+  return label != node.offer.labels.end() && label->second == "yes";
+}
+
+namespace {
+
+const PriceRule* rule(const State& state, const std::string& of) {
+  const auto found = state.money.prices.find(of);
+  return found == state.money.prices.end() ? nullptr : &found->second;
+}
+
+// Set for this node or its pool; what the pool says of its machines; set for the type. In this order, per GPU.
+template <class Pick>
+std::optional<Rate> narrowest(const State& state, const Node& node, std::string_view gpu_type, Pick pick) {
+  const auto set = [&](const std::string& of) { const PriceRule* found = rule(state, of); return found ? pick(*found) : std::optional<Rate>(); };
+  if (const auto rate = set("node:" + node.offer.name)) return rate;
+  if (const auto rate = set("pool:" + pool_of(state, node))) return rate;
+  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
+    return Rate{pool->second.price.nano_usd_per_s / static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
+  return set("gpu:" + std::string(gpu_type));
+}
+
+}  // namespace
+
+Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices) {
+  const bool spot = price_class == PriceClass::spot;
+  const auto set = narrowest(state, node, gpu_type, [&](const PriceRule& r) {
+    if (spot && r.charge_spot) return r.charge_spot;
+    return r.charge ? r.charge : r.cost;
+  });
+  if (set) return *set;
+  return prices ? prices->rate(gpu_type, price_class) : Rate{};
+}
+
+Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices) {
+  Rate sum;
+  const auto cost = [](const PriceRule& r) { return r.cost; };
+  if (node.offer.gpus.empty()) return narrowest(state, node, "", cost).value_or(Rate{});
+  for (const NodeGpu& gpu : node.offer.gpus) {
+    const auto set = narrowest(state, node, gpu.type, cost);
+    sum.nano_usd_per_s += set ? set->nano_usd_per_s : prices ? prices->rate(gpu.type, PriceClass::on_demand).nano_usd_per_s : 0;
+  }
+  return sum;
+}
+
+NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices) {
+  NodePriceSet out{node.id, cost_rate(state, node, prices), 0};
+  // A node that comes back with fewer cards than are leased on it still carries those leases.
+  std::int64_t leased = 0;
+  if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
+    for (TaskId id : on->second) leased += ledger::gpu_milli(state.tasks.at(id));
+  out.capacity_milli = node.offer.gpus.empty() ? node.offer.cpu_milli : std::max<std::int64_t>(leased, static_cast<std::int64_t>(node.offer.gpus.size()) * whole_gpu_milli);
+  return out;
+}
+
+bool can_suspend(const State& state, const Job& job) {
+  if (!could_be_suspended(*job.spec)) return false;
+  return std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).unsuspendable.empty(); });
+}
+
+IdleRules idle_rules(const State& state, const Job& job) {
+  return {state.money.policy_of(job.project), state.money.floor, can_suspend(state, job), job.spec->nodes > 1};
+}
+
+namespace {
+
+bool concerns(const BudgetKey& key, const Job& job) {
+  switch (key.scope) {
+    case BudgetScope::project: return key.of == job.project.value;
+    case BudgetScope::user: return key.of == job.user.value;
+    case BudgetScope::job: return key.of == job.id.value || key.of == job.array.value;
+  }
+  return false;
+}
+
+// Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money that waits is none.
+void put_aside(const State& state, Events& events, const Job& job, SuspendCause cause, const std::string& reason) {
+  if (job.stopping == StopCause::request) return;
+  const bool under_way = job.suspension.phase == SuspendPhase::suspending || job.suspension.phase == SuspendPhase::suspended;
+  if (under_way && !job.suspension.resume_wanted) return;
+  // What was preempted must not come back by itself on money that is not there.
+  if (under_way) events.push_back(SuspensionChanged{job.id, cause, reason, false});
+  else if (suspendable(state, job)) events.push_back(suspend_event(job, reason, cause, SuspendMode::warm, {}));
+  else events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
+}
+void end(Events& events, const Job& job, const std::string& reason) {
+  if (job.stopping != StopCause::request) events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
+}
+
+struct Consequences {
+  const State& state;
+  const Context& context;
+  Events events;
+
+  void price_all(bool only_unknown) {
+    for (const auto& [id, node] : state.nodes) {
+      if (only_unknown && state.money.books.knows(id)) continue;
+      NodePriceSet priced = price_node(state, node, context.prices);
+      if (only_unknown || priced.rate != state.money.books.node_rate(id)) events.push_back(std::move(priced));
+    }
+  }
+  void operator()(const HeadStarted&) { price_all(true); }
+  void operator()(const PriceSet&) { price_all(false); }
+  void operator()(const PriceRemoved&) { price_all(false); }
+  void operator()(const NodeJoined& e) { events.push_back(price_node(state, state.nodes.at(e.node.id), context.prices)); }
+  void operator()(const NodeOfferChanged& e) { events.push_back(price_node(state, state.nodes.at(e.node), context.prices)); }
+  void operator()(const BudgetWarned& e) {
+    if (e.action != BudgetAction::suspend && e.action != BudgetAction::stop) return;
+    for (const auto& [id, job] : state.jobs) {
+      if (!concerns(e.budget, job)) continue;
+      if (job.state != JobState::running && job.state != JobState::suspended) continue;
+      if (e.action == BudgetAction::suspend) put_aside(state, events, job, SuspendCause::budget, "budget: " + e.text);
+      else end(events, job, "budget: " + e.text);
+    }
+  }
+  // A gang rests only when each of its ranks does: they wait for each other.
+  void operator()(const IdleWarned& e) {
+    if (e.action != IdleAction::suspend && e.action != IdleAction::stop) return;
+    const Job* job = state.find_job(e.job);
+    if (!job || job->stopping != StopCause::none || job->suspension.phase != SuspendPhase::none) return;
+    for (TaskId id : job->tasks) {
+      if (state.tasks.at(id).state == TaskState::ended) continue;
+      const auto said = state.money.idling.find(id);
+      if (said == state.money.idling.end() || (said->second.action != IdleAction::suspend && said->second.action != IdleAction::stop)) return;
+    }
+    events.push_back(IdleActed{e.job, e.action == IdleAction::suspend && can_suspend(state, *job) ? IdleAction::suspend : IdleAction::stop, e.text});
+  }
+  void operator()(const IdleActed& e) {
+    const Job* job = state.find_job(e.job);
+    if (!job) return;
+    if (e.action == IdleAction::suspend) put_aside(state, events, *job, SuspendCause::idle, e.text);
+    else end(events, *job, e.text);
+  }
+  // A suspend that a budget or idleness asked for and that could not be done: what it was for still holds.
+  void operator()(const SuspendFailed& e) {
+    const Job* job = state.find_job(e.job);
+    if (!job || job->stopping != StopCause::none) return;
+    if (e.cause == SuspendCause::budget || e.cause == SuspendCause::idle) end(events, *job, fmt::format("{}, and could not be suspended: {}", e.cause == SuspendCause::budget ? "its budget is spent" : "it idles", e.reason));
+  }
+  template <class Other>
+  void operator()(const Other&) {}
+};
+
+}  // namespace
+
+std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context) {
+  Consequences out{state, context, {}};
+  std::visit(out, event);
+  return std::move(out.events);
+}
+
+void money_effects(const State& state, const Event& event, std::vector<Effect>& effects) {
+  using namespace wire::agent_v1;
+  const auto live_tasks = [&](const Job& job, auto say) {
+    for (TaskId id : job.tasks)
+      if (const Task& task = state.tasks.at(id); task.state != TaskState::ended) say(task);
+  };
+  if (const auto* kept = std::get_if<KeptAlive>(&event.body); kept && !kept->by_task) {
+    if (const Job* job = state.find_job(kept->job)) live_tasks(*job, [&](const Task& task) { effects.push_back({task.node, KeepTask{state.epoch, task.id, kept->lasts}}); });
+  } else if (std::holds_alternative<IdlePolicySet>(event.body) || std::holds_alternative<IdleFloorSet>(event.body)) {
+    for (const auto& [id, job] : state.jobs)
+      live_tasks(job, [&](const Task& task) { effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}}); });
+  } else if (const auto* declared = std::get_if<TaskDeclared>(&event.body)) {
+    const Task& task = state.tasks.at(declared->task);
+    effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, state.jobs.at(task.job))}});
+  } else if (const auto* released = std::get_if<NodeReleased>(&event.body)) {
+    effects.push_back({released->node, Leave{.stop_tasks = false, .give_back = true}});
+  }
+}
+
+std::vector<EventBody> days_due(const State& state, const Context& context) {
+  Events events;
+  if (state.money.days_closed == 0 || (state.money.days_closed + 1) * day_ns > context.billed.ns) return events;
+  ledger::Books books = state.money.books;  // once a day: the figures are decided here, the books themselves closed by apply
+  for (std::int64_t day = state.money.days_closed; (day + 1) * day_ns <= context.billed.ns; ++day) {
+    DayClosed closed{.day = day};
+    for (const ledger::Entry& entry : books.close(WallTime{(day + 1) * day_ns})) {
+      switch (entry.kind) {
+        case ledger::EntryKind::active: closed.active += entry.amount; break;
+        case ledger::EntryKind::idle: closed.idle += entry.amount; break;
+        case ledger::EntryKind::unallocated: closed.unallocated += entry.amount; break;
+        case ledger::EntryKind::charge: closed.charge += entry.amount; break;
+      }
+    }
+    closed.fleet = closed.active + closed.idle + closed.unallocated;
+    events.push_back(closed);
+  }
+  return events;
+}
+
+}  // namespace billow::control

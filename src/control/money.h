@@ -1,0 +1,56 @@
+// Money in the core: what prices, budgets and idleness come to. `keep_books` is apply's; the rest decides and never changes.
+// Internal to this module but for what the API shows (budget_uses, rates).
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "control/decide.h"
+#include "ledger/budget.h"
+
+namespace billow::control {
+
+inline constexpr std::int64_t day_ns = 86'400'000'000'000;
+
+// Leases, marks and nodes into the books, budgets' sums, and who idles. Called by `apply` for every event, after its own part.
+void keep_books(State& state, const Event& event);
+
+// What a lease that begins here is charged per whole GPU-second, and what the node costs a second.
+Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices);
+Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices);
+NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);
+// The pool a node came from, by name; nodes that joined by themselves are of the one their label says, or of "local".
+std::string pool_of(const State& state, const Node& node);
+// Whether somebody sends a bill for every hour the node exists.
+bool node_bills(const Node& node);
+
+// Every budget with what has been spent, is reserved and burns, at one moment. Looks at each live lease once.
+std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed);
+std::string budget_name(const State& state, const BudgetKey& key);  // "project vision, monthly"
+// How long a task may run if its head falls silent; 0: no budget limits it.
+Duration task_paid_for(const State& state, const Task& task, const std::map<BudgetKey, ledger::BudgetUse>& uses);
+
+Rate rate_of(const std::vector<Task>& tasks);                       // of all of them together
+
+// Of the scheduler's starts, those whose minimum can be paid; the others become holds.
+class Purse {
+ public:
+  Purse(const State& state, WallTime billed);
+  Status take(const Job& job, const std::vector<Task>& tasks) { return take(job, rate_of(tasks)); }
+  Status take(const Job& job, Rate rate);   // reserves, or says which budget is used up
+
+ private:
+  const State& state_;
+  std::map<BudgetKey, ledger::BudgetUse> uses_;
+};
+
+// What follows from an event beyond the job's own life, and what agents are told.
+std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context);
+void money_effects(const State& state, const Event& event, std::vector<Effect>& effects);
+IdleRules idle_rules(const State& state, const Job& job);
+// Whether the work of this job can be kept while its GPUs are given back.
+bool can_suspend(const State& state, const Job& job);
+// Days that are over and not posted, oldest first. Decided before any command of a new day.
+std::vector<EventBody> days_due(const State& state, const Context& context);
+
+}  // namespace billow::control

@@ -1,0 +1,248 @@
+"""Money, as people meet it: prices, budgets that hold and stop, idle jobs that are told and ended, reports, notices."""
+import csv
+import hashlib
+import hmac
+import http.server
+import io
+import json
+import os
+import sqlite3
+import threading
+import unittest
+
+from rig import BILLOW, Rig, RigTest, poll
+
+
+def events(rig, kind):
+    """The journal's records of one kind."""
+    with sqlite3.connect(f"file:{rig.data}/billow.db?mode=ro", uri=True) as db:
+        return [json.loads(payload) for (payload,) in db.execute("SELECT payload FROM events WHERE kind = ? ORDER BY seq", (kind,))]
+
+
+def nano(usd):
+    return int(usd * 1_000_000_000)
+
+
+class Receiver:
+    """A webhook's other side. `refuse` of the next answers are 503."""
+
+    def __init__(self):
+        self.messages, self.refuse = [], 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                refused = outer.refuse > 0
+                outer.refuse -= refused
+                outer.messages.append((503 if refused else 200, dict(self.headers), body))
+                self.send_response(503 if refused else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Reports(RigTest):
+    def run_one(self, *options):
+        job = self.rig.submit(*options, "--", "sh", "-c", "sleep 1")
+        self.rig.ok("wait", job)
+        return job
+
+    def test_what_was_spent_adds_up(self):
+        self.run_one("--gpus", 1, "--name", "small")
+        job = self.run_one("--gpus", 2, "--name", "large")
+        cost = self.rig.json("cost")
+        self.assertEqual(cost["by"], ["project"])
+        fleet, total = cost["fleet"], cost["total"]
+        self.assertEqual(fleet["active_nano_usd"] + fleet["idle_nano_usd"] + fleet["unallocated_nano_usd"], fleet["cost_nano_usd"])
+        self.assertGreaterEqual(fleet["unallocated_nano_usd"], 0)
+        self.assertGreater(total["charge_nano_usd"], 0)
+        self.assertEqual(sum(line["charge_nano_usd"] for line in cost["lines"]), total["charge_nano_usd"])
+        for by in ("user", "job", "gpu", "day", "class", "node", "project,day"):
+            lines = self.rig.json("cost", "--by", by)["lines"]
+            self.assertEqual(sum(line["charge_nano_usd"] for line in lines), total["charge_nano_usd"], by)
+        one = self.rig.json("cost", "--job", job)
+        self.assertEqual(len(one["leases"]), 1)
+        self.assertEqual(one["leases"][0]["milli"], 2000)
+        self.assertEqual(one["total"]["charge_nano_usd"], self.rig.job(job)["cost_nano_usd"])
+        self.assertIn("total", self.rig.ok("cost", "--job", job).text)
+        self.assertIn("unallocated", self.rig.ok("cost").text)
+        self.assertIn("kWh", self.rig.ok("cost", "--grid", "400").text)
+
+    def test_csv_and_focus(self):
+        self.run_one("--gpus", 1)
+        rows = list(csv.DictReader(io.StringIO(self.rig.ok("cost", "--by", "project,gpu", "--csv").text)))
+        self.assertEqual(rows[0]["project"], "default")
+        self.assertGreater(float(rows[0]["charge_usd"]), 0)
+        focus = list(csv.DictReader(io.StringIO(self.rig.ok("cost", "--focus").text)))
+        for column in ("BilledCost", "EffectiveCost", "BillingPeriodStart", "ChargeCategory", "ServiceName"):
+            self.assertIn(column, focus[0])
+        self.assertGreater(sum(float(row["BilledCost"]) for row in focus), 0)
+        # What goes out can come in: our own file as a provider's bill matches no node, and says so.
+        path = self.rig.file("focus.csv")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(self.rig.ok("cost", "--focus").text)
+        done = self.rig.json("bill", "import", path)
+        self.assertEqual(done["lines"], len(focus))
+        self.assertGreater(done["billed_nano_usd"], 0)
+
+    def test_waste_invoice_and_the_rest(self):
+        self.run_one("--gpus", 1, "--name", "tiny")
+        waste = self.rig.json("waste")
+        self.assertEqual(waste["fleet_nano_usd"] >= waste["unallocated_nano_usd"], True)
+        self.assertIn("unallocated", self.rig.ok("waste").text)
+        self.rig.ok("project", "tag", "default", "cost-centre=4711")
+        invoice = self.rig.json("invoice", "--project", "default")
+        self.assertEqual(invoice["tags"], {"cost-centre": "4711"})
+        self.assertFalse(invoice["final"])
+        self.assertIn("4711", self.rig.ok("invoice", "--project", "default").text)
+        self.assertNotEqual(self.rig.cli("month", "close", invoice["month"]).code, 0)  # it is not over
+        self.assertEqual(self.rig.json("month", "list")["closed"], [])
+        self.assertEqual(self.rig.json("anomalies")["anomalies"], [])
+        self.rig.ok("commitment", "set", "cud", "--gpu", "H100", "--gpus", 4, "--rate", "1.85", "--from", "2026-01-01", "--to", "2030-01-01")
+        self.assertEqual(self.rig.json("commitment", "list")["commitments"][0]["gpus"], 4)
+        self.rig.ok("commitment", "rm", "cud")
+        self.assertNotEqual(self.rig.cli("commitment", "rm", "cud").code, 0)
+        self.assertNotEqual(self.rig.cli("cost", "--by", "colour").code, 0)
+        self.assertNotEqual(self.rig.cli("cost", "--since", "yesterday").code, 0)
+
+    def test_prices(self):
+        done = self.rig.ok("price", "set-onprem", "node:" + self.rig.json("nodes")["nodes"][0]["name"], "--purchase", 280000, "--gpus", 8, "--years", 4, "--power", 7000, "--per-kwh", "0.15")
+        self.assertIn("a GPU", done.text)
+        # 280,000 over four years and 7 kW × 1.3 × 0.15 an hour: 7.9853 + 1.365 dollars an hour for the node
+        node = self.rig.json("price", "list")["nodes"][0]
+        self.assertAlmostEqual(node["cost_usd_h"], 280000 / (4 * 8766) + 7 * 1.3 * 0.15, places=2)
+        self.rig.ok("price", "set", "H100", "--cost", "2", "--charge", "3", "--spot", "1")
+        self.assertNotEqual(self.rig.cli("price", "set", "H100", "--cost", "0").code, 0)
+        self.assertNotEqual(self.rig.cli("price", "set", "H100", "--cost", "2", "--spot", "2").code, 0)
+        self.assertNotEqual(self.rig.cli("price", "set-onprem", "H100", "--purchase", "0").code, 0)
+        self.rig.ok("price", "rm", "H100")
+        self.rig.ok("price", "rm", "node:" + node["node"])
+
+
+class Budgets(RigTest):
+    def test_a_budget_holds_warns_and_stops(self):
+        self.rig.ok("price", "set", "H100", "--cost", "36000")  # ten dollars a second: a budget lives for seconds
+        self.rig.ok("project", "create", "tight")
+        self.rig.ok("project", "member", "tight", self.rig.json("status")["you"]["user"], "--role", "admin")
+        self.rig.ok("budget", "set", "100", "--project", "tight")
+        job = self.rig.submit("--project", "tight", "--gpus", 1, "--", "sleep", 600)
+        held = self.rig.wait_for(job, "held")
+        self.assertIn("budget of project tight", held["reason"])
+        self.assertIn("budget", self.rig.ok("explain", job).text)
+        self.rig.ok("budget", "set", "6100", "--project", "tight", "--total")
+        self.rig.ok("budget", "rm", "--project", "tight")
+        self.rig.wait_for(job, "running")
+        shown = poll(lambda: [b for b in self.rig.json("budget", "show")["budgets"] if b["spent_nano_usd"] > 0], "money spent")[0]
+        self.assertEqual((shown["scope"], shown["of"], shown["period"]), ("project", "tight", "total"))
+        self.assertEqual(shown["burn_nano_usd_per_s"], nano(10))
+        self.assertIn("suspend, then stop", self.rig.ok("budget", "show").text)
+        # A limit below what is spent ends it at once.
+        self.rig.ok("budget", "set", "1", "--project", "tight", "--total", "--grace", "1s")
+        ended = poll(lambda: self.rig.job(job) if self.rig.job(job)["final"] else None, "the job's end")
+        self.assertEqual(ended["state"], "stopped")
+        self.assertIn("budget", ended["reason"])
+        self.assertNotEqual(self.rig.cli("budget", "set", "5").code, 0)
+        self.assertNotEqual(self.rig.cli("budget", "set", "-5", "--project", "tight").code, 0)
+        self.assertNotEqual(self.rig.cli("budget", "rm", "--project", "tight").code, 0)
+
+    def test_without_its_head_a_job_ends_when_its_paid_time_does(self):
+        self.rig.ok("price", "set", "H100", "--cost", "36000")
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.rig.wait_for(job, "running")
+        user = self.rig.json("status")["you"]["user"]
+        # Sixty seconds is the least a lease is paid for, and that is renewed while the head is there.
+        self.rig.ok("budget", "set", "100000", "--user", user)
+        self.rig.ok("budget", "set", "100000", "--job", job)
+        self.assertEqual(len(self.rig.json("budget", "show")["budgets"]), 2)
+        self.rig.ok("budget", "set", "none", "--user", user)
+        self.rig.ok("stop", "--force", "--wait", job)
+
+
+class Idleness(RigTest):
+    def test_an_idle_job_is_told_kept_alive_and_ended(self):
+        self.assertIn("(all others)", self.rig.ok("idle", "show").text)
+        self.assertNotEqual(self.rig.cli("idle", "set", "--floor", "1m").code, 0)
+        self.rig.ok("idle", "set", "--warn", "5s", "--suspend", "2m", "--stop", "2m")
+        job = self.rig.submit("--gpus", 1, "--", "sleep", 3600)
+        busy = self.rig.submit("--gpus", 1, "--", "sh", "-c", "while :; do :; done")
+        self.rig.wait_for(job, "running")
+        idle = poll(lambda: self.rig.json("waste")["idle_now"], "the warning", 90)
+        self.assertEqual([i["job"] for i in idle], [job])
+        self.assertRegex(idle[0]["text"], r"^idle \d+s: .*(SM|utilisation) 0 %, \d+ W \(idle \d+ W\).*CPU 0 %, no I/O.*; suspending in ")
+        self.assertIn(idle[0]["text"].split(":")[0][:4], self.rig.ok("describe", job).text)
+        self.rig.ok("keepalive", job, "--for", "1h", "--reason", "waiting for labels")
+        self.assertEqual(events(self.rig, "kept_alive")[-1]["event"]["reason"], "waiting for labels")
+        other = self.rig.submit("--gpus", 1, "--", "sleep", 3600)
+        suspended = poll(lambda: self.rig.job(other) if self.rig.job(other)["state"] == "suspended" else None, "the idle job's suspension", 240)
+        self.assertRegex(suspended["reason"], r"^idle .*; suspended$")
+        self.assertEqual(self.rig.job(job)["state"], "running", "kept alive")
+        self.assertEqual(self.rig.job(busy)["state"], "running", "busy")
+        cost = self.rig.json("cost", "--job", other)
+        self.assertEqual([lease["class"] for lease in cost["leases"]], ["on-demand", "suspended"])
+        self.rig.ok("resume", other)
+        self.rig.wait_for(other, "running")
+        self.rig.ok("stop", "--force", "--wait", job, busy, other)
+
+    def test_keepalive_inside_a_job_needs_no_number(self):
+        done = self.rig.ok("run", "--gpus", 1, "--", BILLOW, "keepalive", "--for", "24h", "--reason", "inside")
+        self.assertIn("kept alive for 4h, the most this project allows", done.text)
+        event = poll(lambda: [e for e in events(self.rig, "kept_alive") if e["event"].get("reason") == "inside"], "its record")[0]
+        self.assertTrue(event["actor"].startswith("task:"))
+        self.assertNotEqual(self.rig.cli("keepalive").code, 0)
+
+
+class Notices(RigTest):
+    def test_webhooks_are_signed_retried_and_idempotent(self):
+        receiver = Receiver()
+        self.addCleanup(receiver.close)
+        made = self.rig.json("webhook", "add", receiver.url, "--kinds", "job,budget")
+        self.assertIn("delivered", self.rig.ok("webhook", "test", made["id"]).text)
+        receiver.refuse = 2
+        job = self.rig.submit("--", "sh", "-c", "exit 3")
+        message = poll(lambda: [m for m in receiver.messages if m[0] == 200 and b"job.failed" in m[2]], "the notice")[0]
+        status, headers, body = message
+        notice = json.loads(body)
+        self.assertEqual(notice["data"]["job"], job)
+        self.assertEqual(notice["id"], headers["Billow-Id"])
+        signed = f"{headers['Billow-Id']}.{headers['Billow-Timestamp']}.".encode() + body
+        self.assertEqual(headers["Billow-Signature"], "v1=" + hmac.new(made["secret"].encode(), signed, hashlib.sha256).hexdigest())
+        tries = [m for m in receiver.messages if b"job.failed" in m[2]]
+        self.assertEqual([m[0] for m in tries], [503, 503, 200])
+        self.assertEqual(len({m[1]["Billow-Id"] for m in tries}), 1, "the same message has the same id")
+        # Nothing is lost over a crash of the head, and nothing that was delivered comes again.
+        receiver.refuse = 1000
+        second = self.rig.submit("--", "sh", "-c", "exit 4")
+        poll(lambda: [m for m in receiver.messages if f'"job":{second},'.encode() in m[2] or f'"job":{second}}}'.encode() in m[2]], "a try")
+        self.rig.kill(self.rig.head_pid())
+        receiver.refuse = 0
+        before = len(receiver.messages)
+        self.rig.up()
+        poll(lambda: [m for m in receiver.messages[before:] if m[0] == 200 and str(second).encode() in m[2]], "the notice after the crash")
+        self.assertFalse([m for m in receiver.messages[before:] if json.loads(m[2])["id"] == notice["id"]])
+        poll(lambda: self.rig.json("webhook", "list")["webhooks"][0]["waiting"] == 0, "an empty queue")
+        self.assertNotIn(made["secret"], self.rig.head_log())
+        self.rig.ok("webhook", "rm", made["id"])
+        self.assertNotEqual(self.rig.cli("webhook", "add", "ftp://x").code, 0)
+
+    def test_a_command_is_told_too(self):
+        path = self.rig.file("notices")
+        rig = Rig(args=("--notify-command", f"cat >> {path}"))
+        self.addCleanup(rig.close)
+        rig.submit("--", "sh", "-c", "exit 5")
+        notice = poll(lambda: [json.loads(line) for line in open(path, encoding="utf-8")] if os.path.exists(path) and os.path.getsize(path) else None, "the command's input")[0]
+        self.assertEqual(notice["kind"], "job.failed")
+
+
+if __name__ == "__main__":
+    unittest.main()

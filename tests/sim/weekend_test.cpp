@@ -1,0 +1,348 @@
+// The weekend: a forgotten cluster, in virtual time, with the settings nobody has touched. Eight A100 come from a provider that
+// keeps a meter of its own. On Saturday night something goes wrong and nobody looks until Tuesday. The real head (Engine, Sessions,
+// core, scheduler) on a simulated journal, and the real agent core with its real idle detector; only the machine, its processes
+// and the provider are played.
+//
+// What must hold after each story: the provider bills half an hour at most after the work ended, and lists no instance.
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "agent/core.h"
+#include "agent/task_status.h"
+#include "head/engine.h"
+#include "head/sessions.h"
+#include "store/sim_journal.h"
+
+namespace billow {
+namespace {
+
+using namespace wire::agent_v1;
+
+struct TestClock final : Clock {
+  const std::int64_t* now_ns;
+  explicit TestClock(const std::int64_t* n) : now_ns(n) {}
+  WallTime wall() const override { return {1'794'000'000'000'000'000 + *now_ns}; }
+  SteadyTime steady() const override { return {1'000'000'000 + *now_ns}; }
+};
+
+// Bills by the second for as long as an instance exists, whoever has forgotten it.
+struct Provider {
+  struct Instance {
+    std::int64_t from_s, to_s = -1;
+  };
+  std::vector<Instance> instances;
+  std::int64_t billed_s(std::int64_t now_s) const {
+    std::int64_t sum = 0;
+    for (const Instance& i : instances) sum += (i.to_s < 0 ? now_s : i.to_s) - i.from_s;
+    return sum;
+  }
+  std::size_t listed() const { return static_cast<std::size_t>(std::count_if(instances.begin(), instances.end(), [](const Instance& i) { return i.to_s < 0; })); }
+};
+
+enum class Doing { works, hangs, waits_for_input, finished };
+
+struct Weekend;
+
+struct Wire final : head::Session, std::enable_shared_from_this<Wire> {
+  Weekend& weekend;
+  bool up = true;
+  explicit Wire(Weekend& w) : weekend(w) {}
+  bool send(const ToAgent& message, std::string_view blob) override;
+  bool open() const override { return up; }
+  void close(std::string_view) override { up = false; }
+  std::string peer() const override { return "rented"; }
+};
+
+// One virtual second after the other. Messages travel within the second.
+struct Weekend {
+  std::int64_t now_ns = 0;
+  TestClock clock{&now_ns};
+  SimDisk disk;
+  std::unique_ptr<SimJournal> journal;
+  std::unique_ptr<head::Engine> engine;
+  std::unique_ptr<head::Sessions> sessions;
+  std::shared_ptr<Wire> wire;
+  std::unique_ptr<agent::Core> agent;
+  Provider provider;
+  Doing doing = Doing::works;
+  std::map<TaskId, std::int64_t> running;        // since
+  std::int64_t cpu_ns = 0, io_bytes = 0, output = 0;
+  std::deque<std::string> to_agent, to_head;
+  std::optional<std::pair<TaskId, std::int64_t>> stopping;  // ends at this second
+  std::uint32_t stop_reason = 0;
+  bool machine_up = false;
+  bool can_suspend = true;
+
+  std::int64_t now_s() const { return now_ns / 1'000'000'000; }
+  agent::Now now() const { return {clock.wall(), clock.steady()}; }
+
+  Weekend() {
+    start_head();
+    rent();
+  }
+  void start_head() {
+    journal = std::make_unique<SimJournal>(disk, 7);
+    journal->set_hooks({.post = {}, .on_durable = [this](Seq durable) { if (engine) engine->on_durable(durable); }, .on_health = {}});
+    engine = std::move(*head::Engine::restore({.journal = journal.get(), .clock = &clock, .deliver = [this](const control::Effect& e) { sessions->deliver(e); }, .observe = {}}, ledger::PriceBook::market()));
+    sessions = std::make_unique<head::Sessions>(clock, [this]() -> head::Engine& { return *engine; });
+    execute(StartHead{"1", journal->epoch(), "ana", "hash", "node-hash"});
+  }
+  void kill_head() {
+    journal->crash();
+    sessions.reset();
+    engine.reset();
+    journal.reset();
+    wire.reset();
+    to_agent.clear();
+    to_head.clear();
+    agent->on_disconnected(now());
+  }
+  void execute(const Command& command) {
+    engine->execute(command, {"ana", ""}, {});
+    while (journal->step()) {}
+  }
+  void rent() {
+    provider.instances.push_back({now_s(), -1});
+    machine_up = true;
+    agent::CoreOptions options;
+    options.offer.name = "rented";
+    options.offer.boot_id = "boot";
+    for (int i = 0; i < 8; ++i) options.offer.gpus.push_back({.index = i, .uuid = "u", .vendor = "nvidia", .model = "NVIDIA A100-SXM4-80GB", .type = "A100-80", .mem_mib = 81920, .nvlink_domain = 0});
+    options.offer.cpu_milli = 96'000;
+    options.offer.mem_mib = 1 << 20;
+    options.offer.labels = {{"pool", "cloud"}, {"bills", "yes"}};
+    agent = std::make_unique<agent::Core>(std::move(options), now());
+    dial();
+  }
+  void dial() {
+    wire = std::make_shared<Wire>(*this);
+    wire->heard = clock.steady();
+    agent::Effects effects;
+    agent->on_connected(now(), effects);
+    perform(effects);
+  }
+  void perform(const agent::Effects& effects) {
+    for (const agent::Effect& effect : effects) {
+      if (const auto* send = std::get_if<agent::effect::Send>(&effect)) {
+        if (wire) to_head.push_back(encode(send->message));
+      } else if (const auto* start = std::get_if<agent::effect::StartTask>(&effect)) {
+        running[start->start.task] = now_s();
+        tell(agent::task_event::Started{start->start.task, clock.wall()});
+      } else if (const auto* stop = std::get_if<agent::effect::StopTask>(&effect)) {
+        if (running.contains(stop->task) && !stopping) {
+          stopping = {stop->task, now_s() + 10};  // it ignores SIGTERM: the grace runs out
+          stop_reason = static_cast<std::uint32_t>(stop->reason);
+        }
+      } else if (const auto* suspend = std::get_if<agent::effect::SuspendTask>(&effect)) {
+        tell(agent::task_event::Suspended{suspend->task, suspend->order, 500'000, can_suspend ? "" : "there is no vault"});
+      } else if (std::holds_alternative<agent::effect::GiveBack>(effect)) {
+        provider.instances.back().to_s = now_s() + 60;  // a machine takes a minute to go down, and is billed for it
+        machine_up = false;
+      }
+    }
+  }
+  void tell(const agent::TaskEvent& event) {
+    agent::Effects effects;
+    agent->on_task_event(event, now(), effects);
+    perform(effects);
+  }
+  void end_task(TaskId task, int code, bool stopped) {
+    running.erase(task);
+    supervise::ExitRecord record{};
+    record.kind = static_cast<std::uint32_t>(stopped ? supervise::ExitKind::signaled : supervise::ExitKind::exited);
+    record.signal = stopped ? 9 : 0;
+    record.code = code;
+    record.cause = static_cast<std::uint32_t>(stopped ? supervise::EndCause::stop_request : supervise::EndCause::itself);
+    record.stop_reason = stop_reason;
+    record.ended_wall_ns = clock.wall().ns;
+    tell(agent::task_event::Ended{agent::status_of(task, record)});
+  }
+  // What an A100 shows: no GPM, utilisation and power. A training keeps all eight busy; a hung one says 100 % at idle power.
+  agent::TaskSample sample() {
+    agent::TaskSample out;
+    out.idle.at = clock.steady();
+    const bool works = doing == Doing::works, hangs = doing == Doing::hangs;
+    if (works) cpu_ns += 3'000'000'000, io_bytes += 40 << 20, output += 100;
+    else if (hangs) cpu_ns += 2'000'000'000;  // a rank spins in its collective
+    else cpu_ns += 2'000'000;
+    for (int i = 0; i < 8; ++i) {
+      agent::GpuSignal gpu;
+      gpu.util_pct = works ? 97 : hangs ? 100 : 0;
+      gpu.mem_util_pct = works ? 45 : 0;
+      gpu.power_w = works ? 330 : hangs ? 84 : 58;
+      gpu.power_idle_w = 56;
+      gpu.power_limit_w = 400;
+      gpu.mem_used_mib = 61'000;
+      out.idle.gpus.push_back(gpu);
+      out.energy.push_back(agent::TaskSample::Energy{static_cast<std::int64_t>(*gpu.power_w * 1000) * now_s(), 1000});
+    }
+    out.idle.cpu_ns = cpu_ns;
+    out.idle.io_bytes = io_bytes;
+    out.idle.net_rx_bytes = out.idle.net_tx_bytes = 0;
+    out.idle.page_faults = io_bytes / 4096;
+    out.idle.rss_mib = 30'000;
+    out.idle.output_bytes = output;
+    out.idle.processes = 12;
+    out.idle.connections = doing == Doing::waits_for_input ? 3 : 0;
+    return out;
+  }
+  void deliver() {
+    while (!to_agent.empty() || !to_head.empty()) {
+      if (!to_head.empty()) {
+        const auto frame = *decode_from_agent(to_head.front());
+        to_head.pop_front();
+        if (!wire || !engine) continue;
+        wire->heard = clock.steady();
+        std::visit([&](const auto& m) {
+          using T = std::decay_t<decltype(m)>;
+          if constexpr (std::is_same_v<T, Hello>) sessions->hello(wire, m);
+          else if constexpr (std::is_same_v<T, Report>) sessions->report(wire, m);
+          else if constexpr (std::is_same_v<T, Heartbeat>) sessions->heartbeat(wire);
+          else if constexpr (std::is_same_v<T, MeterMark>) sessions->marks(wire, m);
+          else if constexpr (std::is_same_v<T, IdleNote>) sessions->idle_note(wire, m);
+        }, frame.message);
+        while (journal->step()) {}
+      } else {
+        const auto frame = *decode_to_agent(to_agent.front());
+        to_agent.pop_front();
+        if (!machine_up) continue;
+        agent::Effects effects;
+        agent->on_message(frame.message, frame.blob, now(), effects);
+        perform(effects);
+      }
+    }
+  }
+  void second() {
+    now_ns += 1'000'000'000;
+    if (machine_up) {
+      if (stopping && now_s() >= stopping->second) {
+        const TaskId task = stopping->first;
+        stopping.reset();
+        end_task(task, 0, true);
+      }
+      agent::Effects effects;
+      if (now_s() % 2 == 0) {
+        for (const auto& [task, since] : running) agent->on_sample(task, sample(), now(), effects);
+        if (agent->welcomed()) effects.push_back(agent::effect::Send{Heartbeat{}});
+      }
+      agent->tick(now(), effects);
+      perform(effects);
+    }
+    deliver();
+    if (engine) {
+      if (!machine_up && wire) {
+        wire->up = false;
+        sessions->closed(wire);
+        wire.reset();
+      }
+      execute(Tick{});
+      if (now_s() % 2 == 0) execute(MoneyTick{});
+      sessions->watch_silence([this](const head::SessionPtr& session) { sessions->closed(session); });
+      while (journal->step()) {}
+    }
+    deliver();
+  }
+  void until(std::int64_t s) { while (now_s() < s) second(); }
+
+  JobId train(bool pty = false) {
+    SubmitJob submit;
+    submit.spec.argv = {"python", "train.py"};
+    submit.spec.resources.gpus = 8;
+    submit.spec.resources.share = {1000, 0};
+    submit.spec.pty = pty;
+    submit.user = engine->state().users.begin()->first;
+    const JobId id(engine->state().next_job);
+    execute(submit);
+    deliver();
+    return id;
+  }
+  std::vector<Event> events() const {
+    std::vector<Event> out;
+    for (const Record& r : disk.records) out.push_back(*control::decode_event(r.seq, r.at, r.kind, r.payload));
+    return out;
+  }
+};
+
+bool Wire::send(const ToAgent& message, std::string_view blob) {
+  if (!up) return false;
+  weekend.to_agent.push_back(encode(message, blob));
+  return true;
+}
+
+constexpr std::int64_t hour = 3600, saturday_night = 30 * hour, tuesday_morning = 86 * hour;
+
+struct Story {
+  const char* name;
+  Doing then;
+  bool head_dies = false;
+  bool dies_before = false;   // an hour before the work ends
+  bool no_vault = false;
+  std::int64_t dies_after_s = 0;  // the work ends, and this much later the head
+};
+
+class TheWeekend : public testing::TestWithParam<Story> {};
+
+TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
+  const Story& story = GetParam();
+  Weekend w;
+  w.can_suspend = !story.no_vault;
+  w.second();
+  const JobId job = w.train(story.then == Doing::waits_for_input);
+  w.second();
+  ASSERT_EQ(w.running.size(), 1u) << "the training runs";
+  w.until(saturday_night - hour);
+  ASSERT_EQ(w.provider.listed(), 1u) << "nobody takes a machine away from work";
+  ASSERT_EQ(w.running.size(), 1u);
+  if (story.dies_before) w.kill_head();
+  w.until(saturday_night);
+  ASSERT_EQ(w.running.size(), 1u) << "a job outlives its head";
+  if (story.head_dies && !story.dies_before) w.kill_head();
+  if (story.then == Doing::finished) w.end_task(w.running.begin()->first, 1, false);
+  w.doing = story.then;
+  if (story.dies_after_s) {
+    w.until(saturday_night + story.dies_after_s);
+    w.kill_head();
+  }
+  w.until(tuesday_morning);
+  EXPECT_EQ(w.provider.listed(), 0u) << "the provider lists no instance";
+  const std::int64_t after_s = w.provider.billed_s(w.now_s()) - saturday_night;
+  EXPECT_LE(after_s, 30 * 60) << "billed after the work ended";
+  EXPECT_GE(after_s, 0);
+  RecordProperty("billed_after_s", static_cast<int>(after_s));
+  printf("%s: %lld s billed after the work ended\n", story.name, static_cast<long long>(after_s));
+  const bool head_lives = !story.head_dies && !story.dies_before && !story.dies_after_s;
+  if (head_lives) {
+    EXPECT_TRUE(w.engine->state().nodes.empty()) << "the head has let it go too";
+    EXPECT_EQ(w.engine->state().find_job(job), nullptr);
+    const auto totals = w.engine->state().money.books.totals({}, w.engine->billed());
+    EXPECT_EQ((totals.active + totals.idle + totals.unallocated).value, totals.fleet.value);
+  }
+  bool warned = false, found_hung = false;
+  for (const Event& event : w.events())
+    if (const auto* e = std::get_if<IdleWarned>(&event.body)) warned = true, found_hung = found_hung || e->state == IdleState::hung;
+  const bool head_saw_it = head_lives || story.dies_after_s > 600;
+  EXPECT_EQ(warned, head_saw_it && story.then != Doing::finished);
+  EXPECT_EQ(found_hung, head_saw_it && story.then == Doing::hangs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stories, TheWeekend,
+                         testing::Values(Story{"the job errors", Doing::finished}, Story{"a process hangs", Doing::hangs}, Story{"a notebook is left open", Doing::waits_for_input},
+                                         Story{"the head dies and the job errors", Doing::finished, true}, Story{"the head dies and the job errors an hour later", Doing::finished, false, true},
+                                         Story{"the head dies and a process hangs", Doing::hangs, true}, Story{"the head dies and a notebook is left open", Doing::waits_for_input, true},
+                                         Story{"a process hangs that cannot be suspended", Doing::hangs, false, false, true},
+                                         Story{"the head suspends a notebook and dies", Doing::waits_for_input, false, false, false, 17 * 60},
+                                         Story{"the head warns and dies", Doing::hangs, false, false, false, 12 * 60}));
+
+TEST(Weekend, ALongTrainingIsLeftAlone) {
+  Weekend w;
+  w.second();
+  w.train();
+  w.until(20 * hour);
+  EXPECT_EQ(w.running.size(), 1u);
+  EXPECT_EQ(w.provider.listed(), 1u);
+  for (const Event& event : w.events()) EXPECT_FALSE(std::holds_alternative<IdleWarned>(event.body));
+}
+
+}  // namespace
+}  // namespace billow
