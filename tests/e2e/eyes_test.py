@@ -124,7 +124,7 @@ class Live(unittest.TestCase):
             rig.ok("stop", "--force", "--wait", job)
             poll(lambda: any(job in p.get("gone", []) for p in pieces) and any(d["id"] == job for p in pieces for d in p.get("ended", [])), "its end")
             # A reader of another project sees none of it.
-            rig.ok("user", "add", "eve")
+            rig.ok("user", "create", "eve")
             token = rig.api("POST", "/v1/tokens", {"name": "e", "user": "eve", "scope": "read"}).json["token"]
             other = rig.submit("--gpus", 1, "--name", "secret", "--", "sleep", 100)
             rig.wait_for(other, "running")
