@@ -29,42 +29,40 @@ class Checkpoints(RigTest):
         return self.rig.start("agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", self.rig.data + "/node-token", "--data", data,
                               "--sim", "1xH100", "--node-name", name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), data
 
-    def everything_of(self, data):
-        """The agent's, its supervisors' and their jobs' processes: what a power cut takes."""
-        found = {}
-        for pid, line in self.rig.processes().items():
-            try:
-                with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
-                    parent = int(f.read().rsplit(")", 1)[1].split()[1])
-            except OSError:
-                continue
-            found[pid] = (parent, line)
-        mine = {pid for pid, (_, line) in found.items() if data in line}
-        while more := {pid for pid, (parent, _) in found.items() if parent in mine} - mine:
-            mine |= more
-        return mine
+    def node(self, name):
+        return next((n for n in self.rig.json("nodes")["nodes"] if n["name"] == name), None)
+
+    def here(self):
+        """The node of this machine's own agent."""
+        return next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] not in ("goes", "leased"))
+
+    def power_off(self, data):
+        """Ends the agent of that data directory, its supervisors and their jobs at once, as a power cut does."""
+        while found := processes_under(data):
+            for pid in found:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
 
     def test_killing_the_node_loses_at_most_one_interval(self):
         _, data = self.agent("goes")
-        poll(lambda: any(n["name"] == "goes" for n in self.rig.json("nodes")["nodes"]), "the second node")
+        poll(lambda: self.node("goes"), "the second node")
         script, shared = self.rig.script(COUNTER), self.rig.file("shared")
-        self.rig.ok("drain", next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] != "goes"))
+        self.rig.ok("drain", self.here())
         job = self.rig.submit("--gpus", 1, "--checkpoint-every", "1s", "--checkpoint-signal", "USR1", "--checkpoint-dir", shared, "--", "sh", script)
         self.rig.wait_for(job, "running")
         first = poll(lambda: self.rig.job(job)["checkpoint"]["path"], "a first checkpoint")
         poll(lambda: self.rig.job(job)["checkpoint"]["path"] not in ("", first), "a second one")
         self.assertIn("would lose least", self.rig.ok("describe", job).text)
-        for pid in self.everything_of(data):
-            os.kill(pid, signal.SIGKILL)
+        self.power_off(data)
         lost_at, kept = number(self.rig.file("count")), self.rig.job(job)["checkpoint"]["path"]
-        poll(lambda: self.rig.json("nodes", "goes")["nodes"][0]["state"] == "unreachable", "the node to be missed", 60)
-        self.rig.ok("undrain", next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] != "goes"))
+        poll(lambda: self.node("goes")["state"] == "unreachable", "the node to be missed", 60)
+        self.rig.ok("undrain", self.here())
         self.assertEqual(self.rig.api("DELETE", "/v1/nodes/goes").status, 200)
-        poll(lambda: number_of_starts(self.rig.file("starts")) == 2, "the second start", 60)
-        with open(self.rig.file("starts"), encoding="ascii") as f:
-            resumed = int(f.read().split()[-1])
-        with open(kept + "/count", encoding="ascii") as f:
-            self.assertGreaterEqual(resumed, int(f.read()))
+        poll(lambda: len(text_of(self.rig.file("starts")).splitlines()) == 2, "the second start", 60)
+        resumed = int(text_of(self.rig.file("starts")).split()[-1])
+        self.assertGreaterEqual(resumed, number(kept + "/count"))
         # Ten counts a second and one second between checkpoints; the rest is what this machine may be late.
         self.assertGreater(resumed, 0)
         self.assertLessEqual(lost_at - resumed, 60)
@@ -72,8 +70,8 @@ class Checkpoints(RigTest):
 
     def test_a_reclaimed_node_is_left_with_a_last_checkpoint(self):
         _, data = self.agent("leased")
-        poll(lambda: any(n["name"] == "leased" for n in self.rig.json("nodes")["nodes"]), "the second node")
-        here = next(n["name"] for n in self.rig.json("nodes")["nodes"] if n["name"] not in ("leased", "goes"))
+        poll(lambda: self.node("leased"), "the second node")
+        here = self.here()
         self.rig.ok("drain", here)
         shared, counted = self.rig.file("shared2"), self.rig.file("by-command")
         work = f"[ -n \"$BILLOW_CHECKPOINT\" ] && cat \"$BILLOW_CHECKPOINT/state\" > {counted}; echo begun; exec sleep 600"
@@ -83,12 +81,11 @@ class Checkpoints(RigTest):
         poll(lambda: "begun" in self.rig.ok("logs", job).text, "the job to begin")
         self.rig.ok("undrain", here)
         self.rig.ok("drain", "--reclaim", "leased")
-        poll(lambda: os.path.exists(counted) and open(counted, encoding="ascii").read() == "saved\n", "the restart elsewhere, from the last checkpoint", 60)
+        poll(lambda: text_of(counted) == "saved\n", "the restart elsewhere, from the last checkpoint", 60)
         doc = self.rig.job(job)
         self.assertEqual((doc["attempt"], doc["tasks"][0]["node"]), (2, here))
         self.rig.ok("stop", "--force", "--wait", job)
-        for pid in self.everything_of(data):
-            os.kill(pid, signal.SIGKILL)
+        self.power_off(data)
 
     def test_without_a_place_to_keep_them_it_is_refused(self):
         done = self.rig.cli("submit", "--checkpoint-every", "20m", "--checkpoint-signal", "USR1", "--", "true")
@@ -96,12 +93,33 @@ class Checkpoints(RigTest):
         self.assertIn("--checkpoint-dir", done.errors)
 
 
-def number_of_starts(path):
+def processes_under(data):
+    """Processes whose command line names that directory, and everything that descends from them."""
+    parents, named = {}, set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                line = f.read()
+        except OSError:
+            continue
+        if state == "Z" or pid == os.getpid():
+            continue
+        parents[pid] = int(parent)
+        if data.encode() in line:
+            named.add(pid)
+    while more := {pid for pid, parent in parents.items() if parent in named} - named:
+        named |= more
+    return named
+
+
+def text_of(path):
     try:
         with open(path, encoding="ascii") as f:
-            return len(f.read().splitlines())
+            return f.read()
     except OSError:
-        return 0
+        return ""
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ class Suspend(RigTest):
         job = self.counting("--gpus", 1, "--suspend-hook", f"echo before $BILLOW_JOB_ID >> {out}", "--resume-hook", f"echo after $BILLOW_JOB_ID >> {out}")
         self.rig.ok("suspend", "--wait", job)
         self.rig.ok("resume", "--wait", job)
-        poll(lambda: os.path.exists(out) and open(out, encoding="ascii").read() == f"before {job}\nafter {job}\n", "both hooks")
+        def ran():
+            with open(out, encoding="ascii") as f:
+                return f.read()
+        poll(lambda: os.path.exists(out) and ran() == f"before {job}\nafter {job}\n", "both hooks")
         self.rig.ok("stop", "--force", "--wait", job)
 
     def test_a_hook_that_fails_keeps_the_job_running(self):
