@@ -78,6 +78,15 @@ Status SchedIndex::check_invariants() const {
     return differs("totals differ");
   if (a.array_running != b.array_running) return differs("array counts differ");
   if (a.repairs != b.repairs) return differs("repairs differ");
+  if (a.ending != b.ending) return differs("expected ends differ");
+  std::size_t members = 0;
+  for (GroupSlot g = 0; g < a.groups.size(); ++g) {
+    for (Slot s : a.groups.at(g).members) {
+      ++members;
+      if (a.nodes[s].group != g || a.groups.at(g).tie != a.nodes[s].hash) return differs(fmt::format("node {} is in a group it is not like", a.nodes[s].shape.id.value));
+    }
+  }
+  if (members != a.slot_of.size()) return differs("groups do not cover the nodes");
   for (const auto& [id, p] : a.projects) {
     const ProjectState& q = b.projects.at(id);
     if (p.rate_milli != q.rate_milli || p.running_milli != q.running_milli || p.users.size() != q.users.size())

@@ -99,31 +99,17 @@ Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
     if (auto profile = parse_mig_profile(r.mig_profile); !profile) return pass(profile.error());
   }
   if (index.slot_of.empty()) return fail(Code::unavailable, "no node has joined yet", "start an agent, or wait for a pool to bring nodes");
-  if (r.gpus > 0) BILLOW_TRY_VOID(check_types(index, r));
   const PlacementClass c = class_of(index, job);
-  std::map<std::string, std::int64_t> domains;
-  std::int64_t nodes = 0;
-  for (const NodeState& n : index.nodes) {
-    NodeState usable = n;  // a draining node may come back: it does not make a job impossible
-    if (usable.present) usable.shape.use = NodeUse::schedulable;
-    if (!allowed(c, usable) || !fit_empty(c, usable)) continue;
-    ++nodes;
-    switch (c.constraints.close) {
-      case Closeness::anywhere: ++domains["*"]; break;
-      case Closeness::region: ++domains[n.shape.place.region]; break;
-      case Closeness::zone: ++domains[n.shape.place.zone]; break;
-      case Closeness::rack: ++domains[n.shape.place.rack]; break;
-      case Closeness::switch_: ++domains[n.shape.place.switch_name]; break;
-    }
+  const auto [nodes, together] = wrapped.impl().capacity_of(c);
+  if (nodes == 0) {
+    if (r.gpus > 0) BILLOW_TRY_VOID(check_types(index, r));
+    return why_no_node(index, c);
   }
-  if (nodes == 0) return why_no_node(index, c);
   if (nodes < job.tasks)
     return infeasible(fmt::format("the job asks for {}; only {} could run one of its tasks", plural(job.tasks, "node"), nodes));
   if (job.tasks > 1 && c.constraints.close_required && c.constraints.close != Closeness::anywhere) {
-    std::int64_t most = 0;
-    for (const auto& [name, n] : domains) most = name.empty() ? most : std::max(most, n);
-    if (most < job.tasks)
-      return infeasible(fmt::format("the {} nodes must be close together, and no one place has more than {} that fit", job.tasks, most),
+    if (together < job.tasks)
+      return infeasible(fmt::format("the {} nodes must be close together, and no one place has more than {} that fit", job.tasks, together),
                         "prefer closeness instead of requiring it");
   }
   if (auto it = index.projects.find(job.project); it != index.projects.end()) {

@@ -24,24 +24,9 @@ using Cards = std::array<CardChoice, limits::gpus_per_node_max>;
 
 std::size_t cards_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus, Cards& out) {
   std::size_t n = 0;
-  for (std::size_t i = 0; i < gpus.size() && n < out.size(); ++i) {
-    const GpuShape& card = node.shape.gpus[i];
-    const GpuState& state = gpus[i];
-    if (!any_or_empty(c.constraints.only_gpus, static_cast<std::int32_t>(i))) continue;
-    if (!card.healthy || card.mig_enabled != c.mig.has_value() || !any_or_empty(c.resources.gpu_types, card.type)) continue;
-    if (c.mig) {
-      auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
-      if (!extent) continue;
-      const std::int32_t start = mig_start(*extent, state.mig_used, state.mig_compute_used);
-      if (start < 0) continue;
-      const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
-      out[n++] = {static_cast<std::int32_t>(i), share, start};
-      continue;
-    }
-    if (c.resources.share.mem_mib > card.memory_mib) continue;  // of a whole card too: it is the least memory the job can use
-    const Share share = effective_share(c.resources.share, card);
-    if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) continue;
-    out[n++] = {static_cast<std::int32_t>(i), share, -1};
+  for (std::uint8_t i : node.ranked) {
+    if (n == out.size()) break;
+    if (auto choice = card_fits(c, node.shape.gpus[i], gpus[i], i)) out[n++] = *choice;
   }
   return n;
 }
@@ -99,14 +84,40 @@ std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, 
 
 }  // namespace
 
-bool allowed(const PlacementClass& c, const NodeState& node) {
-  if (!node.present || node.shape.use != NodeUse::schedulable) return false;
+std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& card, const GpuState& state, std::int32_t gpu) {
+  if (!card.healthy || card.mig_enabled != c.mig.has_value() || !any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
+  if (!any_or_empty(c.constraints.only_gpus, gpu)) return std::nullopt;
+  if (c.mig) {
+    auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
+    if (!extent) return std::nullopt;
+    const std::int32_t start = mig_start(*extent, state.mig_used, state.mig_compute_used);
+    if (start < 0) return std::nullopt;
+    const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
+    return CardChoice{gpu, share, start};
+  }
+  if (c.resources.share.mem_mib > card.memory_mib) return std::nullopt;  // of a whole card too: it is the least memory the job can use
+  if (state.free_milli < c.resources.share.milli) return std::nullopt;
+  const Share share = effective_share(c.resources.share, card);
+  if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) return std::nullopt;
+  return CardChoice{gpu, share, -1};
+}
+
+bool allowed(const PlacementClass& c, const NodeState& node) { return allowed_alike(c, node) && allowed_by_id(c, node.shape.id); }
+
+bool allowed_by_id(const PlacementClass& c, NodeId node) {
   const Constraints& k = c.constraints;
-  const NodeShape& s = node.shape;
+  return any_or_empty(k.only_nodes, node) && (k.avoid_nodes.empty() || std::ranges::find(k.avoid_nodes, node) == k.avoid_nodes.end());
+}
+
+bool allowed_alike(const PlacementClass& c, const NodeState& node) {
+  return node.present && node.shape.use == NodeUse::schedulable && allowed_place(c, node.shape);
+}
+
+bool allowed_place(const PlacementClass& c, const NodeShape& s) {
+  const Constraints& k = c.constraints;
   if (!any_or_empty(k.regions, s.place.region) || !any_or_empty(k.zones, s.place.zone) || !any_or_empty(k.fabrics, s.place.fabric)) return false;
-  if (!any_or_empty(k.pools, s.pool) || !any_or_empty(k.only_nodes, s.id)) return false;
+  if (!any_or_empty(k.pools, s.pool)) return false;
   if (!any_or_empty(c.home_regions, s.place.region) || !any_or_empty(c.home_pools, s.pool)) return false;
-  if (std::ranges::find(k.avoid_nodes, s.id) != k.avoid_nodes.end()) return false;
   if (!k.placement_group.empty() && k.placement_group != s.place.placement_group) return false;
   for (const auto& [name, value] : k.labels) {
     auto it = s.labels.find(name);
@@ -124,8 +135,6 @@ std::optional<Placement> fit_room(const PlacementClass& c, const NodeState& node
 std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std::int32_t gpu) {
   return fit_on(c, node, node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks == 0, gpu);
 }
-
-std::size_t cards_that_fit(const PlacementClass& c, const NodeState& node, Cards& out) { return cards_on(c, node, node.gpus, out); }
 
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node) {
   std::vector<GpuState> gpus(node.gpus.size());

@@ -115,7 +115,7 @@ bool Holds::truly_free(const Placement& placement, const JobRequest& request) co
 
 std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime end) const {
   std::optional<Placement> best;
-  std::pair<double, std::uint64_t> best_key;
+  std::tuple<double, std::uint64_t, NodeGroups::Precedence> best_key;
   for (const auto& [slot, held] : nodes_) {
     const NodeState& node = index_.nodes[slot];
     if (!allowed(c, node)) continue;
@@ -135,7 +135,7 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime en
     if (!p) continue;
     std::int64_t left = 0;
     for (const GpuState& g : room.gpus) left += g.free_milli;
-    const std::pair key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6, node.hash};
+    const std::tuple key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6, node.hash, index_.groups.precedence(slot)};
     if (!best || key < best_key) { best = std::move(p); best_key = key; }
   }
   return best;

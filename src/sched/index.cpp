@@ -1,5 +1,5 @@
-// The mutators: each is a fact of the core's journal folded into the derived structures, in time independent of how many
-// nodes and jobs there are (but for changes of a project's settings, which touch its queued jobs).
+// The mutators of projects, queue and running jobs: each is a fact of the core's journal folded into the derived structures, in
+// time independent of how many nodes and jobs there are (but for changes of a project's settings, which touch its queued jobs).
 #include "sched/index.h"
 
 #include <algorithm>
@@ -19,187 +19,6 @@ std::int64_t gpu_milli_of(const JobRequest&, const std::vector<Placement>& place
 }
 std::int64_t gpu_milli_of(const JobRequest& request) {
   return static_cast<std::int64_t>(request.tasks) * request.resources.gpus * request.resources.share.milli;
-}
-
-// ---- Nodes
-
-namespace {
-
-// What a card has left, in thousandths, by whichever of compute and memory is scarcer.
-std::int32_t card_room(const GpuShape& card, const GpuState& state) {
-  std::int64_t milli = std::max(state.free_milli, 0);
-  if (card.memory_mib > 0) milli = std::min(milli, std::max<std::int64_t>(state.free_mem_mib, 0) * 1000 / card.memory_mib);
-  return static_cast<std::int32_t>(milli);
-}
-
-}  // namespace
-
-NodeState* SchedIndex::Impl::find(NodeId id) {
-  auto it = slot_of.find(id);
-  return it == slot_of.end() ? nullptr : &nodes[it->second];
-}
-
-void SchedIndex::Impl::node_changed(NodeState& node) {
-  node.free_milli = 0;
-  std::uint64_t h = mix(node.shape_hash, static_cast<std::uint64_t>(node.free_cpu_milli));
-  h = mix(h, static_cast<std::uint64_t>(node.free_mem_mib));
-  for (const GpuState& g : node.gpus) {
-    node.free_milli += g.free_milli;
-    h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^ static_cast<std::uint64_t>(g.free_mem_mib) << 8 ^ g.mig_used);
-  }
-  node.hash = h;
-  PackNode& pack = node.pack;
-  pack.gpus = static_cast<int>(std::min<std::size_t>(node.gpus.size(), PackNode::gpus_max));
-  pack.cpu_milli = node.free_cpu_milli;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(pack.gpus); ++i) pack.free[i] = card_room(node.shape.gpus[i], node.gpus[i]);
-  node.fragment_model = 0;
-  log.push_back(static_cast<Slot>(&node - nodes.data()));
-  if (log.size() > 4 * nodes.size() + 4096) {  // orders that read less than the newer half are made anew
-    const std::size_t half = log.size() / 2;
-    log.erase(log.begin(), log.begin() + static_cast<std::ptrdiff_t>(half));
-    log_base += half;
-  }
-  ++version;
-}
-
-const PackModel& SchedIndex::Impl::packing() {
-  if (model) return *model;
-  std::map<std::string, std::int64_t> capacity;
-  for (const NodeState& n : nodes) {
-    for (const GpuShape& g : n.shape.gpus) capacity[g.type] += n.present && g.healthy;
-  }
-  const auto& base = !typical.empty() ? typical : learned.typical;
-  model = std::make_unique<PackModel>(base.empty() ? typical_prior() : base, capacity);
-  ++model_version;
-  for (NodeState& n : nodes) n.pack.type = n.shape.gpus.empty() ? -1 : model->type_of(n.shape.gpus.front().type);
-  return *model;
-}
-
-double SchedIndex::Impl::fragment_of(NodeState& node) {
-  if (node.fragment_model != model_version) {
-    node.fragment = model->fragment(node.pack);
-    node.fragment_model = model_version;
-  }
-  return node.fragment;
-}
-
-namespace {
-
-void set_free(NodeState& node) {
-  const NodeShape& shape = node.shape;
-  node.free_cpu_milli = shape.cpu_milli;
-  node.free_mem_mib = shape.mem_mib;
-  node.gpus.assign(shape.gpus.size(), {});
-  for (std::size_t i = 0; i < shape.gpus.size(); ++i) {
-    if (!shape.gpus[i].healthy) continue;
-    node.gpus[i].free_milli = whole_gpu_milli;
-    node.gpus[i].free_mem_mib = shape.gpus[i].memory_mib;
-  }
-  node.tasks = 0;
-}
-
-// sign −1 takes, +1 gives back.
-void shift(NodeState& node, const Placement& placement, const JobRequest& request, int sign) {
-  Room room{std::move(node.gpus), node.free_cpu_milli, node.free_mem_mib, node.tasks};
-  shift_room(room, node.shape, placement, request, sign);
-  node.gpus = std::move(room.gpus);
-  node.free_cpu_milli = room.cpu_milli;
-  node.free_mem_mib = room.mem_mib;
-  node.tasks = room.tasks;
-}
-
-void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
-  index.total_cpu_milli += sign * shape.cpu_milli;
-  index.total_mem_mib += sign * shape.mem_mib;
-  for (const GpuShape& g : shape.gpus) index.total_milli += g.healthy ? sign * whole_gpu_milli : 0;
-}
-
-}  // namespace
-
-void shift_room(Room& room, const NodeShape& shape, const Placement& placement, const JobRequest& request, int sign) {
-  room.cpu_milli += sign * placement.cpu_milli;
-  room.mem_mib += sign * placement.mem_mib;
-  room.tasks -= sign;
-  for (const GpuShare& g : placement.gpus) {
-    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= room.gpus.size()) continue;  // the node came back with fewer cards
-    GpuState& state = room.gpus[static_cast<std::size_t>(g.gpu)];
-    const GpuShape& card = shape.gpus[static_cast<std::size_t>(g.gpu)];
-    if (card.healthy) {
-      state.free_milli += sign * g.share.milli;
-      state.free_mem_mib += sign * g.share.mem_mib;
-    }
-    if (g.mig_start < 0) continue;
-    auto profile = parse_mig_profile(request.resources.mig_profile);
-    auto extent = profile ? mig_extent(*profile, card.type, card.memory_mib) : std::nullopt;
-    if (!extent) continue;
-    const std::uint32_t mask = ((1u << extent->slices) - 1u) << g.mig_start;
-    state.mig_used = sign < 0 ? state.mig_used | mask : state.mig_used & ~mask;
-    state.mig_compute_used -= sign * extent->compute;
-  }
-}
-
-void SchedIndex::Impl::take(const Placement& placement, const JobRequest& request) {
-  NodeState* node = find(placement.node);
-  if (!node) return;
-  shift(*node, placement, request, -1);
-  node_changed(*node);
-}
-void SchedIndex::Impl::give(const Placement& placement, const JobRequest& request) {
-  NodeState* node = find(placement.node);
-  if (!node) return;
-  shift(*node, placement, request, +1);
-  node_changed(*node);
-}
-
-void SchedIndex::upsert_node(const NodeShape& shape) {
-  Impl& x = *impl_;
-  NodeState* node = x.find(shape.id);
-  if (!node) {
-    Slot slot;
-    if (x.free_slots.empty()) {
-      slot = static_cast<Slot>(x.nodes.size());
-      x.nodes.emplace_back();
-    } else {
-      slot = x.free_slots.back();
-      x.free_slots.pop_back();
-      x.nodes[slot] = NodeState{};
-    }
-    x.slot_of[shape.id] = slot;
-    node = &x.nodes[slot];
-  } else {
-    add_totals(x, node->shape, -1);
-  }
-  node->present = true;
-  node->shape = shape;
-  NodeShape anonymous = shape;
-  anonymous.id = {};
-  anonymous.name.clear();
-  node->shape_hash = hash_text(key_of(anonymous));
-  set_free(*node);
-  add_totals(x, shape, +1);
-  x.model.reset();  // the GPUs per type are others now
-  JobId last;
-  for (JobId id : node->jobs) {
-    if (std::exchange(last, id) == id) continue;
-    const RunningJob& job = x.running.at(id);
-    for (const Placement& p : job.placements) {
-      if (p.node == shape.id) shift(*node, p, job.request, -1);
-    }
-  }
-  x.node_changed(*node);
-}
-
-void SchedIndex::remove_node(NodeId id) {
-  Impl& x = *impl_;
-  auto it = x.slot_of.find(id);
-  if (it == x.slot_of.end()) return;
-  NodeState& node = x.nodes[it->second];
-  add_totals(x, node.shape, -1);
-  x.model.reset();
-  node = NodeState{};
-  x.free_slots.push_back(it->second);
-  x.slot_of.erase(it);
-  x.node_changed(node);
 }
 
 // ---- Projects
@@ -284,6 +103,15 @@ void SchedIndex::Impl::account(const RunningJob& job, int sign) {
   }
 }
 
+WallTime end_of(const RunningJob& job) {
+  const Duration d = job.request.time_limit.ns > 0 ? job.request.time_limit : job.request.expected;
+  return d.ns > 0 ? job.started + d : WallTime{};
+}
+void SchedIndex::Impl::note_end(JobId id, const RunningJob& job) {
+  if (const WallTime end = end_of(job); end || job.leaving) ending.emplace(job.leaving ? 0 : end.ns, id);
+}
+void SchedIndex::Impl::forget_end(JobId id, const RunningJob& job) { ending.erase({job.leaving ? 0 : end_of(job).ns, id}); }
+
 // ---- Queue
 
 std::uint64_t SchedIndex::Impl::rank_of(const JobRequest& job) {
@@ -355,32 +183,29 @@ void SchedIndex::Impl::release_kind(Kind* kind) {
 
 void SchedIndex::Impl::make_ready(JobId id, const QueuedJob& job) {
   Kind& kind = *job.kind;
-  auto& order = project(kind.proto.project).kinds;
-  const auto key = [&] { return KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind}; };
-  if (kind.ready.empty()) {
-    kind.ready.emplace(job.rank, id);
-    order.insert(key());
-  } else if (ReadyKey{job.rank, id} < *kind.ready.begin()) {
-    order.erase(key());
-    kind.ready.emplace(job.rank, id);
-    order.insert(key());
-  } else {
-    kind.ready.emplace_hint(kind.ready.end(), job.rank, id);
+  const ReadyKey key{job.rank, id};
+  if (!kind.ready.empty() && *kind.ready.begin() < key) {
+    kind.ready.insert(kind.ready.end(), key);
+    return;
   }
+  auto& order = project(kind.proto.project).kinds;
+  if (!kind.ready.empty()) order.erase(KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind});
+  kind.ready.insert(kind.ready.begin(), key);
+  order.insert(KindKey{-kind.proto.priority, job.rank, id, &kind, job.submitted});
 }
 
 void SchedIndex::Impl::make_unready(JobId id, const QueuedJob& job) {
   Kind& kind = *job.kind;
-  auto& order = project(kind.proto.project).kinds;
   auto it = kind.ready.find({job.rank, id});
   BILLOW_CHECK(it != kind.ready.end(), "a ready job is in its kind's queue");
-  if (it == kind.ready.begin()) {
-    order.erase(KindKey{-kind.proto.priority, it->first, it->second, &kind});
-    kind.ready.erase(it);
-    if (!kind.ready.empty()) order.insert(KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind});
-  } else {
-    kind.ready.erase(it);
-  }
+  const bool first = it == kind.ready.begin();
+  kind.ready.erase(it);
+  if (!first) return;
+  auto& order = project(kind.proto.project).kinds;
+  order.erase(KindKey{-kind.proto.priority, job.rank, id, &kind});
+  if (kind.ready.empty()) return;
+  const auto& [rank, next] = *kind.ready.begin();
+  order.insert(KindKey{-kind.proto.priority, rank, next, &kind, queued.at(next).submitted});
 }
 
 void SchedIndex::Impl::wake(WallTime now) {
@@ -439,12 +264,13 @@ void count_replica(SchedIndex::Impl& x, const JobRequest& request, NodeId node, 
 
 // The model is made anew at doubling intervals, then every 4096 starts, when older starts also count half: often enough to
 // follow a changing workload, seldom enough that node orders are not remade for every job.
-void learn(SchedIndex::Impl& x, const Resources& resources) {
+void learn(SchedIndex::Impl& x, const Resources& resources, std::size_t& hint) {
   constexpr std::int64_t period = 4096;
   constexpr std::size_t kinds_max = 512;
   Learned& l = x.learned;
-  auto it = std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first);
-  if (it != l.recent.end()) it->second += 1;
+  if (hint >= l.recent.size() || l.recent[hint].first != resources)
+    hint = static_cast<std::size_t>(std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first) - l.recent.begin());
+  if (hint < l.recent.size()) l.recent[hint].second += 1;
   else if (l.recent.size() < kinds_max) l.recent.emplace_back(resources, 1.0);
   if (++l.starts < l.next_at) return;
   l.typical = l.recent;
@@ -464,7 +290,7 @@ void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime w
   if (it == x.queued.end()) return;
   RunningJob job{.request = x.request_of(id, it->second), .placements = std::move(placements), .started = when};
   job.dominant_milli = x.dominant_milli(job.request);
-  learn(x, job.request.resources);
+  learn(x, job.request.resources, it->second.kind->placement->learned_at);
   dequeue(id);
   restore_running(job);
 }
@@ -484,6 +310,7 @@ void SchedIndex::restore_running(const RunningJob& job) {
   }
   if (lost && job.request.elastic) x.repairs.insert(id);
   if (job.leaving && job.leaving_for) x.leaving_for[job.leaving_for].insert(id);
+  x.note_end(id, job);
   x.running.emplace(id, job);
   ++x.version;
 }
@@ -551,8 +378,10 @@ void SchedIndex::leaving(JobId id, JobId for_job) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end()) return;
   stays(id);
+  impl_->forget_end(id, it->second);
   it->second.leaving = true;
   it->second.leaving_for = for_job;
+  impl_->note_end(id, it->second);
   if (for_job) impl_->leaving_for[for_job].insert(id);
   ++impl_->version;
 }
@@ -561,8 +390,10 @@ void SchedIndex::stays(JobId id) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end()) return;
   forget_leaving(*impl_, id, it->second);
+  impl_->forget_end(id, it->second);
   it->second.leaving = false;
   it->second.leaving_for = {};
+  impl_->note_end(id, it->second);
   ++impl_->version;
 }
 
@@ -576,6 +407,7 @@ void SchedIndex::ended(JobId id, WallTime when) {
   for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
   x.repairs.erase(id);
   forget_leaving(x, id, job);
+  x.forget_end(id, job);
   x.running.erase(it);
   ++x.version;
 }

@@ -2,8 +2,8 @@
 //
 // Jobs that ask for the same thing are folded twice. A PlacementClass is everything that decides where a task can go; a Kind is
 // a class plus everything that decides when (project, user, priority, array, gang size). A pass over the queue walks kinds, and
-// a class that found no room is not tried again before the room changed. Every change of a node goes into a log; each class
-// reads the log from where it last stood, so a decision costs the nodes that changed since, not all of them.
+// a class that found no room is not tried again before the room changed. Nodes are folded too, into groups of likes (groups.h);
+// each class reads which groups came up since it last looked, so a decision costs the groups touched since, not the nodes.
 //
 // Everything here can be recomputed from IndexContents; check_invariants() does so.
 #pragma once
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "sched/groups.h"
 #include "sched/mig.h"
 #include "sched/order.h"
 #include "sched/pack.h"
@@ -30,6 +31,7 @@ struct GpuState {
   std::int32_t mig_compute_used = 0;
   std::uint32_t mig_used = 0;
   std::int64_t free_mem_mib = 0;
+  bool operator==(const GpuState&) const = default;
 };
 
 struct NodeState {
@@ -41,11 +43,13 @@ struct NodeState {
   std::int64_t free_milli = 0;        // sum over usable cards
   std::int32_t tasks = 0;
   std::uint64_t shape_hash = 0;       // of everything but id and name
-  std::uint64_t hash = 0;             // shape and what is free: equal nodes are interchangeable
+  std::uint64_t bare_hash = 0;        // …less labels, rack and switch
+  std::uint64_t hash = 0;             // bare shape and what is free, whichever card it is free on
   std::vector<JobId> jobs;            // on it, sorted; a job appears once per task
-  PackNode pack;                      // what the score sees
-  double fragment = 0;                // of `pack`, by the model of `fragment_model`
-  std::uint64_t fragment_model = 0;
+  std::vector<std::uint8_t> kin;      // per card: equal where the cards are the same but for what is free on them
+  std::vector<std::uint8_t> ranked;   // the cards in an order that does not depend on where they are plugged in
+  std::array<std::int32_t, 5> domain{-1, -1, -1, -1, -1};  // number of its place by Closeness; -1: unknown
+  GroupSlot group = no_slot;
 };
 
 struct Kind;
@@ -66,8 +70,14 @@ struct PlacementClass {
   std::optional<MigProfile> mig;
   std::string key;
   std::uint64_t references = 0;
-  std::uint64_t jobs = 0;             // queued and running, for the typical workload
-  mutable CandidateOrder order;       // its nodes by score; read through candidates()
+  struct Tried {                      // by one pass, as far as it got: what found no room finds none later in it
+    std::uint64_t pass = 0;
+    std::int32_t tasks = 0;           // so many found none; 0: not tried
+    std::int64_t short_end_ns = 0;    // and a job that ends by then found none beside what is held; 0: not tried
+  };
+  mutable Tried tried;
+  std::size_t learned_at = 0;         // where `learned.recent` probably has its resources
+  mutable CandidateOrder order;       // the groups of nodes by score; read through candidates()
 };
 
 using ReadyKey = std::pair<std::uint64_t, JobId>;  // rank, id
@@ -85,6 +95,7 @@ struct KindKey {
   std::uint64_t rank = 0;
   JobId first;
   Kind* kind = nullptr;
+  WallTime submitted;                 // of the first
   bool operator<(const KindKey& o) const {
     return std::tie(priority_down, rank, first) < std::tie(o.priority_down, o.rank, o.first);
   }
@@ -114,6 +125,7 @@ struct SchedIndex::Impl {
   std::map<ProjectId, ProjectState> projects;
   std::unordered_map<JobId, QueuedJob> queued;
   std::unordered_map<JobId, RunningJob> running;
+  std::set<std::pair<std::int64_t, JobId>> ending;     // running jobs by when they end, as far as is known; those told to leave at 0
   std::map<JobId, std::int32_t> array_running;
   std::set<std::pair<std::int64_t, JobId>> sleeping;   // eligible_at ns, not yet in a kind's ready set
   std::set<JobId> repairs;                             // running elastic jobs with a lost member
@@ -124,13 +136,15 @@ struct SchedIndex::Impl {
   std::vector<std::pair<Resources, double>> typical;   // given; empty: what `learned` says
   Learned learned;
   std::int64_t total_milli = 0, total_cpu_milli = 0, total_mem_mib = 0;  // of present nodes
-  std::vector<Slot> log;                               // nodes that changed, in order; position = log_base + index
-  std::uint64_t log_base = 1;
+  NodeGroups groups;
+  std::set<std::string> labels_asked;                  // names some class has asked for; others do not part nodes
+  std::array<std::unordered_map<std::string, std::int32_t>, 5> domains;  // numbers of places, by Closeness
   std::unique_ptr<PackModel> model;                    // made from `typical` or what was learned; null: to be made
   std::uint64_t model_version = 0;
   std::uint64_t version = 1;                           // of anything
   std::int64_t yielding = 0;                           // running jobs that could be asked to give way
   std::map<JobId, std::set<JobId>> leaving_for;        // who waits for whose room
+  std::uint64_t passes = 0;                            // numbers of planning passes, and of parts of them
   std::uint64_t planned_version = 0;                   // the last plan found nothing to do at this version…
   Plan planned;                                        // …and this is that plan
 
@@ -138,9 +152,16 @@ struct SchedIndex::Impl {
   NodeState* find(NodeId id);
   const NodeState* find(NodeId id) const { return const_cast<Impl*>(this)->find(id); }
   void node_changed(NodeState& node);
-  std::uint64_t log_position() const { return log_base + log.size(); }
+  // Nodes that could run a task of the class were nothing else there, and the most of them in one place of its closeness. A node
+  // that drains or is away may come back, so it counts. Remembered until a node's shape changes.
+  struct Capacity {
+    std::int64_t nodes = 0, together = 0;
+  };
+  Capacity capacity_of(const PlacementClass& c);
+  std::unordered_map<std::string, Capacity> capacities;
+  void ask_labels(const LabelMap& labels);             // nodes that differ in these are not alike from now on
   const PackModel& packing();                          // made when first needed after a change
-  double fragment_of(NodeState& node);
+  const PackView& view_of(NodeGroup& group);
   void take(const Placement& placement, const JobRequest& request);   // the node's room shrinks
   void give(const Placement& placement, const JobRequest& request);
 
@@ -160,13 +181,21 @@ struct SchedIndex::Impl {
   void accrue(ProjectState& project, WallTime when) const;
   std::int64_t dominant_milli(const JobRequest& request) const;
   void account(const RunningJob& job, int sign);
+  void note_end(JobId id, const RunningJob& job);      // …or that it is told to leave
+  void forget_end(JobId id, const RunningJob& job);
 };
 
+// When a running job ends at the latest, or probably; zero: not known.
+WallTime end_of(const RunningJob& job);
 // GPU thousandths a whole job holds.
 std::int64_t gpu_milli_of(const JobRequest& request, const std::vector<Placement>& placements);
 std::int64_t gpu_milli_of(const JobRequest& request);
 
-// Whether the node may host the class at all, whatever is free: labels, place, pool, health of the node.
+// Whether the node may host the class at all, whatever is free: labels, place, pool, health of the node; without the lists
+// that name nodes, and with them.
+bool allowed_place(const PlacementClass& c, const NodeShape& shape);   // …whether or not it takes work now
+bool allowed_alike(const PlacementClass& c, const NodeState& node);
+bool allowed_by_id(const PlacementClass& c, NodeId node);
 bool allowed(const PlacementClass& c, const NodeState& node);
 // What a node has left, apart from what it is.
 struct Room {
@@ -186,11 +215,13 @@ struct CardChoice {
   Share share;
   std::int32_t mig_start = -1;
 };
-std::size_t cards_that_fit(const PlacementClass& c, const NodeState& node, std::array<CardChoice, limits::gpus_per_node_max>& out);
+std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& card, const GpuState& state, std::int32_t gpu);
 // The same on the node with nothing running: whether it could ever.
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node);
-// The class's nodes by score, brought up to date with the log.
-const CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
+// What a card has left, in thousandths, by whichever of compute and memory is scarcer.
+std::int32_t card_room(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib);
+// The groups of nodes by the class's score, brought up to date.
+CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty when they cannot.
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
 const std::string& domain_name(const Place& place, Closeness level);

@@ -1,37 +1,56 @@
 #include "sched/order.h"
 
-#include <bit>
+#include <algorithm>
 
 namespace billow::sched {
 
-void CandidateOrder::reset(std::size_t slots) {
-  leaves_.assign(slots, {});
-  width_ = std::bit_ceil(std::max<std::size_t>(slots, 1));
-  winners_.assign(2 * width_, no_slot);
+void CandidateOrder::grow(std::size_t groups) {
+  if (groups <= marks_.size()) return;
+  const std::size_t blocks = (groups + block - 1) / block;
+  marks_.resize(groups);
+  scores_.resize(blocks * block, closed);
+  least_.resize(blocks, closed);
+  stale_.resize(blocks, false);
 }
 
-bool CandidateOrder::better(Slot a, Slot b) const {
-  if (a == no_slot) return false;
-  if (b == no_slot) return true;
-  const Leaf &x = leaves_[a], &y = leaves_[b];
-  if (x.score != y.score) return x.score < y.score;
-  if (x.hash != y.hash) return x.hash < y.hash;
-  return x.node < y.node;
+void CandidateOrder::forget() {
+  std::ranges::fill(marks_, Mark{});
+  std::ranges::fill(scores_, closed);
+  std::ranges::fill(least_, closed);
+  std::fill(stale_.begin(), stale_.end(), false);
+  stale_list_.clear();
 }
 
-void CandidateOrder::rebuild() {
-  for (std::size_t i = 0; i < width_; ++i)
-    winners_[width_ + i] = i < leaves_.size() && leaves_[i].open() ? static_cast<Slot>(i) : no_slot;
-  for (std::size_t i = width_ - 1; i > 0; --i)
-    winners_[i] = better(winners_[2 * i + 1], winners_[2 * i]) ? winners_[2 * i + 1] : winners_[2 * i];
+void CandidateOrder::set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu) {
+  marks_[g] = {tenant, gpu};
+  if (scores_[g] == score) return;
+  scores_[g] = score;
+  const std::size_t b = g / block;
+  if (stale_[b]) return;
+  stale_[b] = true;
+  stale_list_.push_back(static_cast<std::uint32_t>(b));
 }
 
-void CandidateOrder::update(Slot slot, const Leaf& leaf) {
-  leaves_[slot] = leaf;
-  std::size_t i = width_ + slot;
-  winners_[i] = leaf.open() ? slot : no_slot;
-  for (i /= 2; i > 0; i /= 2)
-    winners_[i] = better(winners_[2 * i + 1], winners_[2 * i]) ? winners_[2 * i + 1] : winners_[2 * i];
+const std::vector<GroupSlot>& CandidateOrder::best() {
+  for (std::uint32_t b : stale_list_) {
+    const double* at = scores_.data() + std::size_t{b} * block;
+    double least = closed;
+    for (std::size_t i = 0; i < block; ++i) least = at[i] < least ? at[i] : least;
+    least_[b] = least;
+    stale_[b] = false;
+  }
+  stale_list_.clear();
+  best_.clear();
+  double least = closed;
+  for (double l : least_) least = l < least ? l : least;
+  if (least == closed) return best_;
+  for (std::size_t b = 0; b < least_.size(); ++b) {
+    if (least_[b] != least) continue;
+    for (std::size_t i = 0; i < block; ++i) {
+      if (scores_[b * block + i] == least) best_.push_back(static_cast<GroupSlot>(b * block + i));
+    }
+  }
+  return best_;
 }
 
 }  // namespace billow::sched

@@ -86,15 +86,7 @@ PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical, c
       grouped[{milli, gpu_count}][cpu] += w / covered;
       shares[milli] += w;
     }
-    for (const auto& [key, by_cpu] : grouped) {
-      Group group{.milli = key.first, .gpus = key.second};
-      double sum = 0;
-      for (const auto& [cpu, w] : by_cpu) {
-        group.cpu_milli.push_back(cpu);
-        group.weight_up_to.push_back(sum += w);
-      }
-      type.groups.push_back(std::move(group));
-    }
+    fill_usable(type, grouped);
     // Expected waste of a card, smallest remainders first: each is what the next share leaves, weighted towards good fits.
     type.waste.resize(whole_gpu_milli + 1);
     for (std::int32_t left = 0; left <= whole_gpu_milli; ++left) {
@@ -116,29 +108,63 @@ int PackModel::type_of(const std::string& gpu_type) const {
   return it == names_.end() ? -1 : it->second;
 }
 
-double PackModel::fragment(const PackNode& node) const {
-  std::int64_t idle = 0;
-  for (int i = 0; i < node.gpus; ++i) idle += node.free[static_cast<std::size_t>(i)];
-  if (idle == 0 || node.type < 0) return static_cast<double>(idle) / 1000.0;
+void PackModel::fill_usable(Type& type, const std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>>& grouped) const {
+  for (const auto& [key, by_cpu] : grouped) {
+    if (type.levels.empty() || type.levels.back() != key.first) type.levels.push_back(key.first);
+    type.cards_max = std::max(type.cards_max, key.second);
+    for (const auto& [cpu, w] : by_cpu) type.cpu_steps.push_back(cpu);
+  }
+  std::ranges::sort(type.cpu_steps);
+  type.cpu_steps.erase(std::unique(type.cpu_steps.begin(), type.cpu_steps.end()), type.cpu_steps.end());
+  const std::size_t width = static_cast<std::size_t>(type.cards_max) + 1, row = type.levels.size() * width;
+  type.usable.assign((type.cpu_steps.size() + 1) * row, 0.0);
+  for (const auto& [key, by_cpu] : grouped) {
+    const auto level = static_cast<std::size_t>(std::ranges::lower_bound(type.levels, key.first) - type.levels.begin());
+    for (const auto& [cpu, w] : by_cpu) {
+      // It can use a card wherever there are its cores or more, and as many cards or more.
+      for (std::size_t r = type.rank(cpu); r <= type.cpu_steps.size(); ++r) {
+        for (auto n = static_cast<std::size_t>(key.second); n < width; ++n) type.usable[r * row + level * width + n] += w;
+      }
+    }
+  }
+}
+
+std::size_t PackModel::Type::rank(std::int64_t cpu_milli) const {
+  return static_cast<std::size_t>(std::upper_bound(cpu_steps.begin(), cpu_steps.end(), cpu_milli) - cpu_steps.begin());
+}
+const double* PackModel::Type::row(std::int64_t cpu_milli) const {
+  return usable.data() + rank(cpu_milli) * levels.size() * (static_cast<std::size_t>(cards_max) + 1);
+}
+
+void PackModel::look(const PackNode& node, PackView& out) const {
+  out.type = node.type;
+  out.cpu_milli = node.cpu_milli;
+  out.idle_milli = 0;
+  for (int i = 0; i < node.gpus; ++i) out.idle_milli += node.free[static_cast<std::size_t>(i)];
+  out.stranded = stranded(out.idle_milli, out.cpu_milli);
+  out.levels.clear();
   double usable = 0;
-  std::int32_t level = -1, cards = 0;
-  std::int64_t sum = 0;
-  for (const Group& g : types_[static_cast<std::size_t>(node.type)].groups) {
-    if (g.milli != level) {
-      level = g.milli;
-      cards = 0;
-      sum = 0;
+  if (node.type >= 0) {
+    const Type& type = types_[static_cast<std::size_t>(node.type)];
+    const double* weight = type.row(node.cpu_milli);
+    for (std::int32_t milli : type.levels) {
+      PackView::Level level;
       for (int i = 0; i < node.gpus; ++i) {
         const std::int32_t left = node.free[static_cast<std::size_t>(i)];
-        if (left >= level) { ++cards; sum += left; }
+        if (left >= milli) { ++level.cards; level.sum += left; }
       }
-      if (cards == 0) break;  // groups rise in milli: none of the rest fits either
+      out.levels.push_back(level);
+      usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
+      weight += type.cards_max + 1;
     }
-    if (cards < g.gpus) continue;
-    const auto at = std::upper_bound(g.cpu_milli.begin(), g.cpu_milli.end(), node.cpu_milli) - g.cpu_milli.begin();
-    if (at > 0) usable += g.weight_up_to[static_cast<std::size_t>(at - 1)] * static_cast<double>(sum);
   }
-  return (static_cast<double>(idle) - usable) / 1000.0;
+  out.fragment = (static_cast<double>(out.idle_milli) - usable) / 1000.0;
+}
+
+double PackModel::fragment(const PackNode& node) const {
+  PackView view;
+  look(node, view);
+  return view.fragment;
 }
 
 double PackModel::card_waste(int type, std::int32_t free_milli) const {
@@ -146,25 +172,72 @@ double PackModel::card_waste(int type, std::int32_t free_milli) const {
   return types_[static_cast<std::size_t>(type)].waste[static_cast<std::size_t>(std::clamp(free_milli, 0, whole_gpu_milli))];
 }
 
-double PackModel::score(const PackNode& before, double before_fragment, const PackNode& after) const {
-  std::int64_t idle_before = 0, idle_after = 0;
+double PackModel::stranded(std::int64_t idle_milli, std::int64_t cpu_milli) const {
+  if (cpu_per_gpu_ <= 0) return 0;
+  return std::max(0.0, static_cast<double>(idle_milli) / 1000.0 - static_cast<double>(cpu_milli) / cpu_per_gpu_);
+}
+
+double PackModel::finish(const PackView& before, double fragment_after, double waste, std::int64_t idle_after, std::int64_t cpu_after) const {
+  double total = fragment_after - before.fragment + weights_.card * waste;
+  total += weights_.stranded * (stranded(idle_after, cpu_after) - before.stranded);
+  if (before.type >= 0)
+    total += weights_.scarce * types_[static_cast<std::size_t>(before.type)].scarcity * static_cast<double>(before.idle_milli - idle_after) / 1000.0;
+  return total + weights_.cores_left * static_cast<double>(cpu_after) / 128000.0 + weights_.gpus_left * static_cast<double>(idle_after) / 8000.0;
+}
+
+double PackModel::score_card(const PackView& before, std::int32_t room, std::int32_t rest, std::int64_t cpu_after) const {
+  const std::int64_t idle = before.idle_milli - room + rest;
+  if (before.type < 0) return finish(before, static_cast<double>(idle) / 1000.0, 0, idle, cpu_after);
+  const Type& type = types_[static_cast<std::size_t>(before.type)];
+  const double* weight = type.row(cpu_after);
+  double usable = 0;
+  for (std::size_t l = 0; l < type.levels.size(); ++l, weight += type.cards_max + 1) {
+    PackView::Level level = before.levels[l];
+    if (level.cards == 0) break;  // levels rise: none of the rest has a card either
+    const std::int32_t milli = type.levels[l];
+    if (room >= milli) { --level.cards; level.sum -= room; }
+    if (rest >= milli) { ++level.cards; level.sum += rest; }
+    usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
+  }
+  const double waste = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) - static_cast<double>(type.waste[static_cast<std::size_t>(room)]);
+  return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, cpu_after);
+}
+
+double PackModel::score_cores(const PackView& before, std::int64_t cpu_after) const {
+  double usable = 0;
+  if (before.type >= 0) {
+    const Type& type = types_[static_cast<std::size_t>(before.type)];
+    const double* weight = type.row(cpu_after);
+    for (const PackView::Level& level : before.levels) {
+      usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
+      weight += type.cards_max + 1;
+    }
+  }
+  return finish(before, (static_cast<double>(before.idle_milli) - usable) / 1000.0, 0, before.idle_milli, cpu_after);
+}
+
+double PackModel::score_cards(const PackNode& before_node, const PackView& before, const PackNode& after) const {
+  std::int64_t idle = 0;
   double waste = 0;
-  for (int i = 0; i < before.gpus; ++i) {
-    const std::int32_t b = before.free[static_cast<std::size_t>(i)], a = after.free[static_cast<std::size_t>(i)];
-    idle_before += b;
-    idle_after += a;
+  for (int i = 0; i < after.gpus; ++i) {
+    const std::int32_t b = before_node.free[static_cast<std::size_t>(i)], a = after.free[static_cast<std::size_t>(i)];
+    idle += a;
     if (a != b) waste += card_waste(before.type, a) - card_waste(before.type, b);
   }
-  const double gpus_before = static_cast<double>(idle_before) / 1000.0, gpus_after = static_cast<double>(idle_after) / 1000.0;
-  double total = fragment(after) - before_fragment + weights_.card * waste;
-  if (cpu_per_gpu_ > 0) {
-    const double stranded_after = std::max(0.0, gpus_after - static_cast<double>(after.cpu_milli) / cpu_per_gpu_);
-    const double stranded_before = std::max(0.0, gpus_before - static_cast<double>(before.cpu_milli) / cpu_per_gpu_);
-    total += weights_.stranded * (stranded_after - stranded_before);
+  double usable = 0;
+  if (before.type >= 0) {
+    const Type& type = types_[static_cast<std::size_t>(before.type)];
+    const double* weight = type.row(after.cpu_milli);
+    for (std::size_t l = 0; l < type.levels.size() && before.levels[l].cards > 0; ++l, weight += type.cards_max + 1) {
+      PackView::Level level;
+      for (int i = 0; i < after.gpus; ++i) {
+        const std::int32_t left = after.free[static_cast<std::size_t>(i)];
+        if (left >= type.levels[l]) { ++level.cards; level.sum += left; }
+      }
+      usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
+    }
   }
-  if (before.type >= 0) total += weights_.scarce * types_[static_cast<std::size_t>(before.type)].scarcity * (gpus_before - gpus_after);
-  total += weights_.cores_left * static_cast<double>(after.cpu_milli) / 128000.0 + weights_.gpus_left * gpus_after / 8.0;
-  return total;
+  return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, after.cpu_milli);
 }
 
 }  // namespace billow::sched

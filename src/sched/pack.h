@@ -21,7 +21,7 @@ namespace billow::sched {
 
 struct PackWeights {
   double card = 1.0;
-  double stranded = 0.3;
+  double stranded = 0.5;
   double scarce = 0.3;
   double cores_left = 0.05;      // per 128 cores
   double gpus_left = 0.05;       // per 8 GPUs
@@ -39,6 +39,20 @@ struct PackNode {
   std::int64_t cpu_milli = 0;
 };
 
+// What the model makes of a node's room: worked out once per state, so that scoring a change of one card is a short loop.
+struct PackView {
+  int type = -1;
+  std::int64_t idle_milli = 0;
+  std::int64_t cpu_milli = 0;
+  double fragment = 0;           // in GPUs
+  double stranded = 0;
+  struct Level {                 // cards with at least the level's milli left
+    std::int32_t cards = 0;
+    std::int32_t sum = 0;
+  };
+  std::vector<Level> levels;     // as the model's, by rising milli
+};
+
 class PackModel {
  public:
   // `typical`: the work to keep room for, weighted by how often it comes. `capacity`: GPUs per type.
@@ -48,20 +62,31 @@ class PackModel {
   int type_of(const std::string& gpu_type) const;
   double fragment(const PackNode& node) const;   // in GPUs
   double card_waste(int type, std::int32_t free_milli) const;
-  // The score of taking `taken` milli and `cpu_milli` so that `before` becomes `after`; `before_fragment` = fragment(before).
-  double score(const PackNode& before, double before_fragment, const PackNode& after) const;
+  void look(const PackNode& node, PackView& out) const;
+
+  // The score of what a task takes: of one card, which has `room` left before and `rest` after; of no card; or of several, so
+  // that the node becomes `after`.
+  double score_card(const PackView& before, std::int32_t room, std::int32_t rest, std::int64_t cpu_after) const;
+  double score_cores(const PackView& before, std::int64_t cpu_after) const;
+  double score_cards(const PackNode& before_node, const PackView& before, const PackNode& after) const;
 
  private:
-  struct Group {                 // typical tasks alike in GPUs, by rising CPU request
-    std::int32_t milli = 0, gpus = 0;
-    std::vector<std::int64_t> cpu_milli;
-    std::vector<double> weight_up_to;
-  };
   struct Type {
-    std::vector<Group> groups;   // by milli
-    std::vector<float> waste;    // by milli left on a card
+    std::vector<std::int32_t> levels;      // the shares typical tasks ask for, rising
+    std::vector<std::int64_t> cpu_steps;   // the cores they ask for, rising
+    int cards_max = 0;                     // the most cards one of them asks for
+    // Part of the typical work that can use a card of a level, given how many such cards and how many cores are free:
+    // [cpu rank][level][cards], a rank being the number of steps reached.
+    std::vector<double> usable;
+    std::vector<float> waste;              // by milli left on a card
     double scarcity = 0;
+    std::size_t rank(std::int64_t cpu_milli) const;
+    const double* row(std::int64_t cpu_milli) const;
   };
+  void fill_usable(Type& type, const std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>>& grouped) const;
+  double stranded(std::int64_t idle_milli, std::int64_t cpu_milli) const;
+  double finish(const PackView& before, double fragment_after, double waste, std::int64_t idle_after, std::int64_t cpu_after) const;
+
   PackWeights weights_;
   std::map<std::string, int> names_;
   std::vector<Type> types_;

@@ -1,7 +1,8 @@
 // Choosing nodes for a job: the best single node, or a set of them for a gang, close together when asked.
 //
-// Every class has its nodes in an order (order.h) that is brought up to date with the log of changed nodes before it is read.
-// A gang, or a replica that keeps away from its likes, reads the scores of all nodes; that is one pass over an array.
+// Every class ranks the groups of nodes (order.h), brought up to date with the groups that came up before it is read. A single
+// task takes the first node of the best group. A gang, or a replica that keeps away from its likes, walks the nodes of all
+// groups that are open to it; that is one pass over small numbers.
 #include <algorithm>
 #include <limits>
 
@@ -12,195 +13,279 @@ namespace {
 
 using Impl = SchedIndex::Impl;
 
-PackNode after_placement(const NodeState& node, const Placement& p) {
-  PackNode after = node.pack;
-  after.cpu_milli -= p.cpu_milli;
-  for (const GpuShare& g : p.gpus) {
-    const auto i = static_cast<std::size_t>(g.gpu);
-    if (i >= static_cast<std::size_t>(after.gpus)) continue;
-    const std::int64_t total = node.shape.gpus[i].memory_mib;
-    std::int64_t left = node.gpus[i].free_milli - g.share.milli;
-    if (total > 0) left = std::min(left, (node.gpus[i].free_mem_mib - g.share.mem_mib) * 1000 / total);
-    after.free[i] = static_cast<std::int32_t>(std::max<std::int64_t>(left, 0));
-  }
-  return after;
+struct Scored {
+  double score = CandidateOrder::closed;
+  std::int32_t gpu = -1;   // rank of the card a single share goes to
+};
+
+std::int32_t rest_of(const GpuShape& card, const GpuState& state, const Share& share) {
+  return card_room(card, state.free_milli - share.milli, state.free_mem_mib - share.mem_mib);
 }
 
-CandidateOrder::Leaf score_node(Impl& index, const PlacementClass& c, NodeState& node) {
-  CandidateOrder::Leaf leaf{.hash = node.hash, .node = node.shape.id.value};
+Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
+  Scored best;
+  const std::int64_t cpu_after = node.free_cpu_milli - c.resources.cpu_milli;
+  const auto shown = static_cast<std::size_t>(PackNode::gpus_max);
+  for (std::size_t r = 0; r < node.ranked.size(); ++r) {
+    const std::uint8_t i = node.ranked[r];
+    if (r > 0 && c.constraints.only_gpus.empty()) {  // a card like the one before scores the same
+      const std::uint8_t before = node.ranked[r - 1];
+      if (node.kin[i] == node.kin[before] && node.gpus[i] == node.gpus[before]) continue;
+    }
+    const auto fits = card_fits(c, node.shape.gpus[i], node.gpus[i], i);
+    if (!fits) continue;
+    const PackView& view = index.view_of(group);
+    const double s = r < shown ? index.model->score_card(view, group.pack.free[r], rest_of(node.shape.gpus[i], node.gpus[i], fits->share), cpu_after)
+                               : index.model->score_cores(view, cpu_after);
+    if (s < best.score) best = {s, static_cast<std::int32_t>(r)};
+  }
+  return best;
+}
+
+// `node` is any of the group, but where the class names cards: then it is the one asked about.
+Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
   const Resources& r = c.resources;
-  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed(c, node)) return leaf;
-  const PackModel& model = *index.model;
+  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node)) return {};
+  Scored out;
   if (r.gpus == 1 && !r.whole_node) {
-    std::array<CardChoice, limits::gpus_per_node_max> cards;
-    const std::size_t n = cards_that_fit(c, node, cards);
-    if (n == 0) return leaf;
-    const double fragment = index.fragment_of(node);
-    Placement p{.node = node.shape.id, .gpus = {{}}, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto at = static_cast<std::size_t>(cards[i].gpu);
-      bool alike = false;  // a card like one already looked at scores the same
-      for (std::size_t j = 0; j < i && !alike; ++j) {
-        const GpuState& other = node.gpus[static_cast<std::size_t>(cards[j].gpu)];
-        alike = other.free_milli == node.gpus[at].free_milli && other.free_mem_mib == node.gpus[at].free_mem_mib &&
-                other.mig_used == node.gpus[at].mig_used && node.shape.gpus[at] == node.shape.gpus[static_cast<std::size_t>(cards[j].gpu)];
-      }
-      if (alike) continue;
-      p.gpus[0] = {cards[i].gpu, cards[i].share, cards[i].mig_start};
-      const double s = model.score(node.pack, fragment, after_placement(node, p));
-      if (s < leaf.score) {
-        leaf.score = s;
-        leaf.gpu = cards[i].gpu;
+    out = score_share(index, c, node, group);
+    if (out.gpu < 0) return {};
+  } else if (r.gpus <= 0 && !r.whole_node) {
+    out.score = index.model->score_cores(index.view_of(group), node.free_cpu_milli - r.cpu_milli);
+  } else {
+    if (node.free_milli < std::int64_t{r.gpus} * r.share.milli) return {};
+    const auto p = fit(c, node);
+    if (!p) return {};
+    const PackView& view = index.view_of(group);
+    PackNode after = group.pack;
+    after.cpu_milli -= p->cpu_milli;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(after.gpus); ++rank) {
+      const std::uint8_t card = node.ranked[rank];
+      for (const GpuShare& g : p->gpus) {
+        if (g.gpu == card) after.free[rank] = rest_of(node.shape.gpus[card], node.gpus[card], g.share);
       }
     }
-  } else {
-    const auto p = fit(c, node);
-    if (!p) return leaf;
-    leaf.score = model.score(node.pack, index.fragment_of(node), after_placement(node, *p));
+    out.score = index.model->score_cards(group.pack, view, after);
   }
-  // Cheaper nodes win between otherwise equal ones; spot nodes only take what can be taken away.
-  leaf.score += static_cast<double>(node.shape.nano_usd_per_s) * 1e-15;
-  return leaf;
+  // Cheaper nodes win between otherwise equal ones.
+  out.score += static_cast<double>(node.shape.nano_usd_per_s) * 1e-15;
+  return out;
 }
 
 }  // namespace
 
-const CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
+CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   CandidateOrder& order = c.order;
   index.packing();
-  const std::uint64_t end = index.log_position();
-  const bool whole = order.cursor < index.log_base || order.model_version != index.model_version ||
-                     order.size() != index.nodes.size() || end - order.cursor > index.nodes.size();
-  if (whole) {
-    order.reset(index.nodes.size());
-    std::unordered_map<std::uint64_t, CandidateOrder::Leaf> seen;  // most nodes are like another
-    const bool by_id = !c.constraints.only_nodes.empty() || !c.constraints.avoid_nodes.empty();
-    for (Slot s = 0; s < index.nodes.size(); ++s) {
-      NodeState& node = index.nodes[s];
-      if (!node.present) continue;
-      auto it = by_id ? seen.end() : seen.find(node.hash);
-      if (it == seen.end()) {
-        order.leaves()[s] = score_node(index, c, node);
-        if (!by_id) seen.emplace(node.hash, order.leaves()[s]);
-      } else {
-        order.leaves()[s] = it->second;
-        order.leaves()[s].node = node.shape.id.value;
-      }
-    }
-    order.rebuild();
+  index.ask_labels(c.constraints.labels);
+  NodeGroups& groups = index.groups;
+  order.grow(groups.size());
+  const auto look = [&](GroupSlot g) {
+    NodeGroup& group = groups.at(g);
+    if (group.members.empty()) return order.drop(g);
+    if (order.knows(g, group.tenant)) return;
+    const Scored scored = score_node(index, c, index.nodes[group.members.back()], group);
+    order.set(g, group.tenant, scored.score, scored.gpu);
+  };
+  const bool other_model = order.model_version != index.model_version;
+  if (other_model) {
+    order.forget();
     order.model_version = index.model_version;
+  }
+  if (other_model || order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
+    for (GroupSlot g = 0; g < groups.size(); ++g) look(g);
   } else {
-    for (std::uint64_t at = order.cursor; at < end; ++at) {
-      const Slot s = index.log[at - index.log_base];
-      NodeState& node = index.nodes[s];
-      const CandidateOrder::Leaf& leaf = order.leaf(s);
-      if (!node.present) order.update(s, {});
-      else if (leaf.hash != node.hash || leaf.node != node.shape.id.value) order.update(s, score_node(index, c, node));
-    }
+    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) look(groups.logged(at));
   }
-  order.cursor = end;
+  order.cursor = groups.log_end();
   return order;
-}
-
-const std::string& domain_name(const Place& place, Closeness level) {
-  static const std::string everywhere = "*";
-  switch (level) {
-    case Closeness::anywhere: return everywhere;
-    case Closeness::region: return place.region;
-    case Closeness::zone: return place.zone;
-    case Closeness::rack: return place.rack;
-    case Closeness::switch_: return place.switch_name;
-  }
-  return everywhere;
 }
 
 namespace {
 
-// The tightest domain of a level that holds the gang: fewest open nodes, then the lower sum of scores' best, never its name.
-std::vector<Slot> in_one_domain(const Impl& index, const CandidateOrder& order, const std::vector<Slot>& open, Closeness level, std::size_t tasks) {
-  std::unordered_map<std::string_view, std::vector<Slot>> domains;
-  for (Slot s : open) {
-    const std::string& name = domain_name(index.nodes[s].shape.place, level);
-    if (!name.empty()) domains[name].push_back(s);
-  }
-  std::vector<Slot>* best = nullptr;
-  const auto least = [&](const std::vector<Slot>& slots) {
-    return *std::min_element(slots.begin(), slots.end(), [&](Slot a, Slot b) { return order.better(a, b); });
-  };
-  for (auto& [name, members] : domains) {
-    if (members.size() < tasks) continue;
-    if (!best || members.size() < best->size() || (members.size() == best->size() && order.better(least(members), least(*best)))) best = &members;
-  }
-  return best ? std::move(*best) : std::vector<Slot>{};
+// A node open to the class, with what decides between it and others.
+struct Open {
+  double score = 0;
+  GroupSlot group = 0;
+  Slot slot = no_slot;
+  std::int32_t gpu = -1;    // rank of the card a single share goes to
+};
+
+bool better(const Impl& index, const Open& a, const Open& b) {
+  if (a.score != b.score) return a.score < b.score;
+  const NodeGroup &x = index.groups.at(a.group), &y = index.groups.at(b.group);
+  if (x.tie != y.tie) return x.tie < y.tie;
+  return index.groups.precedence(a.slot) < index.groups.precedence(b.slot);
 }
 
-std::vector<Slot> choose_gang(const Impl& index, const PlacementClass& c, const CandidateOrder& order, std::size_t tasks) {
-  std::vector<Slot> open;
-  for (Slot s = 0; s < order.size(); ++s) {
-    if (order.leaf(s).open()) open.push_back(s);
+template <class F>
+void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order, F f) {
+  const Constraints& k = c.constraints;
+  const bool names_cards = !k.only_gpus.empty();   // a group does not tell one slot of a node from another
+  const auto look = [&](Slot s) {
+    const NodeState& node = index.nodes[s];
+    if (!node.present || !allowed_by_id(c, node.shape.id)) return;
+    const Scored scored = names_cards ? score_node(index, c, node, index.groups.at(node.group)) : Scored{order.score(node.group), order.gpu(node.group)};
+    if (scored.score < CandidateOrder::closed) f(Open{scored.score, node.group, s, scored.gpu});
+  };
+  if (!k.only_nodes.empty()) {
+    for (auto id = k.only_nodes.begin(); id != k.only_nodes.end(); ++id) {
+      auto it = index.slot_of.find(*id);
+      if (it != index.slot_of.end() && std::find(k.only_nodes.begin(), id, *id) == id) look(it->second);
+    }
+    return;
   }
+  if (names_cards) {
+    for (Slot s = 0; s < index.nodes.size(); ++s) look(s);
+    return;
+  }
+  for (GroupSlot g = 0; g < order.size(); ++g) {
+    const double score = order.score(g);
+    if (score == CandidateOrder::closed) continue;
+    for (Slot s : index.groups.at(g).members) {
+      if (k.avoid_nodes.empty() || allowed_by_id(c, index.nodes[s].shape.id)) f(Open{score, g, s, order.gpu(g)});
+    }
+  }
+}
+
+Open choose_one(Impl& index, const PlacementClass& c, CandidateOrder& order) {
+  Open found;
+  if (c.constraints.only_nodes.empty() && c.constraints.only_gpus.empty()) {
+    for (;;) {
+      const std::vector<GroupSlot>& best = order.best();
+      if (best.empty()) return found;
+      GroupSlot first = no_slot, empty = no_slot;
+      for (GroupSlot g : best) {
+        if (index.groups.at(g).members.empty()) empty = g;
+        else if (first == no_slot || index.groups.before(g, first)) first = g;
+      }
+      if (empty != no_slot) { order.drop(empty); continue; }
+      found = {order.score(first), first, index.groups.at(first).members.back(), order.gpu(first)};
+      break;
+    }
+    if (allowed_by_id(c, index.nodes[found.slot].shape.id)) return found;
+    found = {};
+  }
+  each_open(index, c, order, [&](const Open& o) {
+    if (found.slot == no_slot || better(index, o, found)) found = o;
+  });
+  return found;
+}
+
+// The tightest domain of a level that holds the gang: fewest open nodes, then the better best node, never its name. What must be
+// close at one level stays in one domain of that level, even where a nearer one (a switch that serves two racks) reaches beyond.
+std::vector<Open> in_one_domain(const Impl& index, const Constraints& k, const std::vector<Open>& open, Closeness level, std::size_t tasks) {
+  const auto l = static_cast<std::size_t>(level), within = static_cast<std::size_t>(k.close);
+  const bool nested = k.close_required && level > k.close;
+  struct Domain {
+    std::size_t open = 0;
+    const Open* best = nullptr;
+    std::int64_t number = -1;
+  };
+  const auto number_of = [&](const Open& o) -> std::int64_t {
+    const NodeState& node = index.nodes[o.slot];
+    if (node.domain[l] < 0 || (nested && node.domain[within] < 0)) return -1;
+    return nested ? std::int64_t{node.domain[l]} << 32 | node.domain[within] : node.domain[l];
+  };
+  std::vector<Domain> domains(nested ? 0 : index.domains[l].size());
+  std::unordered_map<std::int64_t, std::size_t> at;
+  for (const Open& o : open) {
+    const std::int64_t number = number_of(o);
+    if (number < 0) continue;
+    auto i = static_cast<std::size_t>(number);
+    if (nested) {
+      i = at.try_emplace(number, domains.size()).first->second;
+      if (i == domains.size()) domains.emplace_back();
+    }
+    Domain& d = domains[i];
+    d.number = number;
+    ++d.open;
+    if (!d.best || better(index, o, *d.best)) d.best = &o;
+  }
+  const Domain* chosen = nullptr;
+  for (const Domain& d : domains) {
+    if (d.open < tasks) continue;
+    if (!chosen || d.open < chosen->open || (d.open == chosen->open && better(index, *d.best, *chosen->best))) chosen = &d;
+  }
+  std::vector<Open> members;
+  if (!chosen) return members;
+  for (const Open& o : open) {
+    if (number_of(o) == chosen->number) members.push_back(o);
+  }
+  return members;
+}
+
+std::vector<Open> choose_gang(Impl& index, const PlacementClass& c, const CandidateOrder& order, std::size_t tasks) {
+  std::vector<Open> open;
+  each_open(index, c, order, [&](const Open& o) { open.push_back(o); });
   if (open.size() < tasks) return {};
   // From the nearest outwards; what is merely preferred may end up anywhere.
   static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone, Closeness::region, Closeness::anywhere};
-  std::vector<Slot> chosen;
+  std::vector<Open> chosen;
   for (Closeness level : outwards) {
     if (c.constraints.close_required && level < c.constraints.close) break;
     if (level > c.constraints.close && c.constraints.spread == Spread::spread) continue;
-    chosen = in_one_domain(index, order, open, level, tasks);
+    chosen = in_one_domain(index, c.constraints, open, level, tasks);
     if (!chosen.empty()) break;
   }
   if (chosen.empty()) return {};
   std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(tasks), chosen.end(),
-                    [&](Slot a, Slot b) { return order.better(a, b); });
+                    [&](const Open& a, const Open& b) { return better(index, a, b); });
   chosen.resize(tasks);
   return chosen;
 }
 
-// Fewest of its likes on the node, then in the rack and zone, then the score.
-Slot choose_apart(const Impl& index, const PlacementClass& c, const CandidateOrder& order) {
-  std::map<Slot, int> likes;
-  std::map<std::string, int> in_zone, in_rack;
+// Fewest of its likes in the zone, then on the node and in the rack, then the score.
+Open choose_apart(Impl& index, const PlacementClass& c, const CandidateOrder& order) {
+  constexpr auto zone = static_cast<std::size_t>(Closeness::zone), rack = static_cast<std::size_t>(Closeness::rack);
+  std::unordered_map<Slot, int> likes;
+  std::vector<int> in_zone(index.domains[zone].size()), in_rack(index.domains[rack].size());
   if (auto it = index.spread_groups.find(c.constraints.spread_key); it != index.spread_groups.end()) {
-    for (const auto& [node, n] : it->second) {
-      auto slot = index.slot_of.find(node);
+    for (const auto& [id, n] : it->second) {
+      auto slot = index.slot_of.find(id);
       if (slot == index.slot_of.end()) continue;
       likes[slot->second] += n;
-      const Place& place = index.nodes[slot->second].shape.place;
-      if (!place.zone.empty()) in_zone[place.zone] += n;
-      if (!place.rack.empty()) in_rack[place.rack] += n;
+      const NodeState& node = index.nodes[slot->second];
+      if (node.domain[zone] >= 0) in_zone[static_cast<std::size_t>(node.domain[zone])] += n;
+      if (node.domain[rack] >= 0) in_rack[static_cast<std::size_t>(node.domain[rack])] += n;
     }
   }
   const auto crowd = [&](Slot s) {
-    const Place& place = index.nodes[s].shape.place;
-    const auto count = [](const auto& map, const auto& key) { auto it = map.find(key); return it == map.end() ? 0 : it->second; };
-    return std::tuple(count(in_zone, place.zone), count(likes, s), count(in_rack, place.rack));
+    const NodeState& node = index.nodes[s];
+    const auto count = [](const std::vector<int>& of, std::int32_t number) { return number < 0 ? 0 : of[static_cast<std::size_t>(number)]; };
+    auto it = likes.find(s);
+    return std::tuple(count(in_zone, node.domain[zone]), it == likes.end() ? 0 : it->second, count(in_rack, node.domain[rack]));
   };
-  Slot best = no_slot;
-  for (Slot s = 0; s < order.size(); ++s) {
-    if (!order.leaf(s).open()) continue;
-    if (best == no_slot) { best = s; continue; }
-    const auto a = crowd(s), b = crowd(best);
-    if (a < b || (a == b && order.better(s, best))) best = s;
-  }
+  Open best;
+  std::tuple<int, int, int> least;
+  each_open(index, c, order, [&](const Open& o) {
+    const auto here = crowd(o.slot);
+    if (best.slot != no_slot && (here > least || (here == least && !better(index, o, best)))) return;
+    best = o;
+    least = here;
+  });
   return best;
 }
 
 }  // namespace
 
 std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t tasks) {
-  const CandidateOrder& order = candidates(index, c);
-  std::vector<Slot> chosen;
+  CandidateOrder& order = candidates(index, c);
+  std::vector<Open> chosen;
   if (tasks == 1) {
     const bool apart = c.constraints.spread == Spread::spread && c.constraints.spread_key != 0;
-    const Slot best = apart ? choose_apart(index, c, order) : order.best();
-    if (best == no_slot) return {};
+    const Open best = apart ? choose_apart(index, c, order) : choose_one(index, c, order);
+    if (best.slot == no_slot) return {};
     chosen.push_back(best);
   } else {
     chosen = choose_gang(index, c, order, static_cast<std::size_t>(tasks));
   }
   std::vector<Placement> placements;
   placements.reserve(chosen.size());
-  for (Slot s : chosen) placements.push_back(*fit(c, index.nodes[s], order.leaf(s).gpu));
+  for (const Open& o : chosen) {
+    const NodeState& node = index.nodes[o.slot];
+    placements.push_back(*fit(c, node, o.gpu < 0 ? -1 : node.ranked[static_cast<std::size_t>(o.gpu)]));
+  }
   return placements;
 }
 

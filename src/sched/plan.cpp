@@ -1,16 +1,15 @@
 // One planning pass: jobs in order of what they are owed, each kind tried once per state of the nodes. What the pass decides is
 // taken from the index while it goes on and given back at the end, so that the caller sees an unchanged index.
 //
-// The order: what a project is guaranteed, then on-demand, then spot; in each by priority; then starved jobs; then the project
-// that has had least for its weight; then age. The first job that finds no room gets a hold (holds.h) on the room it will have soonest, and the rest of the
-// pass is backfill around it.
+// The order is that of lines.h. The first job that finds no room gets a hold (holds.h) on the room it will have soonest, and the
+// rest of the pass is backfill around it.
 #include "sched/plan.h"
 
 #include <algorithm>
-#include <queue>
 
 #include "sched/holds.h"
 #include "sched/index.h"
+#include "sched/lines.h"
 #include "sched/victims.h"
 
 namespace billow::sched {
@@ -25,22 +24,9 @@ constexpr int holds_tried_max = 4;             // blocked jobs for which the ear
 constexpr int preemptors_max = 16;             // blocked jobs for which victims are sought
 constexpr Duration look_again = seconds(30);   // while something waits, time alone may help (minimum run times, starvation)
 
-struct Front {
-  int tier_down = 0;       // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never comes back first
-  std::int32_t priority_down = 0;
-  bool fed = true;         // not starved
-  double share = 0;        // usage over weight: the least served project first
-  std::uint64_t rank = 0;
-  JobId job;
-  Kind* kind = nullptr;
-  std::set<ReadyKey>::const_iterator at;
-  auto key() const { return std::tie(tier_down, priority_down, fed, share, rank, job); }
-  bool operator>(const Front& o) const { return key() > o.key(); }
-};
-
 class Pass {
  public:
-  Pass(Impl& index, WallTime now, PlanLimits limits) : index_(index), now_(now), limits_(limits), holds_(std::in_place, index) {}
+  Pass(Impl& index, WallTime now, PlanLimits limits) : index_(index), now_(now), limits_(limits), holds_(std::in_place, index), pass_(++index.passes) {}
 
   Plan run() {
     index_.wake(now_);
@@ -94,11 +80,6 @@ class Pass {
       }
     }
     return left;
-  }
-
-  static WallTime end_of(const RunningJob& job) {
-    const Duration d = job.request.time_limit.ns > 0 ? job.request.time_limit : job.request.expected;
-    return d.ns > 0 ? job.started + d : WallTime{};
   }
 
   void keep_reservations() {
@@ -226,6 +207,7 @@ class Pass {
     return (copy.usage.milli_seconds + running * foresight_s) / static_cast<double>(std::max<std::int64_t>(1, p.settings.weight));
   }
   int tier_down(const ProjectState& p, const Kind& kind) const {
+    if (p.settings.guaranteed_milli <= 0) return -static_cast<int>(kind.proto.spot ? Tier::spot : Tier::borrowed);
     return -static_cast<int>(tier_of_queued(index_, kind.proto, p.covered_milli() + started(p.settings.id).covered));
   }
 
@@ -325,10 +307,9 @@ class Pass {
     for (const RunningJob& job : started_now_) {
       if (const WallTime end = end_of(job)) releases_.emplace_back(end, &job);
     }
-    for (const auto& [id, job] : index_.running) {
-      WallTime end = job.leaving ? now_ : end_of(job);
-      if (end) releases_.emplace_back(std::max(end, now_ + seconds(1)), &job);
-    }
+    std::size_t looked = 0;
+    for (auto it = index_.ending.begin(); it != index_.ending.end() && looked < releases_max; ++it, ++looked)
+      releases_.emplace_back(std::max(WallTime{it->first}, now_ + seconds(1)), &index_.running.at(it->second));
     const auto order = [](const auto& a, const auto& b) { return std::tuple(a.first, a.second->request.id) < std::tuple(b.first, b.second->request.id); };
     std::ranges::sort(releases_, order);
     if (releases_.size() > releases_max) releases_.resize(releases_max);
@@ -403,8 +384,8 @@ class Pass {
     commit_ = {request, now_};
   }
 
-  bool starved(const QueuedJob& job) const {
-    return job.submitted.ns > 0 && index_.settings.starve_after.ns > 0 && now_ - job.submitted >= index_.settings.starve_after;
+  bool starved(WallTime submitted) const {
+    return submitted.ns > 0 && index_.settings.starve_after.ns > 0 && now_ - submitted >= index_.settings.starve_after;
   }
 
   void no_room(const Front& front) {
@@ -422,7 +403,7 @@ class Pass {
       Reserve reserve{.job = front.job, .expected_start = commit_.second, .nodes = {}};
       for (const auto& [p, room] : pending_) reserve.nodes.push_back(p.node);
       plan_.reserves.push_back(std::move(reserve));
-    } else if (starved(queued)) {
+    } else if (starved(queued.submitted)) {
       hold_drained(request, c);
       Reserve reserve{.job = front.job, .expected_start = {}, .nodes = {}};
       for (const auto& [p, room] : pending_) reserve.nodes.push_back(p.node);
@@ -431,7 +412,7 @@ class Pass {
     if (pending_.empty()) return;
     head_held_ = true;
     commit_hold();
-    no_room_.clear();   // less is free now, but the memo must not outlive the hold's rooms
+    forget_tries();   // less is free now, but what is remembered must not outlive the hold's rooms
   }
 
   bool ask_to_leave(const JobRequest& request, const PlacementClass& c) {
@@ -454,19 +435,31 @@ class Pass {
       asked_.insert(p.victim);
       plan_.preempts.push_back(p);
     }
-    no_room_.clear();
+    forget_tries();
     return true;
   }
 
+  // What was tried in this pass, as far as it still tells.
+  PlacementClass::Tried& tried(const PlacementClass& c) const {
+    if (c.tried.pass != pass_) c.tried = {.pass = pass_};
+    return c.tried;
+  }
+  void forget_tries() { pass_ = ++index_.passes; }
+
   // Behind a hold: a job of the kind that is surely gone before the holder comes.
+  bool may_be_short(const Front& front) const { return front.kind->proto.tasks == 1 && holds_->any(); }
   bool start_short(Front& front) {
-    if (front.kind->proto.tasks != 1 || !holds_->any()) return false;
+    PlacementClass::Tried& tried = this->tried(*front.kind->placement);
     std::int32_t looked = 0;
     for (auto at = front.at; at != front.kind->ready.end() && looked < index_.settings.backfill_depth; ++at, ++looked) {
       const WallTime end = end_if_started(at->second);
       if (!end || started_jobs_.contains(at->second)) continue;
+      if (tried.short_end_ns != 0 && end.ns >= tried.short_end_ns) continue;  // who stays longer meets no fewer holds
       auto p = holds_->place_short(*front.kind->placement, end);
-      if (!p) continue;
+      if (!p) {
+        tried.short_end_ns = end.ns;
+        continue;
+      }
       started_jobs_.insert(at->second);
       start(front, at->second, {std::move(*p)});
       return true;
@@ -476,43 +469,49 @@ class Pass {
 
   // ---- The pass
 
-  Front front_of(Kind* kind, const ProjectState& p, std::set<ReadyKey>::const_iterator at) const {
-    return {.tier_down = tier_down(p, *kind), .priority_down = -kind->proto.priority, .fed = !starved(index_.queued.at(at->second)),
-            .share = share_of(p), .rank = at->first, .job = at->second, .kind = kind, .at = at};
+  Front front_of(Kind* kind, const ProjectState& p, WallTime submitted, std::set<ReadyKey>::const_iterator at) const {
+    return {.tier_down = tier_down(p, *kind), .priority_down = -kind->proto.priority, .fed = !starved(submitted),
+            .rank = at->first, .job = at->second, .kind = kind, .at = at};
   }
 
   void fill() {
-    std::priority_queue<Front, std::vector<Front>, std::greater<>> fronts;
+    Lines lines;
     for (const auto& [id, p] : index_.projects) {
       if (p.kinds.empty() || p.settings.budget_exhausted) continue;
-      for (const KindKey& k : p.kinds) fronts.push(front_of(k.kind, p, k.kind->ready.begin()));
+      Line& line = lines.open(p, share_of(p));
+      for (const KindKey& k : p.kinds) line.add(front_of(k.kind, p, k.submitted, k.kind->ready.begin()));
     }
-    while (!fronts.empty()) {
-      Front front = fronts.top();
-      fronts.pop();
-      if (started_jobs_.contains(front.job)) {
-        next_of(front, fronts);
-        continue;
-      }
-      const ProjectState& project = index_.projects.at(front.kind->proto.project);
-      const Front fresh = front_of(front.kind, project, front.at);
-      if (fresh > front) {  // something of its project started meanwhile
-        fronts.push(fresh);
-        continue;
-      }
+    lines.form();
+    while (!lines.empty()) {
+      Line& line = lines.take();
       if (static_cast<std::int32_t>(plan_.starts.size()) >= limits_.starts_max || tries_ >= limits_.tries_max) {
         plan_.more = true;
         return;
       }
-      if (!within_limits(*front.kind)) continue;
-      if (try_start(front)) next_of(front, fronts);
+      look_at(line, line.take_first());
+      lines.put_back(line);
     }
+  }
+
+  void look_at(Line& line, Front front) {
+    if (started_jobs_.contains(front.job)) return next_of(front, line);
+    // What started meanwhile may have used up the guarantee it counted on: it stands further back now.
+    const int tier = tier_down(line.project(), *front.kind);
+    if (tier != front.tier_down) {
+      front.tier_down = tier;
+      return line.add_again(front);
+    }
+    const std::size_t before = plan_.starts.size();
+    if (try_start(front)) next_of(front, line);
+    if (plan_.starts.size() != before) line.set_share(share_of(line.project()));
   }
 
   // False: nothing more of this kind starts in this pass.
   bool try_start(Front& front) {
     const Kind& kind = *front.kind;
     const PlacementClass& c = *kind.placement;
+    const bool hopeless = c.tried.pass == pass_ && c.tried.tasks != 0 && kind.proto.tasks >= c.tried.tasks && !own_.contains(front.job) && !may_be_short(front);
+    if ((hopeless && !kind.proto.reservation) || !within_limits(kind)) return false;
     if (kind.proto.reservation) {
       std::vector<Placement> placements = place_reserved(kind);
       if (placements.empty()) return false;
@@ -526,25 +525,25 @@ class Pass {
         return true;
       }
     }
-    const std::pair memo{&c, kind.proto.tasks};
-    if (!no_room_.contains(memo)) {
+    const auto known = [&] { const auto& t = tried(c); return t.tasks != 0 && kind.proto.tasks >= t.tasks; };
+    if (!known()) {
       ++tries_;
       std::vector<Placement> placements = place(index_, c, kind.proto.tasks);
       if (!placements.empty()) {
         start(front, front.job, std::move(placements));
         return true;
       }
-      no_room_.insert(memo);  // the pass only takes room, so it stays so
       no_room(front);
-      no_room_.insert(memo);
+      auto& t = tried(c);   // the pass only takes room, so it stays so
+      t.tasks = t.tasks == 0 ? kind.proto.tasks : std::min(t.tasks, kind.proto.tasks);
     }
-    while (within_limits(kind) && static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max && start_short(front)) {}
+    while (static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max && may_be_short(front) && within_limits(kind) && start_short(front)) {}
     return false;
   }
 
-  void next_of(Front front, std::priority_queue<Front, std::vector<Front>, std::greater<>>& fronts) {
+  void next_of(Front front, Line& line) {
     if (++front.at == front.kind->ready.end()) return;
-    fronts.push(front_of(front.kind, index_.projects.at(front.kind->proto.project), front.at));
+    line.add_again(front_of(front.kind, line.project(), index_.queued.at(front.at->second).submitted, front.at));
   }
 
   Impl& index_;
@@ -557,7 +556,6 @@ class Pass {
   std::map<std::pair<ProjectId, UserId>, UserRunning> started_user_;
   std::map<JobId, std::int32_t> started_array_;
   std::set<JobId> started_jobs_;                    // out of turn, by backfill
-  std::set<std::pair<const PlacementClass*, std::int32_t>> no_room_;
   std::set<JobId> asked_, waits_for_leavers_;
   std::map<JobId, std::vector<Placement>> own_;     // room held for these jobs
   std::vector<std::pair<Placement, Room>> pending_; // a hold found, not yet kept
@@ -566,6 +564,7 @@ class Pass {
   std::deque<RunningJob> started_now_;              // by this pass: they end too
   std::int64_t guaranteed_ = 0, firm_borrowed_ = 0;
   std::int32_t tries_ = 0;
+  std::uint64_t pass_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;
   bool head_held_ = false, blocked_ = false;
 };

@@ -144,7 +144,7 @@ class BillowPlacer : public Placer {
 struct PlainNode {
   PackNode pack;
   std::int64_t mem_mib = 0;
-  std::string_view type;
+  std::string_view name, type;
   double fragment = 0;
   std::uint32_t version = 1;
 };
@@ -161,6 +161,7 @@ class BaselinePlacer : public Placer {
       for (int i = 0; i < n.gpus; ++i) p.pack.free[static_cast<std::size_t>(i)] = whole_gpu_milli;
       p.pack.cpu_milli = n.cpu_milli;
       p.mem_mib = n.mem_mib;
+      p.name = n.name;
       p.type = n.type;
       p.fragment = model_.fragment(p.pack);
       nodes_.push_back(p);
@@ -181,7 +182,7 @@ class BaselinePlacer : public Placer {
       if (e.version != nodes_[i].version) e = score(task, nodes_[i]);
       if (!e.fits) continue;
       ++open;
-      if (policy_ == OpenbPolicy::random ? rng_.below(open) == 0 : best == nodes_.size() || e.score < memory[best].score) best = i;
+      if (policy_ == OpenbPolicy::random ? rng_.below(open) == 0 : best == nodes_.size() || wins(i, e.score, best, memory[best].score)) best = i;
     }
     if (best == nodes_.size()) return false;
     take(task, nodes_[best], memory[best].gpu);
@@ -195,6 +196,11 @@ class BaselinePlacer : public Placer {
     int gpu = -1;
     bool fits = false;
   };
+
+  // The published simulator gives a tie to the smallest name, and its figures depend on it.
+  bool wins(std::size_t a, double score_a, std::size_t b, double score_b) const {
+    return score_a != score_b ? score_a < score_b : nodes_[a].name < nodes_[b].name;
+  }
 
   static std::map<std::string, std::int64_t> capacity(const std::vector<OpenbNode>& nodes) {
     std::map<std::string, std::int64_t> c;

@@ -88,7 +88,8 @@ VictimPlan choose(Impl& index, const PlacementClass& c, const JobRequest& job, c
   const auto tasks = static_cast<std::size_t>(job.tasks);
   if (choices.size() < tasks) return {};
   std::ranges::sort(choices, [&](const NodeChoice& a, const NodeChoice& b) {
-    return std::tuple(a.cost, index.nodes[a.slot].hash, index.nodes[a.slot].shape.id) < std::tuple(b.cost, index.nodes[b.slot].hash, index.nodes[b.slot].shape.id);
+    const auto key = [&](const NodeChoice& x) { return std::tuple(x.cost, index.nodes[x.slot].hash, index.groups.precedence(x.slot)); };
+    return key(a) < key(b);
   });
   std::vector<NodeChoice*> best;
   if (tasks > 1 && c.constraints.close_required) {
