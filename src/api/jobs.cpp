@@ -66,7 +66,11 @@ Json submitted_document(const Host& host, const std::vector<Event>& events, cons
   document.set("state", job ? enum_name(job->state) : array ? "queued" : "ended");
   if (job) {
     document.set("reason", job->reason);
-    add_waiting_reason(document, host.state(), *job, host.now());
+    // Why it waits takes a look at the whole queue. Behind a long one the answer is not worth it: the submitter would wait too.
+    constexpr std::size_t reason_queue_max = 1'000;
+    const std::size_t queued = host.state().index.queued_count();
+    if (queued <= reason_queue_max) add_waiting_reason(document, host.state(), *job, host.now());
+    else if (job->state == JobState::queued && job->reason.empty()) document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more", queued, first.value));
   }
   return document;
 }
