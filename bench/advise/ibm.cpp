@@ -1,194 +1,211 @@
 #include "bench/advise/ibm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
-#include "advise/efficiency.h"
+#include "advise/choice.h"
 #include "advise/serving_row.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "bench/advise/pilot_model.h"
 
 namespace billow::advise {
 namespace {
 
-// Architecture facts of the ten models that their feature table leaves out: bytes of KV cache per token in half precision.
-double kv_bytes_token(const std::string& type, const std::string& name, double layers, double heads) {
-  if (type == "gpt_bigcode") return 2 * layers * 128 * 2;                       // one shared head
-  double width = 4096;
-  if (type == "t5" || type == "mt5") width = name.ends_with("-xl") ? 2048 : 4096;
+using namespace pilot;
+
+double number(const CsvRow& row, const char* column) { return std::strtod(row.at(column).c_str(), nullptr); }
+
+struct Benchmark {
+  std::map<std::string, Llm> llms;
+  std::map<std::string, Card> cards;
+  std::vector<Point> points;
+  std::map<const Llm*, std::map<const Card*, std::map<double, const Point*>>> measured;
+};
+
+// Architecture facts of the ten models that their feature table leaves out.
+Llm read_llm(const CsvRow& r) {
+  Llm m{.name = r.at("model"), .parameters = number(r, "model_n_parameters") * 1e9, .layers = number(r, "model_n_layers"), .flash = r.at("model_is_flash_attention") == "TRUE",
+        .encoder_decoder = r.at("model_is_encoder_decoder") == "TRUE"};
+  auto type = r.at("model_type");
+  double heads = number(r, "model_n_heads"), width = 4096;
+  if (type == "t5" || type == "mt5") width = m.name.ends_with("-xl") ? 2048 : 4096;
   else if (type == "gpt_neox" || type == "codegen") width = 6144;
   else if (type == "llama") width = heads * 128;
-  return 2 * layers * width * 2;
+  m.kv_token_bytes = type == "gpt_bigcode" ? 2 * m.layers * 128 * 2 : 2 * m.layers * width * 2;  // one shared head, or all
+  // Embeddings take room but no arithmetic; a decoder of two stacks is the larger half, with its cross-attention.
+  double embedding = number(r, "model_vocabulary_size") * width;
+  bool tied = type == "mpt" || type == "gpt_bigcode";
+  double core = m.parameters - (tied ? 1 : 2) * embedding;
+  m.decode_parameters = core * (m.encoder_decoder ? 0.57 : 1) + embedding;
+  m.prefill_parameters = core * (m.encoder_decoder ? 0.43 : 1);
+  return m;
 }
 
-struct Llm {
-  std::string name, type;
-  double parameters = 0, layers = 0, kv = 0;
-  bool flash = false, encoder_decoder = false;
-};
-struct Card {
-  std::string name, type;               // "2 x A100", "A100"
-  double n = 1, memory = 0, bandwidth = 0, tflops = 0, price = 0;
-};
-struct Point {
-  const Llm* llm;
-  const Card* card;
-  double users, nttft, itl;
-};
-
-// How many requests the cache holds. Paged kernels: free tokens over a request's. Padded kernels hold every sequence at the
-// longest of the batch: `padded` requests in 40,000 free tokens, in proportion below and growing with a power above.
-struct Tokens { double flash, padded, power, usable; };
-
-double room(const Llm& m, const Card& c, const Tokens& tokens) {
-  double free = c.memory * tokens.usable * c.n - 2 * m.parameters - 2e9 * c.n;
-  double held = std::max(1.0, free / m.kv);
-  return std::max(1.0, m.flash ? held / tokens.flash : tokens.padded * std::max(held / 40e3, std::pow(held / 40e3, tokens.power)));
+Benchmark read_benchmark(const std::string& dir) {
+  Benchmark b;
+  auto table = [&](const char* name) { return *read_csv(*read_file(dir + "/" + name)); };
+  for (auto& r : table("llm_features.csv")) b.llms[r.at("model")] = read_llm(r);
+  for (auto& r : table("gpu_features.csv")) {
+    auto name = r.at("gpu");
+    double fp16 = number(r, "gpu_tflops_tc_fp16"), mixed = number(r, "gpu_tflops_cuda_mixed");
+    Card c{name, name.substr(4), static_cast<int>(number(r, "gpu_n_gpus")), number(r, "gpu_memory_capacity_gb") * 1.0737e9, number(r, "gpu_memory_bandwidth") * 1e9, std::max({fp16, mixed, 60.0}) * 1e12, 0};
+    if (c.type == "H100") c.flops /= 2;  // the table lists the sparse rate
+    b.cards[name] = c;
+  }
+  for (auto& r : table("prices.csv"))
+    if (b.cards.contains(r.at("GPU"))) b.cards[r.at("GPU")].price = number(r, "price");
+  for (auto& r : table("expected_predictions_LLM-Pilot.csv"))
+    b.points.push_back({&b.llms.at(r.at("model")), &b.cards.at(r.at("gpu")), number(r, "num_users"), std::max(0.05, number(r, "median_nttft")), number(r, "median_itl")});
+  for (auto& p : b.points) b.measured[p.llm][p.card][p.users] = &p;
+  return b;
 }
 
-std::vector<Effect> effects(const Llm& m, const Card& c) {
-  return {{"all", 20}, {"gpu=" + c.type, 0.2}, {std::string("flash=") + (m.flash ? "1" : "0"), 0.3}, {std::string("kind=") + (m.encoder_decoder ? "encdec" : "dec"), 0.2}, {fmt::format("n={}", c.n), 0.15}};
+// Users a pod carries by the measurements: up to the first load that misses a limit.
+double carries(const std::map<double, const Point*>& loads) {
+  double users = 0;
+  for (auto& [load, p] : loads) {
+    if (p->nttft > nttft_max || p->itl > itl_max) break;
+    users = load;
+  }
+  return users;
 }
 
-// What a batch adds to a step is cache traffic and the prefill of those who arrive; the data cannot tell them apart well. Two
-// readings, one with the cache as a term of its own and one with it beside the weights, are averaged.
-enum class Reading { apart, beside };
+using Outlooks = std::map<const Card*, Outlook>;
+Outlooks outlooks(const Benchmark& b, const Model& model, const Llm* llm) {
+  Outlooks out;
+  for (auto& [card, loads] : b.measured.at(llm)) out[card] = model.outlook(*llm, *card);
+  return out;
+}
 
-Sample itl_sample(const Llm& m, const Card& c, double users, const Tokens& tokens, Reading reading) {
-  double batch = std::min(users, room(m, c, tokens)), bandwidth = c.bandwidth * 1e9 * c.n;
-  double weights_ms = 2 * m.parameters / bandwidth * 1e3, cache_ms = batch * m.kv * (m.flash ? 300 : 800) / bandwidth * 1e3;
-  double prefill_ms = batch * 2 * m.parameters * 10 / (c.tflops * 1e12 * c.n) * 1e3, exchange_ms = (c.n > 1 ? m.layers * 0.05 * c.n : 0) + 1e-6;
-  Sample s{{m.layers * 0.1, weights_ms, prefill_ms, batch * 0.2, exchange_ms}, effects(m, c), {}, 0};
-  if (reading == Reading::apart) s.terms.push_back(cache_ms + 1e-6);
-  else s.terms[1] += cache_ms;
+double middle_deviation(std::vector<double> errors) {
+  for (auto& e : errors) e = std::fabs(e);
+  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
+  return 1.48 * errors[errors.size() / 2];
+}
+
+// How far predictions for models held out were off: what a chance is computed with.
+struct Spreads { double itl = 0.1, users = 0.4; };
+Spreads spreads(const Benchmark& b, const std::map<const Llm*, Outlooks>& held_out) {
+  std::vector<double> itl, users;
+  for (auto& [llm, cards] : held_out)
+    for (auto& [card, o] : cards) {
+      auto& loads = b.measured.at(llm).at(card);
+      for (std::size_t i = 0; i < grid.size(); ++i)
+        if (auto it = loads.find(grid[i]); it != loads.end() && grid[i] >= 8) itl.push_back(o.log_itl[i] - std::log(it->second->itl));
+      double limit = users_at_limit(loads);
+      if (!llm->flash && limit < 400) users.push_back(o.log_users(*llm) - std::log(limit));
+    }
+  return {middle_deviation(itl), middle_deviation(users)};
+}
+
+struct Pick { const Card* card = nullptr; double pods = 0, cost = 0, chance = 0; };
+Pick pick(const Llm& llm, const Outlooks& cards, const Spreads& s, double chance_min) {
+  std::vector<Pick> picks;
+  std::vector<Choice> choices;
+  for (auto& [card, o] : cards) {
+    double chance = 1;
+    for (std::size_t i = 0; i < grid.size(); ++i) {
+      double itl = chance_below(o.log_itl[i], itl_rounded_max, s.itl), queue = chance_below(std::log(grid[i]), std::exp(o.log_users(llm)), s.users);
+      chance = std::min(chance, itl * queue);  // a load is carried only if all lighter ones are
+      double pods = std::ceil(users_all / grid[i]);
+      picks.push_back({card, pods, pods * card->price, chance});
+      choices.push_back({pods * card->price, chance});
+    }
+  }
+  return picks[choose(choices, {.chance_min = chance_min})];
+}
+
+struct Score { double success = 0, overspend = 1, score = 0; };
+Score score(const Benchmark& b, const std::map<const Llm*, Pick>& picks) {
+  double successes = 0, overspend = 0;
+  for (auto& [llm, p] : picks) {
+    double best = 1e300;
+    for (auto& [card, loads] : b.measured.at(llm))
+      if (double users = carries(loads); users > 0) best = std::min(best, std::ceil(users_all / users) * card->price);
+    if (carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all) ++successes, overspend += p.cost / best - 1;
+  }
+  Score s{successes / static_cast<double>(picks.size()), successes > 0 ? overspend / successes : 1};
+  double frugal = std::max(0.0, 1 - s.overspend);
+  s.score = s.success + frugal > 0 ? 2 * s.success * frugal / (s.success + frugal) : 0;
   return s;
 }
 
-Sample nttft_sample(const Llm& m, const Card& c, double users, double itl, const Tokens& tokens) {
-  double space = room(m, c, tokens), batch = std::min(users, space);
-  double queue = std::max(0.0, users / space - 1) * itl * 0.2;
-  return {{0.3, itl * 0.01, batch * itl * 0.004, queue + 1e-6}, {{"all", 20}, {"gpu=" + c.type, 0.15}, {std::string("flash=") + (m.flash ? "1" : "0"), 0.4}, {std::string("kind=") + (m.encoder_decoder ? "encdec" : "dec"), 0.2}}, {}, 0};
-}
+constexpr double chances[] = {0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7};
 
-struct Models {
-  EfficiencyModel itl, itl_beside, nttft; Tokens tokens; double error = 0, itl_spread = 0.1, nttft_spread = 0.3;
-  double between(const Llm& m, const Card& c, double users) const {
-    return std::sqrt(itl.predict(itl_sample(m, c, users, tokens, Reading::apart)) * itl_beside.predict(itl_sample(m, c, users, tokens, Reading::beside)));
+// The chance to ask for, by how each would have done on the models the fit may see. Nine models make a rough measure, so no single
+// winner is taken: chances are averaged, each weighed by how near it came to the best.
+double best_chance(const Benchmark& b, const std::map<const Llm*, Outlooks>& held_out, const Spreads& s) {
+  std::vector<double> scores;
+  for (double chance : chances) {
+    std::map<const Llm*, Pick> picks;
+    for (auto& [llm, cards] : held_out) picks[llm] = pick(*llm, cards, s, chance);
+    scores.push_back(score(b, picks).score);
   }
-};
-
-// Fitted on the models given, the cache a request takes chosen by the same data.
-Models fit(const std::vector<Point>& points) {
-  Models best;
-  best.error = 1e300;
-  for (auto [flash, usable] : {std::pair{330.0, 0.9}, {450.0, 0.9}, {250.0, 0.86}, {330.0, 0.86}, {330.0, 0.82}})
-    for (auto [padded, power] : {std::pair{7.0, 1.5}, {10.0, 1.5}, {7.0, 2.0}, {10.0, 2.0}, {7.0, 2.5}}) {
-      Models m{.tokens = {flash, padded, power, usable}};
-      std::vector<Sample> itl, beside, nttft;
-      for (auto& p : points) {
-        itl.push_back(itl_sample(*p.llm, *p.card, p.users, m.tokens, Reading::apart));
-        beside.push_back(itl_sample(*p.llm, *p.card, p.users, m.tokens, Reading::beside));
-        itl.back().measured = beside.back().measured = p.itl;
-        nttft.push_back(nttft_sample(*p.llm, *p.card, p.users, p.itl, m.tokens));
-        nttft.back().measured = std::max(0.05, p.nttft);
-      }
-      m.itl = EfficiencyModel::fit(itl, {.noise = 0.15});
-      m.itl_beside = EfficiencyModel::fit(beside, {.noise = 0.15});
-      m.nttft = EfficiencyModel::fit(nttft, {.noise = 0.3});
-      std::vector<double> a, b;
-      for (std::size_t i = 0; i < points.size(); ++i) {
-        a.push_back(std::fabs(std::log(m.between(*points[i].llm, *points[i].card, points[i].users) / points[i].itl)));
-        b.push_back(std::fabs(std::log(m.nttft.predict(nttft[i]) / nttft[i].measured)));
-        m.error += std::min(0.5, a.back()) + 0.5 * std::min(1.0, b.back());
-      }
-      // The middle error times 1.48 is a standard deviation; half as much again for a model that was not seen.
-      std::nth_element(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(a.size() / 2), a.end());
-      std::nth_element(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(b.size() / 2), b.end());
-      m.itl_spread = 1.48 * 1.5 * a[a.size() / 2];
-      m.nttft_spread = 1.48 * 1.5 * b[b.size() / 2];
-      if (m.error < best.error) best = std::move(m);
-    }
-  return best;
+  double top = *std::max_element(scores.begin(), scores.end()), sum = 0, weights = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    double weight = std::exp((scores[i] - top) / 0.05);
+    sum += weight * chances[i], weights += weight;
+  }
+  return sum / weights;
 }
 
-constexpr double users_all = 200, nttft_max = 100, itl_max = 50;
-constexpr double chance_min = 0.4;   // of meeting both limits, below which a choice is not made
-constexpr double grid[] = {1, 2, 4, 8, 16, 32, 64, 128};
-
-double number(const CsvRow& row, const char* column) { return std::strtod(row.at(column).c_str(), nullptr); }
+std::string text_of(const Score& s) { return fmt::format("success {:.0f} %  overspend {:.1f} %  score {:.3f}", 100 * s.success, 100 * s.overspend, s.score); }
 
 }  // namespace
 
 void report_ibm(const std::string& dir) {
-  auto table = [&](const char* name) { return *read_csv(*read_file(dir + "/" + name)); };
   if (!file_exists(dir + "/expected_predictions_LLM-Pilot.csv")) {
     std::printf("LLM-Pilot benchmark: no data, skipped\n");
     return;
   }
-  std::map<std::string, Llm> llms;
-  for (auto& r : table("llm_features.csv")) {
-    Llm m{r.at("model"), r.at("model_type"), number(r, "model_n_parameters") * 1e9, number(r, "model_n_layers"), 0, r.at("model_is_flash_attention") == "TRUE", r.at("model_is_encoder_decoder") == "TRUE"};
-    m.kv = kv_bytes_token(m.type, m.name, m.layers, number(r, "model_n_heads"));
-    llms[m.name] = m;
+  auto b = read_benchmark(dir);
+  auto without = [&](const Llm* one, const Llm* other) {
+    std::vector<Point> out;
+    for (auto& p : b.points)
+      if (p.llm != one && p.llm != other) out.push_back(p);
+    return Model::fit(out);
+  };
+  // Each model from a fit without it; and, for what is chosen inside, each other model from a fit without both.
+  std::map<const Llm*, Outlooks> outer;
+  std::map<const Llm*, std::map<const Llm*, Outlooks>> inner;
+  for (auto& [name, one] : b.llms) {
+    outer[&one] = outlooks(b, without(&one, nullptr), &one);
+    for (auto& [other_name, other] : b.llms)
+      if (name < other_name) {
+        auto model = without(&one, &other);
+        inner[&one][&other] = outlooks(b, model, &other);
+        inner[&other][&one] = outlooks(b, model, &one);
+      }
   }
-  std::map<std::string, Card> cards;
-  for (auto& r : table("gpu_features.csv")) {
-    auto name = r.at("gpu");
-    double fp16 = number(r, "gpu_tflops_tc_fp16"), mixed = number(r, "gpu_tflops_cuda_mixed");
-    cards[name] = {name, name.substr(4), number(r, "gpu_n_gpus"), number(r, "gpu_memory_capacity_gb") * 1.0737e9, number(r, "gpu_memory_bandwidth"), std::max({fp16, mixed, 60.0}), 0};
-    if (cards[name].type == "H100") cards[name].tflops /= 2;  // the table lists the sparse rate
-  }
-  for (auto& r : table("prices.csv"))
-    if (cards.contains(r.at("GPU"))) cards[r.at("GPU")].price = number(r, "price");
-  std::vector<Point> points;
-  for (auto& r : table("expected_predictions_LLM-Pilot.csv"))
-    points.push_back({&llms.at(r.at("model")), &cards.at(r.at("gpu")), number(r, "num_users"), number(r, "median_nttft"), number(r, "median_itl")});
-
-  int success = 0;
-  double overspend = 0;
+  std::map<const Llm*, Pick> nested;
+  std::map<double, std::map<const Llm*, Pick>> fixed;
   std::vector<double> itl_errors;
-  std::printf("LLM-Pilot recommendation benchmark (each model unseen in its fit):\n");
-  for (auto& [name, llm] : llms) {
-    std::vector<Point> others;
-    for (auto& p : points)
-      if (p.llm != &llm) others.push_back(p);
-    auto model = fit(others);
-    std::map<const Card*, std::map<double, const Point*>> measured;
-    for (auto& p : points)
-      if (p.llm == &llm) measured[p.card][p.users] = &p;
-    double best_cost = 1e300, chosen_cost = 1e300, chosen_pods = 0;
-    const Card* chosen = nullptr;
-    std::map<const Card*, double> truth;
-    for (auto& [card, loads] : measured) {
-      double carries = 0;
-      bool going = true;
-      for (double u : grid) {
-        if (auto it = loads.find(u); it != loads.end()) {
-          if (it->second->nttft <= nttft_max && it->second->itl <= itl_max && going) carries = u;
-          else going = false;
-          double itl = model.between(llm, *card, u);
-          itl_errors.push_back(std::fabs(itl / it->second->itl - 1));
-        }
-      }
-      // Each load of a pod has a chance of meeting both limits; the cheapest choice with a fair chance wins.
-      for (double u : grid) {
-        double itl = model.between(llm, *card, u), nttft = model.nttft.predict(nttft_sample(llm, *card, u, itl, model.tokens));
-        auto below = [](double value, double limit, double spread) { return 0.5 * std::erfc(-std::log(limit / value) / spread / std::sqrt(2.0)); };
-        double chance = below(itl, itl_max, model.itl_spread) * below(nttft, nttft_max, model.nttft_spread);
-        double pods = std::ceil(users_all / u), cost = pods * card->price;
-        if (chance >= chance_min && cost < chosen_cost) chosen_cost = cost, chosen = card, chosen_pods = pods;
-      }
-      truth[card] = carries;
-      if (carries > 0) best_cost = std::min(best_cost, std::ceil(users_all / carries) * card->price);
+  std::printf("LLM-Pilot recommendation benchmark (each model unseen in its fit; spreads and the chance asked for from the other nine, each held out in turn):\n");
+  for (auto& [name, llm] : b.llms) {
+    auto s = spreads(b, inner[&llm]);
+    double asked = best_chance(b, inner[&llm], s);
+    auto& p = nested[&llm] = pick(llm, outer[&llm], s, asked);
+    for (double chance : chances) fixed[chance][&llm] = pick(llm, outer[&llm], s, chance);
+    double best = 1e300;
+    for (auto& [card, loads] : b.measured[&llm]) {
+      if (double users = carries(loads); users > 0) best = std::min(best, std::ceil(users_all / users) * card->price);
+      for (std::size_t i = 0; i < grid.size(); ++i)
+        if (loads.contains(grid[i])) itl_errors.push_back(std::fabs(std::exp(outer[&llm][card].log_itl[i]) / loads[grid[i]]->itl - 1));
     }
-    bool good = chosen && truth[chosen] * chosen_pods >= users_all;
-    if (good) ++success, overspend += chosen_cost / best_cost - 1;
-    std::printf("  %-24s %-9s × %-3.0f $%.2f/h  %s (cheapest $%.2f/h)\n", name.c_str(), chosen ? chosen->name.c_str() : "none", chosen_pods, chosen_cost, good ? "carries it" : "FAILS", best_cost);
+    bool good = carries(b.measured[&llm][p.card]) * p.pods >= users_all;
+    std::printf("  %-24s %-9s × %-3.0f $%.2f/h  %s (cheapest $%.2f/h; chance %.2f, asked %.2f)\n", name.c_str(), p.card->name.c_str(), p.pods, p.cost, good ? "carries it" : "FAILS", best, p.chance, asked);
   }
-  double s = static_cast<double>(success) / static_cast<double>(llms.size()), o = success ? overspend / success : 1, frugal = std::max(0.0, 1 - o);
   std::sort(itl_errors.begin(), itl_errors.end());
-  std::printf("  success %.0f %%  overspend %.1f %%  score %.3f   (LLM-Pilot 80 / 19.9 / 0.80; asked: ≥ 90 / ≤ 15 / ≥ 0.85)  median error between tokens %.1f %%\n", 100 * s, 100 * o,
-              s + frugal > 0 ? 2 * s * frugal / (s + frugal) : 0, 100 * itl_errors[itl_errors.size() / 2]);
+  std::printf("  %s   (LLM-Pilot 80 / 19.9 / 0.80; asked: ≥ 90 / ≤ 15 / ≥ 0.85)  median error between tokens %.1f %%\n", text_of(score(b, nested)).c_str(), 100 * itl_errors[itl_errors.size() / 2]);
+  std::printf("  had one chance been asked of all:");
+  for (auto& [chance, picks] : fixed) {
+    auto s = score(b, picks);
+    std::printf(" %.2f → %.0f/%.0f/%.2f", chance, 100 * s.success, 100 * s.overspend, s.score);
+  }
+  std::printf("\n");
 }
 
 }  // namespace billow::advise

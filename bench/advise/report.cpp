@@ -133,11 +133,14 @@ void report_speed() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string data = "../shared/data";
-  for (int i = 1; i + 1 < argc; ++i)
+  std::string data = "../shared/data", only;
+  for (int i = 1; i + 1 < argc; ++i) {
     if (!std::strcmp(argv[i], "--data")) data = argv[i + 1];
-  report_speed();
-  report_portfolio(data);
-  report_ibm(data + "/advisor/ibm_llmpilot");
-  report_latency(data);
+    if (!std::strcmp(argv[i], "--only")) only = argv[i + 1];  // speed, portfolio, pilot or latency
+  }
+  auto wanted = [&](const char* part) { return only.empty() || only == part; };
+  if (wanted("speed")) report_speed();
+  if (wanted("portfolio")) report_portfolio(data);
+  if (wanted("pilot")) report_ibm(data + "/advisor/ibm_llmpilot");
+  if (wanted("latency")) report_latency(data);
 }

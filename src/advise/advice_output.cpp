@@ -31,10 +31,11 @@ Json candidate_json(const Candidate& c) {
                          {"tensor", c.parallelism.tensor}, {"replicas", c.replicas}, {"gpus", c.gpus}, {"concurrency_per_replica", c.concurrency},
                          {"kind", kind_name(c.latency.kind)}, {"basis", c.latency.basis},
                          {"requests_per_s", rounded(c.rps_replica * c.replicas)}, {"tokens_per_s", rounded(c.tokens_per_s_replica * c.replicas)},
-                         {"memory_per_gpu", memory_json(c.memory)}, {"binding", c.binding}, {"upper_bound_meets_it_too", c.sure}});
+                         {"memory_per_gpu", memory_json(c.memory)}, {"binding", c.binding}, {"upper_bound_meets_it_too", c.sure}, {"chance", std::round(c.chance * 1000) / 1000}});
   set_estimate(j, "ttft_ms", c.latency.ttft_ms);
   set_estimate(j, "tpot_ms", c.latency.tpot_ms);
   if (!c.slice.empty()) j.set("slice", c.slice);
+  if (c.worth_month > 0) j.set("worth_usd_month", std::round(c.worth_month));
   Json parts = Json::object();
   for (auto& [name, ms] : c.latency.tpot_parts) parts.set(name, rounded(ms, 3));
   j.set("tpot_parts_ms", parts);
@@ -69,17 +70,18 @@ std::string gb(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
 std::string candidate_text(const Candidate& c, const char* title) {
   std::string out = fmt::format("{}: {} × {}{}{}, {} {}\n", title, c.gpus, c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ", c.slice == "whole" ? "" : c.slice,
                                 precision_name(c.precision), c.native ? "(the checkpoint as it is)" : "(needs a checkpoint in it)");
-  out += fmt::format("  {} replica{} of {}, {:.0f} sequences at once each\n", c.replicas, c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism), c.concurrency);
+  out += fmt::format("  {} replica{} of {}, {:.0f} sequences at once each at this load\n", c.replicas, c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism), c.concurrency);
   out += fmt::format("  time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}): {}, {}\n", c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
                      c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high, kind_name(c.latency.kind), c.latency.basis);
-  out += fmt::format("  throughput {:.2f} requests/s, {:.0f} tokens/s; bound by {}\n", c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
+  out += fmt::format("  carries up to {:.2f} requests/s, {:.0f} tokens/s; bound by {}\n", c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
   if (c.offer && c.offer->instance) {
     auto& o = *c.offer;
     out += fmt::format("  {} × {} {} in {}: {} a month on demand, {} on spot, {} committed for a year (prices of {}{})\n", o.instances, o.instance->provider, o.instance->name, o.region,
                        usd_month(o.on_demand_month), usd_month(o.spot_month), usd_month(o.committed_1y_month), o.price_date,
                        o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "");
   } else {
-    out += fmt::format("  price: {}\n", c.offer ? usd_month(c.offer->on_demand_month) + " a month" : "unknown");
+    if (c.offer && c.offer->on_demand_month) out += fmt::format("  price: {} a month\n", usd_month(c.offer->on_demand_month));
+    else out += c.worth_month > 0 ? fmt::format("  yours already; the same would rent for about ${:.0f} a month\n", c.worth_month) : "  price: unknown\n";
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "advise/measurements.h"
 #include "advise/options.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -71,9 +72,12 @@ Status read_trace(const std::string& path, Request& request) {
   return {};
 }
 
+// `--model X`, or the one word that is no option.
+std::string model_named(const Options& o) { return o.has("--model") ? o.text("--model") : o.words().size() == 1 ? o.words()[0] : std::string{}; }
+
 Result<Request> read_request(const Options& o, const CommandContext& context) {
   Request r;
-  r.model = BILLOW_TRY(find_model(o.text("--model"), o.text("--models", context.models_dir)));
+  r.model = BILLOW_TRY(find_model(model_named(o), o.text("--models", context.models_dir)));
   for (auto& p : o.list("--precision")) r.precisions.push_back(BILLOW_TRY(parse_precision(p)));
   r.input = BILLOW_TRY(o.number("--input", 1024, 1, 1e7));
   r.output = BILLOW_TRY(o.number("--output", 256, 1, 1e7));
@@ -137,7 +141,7 @@ CommandResult run_training(const Options& o, const CommandContext& context, cons
   bool json = o.has("--json");
   auto answer = [&]() -> Result<std::string> {
     TrainingRequest t;
-    t.model = BILLOW_TRY(find_model(o.text("--model"), o.text("--models", context.models_dir)));
+    t.model = BILLOW_TRY(find_model(model_named(o), o.text("--models", context.models_dir)));
     auto tuning = o.text("--tuning", "full");
     if (tuning == "lora") t.tuning = Tuning::lora;
     else if (tuning == "qlora") t.tuning = Tuning::qlora;
@@ -153,20 +157,6 @@ CommandResult run_training(const Options& o, const CommandContext& context, cons
   }();
   if (!answer) return failed(answer.error(), json, answer.error().code == Code::invalid ? 2 : 1);
   return {.out = *answer};
-}
-
-int print(const CommandResult& r) {
-  std::fwrite(r.out.data(), 1, r.out.size(), stdout);
-  std::fwrite(r.err.data(), 1, r.err.size(), stderr);
-  return r.exit_code;
-}
-
-CommandContext machine_context() {
-  CommandContext c;
-  if (const char* dir = std::getenv("BILLOW_DATA")) c.data_dir = dir;
-  if (const char* dir = std::getenv("BILLOW_MODELS")) c.models_dir = dir;
-  c.now = system_clock().wall();
-  return c;
 }
 
 std::string price_cell(const std::optional<NanoUsd>& p) { return p ? fmt::format("{:.4f}", usd(*p)) : "unknown"; }
@@ -190,13 +180,17 @@ CommandResult run_advise(const std::vector<std::string>& args, const CommandCont
   auto& o = *parsed;
   if (o.has("--help")) return {.out = advise_help};
   bool json = o.has("--json");
-  if (!o.words().empty()) return failed({Code::invalid, fmt::format("unexpected \"{}\"", o.words()[0]), "--help shows how it is used"}, json, 2);
+  // The model may stand alone; anything more, or beside --model, is a mistake.
+  if (o.words().size() > (o.has("--model") || o.has("--batch") ? 0u : 1u)) return failed({Code::invalid, fmt::format("unexpected \"{}\"", o.words().back()), "--help shows how it is used"}, json, 2);
   auto catalogue = catalogue_with_imports(context.data_dir);
   if (!catalogue) return failed(catalogue.error(), json);
   auto calibration = Calibration::embedded();
-  if (!context.measured.empty()) calibration = calibration.with_local(context.measured);
+  auto own = read_measurements(context.data_dir, o.text("--models", context.models_dir), *catalogue);
+  if (!own) return failed(own.error(), json);
+  own->rows.insert(own->rows.end(), context.measured.begin(), context.measured.end());
+  if (!own->rows.empty()) calibration = calibration.with_local(own->rows);
   if (o.has("--batch")) return run_batch(o, context, *catalogue, calibration);
-  if (!o.has("--model")) return failed({Code::invalid, "no --model", "give a config.json, a name or a size: billow advise --model 7B"}, json, 2);
+  if (model_named(o).empty()) return failed({Code::invalid, "no --model", "give a config.json, a name or a size: billow advise --model 7B"}, json, 2);
   if (o.has("--train")) return run_training(o, context, *catalogue);
   auto request = read_request(o, context);
   if (!request) return failed(request.error(), json, request.error().code == Code::invalid ? 2 : 1);
@@ -271,6 +265,17 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
   if (!only.empty()) std::erase_if(offers, [&](auto& offer) { return std::find(only.begin(), only.end(), offer.instance) == only.end(); });
   auto each = [](const Offer& offer) { return offer.price && offer.price->on_demand_h ? usd(*offer.price->on_demand_h) / offer.instance->gpus : 1e9; };
   std::stable_sort(offers.begin(), offers.end(), [&](auto& a, auto& b) { return each(a) < each(b); });
+  if (offers.empty() && o.has("--gpu") && !o.has("--instance")) {
+    // A GPU that is known and that nobody offers (here): its facts, and a price that is unknown.
+    auto& g = **catalogue.gpu(o.text("--gpu"));
+    if (json)
+      r.out = Json(Json::Array{Json::object({{"provider", "unknown"}, {"instance", "unknown"}, {"region", "unknown"}, {"gpu", g.name}, {"gpus", "unknown"}, {"fabric", "unknown"}, {"memory_mib_per_gpu", g.memory_mib ? Json(*g.memory_mib) : Json("unknown")},
+                                             {"on_demand_usd_h", "unknown"}, {"spot_usd_h", "unknown"}, {"price_date", "unknown"}, {"price_age_days", "unknown"}})}).dump() + "\n";
+    else
+      r.out = fmt::format("{}: {} MiB, {} GB/s; no offer of it is known{}, so its price is unknown\n", g.name, g.memory_mib ? fmt::format("{}", *g.memory_mib) : "unknown", g.bandwidth_gb_s ? fmt::format("{:.0f}", *g.bandwidth_gb_s) : "unknown",
+                          o.has("--providers") || o.has("--regions") ? " there" : "");
+    return r;
+  }
   if (offers.empty()) return failed({Code::not_found, "no offer matches", "fewer filters, or billow prices --gpus"}, json);
   Json list = Json::array();
   r.out = fmt::format("{:<14} {:<34} {:<20} {:>3} × {:<20} {:>10} {:>10} {:>10}  {}\n", "provider", "instance", "region", "", "gpu", "on-demand", "spot", "1 year", "price of (age)");
@@ -291,9 +296,5 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
   else if (offers.size() > static_cast<std::size_t>(*limit)) r.out += fmt::format("… and {} more (--limit)\n", offers.size() - static_cast<std::size_t>(*limit));
   return r;
 }
-
-int advise_main(std::vector<std::string> args) { return print(run_advise(args, machine_context())); }
-int prices_main(std::vector<std::string> args) { return print(run_prices(args, machine_context())); }
-int plan_main(std::vector<std::string> args) { return print(run_plan(args, machine_context())); }
 
 }  // namespace billow::advise

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "advise/recommend.h"
+#include "advise/review.h"
 
 namespace billow::advise {
 
@@ -13,8 +14,9 @@ struct CommandContext {
   std::string data_dir;                // where imported prices are kept (prices.csv); empty: nothing is kept
   std::string models_dir;              // where models named by name are looked for, unless --models says otherwise
   std::vector<FleetGpu> fleet;         // for --mine
-  std::vector<ServingRow> measured;    // this installation's own measurements
-  std::vector<double> usage_gpus;      // GPUs in use, hour by hour, for plan
+  std::vector<ServingRow> measured;    // this installation's own measurements, beside those kept in the data directory
+  std::vector<UsedSpan> used;          // what the head's jobs used, for plan; with what was asked of the head:
+  bool asked_head = false;
   WallTime now;
 };
 
@@ -26,11 +28,6 @@ struct CommandResult {
 CommandResult run_advise(const std::vector<std::string>& args, const CommandContext& context);
 CommandResult run_prices(const std::vector<std::string>& args, const CommandContext& context);
 CommandResult run_plan(const std::vector<std::string>& args, const CommandContext& context);
-
-// The same, printing to stdout and stderr with the machine's clock and BILLOW_DATA.
-int advise_main(std::vector<std::string> args);
-int prices_main(std::vector<std::string> args);
-int plan_main(std::vector<std::string> args);
 
 // The catalogue with what was imported laid over it.
 Result<Catalogue> catalogue_with_imports(const std::string& data_dir);

@@ -16,9 +16,11 @@ constexpr const char* plan_help =
     "billow plan: the mix of committed, on-demand and spot GPUs that costs least for your demand, replayed on it.\n"
     "\n"
     "  billow plan [--trace CSV] [--gpu H100] [--providers aws] [--regions us-] [--risk low|medium|high] [--buy USD]\n"
+    "  billow plan --review [--this-month]\n"
     "\n"
     "  --trace     jobs as CSV (timestamp,duration,num_gpus); default: this Billow's own usage\n"
-    "  --gpu       what to price it with (default H100)\n"
+    "  --gpu       what to price it with (default: the type used most, else H100)\n"
+    "  --review    prices and instances that changed, what to do, dollars to save, for last month's usage\n"
     "  --committed-ratio   committed price over on-demand, where the catalogue has none (0.63)\n"
     "  --risk      how much may run on spot: low 20 %, medium 50 %, high 80 %\n"
     "  --price-drop        fall of on-demand during the term to be safe against (0.44)\n"
@@ -57,10 +59,9 @@ struct Priced {
   std::string where, date, committed_source, spot_source;
 };
 
-Result<Priced> price_gpu(const Catalogue& catalogue, const Options& o) {
+Result<Priced> price_gpu(const Catalogue& catalogue, const Options& o, const std::string& gpu) {
   Priced p;
   OfferFilter filter{.providers = o.list("--providers"), .regions = o.list("--regions")};
-  auto gpu = o.text("--gpu", "H100");
   auto spec = BILLOW_TRY(catalogue.gpu(gpu));
   auto cheapest = catalogue.cheapest_gpu_hour(gpu, Purchase::on_demand, filter);
   if (!cheapest) return fail(Code::not_found, fmt::format("no on-demand price of {} is known there", spec->name), "other --providers or --regions, or billow prices update");
@@ -80,12 +81,39 @@ Result<Priced> price_gpu(const Catalogue& catalogue, const Options& o) {
   return p;
 }
 
+// Last month's review, or this month's so far.
+Result<std::string> make_review(const Options& o, const CommandContext& context, const Market& market, bool json) {
+  if (!context.asked_head && context.used.empty()) return fail(Code::unavailable, "a review is made of this Billow's usage, and no head was asked", "start it with billow up");
+  auto period = month_before(context.now);
+  if (o.has("--this-month")) {
+    period = month_of(context.now);
+    period.to_s = std::min(period.to_s, static_cast<double>(context.now.ns) / 1e9);
+  }
+  auto catalogue = Catalogue::embedded();
+  ReviewInput input{.usage = usage_of(context.used, period.from_s, period.to_s), .period = period.name, .price_changes = {}, .market = market, .now = context.now};
+  if (auto path = context.data_dir + "/prices.csv"; !context.data_dir.empty() && file_exists(path)) {
+    auto report = catalogue.update(BILLOW_TRY(read_file(path)));
+    if (!report) return pass(report.error(), path);
+    input.price_changes = std::move(report->changed);
+  }
+  auto made = review(input, catalogue);
+  return json ? review_json(made).dump() + "\n" : review_text(made);
+}
+
+// Hour by hour from the first job to the last, of one type or all.
+std::vector<double> demand_of(const std::vector<UsedSpan>& used, const std::string& gpu) {
+  std::vector<JobSpan> jobs;
+  for (auto& s : used)
+    if (gpu.empty() || s.gpu == gpu) jobs.push_back({s.start_s, s.end_s - s.start_s, s.gpus});
+  return hourly_demand(jobs);
+}
+
 }  // namespace
 
 CommandResult run_plan(const std::vector<std::string>& args, const CommandContext& context) {
   bool json = false;
   auto answer = [&]() -> Result<std::string> {
-    auto o = BILLOW_TRY(Options::parse(args, {{"--trace"}, {"--gpu"}, {"--providers"}, {"--regions"}, {"--risk"}, {"--committed-ratio"}, {"--price-drop"}, {"--buy"}, {"--json", false}, {"--help", false}}));
+    auto o = BILLOW_TRY(Options::parse(args, {{"--trace"}, {"--gpu"}, {"--providers"}, {"--regions"}, {"--risk"}, {"--committed-ratio"}, {"--price-drop"}, {"--buy"}, {"--review", false}, {"--this-month", false}, {"--json", false}, {"--help", false}}));
     if (o.has("--help")) return std::string(plan_help);
     json = o.has("--json");
     if (!o.words().empty()) return fail(Code::invalid, fmt::format("unexpected \"{}\"", o.words()[0]), "--help shows how it is used");
@@ -96,11 +124,27 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
     else if (risk == "high") market.spot_share = 0.8;
     else return fail(Code::invalid, fmt::format("--risk is \"{}\"", risk), "one of low, medium, high");
     auto drop = BILLOW_TRY(o.number("--price-drop", 0.44, 0, 0.99));
-    std::vector<double> demand = context.usage_gpus;
-    if (o.has("--trace")) demand = hourly_demand(BILLOW_TRY(read_jobs(o.text("--trace"))));
-    if (demand.size() < 24) return fail(Code::invalid, "less than a day of usage is known", "give a trace: billow plan --trace jobs.csv");
+    if (o.has("--review")) return make_review(o, context, market, json);
+    if (o.has("--this-month")) return fail(Code::invalid, "--this-month goes with --review");
     auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
-    auto price = BILLOW_TRY(price_gpu(catalogue, o));
+    std::vector<double> demand;
+    std::string gpu = o.text("--gpu"), source = "the trace";
+    if (o.has("--trace")) {
+      demand = hourly_demand(BILLOW_TRY(read_jobs(o.text("--trace"))));
+      if (demand.size() < 24) return fail(Code::invalid, "the trace covers less than a day", "a commitment is for months: give at least some weeks");
+    } else {
+      std::map<std::string, double> hours;
+      for (auto& s : context.used) hours[s.gpu] += (s.end_s - s.start_s) / 3600 * s.gpus;
+      if (gpu.empty())
+        for (auto& [type, n] : hours)
+          if (gpu.empty() || n > hours[gpu]) gpu = type;
+      demand = demand_of(context.used, hours.contains(gpu) ? gpu : "");
+      source = fmt::format("this Billow's own jobs{}", hours.contains(gpu) ? " on " + gpu : "");
+      if (demand.size() < 24)
+        return fail(Code::invalid, fmt::format("less than a day of usage is known{}", context.asked_head ? fmt::format(" ({} jobs with GPUs)", context.used.size()) : ", and no head was asked"), "give a trace: billow plan --trace jobs.csv");
+    }
+    if (gpu.empty()) gpu = "H100";
+    auto price = BILLOW_TRY(price_gpu(catalogue, o, gpu));
     market.committed_ratio = price.committed_ratio;
     std::vector<Hour> hours;
     for (double d : demand) hours.push_back({d, price.on_demand, price.on_demand * price.spot_ratio});
@@ -113,7 +157,7 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
     std::optional<OwnVersusRent> own;
     if (o.has("--buy")) own = own_versus_rent({.price_usd = BILLOW_TRY(o.number("--buy", 0, 100, 1e6))}, price.on_demand);
     if (json) {
-      Json j = Json::object({{"gpu", o.text("--gpu", "H100")}, {"hours", hours.size()}, {"peak_gpus", peak}, {"on_demand_usd_h", price.on_demand}, {"price_from", price.where}, {"price_date", price.date},
+      Json j = Json::object({{"gpu", gpu}, {"demand_from", source}, {"hours", hours.size()}, {"peak_gpus", peak}, {"on_demand_usd_h", price.on_demand}, {"price_from", price.where}, {"price_date", price.date},
                              {"committed_ratio", price.committed_ratio}, {"committed_ratio_source", price.committed_source}, {"spot_ratio", price.spot_ratio}, {"spot_ratio_source", price.spot_source}, {"spot_share", market.spot_share},
                              {"commit_gpus", commit}, {"usd_month", mix.total() / months}, {"committed_usd_month", mix.committed / months}, {"on_demand_usd_month", mix.on_demand / months}, {"spot_usd_month", mix.spot / months},
                              {"all_on_demand_usd_month", all.total() / months}, {"reserve_the_peak_usd_month", peak_bill.total() / months}, {"spot_only_usd_month", spot.total() / months}, {"price_drop", drop}, {"price_drop_regret_usd", regret}});
@@ -121,7 +165,7 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
         j.set("own", Json::object({{"own_usd_h", own->own_usd_h}, {"break_even_utilisation", own->break_even_utilisation}, {"payback_months", own->payback_months ? Json(*own->payback_months) : Json("never")}}));
       return j.dump() + "\n";
     }
-    std::string out = fmt::format("demand: {} hours, peak {:.0f} GPUs; {} at ${:.3f} per GPU-hour ({}, prices of {})\n", hours.size(), peak, o.text("--gpu", "H100"), price.on_demand, price.where, price.date);
+    std::string out = fmt::format("demand: {} hours of {}, peak {:.0f} GPUs; {} at ${:.3f} per GPU-hour ({}, prices of {})\n", hours.size(), source, peak, gpu, price.on_demand, price.where, price.date);
     out += fmt::format("commit to {:.0f} GPUs ({:.0f} % of on-demand: {}); above that {:.0f} % on spot ({:.0f} % of on-demand: {}), the rest on demand\n", commit, 100 * price.committed_ratio, price.committed_source,
                        100 * market.spot_share, 100 * price.spot_ratio, price.spot_source);
     out += fmt::format("a month: ${:.0f} (committed {:.0f}, on demand {:.0f}, spot {:.0f})\n", mix.total() / months, mix.committed / months, mix.on_demand / months, mix.spot / months);

@@ -72,7 +72,7 @@ double best_commitment(const std::vector<Hour>& hours, const Market& market, dou
 }
 
 double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours) {
-  double least = best_commitment(hours, market, committed_price);
+  double whole = best_commitment(hours, market, committed_price), least = whole;
   // Equal stretches of about that length; a past shorter than two of them is judged whole.
   auto windows = std::max<std::size_t>(1, (hours.size() + window_hours / 2) / std::max<std::size_t>(24, window_hours));
   auto each = hours.size() / windows;
@@ -81,7 +81,7 @@ double baseline_commitment(const std::vector<Hour>& hours, const Market& market,
     std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(at), hours.begin() + static_cast<std::ptrdiff_t>(at + each));
     least = std::min(least, best_commitment(part, market, committed_price));
   }
-  return least;
+  return std::floor(0.75 * least + 0.25 * whole);
 }
 
 double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop) {

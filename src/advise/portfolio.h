@@ -44,8 +44,9 @@ Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market);
 // first, for demand that drifts.
 double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, double newest_weight = 1);
 
-// The baseline only: the least of what would have been best in each stretch of `window_hours` (a working week) of the past. A commitment outlives
-// the demand it was made for, so it is sized by the leanest stretch, not by the average.
+// The baseline only: mostly (three quarters) the least of what would have been best in each stretch of `window_hours` (a working week) of
+// the past, and for the rest what would have been best over all of it. A commitment outlives the demand it was made for, so the
+// leanest stretch counts most; but one lean week must not talk a buyer out of everything.
 double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours = 120);
 
 // What is lost on a commitment when on-demand falls by `drop` in the middle of the term.

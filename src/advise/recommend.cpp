@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "advise/choice.h"
 #include "base/text.h"
 
 namespace billow::advise {
@@ -109,6 +110,22 @@ Fit try_place(const Request& request, const Calibration& calibration, const std:
   return fit;
 }
 
+// Where the replicas will really run: the load asked for, shared among them, not the most each could carry. Latencies are told at
+// this point; the capacity stays what it was.
+double operating_point(const Candidate& c, const Request& request, const Calibration& calibration, ServingRow row, double slow) {
+  if (request.users > 0) return std::min(c.concurrency, std::ceil(request.users / c.replicas - 1e-9));
+  if (!(request.rps > 0)) return 1;
+  auto prepared = calibration.prepare(row);
+  double wanted = request.rps / c.replicas;
+  for (double load : loads) {
+    if (load >= c.concurrency) break;
+    row.concurrency = load;
+    auto now = Calibration::quick(prepared, row);
+    if (load / ((now.ttft_ms + request.output * now.tpot_ms) * slow) * 1e3 >= wanted) return load;
+  }
+  return c.concurrency;
+}
+
 void finish(Candidate& c, const Request& request, const Calibration& calibration, const std::shared_ptr<const ModelShape>& shape, const Place& place, const Limits& limits) {
   ServingRow row;
   row.shape = shape;
@@ -121,13 +138,20 @@ void finish(Candidate& c, const Request& request, const Calibration& calibration
   row.parallelism = c.parallelism;
   row.input = request.input;
   row.output = request.output;
-  row.concurrency = c.concurrency;
-  if (auto p = calibration.predict(row)) c.latency = std::move(*p);
   double slow = 1 / place.bandwidth_share;
+  c.concurrency = row.concurrency = operating_point(c, request, calibration, row, slow);
+  if (auto p = calibration.predict(row)) c.latency = std::move(*p);
   for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms}) e->value *= slow, e->low *= slow, e->high *= slow;
   c.memory = serving_memory(*shape, shape->kv_native, c.parallelism, {.context = limits.context, .sequences = c.concurrency}, place.memory_bytes);
   c.tokens_per_s_replica = c.rps_replica * request.output;
   c.sure = c.latency.tpot_ms.high <= limits.tpot_ms && c.latency.ttft_ms.high <= limits.ttft_ms;
+  auto chance = [](const Estimate& e, double limit) {
+    constexpr double eighty = 1.2816;  // standard deviations to each side that hold 80 %
+    if (!(e.value > 0) || limit >= 1e12) return 1.0;
+    double above = std::log(e.high / e.value) / eighty, below = std::log(e.value / e.low) / eighty;
+    return chance_below(std::log(e.value), limit, limit >= e.value ? above : below);
+  };
+  c.chance = chance(c.latency.tpot_ms, limits.tpot_ms) * chance(c.latency.ttft_ms, limits.ttft_ms);
 }
 
 std::optional<double> month(const std::optional<NanoUsd>& price, int instances) {
@@ -162,6 +186,7 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
 }
 
 double rank_cost(const Candidate& c, const Request& request) {
+  if (c.worth_month > 0) return c.worth_month;
   if (c.offer) {
     auto month = request.spot && c.offer->spot_month ? c.offer->spot_month : c.offer->on_demand_month;
     if (month) return *month;
@@ -183,8 +208,8 @@ std::vector<Place> places(const Request& request, const Catalogue& catalogue, co
       double whole = static_cast<double>(*(*g)->memory_mib) * 1048576;
       for (auto& m : f.mig) out.push_back({*g, 1, m.memory_gb * 1e9, std::max(1, m.sevenths) / 7.0, "MIG " + m.name, &f});
       if (f.slices)
-        for (double part : {0.25, 0.5}) out.push_back({*g, 1, whole * part, part, fmt::format("{} of a {}", part, (*g)->name), &f});
-      out.push_back({*g, f.per_node, whole, 1, "whole", &f});
+        for (double part : {0.125, 0.25, 0.5, 0.75}) out.push_back({*g, 1, whole * part, part, fmt::format("{} of a {}", part, (*g)->name), &f});
+      if (f.whole) out.push_back({*g, f.per_node, whole, 1, "whole", &f});
     }
     return out;
   }
@@ -195,11 +220,35 @@ std::vector<Place> places(const Request& request, const Catalogue& catalogue, co
   return out;
 }
 
-void fleet_price(Candidate& c, const Place& place) {
-  if (!place.fleet || !(place.fleet->usd_per_gpu_h > 0)) return;
+// Our own hardware goes by what it costs here, or else by what the same would rent for: so that a small card is preferred to a large
+// one, and a slice to a card.
+void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
+  double used = c.gpus * place.bandwidth_share;
   Offered o{.instances = c.replicas};
-  o.on_demand_month = place.fleet->usd_per_gpu_h * hours_month * c.gpus * place.bandwidth_share;
+  if (place.fleet->usd_per_gpu_h > 0) {
+    o.on_demand_month = place.fleet->usd_per_gpu_h * hours_month * used;
+    c.worth_month = *o.on_demand_month;
+  } else if (auto rent = catalogue.cheapest_gpu_hour(place.gpu->name, Purchase::on_demand, {})) {
+    c.worth_month = usd(rent->per_gpu_h) * hours_month * used;
+  } else {
+    c.worth_month = place.gpu->tdp_w.value_or(300) * used;
+  }
   c.offer = std::move(o);
+}
+
+// "70B at INT8 on an A100-80": true of the weights; what is left for the cache is what people forget.
+Check seventy_on_eighty(const Request& request) {
+  constexpr double card = 81920.0 * 1048576;
+  double context = request.context > 0 ? request.context : request.input + request.output;
+  auto shape = at_precision(request.model, Precision::int8);
+  auto memory = serving_memory(shape, shape.kv_native, {}, {.context = context, .sequences = 1}, card);
+  double left = memory.usable - (memory.total() - memory.kv);
+  double token = kv_per_token(shape, shape.kv_native).bytes;
+  if (!memory.fits())
+    return {"70B at INT8 on A100-80", false, fmt::format("at INT8 its weights take {:.1f} of the {:.1f} GB an engine may use of one A100-80, and what is left does not hold one sequence of {:.0f} tokens{}: take two cards, or INT4",
+                                                         memory.weights / 1e9, memory.usable / 1e9, context, left > 0 && token > 0 ? fmt::format(" (only {:.0f})", left / token) : "")};
+  return {"70B at INT8 on A100-80", true, fmt::format("at INT8 it fits one A100-80 with {:.1f} GB left for the cache: {:.0f} sequences of {:.0f} tokens at once, or one of {:.0f}", left / 1e9, memory.sequences_max, context,
+                                                      token > 0 ? std::floor(left / token) : 0)};
 }
 
 std::vector<Check> field_rules(const Request& request, const Advice& advice) {
@@ -221,9 +270,7 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
   bool training_part = b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8 && b.replicas == 1;
   out.push_back({"inference hardware for inference", !training_part,
                  training_part ? "a training-class GPU serves a small load here: a smaller card or a slice would do if one met the service level" : "the card is used by the load it carries"});
-  if (billions > 60 && billions < 80)
-    out.push_back({"70B at INT8 on A100-80", true,
-                   fmt::format("it fits one 80 GB card at INT8 with little room: here {:.0f} sequences of {:.0f} tokens fit per replica", b.memory.sequences_max, request.context > 0 ? request.context : request.input + request.output)});
+  if (billions > 60 && billions < 80) out.push_back(seventy_on_eighty(request));
   out.push_back({"reserve the baseline only", true, "commit to what runs at all hours; put the rest on on-demand (see billow plan)"});
   return out;
 }
@@ -244,6 +291,13 @@ void explain_changes(Advice& advice, const Request& request) {
   if (b.binding == "time to first token") advice.would_change.push_back("a longer --ttft: prefill binds the batch");
   if (!b.sure && (request.ttft_ms_max || request.tokens_per_s_min))
     advice.would_change.push_back("a measurement: the upper bound of the prediction misses the service level; billow loadtest settles it");
+  for (auto& c : advice.ranked) {
+    double more = rank_cost(c, request) / cost - 1;
+    if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 || c.chance < b.chance + 0.15) continue;
+    advice.would_change.push_back(fmt::format("wanting to be sure: {}{}{} costs {:.0f} % more and meets the service level with a chance of {:.0f} % instead of {:.0f} %", c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
+                                              c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
+    break;
+  }
   if (b.offer && b.offer->price_age_days && *b.offer->price_age_days > 30)
     advice.would_change.push_back(fmt::format("fresher prices: this one is {} days old (billow prices update)", *b.offer->price_age_days));
 }
@@ -313,22 +367,16 @@ Result<Advice> recommend(const Request& request, const Catalogue& catalogue, con
         c.gpus = c.replicas * c.parallelism.gpus();
         if (place.fleet) {
           if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) { unmet.push_back(fmt::format("{}: {} needed", place.gpu->name, c.gpus)); continue; }
-          fleet_price(c, place);
-          // Without prices the smallest part of the fleet that does it wins.
-          if (!c.offer) c.offer = Offered{.instances = c.replicas, .on_demand_month = std::nullopt};
+          fleet_price(c, place, catalogue);
         } else {
           price_candidate(c, request, offers);
         }
-        double cost = rank_cost(c, request) + (place.fleet ? 1e-3 * c.gpus * place.bandwidth_share * place.gpu->tdp_w.value_or(300) : 0);
-        if (!best || cost < rank_cost(*best, request)) best = std::move(c);
+        if (!best || rank_cost(c, request) < rank_cost(*best, request)) best = std::move(c);
       }
       if (best) advice.ranked.push_back(std::move(*best)), finish(advice.ranked.back(), request, calibration, shape, place, limits);
     }
     if (!any) advice.no_fit.push_back({place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice, why.empty() ? "it runs none of these precisions" : why});
   }
-  if (!request.fleet.empty())  // among our own: the least hardware first
-    for (auto& c : advice.ranked)
-      if (c.offer && !c.offer->on_demand_month) c.offer.reset();
   rank(advice, request);
   if (!advice.best) {
     if (unmet.empty())

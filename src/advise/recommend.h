@@ -15,6 +15,7 @@ struct FleetGpu {
   int per_node = 1, nodes = 1;
   double usd_per_gpu_h = 0;          // 0: unknown
   bool slices = true;                // may be shared
+  bool whole = true;                 // may be had whole; false: it is cut into MIG instances
   struct Mig { std::string name; double memory_gb = 0; int sevenths = 0; };
   std::vector<Mig> mig;              // shapes it is or can be cut into
 };
@@ -56,6 +57,8 @@ struct Candidate {
   std::string slice;                 // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
   std::string binding;               // "memory", "ttft", "tokens per second", "throughput"
   bool sure = false;                 // the upper bounds meet the service level too
+  double chance = 1;                 // of meeting the service level, by the errors of the prediction
+  double worth_month = 0;            // of our own hardware: what it would rent for; 0: unknown or rented
 };
 
 struct Check { std::string rule; bool good = true; std::string why; };

@@ -116,6 +116,7 @@ const std::vector<Route>& table() {
       {{Method::put, "/v1/commitments", Need::admin}, money::set_commitment},
       {{Method::del, "/v1/commitments/{name}", Need::admin}, money::remove_commitment},
       {{Method::put, "/v1/projects/{project}/tags/{key}", Need::work}, money::tag_project},
+      {{Method::post, "/v1/advise", Need::look}, advice::advise},
       {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
       {{Method::get, "/v1/agent", Need::node}, agent},
       {{Method::post, "/v1/join", Need::join}, fleet::join},

@@ -65,6 +65,9 @@ void resume(CallPtr call);
 void signal(CallPtr call);
 void explain(CallPtr call);
 }  // namespace jobs
+namespace advice {
+void advise(CallPtr call);
+}  // namespace advice
 namespace streams {
 void logs(CallPtr call);
 void attach(CallPtr call);

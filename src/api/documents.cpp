@@ -234,7 +234,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
     const NodeGpu& gpu = node.offer.gpus[i];
     Json doc = Json::object({{"index", gpu.index}, {"type", gpu.type}, {"model", gpu.model}, {"vendor", gpu.vendor}, {"mem_mib", gpu.mem_mib},
                              {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", node.gpu_trouble(gpu)}, {"jobs", std::move(jobs[i])},
-                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}});
+                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}, {"mig", strings(gpu.mig)}});
     if (readings) {
       for (const auto& r : readings->gpus) {
         if (r.gpu != gpu.index) continue;
@@ -242,6 +242,8 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
         doc.set("mem_used_mib", r.mem_used_mib);
         doc.set("power_w", static_cast<double>(r.power_mw) / 1000.0);
         doc.set("temperature_c", r.temperature_c);
+        if (r.sm_active_permille >= 0) doc.set("sm_active_pct", r.sm_active_permille / 10.0);
+        if (r.mem_util_pct >= 0) doc.set("mem_util_pct", r.mem_util_pct);
         doc.set("score", r.score);
         if (!r.fault.empty()) doc.set("fault", r.fault);
       }

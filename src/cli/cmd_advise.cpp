@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/observe.h"
+#include "cli/table.h"
 #include "sched/simulate.h"
 
 namespace billow::cli {
@@ -58,6 +60,8 @@ constexpr OptionSpec plan_options[] = {
     {"committed-ratio", 0, "X", "committed price over on-demand, where the catalogue has none (0.63)"},
     {"price-drop", 0, "X", "fall of on-demand prices to be safe against (0.44)"},
     {"buy", 0, "USD", "price of one owned GPU with its share of a server: own or rent"},
+    {"review", 0, nullptr, "prices that changed, what to do and what it saves, for last month's usage"},
+    {"this-month", 0, nullptr, "with --review: this month so far"},
 };
 
 constexpr OptionSpec simulate_openb_options[] = {
@@ -101,17 +105,31 @@ advise::CommandContext context_of(const Parsed& parsed) {
   return context;
 }
 
-// Nodes with the same GPUs count as one kind.
-std::vector<advise::FleetGpu> fleet_of(const Json& nodes) {
-  std::map<std::pair<std::string, int>, int> kinds;
-  for (const Json& node : nodes.items()) {
-    std::map<std::string, int> types;
-    for (const Json& gpu : node["gpus"].items()) ++types[std::string(gpu["type"].str_or("?"))];
-    for (const auto& [type, count] : types) ++kinds[{type, count}];
+// What the head's jobs used of which GPU, newest first, back to a year: what a plan is made from.
+constexpr int usage_pages_max = 200;
+Result<std::vector<advise::UsedSpan>> usage_of_head(Client& client) {
+  std::vector<advise::UsedSpan> used;
+  std::string cursor;
+  const double now_s = static_cast<double>(now().ns) / 1e9, since = now_s - 366.0 * 86400;
+  for (int page = 0; page < usage_pages_max; ++page) {
+    auto jobs = client.get(with_query("/v1/jobs", {{"state", "all"}, {"expand", "1"}, {"limit", "500"}, {"cursor", cursor}}));
+    if (!jobs) return pass(jobs.error());
+    bool old = false;
+    for (const Json& job : (*jobs)["jobs"].items()) {
+      const WallTime from = parse_utc(job["started_at"].str_or("")), to = parse_utc(job["ended_at"].str_or(""));
+      if (!from) continue;
+      double milli = 0;
+      std::string type;
+      for (const Json& task : job["tasks"].items()) milli += task["gpu_milli"].double_or(0), type = std::string(task["gpu_type"].str_or(type));
+      if (milli <= 0 || type.empty()) continue;
+      advise::UsedSpan span{type, static_cast<double>(from.ns) / 1e9, to ? static_cast<double>(to.ns) / 1e9 : now_s, milli / 1000, job["cost_nano_usd"].double_or(0) / 1e9};
+      if (span.end_s < since) old = true;
+      else if (span.end_s > span.start_s) used.push_back(std::move(span));
+    }
+    cursor = std::string((*jobs)["next"].str_or(""));
+    if (cursor.empty() || old) break;
   }
-  std::vector<advise::FleetGpu> fleet;
-  for (const auto& [kind, count] : kinds) fleet.push_back({.gpu = kind.first, .per_node = kind.second, .nodes = count});
-  return fleet;
+  return used;
 }
 
 int show(const advise::CommandResult& result) {
@@ -125,15 +143,28 @@ int cmd_advise(const Parsed& parsed) {
   if (parsed.has("mine")) {
     auto client = connect(parsed);
     if (!client) return report(client.error());
-    auto nodes = client->get("/v1/nodes");
-    if (!nodes) return report(nodes.error());
-    context.fleet = fleet_of((*nodes)["nodes"]);
+    auto catalogue = advise::catalogue_with_imports(context.data_dir);
+    if (!catalogue) return report(catalogue.error());
+    auto fleet = fleet_of_head(*client, *catalogue);
+    if (!fleet) return report(fleet.error());
+    context.fleet = std::move(*fleet);
     if (context.fleet.empty()) return report({Code::infeasible, "no node of this Billow has a GPU", "leave --mine out to look at what can be rented"});
   }
   return show(advise::run_advise(words_of(parsed, advise_options), context));
 }
 int cmd_prices(const Parsed& parsed) { return show(advise::run_prices(words_of(parsed, price_options), context_of(parsed))); }
-int cmd_plan(const Parsed& parsed) { return show(advise::run_plan(words_of(parsed, plan_options), context_of(parsed))); }
+int cmd_plan(const Parsed& parsed) {
+  advise::CommandContext context = context_of(parsed);
+  if (!parsed.has("trace")) {
+    auto client = connect(parsed);
+    if (!client) return report(client.error());
+    auto used = usage_of_head(*client);
+    if (!used) return report(used.error());
+    context.used = std::move(*used);
+    context.asked_head = true;
+  }
+  return show(advise::run_plan(words_of(parsed, plan_options), context));
+}
 int simulate(const Parsed& parsed, const char* what, std::span<const OptionSpec> options) {
   std::vector<std::string> words = words_of(parsed, options);
   words.insert(words.begin(), what);
@@ -148,7 +179,10 @@ void add_advise_commands(CommandTable& table) {
                    .summary = "which GPU, how many, which instance, at what price",
                    .example = "billow advise --model config.json --users 50 --ttft 500ms --tps 20 --providers aws,gcp\nbillow advise --model 7B --rps 4 --mine",
                    .run = cmd_advise,
+                   .usage = "[MODEL]",
                    .options = {advise_options},
+                   .operands = Operands::some,
+                   .completes = Completes::file,
                    .group = group});
   table.push_back({.name = "prices",
                    .summary = "what GPUs cost, and how old each price is",
@@ -162,8 +196,9 @@ void add_advise_commands(CommandTable& table) {
                    .group = group});
   table.push_back({.name = "plan",
                    .summary = "the mix of committed, on-demand and spot that costs least for your demand",
-                   .example = "billow plan --trace jobs.csv --gpu A100-80GB --risk medium --buy 18000",
+                   .example = "billow plan --risk low\nbillow plan --trace jobs.csv --gpu A100-80GB --risk medium --buy 18000\nbillow plan --review",
                    .run = cmd_plan,
+                   .details = "Demand comes from this head's own jobs, or from a trace. The mix is fitted on it and replayed hour by hour, beside all on-demand, reserving the peak and spot only.",
                    .options = {plan_options},
                    .group = group});
   table.push_back({.name = "simulate openb",

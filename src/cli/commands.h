@@ -25,6 +25,8 @@ void add_advise_commands(CommandTable& table);    // advise, prices, plan, simul
 void add_endpoint_commands(CommandTable& table);  // simulate endpoints
 void add_cost_commands(CommandTable& table);      // cost, waste, invoice, anomalies, bill, month
 void add_money_commands(CommandTable& table);     // budget, price, idle, keepalive, webhook, commitment
+void add_profile_commands(CommandTable& table);   // profile, compare
+void add_loadtest_commands(CommandTable& table);  // loadtest
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

@@ -23,6 +23,8 @@ CommandTable all_commands() {
   add_money_commands(table);
   add_advise_commands(table);
   add_endpoint_commands(table);
+  add_profile_commands(table);
+  add_loadtest_commands(table);
   add_meta_commands(table);
   return table;
 }
