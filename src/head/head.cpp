@@ -18,6 +18,7 @@
 #include "head/local_agent.h"
 #include "head/pools.h"
 #include "head/tls.h"
+#include "head/reviews.h"
 #include "head/sampling.h"
 #include "head/notifier.h"
 #include "net/http_server.h"
@@ -88,6 +89,11 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(limits::history_job_step, [this] { sampling_->tick(); }));
     timers_.push_back(loop_.every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(limits::lease_renew_every, [this] { agents_->renew_leases(); }));
+    reviews_ = std::make_unique<Reviews>(Reviews::Options{workers_.get(), &store_->queries(), &clock_, options_.data_dir, [this](const advise::Review& review) {
+      notifier_->tell({.kind = "review." + review.period, .at = clock_.wall(), .text = review.summary(), .data = advise::review_json(review)});
+    }});
+    reviews_->look();
+    timers_.push_back(loop_.every(minutes(30), [this] { reviews_->look(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
       watch_agent();
@@ -293,6 +299,7 @@ class Head final : public api::Host {
   std::unique_ptr<Agents> agents_;
   std::unique_ptr<History> history_;
   std::unique_ptr<Sampling> sampling_;
+  std::unique_ptr<Reviews> reviews_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;

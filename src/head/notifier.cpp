@@ -130,6 +130,19 @@ void Notifier::on_event(const Event&, std::optional<ledger::Notice> notice) {
   }
 }
 
+void Notifier::tell(ledger::Notice notice) {
+  run_command(notice);
+  for (const auto& [id, hook] : options_.engine().state().money.webhooks) {
+    if (!wanted(hook, notice.kind)) continue;
+    Queue& queue = queues_[id];
+    if (queue.notices.size() >= queue_max) continue;
+    // In the order of the queue and never ahead of an event, so that settling it passes over none.
+    notice.seq = queue.notices.empty() ? hook.delivered : queue.notices.back().seq;
+    queue.notices.push_back(notice);
+    send(id);
+  }
+}
+
 std::string Notifier::secret(std::uint64_t webhook) const { return "whsec_" + hmac_sha256_hex(options_.key, fmt::format("webhook {}", webhook)).substr(0, 48); }
 
 std::size_t Notifier::waiting(std::uint64_t webhook) const {

@@ -36,6 +36,9 @@ class Notifier {
   // Reads what the journal has behind the webhooks' positions; once, at start.
   void catch_up();
   void on_event(const Event& event, std::optional<ledger::Notice> notice);
+  // A notice that no event caused (the monthly review): sent behind what waits, and tried again like the others, but not found again
+  // after a crash. Its kind must be its own, since ids are made from it.
+  void tell(ledger::Notice notice);
   std::size_t waiting(std::uint64_t webhook) const;
   std::string secret(std::uint64_t webhook) const;
   void test(std::uint64_t webhook, std::function<void(Result<int>)> done);
