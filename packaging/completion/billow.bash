@@ -6,17 +6,24 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token up down dashboard doctor agent advise prices plan simulate completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate completion version help" -- "$cur")); return; fi
   case $cmd in
+    bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    idle) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    price) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set set-onprem list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
   esac
   case $cmd in
     "run")
@@ -469,11 +476,12 @@ _billow() {
         --sim) return ;;
         --node-name) return ;;
         --vault-arena) return ;;
+        --notify-command) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -506,8 +514,241 @@ _billow() {
         --vault-arena) return ;;
         --node-name) return ;;
         --metrics) return ;;
+        --pool) return ;;
+        --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --metrics --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "cost")
+      case $prev in
+        --by) return ;;
+        --job) return ;;
+        --since) return ;;
+        --until) return ;;
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --grid) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--by --job --csv --focus --since --until --project -p --user -u --grid --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "waste")
+      case $prev in
+        --since) return ;;
+        --until) return ;;
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --grid) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--since --until --project -p --user -u --grid --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "invoice")
+      case $prev in
+        --project|-p) return ;;
+        --month) return ;;
+        --grid) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --month --grid --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "anomalies")
+      case $prev in
+        --since) return ;;
+        --until) return ;;
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --grid) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--since --until --project -p --user -u --grid --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "bill import")
+      case $prev in
+        --name) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --all -a --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "month close")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "month list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "budget set")
+      case $prev in
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --job) return ;;
+        --grace) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --user -u --job --daily --monthly --total --warn-only --grace --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "budget show")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "budget rm")
+      case $prev in
+        --project|-p) return ;;
+        --user|-u) return ;;
+        --job) return ;;
+        --grace) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --user -u --job --daily --monthly --total --warn-only --grace --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "price set")
+      case $prev in
+        --cost) return ;;
+        --charge) return ;;
+        --spot) return ;;
+        --storage) return ;;
+        --egress) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--cost --charge --spot --storage --egress --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "price set-onprem")
+      case $prev in
+        --purchase) return ;;
+        --gpus) return ;;
+        --years) return ;;
+        --power) return ;;
+        --per-kwh) return ;;
+        --pue) return ;;
+        --upkeep) return ;;
+        --charge) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--purchase --gpus --years --power --per-kwh --pue --upkeep --charge --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "price list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "price rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "idle set")
+      case $prev in
+        --project|-p) return ;;
+        --warn) return ;;
+        --suspend) return ;;
+        --stop) return ;;
+        --keepalive-max) return ;;
+        --floor) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --warn --suspend --stop --keepalive-max --off --reset --floor --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "idle show")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "keepalive")
+      case $prev in
+        --for) return ;;
+        --reason) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--for --reason --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "webhook add")
+      case $prev in
+        --kinds) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--kinds --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "webhook list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "webhook rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "webhook test")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "commitment set")
+      case $prev in
+        --gpu) return ;;
+        --gpus) return ;;
+        --rate) return ;;
+        --from) return ;;
+        --to) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpu --gpus --rate --from --to --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "commitment list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "commitment rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "project tag")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "advise")
       case $prev in

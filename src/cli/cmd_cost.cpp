@@ -54,7 +54,7 @@ std::string total_text(const Json& total) {
 }
 
 int job_cost(const Parsed& p) {
-  return ask(p, [&](Client& c) { return c.get(with_query(path_of_job(p.get("job"), "/cost"), {{"grid", grid(p)}})); },
+  return ask(p, [&](Client& c) { return c.get(with_query(path_of_job(p.get("job"), "cost"), {{"grid", grid(p)}})); },
              [&](const Json& answer) {
                Table table({{"FROM"}, {"TO"}, {"HELD", Table::Align::right}, {"NODE"}, {"GPU"}, {"CLASS"}, {"IDLE", Table::Align::right}, {"PEAK", Table::Align::right}, {"CHARGE", Table::Align::right}});
                for (const Json& l : answer["leases"].items()) {

@@ -223,7 +223,7 @@ int cmd_keepalive(const Parsed& p) {
     return kept ? told(*lasts, *kept) : report(kept.error());
   }
   const Json body = Json::object({{"for_s", lasts->ns / 1'000'000'000}, {"reason", p.get("reason")}});
-  return ask(p, [&](Client& c) { return c.post(path_of_job(p.operands[0], "/keepalive"), body.dump()); }, [&](const Json& answer) { told(*lasts, seconds(answer["for_s"].int_or(0))); });
+  return ask(p, [&](Client& c) { return c.post(path_of_job(p.operands[0], "keepalive"), body.dump()); }, [&](const Json& answer) { told(*lasts, seconds(answer["for_s"].int_or(0))); });
 }
 
 int idle_set(const Parsed& p) {

@@ -108,7 +108,7 @@ struct Weekend {
     agent::CoreOptions options;
     options.offer.name = "rented";
     options.offer.boot_id = "boot";
-    for (int i = 0; i < 8; ++i) options.offer.gpus.push_back({.index = i, .uuid = "u", .vendor = "nvidia", .model = "NVIDIA A100-SXM4-80GB", .type = "A100-80", .mem_mib = 81920, .nvlink_domain = 0});
+    for (int i = 0; i < 8; ++i) options.offer.gpus.push_back({.index = i, .uuid = fmt::format("u{}", i), .vendor = "nvidia", .model = "NVIDIA A100-SXM4-80GB", .type = "A100-80", .mem_mib = 81920, .nvlink_domain = 0});
     options.offer.cpu_milli = 96'000;
     options.offer.mem_mib = 1 << 20;
     options.offer.labels = {{"pool", "cloud"}, {"bills", "yes"}};

@@ -15,7 +15,7 @@ NodeOffer offer(std::string name, int gpus, bool bills = false) {
   NodeOffer o;
   o.name = std::move(name);
   o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u", .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = o.name + "-" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
   o.cpu_milli = 16000;
   o.mem_mib = 65536;
   if (bills) o.labels = {{"pool", "cloud"}, {"bills", "yes"}};
