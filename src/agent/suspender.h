@@ -39,13 +39,14 @@ struct TaskPlan {
   bool other_user = false;
   std::uint32_t uid = 0, gid = 0;
   std::vector<std::uint32_t> groups;
+  std::vector<std::string> mig_uuids;
   std::int64_t gpu_mem_mib = 0;      // of the slice, over its cards; 0: whole cards
   template <class V>
   void fields(V& v) {
     v("vaulted", vaulted); v("enforced", enforced); v("gpus", gpus); v("unsuspendable", unsuspendable); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
     v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_dir", checkpoint_dir); v("checkpoint_local", checkpoint_local);
     v("checkpoint_signal", checkpoint_signal); v("env", env); v("cwd", cwd); v("other_user", other_user); v("uid", uid); v("gid", gid);
-    v("groups", groups); v("gpu_mem_mib", gpu_mem_mib);
+    v("groups", groups); v("gpu_mem_mib", gpu_mem_mib); v("mig_uuids", mig_uuids);
   }
   Hook hook(const std::string& command) const;
 };

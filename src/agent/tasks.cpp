@@ -246,6 +246,7 @@ void Tasks::lost(TaskId task) {
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
   checkpointer_.ended(task);
+  migs_.release(task);
   callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
   advanced(task);
 }
@@ -253,7 +254,10 @@ void Tasks::lost(TaskId task) {
 // Takes up a task whose supervisor was found again.
 void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   suspender_.adopted(task);
-  if (const TaskPlan* plan = suspender_.plan(task)) checkpointer_.began(task, *plan);
+  if (const TaskPlan* plan = suspender_.plan(task)) {
+    checkpointer_.began(task, *plan);
+    for (const std::string& uuid : plan->mig_uuids) migs_.hold(task, uuid);
+  }
   watch(task, std::move(supervisor));
   Link* l = link(task);
   l->input_known = false;
@@ -269,6 +273,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
   checkpointer_.ended(task);
+  migs_.release(task);
   callbacks_.event(task_event::Ended{status_of(task, record)});
   advanced(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -363,13 +368,15 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   env["USER"] = env["LOGNAME"] = user.name;
   std::vector<GpuInfo> cards;
   std::vector<int> granted;
+  std::vector<std::string> migs;
   for (const GpuGrant& grant : start.gpus) {
     const auto index = static_cast<std::size_t>(grant.gpu);
     if (index >= options_.gpus.size()) return fail(Code::conflict, fmt::format("this node has no GPU {}", grant.gpu));
     cards.push_back(options_.gpus[index]);
     granted.push_back(grant.gpu);
+    if (grant.mig_start >= 0) migs.push_back(BILLOW_TRY(migs_.claim(start.task, cards.back(), grant)));
   }
-  for (const auto& [name, value] : visibility({.gpus = cards, .mig_uuids = {}}).env) env[name] = value;
+  for (const auto& [name, value] : visibility({.gpus = cards, .mig_uuids = migs}).env) env[name] = value;
   if (!start.gpus.empty()) {
     std::string indices;
     for (int gpu : granted) indices += (indices.empty() ? "" : ",") + std::to_string(gpu);
@@ -378,6 +385,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   }
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"}) env.erase(name);  // of a job that submits another
   plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
+  plan.mig_uuids = migs;
   if (spec.identity) {
     plan.other_user = true;
     plan.uid = spec.identity->uid;
@@ -410,6 +418,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
 void Tasks::perform(const effect::StartTask& e) {
   const TaskId id = e.start.task;
   const auto could_not = [&](const Error& error) {
+    migs_.release(id);
     TaskStatus status;
     status.task = id;
     status.state = TaskState::ended;

@@ -12,6 +12,7 @@
 #include "agent/core.h"
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
+#include "agent/mig_claims.h"
 #include "agent/checkpointer.h"
 #include "agent/sampler.h"
 #include "agent/suspender.h"
@@ -103,6 +104,7 @@ class Tasks {
   std::map<std::uint64_t, Reader> readers_;                       // by subscription
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
+  MigClaims migs_;
   Suspender suspender_;
   Checkpointer checkpointer_;
 };

@@ -52,6 +52,9 @@ void add_spec(Json& doc, const JobSpec& spec) {
   doc.set("retries", spec.retries);
   doc.set("priority", spec.priority);
   doc.set("spot", spec.spot);
+  if (spec.strict) doc.set("strict", true);
+  if (spec.time_sliced) doc.set("time_sliced", true);
+  if (!spec.resources.mig_profile.empty()) doc.set("mig_profile", spec.resources.mig_profile);
   doc.set("time_limit_s", spec.time_limit.ns / 1'000'000'000);
   doc.set("gpus", spec.resources.gpus);
   doc.set("gpu_milli", spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus : 0);

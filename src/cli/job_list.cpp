@@ -152,6 +152,9 @@ std::string asked(const Json& job) {
   if (const auto milli = job["cpu_milli"].int_or(0); milli > 0) add(fmt::format("{:g} CPUs", static_cast<double>(milli) / 1000));
   if (const auto mib = job["mem_mib"].int_or(0); mib > 0) add(mebibytes(mib) + " memory");
   if (job["spot"].bool_or(false)) add("spot");
+  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty()) add("MIG " + std::string(profile));
+  if (job["strict"].bool_or(false)) add("strict share");
+  if (job["time_sliced"].bool_or(false)) add("time-sliced (no limit is enforced)");
   return out;
 }
 
