@@ -198,7 +198,9 @@ def part_torch_overhead(vault, name, kinds=(("matmul", "matmul loop"), ("train",
     # Two processes of the same program differ by a percent of their own (where memory and threads fell), so several pairs.
     ratios = {kind: [] for kind, _ in kinds}
     for _ in range(pairs):
-        plain, shimmed = torch_program("load.py"), torch_program("load.py", env=vault.env(name))
+        plain, shimmed = (Program([sys.executable, os.path.join(HERE, "load.py")], env) for env in (None, vault.env(name)))  # both start at once
+        for p in (plain, shimmed):
+            p.answer("start of load.py")
         for kind, _ in kinds:
             a, b = compare(plain, shimmed, lambda p: 1 / rate(p.ask(f"run {kind} 0.4")), 5)
             ratios[kind].append(b / a - 1)
@@ -406,11 +408,13 @@ def part_verdicts():
 
 def part_again():
     """The training step's overhead, and the swap, with room for both images."""
-    size = 64 * MIB if SIM else 62 * GIB
+    if not SIM:
+        vault = Vault(64 * MIB)
+        part_torch_overhead(vault, vault.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),))
+        vault.stop()
+    size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
     vault = Vault(size)
-    if not SIM:
-        part_torch_overhead(vault, vault.job("lone", memory=8 * GIB), kinds=(("train", "small training step"),), pairs=7)
     vault.wait_arena(size)
     print(f"the arena was ready {time.monotonic() - begin:.0f} s after its start", flush=True)
     part_swap(vault)
