@@ -1,12 +1,15 @@
 #include "agent/node.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include <map>
 
 #include "agent/core.h"
 #include "agent/exposition.h"
@@ -74,7 +77,8 @@ class NodeAgent {
                                               backend_ && options_.sim.empty() ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
                                               keepalive_ ? socket : ""},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
-                                       .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); }}));
+                                       .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
+                                       .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
     CoreOptions core;
     core.offer = offer();
     if (const auto text = read_file(memory_path()))
@@ -385,8 +389,41 @@ class NodeAgent {
     if (::posix_spawn(&child, argv[0], nullptr, nullptr, const_cast<char**>(argv), environ) != 0) log_error("the node could not be given back: {} cannot be started", argv[0]);
   }
 
+  // After a job that had the node to itself: its GPUs must be as empty as before. A driver takes a moment to free memory, so it is
+  // asked again for a while before the node is called unclean; the head then gives it no more work.
+  void look_over(TaskStatus status) {
+    const auto check = [this, idle = idle_mem_mib_] {
+      std::string left;
+      for (int round = 0; round < look_over_rounds; ++round) {
+        left.clear();
+        for (const GpuInfo& gpu : inventory_.gpus) {
+          const auto sample = backend_->sample(gpu.index, {.processes = true});
+          if (!sample) continue;
+          const auto before = idle.find(gpu.index);
+          const std::int64_t used = sample->mem_used_mib.value_or(0), usual = before == idle.end() ? used : before->second;
+          std::string what;
+          if (!sample->processes.empty()) what = fmt::format("GPU {} is held by process {}", gpu.index, sample->processes.front().pid);
+          else if (used > usual + look_over_slack_mib) what = fmt::format("GPU {} holds {} MiB", gpu.index, used - usual);
+          if (!what.empty()) left += (left.empty() ? "" : "; ") + what;
+        }
+        if (left.empty()) break;
+        ::poll(nullptr, 0, look_over_wait_ms);
+      }
+      return left;
+    };
+    const Status queued = workers_.submit(check, [this, status](std::string left) mutable {
+      if (!left.empty()) log_warn("task {} left behind: {}", status.task.value, left);
+      status.left_behind = std::move(left);
+      on_task_event(task_event::Ended{std::move(status)});
+    });
+    if (!queued) on_task_event(task_event::Ended{std::move(status)});
+  }
   // A card that fell off or came back changes the offer, which the next hello brings to the head.
   void watch_health(const Heartbeat& beat) {
+    for (const GpuReading& reading : beat.gpus) {
+      const auto [it, fresh] = idle_mem_mib_.try_emplace(static_cast<std::uint32_t>(reading.gpu), reading.mem_used_mib);
+      if (!fresh) it->second = std::min(it->second, reading.mem_used_mib);
+    }
     bool changed = false;
     for (const GpuReading& reading : beat.gpus) {
       for (GpuInfo& gpu : inventory_.gpus) {
@@ -430,6 +467,9 @@ class NodeAgent {
   std::uint64_t attempts_ = 0;
   bool dialing_ = false, sampling_ = false, leaving_ = false;
   SteadyTime leave_by_;
+  std::map<std::uint32_t, std::int64_t> idle_mem_mib_;   // the least each GPU was seen to use: the driver's own
+  static constexpr int look_over_rounds = 20, look_over_wait_ms = 250;
+  static constexpr std::int64_t look_over_slack_mib = 64;
 };
 
 }  // namespace

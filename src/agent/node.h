@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "net/tls.h"
@@ -20,7 +21,7 @@ struct NodeOptions {
   std::string version;
   std::int64_t arena_bytes = -1;  // of host memory for the GPU memory of suspended tasks; -1: by the machine; 0: none
   net::TlsClientOptions tls; // whom to trust, for https
-  std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> labels;  // zone=a: what jobs may ask for, and where the node stands
   std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::string metrics;       // address where /metrics of this node is served; empty: nowhere

@@ -29,8 +29,9 @@ struct Meta {
   bool fenced = false;
   SteadyTime paid_until;
   std::vector<GpuGrant> gpus;
+  bool bare = false;
   template <class V>
-  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); }
+  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); v("bare", bare); }
 };
 
 constexpr Duration settle_patience = milliseconds(20);    // the loop waits this long at most
@@ -274,9 +275,19 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
-  callbacks_.event(task_event::Ended{status_of(task, record)});
-  advanced(task);
   const TaskCgroup group = cgroups_.find(task);
+  const auto found = dirs_.find(task);
+  const auto meta = found ? wire::from_json_text<Meta>(found->meta) : Result<Meta>(Meta{});
+  if (meta && meta->bare && callbacks_.look_over) {
+    // It had the node to itself and no sandbox: what it left is ended, and the node looked over, before the next job may come.
+    std::vector<std::string> directories = group.v1;
+    if (!group.v2.empty()) directories.push_back(group.v2);
+    for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
+    callbacks_.look_over(status_of(task, record));
+  } else {
+    callbacks_.event(task_event::Ended{status_of(task, record)});
+  }
+  advanced(task);
   if (!group.empty() && !cgroups_.remove(group)) {
     // Something inside is still dying; once more in a moment, and adoption cleans up what is left even then.
     auto timer = std::make_shared<net::Timer>();
@@ -322,6 +333,11 @@ std::vector<RecoveredTask> Tasks::recover() {
         (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
         continue;
       case TaskPresence::ended:
+        if (meta && meta->bare && !task.acknowledged) {  // the node was not looked over yet
+          recovered.status.state = TaskState::running;
+          loop_.post([this, id = task.id, exit = *task.exit] { ended(id, exit); });
+          break;
+        }
         recovered.status = status_of(task.id, *task.exit);
         break;
       case TaskPresence::lost:
@@ -404,8 +420,9 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   spec.stop_grace = start.fenced ? std::min(start.stop_grace, limits::fence_grace) : start.stop_grace;
   std::vector<std::vector<std::string>> files;
   for (const GpuInfo& gpu : options_.gpus) files.push_back(gpu.device_files);
-  if (options_.sim_state_dir.empty()) sandbox_.apply_to(spec, device_nodes(files), granted);
-  auto made = cgroups_.create(start.task, {.cpu_milli = start.cpu_milli, .mem_mib = start.mem_mib});
+  // A job that has the node to itself has nothing between it and the hardware; its control group only tells what belongs to it.
+  if (options_.sim_state_dir.empty() && !start.bare) sandbox_.apply_to(spec, device_nodes(files), granted);
+  auto made = cgroups_.create(start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli, .mem_mib = start.bare ? 0 : start.mem_mib});
   if (made) {
     group = std::move(*made);
     group.apply_to(spec);
@@ -434,7 +451,7 @@ void Tasks::perform(const effect::StartTask& e) {
   if (!spec) return could_not(spec.error());
   plan.env = spec->env;
   plan.cwd = spec->cwd;
-  const Meta meta{e.start.fenced, e.paid_until, e.start.gpus};
+  const Meta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare};
   auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {

@@ -36,6 +36,7 @@ class Tasks {
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
+    std::function<void(TaskStatus)> look_over;   // of a bare task that has ended; may be missing. Answers with Ended.
   };
   static Result<std::unique_ptr<Tasks>> create(net::Loop& loop, Options options, Callbacks callbacks);
   ~Tasks();

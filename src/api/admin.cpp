@@ -64,6 +64,19 @@ struct ProjectBody {
   template <class V>
   void fields(V& v) { v("name", name); v("weight", weight); }
 };
+struct SetProjectBody {
+  std::optional<std::uint32_t> weight;
+  std::optional<std::int64_t> guaranteed_milli, limit_milli, user_limit_milli;
+  std::optional<std::int32_t> user_running_max;
+  std::optional<bool> may_borrow;
+  std::optional<OrderPolicy> policy;
+  std::optional<std::vector<std::string>> regions, pools;
+  template <class V>
+  void fields(V& v) {
+    v("weight", weight); v("guaranteed_milli", guaranteed_milli); v("limit_milli", limit_milli); v("user_limit_milli", user_limit_milli);
+    v("user_running_max", user_running_max); v("may_borrow", may_borrow); v("policy", policy); v("regions", regions); v("pools", pools);
+  }
+};
 struct MemberBody {
   Role role = Role::member;
   template <class V>
@@ -133,12 +146,27 @@ void projects(CallPtr call) {
     if (!control::role_in(call->host.state(), call->principal, id)) continue;
     Json members = Json::object();
     for (const auto& [name, role] : project.members) members.set(name, enum_name(role));
-    list.push(Json::object({{"id", id.value}, {"name", project.name}, {"weight", project.weight}, {"members", std::move(members)}}));
+    Json document = Json::object({{"id", id.value}, {"name", project.name}, {"weight", project.weight}, {"members", std::move(members)}});
+    add_quota(document, call->host.state(), project, call->host.now());
+    list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"projects", std::move(list)}}));
 }
 void add_project(CallPtr call) {
   if (auto body = read_body<ProjectBody>(call)) answer_ok(call, AddProject{body->name, body->weight}, 201);
+}
+void set_project(CallPtr call) {
+  auto body = read_body<SetProjectBody>(call);
+  if (!body) return;
+  SetProject command{.name = call->parts[0], .weight = body->weight, .guaranteed_milli = body->guaranteed_milli, .limit_milli = body->limit_milli,
+                     .user_limit_milli = body->user_limit_milli, .user_running_max = body->user_running_max, .may_borrow = body->may_borrow,
+                     .policy = body->policy, .regions = body->regions, .pools = body->pools};
+  call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
+    const Project* project = call->host.state().project_by_name(call->parts[0]);
+    Json document = Json::object({{"name", project->name}, {"weight", project->weight}});
+    add_quota(document, call->host.state(), *project, call->host.now());
+    return document;
+  });
 }
 void set_member(CallPtr call) {
   auto body = read_body<MemberBody>(call);

@@ -68,6 +68,11 @@ void explain(CallPtr call);
 namespace advice {
 void advise(CallPtr call);
 }  // namespace advice
+namespace reservations {
+void make(CallPtr call);
+void list(CallPtr call);
+void cancel(CallPtr call);
+}  // namespace reservations
 namespace streams {
 void logs(CallPtr call);
 void attach(CallPtr call);
@@ -108,6 +113,7 @@ void projects(CallPtr call);
 void add_project(CallPtr call);
 void set_member(CallPtr call);
 void remove_member(CallPtr call);
+void set_project(CallPtr call);
 void users(CallPtr call);
 void add_user(CallPtr call);
 void tokens(CallPtr call);

@@ -205,16 +205,20 @@ Json explain_document(const control::State& state, const Job& job, WallTime now)
       if (r.behind) reason.set("behind", r.behind.value);
       reasons.push(std::move(reason));
     }
-    earliest = time_or_null(explanation.earliest_start);
+    earliest = time_or_null(explanation.earliest_start ? explanation.earliest_start : sched::forecast(state.index, job.id, now));
     if (!explanation.would_start_now.empty()) would = explanation.would_start_now;
-    if (state.nodes.empty()) reasons.push(Json::object({{"kind", "no_room"}, {"text", "no node has joined yet"}}));
     for (const std::string& note : control::pool_notes(state, job, now)) reasons.push(Json::object({{"kind", "pool"}, {"text", note}}));
   } else if (!job.reason.empty()) {
     reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
     earliest = time_or_null(job.not_before);
   }
+  Json expected;
+  if (const Expectation& x = job.expected; x.runs > 0)
+    expected = Json::object({{"likely_s", x.likely.seconds()}, {"at_most_s", x.at_most.seconds()}, {"runs", x.runs}, {"confidence", control::confidence(x)},
+                             {"text", fmt::format("it will run for about {}, hardly longer than {} ({} confidence, from {} earlier run{})", format_duration(x.likely), format_duration(x.at_most),
+                                                  control::confidence(x), x.runs, x.runs == 1 ? "" : "s")}});
   return Json::object({{"id", job.id.value}, {"state", enum_name(job.state)}, {"reasons", std::move(reasons)}, {"earliest_start", std::move(earliest)},
-                       {"would_start_now", std::move(would)}});
+                       {"would_start_now", std::move(would)}, {"expected", std::move(expected)}});
 }
 
 Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings) {

@@ -18,6 +18,9 @@ Json array_document(const control::State& state, const control::ArrayState& arra
 void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now);
 Json explain_document(const control::State& state, const Job& job, WallTime now);
 Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings);
+// What a project is promised and held to, and what it uses now.
+void add_quota(Json& document, const control::State& state, const Project& project, WallTime now);
+Json reservation_document(const control::State& state, const Reservation& reservation, WallTime now);
 Json event_document(const Event& event);
 
 // The rows a step leaves in the store.

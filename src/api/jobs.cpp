@@ -321,7 +321,7 @@ void explain(CallPtr call) {
     }
   }
   if (!job) return with_job_document(call, ref->id, [call](Json document) {
-    call->reply(200, Json::object({{"id", document["id"]}, {"state", document["state"]}, {"reasons", Json::array()}, {"earliest_start", Json()}, {"would_start_now", Json()}}));
+    call->reply(200, Json::object({{"id", document["id"]}, {"state", document["state"]}, {"reasons", Json::array()}, {"earliest_start", Json()}, {"would_start_now", Json()}, {"expected", Json()}}));
   });
   if (const Status ok = may_see(*call, job->project); !ok) return call->fail(ok.error());
   call->reply_durable(200, explain_document(state, *job, call->host.now()));

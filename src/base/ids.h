@@ -26,6 +26,7 @@ using UserId = Id<struct UserTag>;
 using TokenId = Id<struct TokenTag>;
 using LeaseId = Id<struct LeaseTag>;
 using ScheduleId = Id<struct ScheduleTag>;
+using ReservationId = Id<struct ReservationTag>;
 using Seq = std::uint64_t;                // position in the journal, from 1
 using Epoch = std::uint64_t;              // of the leading head; agents refuse lower ones
 

@@ -68,6 +68,15 @@ inline constexpr Duration async_result_life = hours(1);
 
 // Scheduler
 inline constexpr std::size_t gpus_per_node_max = 64;
+inline constexpr std::int64_t shortest_patience = 16;             // policy `shortest`: passed by jobs submitted within so many times its length
+inline constexpr Duration duration_assumed = hours(4);            // of a job nothing is known of, where jobs are ordered by length
+inline constexpr Duration duration_ranked_max = hours(24 * 14);   // longer ones are ordered as this
+inline constexpr std::size_t reservations_max = 10'000;
+inline constexpr Duration reservation_ahead_max = hours(24 * 366);
+inline constexpr std::size_t durations_keys_max = 8192;           // kinds of run remembered; the ones longest unused go first
+inline constexpr std::size_t durations_per_key_max = 16;          // the latest runs of each
+inline constexpr Duration repair_wait_max = minutes(10);          // an elastic gang that finds no new member for so long starts again whole
+inline constexpr std::uint32_t repairs_max = 100;                 // of one job
 
 // Pools
 inline constexpr std::uint32_t pool_machines_max = 10'000;

@@ -37,11 +37,13 @@ int project_create(const Parsed& p) {
 int project_list(const Parsed& p) {
   return ask(p, [](Client& c) { return c.get("/v1/projects"); },
              [](const Json& answer) {
-               Table table({{"PROJECT"}, {"WEIGHT", Table::Align::right}, {"MEMBERS", Table::Align::left, 20}});
+               Table table({{"PROJECT"}, {"WEIGHT", Table::Align::right}, {"GUARANTEED", Table::Align::right}, {"MAX", Table::Align::right}, {"RUNNING", Table::Align::right}, {"BORROWED", Table::Align::right}, {"POLICY"}, {"MEMBERS", Table::Align::left, 20}});
+               const auto gpus = [](const Json& milli) { return milli.is_number() ? fmt::format("{:g}", static_cast<double>(milli.int_or(0)) / 1000) : std::string("-"); };
                for (const Json& project : list_in(answer, "projects")) {
                  std::string members;
                  for (const auto& [user, role] : project["members"].members()) members += fmt::format("{}{} ({})", members.empty() ? "" : ", ", user, role.str_or("?"));
-                 table.row({std::string(project["name"].str_or("?")), fmt::format("{}", project["weight"].int_or(0)), members});
+                 table.row({std::string(project["name"].str_or("?")), fmt::format("{}", project["weight"].int_or(0)), gpus(project["guaranteed_milli"]), gpus(project["limit_milli"]),
+                            gpus(project["running_milli"]), gpus(project["borrowed_milli"]), std::string(project["policy"].str_or("fair")), members});
                }
                show_table(table, "there are no projects");
              });

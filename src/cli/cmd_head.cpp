@@ -32,6 +32,7 @@ constexpr OptionSpec up_options[] = {
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
+    {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
     {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
     {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
@@ -52,6 +53,7 @@ constexpr OptionSpec agent_options[] = {
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
     {"node-name", 0, "NAME", "name of the node"},
+    {"label", 'l', "K=V", "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
     {"pool", 0, "NAME", "the pool it comes from, for prices"},
     {"bills", 0, nullptr, "somebody bills for every hour of this node: it is given back when nothing runs, and when its head is gone"},
@@ -61,6 +63,16 @@ constexpr OptionSpec agent_options[] = {
 constexpr OptionSpec doctor_options[] = {
     {"sim", 0, "SPEC", "look at simulated GPUs instead of the driver's"},
 };
+
+Status check_labels(const std::vector<std::string>& labels) {
+  for (const std::string& label : labels) {
+    const auto equals = label.find('=');
+    if (equals == std::string::npos) return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", label), "write it like --label zone=a");
+    BILLOW_TRY_VOID(check_name("label", label.substr(0, equals)));
+    if (label.size() > 256 || !valid_utf8(label)) return fail(Code::invalid, fmt::format("--label {}: longer than 256 bytes, or no text", label));
+  }
+  return {};
+}
 
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
@@ -76,6 +88,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   const char* sim = ::getenv("BILLOW_SIM");
   options.sim = parsed.get("sim", sim ? sim : "");
   options.node_name = parsed.get("node-name");
+  options.labels = parsed.all("label");
   options.local_agent = !parsed.has("no-agent");
   options.tls = parsed.has("tls");
   options.plain_http = parsed.has("plain-http");
@@ -173,6 +186,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 }
 
 int cmd_up(const Parsed& parsed) {
+  if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
   if (!options.sim.empty()) {
     const auto spec = parse_sim_spec(options.sim);
@@ -231,6 +245,7 @@ int cmd_down(const Parsed& parsed) {
 }
 
 int cmd_agent(const Parsed& parsed) {
+  if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
   agent::NodeOptions options;
   options.head = parsed.get("head");
@@ -238,6 +253,7 @@ int cmd_agent(const Parsed& parsed) {
   options.data_dir = parsed.get("data");
   options.sim = parsed.get("sim");
   options.node_name = parsed.get("node-name");
+  for (const std::string& label : parsed.all("label")) options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   options.version = version();
   const char* arena_set = std::getenv("BILLOW_VAULT_ARENA");
   if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : ""); !arena.empty()) {

@@ -111,9 +111,10 @@ int cmd_explain(const Parsed& parsed) {
       continue;
     }
     std::string text = fmt::format("job {} is {}\n", label, (*why)["state"].str_or("?"));
-    for (const Json& reason : (*why)["reasons"].items()) text += fmt::format("  {}\n", printable(reason["text"].str_or(reason["kind"].str_or("?"))));
-    if (const auto change = (*why)["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  would start now: {}\n", printable(change));
+    for (const Json& reason : (*why)["reasons"].items()) text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"), printable(reason["text"].str_or("?")));
+    if (const auto change = (*why)["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  what would help: {}\n", printable(change));
     if (const auto at = (*why)["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
+    if (const auto expected = why->at("expected", "text").str_or(""); !expected.empty()) text += fmt::format("  {}\n", printable(expected));
     print(text);
   }
   return 0;

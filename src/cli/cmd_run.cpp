@@ -38,6 +38,19 @@ constexpr const char* env_details =
     "The working directory and the environment follow the job, but for variables that look like credentials (…TOKEN, …SECRET…, "
     "…PASSWORD…, …_KEY, AWS_… and the like): pass one of those with --env-var NAME.";
 
+Status resolve_reservation(Client& client, JobRequest& request) {
+  if (request.reservation.empty()) return {};
+  if (const auto number = parse_int(request.reservation, 1, INT64_MAX)) {
+    request.spec.reservation = ReservationId(static_cast<std::uint64_t>(*number));
+    return {};
+  }
+  const Json answer = BILLOW_TRY(client.get("/v1/reservations"));
+  for (const Json& r : answer["reservations"].items())
+    if (r["name"].str_or("") == request.reservation) request.spec.reservation = ReservationId(r["id"].uint_or(0));
+  if (!request.spec.reservation) return fail(Code::not_found, fmt::format("there is no reservation \"{}\"", request.reservation), "see `billow reserve list`");
+  return {};
+}
+
 // Array elements in --after are numbers of their own; the head knows them.
 Status resolve_after(Client& client, JobRequest& request) {
   for (const AfterText& after : request.after) {
@@ -61,6 +74,7 @@ bool answer_was_lost(const Error& error) {
 
 Result<Json> submit(Client& client, JobRequest& request) {
   BILLOW_TRY_VOID(resolve_after(client, request));
+  BILLOW_TRY_VOID(resolve_reservation(client, request));
   const Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
   // A key of our own makes asking again safe when the answer was lost on the way.
   const std::string key = request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;

@@ -18,6 +18,7 @@ void add_log_commands(CommandTable& table);       // logs
 void add_top_commands(CommandTable& table);       // top
 void add_schedule_commands(CommandTable& table);  // schedule add, list, rm
 void add_access_commands(CommandTable& table);    // project, user, token
+void add_reserve_commands(CommandTable& table);   // reserve, reserve list, calendar, cancel; project set
 void add_head_commands(CommandTable& table);      // up, down, dashboard, doctor, agent
 void add_join_commands(CommandTable& table);      // join, node rm, login, logout, context
 void add_pool_commands(CommandTable& table);      // pool add, list, rm; machine release

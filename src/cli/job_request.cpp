@@ -21,10 +21,22 @@ constexpr OptionSpec job_option_table[] = {
     {"gpu-type", 0, "A,B", "any of these types: H100, A100-80, L4"},
     {"mig", 0, "PROFILE", "a MIG instance, such as 1g.10gb"},
     {"nodes", 'N', "N", "run on this many nodes at once, as one gang"},
-    {"whole-node", 0, nullptr, "every GPU and core of the node, nothing beside it"},
+    {"whole-node", 0, nullptr, "bare metal: every GPU and core of the node, nothing beside it, no sandbox"},
+    {"exclusive", 0, nullptr, "every GPU and core of the node, nothing beside it, in the usual sandbox"},
     {"cpus", 'c', "N", "CPU cores per node, such as 4 or 0.5"},
     {"mem", 0, "SIZE", "memory per node, such as 32G"},
     {"node-label", 0, "K=V", "only on nodes with this label", true},
+    {"constraint", 0, "K=V", "the same as --node-label", true},
+    {"region", 0, "A,B", "only in one of these regions"},
+    {"zone", 0, "A,B", "only in one of these zones"},
+    {"pool", 0, "A,B", "only on nodes of one of these pools"},
+    {"fabric", 0, "A,B", "only on nodes with this network: infiniband, roce, efa, tcp"},
+    {"placement-group", 0, "NAME", "only on nodes of this placement group"},
+    {"topology", 0, "LEVEL[:required]", "how near a gang's nodes are: switch, rack, zone (the default), region, anywhere; or nvlink, of one node's GPUs"},
+    {"spread", 0, nullptr, "a gang's nodes, or an array's elements, apart from each other"},
+    {"pack", 0, nullptr, "close together (the default)"},
+    {"elastic", 0, nullptr, "when one node of the gang is lost, replace that member only; the others go on"},
+    {"reservation", 0, "ID", "run inside this reservation (a number or its name)"},
     {"time", 0, "T", "time limit, such as 90m or 2h; the job is stopped then"},
     {"name", 'n', "NAME", "a name, for people"},
     {"label", 'l', "K=V", "a label, for finding it again", true},
@@ -128,6 +140,7 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
   else if (name == "mem") BILLOW_TRY_VOID(set_mib(r.mem_mib, name, value));
   else if (name == "mig") r.mig_profile = lower(value);
   else if (name == "whole-node") r.whole_node = true;
+  else if (name == "exclusive") r.exclusive = true;
   else if (name == "gpu-type") {
     r.gpu_types.clear();
     for (const std::string& type : split(value, ','))
@@ -140,6 +153,55 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
   } else {
     return false;
   }
+  return true;
+}
+
+Status set_names(std::vector<std::string>& into, std::string_view name, std::string_view value) {
+  into.clear();
+  for (const std::string& one : split(value, ','))
+    if (!trim(one).empty()) into.emplace_back(trim(one));
+  if (into.empty()) return fail(Code::invalid, fmt::format("--{} needs a name", name), "see the labels in `billow nodes --json`");
+  return {};
+}
+
+// "rack", "rack:required", "required" (of the default level), "nvlink".
+Status set_topology(PlaceWish& place, std::string_view value) {
+  std::string_view level = value;
+  if (const auto colon = value.find(':'); colon != std::string_view::npos) {
+    const std::string_view how = value.substr(colon + 1);
+    if (how != "required" && how != "preferred") return fail(Code::invalid, fmt::format("--topology {}: \"{}\" is not required or preferred", value, how), "write it like rack:required");
+    place.close_required = how == "required";
+    level = value.substr(0, colon);
+  }
+  if (level == "required" || level == "preferred") {
+    place.close_required = level == "required";
+    return {};
+  }
+  if (level == "nvlink") {
+    place.nvlink_required = true;
+    return {};
+  }
+  const auto close = enum_value<Closeness>(level);
+  if (!close) return fail(Code::invalid, fmt::format("--topology {}: there is no such level", value), "one of switch, rack, zone, region, anywhere, nvlink");
+  place.close = *close;
+  return {};
+}
+
+// Options of where it may go; false where the name is none of them.
+Result<bool> set_place(JobSpec& s, std::string_view name, std::string_view value) {
+  if (name == "region") BILLOW_TRY_VOID(set_names(s.place.regions, name, value));
+  else if (name == "zone") BILLOW_TRY_VOID(set_names(s.place.zones, name, value));
+  else if (name == "pool") BILLOW_TRY_VOID(set_names(s.place.pools, name, value));
+  else if (name == "fabric") {
+    BILLOW_TRY_VOID(set_names(s.place.fabrics, name, value));
+    for (std::string& fabric : s.place.fabrics) fabric = lower(fabric);
+  }
+  else if (name == "placement-group") s.place.placement_group = std::string(value);
+  else if (name == "topology") BILLOW_TRY_VOID(set_topology(s.place, value));
+  else if (name == "spread") s.place.spread = Spread::spread;
+  else if (name == "pack") s.place.spread = Spread::pack;
+  else if (name == "elastic") s.elastic = s.rerun_if_lost = true;
+  else return false;
   return true;
 }
 
@@ -209,10 +271,12 @@ Result<AfterText> parse_after(std::string_view text) {
 Status set_option(JobRequest& q, std::string_view name, std::string_view value, const std::string& relative_to) {
   JobSpec& s = q.spec;
   if (BILLOW_TRY(set_resource(s.resources, name, value))) return {};
+  if (BILLOW_TRY(set_place(s, name, value))) return {};
   if (BILLOW_TRY(set_policy(q, name, value))) return {};
   if (name == "name") s.name = std::string(value);
   else if (name == "project") q.project = std::string(value);
-  else if (name == "label" || name == "node-label") {
+  else if (name == "reservation") q.reservation = std::string(value);
+  else if (name == "label" || name == "node-label" || name == "constraint") {
     auto [key, text] = BILLOW_TRY(key_value(name, value));
     (name == "label" ? s.labels : s.node_labels).insert_or_assign(std::move(key), std::move(text));
   }
@@ -236,7 +300,7 @@ Status complete(JobRequest& q) {
   Resources& r = q.spec.resources;
   if (r.gpus == 0 && (r.share.mem_mib > 0 || !r.mig_profile.empty())) r.gpus = 1;  // --gpu-mem 20G: of one GPU, compute in proportion
   if (!r.mig_profile.empty()) r.share.milli = whole_gpu_milli;                      // of each instance
-  if (r.gpus == 0 && !r.gpu_types.empty() && !r.whole_node) return fail(Code::invalid, "--gpu-type was given, but no GPU asked for", "add --gpus 1");
+  if (r.gpus == 0 && !r.gpu_types.empty() && !r.takes_node()) return fail(Code::invalid, "--gpu-type was given, but no GPU asked for", "add --gpus 1");
   if (!q.cwd_given) {
     char here[PATH_MAX];
     if (!::getcwd(here, sizeof here)) return fail_errno("the current directory", errno);

@@ -31,6 +31,7 @@ struct JobRequest {
   std::string project;
   std::string cron;
   std::string idempotency_key;
+  std::string reservation;   // as typed: its number or its name
   bool cwd_given = false;
 };
 

@@ -150,12 +150,13 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
 
 Result<Found> find_command(const std::vector<CommandSpec>& commands, const std::vector<std::string>& args) {
   const std::string first = args.empty() ? "help" : args[0];
-  for (const CommandSpec& c : commands) {
-    if (c.name == first) return Found{&c, args.empty() ? 0u : 1u};
+  for (const CommandSpec& c : commands) {  // of two words first: `reserve list` is not `reserve`
     if (args.size() > 1 && c.name.size() == first.size() + 1 + args[1].size() && c.name.starts_with(first) && c.name.ends_with(args[1]) &&
         c.name[first.size()] == ' ')
       return Found{&c, 2};
   }
+  for (const CommandSpec& c : commands)
+    if (c.name == first) return Found{&c, args.empty() ? 0u : 1u};
   std::vector<std::string> seconds;
   for (const CommandSpec& c : commands)
     if (c.name.starts_with(first + " ")) seconds.push_back(c.name.substr(first.size() + 1));

@@ -18,6 +18,7 @@ CommandTable all_commands() {
   add_join_commands(table);
   add_top_commands(table);
   add_access_commands(table);
+  add_reserve_commands(table);
   add_head_commands(table);
   add_cost_commands(table);
   add_money_commands(table);
@@ -48,6 +49,8 @@ void move_leading_options(std::vector<std::string>& args) {
 // `billow schedule --help`: what a group of commands has.
 std::string group_help(const CommandTable& table, const std::string& first) {
   std::string text;
+  for (const CommandSpec& c : table)
+    if (c.name == first) return {};  // it has help of its own
   for (const CommandSpec& c : table)
     if (c.name.starts_with(first + " ")) text += fmt::format("  billow {:<16}  {}\n", c.name, c.summary);
   return text.empty() ? text : fmt::format("billow {}:\n\n{}\n`billow {} … --help` says more about each.\n", first, text, first);

@@ -7,6 +7,9 @@
 
 namespace billow::control {
 
+// What a lease inside a reservation has paid of the reservation's own time.
+NanoUsd paid_inside(const Task& task, const Reservation& reservation);
+
 struct Applier {
   State& state;
   const Event& event;
@@ -42,6 +45,7 @@ struct Applier {
   void operator()(const JobStopping& e);
   void drop_tasks(Job& j);
   void operator()(const JobRequeued& e);
+  void learn_duration(const Job& j);
   void operator()(const JobEnded& e);
 
   // ---- suspend and resume (suspend.cpp)
@@ -64,6 +68,13 @@ struct Applier {
   void operator()(const NodeDrained& e);
   void operator()(const GpuDrained& e);
   void operator()(const NodeRemoved& e);
+
+  // ---- sharing (sharing.cpp, elastic.cpp)
+  void operator()(const ProjectChanged& e);
+  void operator()(const ReservationMade& e);
+  void operator()(const ReservationMoved& e);
+  void operator()(const ReservationEnded& e);
+  void operator()(const MemberReplaced& e);
 
   // ---- identity and schedules (apply_identity.cpp)
   void operator()(const HeadStarted& e);

@@ -2,6 +2,7 @@
 // (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by rebuilding.
 #include "control/applier.h"
 #include "control/money.h"
+#include "control/elastic.h"
 
 #include <fmt/format.h>
 
@@ -54,6 +55,7 @@ void Applier::operator()(const JobsSubmitted& e) {
       j.array_index = e.spec->array->first + i * e.spec->array->step;
     }
     j.submitted_at = event.at;
+    j.expected = e.expected;
     j.waiting_for = e.waiting_for;
     if (e.waiting_for) {
       j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
@@ -141,14 +143,18 @@ void Applier::operator()(const TaskEnded& e) {
   }
   Job& j = job(t.job);
   j.cost += e.cost;
+  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end() && t.price_class == PriceClass::reserved)
+    r->second.used += paid_inside(t, r->second);
   if (j.state == JobState::suspended) {
     state.index.dequeue(j.id);
     if (j.spec->resources.mem_mib > 0) reshape(t.node);
     return;
   }
+  const bool replace = is_replaceable(j, e.exit);
   for (TaskId sibling : j.tasks) {
     if (task(sibling).state == TaskState::ended) continue;
-    state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at);
+    if (replace && !j.member_lost_at) j.member_lost_at = event.at;
+    state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
     return;
   }
   state.index.ended(j.id, event.at);
@@ -176,6 +182,7 @@ void Applier::drop_tasks(Job& j) {
 void Applier::operator()(const JobRequeued& e) {
   Job& j = job(e.job);
   drop_tasks(j);
+  j.member_lost_at = {};
   j.stopping = StopCause::none;
   j.stop_forced = false;
   j.suspension = {};
@@ -192,6 +199,28 @@ void Applier::operator()(const JobRequeued& e) {
   }
 }
 
+// How long it ran, for the next one like it. An array's waiting elements hear of it after the first, second, fourth … of them.
+void Applier::learn_duration(const Job& j) {
+  Duration ran;
+  for (TaskId id : j.tasks) {
+    const Task& t = task(id);
+    ran = std::max(ran, t.lease_to - (t.started_at ? t.started_at : t.lease_from));
+  }
+  state.durations.learn(j.project, *j.spec, ran);
+  if (!j.array) return;
+  state.durations.learn_array(j.array, ran);
+  const Expectation e = state.durations.expect_array(j.array);
+  const ArrayState& a = state.arrays.at(j.array);
+  const std::uint64_t ended = a.succeeded + 1;
+  if ((ended & (ended - 1)) != 0) return;
+  const auto end = state.jobs.upper_bound(JobId(a.id.value + a.count));
+  for (auto at = state.jobs.lower_bound(JobId(a.id.value + 1)); at != end; ++at) {
+    if (at->second.state != JobState::queued && at->second.state != JobState::held) continue;
+    at->second.expected = e;
+    if (at->second.state == JobState::queued) state.index.enqueue(request_of(state, at->second));
+  }
+}
+
 void Applier::operator()(const JobEnded& e) {
   const auto found = state.jobs.find(e.job);
   BILLOW_CHECK(found != state.jobs.end(), "a job ended twice");
@@ -205,6 +234,7 @@ void Applier::operator()(const JobEnded& e) {
   j.reason = e.reason;
   j.ended_at = event.at;
   FinishedJob finished;
+  if (e.state == JobState::succeeded) learn_duration(j);
   for (TaskId id : j.tasks) {
     finished.tasks.push_back(std::move(state.tasks.at(id)));
     state.tasks.erase(id);
@@ -218,6 +248,7 @@ void Applier::operator()(const JobEnded& e) {
     else if (a.worst_code == 0) a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
     if (a.left == 0) {
       state.finished_arrays.push_back({std::move(a), event.at});
+      state.durations.forget_array(j.array);
       state.arrays.erase(j.array);
     }
   }

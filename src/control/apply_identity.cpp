@@ -13,7 +13,7 @@ void Applier::operator()(const UserAdded& e) {
 void Applier::operator()(const ProjectAdded& e) {
   state.projects[e.project.id] = e.project;
   state.next_project = std::max(state.next_project, e.project.id.value + 1);
-  state.index.upsert_project({.id = e.project.id, .name = e.project.name, .weight = e.project.weight});
+  state.index.upsert_project(settings_of(e.project));
 }
 
 void Applier::operator()(const MemberSet& e) {

@@ -132,6 +132,19 @@ struct Bookkeeper {
       money().node_empty_since.erase(task.node);
     }
   }
+  void operator()(const MemberReplaced& e) {
+    open(e.task);
+    money().node_empty_since.erase(e.task.node);
+  }
+  // What a reservation held and its jobs did not pay for: charged, though nothing of the node was leased by it.
+  void operator()(const ReservationEnded& e) {
+    if (!e.lease.id || e.unused.value <= 0) return;
+    const auto span_s = std::max<std::int64_t>(1, (e.lease.lease_to - e.lease.lease_from).ns / 1'000'000'000);
+    ledger::LeaseOpened opened{ledger::lease_id(e.lease), {}, e.lease.id, e.project, e.user, e.lease.node, "", PriceClass::reserved, 0, Rate{e.unused.value / span_s}, e.lease.lease_from};
+    tell(opened);
+    tell(ledger::LeaseChanged{opened.lease, e.lease.lease_from, e.lease.node, PriceClass::reserved, 0, whole_gpu_milli, opened.rate});
+    tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
+  }
   // One lease ends and the task's next begins; `apply` has put the task there already.
   void change_lease(const Task& task, WallTime at) {
     Task before = task;

@@ -60,6 +60,8 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
     }
     if (const auto* closed = std::get_if<DayClosed>(&event.body)) post_day(state_, *closed, step);
     std::move(state_.money.posted.begin(), state_.money.posted.end(), std::back_inserter(step.entries));
+    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id)
+      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false});
     std::vector<EventBody> more = react(state_, event.body, context);
     pending.insert(pending.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));

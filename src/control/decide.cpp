@@ -13,6 +13,35 @@ Decision decide(const State& state, const Command& command, const Context& conte
   return std::visit(Decider{state, context}, command);
 }
 
+namespace {
+
+// One attempt of one rank, on the place the scheduler chose, with the price of today (or of its reservation) written into it.
+Task make_task(const State& state, const Job& job, TaskId id, std::uint32_t rank, std::uint32_t attempt, const sched::Placement& placement, const Context& context) {
+  const Node& node = state.nodes.at(placement.node);
+  Task task;
+  task.id = id;
+  task.job = job.id;
+  task.rank = rank;
+  task.attempt = attempt;
+  task.node = placement.node;
+  task.boot_id = node.offer.boot_id;
+  for (const sched::GpuShare& share : placement.gpus) task.gpus.push_back({share.gpu, share.share, share.mig_start});
+  task.cpu_milli = placement.cpu_milli;
+  task.mem_mib = placement.mem_mib;
+  task.lease_from = context.billed;
+  task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
+  if (const auto r = state.reservations.find(job.spec->reservation); r != state.reservations.end()) {
+    task.reservation = r->first;
+    task.price_class = PriceClass::reserved;
+    task.rate = r->second.rate;
+  } else if (!task.gpus.empty() && context.prices) {
+    task.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class, context.prices);
+  }
+  return task;
+}
+
+}  // namespace
+
 std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, const Context& context) {
   Events events;
   std::uint64_t next_task = state.next_task;
@@ -29,30 +58,17 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
       continue;
     }
     JobPlaced placed{.job = job.id, .tasks = {}};
-    for (std::size_t rank = 0; rank < start.placements.size(); ++rank) {
-      const sched::Placement& placement = start.placements[rank];
-      const Node& node = state.nodes.at(placement.node);
-      Task task;
-      task.id = TaskId(next_task++);
-      task.job = job.id;
-      task.rank = static_cast<std::uint32_t>(rank);
-      task.attempt = job.attempt + 1;
-      task.node = placement.node;
-      task.boot_id = node.offer.boot_id;
-      for (const sched::GpuShare& share : placement.gpus) task.gpus.push_back({share.gpu, share.share, share.mig_start});
-      task.cpu_milli = placement.cpu_milli;
-      task.mem_mib = placement.mem_mib;
-      task.lease_from = context.billed;
-      task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
-      if (!task.gpus.empty() && context.prices)
-        task.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class, context.prices);
-      placed.tasks.push_back(std::move(task));
-    }
+    for (std::size_t rank = 0; rank < start.placements.size(); ++rank)
+      placed.tasks.push_back(make_task(state, job, TaskId(next_task++), static_cast<std::uint32_t>(rank), job.attempt + 1, start.placements[rank], context));
     if (const Status paid = purse.take(job, placed.tasks); !paid) {
       events.push_back(JobHeld{job.id, fmt::format("budget: {}", paid.error().message), rate_of(placed.tasks)});
       continue;
     }
     events.push_back(std::move(placed));
+  }
+  for (const sched::Repair& repair : plan.repairs) {
+    const Job& job = state.jobs.at(repair.job);
+    events.push_back(MemberReplaced{job.id, make_task(state, job, TaskId(next_task++), static_cast<std::uint32_t>(repair.task_index), job.attempt, repair.placement, context)});
   }
   for (const sched::Preempt& preempt : plan.preempts) {
     const Job& victim = state.jobs.at(preempt.victim);
@@ -107,6 +123,16 @@ Status validate(const JobSpec& spec) {
     BILLOW_TRY_VOID(check_name("label", key));
     if (value.size() > 256 || !valid_utf8(value)) return bad(fmt::format("the value of label {} is not text of at most 256 bytes", key));
   }
+  if (spec.node_labels.size() > limits::labels_max) return bad(fmt::format("more than {} node labels", limits::labels_max));
+  for (const auto* names : {&spec.place.regions, &spec.place.zones, &spec.place.pools, &spec.place.fabrics}) {
+    if (names->size() > limits::labels_max) return bad(fmt::format("more than {} places are named", limits::labels_max));
+    for (const std::string& name : *names) BILLOW_TRY_VOID(check_name("place", name));
+  }
+  if (!spec.place.placement_group.empty()) BILLOW_TRY_VOID(check_name("placement group", spec.place.placement_group));
+  if (spec.elastic && spec.nodes < 2) return bad("an elastic job has at least two nodes", "add --nodes 2");
+  if (spec.elastic && !spec.rerun_if_lost) return bad("an elastic job starts members again when a node is lost, so it must allow that", "add --rerun-if-lost");
+  if (spec.reservation && spec.spot) return bad("a job inside a reservation is not spot");
+  if (spec.resources.takes_node() && !spec.resources.mig_profile.empty()) return bad("a whole node is not given in MIG instances");
   if (spec.array) {
     const ArraySpec& a = *spec.array;
     if (a.step == 0 || a.last < a.first || a.last > 1'000'000'000 || a.count() > limits::array_elements_max)
@@ -117,12 +143,14 @@ Status validate(const JobSpec& spec) {
   return {};
 }
 
-Status admissible(const State& state, const JobSpec& spec) {
+Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   // Before the first node has joined nothing is known to be impossible; the job waits, and `explain` says for what.
   if (state.nodes.empty()) return {};
   Job job;
   job.id = JobId(state.next_job);
   job.spec = std::make_shared<const JobSpec>(spec);
+  job.project = project;
+  if (spec.array) job.array = job.id;
   const Status here = sched::feasible(state.index, request_of(state, job));
   // What no machine here could run, one that a pool brings may.
   if (!here && !state.pools.empty() && pools_could_run(state, spec)) return {};

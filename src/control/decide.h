@@ -39,7 +39,7 @@ Status suspendable(const State& state, const Job& job);
 
 // What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
 Status validate(const JobSpec& spec);
-Status admissible(const State& state, const JobSpec& spec);
+Status admissible(const State& state, const JobSpec& spec, ProjectId project = {});
 
 // Whether a hello may be believed: its credential speaks for that name, and what it offers can be.
 Status check_hello(const State& state, const AgentHello& hello);

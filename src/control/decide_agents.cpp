@@ -31,6 +31,9 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
     case TaskState::ended:
       events.push_back(end_task(task, status.exit, status.usage, status.ended_at, context));
       std::get<TaskEnded>(events.back()).never_began = status.never_began;
+      // The next job must not meet what this one left: the node takes no more work until somebody has looked.
+      if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
+        events.push_back(NodeDrained{task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
       return;
     case TaskState::running:
       if (!task.started_at) events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});

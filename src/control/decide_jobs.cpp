@@ -44,8 +44,9 @@ void Decider::submit_events(Events& events, JobId first, JobSpec spec, const Env
     if (!state.environments.contains(spec.env_digest)) events.push_back(EnvironmentStored{spec.env_digest, env});
   }
   const std::uint64_t count = spec.array ? spec.array->count() + 1 : 1;
+  const Expectation expected = state.durations.expect(project, spec);
   events.push_back(JobsSubmitted{.first = first, .count = count, .spec = std::make_shared<const JobSpec>(std::move(spec)),
-                                 .project = project, .user = user, .waiting_for = waiting_for, .idempotency_key = std::move(key)});
+                                 .project = project, .user = user, .waiting_for = waiting_for, .idempotency_key = std::move(key), .expected = expected});
 }
 
 Decision Decider::operator()(const SubmitJob& c) {
@@ -59,9 +60,15 @@ Decision Decider::operator()(const SubmitJob& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   JobSpec spec = c.spec;
   spec.env_digest.clear();  // ours to give: one that was sent could name somebody else's environment
+  if (spec.elastic) spec.rerun_if_lost = true;  // its members do start again
   BILLOW_TRY_VOID(validate(spec));
   if (spec.checkpoint_every.ns > 0) spec.rerun_if_lost = true;  // that is what the checkpoints are for
-  BILLOW_TRY_VOID(admissible(state, spec));
+  if (spec.reservation) {
+    const auto r = state.reservations.find(spec.reservation);
+    if (r == state.reservations.end() || r->second.project != project)
+      return fail(Code::not_found, fmt::format("project {} has no reservation {}", state.projects.at(project).name, spec.reservation.value), "see `billow reserve list`");
+  }
+  BILLOW_TRY_VOID(admissible(state, spec, project));
   std::size_t env_bytes = 0;
   for (const auto& [name, value] : c.env) {
     if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)

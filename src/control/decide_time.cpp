@@ -49,6 +49,8 @@ Decision Decider::operator()(const Tick&) {
     submit_events(events, JobId(next_job), std::move(spec), {}, schedule.project, schedule.user, 0, "");
     next_job += count;
   }
+  tick_reservations(events);
+  tick_elastic(events);
   return events;
 }
 
@@ -59,11 +61,13 @@ Decision Decider::operator()(const AddSchedule& c) {
   const Cron cron = BILLOW_TRY(parse_cron(c.cron));
   const WallTime next = next_match(cron, context.now);
   if (!next) return fail(Code::invalid, fmt::format("cron \"{}\" never matches", c.cron));
-  BILLOW_TRY_VOID(validate(c.job.spec));
-  BILLOW_TRY_VOID(admissible(state, c.job.spec));
-  const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
-  Events events;
   JobSpec spec = c.job.spec;
+  if (spec.elastic) spec.rerun_if_lost = true;
+  if (spec.reservation) return fail(Code::invalid, "a scheduled job cannot name a reservation: its runs come when that is over");
+  BILLOW_TRY_VOID(validate(spec));
+  const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
+  BILLOW_TRY_VOID(admissible(state, spec, project));
+  Events events;
   spec.env_digest.clear();  // as for a job
   if (!c.job.env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(c.job.env)).substr(0, 32);

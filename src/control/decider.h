@@ -48,6 +48,14 @@ struct Decider {
   Decision operator()(const AddSchedule& c);
   Decision operator()(const RemoveSchedule& c);
 
+  // ---- sharing: quotas and reservations (sharing.cpp), elastic gangs (elastic.cpp)
+  Decision operator()(const SetProject& c);
+  Decision operator()(const Reserve& c);
+  Decision operator()(const CancelReservation& c);
+  EventBody end_reservation(const Reservation& reservation, WallTime to, std::string reason, TaskId lease) const;
+  void tick_reservations(Events& events) const;
+  void tick_elastic(Events& events) const;
+
   // ---- identity (decide_identity.cpp)
   Decision operator()(const StartHead& c);
   Decision operator()(const AddUser& c);

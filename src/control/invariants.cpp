@@ -82,6 +82,22 @@ Status check_capacity(const State& state) {
   return {};
 }
 
+// No card is promised to two reservations at once: looked at when each of them begins.
+Status check_reservations(const State& state) {
+  for (const auto& [id, r] : state.reservations) {
+    if (r.id != id || id.value >= state.next_reservation || r.until <= r.from || !state.projects.contains(r.project))
+      return broken(fmt::format("reservation {} is filed wrongly", id.value));
+    std::map<std::pair<NodeId, std::int32_t>, std::int64_t> milli;
+    for (const auto& [other_id, other] : state.reservations) {
+      if (other.from > r.from || other.until <= r.from) continue;
+      for (const ReservedPlace& p : other.places)
+        for (const GpuGrant& g : p.gpus)
+          if ((milli[{p.node, g.gpu}] += g.share.milli) > whole_gpu_milli) return broken(fmt::format("reservations {} and others hold one GPU", id.value));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_invariants(const State& state) {
@@ -115,6 +131,7 @@ Status check_invariants(const State& state) {
     const Job* job = state.find_job(id);
     if (!job || job->not_before.ns != at) return broken(fmt::format("job {} waits for a time it does not know", id.value));
   }
+  BILLOW_TRY_VOID(check_reservations(state));
   for (const auto& [digest, stored] : state.environments)
     if (!stored.env) return broken("an environment is used that was never stored");
   for (const auto& [id, node] : state.nodes)

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "control/decide.h"
 #include "control/money.h"
+#include "control/elastic.h"
 
 namespace billow::control {
 namespace {
@@ -44,6 +45,12 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   }
   if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
   if (exit.kind == ExitKind::idle) return JobEnded{job.id, JobState::stopped, exit, exit.message};
+  // An elastic gang that came to its end without the member it had lost has come to its end.
+  if (is_replaceable(job, exit)) {
+    const bool others = std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
+    const bool no_other_fault = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { const ExitStatus& x = state.tasks.at(id).exit; return x.ok() || x.kind == ExitKind::lost; });
+    if (others && no_other_fault) return JobEnded{job.id, JobState::succeeded, {}, ""};
+  }
   const std::string why = job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
   // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent before it could say so.
   const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).never_began; });
@@ -81,6 +88,7 @@ struct Reactor {
     const Job& job = state.jobs.at(task.job);
     const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).state == TaskState::ended; });
     if (all_ended) return {settle(state, job, context)};
+    if (is_replaceable(job, e.exit)) return {};  // the plan gives it a new place
     if (!e.exit.ok() && job.stopping == StopCause::none)
       return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()), StopCause::rank_failed, false}};
     return {};
@@ -142,6 +150,7 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     set("BILLOW_NODES", join(names, ","));
     set("MASTER_ADDR", names.front());
     set("MASTER_PORT", 20000 + job.id.value % 20000);
+    if (spec.elastic) set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
   }
   if (!job.checkpoint.path.empty()) set("BILLOW_CHECKPOINT", job.checkpoint.path);
   start.cwd = spec.cwd;
@@ -168,6 +177,7 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.checkpoint_dir = spec.checkpoint_dir;
   start.idle = idle_rules(state, job);
   if (!state.money.budgets.empty()) start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
+  start.bare = spec.resources.whole_node;
   return start;
 }
 
@@ -193,6 +203,8 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
   std::vector<Effect> effects;
   if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
     for (const Task& task : placed->tasks) effects.push_back({task.node, start_message(state, task)});
+  } else if (const auto* replaced = std::get_if<MemberReplaced>(&event.body)) {
+    effects.push_back({replaced->task.node, start_message(state, replaced->task)});
   } else if (const auto* stopping = std::get_if<JobStopping>(&event.body)) {
     const Job& job = state.jobs.at(stopping->job);
     const Duration grace = stopping->force ? Duration{0} : job.spec->stop_grace;

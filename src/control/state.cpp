@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "control/decide.h"
+#include "control/elastic.h"
 #include "wire/codec.h"
 
 namespace billow::control {
@@ -32,6 +33,12 @@ struct PoolImage {
   template <class V>
   void fields(V& v) { v("next_pool", next_pool); v("next_machine", next_machine); v("pools", pools); v("machines", machines); }
 };
+struct LearnedKind {
+  Resources resources;
+  double weight = 0;
+  template <class V>
+  void fields(V& v) { v("resources", resources); v("weight", weight); }
+};
 struct StateImage {
   Seq seq = 0;
   WallTime at;
@@ -52,13 +59,20 @@ struct StateImage {
   std::vector<sched::Usage> usage;
   PoolImage pools;
   MoneyImage money;
+  std::vector<Reservation> reservations;
+  std::uint64_t next_reservation = 1;
+  std::vector<Durations::Runs> durations;
+  std::uint64_t durations_learned = 0;
+  std::vector<LearnedKind> recent, typical;    // of the workload, as the scheduler's placement knows it
+  std::int64_t learned_starts = 0, learned_next_at = 0;
   template <class V>
   void fields(V& v) {
     v("seq", seq); v("at_ns", at); v("epoch", epoch); v("next", next); v("specs", specs); v("jobs", jobs); v("arrays", arrays); v("tasks", tasks);
     v("nodes", nodes); v("users", users); v("projects", projects); v("tokens", tokens); v("schedules", schedules);
     v("environments", environments); v("idempotency", idempotency); v("usage", usage); v("pools", pools);
-    v("environments", environments); v("idempotency", idempotency); v("usage", usage);
     v("billed_ns", billed); v("money", money);
+    v("reservations", reservations); v("next_reservation", next_reservation); v("durations", durations); v("durations_learned", durations_learned);
+    v("recent", recent); v("typical", typical); v("learned_starts", learned_starts); v("learned_next_at", learned_next_at);
   }
 };
 
@@ -72,7 +86,8 @@ auto values_of(const Map& map) {
 
 void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, std::int64_t>& dominant_milli) {
   for (const auto& [id, project] : state.projects)
-    state.index.upsert_project({.id = id, .name = project.name, .weight = project.weight});
+    state.index.upsert_project(settings_of(project));
+  for (const auto& [id, reservation] : state.reservations) state.index.upsert_reservation(reserved_of(reservation));
   for (const auto& [id, task] : state.tasks) if (task.state != TaskState::ended) state.tasks_on[task.node].insert(id);
   for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(state, node));
   for (const auto& [id, token] : state.tokens) state.token_by_hash[token.hash] = id;
@@ -94,6 +109,8 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
           live = true;
           placement = {.node = task.node, .gpus = {}, .cpu_milli = task.cpu_milli, .mem_mib = task.mem_mib};
           for (const GpuGrant& g : task.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+        } else if (!is_replaceable(job, task.exit)) {
+          running.done.push_back(static_cast<std::int32_t>(task.rank));
         }
         since = task.lease_from;
         running.placements.push_back(std::move(placement));
@@ -139,20 +156,67 @@ const Environment& State::environment(const std::string& digest) const {
   return found == environments.end() || !found->second.env ? none : *found->second.env;
 }
 
+sched::Constraints constraints_of(const PlaceWish& wish) {
+  sched::Constraints c;
+  c.regions = wish.regions;
+  c.zones = wish.zones;
+  c.pools = wish.pools;
+  c.fabrics = wish.fabrics;
+  c.placement_group = wish.placement_group;
+  c.close = wish.close;
+  c.close_required = wish.close_required;
+  c.nvlink_required = wish.nvlink_required;
+  c.spread = wish.spread;
+  return c;
+}
+
+sched::ProjectSettings settings_of(const Project& project) {
+  const Quota& q = project.quota;
+  sched::ProjectSettings s;
+  s.id = project.id;
+  s.name = project.name;
+  s.weight = project.weight;
+  s.guaranteed_milli = q.guaranteed_milli;
+  s.limit_milli = q.limit_milli;
+  s.user_limit_milli = q.user_limit_milli;
+  s.user_running_max = q.user_running_max;
+  s.may_borrow = q.may_borrow;
+  s.policy = q.policy;
+  s.regions = q.regions;
+  s.pools = q.pools;
+  return s;
+}
+
+sched::Reservation reserved_of(const Reservation& reservation) {
+  sched::Reservation r{.id = reservation.id, .project = reservation.project, .from = reservation.from, .until = reservation.until, .placements = {}};
+  for (const ReservedPlace& p : reservation.places) {
+    sched::Placement placement{.node = p.node, .gpus = {}, .cpu_milli = p.cpu_milli, .mem_mib = p.mem_mib};
+    for (const GpuGrant& g : p.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+    r.placements.push_back(std::move(placement));
+  }
+  return r;
+}
+
 sched::JobRequest request_of(const State& state, const Job& job) {
+  const JobSpec& spec = *job.spec;
   sched::JobRequest request;
   request.id = job.id;
   request.project = job.project;
   request.user = job.user;
-  request.priority = job.spec->priority;
+  request.priority = spec.priority;
   request.submitted = job.submitted_at;
   request.order = job.id.value;
-  request.resources = job.spec->resources;
-  if (request.resources.cpu_milli == 0 && !request.resources.whole_node) request.resources.cpu_milli = limits::task_cpu_milli_assumed;
-  request.tasks = static_cast<std::int32_t>(job.spec->nodes);
-  request.constraints.labels = job.spec->node_labels;
-  request.time_limit = job.spec->time_limit;
-  request.spot = job.spec->spot;
+  request.resources = spec.resources;
+  if (request.resources.cpu_milli == 0 && !request.resources.takes_node()) request.resources.cpu_milli = limits::task_cpu_milli_assumed;
+  request.tasks = static_cast<std::int32_t>(spec.nodes);
+  request.constraints = constraints_of(spec.place);
+  request.constraints.labels = spec.node_labels;
+  // Elements of one array that spread keep apart from each other.
+  if (job.array && spec.place.spread == Spread::spread) request.constraints.spread_key = job.array.value;
+  request.time_limit = spec.time_limit;
+  request.expected = job.expected.likely;
+  request.expected_max = job.expected.at_most;
+  request.spot = spec.spot;
   if (job.spec->spot) {
     request.stays_on_node = could_be_suspended(*job.spec);
     request.yields = request.stays_on_node ? sched::Yields::by_suspend : sched::Yields::by_requeue;
@@ -164,7 +228,9 @@ sched::JobRequest request_of(const State& state, const Job& job) {
     request.resources.mem_mib = 0;  // it holds that already
   }
   request.array = job.array;
-  request.array_running_max = job.array ? static_cast<std::int32_t>(job.spec->array->running_max) : 0;
+  request.array_running_max = job.array ? static_cast<std::int32_t>(spec.array->running_max) : 0;
+  request.elastic = spec.elastic;
+  if (spec.reservation && state.reservations.contains(spec.reservation)) request.reservation = spec.reservation;
   return request;
 }
 
@@ -177,6 +243,12 @@ TaskState state_by_orders(const Job& job, const Task& task) {
     case SuspendPhase::resuming: return TaskState::resuming;
   }
   return TaskState::running;
+}
+
+std::string pool_name(const State& state, const Node& node) {
+  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end()) return pool->second.name;
+  const auto label = node.offer.labels.find("pool");
+  return label == node.offer.labels.end() ? std::string() : label->second;
 }
 
 sched::NodeShape shape_of(const State& state, const Node& node) {
@@ -203,7 +275,7 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
   };
   shape.place = {.region = label("region"), .zone = label("zone"), .rack = label("rack"), .switch_name = label("switch"),
                  .placement_group = label("placement-group"), .fabric = label("fabric")};
-  shape.pool = node.pool;
+  shape.pool = pool_name(state, node);
   if (!node.reachable) shape.use = sched::NodeUse::unreachable;
   else if (!node.drained.empty()) shape.use = sched::NodeUse::draining;
   return shape;
@@ -238,6 +310,15 @@ std::string image(const State& state) {
   out.pools = {state.next_pool, state.next_machine, values_of(state.pools), values_of(state.machines)};
   out.usage = state.index.contents().usage;
   out.money = image_of(state.money);
+  out.reservations = values_of(state.reservations);
+  out.next_reservation = state.next_reservation;
+  out.durations = state.durations.contents();
+  out.durations_learned = state.durations.learned();
+  const sched::Learned& learned = state.index.learned();
+  for (const auto& [resources, weight] : learned.recent) out.recent.push_back({resources, weight});
+  for (const auto& [resources, weight] : learned.typical) out.typical.push_back({resources, weight});
+  out.learned_starts = learned.starts;
+  out.learned_next_at = learned.next_at;
   return wire::to_json_text(out);
 }
 
@@ -273,6 +354,9 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.projects) state.projects[x.id] = std::move(x);
   for (auto& x : in.tokens) state.tokens[x.id] = std::move(x);
   for (auto& x : in.schedules) state.schedules[x.id] = std::move(x);
+  for (auto& x : in.reservations) state.reservations[x.id] = std::move(x);
+  state.next_reservation = in.next_reservation;
+  state.durations.restore(std::move(in.durations), in.durations_learned);
   for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   state.next_pool = in.pools.next_pool;
   state.next_machine = in.pools.next_machine;
@@ -280,6 +364,12 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.pools.machines) state.machines[x.name] = std::move(x);
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
   rebuild_derived(state, in.usage, dominant_milli);
+  sched::Learned learned;
+  for (const LearnedKind& x : in.recent) learned.recent.emplace_back(x.resources, x.weight);
+  for (const LearnedKind& x : in.typical) learned.typical.emplace_back(x.resources, x.weight);
+  learned.starts = in.learned_starts;
+  if (in.learned_next_at > 0) learned.next_at = in.learned_next_at;
+  state.index.set_learned(learned);
   return state;
 }
 

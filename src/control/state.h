@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "control/durations.h"
 #include "control/money_state.h"
 #include "model/command.h"
 #include "model/event.h"
@@ -68,6 +69,7 @@ struct State {
   Epoch epoch = 0;
   std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
   std::uint64_t next_pool = 1, next_machine = 1;
+  std::uint64_t next_reservation = 1;
 
   std::map<JobId, Job> jobs;     // ordered: listings page through it by number
   std::map<JobId, ArrayState> arrays;
@@ -79,6 +81,8 @@ struct State {
   std::map<ScheduleId, Schedule> schedules;
   std::map<PoolId, Pool> pools;
   std::map<std::string, Machine> machines;                    // by name
+  std::map<ReservationId, Reservation> reservations;
+  Durations durations;           // how long earlier jobs ran
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::deque<IdempotencyKey> idempotency;                     // oldest first
   Money money;
@@ -120,5 +124,10 @@ sched::JobRequest request_of(const State& state, const Job& job);
 sched::NodeShape shape_of(const State& state, const Node& node);
 // What a live task is doing as far as its job's orders tell, once its node answers again.
 TaskState state_by_orders(const Job& job, const Task& task);
+// Of the pool it came from, or as its label `pool` says.
+std::string pool_name(const State& state, const Node& node);
+sched::Constraints constraints_of(const PlaceWish& wish);
+sched::ProjectSettings settings_of(const Project& project);
+sched::Reservation reserved_of(const Reservation& reservation);
 
 }  // namespace billow::control

@@ -64,7 +64,10 @@ JobResuming resume_event(const State& state, const Job& job, const sched::Placem
   for (const GpuGrant& old : task.gpus)
     for (const sched::GpuShare& share : placement.gpus) if (share.gpu == old.gpu) e.gpus.push_back({share.gpu, share.share, share.mig_start});
   const Node& node = state.nodes.at(task.node);
-  if (!e.gpus.empty() && context.prices) e.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(e.gpus.front().gpu)).type, e.price_class, context.prices);
+  if (const auto r = state.reservations.find(task.reservation); r != state.reservations.end()) {
+    e.price_class = PriceClass::reserved;
+    e.rate = r->second.rate;
+  } else if (!e.gpus.empty() && context.prices) e.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(e.gpus.front().gpu)).type, e.price_class, context.prices);
   return e;
 }
 
@@ -161,6 +164,12 @@ void Applier::operator()(const TaskSuspended& e) {
   Task& t = task(e.task);
   Job& j = job(t.job);
   if (t.state != TaskState::unreachable) t.state = TaskState::suspended;
+  // While suspended it holds nothing of its reservation: what it paid of it so far is counted now.
+  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end() && t.price_class == PriceClass::reserved) {
+    Task part = t;
+    part.lease_to = e.lease_to;
+    r->second.used += paid_inside(part, r->second);
+  }
   t.price_class = PriceClass::suspended;
   t.rate = e.rate;
   t.ram_mib = e.ram_mib;

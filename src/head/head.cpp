@@ -255,7 +255,7 @@ class Head final : public api::Host {
       return;
     }
     if (local_agent_alive(options_.data_dir)) return;
-    const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name});
+    const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name, options_.labels});
     if (!started) log_error("{}", started.error().message);
     agent_looks_to_skip_ = 3;
   }

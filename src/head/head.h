@@ -16,6 +16,7 @@ struct HeadOptions {
   std::vector<std::string> listen = {"127.0.0.1:7070"};
   std::string sim;                 // "8xH100": this machine's agent simulates its GPUs
   std::string node_name;
+  std::vector<std::string> labels;   // of this machine as a node
   bool local_agent = true;
   bool tls = false;                // also where only this machine can connect
   bool plain_http = false;         // no TLS whatever the address: something in front of us does it

@@ -27,6 +27,7 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
   std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
   if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
   if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
+  for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);

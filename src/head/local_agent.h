@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -14,6 +15,7 @@ struct LocalAgentOptions {
   std::string token_path;
   std::string sim;
   std::string node_name;
+  std::vector<std::string> labels;
 };
 // Starts it unless it runs. Returns 1 where it was started, 0 where one was there.
 Result<int> ensure_local_agent(const LocalAgentOptions& options);

@@ -68,6 +68,32 @@ struct AddProject {
   std::string name;
   std::uint32_t weight = 100;
 };
+// What is not given stays as it is.
+struct SetProject {
+  std::string name;
+  std::optional<std::uint32_t> weight;
+  std::optional<std::int64_t> guaranteed_milli;
+  std::optional<std::int64_t> limit_milli;        // -1: none
+  std::optional<std::int64_t> user_limit_milli;
+  std::optional<std::int32_t> user_running_max;
+  std::optional<bool> may_borrow;
+  std::optional<OrderPolicy> policy;
+  std::optional<std::vector<std::string>> regions, pools;
+};
+struct Reserve {
+  std::string name;                           // may be empty
+  std::string project;
+  UserId user;
+  Resources resources;                        // per node
+  std::uint32_t nodes = 1;
+  PlaceWish place;
+  std::map<std::string, std::string> node_labels;
+  WallTime from, until;
+};
+struct CancelReservation {
+  ReservationId reservation;
+  std::string reason;
+};
 struct SetMember {
   std::string project;
   std::string user;
@@ -225,6 +251,6 @@ using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentRep
                              SuspendJob, ResumeJob,
                              IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
                              RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
-                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill>;
+                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation>;
 
 }  // namespace billow

@@ -11,6 +11,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/pool.h"
+#include "model/reservation.h"
 
 namespace billow {
 
@@ -75,10 +76,12 @@ struct JobsSubmitted {
   UserId user;
   std::uint32_t waiting_for = 0;      // dependencies not met yet: held until they are
   std::string idempotency_key;        // already scoped to its user
+  Expectation expected;               // how long each of them runs, from earlier runs like it
   template <class V>
   void fields(V& v) {
     v("first", first); v("count", count); v("spec", spec); v("project", project); v("user", user);
     v("waiting_for", waiting_for); v("idempotency_key", idempotency_key);
+    v("expected", expected);
   }
 };
 // Nothing holds it any more: it enters the queue.
@@ -557,6 +560,51 @@ struct BillImported {
   void fields(V& v) { v("name", name); v("digest", digest); v("lines", lines); v("differing", differing); v("billed", billed); v("ours", ours); }
 };
 
+// ---- sharing
+// A project's weight and quota are these from now on.
+struct ProjectChanged {
+  static constexpr const char* kind = "project_changed";
+  ProjectId project;
+  std::uint32_t weight = 100;
+  Quota quota;
+  template <class V>
+  void fields(V& v) { v("project", project); v("weight", weight); v("quota", quota); }
+};
+struct ReservationMade {
+  static constexpr const char* kind = "reservation_made";
+  Reservation reservation;
+  template <class V>
+  void fields(V& v) { v("reservation", reservation); }
+};
+// It holds other places now: a node of the old ones is gone.
+struct ReservationMoved {
+  static constexpr const char* kind = "reservation_moved";
+  ReservationId reservation;
+  std::vector<ReservedPlace> places;
+  template <class V>
+  void fields(V& v) { v("reservation", reservation); v("places", places); }
+};
+// Its time is over, or it was cancelled. `unused` is what its jobs did not pay for, closed as a lease of its own.
+struct ReservationEnded {
+  static constexpr const char* kind = "reservation_ended";
+  ReservationId reservation;
+  std::string reason;
+  Task lease;               // what it held, from–to; its id is taken from the tasks' numbers
+  NanoUsd unused;
+  ProjectId project;        // who pays
+  UserId user;
+  template <class V>
+  void fields(V& v) { v("reservation", reservation); v("reason", reason); v("lease", lease); v("unused", unused); v("project", project); v("user", user); }
+};
+// A lost member of an elastic gang has a new place; the others were not disturbed.
+struct MemberReplaced {
+  static constexpr const char* kind = "member_replaced";
+  JobId job;
+  Task task;                // of the same rank
+  template <class V>
+  void fields(V& v) { v("job", job); v("task", task); }
+};
+
 using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
@@ -567,7 +615,8 @@ using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, 
                                PriceSet, PriceRemoved, NodePriceSet, BudgetSet, BudgetRemoved,
                                BudgetWarned, JobHeld, MeterMarked, DayClosed, MonthClosed, IdlePolicySet, IdleFloorSet, IdleWarned,
                                IdleActed, KeptAlive, NodeReleased, WebhookAdded, WebhookRemoved, WebhookDelivered, CommitmentSet,
-                               CommitmentRemoved, ProjectTagged, BillImported>;
+                               CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
+                               ReservationEnded, MemberReplaced>;
 
 struct Event {
   Seq seq = 0;

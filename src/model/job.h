@@ -12,6 +12,7 @@
 #include "base/money.h"
 #include "base/result.h"
 #include "model/money.h"
+#include "model/place.h"
 #include "model/share.h"
 #include "model/states.h"
 
@@ -61,6 +62,9 @@ struct JobSpec {
   std::optional<ArraySpec> array;
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> node_labels;  // required of the node: zone, rack, …
+  PlaceWish place;
+  ReservationId reservation;              // runs inside this one, at its price
+  bool elastic = false;                   // a gang that goes on when a member's node is lost, and takes a new member in its place
   bool pty = false;
   bool use_stdin = false;                 // else the job reads from /dev/null
   std::uint16_t rows = 24, cols = 80;     // of the terminal, at start
@@ -87,6 +91,7 @@ struct JobSpec {
     v("time_sliced", time_sliced); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
     v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal);
     v("checkpoint_dir", checkpoint_dir);
+    v("place", place); v("reservation", reservation); v("elastic", elastic);
   }
 };
 
@@ -146,6 +151,7 @@ struct Task {
   WallTime lease_to;
   Rate rate;             // of one whole GPU (or of the node's CPU share, for tasks without GPUs) when the lease began
   PriceClass price_class = PriceClass::on_demand;
+  ReservationId reservation;  // inside which it was placed
   WallTime started_at;   // as the agent said
   ExitStatus exit;
   TaskUsage usage;
@@ -163,6 +169,7 @@ struct Task {
     v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
     v("exit", exit); v("usage", usage); v("never_began", never_began); v("lease_number", lease_number); v("ram_mib", ram_mib);
     v("unsuspendable", unsuspendable);
+    v("reservation", reservation);
   }
 };
 
@@ -195,12 +202,14 @@ struct TaskStatus {
   std::int64_t ram_mib = 0;  // suspended: what it holds of the node's memory
   std::string unsuspendable; // why it cannot be suspended; empty: it can
   Checkpoint checkpoint;     // of its newest
+  std::string left_behind;   // ended, and the node is not as it was: "2 processes", "GPU 0 holds 4096 MiB"
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
     v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
     v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable); v("checkpoint", checkpoint);
+    v("left_behind", left_behind);
   }
 };
 
@@ -217,6 +226,16 @@ struct Suspension {
   void fields(V& v) {
     v("phase", phase); v("cause", cause); v("mode", mode); v("order", order); v("resume_wanted", resume_wanted); v("since_ns", since);
   }
+};
+
+// How long a job will probably run, learned from runs like it. No runs: nothing is known.
+struct Expectation {
+  Duration likely;          // half of them took no longer
+  Duration at_most;         // nine of ten took no longer
+  std::uint32_t runs = 0;
+  bool operator==(const Expectation&) const = default;
+  template <class V>
+  void fields(V& v) { v("likely_ns", likely); v("at_most_ns", at_most); v("runs", runs); }
 };
 
 struct Job {
@@ -243,6 +262,9 @@ struct Job {
   std::vector<TaskId> tasks;         // of the current attempt
   Suspension suspension;
   Checkpoint checkpoint;             // of any attempt
+  Expectation expected;              // how long it runs, as far as earlier runs tell
+  std::uint32_t repairs = 0;         // members replaced so far
+  WallTime member_lost_at;           // a member of an elastic gang is gone since then, and not replaced yet
 
   template <class V>
   void fields(V& v) {
@@ -251,6 +273,7 @@ struct Job {
     v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("failures", failures); v("waiting_for", waiting_for);
     v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
     v("gives_way_to", gives_way_to); v("suspension", suspension); v("checkpoint", checkpoint);
+    v("expected", expected); v("repairs", repairs); v("member_lost_at_ns", member_lost_at);
   }
 };
 

@@ -107,8 +107,9 @@ struct Project {
   std::string name;
   std::map<std::string, Role> members;  // by user name
   std::uint32_t weight = 100;
+  Quota quota;
   template <class V>
-  void fields(V& v) { v("id", id); v("name", name); v("members", members); v("weight", weight); }
+  void fields(V& v) { v("id", id); v("name", name); v("members", members); v("weight", weight); v("quota", quota); }
 };
 
 // A token is shown once, when it is made; what is kept is its hash.

@@ -28,13 +28,17 @@ struct Resources {
   std::string mig_profile;                // "1g.10gb"; empty: none. Then gpus counts instances.
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  bool whole_node = false;                // bare metal: every GPU and core, nothing beside it
+  bool whole_node = false;                // bare metal: every GPU and core, nothing beside it, no sandbox
+  bool exclusive = false;                 // every GPU and core and nothing beside it, in the usual sandbox
+
+  bool takes_node() const { return whole_node || exclusive; }
 
   bool operator==(const Resources&) const = default;
   template <class V>
   void fields(V& v) {
     v("gpus", gpus); v("share", share); v("gpu_types", gpu_types); v("mig_profile", mig_profile);
     v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("whole_node", whole_node);
+    v("exclusive", exclusive);
   }
 };
 

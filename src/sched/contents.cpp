@@ -126,6 +126,7 @@ std::int64_t SchedIndex::free_mem_mib(NodeId id) const {
   const NodeState* n = impl_->find(id);
   return n ? n->free_mem_mib : 0;
 }
+const std::set<JobId>& SchedIndex::waiting_for_members() const { return impl_->repairs; }
 double SchedIndex::usage(ProjectId id, WallTime now) const {
   auto it = impl_->projects.find(id);
   if (it == impl_->projects.end()) return 0;

@@ -1,4 +1,4 @@
-// Answers for people: why a job waits, whether it could ever run, and what would have to change.
+// Answers for people: whether a job could ever run here, and if not, which request is too large. Why it waits is in why.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -43,6 +43,19 @@ Status check_types(const Impl& index, const Resources& r) {
                                 close.empty() ? "" : fmt::format("did you mean {}? ", close), inventory(index)));
 }
 
+// A hint that works: as many GPUs over several nodes, if there are nodes for it; else the most one node can give.
+std::string split_over_nodes(const Impl& index, const PlacementClass& c, std::int64_t gpus_max) {
+  for (std::int64_t nodes = 2; nodes <= c.resources.gpus; ++nodes) {
+    PlacementClass part = c;
+    part.resources.gpus = static_cast<std::int32_t>((c.resources.gpus + nodes - 1) / nodes);
+    if (part.resources.gpus > gpus_max || part.resources.gpus * nodes != c.resources.gpus) continue;
+    std::int64_t could = 0;
+    for (const NodeState& n : index.nodes) could += allowed(part, n) && fit_empty(part, n) ? 1 : 0;
+    if (could >= nodes) return fmt::format("ask for several nodes: --nodes {} --gpus {}", nodes, part.resources.gpus);
+  }
+  return fmt::format("ask for at most --gpus {}", gpus_max);
+}
+
 // Every node refused an empty start: say which request is too large, the narrowest first.
 Status why_no_node(const Impl& index, const PlacementClass& c) {
   const Resources& r = c.resources;
@@ -71,8 +84,7 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
   }
   if (r.gpus > gpus_max) {
     if (gpus_max == 0) return infeasible(fmt::format("no node has a GPU{}", of_type));
-    return infeasible(fmt::format("no node has {}{}; largest is {}", plural(r.gpus, "GPU"), of_type, gpus_max),
-                      fmt::format("ask for several nodes: --nodes {} --gpus {}", (r.gpus + gpus_max - 1) / gpus_max, gpus_max));
+    return infeasible(fmt::format("no node has {}{}; largest is {}", plural(r.gpus, "GPU"), of_type, gpus_max), split_over_nodes(index, c, gpus_max));
   }
   if (r.gpus > 0 && r.share.mem_mib > gpu_mem_max)
     return infeasible(fmt::format("no GPU{} has {} MiB of memory; largest is {} MiB", of_type, r.share.mem_mib, gpu_mem_max));
@@ -81,7 +93,7 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
   if (r.mem_mib > mem_max) return infeasible(fmt::format("no node has {} MiB of memory; largest is {} MiB", r.mem_mib, mem_max));
   if (c.constraints.nvlink_required && r.gpus > linked_max)
     return infeasible(fmt::format("no NVLink domain has {}; largest is {}", plural(r.gpus, "GPU"), linked_max));
-  if (r.whole_node) return infeasible("no node can be given whole: one of the GPUs of every candidate is not healthy or of another type");
+  if (r.takes_node()) return infeasible("no node can be given whole: one of the GPUs of every candidate is not healthy or of another type");
   return infeasible("no single node has the GPUs, CPUs and memory of this task together");
 }
 
@@ -142,127 +154,6 @@ const char* reason_name(ReasonKind kind) {
     case ReasonKind::next: return "next";
   }
   return "unknown";
-}
-
-namespace {
-
-// The smallest step down that has room now: fewer GPUs, fewer nodes, any type, no required closeness.
-std::string smaller_that_fits(Impl& index, const JobRequest& job) {
-  const auto fits = [&](const JobRequest& j) { return !place(index, class_of(index, j), j.tasks).empty(); };
-  JobRequest j = job;
-  if (j.tasks > 1 && j.constraints.close_required) {
-    j.constraints.close_required = false;
-    if (fits(j)) return "preferring closeness instead of requiring it would start it now";
-  }
-  j = job;
-  if (!j.resources.gpu_types.empty()) {
-    j.resources.gpu_types.clear();
-    if (fits(j)) return "any GPU type would start it now";
-  }
-  for (j = job; j.tasks > 1;) {
-    --j.tasks;
-    if (fits(j)) return fmt::format("--nodes {} would start now", j.tasks);
-    if (job.tasks - j.tasks > 64) break;
-  }
-  for (j = job; j.resources.gpus > 1;) {
-    --j.resources.gpus;
-    if (fits(j)) return fmt::format("--gpus {} would start now", j.resources.gpus);
-  }
-  for (j = job; j.resources.gpus == 1 && j.resources.share.milli > 100;) {
-    j.resources.share.milli -= 100;
-    j.resources.share.mem_mib = 0;
-    if (fits(j)) return fmt::format("--gpus {:g} would start now", j.resources.share.milli / 1000.0);
-  }
-  return {};
-}
-
-}  // namespace
-
-Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
-  Impl& index = wrapped.impl();
-  Explanation e;
-  const auto add = [&](ReasonKind kind, std::string text, JobId behind = {}) { e.reasons.push_back({kind, std::move(text), behind}); };
-  auto queued = wrapped.queued(id);
-  if (!queued) {
-    add(ReasonKind::held, index.running.contains(id) ? "it is running" : "it is not in the queue: held, waiting for others to end, or finished");
-    return e;
-  }
-  const JobRequest& job = *queued;
-  if (Status ok = feasible(wrapped, job); !ok) add(ReasonKind::infeasible, ok.error().message);
-  if (job.eligible_at > now) {
-    add(ReasonKind::held, fmt::format("not before {}", format_utc(job.eligible_at)));
-    e.earliest_start = job.eligible_at;
-  }
-  if (auto it = index.projects.find(job.project); it != index.projects.end()) {
-    const ProjectState& p = it->second;
-    const std::int64_t asked = gpu_milli_of(job);
-    const auto gpus = [](std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); };
-    if (p.settings.budget_exhausted) add(ReasonKind::budget, "the budget of the project is used up");
-    if (p.settings.limit_milli >= 0 && p.running_milli + asked > p.settings.limit_milli)
-      add(ReasonKind::project_limit, fmt::format("the project uses {} of its {} GPUs, and this asks for {}", gpus(p.running_milli), gpus(p.settings.limit_milli), gpus(asked)));
-    if (!p.settings.may_borrow && p.running_milli + asked > p.settings.guaranteed_milli)
-      add(ReasonKind::quota, fmt::format("the project may not borrow beyond its {} guaranteed GPUs; {} are in use", gpus(p.settings.guaranteed_milli), gpus(p.running_milli)));
-    auto user = p.users.find(job.user);
-    const UserRunning mine = user == p.users.end() ? UserRunning{} : user->second;
-    if ((p.settings.user_limit_milli >= 0 && mine.milli + asked > p.settings.user_limit_milli) ||
-        (p.settings.user_running_max >= 0 && mine.jobs + 1 > p.settings.user_running_max))
-      add(ReasonKind::user_limit, fmt::format("this user runs {} with {} GPUs, the most the project allows", plural(mine.jobs, "job"), gpus(mine.milli)));
-  }
-  if (job.array && job.array_running_max > 0) {
-    auto it = index.array_running.find(job.array);
-    if (it != index.array_running.end() && it->second >= job.array_running_max)
-      add(ReasonKind::array_limit, fmt::format("{} of the array run, as many as it allows at once", it->second));
-  }
-  if (!e.reasons.empty()) return e;
-
-  if (auto it = index.leaving_for.find(id); it != index.leaving_for.end()) {
-    add(ReasonKind::preempting, fmt::format("{} leaving to make room", it->second.size() == 1 ? "one job is" : fmt::format("{} jobs are", it->second.size())));
-    return e;
-  }
-  const Plan next = plan(wrapped, now, {.starts_max = 1 << 20, .tries_max = 1 << 20});
-  for (const Start& s : next.starts) {
-    if (s.job == id) {
-      add(ReasonKind::next, "it starts with the next plan");
-      e.earliest_start = now;
-      return e;
-    }
-  }
-  for (const Reserve& r : next.reserves) {
-    if (r.job == id) e.earliest_start = r.expected_start;
-  }
-  PlacementClass c = class_of(index, job);
-  if (!place(index, c, job.tasks).empty()) {
-    const JobId behind = !next.reserves.empty() ? next.reserves.front().job : next.starts.empty() ? JobId{} : next.starts.front().job;
-    add(ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind);
-    if (!next.reserves.empty() && next.reserves.front().expected_start && job.time_limit.ns == 0)
-      e.would_start_now = fmt::format("a time limit that ends before {} (--time) would let it pass", format_utc(next.reserves.front().expected_start));
-    return e;
-  }
-  std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0;
-  for (const NodeState& n : index.nodes) {
-    if (!allowed(c, n)) continue;
-    if (fit(c, n)) ++nodes_that_fit;
-    free_milli += n.free_milli;
-    for (const GpuState& g : n.gpus) free_cards += g.free_milli == whole_gpu_milli;
-  }
-  if (nodes_that_fit >= job.tasks)
-    add(ReasonKind::topology, fmt::format("{} have room, but not close together as required", plural(nodes_that_fit, "node")));
-  else if (job.resources.gpus > 0 && free_milli >= gpu_milli_of(job))
-    add(ReasonKind::fragmentation, fmt::format("{:g} GPUs are free in sum ({} whole), but not where {} × {} GPUs with their CPUs and memory fit together",
-                                               static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"), job.resources.gpus));
-  else
-    add(ReasonKind::no_room, "everything that could run it is in use");
-  e.would_start_now = smaller_that_fits(index, job);
-  return e;
-}
-
-Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped, const ReservationRequest& r, WallTime now) {
-  if (r.until <= r.from || r.until <= now) return fail(Code::invalid, "a reservation ends after it begins, and in the future");
-  JobRequest job{.project = r.project, .resources = r.resources, .tasks = r.tasks, .constraints = r.constraints};
-  BILLOW_TRY_VOID(feasible(wrapped, job));
-  std::vector<Placement> placements = place(wrapped.impl(), class_of(wrapped.impl(), job), r.tasks);
-  if (placements.empty()) return fail(Code::exhausted, "nothing that fits is free at that time");
-  return placements;
 }
 
 }  // namespace billow::sched

@@ -46,7 +46,7 @@ std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& nod
 std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus,
                                 std::int64_t cpu_milli, std::int64_t mem_mib, bool idle, std::int32_t gpu) {
   const Resources& r = c.resources;
-  if (r.whole_node) return fit_whole(c, node, idle);
+  if (r.takes_node()) return fit_whole(c, node, idle);
   if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib) return std::nullopt;
   Placement p{.node = node.shape.id, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
   if (r.gpus <= 0) return p;

@@ -107,7 +107,7 @@ bool Holds::truly_free(const Placement& placement, const JobRequest& request) co
   const NodeState& node = index_.nodes[slot->second];
   auto it = nodes_.find(slot->second);
   Room room = it == nodes_.end() ? room_of(node) : true_room(slot->second, it->second);
-  if (request.resources.whole_node && room.tasks > 0) return false;
+  if (request.resources.takes_node() && room.tasks > 0) return false;
   shift_room(room, node.shape, placement, request, -1);
   return room.cpu_milli >= 0 && room.mem_mib >= 0 &&
          std::ranges::all_of(room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });

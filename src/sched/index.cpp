@@ -21,6 +21,13 @@ std::int64_t gpu_milli_of(const JobRequest& request) {
   return static_cast<std::int64_t>(request.tasks) * request.resources.gpus * request.resources.share.milli;
 }
 
+std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request) {
+  if (!request.resources.takes_node()) return gpu_milli_of(request);
+  std::size_t gpus = 0;  // every node is looked at, for the few jobs that ask for whole ones
+  for (const NodeState& n : index.nodes) gpus = std::max(gpus, n.shape.gpus.size());
+  return static_cast<std::int64_t>(request.tasks) * static_cast<std::int64_t>(gpus) * whole_gpu_milli;
+}
+
 // ---- Projects
 
 ProjectState& SchedIndex::Impl::project(ProjectId id) {
@@ -119,8 +126,12 @@ std::uint64_t SchedIndex::Impl::rank_of(const JobRequest& job) {
     case OrderPolicy::fair:
     case OrderPolicy::fifo: return job.order;
     case OrderPolicy::shortest: {
-      const Duration d = job.expected.ns > 0 ? job.expected : job.time_limit;
-      return d.ns > 0 ? static_cast<std::uint64_t>(d.ns) : ~std::uint64_t{0};  // unknown ones after all known ones
+      // The shorter one first, but nobody is passed for ever: a job may be passed only by those submitted within
+      // `shortest_patience` times its own length after it. The rank does not change with time, so nothing is sorted again.
+      Duration d = job.expected.ns > 0 ? job.expected : job.time_limit;
+      if (d.ns <= 0) d = limits::duration_assumed;
+      d = std::min(d, limits::duration_ranked_max);
+      return static_cast<std::uint64_t>(std::max<std::int64_t>(0, job.submitted.ns) + d.ns * limits::shortest_patience);
     }
   }
   return job.order;
@@ -161,7 +172,7 @@ Kind* SchedIndex::Impl::intern_kind(const JobRequest& job) {
   proto.id = {};
   proto.order = 0;
   proto.submitted = proto.eligible_at = {};
-  proto.time_limit = proto.expected = {};
+  proto.time_limit = proto.expected = proto.expected_max = {};
   const ProjectSettings& settings = project(job.project).settings;
   std::string key = key_of(proto, settings.regions, settings.pools);
   auto& held = kinds[key];
@@ -225,6 +236,7 @@ JobRequest SchedIndex::Impl::request_of(JobId id, const QueuedJob& job) const {
   r.eligible_at = job.eligible_at;
   r.time_limit = job.time_limit;
   r.expected = job.expected;
+  r.expected_max = job.expected_max;
   return r;
 }
 
@@ -232,7 +244,7 @@ void SchedIndex::enqueue(const JobRequest& job) {
   Impl& x = *impl_;
   dequeue(job.id);
   QueuedJob q{.kind = x.intern_kind(job), .order = job.order, .rank = x.rank_of(job), .submitted = job.submitted,
-              .eligible_at = job.eligible_at, .time_limit = job.time_limit, .expected = job.expected};
+              .eligible_at = job.eligible_at, .time_limit = job.time_limit, .expected = job.expected, .expected_max = job.expected_max};
   x.queued.emplace(job.id, q);
   if (job.eligible_at.ns > 0) x.sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
   else x.make_ready(job.id, q);
@@ -302,8 +314,12 @@ void SchedIndex::restore_running(const RunningJob& job) {
   x.accrue(x.project(job.request.project), job.started);
   x.account(job, +1);
   bool lost = false;
-  for (const Placement& p : job.placements) {
-    if (!p.node) { lost = true; continue; }
+  for (std::size_t i = 0; i < job.placements.size(); ++i) {
+    const Placement& p = job.placements[i];
+    if (!p.node) {
+      lost = lost || std::ranges::find(job.done, static_cast<std::int32_t>(i)) == job.done.end();
+      continue;
+    }
     x.take(p, job.request);
     count_replica(x, job.request, p.node, +1);
     if (NodeState* node = x.find(p.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
@@ -329,7 +345,7 @@ void leave_node(SchedIndex::Impl& x, JobId id, const Placement& p, const JobRequ
 
 }  // namespace
 
-void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when) {
+void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, bool replace) {
   Impl& x = *impl_;
   auto it = x.running.find(id);
   if (it == x.running.end()) return;
@@ -341,7 +357,8 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when) {
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
   x.account(job, +1);
-  if (job.request.elastic) x.repairs.insert(id);
+  if (!replace) job.done.push_back(task_index);
+  else if (job.request.elastic) x.repairs.insert(id);
   ++x.version;
 }
 
@@ -358,8 +375,8 @@ void SchedIndex::member_replaced(JobId id, std::int32_t task_index, Placement pl
   if (NodeState* node = x.find(placement.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   job.placements[i] = std::move(placement);
   x.account(job, +1);
-  const bool whole = std::ranges::all_of(job.placements, [](const Placement& p) { return static_cast<bool>(p.node); });
-  if (whole) x.repairs.erase(id);
+  const auto gone = static_cast<std::size_t>(std::ranges::count_if(job.placements, [](const Placement& p) { return !p.node; }));
+  if (gone == job.done.size()) x.repairs.erase(id);
   ++x.version;
 }
 

@@ -58,7 +58,7 @@ struct QueuedJob {
   std::uint64_t order = 0;
   std::uint64_t rank = 0;             // place in its kind's queue: the order, or the expected duration
   WallTime submitted, eligible_at;
-  Duration time_limit, expected;
+  Duration time_limit, expected, expected_max;
 };
 
 // Everything that decides where a task may go.
@@ -66,7 +66,7 @@ struct PlacementClass {
   Resources resources;
   Constraints constraints;
   std::vector<std::string> home_regions;  // the project's residency
-  std::vector<PoolId> home_pools;
+  std::vector<std::string> home_pools;
   std::optional<MigProfile> mig;
   std::string key;
   std::uint64_t references = 0;
@@ -190,6 +190,9 @@ WallTime end_of(const RunningJob& job);
 // GPU thousandths a whole job holds.
 std::int64_t gpu_milli_of(const JobRequest& request, const std::vector<Placement>& placements);
 std::int64_t gpu_milli_of(const JobRequest& request);
+
+// The same before it is placed: of whole nodes, as many GPUs as the largest of them have.
+std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request);
 
 // Whether the node may host the class at all, whatever is free: labels, place, pool, health of the node; without the lists
 // that name nodes, and with them.

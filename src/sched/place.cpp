@@ -47,10 +47,10 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
   const Resources& r = c.resources;
   if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node)) return {};
   Scored out;
-  if (r.gpus == 1 && !r.whole_node) {
+  if (r.gpus == 1 && !r.takes_node()) {
     out = score_share(index, c, node, group);
     if (out.gpu < 0) return {};
-  } else if (r.gpus <= 0 && !r.whole_node) {
+  } else if (r.gpus <= 0 && !r.takes_node()) {
     out.score = index.model->score_cores(index.view_of(group), node.free_cpu_milli - r.cpu_milli);
   } else {
     if (node.free_milli < std::int64_t{r.gpus} * r.share.milli) return {};
@@ -219,6 +219,7 @@ std::vector<Open> choose_gang(Impl& index, const PlacementClass& c, const Candid
   std::vector<Open> open;
   each_open(index, c, order, [&](const Open& o) { open.push_back(o); });
   if (open.size() < tasks) return {};
+  if (c.constraints.spread == Spread::spread && !c.constraints.close_required) return spread_out(index, order, std::move(open), tasks);
   // From the nearest outwards; what is merely preferred may end up anywhere.
   static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone, Closeness::region, Closeness::anywhere};
   std::vector<Open> chosen;

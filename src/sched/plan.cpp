@@ -61,11 +61,8 @@ class Pass {
     Placement left = reserved;
     const NodeState* node = index_.find(reserved.node);
     if (!node) return left;
-    JobId last;
-    for (JobId id : node->jobs) {
-      if (std::exchange(last, id) == id) continue;
-      const RunningJob& job = index_.running.at(id);
-      if (job.request.reservation != r.id) continue;
+    const auto less = [&](const RunningJob& job) {
+      if (job.request.reservation != r.id) return;
       for (const Placement& p : job.placements) {
         if (p.node != reserved.node) continue;
         left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
@@ -78,7 +75,12 @@ class Pass {
           }
         }
       }
+    };
+    JobId last;
+    for (JobId id : node->jobs) {
+      if (std::exchange(last, id) != id) less(index_.running.at(id));
     }
+    for (const RunningJob& job : started_now_) less(job);
     return left;
   }
 
@@ -169,6 +171,26 @@ class Pass {
     taken_.emplace_back(placement, &request);
   }
 
+  // A node for a new member, near the others: in their domain where there is one, elsewhere only if nearness is a wish.
+  std::optional<Placement> place_beside(JobRequest request, const RunningJob& job) {
+    const Closeness close = request.constraints.close;
+    const NodeState* beside = nullptr;
+    for (const Placement& p : job.placements) beside = p.node && !beside ? index_.find(p.node) : beside;
+    const std::string domain = beside && close != Closeness::anywhere ? domain_name(beside->shape.place, close) : std::string();
+    if (!domain.empty()) {
+      JobRequest near = request;
+      for (const NodeState& n : index_.nodes)
+        if (n.present && domain_name(n.shape.place, close) == domain) near.constraints.only_nodes.push_back(n.shape.id);
+      const PlacementClass c = class_of(index_, near);
+      if (auto found = place(index_, c, 1); !found.empty()) return std::move(found[0]);
+    }
+    if (request.constraints.close_required && close != Closeness::anywhere) return std::nullopt;
+    const PlacementClass c = class_of(index_, request);
+    auto found = place(index_, c, 1);
+    if (found.empty()) return std::nullopt;
+    return std::move(found[0]);
+  }
+
   void repair() {
     for (JobId id : index_.repairs) {
       const RunningJob& job = index_.running.at(id);
@@ -177,13 +199,15 @@ class Pass {
       for (const Placement& p : job.placements) {
         if (p.node) request.constraints.avoid_nodes.push_back(p.node);  // members of a gang are on different nodes
       }
-      const PlacementClass c = class_of(index_, request);
       for (std::size_t i = 0; i < job.placements.size(); ++i) {
-        if (job.placements[i].node) continue;
-        std::vector<Placement> found = place(index_, c, 1);
-        if (found.empty()) break;
-        take(found[0], job.request, end_of(job));
-        plan_.repairs.push_back({id, static_cast<std::int32_t>(i), std::move(found[0])});
+        if (job.placements[i].node || std::ranges::find(job.done, static_cast<std::int32_t>(i)) != job.done.end()) continue;
+        std::optional<Placement> found = place_beside(request, job);
+        if (!found) {
+          blocked_ = true;
+          break;
+        }
+        take(*found, job.request, end_of(job));
+        plan_.repairs.push_back({id, static_cast<std::int32_t>(i), std::move(*found)});
         break;  // one member a pass: the next one must see where this one went
       }
     }
@@ -222,7 +246,7 @@ class Pass {
     const ProjectState& p = index_.projects.at(kind.proto.project);
     const ProjectSettings& s = p.settings;
     if (s.budget_exhausted) return false;
-    const std::int64_t milli = gpu_milli_of(kind.proto);
+    const std::int64_t milli = asked_milli(index_, kind.proto);
     const Started& extra = started(s.id);
     const std::int64_t used = p.running_milli + extra.gpu;
     if (s.limit_milli >= 0 && used + milli > s.limit_milli) return false;
@@ -250,9 +274,12 @@ class Pass {
     return true;
   }
 
+  // By its limit; or, where its project goes by learned durations, by what hardly any run like it exceeded.
   WallTime end_if_started(JobId id) const {
     const QueuedJob& job = index_.queued.at(id);
-    return job.time_limit.ns > 0 ? now_ + job.time_limit : WallTime{};
+    if (job.time_limit.ns > 0) return now_ + job.time_limit;
+    if (job.expected_max.ns <= 0) return {};
+    return index_.projects.at(job.kind->proto.project).settings.policy == OrderPolicy::shortest ? now_ + job.expected_max : WallTime{};
   }
 
   void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false) {

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,13 +116,14 @@ struct RunningJob {
   std::vector<Placement> placements;   // a member without node (NodeId 0) is lost or has ended
   WallTime started;
   std::int64_t dominant_milli = 0;     // what fair share counts it as: GPU thousandths of its dominant resource
+  std::vector<std::int32_t> done;      // members that have ended by themselves: nobody takes their place
   bool leaving = false;                // told to suspend, requeue or stop; its room is not free yet
   JobId leaving_for;
   bool operator==(const RunningJob&) const = default;
   template <class V>
   void fields(V& v) {
     v("request", request); v("placements", placements); v("started", started);
-    v("dominant_milli", dominant_milli); v("leaving", leaving); v("leaving_for", leaving_for);
+    v("dominant_milli", dominant_milli); v("done", done); v("leaving", leaving); v("leaving_for", leaving_for);
   }
 };
 
@@ -179,7 +181,8 @@ class SchedIndex {
   // A queued job starts. Also used to restore running jobs from a snapshot (then it need not be queued).
   void started(JobId job, std::vector<Placement> placements, WallTime when);
   void restore_running(const RunningJob& job);
-  void member_lost(JobId job, std::int32_t task_index, WallTime when);            // its room is free; elastic jobs are repaired
+  // Its room is free. A lost member of an elastic job is replaced; one that has ended by itself is not.
+  void member_lost(JobId job, std::int32_t task_index, WallTime when, bool replace = true);
   void member_replaced(JobId job, std::int32_t task_index, Placement placement);  // a Repair happened
   void leaving(JobId job, JobId for_job = {});   // a Preempt (or stop) is under way: its room will be free soon
   void stays(JobId job);                         // …or was called off
@@ -202,6 +205,7 @@ class SchedIndex {
   std::int64_t free_milli(NodeId node) const;    // idle thousandths of its healthy GPUs
   std::int64_t free_cpu_milli(NodeId node) const;
   std::int64_t free_mem_mib(NodeId node) const;
+  const std::set<JobId>& waiting_for_members() const;    // elastic jobs with a lost member that has not been replaced
   double usage(ProjectId project, WallTime now) const;   // decayed GPU-milli-seconds, running work included
   std::int64_t running_milli(ProjectId project) const;
 
@@ -222,6 +226,8 @@ class SchedIndex {
 
 Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
 Explanation explain(const SchedIndex& index, JobId job, WallTime now);
+// When the queued job will start if nothing new comes, played forward on a copy; zero: not known. Slower than explain().
+WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
 
 // Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no room then.
@@ -231,6 +237,7 @@ struct ReservationRequest {
   std::int32_t tasks = 1;
   Constraints constraints;
   WallTime from, until;
+  ReservationId instead_of;   // this one gives up its places
 };
 Result<std::vector<Placement>> place_reservation(const SchedIndex& index, const ReservationRequest& request, WallTime now);
 

@@ -74,8 +74,8 @@ struct QueueResult {
 };
 QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options);
 
-// An SVG of a step curve: allocation over time.
+// An SVG of a step curve: allocation over time. `waiting`, where given, is a second curve of what is asked for and not there yet.
 std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double y_max, const std::string& title, const std::string& x_label,
-                     const std::string& y_label);
+                     const std::string& y_label, const std::vector<std::pair<double, double>>& waiting = {});
 
 }  // namespace billow::sched

@@ -187,32 +187,6 @@ Status jobs(const std::vector<std::string>& args) {
 
 }  // namespace
 
-std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double y_max, const std::string& title, const std::string& x_label,
-                     const std::string& y_label) {
-  constexpr double width = 900, height = 360, left = 60, bottom = 40, top = 30, right = 20;
-  const double x_max = steps.empty() ? 1 : std::max(steps.back().first, 1e-9);
-  const auto x = [&](double v) { return left + (width - left - right) * v / x_max; };
-  const auto y = [&](double v) { return height - bottom - (height - bottom - top) * v / std::max(y_max, 1e-9); };
-  std::string out = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height);
-  out += fmt::format("<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/><text x=\"{}\" y=\"18\">{}</text>\n", width, height, left, title);
-  for (int i = 0; i <= 4; ++i) {
-    const double v = y_max * i / 4, t = x_max * i / 4;
-    out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#ddd\"/><text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:.4g}</text>\n", left, y(v), width - right, left - 6, y(v) + 4, v);
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.6g}</text>\n", x(t), height - bottom + 16, t);
-  }
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"6\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2, height - 6, x_label, top - 14, y_label);
-  // At most one point a pixel: the last value in it.
-  std::string path;
-  double last_pixel = -1;
-  for (const auto& [t, v] : steps) {
-    const double px = x(t);
-    if (!path.empty() && px - last_pixel < 0.5) continue;
-    path += path.empty() ? fmt::format("M{:.1f} {:.1f}", px, y(v)) : fmt::format("H{:.1f}V{:.1f}", px, y(v));
-    last_pixel = px;
-  }
-  return out + fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#0b6\" stroke-width=\"1.5\"/>\n</svg>\n", path);
-}
-
 int simulate_main(const std::vector<std::string>& args) {
   const auto wants_help = [](const std::string& a) { return a == "--help" || a == "-h" || a == "help"; };
   if (args.empty() || std::ranges::any_of(args, wants_help)) {
@@ -222,7 +196,7 @@ int simulate_main(const std::vector<std::string>& args) {
   Status done;
   if (args[0] == "openb") done = openb(args);
   else if (args[0] == "jobs") done = jobs(args);
-  else done = fail(Code::invalid, fmt::format("\"{}\" is nothing to simulate", args[0]), "openb or jobs; see billow simulate --help");
+  else done = fail(Code::invalid, fmt::format("\"{}\" is nothing to simulate", args[0]), "openb, jobs or replay; see billow simulate --help");
   if (done) return 0;
   fmt::print(stderr, "billow simulate: {}\n", done.error().message);
   if (!done.error().hint.empty()) fmt::print(stderr, "  {}\n", done.error().hint);

@@ -9,11 +9,11 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "model/place.h"
 #include "model/share.h"
 
 namespace billow::sched {
 
-using ReservationId = Id<struct ReservationTag>;
 using LabelMap = std::map<std::string, std::string>;
 
 struct GpuShape {
@@ -54,7 +54,7 @@ enum class NodeUse {
 struct NodeShape {
   NodeId id;
   std::string name;
-  PoolId pool;
+  std::string pool;
   std::vector<GpuShape> gpus;
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
@@ -72,13 +72,10 @@ struct NodeShape {
   }
 };
 
-enum class Closeness { anywhere, region, zone, rack, switch_ };  // how near to each other the nodes of a gang are
-enum class Spread { pack, spread };
-
 // Where a job may go, beyond what its resources ask for. Empty lists allow everything.
 struct Constraints {
   std::vector<std::string> regions, zones, fabrics;
-  std::vector<PoolId> pools;
+  std::vector<std::string> pools;
   std::vector<NodeId> only_nodes;    // a suspended image is here, or the user named a node
   std::vector<NodeId> avoid_nodes;   // a retry goes elsewhere
   std::vector<std::int32_t> only_gpus;  // of the one node: the cards a suspended image came from
@@ -115,6 +112,7 @@ struct JobRequest {
   Constraints constraints;
   Duration time_limit;               // 0: none
   Duration expected;                 // how long it probably runs; 0: unknown
+  Duration expected_max;             // …and hardly ever longer than this
   bool spot = false;
   Yields yields = Yields::never;
   bool stays_on_node = false;        // its suspended image cannot be carried elsewhere, so suspending does not move it
@@ -130,7 +128,7 @@ struct JobRequest {
   void fields(V& v) {
     v("id", id); v("project", project); v("user", user); v("priority", priority); v("submitted", submitted);
     v("order", order); v("resources", resources); v("tasks", tasks); v("constraints", constraints);
-    v("time_limit", time_limit); v("expected", expected); v("spot", spot); v("yields", yields); v("stays_on_node", stays_on_node); v("run_min", run_min);
+    v("time_limit", time_limit); v("expected", expected); v("expected_max", expected_max); v("spot", spot); v("yields", yields); v("stays_on_node", stays_on_node); v("run_min", run_min);
     v("array", array); v("array_running_max", array_running_max); v("elastic", elastic); v("eligible_at", eligible_at);
     v("reservation", reservation);
   }
@@ -158,8 +156,6 @@ struct Placement {
   void fields(V& v) { v("node", node); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); }
 };
 
-enum class OrderPolicy { fair, shortest, fifo };
-
 struct ProjectSettings {
   ProjectId id;
   std::string name;
@@ -172,7 +168,7 @@ struct ProjectSettings {
   bool budget_exhausted = false;         // nothing of it starts
   OrderPolicy policy = OrderPolicy::fair;
   std::vector<std::string> regions;      // data residency: its work stays in these; empty: anywhere
-  std::vector<PoolId> pools;
+  std::vector<std::string> pools;
 
   bool operator==(const ProjectSettings&) const = default;
   template <class V>

@@ -173,7 +173,7 @@ VictimPlan find_moves(Impl& index, const PlacementClass& c, const JobRequest& jo
   if (index.yielding == 0) return {};
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || spoken_for.contains(id) || r.yields != Yields::by_suspend || r.stays_on_node || r.tasks != 1 || r.resources.whole_node) return std::nullopt;
+    if (victim.leaving || spoken_for.contains(id) || r.yields != Yields::by_suspend || r.stays_on_node || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
     if (!r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, move_run_min)) return std::nullopt;
     return Asked{{.victim = id, .mode = Yields::by_suspend, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
   };

@@ -215,6 +215,7 @@ struct Start {
   std::int32_t checkpoint_signal = 0;
   std::string checkpoint_dir;
   IdleRules idle;
+  bool bare = false;                 // has the node to itself: no sandbox, no shim, no limits; the node is looked over afterwards
   template <class V>
   void fields(V& v) {
     v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
@@ -223,6 +224,7 @@ struct Start {
     v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
     v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
     v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir); v("idle", idle);
+    v("bare", bare);
   }
 };
 struct Stop {

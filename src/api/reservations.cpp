@@ -1,0 +1,141 @@
+// The routes of reservations, and the documents of what projects share: quotas and reserved GPUs.
+#include <fmt/format.h>
+
+#include "api/call.h"
+#include "api/documents.h"
+#include "base/text.h"
+#include "ledger/meter.h"
+#include "wire/codec.h"
+
+namespace billow::api {
+
+void add_quota(Json& document, const control::State& state, const Project& project, WallTime now) {
+  const Quota& q = project.quota;
+  const auto list = [](const std::vector<std::string>& names) {
+    Json out = Json::array();
+    for (const std::string& name : names) out.push(name);
+    return out;
+  };
+  document.set("guaranteed_milli", q.guaranteed_milli);
+  document.set("limit_milli", q.limit_milli >= 0 ? Json(q.limit_milli) : Json());
+  document.set("user_limit_milli", q.user_limit_milli >= 0 ? Json(q.user_limit_milli) : Json());
+  document.set("user_running_max", q.user_running_max >= 0 ? Json(q.user_running_max) : Json());
+  document.set("may_borrow", q.may_borrow);
+  document.set("policy", enum_name(q.policy));
+  document.set("regions", list(q.regions));
+  document.set("pools", list(q.pools));
+  const std::int64_t running = state.index.running_milli(project.id);
+  document.set("running_milli", running);
+  document.set("borrowed_milli", q.guaranteed_milli > 0 ? std::max<std::int64_t>(0, running - q.guaranteed_milli) : 0);
+  document.set("usage_gpu_hours", state.index.usage(project.id, now) / 3.6e6);
+}
+
+Json reservation_document(const control::State& state, const Reservation& r, WallTime now) {
+  Json places = Json::array();
+  for (const ReservedPlace& p : r.places) {
+    const auto node = state.nodes.find(p.node);
+    Json gpus = Json::array();
+    for (const GpuGrant& g : p.gpus) gpus.push(g.gpu);
+    places.push(Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)}, {"gpus", std::move(gpus)}}));
+  }
+  std::int64_t used = 0;
+  for (const auto& [id, task] : state.tasks)
+    if (task.reservation == r.id && task.state != TaskState::ended) used += ledger::gpu_milli(task);
+  const auto project = state.projects.find(r.project);
+  const auto user = state.users.find(r.user);
+  Task whole;  // what all of it comes to, used or not
+  whole.rate = r.rate;
+  whole.lease_from = r.from;
+  for (const ReservedPlace& p : r.places) whole.gpus.insert(whole.gpus.end(), p.gpus.begin(), p.gpus.end());
+  const NanoUsd cost = ledger::lease_cost(whole, r.until);
+  return Json::object({{"id", r.id.value}, {"name", r.name}, {"project", project == state.projects.end() ? "" : project->second.name},
+                       {"user", user == state.users.end() ? "" : user->second.name}, {"from", format_utc(r.from)}, {"until", format_utc(r.until)},
+                       {"state", now < r.from ? "waiting" : "active"}, {"gpus", r.resources.gpus}, {"nodes", r.nodes}, {"gpu_milli", r.gpu_milli()},
+                       {"used_milli", used}, {"places", std::move(places)}, {"cost_nano_usd", cost.value}, {"cost", format_usd(cost)},
+                       {"price_class", enum_name(PriceClass::reserved)}});
+}
+
+namespace reservations {
+namespace {
+
+struct Body {
+  std::string name, project;
+  Resources resources;
+  std::uint32_t nodes = 1;
+  PlaceWish place;
+  std::map<std::string, std::string> node_labels;
+  WallTime from, until;
+  template <class V>
+  void fields(V& v) {
+    v("name", name); v("project", project); v("resources", resources); v("nodes", nodes); v("place", place); v("node_labels", node_labels);
+    v("from_ns", from); v("until_ns", until);
+  }
+};
+
+// A reservation takes room from everybody: it is for those who answer for the project.
+Status may_reserve(const Call& call, ProjectId project) {
+  const auto role = control::role_in(call.host.state(), call.principal, project);
+  if (role == Role::admin) return {};
+  return fail(Code::forbidden, fmt::format("only an admin of project {} may reserve for it", call.host.state().projects.at(project).name), "ask one of them");
+}
+
+}  // namespace
+
+void make(CallPtr call) {
+  const auto json = call->body();
+  if (!json) return call->fail(json.error());
+  auto body = wire::from_json<Body>(*json, true);
+  if (!body) return call->fail(body.error());
+  const auto asked = project_to_submit_to(*call, body->project);
+  if (!asked) return call->fail(asked.error());
+  const auto& state = call->host.state();
+  if (const Project* project = asked->empty() ? nullptr : state.project_by_name(*asked)) {
+    if (const Status ok = may_reserve(*call, project->id); !ok) return call->fail(ok.error());
+  } else if (asked->empty()) {  // the core takes the first one: of those it may reserve for
+    for (const auto& [id, p] : state.projects)
+      if (p.members.contains(call->principal.name)) {
+        if (const Status ok = may_reserve(*call, id); !ok) return call->fail(ok.error());
+        break;
+      }
+  }
+  Reserve command{.name = body->name, .project = *asked, .user = call->principal.user, .resources = body->resources, .nodes = body->nodes,
+                  .place = body->place, .node_labels = body->node_labels, .from = body->from ? body->from : call->host.now(), .until = body->until};
+  call->execute(std::move(command), 201, [call](const std::vector<Event>& events) {
+    for (const Event& event : events)
+      if (const auto* made = std::get_if<ReservationMade>(&event.body)) return reservation_document(call->host.state(), made->reservation, call->host.now());
+    return Json::object();
+  });
+}
+
+void list(CallPtr call) {
+  Json out = Json::array();
+  const auto& state = call->host.state();
+  for (const auto& [id, r] : state.reservations) {
+    if (!control::role_in(state, call->principal, r.project)) continue;
+    out.push(reservation_document(state, r, call->host.now()));
+  }
+  call->reply_durable(200, Json::object({{"reservations", std::move(out)}}));
+}
+
+void cancel(CallPtr call) {
+  const auto& state = call->host.state();
+  const Reservation* found = nullptr;
+  const auto number = parse_int(call->parts[0], 1, INT64_MAX);
+  for (const auto& [id, r] : state.reservations)
+    if ((number && id.value == static_cast<std::uint64_t>(*number)) || (!r.name.empty() && r.name == call->parts[0])) found = &r;
+  if (!found || !control::role_in(state, call->principal, found->project))
+    return call->fail({Code::not_found, fmt::format("there is no reservation \"{}\"", call->parts[0]), "see `billow reserve list`"});
+  if (const Status ok = may_act(*call, found->project, found->user); !ok) return call->fail(ok.error());
+  call->execute(CancelReservation{found->id, "cancelled by " + call->principal.name}, 200, [](const std::vector<Event>& events) {
+    Json document = Json::object({{"ok", true}});
+    for (const Event& event : events)
+      if (const auto* ended = std::get_if<ReservationEnded>(&event.body)) {
+        document.set("unused_nano_usd", ended->unused.value);
+        document.set("unused", format_usd(ended->unused));
+      }
+    return document;
+  });
+}
+
+}  // namespace reservations
+}  // namespace billow::api

@@ -1,0 +1,202 @@
+// Answers for people: why a job waits, when it will start, and what would have to change for it to start now.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "sched/index.h"
+
+namespace billow::sched {
+namespace {
+
+using Impl = SchedIndex::Impl;
+
+// The smallest step down that has room now: fewer GPUs, fewer nodes, any type, no required closeness.
+std::string smaller_that_fits(Impl& index, const JobRequest& job) {
+  const auto fits = [&](const JobRequest& j) { return !place(index, class_of(index, j), j.tasks).empty(); };
+  JobRequest j = job;
+  if (j.tasks > 1 && j.constraints.close_required) {
+    j.constraints.close_required = false;
+    if (fits(j)) return "preferring closeness instead of requiring it would start it now";
+  }
+  j = job;
+  if (!j.resources.gpu_types.empty()) {
+    j.resources.gpu_types.clear();
+    if (fits(j)) return "any GPU type would start it now";
+  }
+  for (j = job; j.tasks > 1;) {
+    --j.tasks;
+    if (fits(j)) return fmt::format("--nodes {} would start now", j.tasks);
+    if (job.tasks - j.tasks > 64) break;
+  }
+  for (j = job; j.resources.gpus > 1;) {
+    --j.resources.gpus;
+    if (fits(j)) return fmt::format("--gpus {} would start now", j.resources.gpus);
+  }
+  for (j = job; j.resources.gpus == 1 && j.resources.share.milli > 100;) {
+    j.resources.share.milli -= 100;
+    j.resources.share.mem_mib = 0;
+    if (fits(j)) return fmt::format("--gpus {:g} would start now", j.resources.share.milli / 1000.0);
+  }
+  return {};
+}
+
+std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+std::string gpus(std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); }
+
+// The largest request of the same kind that stays within `most` thousandths and has room now.
+std::string smaller_within(Impl& index, const JobRequest& job, std::int64_t most) {
+  JobRequest j = job;
+  while (j.tasks > 1 && gpu_milli_of(j) > most) --j.tasks;
+  if (gpu_milli_of(j) > most && j.resources.share.whole()) j.resources.gpus = static_cast<std::int32_t>(most / (1000 * j.tasks));
+  if (j.resources.gpus < 1 || gpu_milli_of(j) > most || place(index, class_of(index, j), j.tasks).empty()) return {};
+  return j.tasks != job.tasks ? fmt::format("--nodes {} would start now", j.tasks) : fmt::format("--gpus {} would start now", j.resources.gpus);
+}
+
+// What the project, its people and its array are held to.
+void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
+  const auto add = [&](ReasonKind kind, std::string text) { e.reasons.push_back({kind, std::move(text), {}}); };
+  if (auto it = index.projects.find(job.project); it != index.projects.end()) {
+    const ProjectState& p = it->second;
+    const ProjectSettings& s = p.settings;
+    const std::int64_t asked = asked_milli(index, job);
+    if (s.budget_exhausted) add(ReasonKind::budget, "the budget of the project is used up");
+    if (s.limit_milli >= 0 && p.running_milli + asked > s.limit_milli) {
+      add(ReasonKind::project_limit, fmt::format("the project uses {} of its {} GPUs, and this asks for {}", gpus(p.running_milli), gpus(s.limit_milli), gpus(asked)));
+      e.would_start_now = smaller_within(index, job, s.limit_milli - p.running_milli);
+    }
+    if (!s.may_borrow && p.running_milli + asked > s.guaranteed_milli) {
+      add(ReasonKind::quota, fmt::format("the project may not borrow beyond its {} guaranteed GPUs; {} are in use", gpus(s.guaranteed_milli), gpus(p.running_milli)));
+      e.would_start_now = smaller_within(index, job, s.guaranteed_milli - p.running_milli);
+    }
+    // What could not be taken back is not lent (see Pass::within_limits).
+    std::int64_t guaranteed = 0, lent = 0;
+    for (const auto& [id, q] : index.projects) {
+      guaranteed += q.settings.guaranteed_milli;
+      lent += std::max<std::int64_t>(0, q.firm_milli - q.settings.guaranteed_milli);
+    }
+    if (guaranteed > 0 && job.yields == Yields::never && !job.spot) {
+      const std::int64_t more = std::max<std::int64_t>(0, p.firm_milli + asked - s.guaranteed_milli) - std::max<std::int64_t>(0, p.firm_milli - s.guaranteed_milli);
+      const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
+      if (more > 0 && lent + more > open) {
+        add(ReasonKind::quota, fmt::format("{} of {} GPUs are guaranteed to projects; work that cannot give way borrows only the other {}, of which {} are in use",
+                                           gpus(guaranteed), gpus(index.total_milli), gpus(open), gpus(lent)));
+        JobRequest spot = job;
+        spot.spot = true;
+        if (!place(index, class_of(index, spot), spot.tasks).empty()) e.would_start_now = "--spot would start now: it may be preempted when the owner asks";
+      }
+    }
+    auto user = p.users.find(job.user);
+    const UserRunning mine = user == p.users.end() ? UserRunning{} : user->second;
+    if ((s.user_limit_milli >= 0 && mine.milli + asked > s.user_limit_milli) || (s.user_running_max >= 0 && mine.jobs + 1 > s.user_running_max))
+      add(ReasonKind::user_limit, fmt::format("this user runs {} with {} GPUs, the most the project allows", plural(mine.jobs, "job"), gpus(mine.milli)));
+  }
+  if (job.array && job.array_running_max > 0) {
+    auto it = index.array_running.find(job.array);
+    if (it != index.array_running.end() && it->second >= job.array_running_max)
+      add(ReasonKind::array_limit, fmt::format("{} of the array run, as many as it allows at once", it->second));
+  }
+}
+
+// It waits inside a reservation: for its beginning, or for others that use it.
+void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
+  const auto r = index.reservations.find(job.reservation);
+  if (r == index.reservations.end()) return;
+  if (r->second.from > now) {
+    e.reasons.push_back({ReasonKind::reserved, fmt::format("its reservation {} begins at {}", job.reservation.value, format_utc(r->second.from)), {}});
+    e.earliest_start = r->second.from;
+  } else {
+    e.reasons.push_back({ReasonKind::no_room, fmt::format("what is left of its reservation {} is too small", job.reservation.value), {}});
+  }
+}
+
+// Room is there, but promised: to a reservation, or to those that come first.
+void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
+  const Reservation* soonest = nullptr;
+  for (const auto& [id, r] : index.reservations)
+    if (r.until > now && (!soonest || r.from < soonest->from)) soonest = &r;
+  if (next.reserves.empty() && next.starts.empty() && soonest) {
+    const bool begun = soonest->from <= now;
+    e.reasons.push_back({ReasonKind::reserved, fmt::format("the room is kept for reservation {} {} {}", soonest->id.value, begun ? "until" : "from", format_utc(begun ? soonest->until : soonest->from)), {}});
+    if (begun) e.earliest_start = soonest->until;
+    else if (job.time_limit.ns == 0 || now + job.time_limit > soonest->from)
+      e.would_start_now = fmt::format("a time limit of {} or less (--time) would let it start now", format_duration(seconds((soonest->from - now).ns / 1'000'000'000)));
+    return;
+  }
+  const JobId behind = !next.reserves.empty() ? next.reserves.front().job : next.starts.empty() ? JobId{} : next.starts.front().job;
+  e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
+  if (!next.reserves.empty() && next.reserves.front().expected_start && job.time_limit.ns == 0)
+    e.would_start_now = fmt::format("a time limit that ends before {} (--time) would let it pass", format_utc(next.reserves.front().expected_start));
+}
+
+}  // namespace
+
+Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
+  Impl& index = wrapped.impl();
+  Explanation e;
+  const auto add = [&](ReasonKind kind, std::string text, JobId behind = {}) { e.reasons.push_back({kind, std::move(text), behind}); };
+  auto queued = wrapped.queued(id);
+  if (!queued) {
+    add(ReasonKind::held, index.running.contains(id) ? "it is running" : "it is not in the queue: held, waiting for others to end, or finished");
+    return e;
+  }
+  const JobRequest& job = *queued;
+  if (Status ok = feasible(wrapped, job); !ok) {
+    const bool nobody = ok.error().code == Code::unavailable;  // no node yet: nothing else can be said
+    add(nobody ? ReasonKind::no_room : ReasonKind::infeasible, ok.error().message);
+    e.would_start_now = ok.error().hint;
+    if (nobody) return e;
+  }
+  if (job.eligible_at > now) {
+    add(ReasonKind::held, fmt::format("not before {}", format_utc(job.eligible_at)));
+    e.earliest_start = job.eligible_at;
+  }
+  limits_of(index, job, e);
+  if (!e.reasons.empty()) return e;
+
+  if (auto it = index.leaving_for.find(id); it != index.leaving_for.end()) {
+    add(ReasonKind::preempting, fmt::format("{} leaving to make room", it->second.size() == 1 ? "one job is" : fmt::format("{} jobs are", it->second.size())));
+    return e;
+  }
+  const Plan next = plan(wrapped, now, {.starts_max = 1 << 20, .tries_max = 1 << 20});
+  for (const Start& s : next.starts) {
+    if (s.job == id) {
+      add(ReasonKind::next, "it starts with the next plan");
+      e.earliest_start = now;
+      return e;
+    }
+  }
+  if (job.reservation) {
+    inside_reservation(index, job, now, e);
+    return e;
+  }
+  for (const Reserve& r : next.reserves) {
+    if (r.job == id) e.earliest_start = r.expected_start;
+  }
+  PlacementClass c = class_of(index, job);
+  if (!place(index, c, job.tasks).empty()) {
+    promised(index, job, next, now, e);
+    return e;
+  }
+  std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0;
+  for (const NodeState& n : index.nodes) {
+    if (!allowed(c, n)) continue;
+    if (fit(c, n)) ++nodes_that_fit;
+    free_milli += n.free_milli;
+    for (const GpuState& g : n.gpus) free_cards += g.free_milli == whole_gpu_milli;
+  }
+  if (nodes_that_fit >= job.tasks)
+    add(ReasonKind::topology, fmt::format("{} have room, but not close together as required", plural(nodes_that_fit, "node")));
+  else if (job.resources.gpus > 0 && free_milli >= gpu_milli_of(job))
+    add(ReasonKind::fragmentation, fmt::format("{:g} GPUs are free in sum ({} whole), but not where {} × {} GPUs with their CPUs and memory fit together",
+                                               static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"), job.resources.gpus));
+  else if (!c.home_regions.empty() || !c.home_pools.empty())
+    add(ReasonKind::residency, fmt::format("its project is kept to {}, where everything that could run it is in use",
+                                           c.home_regions.empty() ? "pools " + join(c.home_pools, ", ") : "regions " + join(c.home_regions, ", ")));
+  else
+    add(ReasonKind::no_room, "everything that could run it is in use");
+  e.would_start_now = smaller_that_fits(index, job);
+  return e;
+}
+
+}  // namespace billow::sched

@@ -1,0 +1,453 @@
+// What projects share: quotas, reservations and their bill, elastic gangs, learned durations; and that replay and a snapshot know
+// all of it.
+#include <gtest/gtest.h>
+
+#include "control/core.h"
+#include "control/residency.h"
+
+namespace billow::control {
+namespace {
+
+using wire::agent_v1::Start;
+
+NodeOffer offer(std::string name, int gpus, std::map<std::string, std::string> labels = {}) {
+  NodeOffer o;
+  o.name = std::move(name);
+  o.boot_id = "boot-1";
+  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  o.cpu_milli = 64000;
+  o.mem_mib = 262144;
+  o.labels = std::move(labels);
+  return o;
+}
+
+struct World {
+  Core core{State{}, prices()};
+  std::vector<Event> history;
+  std::vector<Effect> effects;
+  std::vector<FinishedJob> finished;
+  std::vector<ClosedLease> leases;
+  WallTime now{1'800'000'000'000'000'000};
+
+  static ledger::PriceBook prices() {
+    ledger::PriceBook book;
+    book.set("H100", PriceClass::on_demand, Rate{1'000'000});
+    book.set("H100", PriceClass::spot, Rate{300'000});
+    book.set("H100", PriceClass::reserved, Rate{600'000});
+    return book;
+  }
+  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+
+  void take(Step step) {
+    for (auto& e : step.events) {
+      const char* kind = std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
+      const auto decoded = decode_event(e.seq, e.at, kind, encode_event(e));
+      ASSERT_TRUE(decoded) << decoded.error().message;
+      history.push_back(*decoded);
+    }
+    for (auto& e : step.effects) effects.push_back(std::move(e));
+    for (auto& j : step.jobs) finished.push_back(std::move(j));
+    for (auto& l : step.leases) leases.push_back(std::move(l));
+    const Status ok = check_invariants(core.state());
+    ASSERT_TRUE(ok) << ok.error().message;
+  }
+  Status run(const Command& command) {
+    auto step = core.execute(command, {"user:ana", "r1"}, now);
+    if (!step) return pass(step.error());
+    take(std::move(*step));
+    for (int i = 0; i < 8; ++i) take(core.plan(now));
+    return {};
+  }
+  void must(const Command& command) {
+    const Status s = run(command);
+    ASSERT_TRUE(s) << s.error().message << " " << s.error().hint;
+  }
+  UserId ana() const { return core.state().users.begin()->first; }
+  SubmitJob job(int gpus = 1, std::string project = {}) {
+    SubmitJob submit;
+    submit.spec.argv = {"python", "train.py"};
+    submit.spec.resources.gpus = gpus;
+    submit.spec.resources.share = {1000, 0};
+    submit.user = ana();
+    submit.project = std::move(project);
+    return submit;
+  }
+  JobId submit(const SubmitJob& j) {
+    const JobId id(core.state().next_job);
+    must(j);
+    return id;
+  }
+  Reserve reserve(int gpus, Duration in, Duration span, std::uint32_t nodes = 1) {
+    Reserve r;
+    r.user = ana();
+    r.resources.gpus = gpus;
+    r.resources.share = {1000, 0};
+    r.nodes = nodes;
+    r.from = now + in;
+    r.until = now + in + span;
+    return r;
+  }
+  void wait(Duration d) {
+    now = now + d;
+    must(Tick{});
+  }
+  JobState state(JobId id) const {
+    const Job* j = core.state().find_job(id);
+    return j ? j->state : JobState::succeeded;
+  }
+  void end(JobId id, ExitStatus exit = {}) {
+    const std::vector<TaskId> tasks = core.state().find_job(id)->tasks;
+    for (TaskId t : tasks) {
+      const Task* task = core.state().find_task(t);
+      if (!task || task->state == TaskState::ended) continue;
+      must(AgentReport{task->node, {.task = t, .state = TaskState::ended, .started_at = task->lease_from, .ended_at = now, .exit = exit}});
+    }
+  }
+  void check_replay() {
+    Core again(State{}, {});
+    for (const Event& e : history) again.replay(e);
+    EXPECT_EQ(image(again.state()), image(core.state()));
+    const auto restored = restore(image(core.state()));
+    ASSERT_TRUE(restored) << restored.error().message;
+    EXPECT_EQ(image(*restored), image(core.state()));
+    const Status ok = check_invariants(*restored);
+    EXPECT_TRUE(ok) << ok.error().message;
+  }
+};
+
+// ---- reservations
+
+TEST(Reservations, KeepTheRoomAndLetShortWorkPass) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(8, hours(2), hours(4)));
+  const JobId endless = w.submit(w.job(1));
+  EXPECT_EQ(w.state(endless), JobState::queued) << "it might still run when the reservation begins";
+  auto brief = w.job(8);
+  brief.spec.time_limit = hours(1);
+  const JobId passes = w.submit(brief);
+  EXPECT_EQ(w.state(passes), JobState::running);
+  const auto why = sched::explain(w.core.state().index, endless, w.now);
+  ASSERT_FALSE(why.reasons.empty());
+  w.now = w.now + minutes(59);
+  w.end(passes);
+  auto inside = w.job(8);
+  inside.spec.reservation = ReservationId(1);
+  const JobId holder = w.submit(inside);
+  EXPECT_EQ(w.state(holder), JobState::queued);
+  const auto not_yet = sched::explain(w.core.state().index, holder, w.now);
+  ASSERT_FALSE(not_yet.reasons.empty());
+  EXPECT_EQ(not_yet.reasons[0].kind, sched::ReasonKind::reserved);
+  EXPECT_EQ(not_yet.earliest_start, w.core.state().reservations.at(ReservationId(1)).from);
+  w.wait(minutes(61));
+  EXPECT_EQ(w.state(holder), JobState::running);
+  EXPECT_EQ(w.state(endless), JobState::queued);
+  w.check_replay();
+}
+
+TEST(Reservations, AreBilledWholeUsedOrNot) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(8, Duration{}, hours(1)));
+  auto inside = w.job(2);
+  inside.spec.reservation = ReservationId(1);
+  const JobId first = w.submit(inside), second = w.submit(inside);
+  ASSERT_EQ(w.state(first), JobState::running);
+  ASSERT_EQ(w.state(second), JobState::running);
+  w.now = w.now + minutes(30);
+  w.end(first);
+  EXPECT_EQ(w.finished.back().tasks[0].price_class, PriceClass::reserved);
+  EXPECT_EQ(w.finished.back().job.cost.value, 2ll * 600'000 * 1800);
+  w.wait(minutes(31));  // a minute after its end; the second job goes on
+  EXPECT_TRUE(w.core.state().reservations.empty());
+  EXPECT_EQ(w.state(second), JobState::running);
+  const ClosedLease& unused = w.leases.back();
+  EXPECT_FALSE(unused.task.job);
+  EXPECT_EQ(unused.task.price_class, PriceClass::reserved);
+  // Eight GPUs for an hour, less two for half of it and two for all of it.
+  EXPECT_EQ(unused.charge.value, 600'000ll * 3600 * 8 - 600'000ll * 1800 * 2 - 600'000ll * 3600 * 2);
+  w.end(second);
+  w.check_replay();
+}
+
+TEST(Reservations, NeverPromiseACardTwiceAndSayWhenItWouldFit) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(6, hours(1), hours(2)));
+  const Status too_much = w.run(w.reserve(4, hours(2), hours(2)));
+  ASSERT_FALSE(too_much);
+  EXPECT_EQ(too_much.error().code, Code::exhausted);
+  EXPECT_NE(too_much.error().hint.find("--from"), std::string::npos) << too_much.error().hint;
+  w.must(w.reserve(2, hours(2), hours(2)));
+  w.must(w.reserve(4, hours(3), hours(2)));
+  EXPECT_FALSE(w.run(w.reserve(9, hours(1), hours(1))));
+  EXPECT_FALSE(w.run(w.reserve(1, hours(1), Duration{})));
+  w.check_replay();
+}
+
+TEST(Reservations, CountJobsWithoutALimitAsStillThere) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  const JobId endless = w.submit(w.job(4));
+  ASSERT_EQ(w.state(endless), JobState::running);
+  const Status refused = w.run(w.reserve(8, hours(24), hours(1)));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().hint.find("--time"), std::string::npos) << refused.error().hint;
+  auto spot = w.job(4);
+  spot.spec.spot = true;
+  const JobId yields = w.submit(spot);
+  ASSERT_EQ(w.state(yields), JobState::running);
+  w.must(w.reserve(4, hours(1), hours(1)));
+  w.wait(hours(1));  // it begins: spot work is asked to leave
+  EXPECT_NE(w.core.state().find_job(yields)->stopping, StopCause::none);
+  w.check_replay();
+}
+
+TEST(Reservations, CancelledBeforeTheyBeginTheyCostNothing) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(8, hours(1), hours(1)));
+  auto inside = w.job(1);
+  inside.spec.reservation = ReservationId(1);
+  const JobId holder = w.submit(inside);
+  w.must(CancelReservation{ReservationId(1), ""});
+  EXPECT_TRUE(w.leases.empty());
+  EXPECT_EQ(w.state(holder), JobState::running) << "what waited inside it waits as any other job, and there is room";
+  EXPECT_FALSE(w.run(CancelReservation{ReservationId(1), ""}));
+  w.check_replay();
+}
+
+TEST(Reservations, MoveWhenTheirNodeIsGone) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(w.reserve(8, hours(1), hours(1)));
+  w.must(AgentHello{offer("n2", 8), {}});
+  w.must(NodeSilent{NodeId(1)});
+  w.must(RemoveNode{NodeId(1)});
+  for (int s = 0; s < 31; ++s) w.wait(seconds(1));
+  EXPECT_EQ(w.core.state().reservations.at(ReservationId(1)).places.at(0).node, NodeId(2));
+  w.check_replay();
+}
+
+// ---- quotas
+
+TEST(Quota, GuaranteedWorkTakesBackWhatSpotBorrowed) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(AddProject{"research", 100});
+  w.must(SetProject{.name = "research", .guaranteed_milli = 4000});
+  auto spot = w.job(8, "default");
+  spot.spec.spot = true;
+  const JobId borrows = w.submit(spot);
+  ASSERT_EQ(w.state(borrows), JobState::running);
+  const JobId owner = w.submit(w.job(4, "research"));
+  EXPECT_EQ(w.core.state().find_job(borrows)->stopping, StopCause::preempted);
+  w.end(borrows, {.kind = ExitKind::stopped});
+  EXPECT_EQ(w.state(owner), JobState::running);
+  w.check_replay();
+}
+
+TEST(Quota, WhatCannotGiveWayIsNotLentBeyondGuaranteesAndExplainSaysSo) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(AddProject{"research", 100});
+  w.must(SetProject{.name = "research", .guaranteed_milli = 6000});
+  const JobId firm = w.submit(w.job(4, "default"));
+  EXPECT_EQ(w.state(firm), JobState::queued);
+  const auto why = sched::explain(w.core.state().index, firm, w.now);
+  ASSERT_FALSE(why.reasons.empty());
+  EXPECT_EQ(why.reasons[0].kind, sched::ReasonKind::quota);
+  EXPECT_NE(why.would_start_now.find("--spot"), std::string::npos) << why.would_start_now;
+  const JobId small = w.submit(w.job(2, "default"));
+  EXPECT_EQ(w.state(small), JobState::running);
+}
+
+TEST(Quota, LimitsHoldForProjectsAndUsers) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  w.must(SetProject{.name = "default", .limit_milli = 4000, .user_running_max = 3});
+  std::vector<JobId> jobs;
+  for (int i = 0; i < 5; ++i) jobs.push_back(w.submit(w.job(1)));
+  EXPECT_EQ(w.core.state().count.at(JobState::running), 3u);
+  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind, sched::ReasonKind::user_limit);
+  w.must(SetProject{.name = "default", .user_running_max = -1});
+  EXPECT_EQ(w.core.state().count.at(JobState::running), 4u);
+  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind, sched::ReasonKind::project_limit);
+  EXPECT_FALSE(w.run(w.job(5))) << "it could never run";
+  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 5000})) << "more than it is held to";
+  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 9000, .limit_milli = -1})) << "more than there is";
+  EXPECT_FALSE(w.run(SetProject{.name = "nobody", .weight = 3}));
+  w.check_replay();
+}
+
+TEST(Residency, HoldsForJobsAndAnswersForData) {
+  World w;
+  w.must(AgentHello{offer("us", 8, {{"region", "us-1"}}), {}});
+  w.must(AgentHello{offer("eu", 1, {{"region", "eu-1"}}), {}});
+  w.must(AgentHello{offer("nowhere", 8), {}});
+  w.must(SetProject{.name = "default", .regions = std::vector<std::string>{"eu-1"}});
+  const JobId first = w.submit(w.job(1)), second = w.submit(w.job(1));
+  ASSERT_EQ(w.state(first), JobState::running);
+  EXPECT_EQ(w.core.state().find_task(w.core.state().find_job(first)->tasks[0])->node, NodeId(2));
+  EXPECT_EQ(w.state(second), JobState::queued);
+  EXPECT_EQ(sched::explain(w.core.state().index, second, w.now).reasons.at(0).kind, sched::ReasonKind::residency);
+  EXPECT_FALSE(w.run(w.job(2))) << "no node of its region has two";
+  const ProjectId p = w.core.state().projects.begin()->first;
+  EXPECT_TRUE(may_hold(w.core.state(), p, NodeId(2)));
+  EXPECT_FALSE(may_hold(w.core.state(), p, NodeId(1)));
+  EXPECT_FALSE(may_hold(w.core.state(), p, NodeId(3)));
+  w.check_replay();
+}
+
+// ---- elastic gangs
+
+TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
+  World w;
+  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  auto gang = w.job(8);
+  gang.spec.nodes = 2;
+  gang.spec.elastic = true;
+  const JobId id = w.submit(gang);
+  ASSERT_EQ(w.state(id), JobState::running);
+  const std::vector<TaskId> before = w.core.state().find_job(id)->tasks;
+  const NodeId lost = w.core.state().find_task(before[1])->node;
+  w.effects.clear();
+  w.must(NodeSilent{lost});
+  w.must(NodeFenced{lost});
+  const Job& j = *w.core.state().find_job(id);
+  EXPECT_EQ(j.state, JobState::running);
+  EXPECT_EQ(j.tasks[0], before[0]) << "the other member was not touched";
+  ASSERT_NE(j.tasks[1], before[1]);
+  const Task& fresh = *w.core.state().find_task(j.tasks[1]);
+  EXPECT_EQ(fresh.rank, 1u);
+  EXPECT_NE(fresh.node, lost);
+  int starts = 0, stops = 0;
+  for (const Effect& e : w.effects) {
+    starts += std::holds_alternative<Start>(e.message);
+    stops += std::holds_alternative<wire::agent_v1::Stop>(e.message);
+  }
+  EXPECT_EQ(starts, 1);
+  EXPECT_EQ(stops, 0);
+  w.end(id);
+  EXPECT_EQ(w.finished.back().job.state, JobState::succeeded);
+  w.check_replay();
+}
+
+TEST(Elastic, AMemberThatEndsByItselfIsNotReplaced) {
+  World w;
+  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  auto gang = w.job(8);
+  gang.spec.nodes = 2;
+  gang.spec.elastic = true;
+  const JobId id = w.submit(gang);
+  const std::vector<TaskId> tasks = w.core.state().find_job(id)->tasks;
+  w.must(AgentReport{w.core.state().find_task(tasks[1])->node, {.task = tasks[1], .state = TaskState::ended, .ended_at = w.now, .exit = {}}});
+  EXPECT_EQ(w.core.state().find_job(id)->tasks, tasks);
+  w.check_replay();
+}
+
+TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
+  World w;
+  for (const char* name : {"a", "b"}) w.must(AgentHello{offer(name, 8), {}});
+  auto gang = w.job(8);
+  gang.spec.nodes = 2;
+  gang.spec.elastic = true;
+  const JobId id = w.submit(gang);
+  const NodeId lost = w.core.state().find_task(w.core.state().find_job(id)->tasks[1])->node;
+  w.must(NodeSilent{lost});
+  w.must(NodeFenced{lost});
+  w.wait(minutes(9));
+  EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::none);
+  w.wait(minutes(2));
+  EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::rank_failed);
+  const TaskId left = w.core.state().find_job(id)->tasks[0];
+  w.must(AgentReport{w.core.state().find_task(left)->node, {.task = left, .state = TaskState::ended, .ended_at = w.now, .exit = {.kind = ExitKind::stopped}}});
+  EXPECT_EQ(w.state(id), JobState::held) << "it comes again after its back-off";
+  w.check_replay();
+}
+
+// ---- what is learned
+
+TEST(Durations, AreLearnedFromEarlierRunsAndKept) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  for (int i = 0; i < 6; ++i) {
+    const JobId id = w.submit(w.job(1));
+    w.now = w.now + minutes(10) + seconds(i);
+    w.end(id);
+  }
+  const JobId next = w.submit(w.job(1));
+  const Expectation& e = w.core.state().find_job(next)->expected;
+  EXPECT_EQ(e.runs, 6u);
+  EXPECT_GE(e.likely, minutes(10));
+  EXPECT_LE(e.likely, minutes(10) + seconds(5));
+  EXPECT_STREQ(confidence(e), "high");
+  auto other = w.job(1);
+  other.spec.argv = {"python", "train.py", "--lr", "3"};  // the same program with other arguments
+  EXPECT_GT(w.core.state().find_job(w.submit(other))->expected.runs, 0u);
+  other.spec.argv = {"python", "eval.py"};
+  EXPECT_EQ(w.core.state().find_job(w.submit(other))->expected.runs, 0u);
+  const auto restored = restore(image(w.core.state()));
+  ASSERT_TRUE(restored);
+  EXPECT_EQ(restored->durations.expect(w.core.state().projects.begin()->first, w.job(1).spec), e);
+  EXPECT_EQ(restored->index.learned(), w.core.state().index.learned());
+  w.check_replay();
+}
+
+TEST(Durations, OfAnArrayAreLearnedFromItsFirstElements) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  auto array = w.job(1);
+  array.spec.array = ArraySpec{0, 9, 1, 0};
+  const JobId id = w.submit(array);
+  const JobId first(id.value + 1), last(id.value + 10);
+  EXPECT_EQ(w.core.state().find_job(last)->expected.runs, 0u);
+  w.now = w.now + minutes(7);
+  w.end(first);
+  EXPECT_EQ(w.core.state().find_job(last)->expected.likely, minutes(7));
+  w.check_replay();
+}
+
+TEST(Policy, ShortestGoesByWhatWasLearnedAndFifoDoesNot) {
+  for (const OrderPolicy policy : {OrderPolicy::shortest, OrderPolicy::fifo}) {
+    World w;
+    w.must(AgentHello{offer("n1", 1), {}});
+    w.must(SetProject{.name = "default", .policy = policy});
+    auto brief = w.job(1), slow = w.job(1);
+    brief.spec.argv = {"brief"};
+    slow.spec.argv = {"slow"};
+    for (int i = 0; i < 3; ++i) {
+      JobId id = w.submit(brief);
+      w.now = w.now + minutes(1);
+      w.end(id);
+      id = w.submit(slow);
+      w.now = w.now + hours(5);
+      w.end(id);
+    }
+    const JobId running = w.submit(slow), before = w.submit(slow), after = w.submit(brief);
+    w.now = w.now + hours(5);
+    w.end(running);
+    EXPECT_EQ(w.state(after), policy == OrderPolicy::shortest ? JobState::running : JobState::queued);
+    EXPECT_EQ(w.state(before), policy == OrderPolicy::shortest ? JobState::queued : JobState::running);
+    w.check_replay();
+  }
+}
+
+TEST(WholeNode, WhatItLeavesBehindDrainsTheNode) {
+  World w;
+  w.must(AgentHello{offer("n1", 8), {}});
+  auto bare = w.job(8);
+  bare.spec.resources.whole_node = true;
+  const JobId id = w.submit(bare);
+  ASSERT_EQ(w.state(id), JobState::running);
+  EXPECT_TRUE(std::get<Start>(w.effects.back().message).bare);
+  const TaskId task = w.core.state().find_job(id)->tasks[0];
+  w.must(AgentReport{NodeId(1), {.task = task, .state = TaskState::ended, .ended_at = w.now, .exit = {}, .left_behind = "GPU 3 holds 512 MiB"}});
+  EXPECT_NE(w.core.state().nodes.at(NodeId(1)).drained.find("GPU 3"), std::string::npos);
+  const JobId next = w.submit(w.job(1));
+  EXPECT_EQ(w.state(next), JobState::queued);
+  w.check_replay();
+}
+
+}  // namespace
+}  // namespace billow::control
