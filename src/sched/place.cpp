@@ -215,11 +215,35 @@ std::vector<Open> in_one_domain(const Impl& index, const Constraints& k, const s
   return members;
 }
 
+// Members as far apart as there are places: each next one where the fewest are so far, by zone, then by rack.
+std::vector<Open> spread_out(const Impl& index, std::vector<Open> open, std::size_t tasks) {
+  std::ranges::sort(open, [&](const Open& a, const Open& b) { return better(index, a, b); });
+  std::map<std::string, int> in_zone, in_rack;
+  std::vector<Open> chosen;
+  std::vector<char> taken(open.size(), 0);
+  while (chosen.size() < tasks) {
+    std::size_t best = open.size();
+    std::pair<int, int> least;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (taken[i]) continue;
+      const Place& place = index.nodes[open[i].slot].shape.place;
+      const std::pair crowd{in_zone[place.zone], in_rack[place.rack]};
+      if (best == open.size() || crowd < least) { best = i; least = crowd; }
+    }
+    taken[best] = 1;
+    chosen.push_back(open[best]);
+    const Place& place = index.nodes[open[best].slot].shape.place;
+    ++in_zone[place.zone];
+    ++in_rack[place.rack];
+  }
+  return chosen;
+}
+
 std::vector<Open> choose_gang(Impl& index, const PlacementClass& c, const CandidateOrder& order, std::size_t tasks) {
   std::vector<Open> open;
   each_open(index, c, order, [&](const Open& o) { open.push_back(o); });
   if (open.size() < tasks) return {};
-  if (c.constraints.spread == Spread::spread && !c.constraints.close_required) return spread_out(index, order, std::move(open), tasks);
+  if (c.constraints.spread == Spread::spread && !c.constraints.close_required) return spread_out(index, std::move(open), tasks);
   // From the nearest outwards; what is merely preferred may end up anywhere.
   static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone, Closeness::region, Closeness::anywhere};
   std::vector<Open> chosen;
