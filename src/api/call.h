@@ -79,10 +79,6 @@ void attach(CallPtr call);
 void events(CallPtr call);
 void live(CallPtr call);
 }  // namespace streams
-namespace usage {
-void list(CallPtr call);
-void rates(CallPtr call);
-}  // namespace usage
 namespace history {
 void fleet(CallPtr call);
 void gpu(CallPtr call);
@@ -127,6 +123,7 @@ void openapi(CallPtr call);
 void metrics(CallPtr call);
 }  // namespace admin
 namespace money {
+void rates(CallPtr call);
 void budgets(CallPtr call);
 void set_budget(CallPtr call);
 void remove_budget(CallPtr call);

@@ -51,7 +51,7 @@ std::uint64_t signature(const control::State& state, const Job& job) {
 }
 
 // Times are milliseconds since 1970; money is nano-dollars: what has been spent at `at`, and what goes on being spent per second.
-void put_job(std::string& out, const control::State& state, const Job& job, WallTime now) {
+void put_job(std::string& out, const control::State& state, const Job& job, WallTime now, WallTime billed) {
   NanoUsd cost = job.cost;
   std::int64_t rate = 0;
   put(out, "{{\"id\":{},\"label\":", job.id.value);
@@ -76,7 +76,7 @@ void put_job(std::string& out, const control::State& state, const Job& job, Wall
   for (TaskId id : job.tasks) {
     const Task& task = state.tasks.at(id);
     if (task.state == TaskState::ended) continue;
-    cost += ledger::lease_cost(task, now);
+    cost += ledger::lease_cost(task, billed);
     rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     put(out, "{}[{}", first ? "" : ",", task.node.value);
     if (ledger::gpu_milli(task)) for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
@@ -189,7 +189,7 @@ struct Live : std::enable_shared_from_this<Live> {
       if (rows++ >= rows_per_piece) { dirty = true; sent = 0; break; }
       sent = hash;
       if (!list.empty()) list += ',';
-      put_job(list, state(), job, now);
+      put_job(list, state(), job, now, call->host.billed());
     }
     if (!list.empty()) put(out, ",\"jobs\":[{}]", list);
     if (!gone.empty()) {

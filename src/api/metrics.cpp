@@ -5,6 +5,7 @@
 
 #include "agent/exposition.h"
 #include "api/call.h"
+#include "control/money.h"
 #include "ledger/meter.h"
 
 namespace billow::api::admin {
@@ -62,6 +63,16 @@ void add_money(Exposition& out, const Host& host) {
     const std::string project = label("project", state.projects.at(id).name);
     out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.", project, static_cast<double>(amounts.first) / 1e9);
     out.add("billow_idle_usd_per_second", "gauge", "Of that, for GPUs that do nothing.", project, static_cast<double>(amounts.second) / 1e9);
+  }
+  for (const auto& [key, use] : control::budget_uses(state, host.billed())) {
+    const auto entry = state.money.budgets.find(key);
+    if (entry == state.money.budgets.end()) continue;
+    std::string of = fmt::format("{}", key.of);
+    if (const auto p = state.projects.find(ProjectId(key.of)); key.scope == BudgetScope::project && p != state.projects.end()) of = p->second.name;
+    if (const auto u = state.users.find(UserId(key.of)); key.scope == BudgetScope::user && u != state.users.end()) of = u->second.name;
+    const std::string labels = fmt::format("{},{}", label("budget", fmt::format("{} {}", enum_name(key.scope), of)), label("period", enum_name(key.period)));
+    out.add("billow_budget_spent_usd", "gauge", "What has been spent of a budget in its running period.", labels, static_cast<double>(use.spent.value) / 1e9);
+    out.add("billow_budget_limit_usd", "gauge", "What a budget allows.", labels, static_cast<double>(entry->second.budget.limit.value) / 1e9);
   }
   out.add("billow_gpus_idle", "gauge", "GPUs that leases hold and that do nothing.", "", static_cast<double>(held_idle_milli) / 1000);
   out.add("billow_tasks_hung", "gauge", "Tasks whose GPU is busy all the time and does nothing.", "", static_cast<double>(held_hung));

@@ -113,7 +113,7 @@ test('cost totals equal the ledger to the cent', async () => {
   for (const id of ids) billow('wait', id);
   await go(page, '/costs');
   const cost = await page.request.get(`${base}/v1/cost?since=30d&by=project`);
-  const ledger = cost.ok() ? (await cost.json()).total.charge_nano_usd : (await (await page.request.get(`${base}/v1/usage?by=project`)).json()).total_nano_usd;
+  const ledger = (await cost.json()).total.charge_nano_usd;
   let sum = 0;
   for (let cursor = ''; ;) {
     const list = await page.evaluate(async (c) => (await fetch(`/v1/jobs?state=succeeded,failed,stopped,lost&limit=1000&expand=1${c ? `&cursor=${c}` : ''}`)).json(), cursor);
@@ -127,6 +127,19 @@ test('cost totals equal the ledger to the cent', async () => {
   const rows = await page.locator('table.costs tbody td[data-nano]').evaluateAll((cells) => cells.map((c) => Number(c.dataset.nano)));
   equal(rows.reduce((a, b) => a + b, 0), sum, 'the rows add up');
   await shot(page, 'costs');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('a budget alert appears without a reload', async () => {
+  const { page, context, trouble } = await open(browser);
+  billow('budget', 'set', 'default', '0.05', '--warn-only');
+  const id = submit('--gpus', 8, '--name', 'spender', '--', 'sleep', '300');
+  await page.waitForSelector('.attention a:has-text("Budget")', { timeout: 90000 });
+  ok(/\$0\.\d\d of \$0\.05/.test(await text(page, '.attention')), await text(page, '.attention'));
+  await page.click('.attention a:has-text("Budget")');
+  await page.waitForSelector('table td:has-text("project default")');
+  stop(id);
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });

@@ -12,12 +12,7 @@ export interface Report {
   lines: CostLine[]; total: { charge_nano_usd: number; idle_nano_usd?: number; gpu_hours?: number; energy_kwh?: number };
   fleet?: { cost_nano_usd: number; active_nano_usd: number; idle_nano_usd: number; unallocated_nano_usd: number };
 }
-interface Usage { rows: { day: string; project: string; user: string; gpu_type: string; price_class: string; charge_nano_usd: number; gpu_hours: number }[]; total_nano_usd: number }
-export async function report(from: string, to: string, by: string): Promise<Report> {
-  if (await has('/v1/cost')) return get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
-  const d = await get<Usage>(`/v1/usage?from=${from}&to=${to}&by=${by.replace('gpu', 'gpu_type').replace('job', '')}`);
-  return { lines: d.rows.map((r) => ({ ...r, gpu: r.gpu_type, class: r.price_class })), total: { charge_nano_usd: d.total_nano_usd, gpu_hours: d.rows.reduce((sum, r) => sum + r.gpu_hours, 0) } };
-}
+export const report = (from: string, to: string, by: string) => get<Report>(`/v1/cost?since=${from}&until=${to}&by=${by}`);
 
 export interface BudgetView { name: string; period: string; spent: number; limit: number; tone: string; text: string; forecast: number; href: string }
 export const budgetState = signal<BudgetView[]>([]);
