@@ -133,7 +133,7 @@ test('cost totals equal the ledger to the cent', async () => {
 
 test('a budget alert appears without a reload', async () => {
   const { page, context, trouble } = await open(browser);
-  billow('budget', 'set', 'default', '0.05', '--warn-only');
+  billow('budget', 'set', '0.05', '--project', 'default', '--warn-only');
   const id = submit('--gpus', 8, '--name', 'spender', '--', 'sleep', '300');
   await page.waitForSelector('.attention a:has-text("Budget")', { timeout: 90000 });
   ok(/\$0\.\d\d of \$0\.05/.test(await text(page, '.attention')), await text(page, '.attention'));

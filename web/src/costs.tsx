@@ -43,7 +43,7 @@ function Budgets() {
       {can.value && status.value?.you.role === 'admin' && (
         <form class="inline" onSubmit={set}>
           <label>Project <select name="of">{projects.value.map((p) => <option>{p}</option>)}</select></label>
-          <label>Each <select name="period"><option>monthly</option><option>weekly</option><option>daily</option></select></label>
+          <label>Each <select name="period"><option>monthly</option><option>daily</option><option>total</option></select></label>
           <label>Dollars <input name="usd" type="number" min="0.01" step="any" required /></label>
           <label class="check"><input name="stops" type="checkbox" checked /> stops</label>
           <button>Set a budget</button>
