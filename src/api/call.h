@@ -86,6 +86,17 @@ void job(CallPtr call);
 void drain_gpu(CallPtr call);
 void undrain_gpu(CallPtr call);
 }  // namespace history
+namespace endpoints {
+void deploy(CallPtr call);
+void list(CallPtr call);
+void get(CallPtr call);
+void scale(CallPtr call);
+void rollback(CallPtr call);
+void remove(CallPtr call);
+void add_key(CallPtr call);
+void remove_key(CallPtr call);
+void gateway(CallPtr call);
+}  // namespace endpoints
 namespace session {
 void create(CallPtr call);
 void end(CallPtr call);

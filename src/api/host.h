@@ -16,6 +16,7 @@
 #include "store/history.h"
 #include "store/journal.h"
 #include "store/queries.h"
+#include "gateway/table.h"
 #include "wire/agent_v1.h"
 
 namespace billow::api {
@@ -70,6 +71,10 @@ class Host {
   virtual std::size_t notices_waiting(std::uint64_t webhook) const = 0;
   virtual std::string webhook_secret(std::uint64_t webhook) const = 0;
   virtual void test_webhook(std::uint64_t webhook, std::function<void(Result<int> status)> done) = 0;
+  // ---- gateways
+  virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket) = 0;
+  virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;  // null: none has been heard
+  virtual std::vector<std::string> gateway_addresses() const = 0;
 
   // ---- the head itself
   // The certificate of the head's own authority and its fingerprint; empty where it has none (plain HTTP, given certificates).

@@ -60,6 +60,19 @@ struct Applier {
   void operator()(const TaskDeclared& e);
   void operator()(const JobCheckpointed& e);
 
+  // ---- endpoints (endpoints.cpp)
+  Endpoint& endpoint(const std::string& name);
+  void drop_revision(Endpoint& e, std::size_t at);
+  void replica_ended(const Job& j);
+  void operator()(const EndpointDeployed& e);
+  void operator()(const RevisionJudged& e);
+  void operator()(const EndpointScaled& e);
+  void operator()(const EndpointKeySet& e);
+  void operator()(const EndpointDeleted& e);
+  void operator()(const CallAccepted& e);
+  void operator()(const CallEnded& e);
+  void operator()(const CallsForgotten& e);
+
   // ---- nodes (apply_nodes.cpp)
   void operator()(const NodeJoined& e);
   void operator()(const NodeOfferChanged& e);

@@ -56,6 +56,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     }
     j.submitted_at = event.at;
     j.expected = e.expected;
+    if (const auto of = e.spec->labels.find(label_endpoint); of != e.spec->labels.end()) state.replicas[of->second].insert(j.id);
     j.waiting_for = e.waiting_for;
     if (e.waiting_for) {
       j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
@@ -252,6 +253,7 @@ void Applier::operator()(const JobEnded& e) {
       state.arrays.erase(j.array);
     }
   }
+  replica_ended(j);
   finished.job = std::move(j);
   state.jobs.erase(found);
   state.finished_jobs.push_back(std::move(finished));

@@ -121,6 +121,7 @@ Status validate(const JobSpec& spec) {
   if (spec.labels.size() > limits::labels_max) return bad(fmt::format("more than {} labels", limits::labels_max));
   for (const auto& [key, value] : spec.labels) {
     BILLOW_TRY_VOID(check_name("label", key));
+    if (key.starts_with(label_prefix)) return bad(fmt::format("the label {} is one of Billow's own", key), "choose a name that does not begin with \"billow.\"");
     if (value.size() > 256 || !valid_utf8(value)) return bad(fmt::format("the value of label {} is not text of at most 256 bytes", key));
   }
   if (spec.node_labels.size() > limits::labels_max) return bad(fmt::format("more than {} node labels", limits::labels_max));

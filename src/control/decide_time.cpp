@@ -29,6 +29,7 @@ Decision Decider::operator()(const Tick&) {
     if (at_ns > context.now.ns) break;
     events.push_back(JobReady{id});
   }
+  forget_calls(events);
   std::uint64_t next_job = state.next_job;
   for (const auto& [id, schedule] : state.schedules) {
     if (!schedule.next_at || schedule.next_at > context.now) continue;

@@ -33,6 +33,19 @@ struct Decider {
   Decision operator()(const ResumeJob& c);
   void order_events(Events& events, const Task& task, const TaskStatus& status);
 
+  // ---- endpoints (endpoints.cpp)
+  Result<const Endpoint*> endpoint_named(const std::string& name);
+  void forget_calls(Events& events);
+  Decision operator()(const DeployEndpoint& c);
+  Decision operator()(const JudgeRevision& c);
+  Decision operator()(const ScaleEndpoint& c);
+  Decision operator()(const RollbackEndpoint& c);
+  Decision operator()(const DeleteEndpoint& c);
+  Decision operator()(const SetEndpointKey& c);
+  Decision operator()(const StartReplica& c);
+  Decision operator()(const AcceptCall& c);
+  Decision operator()(const EndCall& c);
+
   // ---- agents and nodes (decide_agents.cpp)
   void report_events(Events& events, const Task& task, const TaskStatus& status);
   Decision operator()(const AgentReport& c);

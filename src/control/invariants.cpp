@@ -132,6 +132,20 @@ Status check_invariants(const State& state) {
     if (!job || job->not_before.ns != at) return broken(fmt::format("job {} waits for a time it does not know", id.value));
   }
   BILLOW_TRY_VOID(check_reservations(state));
+  for (const auto& [name, endpoint] : state.endpoints) {
+    if (endpoint.name != name) return broken(fmt::format("endpoint {} is filed wrongly", name));
+    for (const std::uint32_t number : {endpoint.serving, endpoint.rolling})
+      if (number != 0 && !endpoint.revision(number)) return broken(fmt::format("endpoint {} has no revision {}", name, number));
+    if (endpoint.serving != 0 && endpoint.serving == endpoint.rolling) return broken(fmt::format("endpoint {} rolls out what serves", name));
+  }
+  for (const auto& [name, jobs] : state.replicas)
+    for (JobId id : jobs) {
+      const Job* job = state.find_job(id);
+      if (!job || job->spec->labels.at(label_endpoint) != name) return broken(fmt::format("endpoint {} has a replica {} that is none", name, id.value));
+      if (!state.endpoints.contains(name) && job->stopping == StopCause::none) return broken(fmt::format("replica {} of a deleted endpoint goes on", id.value));
+    }
+  for (const auto& [id, call] : state.calls)
+    if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at)) return broken(fmt::format("call {} is neither waiting nor over", id));
   for (const auto& [digest, stored] : state.environments)
     if (!stored.env) return broken("an environment is used that was never stored");
   for (const auto& [id, node] : state.nodes)

@@ -135,6 +135,10 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   set("BILLOW_ATTEMPT", task.attempt);
   set("BILLOW_PROJECT", state.projects.at(job.project).name);
   if (!spec.name.empty()) set("BILLOW_JOB_NAME", spec.name);
+  if (const auto port = spec.labels.find(label_port); port != spec.labels.end()) {
+    set("PORT", port->second);
+    set("BILLOW_ENDPOINT", spec.labels.at(label_endpoint));
+  }
   if (job.array) {
     set("BILLOW_ARRAY_ID", job.array.value);
     set("BILLOW_ARRAY_INDEX", job.array_index);

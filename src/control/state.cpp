@@ -54,6 +54,8 @@ struct StateImage {
   std::vector<Project> projects;
   std::vector<Token> tokens;
   std::vector<Schedule> schedules;
+  std::vector<Endpoint> endpoints;
+  std::vector<AsyncCall> calls;
   std::vector<EnvironmentImage> environments;
   std::vector<IdempotencyKey> idempotency;
   std::vector<sched::Usage> usage;
@@ -73,6 +75,7 @@ struct StateImage {
     v("billed_ns", billed); v("money", money);
     v("reservations", reservations); v("next_reservation", next_reservation); v("durations", durations); v("durations_learned", durations_learned);
     v("recent", recent); v("typical", typical); v("learned_starts", learned_starts); v("learned_next_at", learned_next_at);
+    v("endpoints", endpoints); v("calls", calls);
   }
 };
 
@@ -94,6 +97,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
   for (const auto& key : state.idempotency) state.job_by_key[key.key] = key.first;
   for (const auto& [id, job] : state.jobs) {
     ++state.count[job.state];
+    if (const auto of = job.spec->labels.find(label_endpoint); of != job.spec->labels.end()) state.replicas[of->second].insert(id);
     if (job.not_before) state.backing_off.insert({job.not_before.ns, id});
     const bool resumes = job.state == JobState::suspended && job.suspension.resume_wanted && job.stopping == StopCause::none;
     if (job.state == JobState::queued || resumes) state.index.enqueue(request_of(state, job));
@@ -304,6 +308,8 @@ std::string image(const State& state) {
   out.projects = values_of(state.projects);
   out.tokens = values_of(state.tokens);
   out.schedules = values_of(state.schedules);
+  out.endpoints = values_of(state.endpoints);
+  out.calls = values_of(state.calls);
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
@@ -357,6 +363,8 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.reservations) state.reservations[x.id] = std::move(x);
   state.next_reservation = in.next_reservation;
   state.durations.restore(std::move(in.durations), in.durations_learned);
+  for (auto& x : in.endpoints) state.endpoints[x.name] = std::move(x);
+  for (auto& x : in.calls) state.calls[x.id] = std::move(x);
   for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   state.next_pool = in.pools.next_pool;
   state.next_machine = in.pools.next_machine;

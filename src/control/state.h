@@ -83,6 +83,8 @@ struct State {
   std::map<std::string, Machine> machines;                    // by name
   std::map<ReservationId, Reservation> reservations;
   Durations durations;           // how long earlier jobs ran
+  std::map<std::string, Endpoint> endpoints;
+  std::map<std::string, AsyncCall> calls;                     // waiting, and those whose answers are kept
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::deque<IdempotencyKey> idempotency;                     // oldest first
   Money money;
@@ -94,6 +96,7 @@ struct State {
   std::set<std::pair<std::int64_t, JobId>> backing_off;       // not_before, job
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;
+  std::map<std::string, std::set<JobId>> replicas;            // live ones, by endpoint; also of one just deleted
   std::map<JobState, std::uint64_t> count;                    // live jobs by state
 
   // Left by the last `apply` calls for the shell to take; not part of the state.

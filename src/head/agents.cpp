@@ -153,4 +153,16 @@ void Agents::watch_silence() {
   sessions_.watch_silence([this](const SessionPtr& session) { closed(std::static_pointer_cast<Link>(session)); });
 }
 
+std::string Agents::host_of(NodeId node) const {
+  const std::string peer = sessions_.peer_of(node);
+  if (peer.empty()) {
+    // Away just now. What is known to be on this machine stays reachable here.
+    const auto known = hosts_.find(node);
+    return known == hosts_.end() ? "" : known->second;
+  }
+  std::string host = peer.starts_with("unix") ? "127.0.0.1" : peer.substr(0, peer.rfind(':'));
+  hosts_[node] = host;
+  return host;
+}
+
 }  // namespace billow::head

@@ -24,6 +24,8 @@ class Agents {
   void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) { on_heartbeat_ = std::move(fn); }
   void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
   bool connected(NodeId node) const { return sessions_.connected(node); }
+  // Where the node's ports are reached: this machine for an agent that came by the Unix socket, else the address it came from.
+  std::string host_of(NodeId node) const;
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
@@ -42,6 +44,7 @@ class Agents {
   net::Loop& loop_;
   const Clock& clock_;
   Sessions sessions_;
+  mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
   struct Waiting;

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "head/agents.h"
 #include "head/engine.h"
+#include "head/gateways.h"
 #include "head/local_agent.h"
 #include "head/pools.h"
 #include "head/tls.h"
@@ -72,6 +73,7 @@ class Head final : public api::Host {
     history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
+    gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); }});
     api_ = std::make_unique<api::Api>(*this);
     notifier_->catch_up();
 
@@ -99,6 +101,7 @@ class Head final : public api::Host {
       watch_agent();
       timers_.push_back(loop_.every(agent_look, [this] { watch_agent(); }));
     }
+    if (options_.local_gateway) timers_.push_back(loop_.every(agent_look, [this] { watch_gateway(); }));
     write_head_file();
     announce();
     return {};
@@ -116,6 +119,7 @@ class Head final : public api::Host {
     if (sampling_) sampling_->save_all();
     api_.reset();
     sampling_.reset();
+    gateways_.reset();
     agents_.reset();
     notifier_.reset();
     engine_.reset();
@@ -160,6 +164,9 @@ class Head final : public api::Host {
   const Telemetry& telemetry() const override { return engine_->telemetry(); }
   const History& history() const override { return *history_; }
   const JobSeries* live_series(JobId job) const override { return sampling_->live_series(job); }
+  void adopt_gateway(std::shared_ptr<net::WebSocket> socket) override { gateways_->adopt(std::move(socket)); }
+  const gateway::EndpointFigures* endpoint_figures(const std::string& name) const override { return gateways_->figures(name); }
+  std::vector<std::string> gateway_addresses() const override { return gateways_->addresses(); }
   Json about() const override {
     Json addresses = Json::array();
     for (const auto& a : addresses_) addresses.push(a);
@@ -170,6 +177,7 @@ class Head final : public api::Host {
     if (stopping_) return;
     stopping_ = true;
     log_info("going down{}", stop_jobs ? ", jobs are stopped" : "");
+    gateways_->leave();  // first, or it would ask for new replicas in place of those that end
     if (stop_jobs) {
       std::vector<JobId> live;
       for (const auto& [id, job] : state().jobs) live.push_back(id);
@@ -259,6 +267,16 @@ class Head final : public api::Host {
     if (!started) log_error("{}", started.error().message);
     agent_looks_to_skip_ = 3;
   }
+  void watch_gateway() {
+    if (stopping_ || state().endpoints.empty() || gateway_looks_to_skip_ > 0) {
+      gateway_looks_to_skip_ = std::max(0, gateway_looks_to_skip_ - 1);
+      return;
+    }
+    if (local_gateway_alive(options_.data_dir)) return;
+    const auto started = ensure_local_gateway(options_.data_dir, "unix:" + socket_path(), options_.gateway_listen);
+    if (!started) log_error("{}", started.error().message);
+    gateway_looks_to_skip_ = 5;
+  }
   bool ready() const { return !options_.local_agent || agents_->count() > 0; }
 
   void health_changed(StoreHealth health, const Error& why) {
@@ -300,6 +318,7 @@ class Head final : public api::Host {
   std::unique_ptr<History> history_;
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<Reviews> reviews_;
+  std::unique_ptr<Gateways> gateways_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;
@@ -312,7 +331,7 @@ class Head final : public api::Host {
   net::Watch signals_;
   WallTime started_at_;
   bool stopping_ = false, listening_ = false;
-  int agent_looks_to_skip_ = 0;
+  int agent_looks_to_skip_ = 0, gateway_looks_to_skip_ = 0;
 };
 
 }  // namespace

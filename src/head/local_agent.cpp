@@ -11,8 +11,8 @@
 
 namespace billow::head {
 
-bool local_agent_alive(const std::string& data_dir) {
-  Fd fd(::open((data_dir + "/agent/lock").c_str(), O_RDWR | O_CLOEXEC));
+bool lock_is_held(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) return false;
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return false;  // ours now, and given up with the descriptor
   return errno == EWOULDBLOCK;
@@ -28,6 +28,10 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
   if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
   if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
   for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
+bool local_agent_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/agent/lock"); }
+bool local_gateway_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/gateway/lock"); }
+
+Status start_detached(std::vector<std::string> args, int log_fd) {
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
@@ -40,14 +44,38 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
     if (child != 0) ::_exit(child < 0 ? 1 : 0);
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, 0);
-    ::dup2(log.get(), 1);
-    ::dup2(log.get(), 2);
+    ::dup2(log_fd, 1);
+    ::dup2(log_fd, 2);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
   int status = 0;
   ::waitpid(middle, &status, 0);
-  if (status != 0) return fail(Code::internal, "this machine's agent could not be started");
+  if (status != 0) return fail(Code::internal, fmt::format("`billow {}` could not be started", args[1]));
+  return {};
+}
+
+Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen) {
+  if (local_gateway_alive(data_dir)) return {};
+  BILLOW_TRY_VOID(make_directories(data_dir + "/gateway", 0700));
+  Fd log(::open((data_dir + "/gateway.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return fail_errno(data_dir + "/gateway.log", errno);
+  std::vector<std::string> args = {executable_dir() + "/billow", "gateway", "--head", head_address, "--token-file", data_dir + "/token", "--data", data_dir + "/gateway"};
+  for (const auto& address : listen) args.insert(args.end(), {"--listen", address});
+  if (listen.empty()) args.emplace_back("--any-port");
+  return start_detached(std::move(args), log.get());
+}
+
+Result<int> ensure_local_agent(const LocalAgentOptions& options) {
+  if (local_agent_alive(options.data_dir)) return 0;
+  const std::string agent_dir = options.data_dir + "/agent";
+  BILLOW_TRY_VOID(make_directories(agent_dir, 0700));
+  Fd log(::open((options.data_dir + "/agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return fail_errno(options.data_dir + "/agent.log", errno);
+  std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
+  if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
+  if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
+  BILLOW_TRY_VOID(start_detached(std::move(args), log.get()));
   return 1;
 }
 

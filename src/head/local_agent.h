@@ -22,4 +22,10 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options);
 // Whether an agent holds the lock of its data directory.
 bool local_agent_alive(const std::string& data_dir);
 
+// The same for this machine's gateway, which outlives the head for the same reason: endpoints go on being served.
+Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen);
+bool local_gateway_alive(const std::string& data_dir);
+// Runs a program that is nobody's child, with its output in a log.
+Status start_detached(std::vector<std::string> args, int log_fd);
+
 }  // namespace billow::head

@@ -56,6 +56,10 @@ class Sessions {
   void watch_silence(const std::function<void(const SessionPtr&)>& cut);
   bool connected(NodeId node) const { return sessions_.contains(node); }
   std::size_t count() const { return sessions_.size(); }
+  std::string peer_of(NodeId node) const {
+    const auto found = sessions_.find(node);
+    return found == sessions_.end() ? std::string() : found->second->peer();
+  }
 
  private:
   void accepted(const SessionPtr& session, const wire::agent_v1::Hello& hello);

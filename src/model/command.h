@@ -246,11 +246,59 @@ struct RecordBill {
   BillImported bill;
 };
 
+// ---- endpoints
+struct DeployEndpoint {
+  std::string name;
+  JobSpec spec;
+  Environment env;
+  std::string project;
+  UserId user;
+  EndpointPolicy policy;
+};
+struct JudgeRevision {
+  std::string endpoint;
+  std::uint32_t revision = 0;
+  bool healthy = false;
+  std::string reason;
+};
+struct ScaleEndpoint {
+  std::string endpoint;
+  std::optional<std::uint32_t> min, max, concurrency;
+};
+// To a revision that served before; zero: the last one before what serves.
+struct RollbackEndpoint {
+  std::string endpoint;
+  std::uint32_t revision = 0;
+};
+struct DeleteEndpoint {
+  std::string endpoint;
+};
+struct SetEndpointKey {
+  std::string endpoint;
+  std::string name;
+  std::string hash;                           // empty: the key of that name is removed
+};
+struct StartReplica {
+  std::string endpoint;
+  std::uint32_t revision = 0;
+  std::uint16_t port = 0;
+  bool spot = false;
+};
+struct AcceptCall {
+  AsyncCall call;
+};
+struct EndCall {
+  AsyncCall call;                             // its end: state, status, answer, reason
+};
+
 using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
                              SuspendJob, ResumeJob,
                              IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
                              RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
                              RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation>;
+                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill,
+                             DeployEndpoint, JudgeRevision, ScaleEndpoint, RollbackEndpoint, DeleteEndpoint, SetEndpointKey, StartReplica,
+                             AcceptCall, EndCall>;
 
 }  // namespace billow

@@ -29,6 +29,7 @@ class Headers {
   void set(std::string_view name, std::string_view value);  // replaces all of that name
   void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
   void remove(std::string_view name);
+  void reserve(std::size_t fields) { fields_.reserve(fields); }
   // Whether a comma-separated field (Connection, Upgrade) names this token.
   bool has_token(std::string_view name, std::string_view token) const;
 

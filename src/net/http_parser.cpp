@@ -176,6 +176,7 @@ Status HttpParser::take_field(std::string_view line) {
     return {};
   }
   if (head_.headers.size() >= limits_.headers_max) return refuse(431, fmt::format("there are more than {} header fields", limits_.headers_max));
+  if (head_.headers.empty()) head_.headers.reserve(16);
   head_.headers.add(std::string(name), std::string(value));
   return {};
 }

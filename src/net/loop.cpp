@@ -1,6 +1,10 @@
-// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for readiness, timers and signals; reads and
+// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for timers, signals and posted work; reads and
 // writes are plain system calls in transport.cpp, which keeps TLS, HTTP and WebSocket out of Asio's templates (and the
 // compile time of this module at seconds).
+//
+// Readiness of descriptors comes from an epoll of our own, which is one descriptor to Asio. Asio's waits are one-shot: each costs an
+// allocation and a system call to arm again, which is most of what a proxied request would cost. Here a descriptor stays armed
+// until what is wanted of it changes, and a busy moment is taken in one batch.
 #include "net/loop.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -9,7 +13,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <sys/epoll.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -101,56 +107,114 @@ struct WatchState : Handle::State {
 
 }  // namespace
 
-struct FdWatch::Impl : std::enable_shared_from_this<FdWatch::Impl> {
-  Impl(asio::io_context& context, std::function<void(bool, bool)> f) : descriptor(context), fn(std::move(f)) {}
-  asio::posix::stream_descriptor descriptor;
+struct FdWatch::Impl {
+  class Poller* poller = nullptr;
+  int fd = -1;
+  std::uint32_t slot = 0;
+  std::uint32_t interest = 0;  // as epoll knows it; zero: not in it at all, for epoll would go on reporting a hang-up
   std::function<void(bool, bool)> fn;
   bool want_read = false, want_write = false;
-  bool armed_read = false, armed_write = false;
   bool live = true;
   bool running = false;
+};
 
-  // Asio's waits are one-shot. Each is armed again after its callback, and a wait left over from a direction no longer
-  // wanted is simply ignored when it fires.
-  void arm() {
-    if (want_read && !armed_read) arm(asio::posix::stream_descriptor::wait_read, armed_read, true);
-    if (want_write && !armed_write) arm(asio::posix::stream_descriptor::wait_write, armed_write, false);
+class Poller {
+ public:
+  explicit Poller(asio::io_context& context) : epoll_(context) {
+    const int fd = ::epoll_create1(EPOLL_CLOEXEC);
+    BILLOW_CHECK(fd >= 0, "cannot make an epoll");
+    epoll_.assign(fd);
+    arm();
   }
-  void arm(asio::posix::stream_descriptor::wait_type type, bool& armed, bool is_read) {
-    armed = true;
-    descriptor.async_wait(type, [self = shared_from_this(), &armed, is_read](const error_code& ec) {
-      armed = false;
-      if (!self->live || ec == asio::error::operation_aborted) return;
-      if (ec) {
-        log_error("cannot watch a descriptor: {}", ec.message());
-        return;
-      }
-      if (is_read ? self->want_read : self->want_write) {
-        self->running = true;
-        call_guarded("descriptor", self->fn, is_read, !is_read);
-        self->running = false;
-      }
-      if (self->live) self->arm();
-      else self->fn = nullptr;
+
+  std::shared_ptr<FdWatch::Impl> add(int fd, std::function<void(bool, bool)> fn) {
+    auto impl = std::make_shared<FdWatch::Impl>();
+    impl->poller = this;
+    impl->fd = fd;
+    impl->fn = std::move(fn);
+    if (free_.empty()) {
+      free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+      slots_.emplace_back();
+    }
+    impl->slot = free_.back();
+    free_.pop_back();
+    slots_[impl->slot].impl = impl;
+    return impl;
+  }
+
+  void remove(FdWatch::Impl& impl) {
+    set(impl, 0);
+    Slot& slot = slots_[impl.slot];
+    ++slot.generation;  // an event of this batch that still names the slot is for nobody
+    slot.impl = nullptr;
+    free_.push_back(impl.slot);
+  }
+
+  void set(FdWatch::Impl& impl, std::uint32_t interest) {
+    if (impl.interest == interest) return;
+    epoll_event event{};
+    event.events = interest;
+    event.data.u64 = impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32;
+    const int what = interest == 0 ? EPOLL_CTL_DEL : impl.interest == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    const int rc = ::epoll_ctl(epoll_.native_handle(), what, impl.fd, &event);
+    BILLOW_CHECK(rc == 0 || what == EPOLL_CTL_DEL, "a descriptor can be watched once only, and must be pollable");
+    impl.interest = interest;
+  }
+
+ private:
+  static constexpr int batch_max = 256;
+  struct Slot {
+    std::shared_ptr<FdWatch::Impl> impl;
+    std::uint32_t generation = 0;
+  };
+
+  void arm() {
+    epoll_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const error_code& ec) {
+      if (ec) return;
+      run();
+      arm();
     });
   }
+
+  void run() {
+    epoll_event events[batch_max];
+    const int count = ::epoll_wait(epoll_.native_handle(), events, batch_max, 0);
+    for (int i = 0; i < count; ++i) {
+      const Slot& slot = slots_[static_cast<std::uint32_t>(events[i].data.u64)];
+      if (slot.generation != static_cast<std::uint32_t>(events[i].data.u64 >> 32) || !slot.impl) continue;
+      const auto impl = slot.impl;
+      const bool over = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
+      const bool readable = impl->want_read && (over || (events[i].events & EPOLLIN) != 0);
+      const bool writable = impl->want_write && (over || (events[i].events & EPOLLOUT) != 0);
+      if (!readable && !writable) continue;
+      impl->running = true;
+      call_guarded("descriptor", impl->fn, readable, writable);
+      impl->running = false;
+      if (!impl->live) impl->fn = nullptr;
+    }
+  }
+
+  asio::posix::stream_descriptor epoll_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_;
 };
 
 FdWatch::~FdWatch() {
   impl_->live = false;
+  impl_->poller->remove(*impl_);
   if (!impl_->running) impl_->fn = nullptr;
-  if (impl_->descriptor.is_open()) impl_->descriptor.release();
 }
 
 void FdWatch::want(bool read, bool write) {
   impl_->want_read = read;
   impl_->want_write = write;
-  impl_->arm();
+  impl_->poller->set(*impl_, (read ? std::uint32_t{EPOLLIN} : 0u) | (write ? std::uint32_t{EPOLLOUT} : 0u));
 }
 
 struct Loop::Impl {
   asio::io_context context{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  Poller poller{context};
   std::thread::id thread;
 };
 
@@ -222,11 +286,7 @@ Watch Loop::on_writable(int fd, std::function<void()> fn) {
 }
 
 std::unique_ptr<FdWatch> Loop::watch(int fd, std::function<void(bool, bool)> fn) {
-  auto impl = std::make_shared<FdWatch::Impl>(impl_->context, std::move(fn));
-  error_code ec;
-  impl->descriptor.assign(fd, ec);
-  BILLOW_CHECK(!ec, "a descriptor can be watched once only, and must be pollable");
-  return std::unique_ptr<FdWatch>(new FdWatch(std::move(impl)));
+  return std::unique_ptr<FdWatch>(new FdWatch(impl_->poller.add(fd, std::move(fn))));
 }
 
 bool Loop::on_this_thread() const { return impl_->thread == std::this_thread::get_id(); }

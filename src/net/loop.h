@@ -48,9 +48,10 @@ class FdWatch {
   ~FdWatch();
   void want(bool read, bool write);
 
+  struct Impl;  // opaque
+
  private:
   friend class Loop;
-  struct Impl;
   explicit FdWatch(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
 };

@@ -119,6 +119,36 @@ void Stream::send(std::string data, std::string more) {
   }
 }
 
+void Stream::send_views(std::initializer_list<std::string_view> views) {
+  if (!open() || ended_) return;
+  std::size_t taken = 0;
+  if (queue_.empty() && handshaken_ && !transport_.tls()) {
+    iovec pieces[pieces_per_write_max];
+    int count = 0;
+    for (const auto view : views)
+      if (!view.empty() && count < pieces_per_write_max) pieces[count++] = {const_cast<char*>(view.data()), view.size()};
+    if (count == 0) return;
+    const auto result = transport_.write(pieces, count);
+    if (result.state == Io::done) {
+      taken = result.bytes;
+      bytes_written_ += taken;
+      last_write_progress_ = loop_.steady();
+    } else if (result.state != Io::want_write) {
+      in_owners_call_ = true;
+      fail_with(result.state == Io::closed ? "the connection was closed" : transport_.error());
+      in_owners_call_ = false;
+      return;
+    }
+  }
+  std::string rest;
+  for (const auto view : views) {
+    const std::size_t skip = std::min(taken, view.size());
+    taken -= skip;
+    rest.append(view.substr(skip));
+  }
+  if (!rest.empty()) send(std::move(rest));
+}
+
 void Stream::do_write() {
   write_wants_read_ = false;
   while (open() && !queue_.empty()) {
@@ -141,6 +171,7 @@ void Stream::do_write() {
     }
     last_write_progress_ = loop_.steady();
     queued_ -= result.bytes;
+    bytes_written_ += result.bytes;
     std::size_t sent = result.bytes;
     while (sent > 0) {
       const std::size_t left = queue_.front().size() - head_sent_;

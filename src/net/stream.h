@@ -31,9 +31,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void start();  // handshakes first where there is TLS
   void set_owner(StreamOwner* owner) { owner_ = owner; }
   void send(std::string data, std::string more = {});
+  // The same for bytes that belong to somebody else: what the socket takes at once is never copied, only the rest is.
+  void send_views(std::initializer_list<std::string_view> pieces);
   void pause_reading();
   void resume_reading();
   std::size_t queued() const { return queued_; }
+  std::uint64_t bytes_written() const { return bytes_written_; }
   // Forgets what is queued but not begun; a piece half written stays, or the peer would see a torn one.
   void drop_unsent();
   // When the queue is empty: stop writing (half-close), and close() once `then_close`.
@@ -63,6 +66,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::deque<std::string> queue_;
   std::size_t head_sent_ = 0;  // of queue_.front()
   std::size_t queued_ = 0;
+  std::uint64_t bytes_written_ = 0;
   SteadyTime last_write_progress_;
   bool handshaken_;
   bool reading_ = true;

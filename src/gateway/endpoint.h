@@ -1,0 +1,107 @@
+// One endpoint as the gateway lives it: the table's row made into a router, an autoscaler, connections and health. What it wants done
+// (start, wake, sleep, stop a replica; judge a revision) it says through a callback, and the next table shows what came of it.
+//
+// What holds
+// - A replica gets requests only when it is of the serving revision, healthy, and awake.
+// - A new revision is brought up beside the old one, as many as are awake, and takes over when all of them are healthy; if one ends by
+//   itself or is not healthy in time, the revision has failed and the old one goes on. A replica of a revision that no longer serves is
+//   stopped when its last request has ended.
+// - Starts that fail are tried again ever more slowly; while the last one failed and nobody is awake or coming, who waits is told why.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "gateway/autoscaler.h"
+#include "gateway/proxy.h"
+#include "gateway/table.h"
+
+namespace billow::gateway {
+
+// Times in a few dozen buckets that grow by a fifth: small, and right within a tenth.
+class Histogram {
+ public:
+  void add(Duration d);
+  Duration quantile(double q) const;
+  std::uint64_t count() const { return count_; }
+  double sum_s() const { return sum_s_; }
+
+ private:
+  std::array<std::uint32_t, 128> buckets_{};
+  std::uint64_t count_ = 0;
+  double sum_s_ = 0;
+};
+
+struct LiveReplica {
+  ReplicaRow row;
+  std::shared_ptr<Upstream> upstream;
+  bool healthy = false;
+  bool checking = false;
+  bool told_to_stop = false;
+  SteadyTime first_seen, check_at, asked_at;
+  Duration check_delay = milliseconds(20);
+  bool waking = false;                 // asked to wake: what it takes is measured
+};
+
+class LiveEndpoint {
+ public:
+  using Say = std::function<void(FromGateway)>;
+  LiveEndpoint(std::string name, Say say, std::function<std::uint16_t()> free_port) : name_(std::move(name)), say_(std::move(say)), free_port_(std::move(free_port)) {}
+
+  const std::string& name() const { return name_; }
+  const EndpointRow& row() const { return row_; }
+  const EndpointPolicy& policy() const { return row_.policy; }
+  bool key_fits(std::string_view key) const;
+
+  void update(EndpointRow row, SteadyTime now);
+  // Decides and says what should be done. Cheap; called on every change and on a timer.
+  void steer(SteadyTime now);
+  // Replicas whose health should be asked for now; the caller reports with `checked`.
+  std::vector<ReplicaKey> due_checks(SteadyTime now);
+  void checked(ReplicaKey key, bool healthy, SteadyTime now);
+  // The proxy could not connect to it: it gets nothing until it is healthy again.
+  void unreachable(ReplicaKey key, SteadyTime now);
+  // Others wait for room and this endpoint has an idle replica it can spare: it sleeps now. True: one does.
+  bool yield_one(SteadyTime now);
+  bool waits_for_room() const;         // a replica of ours has been asked for and has no place yet
+  SteadyTime waits_since() const;
+
+  // Why nobody can be served now: a start failed and nothing is awake or coming. Empty: somebody is, or will be tried.
+  std::string hopeless(SteadyTime now) const;
+  int retry_after_s(SteadyTime now) const;
+  std::shared_ptr<Upstream> upstream(ReplicaKey key);
+  EndpointFigures figures() const;
+
+  Router router;
+  Autoscaler scaler{ScalePolicy{}};
+  EndpointFigures totals;              // the counters of it
+  Histogram first_byte, held_time, wake_time, start_time;
+  void close();
+
+ private:
+  bool alive_or_coming() const;
+  void take_row(const ReplicaRow& row, SteadyTime now);
+  void start(std::uint32_t revision, bool spot, SteadyTime now);
+  void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
+  void roll(SteadyTime now);
+  void retire(SteadyTime now);
+  void failed_start(const std::string& reason, SteadyTime now);
+  void ready(LiveReplica& replica, SteadyTime now);
+
+  std::string name_;
+  Say say_;
+  std::function<std::uint16_t()> free_port_;
+  EndpointRow row_;
+  bool known_ = false;
+  std::map<ReplicaKey, LiveReplica> replicas_;
+  std::vector<std::pair<ReplicaKey, std::uint32_t>> asked_;   // starts not seen in a table yet: placeholder and revision
+  ReplicaKey next_placeholder_ = std::uint64_t{1} << 63;
+  std::uint32_t failures_ = 0;         // starts that failed one after the other
+  std::string failure_;
+  SteadyTime start_again_at_;
+  std::uint32_t judged_ = 0;           // the revision last judged
+};
+
+}  // namespace billow::gateway

@@ -1,0 +1,375 @@
+#include "gateway/gateway.h"
+
+#include <sys/socket.h>
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "gateway/calls.h"
+#include "wire/codec.h"
+
+namespace billow::gateway {
+namespace {
+
+constexpr Duration tick_period = milliseconds(50);
+constexpr Duration room_patience = milliseconds(100);  // until an idle replica of another endpoint gives its place up
+constexpr std::uint16_t ports_from = 20000, ports_to = 32000;
+
+constexpr std::string_view prefix = "/f/";
+
+}  // namespace
+
+Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), id_prefix_(random_token(6)), secret_(random_token(24)) {}
+
+Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
+  auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
+  out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
+  out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
+  if (!out->options_.data_dir.empty()) out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
+  out->calls_ = std::make_unique<Calls>(*out);
+  out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
+  return out;
+}
+
+Gateway::~Gateway() {
+  closing_ = true;
+  save_figures();
+  tick_timer_.cancel();
+  calls_.reset();
+  held_.clear();
+  for (auto& [name, endpoint] : endpoints_) endpoint->close();
+  proxy_.reset();
+  client_.reset();
+}
+
+std::string Gateway::next_request_id() { return fmt::format("{}-{:x}", id_prefix_, last_request_ + 1); }
+
+std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {
+  const auto found = endpoints_.find(name);
+  return found == endpoints_.end() ? nullptr : found->second;
+}
+
+// ---- the table
+
+void Gateway::take_table(Table table) {
+  const auto now = loop_.steady();
+  std::set<std::string> here;
+  for (EndpointRow& row : table.endpoints) {
+    here.insert(row.name);
+    auto& endpoint = endpoints_[row.name];
+    if (!endpoint)
+      endpoint = std::make_shared<LiveEndpoint>(row.name, [this](FromGateway m) { if (link_) link_->say(m); }, [this] { return free_port(); });
+    if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
+      endpoint->totals = before->second;
+      saved_.erase(before);
+    }
+    endpoint->update(std::move(row), now);
+  }
+  for (auto at = endpoints_.begin(); at != endpoints_.end();) {
+    if (here.contains(at->first)) {
+      ++at;
+      continue;
+    }
+    const auto gone = at->second;
+    at = endpoints_.erase(at);
+    std::vector<RequestId> waiting;
+    for (const auto& [id, held] : gone->router.queue()) waiting.push_back(id);
+    for (RequestId id : waiting) refuse_held(*gone, id, net::problem(404, fmt::format("endpoint {} was deleted", gone->name())));
+    gone->close();
+  }
+  const auto all = endpoints_;
+  for (const auto& [name, endpoint] : all) {
+    for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+    endpoint->steer(now);
+    give_out(*endpoint);
+  }
+  calls_->take(std::move(table.calls));
+  if (options_.data_dir.empty()) return;
+  Table kept;
+  for (const auto& [name, endpoint] : endpoints_) kept.endpoints.push_back(endpoint->row());
+  std::string text = wire::to_json_text(kept);
+  if (text == kept_table_) return;
+  if (const auto written = write_file_atomic(options_.data_dir + "/table.json", text, 0600); !written) log_warn("{}", written.error().message);
+  kept_table_ = std::move(text);
+}
+
+// Counters outlive a gateway, so that costs can be set against the requests they were for.
+void Gateway::save_figures() {
+  if (options_.data_dir.empty()) return;
+  Figures all;
+  for (const auto& [name, endpoint] : endpoints_) {
+    all.endpoints.push_back(endpoint->totals);
+    all.endpoints.back().name = name;
+  }
+  (void)write_file_atomic(options_.data_dir + "/figures.json", wire::to_json_text(all), 0600);
+}
+
+Status Gateway::load_table() {
+  if (const auto figures = read_file(options_.data_dir + "/figures.json"); figures)
+    if (auto all = wire::from_json_text<Figures>(*figures))
+      for (auto& each : all->endpoints) saved_[each.name] = std::move(each);
+  const std::string path = options_.data_dir + "/table.json";
+  if (options_.data_dir.empty() || !file_exists(path)) return {};
+  auto table = wire::from_json_text<Table>(BILLOW_TRY(read_file(path)));
+  if (!table) return pass(table.error(), path);
+  take_table(std::move(*table));
+  return {};
+}
+
+Figures Gateway::figures() const {
+  Figures out;
+  for (const auto& address : proxy_->bound_addresses()) out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") + address);
+  for (const auto& [name, endpoint] : endpoints_) out.endpoints.push_back(endpoint->figures());
+  return out;
+}
+
+// ---- requests
+
+void Gateway::arrived(const std::shared_ptr<Front>& front) {
+  front->ticket.id = ++last_request_;
+  const std::string_view path = front->path();
+  if (!path.starts_with(prefix)) return own_page(front);
+  const std::string_view name = path.substr(prefix.size(), path.find('/', prefix.size()) - prefix.size());
+  const auto endpoint = find(name);
+  if (!endpoint)
+    return front->refuse(net::problem(404, fmt::format("there is no endpoint \"{}\"", check_name("endpoint", name) ? name : "?"), "see `billow endpoints`", front->request_id()));
+  if (auto answer = cors_preflight(*front, endpoint->policy())) return front->refuse(std::move(*answer));
+  if (auto no = check_access(*front, *endpoint, secret_)) return front->refuse(std::move(*no));
+  Ticket& ticket = front->ticket;
+  ticket.prefix_bytes = prefix.size() + name.size();
+  ticket.timeout = endpoint->policy().timeout;
+  ticket.endpoint = endpoint;
+  ticket.wants_usage = true;
+  const auto& headers = front->head().headers;
+  if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") && ticket.strip_header != internal_header) return calls_->accept(front, *endpoint);
+  endpoint->scaler.arrived(ticket.arrived);
+  ++endpoint->totals.requests;
+  hold_or_give(front, *endpoint, 0);
+}
+
+void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid) {
+  const auto now = loop_.steady();
+  Ticket& ticket = front->ticket;
+  if (const std::string why = endpoint.hopeless(now); !why.empty()) {
+    auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why), "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
+    answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
+    return front->refuse(std::move(answer));
+  }
+  const auto answer = endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid);
+  switch (answer.verdict) {
+    case Router::Verdict::go:
+      if (auto upstream = endpoint.upstream(answer.replica)) return front->give(upstream);
+      endpoint.router.finished(answer.replica, now);
+      endpoint.unreachable(answer.replica, now);
+      (void)endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, answer.replica);
+      break;
+    case Router::Verdict::held: break;
+    case Router::Verdict::full: {
+      ++endpoint.totals.refused;
+      auto full = net::problem(429, fmt::format("{} requests wait for endpoint {} already", endpoint.router.held(), endpoint.name()), "come back after the time in Retry-After, or raise --max",
+                               front->request_id());
+      full.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
+      return front->refuse(std::move(full));
+    }
+  }
+  held_.emplace(ticket.id, front);
+  endpoint.steer(now);
+}
+
+void Gateway::give_out(LiveEndpoint& endpoint) {
+  if (endpoint.router.held() == 0) return;
+  for (const auto& each : endpoint.router.dispatch(loop_.steady())) {
+    const auto found = held_.find(each.request);
+    const auto upstream = endpoint.upstream(each.replica);
+    if (found == held_.end() || !upstream) {
+      endpoint.router.finished(each.replica, loop_.steady());
+      continue;
+    }
+    const auto front = found->second;
+    held_.erase(found);
+    front->give(upstream);
+  }
+}
+
+bool Gateway::failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) {
+  const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front->ticket.endpoint);
+  const auto now = loop_.steady();
+  const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
+  log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
+  if (!failure.sent_anything) endpoint->unreachable(from, now);
+  if (!may_retry(failure)) return false;
+  ++endpoint->totals.retried;
+  endpoint->router.finished(from, now);
+  front->ticket.upstream = nullptr;
+  for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+  // Posted: this runs inside the failing connection's own callback.
+  loop_.post([this, front, endpoint, from] {
+    if (!front->active() || closing_) return;
+    hold_or_give(front, *endpoint, from);
+  });
+  return true;
+}
+
+void Gateway::over(Front& front, End end) {
+  const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
+  const auto now = loop_.steady();
+  Ticket& ticket = front.ticket;
+  if (log_) log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
+  if (!endpoint || closing_) return;
+  if (end == End::client_gone) ++endpoint->totals.cancelled;
+  if (end == End::replica_failed || end == End::timed_out || (end == End::refused && ticket.status >= 500)) ++endpoint->totals.failed;
+  if (held_.erase(ticket.id) > 0) endpoint->router.cancel(ticket.id);
+  if (!ticket.upstream) return;
+  endpoint->router.finished(ticket.upstream->key, now);
+  endpoint->scaler.served(now - ticket.given, now);
+  if (ticket.first_byte.ns != 0) {
+    endpoint->first_byte.add(ticket.first_byte - ticket.arrived);
+    endpoint->held_time.add(ticket.given - ticket.arrived);
+  }
+  if (ticket.wants_usage && !ticket.usage_tail.empty()) {
+    const TokenUsage usage = usage_of(ticket.usage_tail);
+    endpoint->totals.tokens_in += usage.in;
+    endpoint->totals.tokens_out += usage.out;
+  }
+  if (endpoint->router.held() > 0) loop_.post([this, endpoint] { give_out(*endpoint); });
+}
+
+void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response) {
+  endpoint.router.cancel(id);
+  const auto found = held_.find(id);
+  if (found == held_.end()) return;
+  const auto front = found->second;
+  held_.erase(found);
+  front->refuse(std::move(response));
+}
+
+// ---- time
+
+void Gateway::tick() {
+  const auto now = loop_.steady();
+  const auto all = endpoints_;
+  for (const auto& [name, endpoint] : all) {
+    for (RequestId id : endpoint->router.expire(now)) {
+      auto late = net::problem(504, fmt::format("no replica of endpoint {} was free within {}", name, format_duration(endpoint->policy().timeout)),
+                               "deploy it with a longer --timeout or a larger --max, or call it with Prefer: respond-async");
+      late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
+      refuse_held(*endpoint, id, std::move(late));
+    }
+    if (endpoint->router.held() > 0) {
+      if (const std::string why = endpoint->hopeless(now); !why.empty()) {
+        std::vector<RequestId> waiting;
+        for (const auto& [id, held] : endpoint->router.queue()) waiting.push_back(id);
+        for (RequestId id : waiting) {
+          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why), "see `billow endpoints " + name + "` and its logs");
+          answer.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
+          refuse_held(*endpoint, id, std::move(answer));
+        }
+      }
+    }
+    for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+    endpoint->steer(now);
+    give_out(*endpoint);
+  }
+  make_room();
+  calls_->tick(now);
+  if (now - saved_at_ > seconds(2)) {
+    saved_at_ = now;
+    save_figures();
+  }
+}
+
+// Many endpoints share few GPUs: when one waits for a place, another's idle replica sleeps before its time.
+void Gateway::make_room() {
+  const auto now = loop_.steady();
+  std::size_t wanted = 0;
+  for (const auto& [name, endpoint] : endpoints_)
+    if (endpoint->waits_for_room() && now - endpoint->waits_since() > room_patience) ++wanted;
+  if (wanted == 0) return;
+  // Who has been idle longest gives way first; those under way to sleep already count.
+  std::vector<std::pair<SteadyTime, LiveEndpoint*>> idle;
+  std::size_t leaving = 0;
+  for (const auto& [name, endpoint] : endpoints_) {
+    SteadyTime since{INT64_MAX};
+    for (const auto& [key, r] : endpoint->router.replicas()) {
+      if (r.phase == Phase::leaving) ++leaving;
+      if (r.phase == Phase::ready && r.in_flight == 0) since = std::min(since, std::max(r.idle_since, r.since));
+    }
+    if (since.ns != INT64_MAX && now - since > room_patience) idle.emplace_back(since, endpoint.get());
+  }
+  std::sort(idle.begin(), idle.end());
+  for (const auto& [since, endpoint] : idle) {
+    if (leaving >= wanted) return;
+    if (endpoint->yield_one(now)) ++leaving;
+  }
+}
+
+void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
+  const auto upstream = endpoint->upstream(key);
+  if (!upstream) return endpoint->checked(key, false, loop_.steady());
+  const std::string path = endpoint->policy().health;
+  net::ClientRequest request;
+  request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
+  request.target = path.empty() ? "/" : path;
+  request.timeout = seconds(5);
+  request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
+  request.on_chunk = [](std::string_view) {};  // whatever it says, only the status counts
+  client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint), key, any = path.empty()](Result<net::Response> answer) {
+    const auto live = weak.lock();
+    if (!live || closing_) return;
+    const bool healthy = answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
+    live->checked(key, healthy, loop_.steady());
+    if (!healthy) return;
+    live->steer(loop_.steady());
+    give_out(*live);
+  });
+}
+
+// A port nobody on this machine has just now. On other machines it is as good a guess as any: a replica that finds it taken ends, and
+// its successor gets another.
+std::uint16_t Gateway::free_port() {
+  for (int i = 0; i < 64; ++i) {
+    const auto port = static_cast<std::uint16_t>(ports_from + random_u64() % (ports_to - ports_from));
+    if (net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}})) return port;
+  }
+  return ports_from;
+}
+
+// ---- the gateway's own pages
+
+void Gateway::own_page(const std::shared_ptr<Front>& front) {
+  const std::string_view path = front->path();
+  if (path == "/healthz") return front->respond(net::Response::json(200, R"({"ok":true})"));
+  if (path.starts_with("/calls/")) return calls_->page(front, path.substr(7));
+  if (path == "/metrics" && front->local()) return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
+  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`", front->request_id()));
+}
+
+std::string Gateway::metrics() const {
+  std::string out;
+  const auto family = [&](const char* name, const char* type, const char* help, auto value) {
+    fmt::format_to(std::back_inserter(out), "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name, type);
+    for (const auto& [endpoint_name, endpoint] : endpoints_) fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name, endpoint_name, value(*endpoint));
+  };
+  family("requests_total", "counter", "Requests that came.", [](const LiveEndpoint& e) { return e.totals.requests; });
+  family("failed_total", "counter", "Requests that failed by a replica or by time.", [](const LiveEndpoint& e) { return e.totals.failed; });
+  family("refused_total", "counter", "Requests refused because the queue was full.", [](const LiveEndpoint& e) { return e.totals.refused; });
+  family("cancelled_total", "counter", "Requests whose client went.", [](const LiveEndpoint& e) { return e.totals.cancelled; });
+  family("retried_total", "counter", "Requests tried again on another replica.", [](const LiveEndpoint& e) { return e.totals.retried; });
+  family("held", "gauge", "Requests that wait for a replica.", [](const LiveEndpoint& e) { return e.router.held(); });
+  family("in_flight", "gauge", "Requests being served.", [](const LiveEndpoint& e) { return e.router.in_flight(); });
+  family("replicas_ready", "gauge", "Replicas awake.", [](const LiveEndpoint& e) { return e.figures().ready; });
+  family("replicas_sleeping", "gauge", "Replicas suspended.", [](const LiveEndpoint& e) { return e.figures().sleeping; });
+  family("cold_starts_total", "counter", "Replicas that came up from nothing.", [](const LiveEndpoint& e) { return e.totals.cold_starts; });
+  family("wakes_total", "counter", "Replicas that were woken.", [](const LiveEndpoint& e) { return e.totals.wakes; });
+  family("wake_seconds_p50", "gauge", "Median time of a wake.", [](const LiveEndpoint& e) { return e.wake_time.quantile(0.5).seconds(); });
+  family("first_byte_seconds_sum", "counter", "Time to the first byte, summed.", [](const LiveEndpoint& e) { return e.first_byte.sum_s(); });
+  family("first_byte_seconds_count", "counter", "Answers that began.", [](const LiveEndpoint& e) { return e.first_byte.count(); });
+  family("first_byte_seconds_p99", "gauge", "Time to the first byte, 99th percentile since start.", [](const LiveEndpoint& e) { return e.first_byte.quantile(0.99).seconds(); });
+  family("tokens_in_total", "counter", "Tokens of prompts, where answers report them.", [](const LiveEndpoint& e) { return e.totals.tokens_in; });
+  family("tokens_out_total", "counter", "Tokens made, where answers report them.", [](const LiveEndpoint& e) { return e.totals.tokens_out; });
+  return out;
+}
+
+}  // namespace billow::gateway

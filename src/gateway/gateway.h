@@ -1,0 +1,121 @@
+// The gateway: endpoints behind one proxy. It knows them from the table the head sends and goes on with the last one it knows while the
+// head is away (over its own restart too: the table is kept in its data directory). Everything on one loop.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "gateway/access_log.h"
+#include "gateway/endpoint.h"
+#include "gateway/proxy.h"
+#include "net/http_client.h"
+
+namespace billow::gateway {
+
+// Who carries the gateway's words to the head.
+class HeadLink {
+ public:
+  virtual ~HeadLink() = default;
+  virtual bool connected() const = 0;
+  virtual void say(const FromGateway& message) = 0;
+  // A message that is answered; `done` comes once, with an error when the head is or goes away.
+  virtual void ask(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done) = 0;
+};
+
+class Calls;
+
+class Gateway final : public ProxyHost {
+ public:
+  struct Options {
+    Proxy::Options proxy;
+    std::string data_dir;              // table.json and access.log; empty: neither
+  };
+  static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
+  ~Gateway() override;
+
+  void set_link(HeadLink* link) { link_ = link; }
+  HeadLink* link() { return link_; }
+  void take_table(Table table);
+  Status load_table();                 // the one kept, if there is one
+  Figures figures() const;
+  Proxy& proxy() { return *proxy_; }
+  net::Loop& loop() { return loop_; }
+  net::HttpClient& client() { return *client_; }
+  const std::string& secret() const { return secret_; }
+  std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
+  std::uint64_t next_number() { return ++last_number_; }
+  void stop() { proxy_->stop_listening(); }
+  void set_on_leave(std::function<void()> fn) { on_leave_ = std::move(fn); }
+  void leave() { if (on_leave_) on_leave_(); }
+
+  // ---- ProxyHost
+  void arrived(const std::shared_ptr<Front>& front) override;
+  bool failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) override;
+  void over(Front& front, End end) override;
+  std::string next_request_id() override;
+
+ private:
+  Gateway(net::Loop& loop, Options options);
+  void own_page(const std::shared_ptr<Front>& front);
+  void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
+  void give_out(LiveEndpoint& endpoint);
+  void tick();
+  void make_room();
+  void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
+  void refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response);
+  std::uint16_t free_port();
+  std::string metrics() const;
+  void save_figures();
+
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+  net::Loop& loop_;
+  Options options_;
+  HeadLink* link_ = nullptr;
+  std::unique_ptr<Proxy> proxy_;
+  std::unique_ptr<net::HttpClient> client_;
+  std::unique_ptr<AccessLog> log_;
+  std::unique_ptr<Calls> calls_;
+  std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>> endpoints_;
+  std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
+  RequestId last_request_ = 0;
+  std::uint64_t last_number_ = 0;
+  std::string id_prefix_, secret_;
+  std::string kept_table_;             // as written last
+  std::map<std::string, EndpointFigures> saved_;  // counters of before this process
+  SteadyTime saved_at_;
+  bool closing_ = false;
+  std::function<void()> on_leave_;
+  net::Timer tick_timer_;
+};
+
+// Whether a client may call an endpoint, and what of its request is for the gateway alone. An answer means: no.
+std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret);
+// The answer to a browser's question before a call from another site; none: it is no such question.
+std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
+// Tokens that a model's answer reports in its "usage".
+struct TokenUsage {
+  std::uint64_t in = 0, out = 0;
+};
+TokenUsage usage_of(std::string_view tail);
+
+// The header by which the gateway knows its own asynchronous calls.
+inline constexpr char internal_header[] = "X-Billow-Internal";
+
+struct GatewayOptions {
+  std::vector<std::string> listen = {"127.0.0.1:7071"};
+  net::TlsServerOptions tls;
+  std::string data_dir;
+  std::string head;                    // unix:…, http://…; empty: only what `serve` names
+  std::string token_path;
+  std::vector<std::string> serve;      // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
+  bool listen_any_port_if_taken = false;
+};
+// Runs until a signal.
+Status run_gateway(GatewayOptions options);
+
+}  // namespace billow::gateway

@@ -1,0 +1,166 @@
+// Heads rewritten on their way through: what belongs to one hop stays with it, what the next must know is added.
+#include <array>
+
+#include "gateway/proxy.h"
+
+namespace billow::gateway {
+namespace {
+
+using net::equal_nocase;
+
+// Fields about one connection, and the framing, which is stated anew.
+bool hop_by_hop(std::string_view name) {
+  switch (name.size()) {
+    case 2: return equal_nocase(name, "TE");
+    case 6: return equal_nocase(name, "Expect");
+    case 7: return equal_nocase(name, "Trailer") || equal_nocase(name, "Upgrade");
+    case 10: return equal_nocase(name, "Connection") || equal_nocase(name, "Keep-Alive");
+    case 14: return equal_nocase(name, "Content-Length");
+    case 16: return equal_nocase(name, "Proxy-Connection");
+    case 17: return equal_nocase(name, "Transfer-Encoding");
+    case 18: return equal_nocase(name, "Proxy-Authenticate");
+    case 19: return equal_nocase(name, "Proxy-Authorization");
+    default: return false;
+  }
+}
+
+// What the proxy itself says about the client; a client's own words about it are not believed.
+bool ours(std::string_view name) {
+  switch (name.size()) {
+    case 9: return equal_nocase(name, "Forwarded");
+    case 12: return equal_nocase(name, "X-Request-Id");
+    case 15: return equal_nocase(name, "X-Forwarded-For");
+    case 16: return equal_nocase(name, "X-Forwarded-Host");
+    case 17: return equal_nocase(name, "X-Forwarded-Proto");
+    case 18: return equal_nocase(name, "X-Forwarded-Prefix");
+    default: return false;
+  }
+}
+
+void append_number(std::string& out, std::uint64_t n) {
+  char digits[20];
+  char* at = digits + sizeof digits;
+  do *--at = static_cast<char>('0' + n % 10);
+  while (n /= 10);
+  out.append(at, static_cast<std::size_t>(digits + sizeof digits - at));
+}
+
+void append_field(std::string& out, std::string_view name, std::string_view value) { out.append(name).append(": ").append(value).append("\r\n"); }
+
+std::string_view address_of(std::string_view peer) {
+  const auto colon = peer.rfind(':');
+  if (colon == peer.npos) return peer;
+  peer = peer.substr(0, colon);
+  if (peer.starts_with('[') && peer.ends_with(']')) peer = peer.substr(1, peer.size() - 2);
+  return peer;
+}
+
+void append_cors(std::string& out, const Front& front) {
+  if (front.ticket.allow_origin.empty()) return;
+  append_field(out, "Access-Control-Allow-Origin", front.ticket.allow_origin);
+  if (front.ticket.allow_origin != "*") append_field(out, "Vary", "Origin");
+  append_field(out, "Access-Control-Expose-Headers", "X-Request-Id, Location, Retry-After");
+}
+
+}  // namespace
+
+bool repeatable_method(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "PUT" || method == "DELETE" || method == "OPTIONS";
+}
+
+void write_request_head(std::string& out, const Front& front) {
+  const auto& head = front.head();
+  const std::string_view prefix = std::string_view(head.target).substr(0, front.ticket.prefix_bytes);
+  std::string_view target = std::string_view(head.target).substr(front.ticket.prefix_bytes);
+  out.append(head.method).append(" ");
+  if (target.empty() || target[0] != '/') out += '/';
+  out.append(target).append(" HTTP/1.1\r\n");
+  const bool named = head.headers.count("Connection") > 0;
+  std::string_view host;
+  for (const auto& [name, value] : head.headers) {
+    if (name.size() == 4 && equal_nocase(name, "Host")) host = value;
+    if (hop_by_hop(name) || ours(name)) continue;
+    if (!front.ticket.strip_header.empty() && equal_nocase(name, front.ticket.strip_header)) continue;
+    if (named && head.headers.has_token("Connection", name)) continue;
+    append_field(out, name, value);
+  }
+  if (host.empty()) append_field(out, "Host", "localhost");
+  if (front.wants_upgrade()) {
+    append_field(out, "Connection", "Upgrade");
+    append_field(out, "Upgrade", head.headers.get("Upgrade"));
+  }
+  if (head.chunked) {
+    out += "Transfer-Encoding: chunked\r\n";
+  } else if (head.content_length) {
+    out += "Content-Length: ";
+    append_number(out, *head.content_length);
+    out += "\r\n";
+  }
+  append_field(out, "X-Forwarded-For", address_of(front.peer()));
+  append_field(out, "X-Forwarded-Proto", front.tls() ? "https" : "http");
+  if (!host.empty()) append_field(out, "X-Forwarded-Host", host);
+  if (!prefix.empty()) append_field(out, "X-Forwarded-Prefix", prefix);
+  append_field(out, "X-Request-Id", front.request_id());
+  out += "\r\n";
+}
+
+void write_answer_head(std::string& out, const net::HttpParser::Head& head, const Front& front, bool chunked, bool keep_alive) {
+  out += "HTTP/1.1 ";
+  append_number(out, static_cast<std::uint64_t>(head.status));
+  out.append(" ").append(net::status_text(head.status)).append("\r\n");
+  const bool named = head.headers.count("Connection") > 0;
+  const bool cors = !front.ticket.allow_origin.empty();
+  for (const auto& [name, value] : head.headers) {
+    if (hop_by_hop(name) || equal_nocase(name, "X-Request-Id") || equal_nocase(name, "X-Billow-Problem")) continue;
+    if (named && head.headers.has_token("Connection", name)) continue;
+    if (cors && (equal_nocase(name, "Access-Control-Allow-Origin") || equal_nocase(name, "Access-Control-Expose-Headers"))) continue;
+    // A redirect within the replica's own paths leads to where the client sees them.
+    if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//")) {
+      out.append("Location: ").append(front.head().target, 0, front.ticket.prefix_bytes).append(value).append("\r\n");
+      continue;
+    }
+    append_field(out, name, value);
+  }
+  append_field(out, "X-Request-Id", front.request_id());
+  append_cors(out, front);
+  if (head.status == 101) {
+    append_field(out, "Connection", "Upgrade");
+    append_field(out, "Upgrade", head.headers.get("Upgrade"));
+  } else {
+    if (chunked) {
+      out += "Transfer-Encoding: chunked\r\n";
+    } else if (head.content_length && head.status != 204 && head.status >= 200) {
+      out += "Content-Length: ";
+      append_number(out, *head.content_length);
+      out += "\r\n";
+    }
+    if (!keep_alive) out += "Connection: close\r\n";
+    else if (front.head().minor_version == 0) out += "Connection: keep-alive\r\n";
+  }
+  out += "\r\n";
+}
+
+void write_whole_head(std::string& out, const net::Response& response, const Front& front, std::string_view date, bool keep_alive) {
+  out += "HTTP/1.1 ";
+  append_number(out, static_cast<std::uint64_t>(response.status));
+  out.append(" ").append(net::status_text(response.status)).append("\r\n");
+  append_field(out, "Date", date);
+  for (const auto& [name, value] : response.headers) {
+    if (hop_by_hop(name) || !net::valid_token(name) || !net::valid_field_value(value)) continue;
+    append_field(out, name, value);
+  }
+  if (!front.request_id().empty() && !response.headers.has("X-Request-Id")) append_field(out, "X-Request-Id", front.request_id());
+  // Tells an error of the gateway from one of the application.
+  if (response.status >= 400) append_field(out, "X-Billow-Problem", "1");
+  append_cors(out, front);
+  if (response.status != 204 && response.status != 304) {
+    out += "Content-Length: ";
+    append_number(out, response.body.size());
+    out += "\r\n";
+  }
+  if (!keep_alive) out += "Connection: close\r\n";
+  else if (front.head().minor_version == 0) out += "Connection: keep-alive\r\n";
+  out += "\r\n";
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,261 @@
+// The moving half of the gateway: bytes from clients to replicas and back, HTTP/1.1 on both sides, nothing kept that need not be.
+// It knows nothing of endpoints: whom a request goes to, and what it is told when nobody is there, is its host's to say.
+//
+// What holds
+// - One strict parser reads both sides (net/http_parser.h) and every head is written anew from what it understood; what could be read
+//   in two ways never reaches a replica.
+// - A body streams: at most limits::gateway_flow_bytes_max of it is here, then its sender is paused. Of a request that waits for a
+//   replica limits::gateway_held_body_bytes_max is read, and kept until the answer begins, so that it can go to another replica.
+// - A client that goes takes its request along: the connection to the replica is closed, which is how a server learns of it.
+// - Every wait has an end: for a head, for a body, for an answer, for a reader, between two requests.
+// - Connections to replicas are kept and used again, and only when nothing unexpected has come over them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/limits.h"
+#include "gateway/router.h"
+#include "net/address.h"
+#include "net/http_parser.h"
+#include "net/loop.h"
+#include "net/stream.h"
+#include "net/tls.h"
+
+namespace billow::gateway {
+
+class Front;
+class Back;
+class Proxy;
+
+// A replica as the proxy reaches it, with its kept connections.
+struct Upstream {
+  ReplicaKey key = 0;
+  std::string name;                                // "127.0.0.1:20017", for the log
+  net::RawAddress address;
+  std::vector<std::shared_ptr<Back>> idle;
+  static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
+  void close();                                    // its kept connections
+};
+
+// What the host decides about a request; it stays with it until its end.
+struct Ticket {
+  RequestId id = 0;
+  std::shared_ptr<void> endpoint;                  // the host's own
+  std::size_t prefix_bytes = 0;                    // of the target, not shown to the replica: "/f/NAME"
+  Duration timeout = seconds(60);                  // from its arrival to the answer's head
+  std::string strip_header;                        // carried the endpoint's key: not the replica's business
+  std::string allow_origin;                        // CORS
+  std::uint32_t tries = 0;
+  std::shared_ptr<Upstream> upstream;              // while one serves it
+  SteadyTime arrived, given, first_byte;           // given: when a replica was
+  std::uint64_t bytes_in = 0, bytes_out = 0;       // of the bodies
+  int status = 0;
+  std::string usage_tail;                          // the end of a JSON or event-stream answer, where models report tokens
+  bool wants_usage = false;
+};
+
+enum class End { answered, refused, client_gone, replica_failed, timed_out };
+
+// Told by the proxy, on the loop's thread.
+class ProxyHost {
+ public:
+  virtual ~ProxyHost() = default;
+  // A head is here. Call give(), refuse(), or keep the front and do so later.
+  virtual void arrived(const std::shared_ptr<Front>& front) = 0;
+  // Its replica failed before the answer began. True: the host will give() another; false: the client is told.
+  virtual bool failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) = 0;
+  // It is over, one way or another: its slot is free. Called once for every arrival.
+  virtual void over(Front& front, End end) = 0;
+  virtual std::string next_request_id() = 0;
+};
+
+// One client's connection and the request on it.
+class Front final : public net::StreamOwner, public std::enable_shared_from_this<Front> {
+ public:
+  Front(Proxy& proxy, net::Transport transport, std::shared_ptr<void> token);
+  ~Front() override;
+  void start() { stream_->start(); }
+  void close();
+  void check_deadlines(SteadyTime now);
+  void close_when_idle();
+
+  // ---- for the host
+  const net::HttpParser::Head& head() const { return head_; }
+  std::string_view path() const;                   // of the target, without its query
+  const std::string& peer() const { return peer_; }
+  const std::string& request_id() const { return request_id_; }
+  bool local() const { return local_; }            // the client is on this machine
+  bool tls() const { return stream_ && stream_->tls(); }
+  bool active() const { return state_ == State::waiting || state_ == State::serving; }
+  Ticket ticket;
+  void give(const std::shared_ptr<Upstream>& upstream);
+  void refuse(net::Response response);             // before an answer has begun; the body is not read any further
+  // A whole answer with the request's body read first, for what the gateway answers by itself.
+  void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
+  void respond(net::Response response);
+
+  // ---- for the back
+  void answer_head(net::HttpParser::Head& head, bool until_close);
+  void answer_body(std::string_view data);
+  void answer_done(bool keep_back);
+  void tunnel_open(net::HttpParser::Head& head);
+  void tunnel_data(std::string_view data);
+  void back_failed(const std::string& why, bool sent_anything);
+  void back_drained();                             // a batch of the answer has been taken in
+  void body_room();                                // the replica has taken what was queued for it
+  bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
+  bool head_only() const { return head_only_; }
+  bool wants_upgrade() const { return upgrade_; }
+
+  void stream_data(std::string_view data) override;
+  void stream_eof() override;
+  void stream_failed(std::string reason) override;
+  void stream_drained() override;
+
+ private:
+  enum class State {
+    idle,      // between two requests, or within a head
+    waiting,   // a head is here, no replica is
+    serving,   // a replica has it
+    tunnel,    // a WebSocket: bytes both ways
+    goodbye,   // the last answer is on its way
+    closed,
+  };
+  void process();
+  std::size_t parse(std::string_view data);
+  void take_head();
+  void forward_body(std::string_view data);
+  void bad_request(int status, std::string_view detail);
+  void send_whole(const net::Response& response);
+  void done(End end);
+  void next_request();
+  void end_of_answer();
+  void say_goodbye();
+  void drop_back(bool keep);
+
+  Proxy& proxy_;
+  std::shared_ptr<net::Stream> stream_;
+  State state_ = State::idle;
+  std::optional<net::HttpParser> parser_;
+  net::HttpParser::Head head_;
+  std::string pending_;              // received and not parsed
+  bool processing_ = false;
+  std::string peer_;
+  bool local_ = false;
+  std::string request_id_;
+
+  std::shared_ptr<Back> back_;
+  std::string kept_body_;            // the body so far, while it may have to be sent again
+  bool body_kept_ = true;
+  bool body_complete_ = false;
+  bool head_only_ = false;
+  bool upgrade_ = false;
+  bool keep_alive_ = true;
+  bool answer_began_ = false;
+  bool chunked_ = false;             // how the answer is framed for the client
+  bool expects_continue_ = false;
+  bool peer_eof_ = false;
+  bool over_told_ = true;
+  bool closing_ = false;             // after this answer
+  std::function<void(std::string)> on_body_;
+  std::size_t on_body_max_ = 0;
+  std::string whole_body_;
+  SteadyTime deadline_;
+  friend class Proxy;
+};
+
+// One connection to a replica.
+class Back final : public net::StreamOwner, public std::enable_shared_from_this<Back> {
+ public:
+  Back(Proxy& proxy, Fd fd);
+  ~Back() override;
+  void serve(Front* front, bool head_only, bool upgrade);
+  net::Stream& stream() { return *stream_; }
+  bool open() const { return stream_->open(); }
+  bool stale() const { return stream_->peer_has_closed(); }
+  bool used_before() const { return uses_ > 1; }
+  bool head_seen() const { return head_seen_; }
+  bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
+  void detach() { front_ = nullptr; }
+  void close();
+  void set_paused(bool paused);
+  SteadyTime idle_since;
+  SteadyTime connecting_since;
+  bool connected() const { return stream_->bytes_written() > 0 || stream_->queued() == 0; }
+
+  void stream_data(std::string_view data) override;
+  void stream_eof() override;
+  void stream_failed(std::string reason) override;
+  void stream_drained() override;
+
+ private:
+  void lost(const std::string& why);
+  std::shared_ptr<net::Stream> stream_;
+  Front* front_ = nullptr;
+  std::optional<net::HttpParser> parser_;
+  std::string pending_;
+  std::uint64_t written_before_ = 0;
+  std::uint64_t uses_ = 0;
+  bool head_only_ = false, upgrade_ = false, head_seen_ = false, tunnel_ = false, paused_ = false;
+};
+
+class Proxy {
+ public:
+  struct Options {
+    std::vector<std::string> listen;
+    net::TlsServerOptions tls;
+    std::size_t connections_max = limits::http_connections_max;
+    Duration idle_timeout = limits::http_idle_timeout;
+    Duration header_timeout = limits::http_header_timeout;
+    Duration body_idle_timeout = limits::http_body_idle_timeout;
+    Duration write_stall_timeout = limits::http_write_stall_timeout;
+    Duration stream_idle_timeout = minutes(30);  // of an answer that has begun
+    Duration connect_timeout = limits::gateway_connect_timeout;
+  };
+  static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
+  ~Proxy();
+  std::vector<std::string> bound_addresses() const;
+  std::size_t connections() const { return fronts_.size(); }
+  void stop_listening();  // answers what is under way
+
+  net::Loop& loop() { return loop_; }
+  const Options& options() const { return options_; }
+  ProxyHost& host() { return host_; }
+  bool stopping() const { return stopping_; }
+  void forget(Front& front);
+  std::string_view date();
+  std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream, std::string& why);
+  void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
+
+ private:
+  struct Listening;
+  Proxy(net::Loop& loop, Options options, ProxyHost& host);
+  Status listen();
+  void accept_some(Listening& listening);
+  void serve(Fd fd, bool with_tls);
+  void sweep();
+
+  net::Loop& loop_;
+  Options options_;
+  ProxyHost& host_;
+  std::shared_ptr<net::TlsContext> tls_;
+  std::vector<std::unique_ptr<Listening>> listening_;
+  std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
+  std::vector<std::weak_ptr<Upstream>> upstreams_;
+  std::time_t date_second_ = 0;
+  std::string date_text_;
+  bool stopping_ = false;
+  net::Timer sweep_timer_, accept_again_;
+};
+
+// Heads as they go on, written into `out`.
+void write_request_head(std::string& out, const Front& front);
+void write_answer_head(std::string& out, const net::HttpParser::Head& head, const Front& front, bool chunked, bool keep_alive);
+void write_whole_head(std::string& out, const net::Response& response, const Front& front, std::string_view date, bool keep_alive);
+bool repeatable_method(std::string_view method);
+
+}  // namespace billow::gateway

@@ -1,0 +1,169 @@
+// The gateway as a process: its loop, its signals, and its line to the head.
+#include <signal.h>
+#include <sys/file.h>
+#include <fcntl.h>
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "gateway/gateway.h"
+#include "gateway/messages.h"
+
+namespace billow::gateway {
+namespace {
+
+constexpr Duration dial_again = milliseconds(200);
+constexpr Duration figures_period = seconds(1);
+constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
+
+// One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and said again by whoever still wants it.
+class Line final : public HeadLink {
+ public:
+  Line(net::Loop& loop, Gateway& gateway, net::Endpoint head, std::string token_path) : loop_(loop), gateway_(gateway), head_(std::move(head)), token_path_(std::move(token_path)) {
+    dial();
+    figures_timer_ = loop.every(figures_period, [this] { say(gateway_.figures()); });
+  }
+  ~Line() override {
+    if (socket_) socket_->abort();
+  }
+  bool connected() const override { return socket_ && socket_->open(); }
+  void say(const FromGateway& message) override {
+    if (connected()) socket_->send_text(encode(message));
+  }
+  void ask(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done) override {
+    if (!connected() || !socket_->send_text(encode(message)))
+      return loop_.post([done = std::move(done)] { done(fail(Code::unavailable, "the head is away")); });
+    asked_.emplace(number, std::move(done));
+  }
+
+ private:
+  void dial() {
+    const auto token = read_file(token_path_, 4096);
+    net::ClientRequest request;
+    request.endpoint = head_;
+    request.target = "/v1/gateway";
+    request.timeout = seconds(5);
+    if (token) request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
+    gateway_.client().connect_websocket(std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20}, [this](Result<std::shared_ptr<net::WebSocket>> made) {
+      if (!made) {
+        if (!complained_ && made.error().code != Code::unavailable) log_warn("the head: {}", made.error().message);
+        complained_ = true;
+        again_ = loop_.after(dial_again, [this] { dial(); });
+        return;
+      }
+      complained_ = false;
+      socket_ = std::move(*made);
+      socket_->on_close([this](const net::WebSocket::Closed&) { lost(); });
+      socket_->on_message([this](std::string_view text, bool) { heard(text); });
+      say(gateway_.figures());
+    });
+  }
+  void lost() {
+    socket_ = nullptr;
+    for (auto& [number, done] : std::exchange(asked_, {})) done(fail(Code::unavailable, "the head went away"));
+    again_ = loop_.after(dial_again, [this] { dial(); });
+  }
+  void heard(std::string_view text) {
+    auto message = decode_to_gateway(text);
+    if (!message) return log_error("the head said something that is not understood: {}", message.error().message);
+    if (auto* table = std::get_if<Table>(&*message)) return gateway_.take_table(std::move(*table));
+    if (std::holds_alternative<Leave>(*message)) return gateway_.leave();
+    auto& reply = std::get<Reply>(*message);
+    const auto found = asked_.find(reply.number);
+    if (found == asked_.end()) return;
+    const auto done = std::move(found->second);
+    asked_.erase(found);
+    done(std::move(reply));
+  }
+
+  net::Loop& loop_;
+  Gateway& gateway_;
+  net::Endpoint head_;
+  std::string token_path_;
+  std::shared_ptr<net::WebSocket> socket_;
+  std::unordered_map<std::uint64_t, std::function<void(Result<Reply>)>> asked_;
+  net::Timer again_, figures_timer_;
+  bool complained_ = false;
+};
+
+// "NAME=127.0.0.1:8000,127.0.0.1:8001" as a table of endpoints that are always there.
+Result<Table> fixed_table(const std::vector<std::string>& serve) {
+  Table table;
+  std::uint64_t key = 0;
+  for (const std::string& text : serve) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos) return fail(Code::invalid, fmt::format("\"{}\" is not NAME=HOST:PORT", text));
+    EndpointRow row;
+    row.name = text.substr(0, equals);
+    BILLOW_TRY_VOID(check_name("endpoint", row.name));
+    row.serving = 1;
+    row.policy.concurrency = 0;
+    for (const auto& address : split(text.substr(equals + 1), ',')) {
+      BILLOW_TRY_VOID(net::parse_address(address));
+      row.replicas.push_back({.job = ++key, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running});
+    }
+    row.policy.min = row.policy.max = static_cast<std::uint32_t>(row.replicas.size());
+    table.endpoints.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace
+
+Status run_gateway(GatewayOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd lock;
+  if (!options.data_dir.empty()) {
+    BILLOW_TRY_VOID(make_directories(options.data_dir, 0700));
+    lock = Fd(::open((options.data_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock) return fail_errno(options.data_dir + "/lock", errno);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::conflict, fmt::format("a gateway runs on {} already", options.data_dir), "end it first");
+  }
+  auto fixed = BILLOW_TRY(fixed_table(options.serve));
+  net::Loop loop;
+  Gateway::Options made;
+  made.proxy.listen = options.listen;
+  made.proxy.tls = options.tls;
+  made.data_dir = options.data_dir;
+  auto opened = Gateway::create(loop, made);
+  if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
+    log_warn("{}; another port is used", opened.error().message);
+    made.proxy.listen = {"127.0.0.1:0"};
+    opened = Gateway::create(loop, made);
+  }
+  if (!opened) return pass(opened.error());
+  auto gateway = std::move(*opened);
+  std::string where;
+  for (const auto& address : gateway->proxy().bound_addresses()) where += (where.empty() ? "" : ", ") + address;
+  log_info("the gateway listens on {}", where);
+  if (!options.data_dir.empty()) (void)write_file_atomic(options.data_dir + "/address", where + "\n", 0600);
+  std::unique_ptr<Line> line;
+  if (!options.serve.empty()) {
+    gateway->take_table(std::move(fixed));
+  } else {
+    if (const auto loaded = gateway->load_table(); !loaded) log_warn("{}", loaded.error().message);
+    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path);
+    gateway->set_link(line.get());
+  }
+  // A first signal lets what is under way end, a second one does not.
+  net::Timer drained, give_up;
+  bool stopping = false;
+  const auto end = [&](Duration patience) {
+    if (stopping) return loop.stop();
+    stopping = true;
+    gateway->stop();
+    drained = loop.every(milliseconds(20), [&] {
+      if (gateway->proxy().connections() == 0) loop.stop();
+    });
+    give_up = loop.after(patience, [&] { loop.stop(); });
+  };
+  const auto signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { end(drain_patience); });
+  gateway->set_on_leave([&] { if (!stopping) end(leave_patience); });
+  loop.run();
+  gateway->set_link(nullptr);
+  line.reset();
+  return {};
+}
+
+}  // namespace billow::gateway
