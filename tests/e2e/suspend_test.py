@@ -26,8 +26,10 @@ class Suspend(RigTest):
     options = {"sim": "1xH100"}
 
     def counting(self, *options):
+        if os.path.exists(self.rig.file("count")):
+            os.remove(self.rig.file("count"))  # of the case before
         job = self.rig.submit(*options, "--", "sh", "-c", COUNT)
-        self.rig.wait_for(job, "running")
+        poll(lambda: [t["state"] for t in self.rig.job(job)["tasks"]] == ["running"], "the job to run")
         poll(lambda: number(self.rig.file("count")) > 3, "the job to count")
         return job
 
@@ -123,7 +125,7 @@ class SuspendCuda(RigTest):
 
     def test_a_spot_job_gives_way_and_comes_back(self):
         spot, spot_done, spot_count = self.cuda("spot", "--gpus", 1, "--spot")
-        poll(lambda: number(spot_count) > 3, "the spot job to run")
+        poll(lambda: number(spot_count) > 3 and self.rig.job(spot)["tasks"][0]["state"] == "running", "the spot job to run")
         other, other_done, other_count = self.cuda("demand", "--gpus", 1)
         poll(lambda: number(other_count) > 3, "the on-demand job to run")
         doc = self.rig.job(spot)
@@ -158,7 +160,7 @@ class SuspendCuda(RigTest):
 
     def test_by_hand_cold_and_back(self):
         job, done, count = self.cuda("cold", "--gpus", 1, "--suspendable", "yes")
-        poll(lambda: number(count) > 3, "the job to run")
+        poll(lambda: number(count) > 3 and self.rig.job(job)["tasks"][0]["state"] == "running", "the job to run")
         for mode in ([], ["--cold"]):
             self.rig.ok("suspend", "--wait", *mode, job)
             before = number(count)
