@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate profile compare loadtest completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -776,7 +776,7 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --context --input --output --ttft --tps --users --rps --trace --engine --engine-version --providers --regions --spot --mine --train --tuning --sequence --micro-batch --tokens --batch --json --head --data --help -h" -- "$cur")); return; fi
-      return ;;
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in
         --gpu) return ;;
@@ -803,7 +803,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --gpu --providers --regions --risk --committed-ratio --price-drop --buy --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --gpu --providers --regions --risk --committed-ratio --price-drop --buy --review --this-month --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "simulate openb")
       case $prev in
@@ -841,6 +841,106 @@ _billow() {
         --slo-s) return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --slo-s --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "profile")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --for) return ;;
+        --steps) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "compare")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --gpu-types) return ;;
+        --steps) return ;;
+        --units) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "loadtest")
+      case $prev in
+        --rps) return ;;
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --speed) return ;;
+        --for) return ;;
+        --input) return ;;
+        --output) return ;;
+        --ttft) return ;;
+        --tps) return ;;
+        --served-model) return ;;
+        --timeout) return ;;
+        --model|-m) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --models) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --gpu) return ;;
+        --tensor) return ;;
+        --precision) return ;;
+        --engine) COMPREPLY=($(compgen -W "vllm sglang trtllm" -- "$cur")); return ;;
+        --engine-version) return ;;
+        --seed) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rps --trace --speed --for --input --output --ttft --tps --served-model --timeout --model -m --models --gpu --tensor --precision --engine --engine-version --seed --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

@@ -122,13 +122,24 @@ void AnswerStream::line(std::string_view text, double now_s) {
 }
 
 void AnswerStream::feed(std::string_view bytes, double now_s) {
-  if (!sse_ && plain_.empty()) {
-    auto begin = bytes.find_first_not_of("\r\n");
-    sse_ = begin != std::string_view::npos && (bytes.substr(begin).starts_with("data:") || bytes.substr(begin).starts_with("event:") || bytes.substr(begin).starts_with(":"));
+  if (bytes.empty()) return;
+  std::string first;
+  if (!known_) {
+    if (begun_s_ < 0) begun_s_ = now_s;
+    head_.append(bytes);
+    auto begin = head_.find_first_not_of("\r\n");
+    if (begin == std::string::npos) return;
+    auto text = std::string_view(head_).substr(begin);
+    sse_ = text.starts_with("data:") || text.starts_with("event:") || text.starts_with(":");
+    // A network may cut anywhere: "dat" is not yet an answer to what this is.
+    if (!sse_ && (std::string_view("data:").starts_with(text) || std::string_view("event:").starts_with(text))) return;
+    known_ = true;
+    if (!sse_) first_s_ = begun_s_;
+    first = std::move(head_);
+    bytes = first;
   }
   if (!sse_) {
-    if (first_s_ < 0 && !bytes.empty()) first_s_ = now_s;
-    if (!bytes.empty()) last_s_ = now_s;
+    last_s_ = now_s;
     if (plain_.size() < answer_bytes_kept_max) plain_.append(bytes.substr(0, answer_bytes_kept_max - plain_.size()));
     return;
   }
@@ -143,6 +154,7 @@ void AnswerStream::feed(std::string_view bytes, double now_s) {
 }
 
 void AnswerStream::finish(double now_s) {
+  if (!known_ && !head_.empty()) first_s_ = last_s_ = begun_s_, plain_ = std::move(head_);
   if (sse_) {
     if (!rest_.empty()) line(trim(rest_), now_s);
     rest_.clear();

@@ -40,10 +40,10 @@ class AnswerStream {
 
  private:
   void line(std::string_view text, double now_s);
-  std::string rest_, plain_;
-  double first_s_ = -1, last_s_ = -1;
+  std::string head_, rest_, plain_;    // head_: the first bytes, while they do not tell what comes
+  double begun_s_ = -1, first_s_ = -1, last_s_ = -1;
   int counted_ = 0, events_ = 0, usage_ = 0;
-  bool sse_ = false;
+  bool known_ = false, sse_ = false;
   std::string error_;
 };
 
