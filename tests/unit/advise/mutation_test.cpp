@@ -78,8 +78,11 @@ void check_bounds(const ModelShape& model, const std::string& text) {
 // Whether it was read at all.
 bool check(const std::string& text) {
   auto shape = read_model_config(text);
-  if (!shape) EXPECT_FALSE(shape.error().message.empty()) << text;
-  else check_bounds(*shape, text);
+  if (!shape) {
+    EXPECT_FALSE(shape.error().message.empty()) << text;
+  } else {
+    check_bounds(*shape, text);
+  }
   return shape.has_value();
 }
 
