@@ -151,7 +151,8 @@ std::size_t Notifier::waiting(std::uint64_t webhook) const {
 }
 
 std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook, const ledger::Notice& notice, std::function<void(Result<int>)> done) {
-  auto endpoint = net::parse_endpoint(webhook.url);
+  const auto path = webhook.url.find('/', webhook.url.find("://") + 3);
+  auto endpoint = net::parse_endpoint(webhook.url.substr(0, path));
   if (!endpoint) {
     loop_.post([done, error = endpoint.error()] { done(pass(error)); });
     return nullptr;
@@ -160,7 +161,6 @@ std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook, co
   net::ClientRequest request;
   request.endpoint = *endpoint;
   request.method = net::Method::post;
-  const auto path = webhook.url.find('/', webhook.url.find("://") + 3);
   request.target = path == std::string::npos ? "/" : webhook.url.substr(path);
   for (const auto& [name, value] : message.headers) request.headers.set(name, value);
   request.body = message.body;
@@ -232,8 +232,9 @@ void Notifier::run_command(const ledger::Notice& notice) {
   const std::string text = body.dump() + "\n";
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, pipe[0], 0);
-  const std::string script = "(" + options_.command + "\n) &";  // the shell ends at once; what it started is nobody's child
+  posix_spawn_file_actions_adddup2(&actions, pipe[0], 9);
+  // The shell ends at once; what it started is nobody's child. A background command's input is /dev/null unless it is named.
+  const std::string script = "(" + options_.command + "\n) <&9 &";
   const char* argv[] = {"/bin/sh", "-c", script.c_str(), nullptr};
   pid_t child = 0;
   const int failed = ::posix_spawn(&child, argv[0], &actions, nullptr, const_cast<char**>(argv), environ);
