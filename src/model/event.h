@@ -682,9 +682,7 @@ using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, 
                                BudgetWarned, JobHeld, MeterMarked, DayClosed, MonthClosed, IdlePolicySet, IdleFloorSet, IdleWarned,
                                IdleActed, KeptAlive, NodeReleased, WebhookAdded, WebhookRemoved, WebhookDelivered, CommitmentSet,
                                CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
-                               ReservationEnded, MemberReplaced>;
-                               CommitmentRemoved, ProjectTagged, BillImported,
-                               EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted, CallAccepted, CallEnded,
+                               ReservationEnded, MemberReplaced, EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted, CallAccepted, CallEnded,
                                CallsForgotten>;
 
 struct Event {
