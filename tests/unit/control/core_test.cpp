@@ -203,7 +203,7 @@ TEST(Core, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
   // The agent restarts and knows only the first: the second's start is sent again.
   const std::vector<TaskStatus> known = {{.task = w.task_of(JobId(1)), .state = TaskState::running}};
   w.must(AgentHello{offer("n1", 2), known});
-  const auto effects = hello_effects(w.core.state(), NodeId(1), known);
+  const auto effects = orders_after_hello(w.core.state(), NodeId(1), known);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<Start>(effects[0].message).task, w.task_of(JobId(2)));
   // The machine restarts: what ran is lost, what never ran may run.
@@ -273,7 +273,7 @@ TEST(Core, AForcedStopIsForcedAgainAfterAReconnect) {
   w.must(w.job(1));
   const TaskId task = w.task_of(JobId(1));
   w.must(StopJob{JobId(1), "", true});
-  const auto effects = hello_effects(w.core.state(), w.core.state().find_task(task)->node, {{.task = task, .state = TaskState::running}});
+  const auto effects = orders_after_hello(w.core.state(), w.core.state().find_task(task)->node, {{.task = task, .state = TaskState::running}});
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<Stop>(effects[0].message).grace, Duration{0});
 }

@@ -262,7 +262,7 @@ TEST(Suspend, OrdersAreRepeatedToANodeThatComesBack) {
   TaskStatus running{.task = task.id, .state = TaskState::running, .started_at = task.started_at};
   w.must(AgentHello{offer("n1", 1), {running}});
   EXPECT_EQ(w.the_task(1).state, TaskState::suspending);
-  const auto again = hello_effects(w.core.state(), task.node, {running});
+  const auto again = orders_after_hello(w.core.state(), task.node, {running});
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(std::get<Suspend>(again[0].message).order, 1u);
   w.answer(1, TaskState::suspended);

@@ -12,6 +12,13 @@ using wire::agent_v1::Settle;
 using wire::agent_v1::Start;
 using wire::agent_v1::Stop;
 
+// What a node that comes back is told to do. The rules of idleness are repeated for every task it knows, and are looked at elsewhere.
+inline std::vector<Effect> orders_after_hello(const State& state, NodeId node, const std::vector<TaskStatus>& tasks) {
+  std::vector<Effect> effects = hello_effects(state, node, tasks);
+  std::erase_if(effects, [](const Effect& e) { return std::holds_alternative<wire::agent_v1::SetIdleRules>(e.message); });
+  return effects;
+}
+
 inline NodeOffer offer(std::string name, int gpus, std::string boot = "boot-1") {
   NodeOffer o;
   o.name = std::move(name);
