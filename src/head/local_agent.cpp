@@ -18,16 +18,6 @@ bool lock_is_held(const std::string& path) {
   return errno == EWOULDBLOCK;
 }
 
-Result<int> ensure_local_agent(const LocalAgentOptions& options) {
-  if (local_agent_alive(options.data_dir)) return 0;
-  const std::string agent_dir = options.data_dir + "/agent";
-  BILLOW_TRY_VOID(make_directories(agent_dir, 0700));
-  Fd log(::open((options.data_dir + "/agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log) return fail_errno(options.data_dir + "/agent.log", errno);
-  std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
-  if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
-  if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
-  for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
 bool local_agent_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/agent/lock"); }
 bool local_gateway_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/gateway/lock"); }
 
@@ -75,6 +65,7 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
   std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
   if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
   if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
+  for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
   BILLOW_TRY_VOID(start_detached(std::move(args), log.get()));
   return 1;
 }

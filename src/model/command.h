@@ -296,8 +296,7 @@ using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentRep
                              SuspendJob, ResumeJob,
                              IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
                              RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
-                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation>;
-                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill,
+                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation,
                              DeployEndpoint, JudgeRevision, ScaleEndpoint, RollbackEndpoint, DeleteEndpoint, SetEndpointKey, StartReplica,
                              AcceptCall, EndCall>;
 

@@ -604,6 +604,8 @@ struct MemberReplaced {
   Task task;                // of the same rank
   template <class V>
   void fields(V& v) { v("job", job); v("task", task); }
+};
+
 // ---- endpoints
 // A new revision, of a new endpoint or of one that is there. It is brought up; what served goes on serving meanwhile.
 struct EndpointDeployed {
@@ -682,7 +684,8 @@ using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, 
                                BudgetWarned, JobHeld, MeterMarked, DayClosed, MonthClosed, IdlePolicySet, IdleFloorSet, IdleWarned,
                                IdleActed, KeptAlive, NodeReleased, WebhookAdded, WebhookRemoved, WebhookDelivered, CommitmentSet,
                                CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
-                               ReservationEnded, MemberReplaced, EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted, CallAccepted, CallEnded,
+                               ReservationEnded, MemberReplaced,
+                               EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted, CallAccepted, CallEnded,
                                CallsForgotten>;
 
 struct Event {
