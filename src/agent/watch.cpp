@@ -33,7 +33,9 @@ void TaskWatch::count_energy(const TaskSample& sample) {
 TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   count_energy(sample);
   for (const GpuSignal& gpu : sample.idle.gpus) measured_ = measured_ || gpu.sm_active_pct || gpu.util_pct;
+  if (first_sample_.ns == 0) first_sample_ = around.now;
   last_sample_ = around.now;
+  counted_ = std::max(counted_, active_by(around.now));
   if (around.suspended) {
     // Its head suspended it for idling, would have ended it by now, and is gone: the machine is paid for until somebody does.
     Said out{IdleState::idle, IdleAction::none, "suspended after idling", false};
@@ -91,15 +93,19 @@ TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   return out;
 }
 
-TaskMeter TaskWatch::meter(SteadyTime now) const {
+// A silence that is not a minute old yet is part of the work, until it proves otherwise; so is what was before the first sample.
+Duration TaskWatch::active_by(SteadyTime now) const {
+  if (first_sample_.ns == 0) return now - from_;
   const IdleVerdict& verdict = tracker_.verdict();
+  Duration active = verdict.active + (first_sample_ - from_);
+  if (verdict.quiet < minutes(1)) active = active + verdict.quiet + std::min(now - last_sample_, minutes(1));
+  return std::clamp(active, Duration{}, std::max(Duration{}, now - from_));
+}
+
+TaskMeter TaskWatch::meter(SteadyTime now) const {
   const TaskPeaks& peaks = tracker_.peaks();
   TaskMeter out = before_;
-  // A silence that is not a minute old yet is part of the work, until it proves otherwise; so is the time before the first sample.
-  Duration active = verdict.active;
-  if (last_sample_.ns == 0) active = now - from_;
-  else if (verdict.quiet < minutes(1)) active = active + verdict.quiet;
-  out.active = out.active + std::clamp(active, Duration{}, std::max(Duration{}, now - from_));
+  out.active = out.active + std::max(counted_, active_by(now));
   out.energy_mj += energy_uj_ / 1000;
   out.gpu_mem_peak_mib = std::max(out.gpu_mem_peak_mib, peaks.gpu_mem_peak_mib);
   out.sm_peak_pct = std::max(out.sm_peak_pct, static_cast<std::int32_t>(peaks.sm_peak_pct + 0.5));

@@ -68,7 +68,10 @@ class TaskWatch {
   std::int64_t energy_uj_ = 0;         // micro-joules, so that parts of a card do not round away
   std::vector<std::optional<std::int64_t>> counter_mj_;
   bool measured_ = false;
-  SteadyTime last_sample_, said_at_, due_at_;
+  Duration active_by(SteadyTime now) const;
+
+  SteadyTime first_sample_, last_sample_, said_at_, due_at_;
+  Duration counted_;                   // the most that was ever counted as active: never taken back
   IdleAction due_ = IdleAction::none;  // the highest rung said in this spell
   std::string text_;
 };

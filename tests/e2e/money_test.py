@@ -77,7 +77,7 @@ class Reports(RigTest):
         self.assertEqual(one["total"]["charge_nano_usd"], self.rig.job(job)["cost_nano_usd"])
         self.assertIn("total", self.rig.ok("cost", "--job", job).text)
         self.assertIn("unallocated", self.rig.ok("cost").text)
-        self.assertIn("kWh", self.rig.ok("cost", "--grid", "400").text)
+        self.assertIn("CO2e", self.rig.ok("cost", "--grid", "400").text)
 
     def test_csv_and_focus(self):
         self.run_one("--gpus", 1)

@@ -45,7 +45,7 @@ TEST(Watch, SaysWhyWhatAndWhenAndTheHeadActs) {
   w.run(12 * 60, false);
   ASSERT_FALSE(w.said.empty());
   EXPECT_EQ(w.said[0].action, IdleAction::warn);
-  EXPECT_EQ(w.said[0].text, "idle 9m: SM 0 %, 71 W (idle 71 W), 9.1 GiB held, CPU 0 %, no I/O; suspending in 5m 30s");
+  EXPECT_EQ(w.said[0].text, "idle 9m: SM 0 %, 71 W (idle 71 W), 9.1 GiB held, CPU 0.1 %, no I/O; suspending in 5m 30s");
   w.run(4 * 60, false);
   EXPECT_EQ(w.said.back().action, IdleAction::suspend);
   for (const auto& s : w.said) EXPECT_FALSE(s.act_alone) << "the head is there";
