@@ -69,8 +69,8 @@ class NodeAgent {
     const auto gpu_memory = [this] {
       std::map<int, std::int64_t> out;
       for (const GpuInfo& gpu : inventory_.gpus)
-        if (const auto sample = backend_->sample(gpu.index, {.processes = true}))
-          for (const auto& process : sample->processes) out[static_cast<int>(process.pid)] += process.mem_mib.value_or(0);
+        if (const auto list = backend_->processes(gpu.index))  // not a sample: those are windows since the one before, and belong to the readings
+          for (const GpuProcess& process : *list) out[static_cast<int>(process.pid)] += process.mem_mib.value_or(0);
       return out;
     };
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
