@@ -1,0 +1,58 @@
+"""What people share: reservations, quotas, places, and the answers of explain."""
+from rig import RigTest
+
+
+class Sharing(RigTest):
+    def setUp(self):
+        self.rig.ok("project", "set", "default", "--guarantee", "0", "--max", "none", "--policy", "fair")
+
+    def reasons(self, job):
+        return [reason["kind"] for reason in self.rig.json("explain", job)["reasons"]]
+
+    def test_a_reservation_keeps_gpus_free_and_is_shown_used_and_cancelled(self):
+        made = self.rig.json("reserve", "--gpus", 8, "--from", "+2h", "--for", "4h", "--name", "demo")
+        self.assertEqual((made["state"], made["gpu_milli"], made["price_class"]), ("waiting", 8000, "reserved"))
+        self.assertIn("demo", self.rig.ok("reserve", "list").text)
+        calendar = self.rig.ok("reserve", "calendar", "--days", 1).text
+        self.assertIn("A", calendar)
+        self.assertIn("demo", calendar)
+        endless = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.assertEqual(self.reasons(endless), ["reserved"])
+        self.assertIn("--time", self.rig.ok("explain", endless).text)
+        self.assertEqual(self.rig.ok("run", "--gpus", 1, "--time", "1h", "--", "echo", "passes").text, "passes\n")
+        again = self.rig.cli("reserve", "--gpus", 1, "--from", "+3h", "--for", "1h")
+        self.assertEqual(again.code, 1)
+        self.assertIn(b"--from", again.err)
+        self.rig.ok("reserve", "cancel", "demo")
+        self.assertEqual(self.rig.cli("reserve", "cancel", "demo").code, 1)
+        self.rig.ok("stop", "--wait", endless)
+
+    def test_a_job_runs_inside_a_reservation(self):
+        made = self.rig.json("reserve", "--gpus", 2, "--for", "1h", "--name", "inside")
+        job = self.rig.submit("--reservation", "inside", "--gpus", 2, "--", "true")
+        self.assertEqual(self.rig.cli("wait", job).code, 0)
+        self.assertEqual(made["state"], "active")
+        self.assertTrue(self.rig.json("reserve", "cancel", "inside")["ok"])
+
+    def test_quotas_hold_and_explain_says_what_would_help(self):
+        self.rig.ok("project", "set", "default", "--max", 4)
+        first = self.rig.submit("--gpus", 3, "--", "sleep", 600)
+        second = self.rig.submit("--gpus", 2, "--", "sleep", 600)
+        self.assertEqual(self.reasons(second), ["project_limit"])
+        self.assertIn("--gpus 1", self.rig.ok("explain", second).text)
+        never = self.rig.cli("submit", "--gpus", 5, "--", "true")
+        self.assertEqual(never.code, 1)
+        self.assertIn(b"infeasible", never.err)
+        listed = self.rig.json("project", "list")["projects"][0]
+        self.assertEqual((listed["limit_milli"], listed["running_milli"]), (4000, 3000))
+        self.rig.ok("stop", "--wait", first, second)
+
+    def test_what_makes_no_sense_is_refused_with_a_hint(self):
+        for words, said in ((("reserve", "--gpus", 8), b"how long"), (("reserve", "--for", "1h"), b"--gpus"), (("reserve", "--gpus", 8, "--from", "then", "--for", "1h"), b"no moment"),
+                            (("project", "set", "default", "--policy", "luck"), b"fair"), (("submit", "--gpus", 1, "--elastic", "--", "true"), b"--nodes 2"),
+                            (("submit", "--topology", "moon", "--", "true"), b"rack"), (("submit", "--region", "nowhere", "--", "true"), b"region")):
+            done = self.rig.cli(*words)
+            self.assertNotEqual(done.code, 0, words)
+            self.assertIn(said, done.err, words)
+        nine = self.rig.cli("submit", "--gpus", 9, "--", "true")
+        self.assertNotIn(b"--nodes", nine.err, "one node cannot be two")
