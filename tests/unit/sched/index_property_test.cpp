@@ -16,7 +16,7 @@ namespace {
 NodeShape any_node(Rng& rng, std::uint64_t id) {
   NodeShape n = node(id, static_cast<int>(rng.below(3)) * 4, rng.chance(0.6) ? "H100" : "A100");
   for (std::size_t i = 0; i < n.gpus.size(); ++i) n.gpus[i].nvlink_domain = static_cast<std::int32_t>(i / 2);
-  n.pool = PoolId{1 + rng.below(2)};
+  n.pool = rng.chance(0.5) ? "a" : "b";
   n.place = {.region = rng.chance(0.5) ? "eu" : "us", .zone = "z" + std::to_string(rng.below(3)), .rack = "r" + std::to_string(rng.below(4)),
              .switch_name = "s" + std::to_string(rng.below(4)), .placement_group = rng.chance(0.3) ? "pg" : "", .fabric = rng.chance(0.5) ? "infiniband" : "tcp"};
   if (rng.chance(0.5)) n.labels["disk"] = rng.chance(0.5) ? "nvme" : "hdd";
@@ -32,7 +32,7 @@ JobRequest any_job(Rng& rng, std::uint64_t id, std::uint64_t nodes) {
   Constraints& k = j.constraints;
   if (rng.chance(0.15)) k.regions = {"eu"};
   if (rng.chance(0.1)) k.fabrics = {"infiniband"};
-  if (rng.chance(0.1)) k.pools = {PoolId{1}};
+  if (rng.chance(0.1)) k.pools = {"a"};
   if (rng.chance(0.1)) k.placement_group = "pg";
   if (rng.chance(0.1)) k.labels["disk"] = "nvme";
   if (rng.chance(0.1)) k.avoid_nodes = {NodeId{1 + rng.below(nodes)}, NodeId{1 + rng.below(nodes)}};
