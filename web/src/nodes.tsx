@@ -56,7 +56,7 @@ function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
   const any = (name: string) => s?.series[name]?.some((v) => v != null && v > 0);
   return (
     <section aria-label={`GPU ${index}`}>
-      <div class="filters"><h2>GPU {index} over the last</h2><div class="tabs" role="group" aria-label="How far back">{spans.map(([n, word]) => <button class="tab" aria-pressed={span.value === n} onClick={() => { span.value = n; }}>{word}</button>)}</div></div>
+      <div class="filters top"><h2>GPU {index} over the last</h2><div class="tabs" role="group" aria-label="How far back">{spans.map(([n, word]) => <button class="tab" aria-pressed={span.value === n} onClick={() => { span.value = n; }}>{word}</button>)}</div></div>
       {s && common && <div class="charts">
         <Chart {...common} title="Busy" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: 'busy', values: s.series.util_pct, colour: 1 }]} />
         <Chart {...common} title="Memory" max={node.gpus[index]?.mem_mib} format={gib} lines={[{ label: 'used', values: s.series.mem_used_mib, colour: 2 }]} />
