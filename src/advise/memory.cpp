@@ -34,6 +34,7 @@ double rank_share(const Attention& a, int tensor) {
   if (tensor <= 1) return 1;
   if (a.kind == AttentionKind::mla || a.kind == AttentionKind::compressed) return 1;
   if (a.kind == AttentionKind::linear || a.kind == AttentionKind::mamba) return 1.0 / std::min(tensor, std::max(1, a.q_heads));
+  if (a.kv_heads <= 0) return 1;
   return std::ceil(static_cast<double>(a.kv_heads) / tensor) / a.kv_heads;
 }
 

@@ -47,7 +47,28 @@ void want_a_gpu(JobRequest& request) {
 
 std::string job_number(const Json& submitted) { return fmt::format("{}", submitted["id"].uint_or(0)); }
 
-int cmd_profile(const Parsed& parsed) {
+// `profile 12 --for 60s`: behind a job's number come our own options, though behind a command they would be the command's.
+Result<Parsed> options_behind_a_job(const Parsed& given) {
+  Parsed parsed = given;
+  if (given.after_dashes || given.operands.empty() || !check_job_label(given.operands[0])) return parsed;
+  parsed.operands.resize(1);
+  for (std::size_t i = 1; i < given.operands.size(); ++i) {
+    const std::string& word = given.operands[i];
+    if (word == "--json" || word == "--quiet" || word == "-q") {
+      parsed.add(word == "--json" ? "json" : "quiet", "");
+    } else if ((word == "--for" || word == "--steps" || word == "--data" || word == "--head") && i + 1 < given.operands.size()) {
+      parsed.add(word.substr(2), given.operands[++i]);
+    } else {
+      return fail(Code::invalid, fmt::format("\"{}\" does not go with a job's number", word), "billow profile 12 --for 60s; a command comes after --");
+    }
+  }
+  return parsed;
+}
+
+int cmd_profile(const Parsed& given) {
+  auto sorted = options_behind_a_job(given);
+  if (!sorted) return report_usage(sorted.error());
+  const Parsed& parsed = *sorted;
   const bool is_job = !parsed.after_dashes && parsed.operands.size() == 1 && check_job_label(parsed.operands[0]).has_value();
   if (parsed.operands.empty())
     return report_usage({Code::invalid, "profile what?", "a job that runs (billow profile 12), or a command (billow profile --gpus 1 -- python train.py)"});

@@ -94,8 +94,8 @@ class LoadTest(RigTest):
         self.assertIn("not met", done.text)
 
     def test_smallest_viable_first(self):
-        slow, fast, never = self.endpoint(first_s=0.4), self.endpoint(), self.endpoint()
-        done = self.rig.cli("loadtest", f"H100={never.url}", f"A100={fast.url}", f"L4={slow.url}", "--rps", 10, "--for", "1s", "--output", 2, "--ttft", "200ms", "--json")
+        slow, fast, never = self.endpoint(first_s=3), self.endpoint(), self.endpoint()
+        done = self.rig.cli("loadtest", f"H100={never.url}", f"A100={fast.url}", f"L4={slow.url}", "--rps", 10, "--for", "1s", "--output", 2, "--ttft", "2s", "--json")
         self.assertEqual(done.code, 0, done)
         self.assertEqual([t["gpu"] for t in done.json["tests"]], ["L4", "A100"])
         self.assertEqual(done.json["smallest_viable"], "A100")
@@ -122,8 +122,8 @@ class LoadTest(RigTest):
         after = self.rig.cli("advise", "--batch", batch, "--json").json[0]
         measured = done.json["tests"][0]["tpot_ms"]["p50"]
         self.assertLess(abs(after["tpot_ms"] - measured), abs(before["tpot_ms"] - measured))
-        rows = list(csv.DictReader(open(os.path.join(self.rig.data, "measurements.csv"), encoding="utf-8")))
-        self.assertEqual(len(rows), 1)
+        with open(os.path.join(self.rig.data, "measurements.csv"), encoding="utf-8") as f:
+            self.assertEqual(len(list(csv.DictReader(f))), 1)
 
     def test_errors_are_counted_and_wrong_words_refused(self):
         e = self.endpoint(broken=True)
