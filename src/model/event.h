@@ -685,8 +685,8 @@ using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, 
                                IdleActed, KeptAlive, NodeReleased, WebhookAdded, WebhookRemoved, WebhookDelivered, CommitmentSet,
                                CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
                                ReservationEnded, MemberReplaced,
-                               EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted, CallAccepted, CallEnded,
-                               CallsForgotten>;
+                               EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
+                               CallAccepted, CallEnded, CallsForgotten>;
 
 struct Event {
   Seq seq = 0;
