@@ -97,13 +97,19 @@ Result<std::vector<NodeDayRow>> SqliteQueries::node_days(std::int64_t day_from, 
 
 Result<std::vector<UsageRow>> SqliteQueries::usage(const UsageQuery& query) const {
   const auto dimension = [](bool asked, std::string_view column, std::string_view none) { return asked ? column : none; };
+  // Only by what was asked for: in the order of the table's key (day, project, …) the sums need no sorting.
+  std::string by;
+  for (const auto& [asked, column] : {std::pair(query.by_day, "day"), std::pair(query.by_project, "project_id"), std::pair(query.by_user, "user_id"),
+                                      std::pair(query.by_gpu_type, "gpu_type"), std::pair(query.by_class, "price_class")})
+    if (asked) by += (by.empty() ? "" : ", ") + std::string(column);
+  const std::string grouped = by.empty() ? "HAVING count(*) > 0" : fmt::format("GROUP BY {} ORDER BY {}", by, by);
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query(fmt::format(
       "SELECT {}, {}, {}, {}, {}, sum(charge), sum(cost), sum(gpu_milli_ms), sum(idle), sum(energy_mj) FROM usage_daily "
-      "WHERE day BETWEEN ? AND ? AND (?3 = 0 OR project_id = ?3) AND (?4 = 0 OR user_id = ?4) GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+      "WHERE day BETWEEN ? AND ? AND (?3 = 0 OR project_id = ?3) AND (?4 = 0 OR user_id = ?4) {}",
       dimension(query.by_day, "day", "0 AS a"), dimension(query.by_project, "project_id", "0 AS b"),
       dimension(query.by_user, "user_id", "0 AS c"), dimension(query.by_gpu_type, "gpu_type", "'' AS d"),
-      dimension(query.by_class, "price_class", "'' AS e"))));
+      dimension(query.by_class, "price_class", "'' AS e"), grouped)));
   q.bind_all(query.day_from, query.day_to, query.project, query.user);
   std::vector<UsageRow> rows;
   while (BILLOW_TRY(q.step())) {

@@ -63,7 +63,7 @@ def year(options, billow):
       INSERT INTO leases (id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, from_at, to_at, open, charge, cost, idle, energy_mj,
                           gpus, card_mem_mib, mem_peak_mib, sm_peak_pct, engine_p95_pct, measured)
       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n}),
-      x AS (SELECT i, {first} * {DAY_NS} + (i * {364 * DAY_NS // max(1, n)}) AS at, abs(random()) % 3600 + 1 AS s, abs(random()) % 60 + 1 AS p, abs(random()) % 4 AS u, abs(random()) % 3 AS t FROM n)
+      x AS (SELECT i, {first} * {DAY_NS} + (i * {364 * DAY_NS // max(1, n)}) AS at, (i * 7919) % 3600 + 1 AS s, (i * 104729) % 60 + 1 AS p, (i * 31 / 7) % 4 AS u, (i / 11) % 3 AS t FROM n)
       SELECT i, i, i, p, p * 4 + u, 'gpu-' || (i % 200), CASE t WHEN 0 THEN 'H100' WHEN 1 THEN 'A100-80' ELSE 'L4' END, 1000 * (1 + i % 2), CASE i % 5 WHEN 0 THEN 'spot' ELSE 'on-demand' END,
              at, at + s * 1000000000, 0, s * 830000 * (1 + i % 2), s * 700000 * (1 + i % 2), s * 70000, s * 350000, 1 + i % 2, 81559, 30000, 80, 60, 1 FROM x""")
     db.execute(f"""
@@ -108,7 +108,7 @@ class Node:
         self.sock.sendall(f"GET /v1/agent HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
         self.buffer, self.tasks, self.number, self.upgraded = b"", [], 0, False
         gpus = [{"index": i, "uuid": f"{self.name}-{i}", "vendor": "nvidia", "model": "NVIDIA H100", "type": "H100", "mem_mib": 81559, "nvlink_domain": 0} for i in range(8)]
-        self.hello = {"type": "hello", "version": 1, "sent_at_ns": 1, "offer": {"name": self.name, "boot_id": "b" + self.name, "version": "bench", "gpus": gpus, "cpu_milli": 64000, "mem_mib": 1 << 20, "simulated": True}}
+        self.hello = {"type": "hello", "version": 1, "sent_at_ns": 1, "offer": {"name": self.name, "boot_id": "b" + self.name, "version": "1", "gpus": gpus, "cpu_milli": 64000, "mem_mib": 1 << 20, "simulated": True}}
         self.beat = frame({"type": "heartbeat", "gpus": [{"gpu": i, "util_pct": 87, "mem_used_mib": 61234, "power_mw": 612345, "temperature_c": 61} for i in range(8)], "cpu_used_milli": 12345, "mem_used_mib": 234567})
 
     def take(self):
@@ -168,19 +168,21 @@ def cpu_s(pid):
 def fleet(options, billow):
     billow.up()
     try:
-        with open(f"{billow.data}/node-token", encoding="ascii") as f:
-            token = f.read().strip()
+        token = json.loads(billow.run("token", "create", "fleet", "--scope", "node", "--json"))["token"]
         selector = selectors.DefaultSelector()
-        nodes = [Node(i, f"{billow.data}/head.sock", token) for i in range(options.nodes)]
-        for node in nodes:
-            selector.register(node.sock, selectors.EVENT_READ, node)
+        nodes = []
 
         def pump(until, done=lambda: False):
             while time.monotonic() < until and not done():
                 for key, _ in selector.select(max(0, min(0.05, until - time.monotonic()))):
                     key.data.take()
 
-        pump(time.monotonic() + 120, lambda: all(n.upgraded for n in nodes))
+        for i in range(options.nodes):
+            nodes.append(Node(i, f"{billow.data}/head.sock", token))
+            selector.register(nodes[-1].sock, selectors.EVENT_READ, nodes[-1])
+            if i % 20 == 19:
+                pump(time.monotonic() + 60, lambda: nodes[-1].upgraded)
+        pump(time.monotonic() + 60, lambda: all(n.upgraded for n in nodes))
         submitted = subprocess.Popen([billow.binary, "submit", "--gpus", "1", "--array", f"1-{options.nodes * 8}", "--", "true"], env=billow.env, stdout=subprocess.DEVNULL)
         pump(time.monotonic() + 300, lambda: sum(len(n.tasks) for n in nodes) >= options.nodes * 8)
         submitted.wait()
