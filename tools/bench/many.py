@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Figures of many machines: a Slurm pool against Slurm itself, and a head with thousands of agents.
+
+Timings on a shared machine mean little by themselves: each stands beside the same work done by Slurm's own tools in the same run.
+"""
+import argparse
+import base64
+import json
+import os
+import resource
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from slurm import Slurm  # noqa: E402
+
+
+def percentile(values, p):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * p / 100))]
+
+
+class Head:
+    def __init__(self, billow, *options, **environment):
+        self.billow = billow
+        self.data = tempfile.mkdtemp(prefix="billow-bench-")
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")}
+        self.env.update({"BILLOW_DATA": self.data}, **environment)
+        self.run("up", "--background", "--listen", "127.0.0.1:0", "--no-agent", *options)
+
+    def run(self, *args, check=True):
+        return subprocess.run([self.billow, *map(str, args)], env=self.env, check=check, text=True, capture_output=True)
+
+    def pid(self):
+        with open(f"{self.data}/head.json", encoding="utf-8") as f:
+            return json.load(f)["pid"]
+
+    def close(self):
+        self.run("down", "--stop-jobs", check=False)
+        shutil.rmtree(self.data, ignore_errors=True)
+
+
+def until(condition, what, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def slurm_figures(billow, jobs):
+    if os.geteuid() != 0 or not Slurm.installed():
+        print("skipped: Slurm needs root and its packages")
+        return
+    directory = tempfile.mkdtemp(prefix="billow-bench-slurm-")
+    slurm = Slurm(directory, port=20000 + os.getpid() % 20000, gpus=8)
+    head = None
+    try:
+        slurm.start(cpus=64)
+        head = Head(billow, "--tls", SLURM_CONF=slurm.env["SLURM_CONF"])
+        # A first job, each way, on an idle cluster.
+        bare, pooled = [], []
+        head.run("pool", "add", "slurm", "fast", "--partition", "all", "--gres", "gpu:h100:8", "--max", 4, "--idle", "2s", "--sim", "8xH100", "--sbatch=--cpus-per-task=32")
+        for _ in range(3):
+            begin = time.perf_counter()
+            slurm.run(["srun", "--gres=gpu:h100:1", "true"], check=True)
+            bare.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            head.run("run", "--gpus", 1, "--", "true")
+            pooled.append(time.perf_counter() - begin)
+            until(lambda: not slurm.run(["squeue", "-h"]).stdout.strip(), "the allocation given back")
+        print(f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool {percentile(pooled, 50):.2f} s (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s)")
+        head.run("pool", "rm", "fast")
+        until(lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"], "the pool gone")
+        # The same short jobs: one sbatch each, and one submission each.
+        begin = time.perf_counter()
+        for _ in range(jobs):
+            slurm.run(["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"], check=True)
+        until(lambda: not slurm.run(["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]).stdout.strip(), "sbatch's jobs", 600)
+        direct = time.perf_counter() - begin
+        head.run("pool", "add", "slurm", "warm", "--partition", "all", "--gres", "gpu:h100:8", "--min", 4, "--max", 4, "--sim", "8xH100", "--sbatch=--cpus-per-task=32")
+        until(lambda: len([m for p in json.loads(head.run("pool", "list", "--json").stdout)["pools"] for m in p["machines"] if m["state"] == "here"]) == 4, "four nodes")
+        begin = time.perf_counter()
+        last = 0
+        for _ in range(jobs):
+            last = json.loads(head.run("submit", "--json", "--", "true").stdout)["id"]
+        until(lambda: json.loads(head.run("status", "--json").stdout)["jobs"] in ({"held": 0, "queued": 0, "running": 0, "suspended": 0},), "Billow's jobs", 600)
+        through = time.perf_counter() - begin
+        print(f"{jobs} short jobs: sbatch {jobs / direct:.1f}/s, pool {jobs / through:.1f}/s (x{direct / through:.1f}); last was job {last}")
+        warm = []
+        for _ in range(30):
+            begin = time.perf_counter()
+            head.run("run", "--", "true")
+            warm.append((time.perf_counter() - begin) * 1e3)
+        single = Head.__new__(Head)
+        single.billow, single.data = billow, tempfile.mkdtemp(prefix="billow-bench-")
+        single.env = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")} | {"BILLOW_DATA": single.data}
+        single.run("up", "--background", "--listen", "127.0.0.1:0", "--sim", "8xH100")
+        local = []
+        for _ in range(30):
+            begin = time.perf_counter()
+            single.run("run", "--", "true")
+            local.append((time.perf_counter() - begin) * 1e3)
+        single.close()
+        print(f"warm run: p50 {percentile(warm, 50):.1f} ms in an allocation, {percentile(local, 50):.1f} ms on one machine (x{percentile(warm, 50) / percentile(local, 50):.2f})")
+        head.run("pool", "rm", "warm")
+        until(lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"], "the pool gone")
+    finally:
+        if head:
+            head.close()
+        slurm.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class FakeAgent:
+    """As much of an agent as a head needs to believe in: hello, and a heartbeat every two seconds."""
+
+    def __init__(self, path, token, number):
+        self.name = f"n{number}"
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(path)
+        key = base64.b64encode(os.urandom(16)).decode()
+        self.sock.sendall((f"GET /v1/agent HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+                           f"Authorization: Bearer {token}\r\n\r\n").encode())
+        self.gpus = [{"index": i, "uuid": f"{self.name}-{i}", "vendor": "nvidia", "type": "H100", "mem_mib": 81559} for i in range(8)]
+        self.beat = self.frame({"type": "heartbeat", "gpus": [{"gpu": i, "util_pct": 50, "power_mw": 300000} for i in range(8)]})
+        self.buffer = b""
+
+    @staticmethod
+    def frame(message):
+        text = json.dumps(message).encode()
+        data = struct.pack("<I", len(text)) + text
+        length = bytes([0x80 | len(data)]) if len(data) < 126 else bytes([0x80 | 126]) + struct.pack(">H", len(data))
+        return bytes([0x82]) + length + b"\0\0\0\0" + data  # a mask of zeros: the same bytes
+
+    def hello(self):
+        self.sock.sendall(self.frame({"type": "hello", "version": 1, "sent_at_ns": time.monotonic_ns(), "offer": {
+            "name": self.name, "boot_id": f"b-{self.name}", "version": "bench", "cpu_milli": 64000, "mem_mib": 512000, "simulated": True, "gpus": self.gpus}}))
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) / 1024
+
+
+def agent_figures(billow, count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    head = Head(billow)
+    agents, poller = {}, select.epoll()
+    try:
+        with open(f"{head.data}/node-token", encoding="ascii") as f:
+            token = f.read().strip()
+        path, pid = f"{head.data}/head.sock", head.pid()
+        welcomed = set()
+
+        beaten = [time.monotonic()]
+
+        def beat_due():
+            """Those that have joined go on living while the others come: a head cuts off whoever is silent for ten seconds."""
+            if time.monotonic() - beaten[0] < 2:
+                return
+            beaten[0] = time.monotonic()
+            for agent in agents.values():
+                if agent.name in welcomed:  # before it is welcomed an agent says nothing but hello
+                    agent.sock.send(agent.beat)
+
+        def add(number):
+            beat_due()
+            while True:
+                try:
+                    agent = FakeAgent(path, token, number)
+                    break
+                except BlockingIOError:
+                    pump(0.01)  # the socket's queue is full for a moment: the head is busy with the others
+            agents[agent.sock.fileno()] = agent
+            poller.register(agent.sock.fileno(), select.EPOLLIN)
+            agent.hello()
+
+        def pump(seconds):
+            end = time.monotonic() + seconds
+            while True:
+                left = end - time.monotonic()
+                for fd, _ in poller.poll(max(0, left), 512):
+                    data = agents[fd].sock.recv(65536)
+                    if not data:
+                        raise SystemExit(f"{agents[fd].name} was cut off")
+                    if b'"welcome"' in data:
+                        welcomed.add(agents[fd].name)
+                if left <= 0:
+                    return
+
+        begin = time.perf_counter()
+        for number in range(count):
+            add(number)
+        while len(welcomed) < count:
+            pump(0.05)
+            beat_due()
+            if time.perf_counter() - begin > 300:
+                raise SystemExit(f"only {len(welcomed)} of {count} joined")
+        print(f"{count} agents at once: all joined in {time.perf_counter() - begin:.1f} s")
+
+        def beats(seconds):
+            """Everybody's heartbeat every two seconds, spread evenly."""
+            slot = 0
+            seconds = max(seconds, 2.2)  # a whole round, or the same ones would be left out each time
+            end = time.monotonic() + seconds
+            everybody = list(agents.values())
+            while time.monotonic() < end:
+                for agent in everybody[slot::40]:
+                    agent.sock.send(agent.beat)
+                slot = (slot + 1) % 40
+                pump(0.05)
+
+        before, at = cpu_seconds(pid), time.monotonic()
+        beats(10)
+        print(f"at rest: head {rss_mib(pid):.0f} MiB, {(cpu_seconds(pid) - before) / (time.monotonic() - at) * 100:.0f} % of a core for {count} heartbeats in two seconds")
+        # A quarter of them falls silent at once, and comes back after the head has given them up.
+        quiet = [a for i, a in enumerate(agents.values()) if i % 4 == 0]
+        for agent in quiet:
+            poller.unregister(agent.sock.fileno())
+            del agents[agent.sock.fileno()]
+            agent.sock.close()
+        nodes = lambda: [n["state"] for n in json.loads(head.run("nodes", "--json").stdout)["nodes"]]
+        deadline = time.monotonic() + 90
+        while sum(s != "ready" for s in nodes()) != len(quiet):
+            beats(1)
+            if time.monotonic() > deadline:
+                raise SystemExit("the silent ones were not noticed")
+        seq = json.loads(head.run("status", "--json").stdout)["seq"]
+        welcomed.difference_update(agent.name for agent in quiet)
+        begin = time.perf_counter()
+        for agent in quiet:
+            add(int(agent.name[1:]))
+        while len(welcomed) < count:
+            pump(0.05)
+            beat_due()
+        back = time.perf_counter() - begin
+        beats(25)  # longer than silence is tolerated: nobody may flap
+        states = nodes()
+        changed = json.loads(head.run("status", "--json").stdout)["seq"] - seq
+        print(f"{len(quiet)} lost at once and back: {back:.1f} s; {sum(s == 'ready' for s in states)} of {count} ready, {changed} events ({changed / len(quiet):.2f} each)")
+    finally:
+        for agent in agents.values():
+            agent.sock.close()
+        head.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--billow", required=True)
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--agents", type=int, default=2000)
+    parser.add_argument("only", nargs="?", choices=("slurm", "agents"))
+    options = parser.parse_args()
+    if options.only != "agents":
+        slurm_figures(options.billow, options.jobs)
+    if options.only != "slurm":
+        agent_figures(options.billow, options.agents)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+# ./dev bench many: 200 short jobs through a Slurm pool against bare sbatch, what the pool adds to a first srun, warm latency on a
+# joined node, and thousands of agents on one head.
+compile billow billow-supervise billow_nvml_sim
+install slurmctld slurmd slurm-client munge python3
+python3 "$root/tools/bench/many.py" --billow "$build/bin/billow" "$@"
