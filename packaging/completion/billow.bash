@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate profile compare loadtest completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate profile compare loadtest completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -18,9 +18,10 @@ _billow() {
     node) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     pool) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     price) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set set-onprem list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    project) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list member remove set tag" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    reserve) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list calendar cancel" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs replay endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -36,6 +37,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -59,7 +68,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "submit")
       case $prev in
@@ -71,6 +80,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -96,7 +113,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -108,6 +125,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -131,7 +156,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -229,6 +254,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -254,7 +287,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -469,6 +502,68 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
+    "project set")
+      case $prev in
+        --guarantee) return ;;
+        --max) return ;;
+        --weight) return ;;
+        --borrow) COMPREPLY=($(compgen -W "yes no" -- "$cur")); return ;;
+        --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
+        --user-max) return ;;
+        --user-jobs) return ;;
+        --regions) return ;;
+        --pools) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--guarantee --max --weight --borrow --policy --user-max --user-jobs --regions --pools --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "reserve")
+      case $prev in
+        --gpus|-g) return ;;
+        --gpu-type) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --from) return ;;
+        --for) return ;;
+        --until) return ;;
+        --name|-n) return ;;
+        --project|-p) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --node-label) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-type --nodes -N --whole-node --cpus -c --mem --from --for --until --name -n --project -p --region --zone --pool --fabric --placement-group --topology --node-label --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "reserve list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "reserve calendar")
+      case $prev in
+        --days) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--days --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "reserve cancel")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "up")
       case $prev in
         --listen) return ;;
@@ -477,11 +572,12 @@ _billow() {
         --node-name) return ;;
         --vault-arena) return ;;
         --notify-command) return ;;
+        --label|-l) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -513,11 +609,12 @@ _billow() {
         --sim) return ;;
         --vault-arena) return ;;
         --node-name) return ;;
+        --label|-l) return ;;
         --metrics) return ;;
         --pool) return ;;
         --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "cost")
       case $prev in
@@ -830,6 +927,20 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --nodes --gpus --policy --durations --interleave --svg --limit --json --help -h" -- "$cur")); return; fi
       return ;;
+    "simulate replay")
+      case $prev in
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W "openb muri philly history" -- "$cur")); return ;;
+        --fleet) return ;;
+        --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
+        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --fleet --policy --durations --svg --limit --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "simulate endpoints")
       case $prev in
         --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
@@ -852,6 +963,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -877,7 +996,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -889,6 +1008,14 @@ _billow() {
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
         --time) return ;;
         --name|-n) return ;;
         --label|-l) return ;;
@@ -915,7 +1042,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --cpus -c --mem --node-label --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in

@@ -176,16 +176,16 @@ std::vector<Entry> Books::close(WallTime watermark) {
   post_leases(watermark, false, out);
   post_nodes(watermark, false, out);
   watermark_ = watermark;
-  for (auto& [id, lease] : leases_) thin_marks(lease);
   return out;
 }
 
-// Below the watermark only the borders count any more: where a price or a share changes, and the watermark itself. A mark is put
-// there with the value the others give, and the others go: every amount at or above the watermark stays what it is, to the
-// nano-dollar, and a lease of a year holds no more marks than one of a day.
-void Books::thin_marks(LeaseBook& lease) const {
-  if (lease.marks.empty() || lease.marks.begin()->first >= watermark_.ns) return;
-  std::vector<std::int64_t> borders = {watermark_.ns};
+// Before `before` only the borders count any more: where a price or a share changes, and that moment itself. A mark is put there
+// with the value the others give, and the others go: every amount from then on stays what it is, to the nano-dollar, and a lease of
+// a year holds no more marks than one of two days. Not at the watermark: what comes late still needs the marks below it.
+void Books::thin_marks(LeaseBook& lease, WallTime before) const {
+  if (lease.marks.empty() || lease.marks.begin()->first >= before.ns) return;
+  std::vector<std::int64_t> borders = {before.ns};
+  if (lease.closed) borders.push_back(lease.closed->ns);
   for (auto at = lease.spans.begin(); at != lease.spans.end(); ++at) {
     const auto next = std::next(at);
     const std::int64_t to = next == lease.spans.end() ? INT64_MAX : next->first;
@@ -193,15 +193,15 @@ void Books::thin_marks(LeaseBook& lease) const {
     if (const auto node = nodes_.find(at->second.node); node != nodes_.end())
       for (const auto& [from, span] : node->second.spans) if (from > at->first && from < to) borders.push_back(from);
   }
-  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> kept(lease.marks.lower_bound(watermark_.ns), lease.marks.end());
+  std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> kept(lease.marks.lower_bound(before.ns), lease.marks.end());
   const std::int64_t last_mark = lease.marks.rbegin()->first;
   for (const std::int64_t at : borders) {
     // After the last mark time counts as active until the next one says otherwise: nothing may be fixed there.
-    if (at > watermark_.ns || at <= lease.opened.at.ns || at > last_mark) continue;
+    if (at > before.ns || at <= lease.opened.at.ns || at > last_mark) continue;
     const auto after = lease.marks.upper_bound(at);
     kept.try_emplace(at, active_ns_until(lease, at), after == lease.marks.begin() ? 0 : std::prev(after)->second.second);
   }
-  if (last_mark < watermark_.ns) kept.insert(*lease.marks.rbegin());
+  if (last_mark < before.ns) kept.insert(*lease.marks.rbegin());
   lease.marks = std::move(kept);
 }
 
@@ -340,6 +340,7 @@ void Books::forget(WallTime before) {
   before = std::min(before, watermark_);
   kept_from_ = std::max(kept_from_, before);
   std::erase_if(leases_, [&](const auto& item) { return item.second.closed && *item.second.closed < before; });
+  for (auto& [id, lease] : leases_) thin_marks(lease, before);
 }
 
 WallTime BillingClock::at(WallTime wall, SteadyTime steady, std::string_view boot_id) {

@@ -138,7 +138,8 @@ class Books {
   const LeaseOpened* opened(LeaseId lease) const;
   // What is still posted differently from the facts: zero right after a close.
   NanoUsd unposted() const;
-  // Closed leases that ended before this and are fully posted leave memory; windows before it can no longer be asked for.
+  // Closed leases that ended before this and are fully posted leave memory, and of the others the marks before it;
+  // windows before it can no longer be asked for.
   void forget(WallTime before);
   std::size_t leases_held() const { return leases_.size(); }
 
@@ -191,7 +192,7 @@ class Books {
   Amounts amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const;
   void post_leases(WallTime until, bool correction, std::vector<Entry>& out);
   void post_nodes(WallTime until, bool correction, std::vector<Entry>& out);
-  void thin_marks(LeaseBook& lease) const;
+  void thin_marks(LeaseBook& lease, WallTime before) const;
 
   Seq last_seq_ = 0;
   std::uint64_t next_entry_ = 1;
