@@ -100,8 +100,10 @@ class CommandPools(unittest.TestCase):
         rig.add_pool("cloud", "--max", 3, "--idle", "3s")
         job = rig.submit("--gpus", 2, "--", "echo", "ran")
         poll(lambda: rig.machines(), "the machine written down", 30)
+        # A rented machine was told the head's address: it comes back at the same one.
+        address = rig.json("status")["addresses"][0].split("//")[1]
         rig.kill(rig.head_pid())
-        rig.up()
+        rig.up(listen=address)
         self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)
         self.assertEqual(len(set(rig.lines("created"))), 1, rig.lines("created"))
         poll(lambda: not rig.rented(), "given back", 60)

@@ -104,8 +104,8 @@ class Rig:
             self.up()
 
     # ---- the head
-    def up(self, *more):
-        done = self.cli("up", "--background", "--listen", "127.0.0.1:0", "--sim", self.sim, *self.args, *more, timeout=60)
+    def up(self, *more, listen="127.0.0.1:0"):
+        done = self.cli("up", "--background", "--listen", listen, "--sim", self.sim, *self.args, *more, timeout=60)
         if done.code != 0:
             raise AssertionError(f"up failed: {done!r}\n{self.head_log()[-3000:]}")
         return done
