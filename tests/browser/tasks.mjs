@@ -38,8 +38,8 @@ test('3 what did a project spend yesterday, and on what', () => task('what a pro
 }));
 test('4 which jobs waste most', () => task('which jobs waste most', 2, async (page, click) => {
   await until(async () => (await page.locator('a.card:has-text("Idle right now") .big').innerText()) !== '$0.00 / h', 'idle spend on the card', 90);
-  await click('a.card:has-text("Idle right now")');
-  await page.waitForSelector('button:has-text("Stop all idle")');
+  await click('a.card:has-text("Spending now")');
+  await until(async () => (await page.locator('main').innerText()).includes('forgotten-notebook'), 'the wasteful job', 90);
 }));
 test('5 is a GPU sick', () => task('is a GPU sick', 1, async (page, click) => {
   writeFileSync(join(data, 'agent/sim/faults'), 'ecc 7 1\n');

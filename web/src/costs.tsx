@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { call, get, has, problem } from './api';
 import { plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter } from './ui';
-import { isIdle, jobs, jobsTick, notify, status, summary } from './store';
+import { gpuTick, isIdle, jobs, jobsTick, notify, status, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
@@ -58,7 +58,7 @@ interface Waste { text: string; unallocated_nano_usd: number; idle_nano_usd: num
 
 function WasteList({ from, to }: { from: string; to: string }) {
   const data = useSignal<Waste | null>(null);
-  jobsTick.value;
+  jobsTick.value; gpuTick.value;   // who idles changes with the readings, not only with the jobs
   useEffect(() => { void has('/v1/waste').then((yes) => { if (yes) void get<Waste>(`/v1/waste?since=${from}&until=${to}`).then((d) => { data.value = d; }, () => {}); }); }, [from, to]);
   const idle = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j, 10_000)).sort((a, b) => b.rate_nano - a.rate_nano);
   const w = data.value;
