@@ -15,6 +15,7 @@ double grown(const std::optional<std::int64_t>& now, const std::optional<std::in
 
 // "0 %", "0.4 %", "43 %"
 std::string percent(double value) {
+  value = std::max(value, 0.0);  // a sum that steps left may be a hair below it
   if (value >= 9.95 || value < 0.05) return fmt::format("{:.0f} %", value);
   return fmt::format("{:.1f} %", value);
 }

@@ -406,6 +406,11 @@ def part_verdicts():
     part_idle()
 
 
+def part_signals():
+    from record import part_record
+    part_record()
+
+
 def part_again():
     """The training step's overhead, and the swap, with room for both images."""
     if not SIM:
@@ -421,7 +426,7 @@ def part_again():
     vault.stop()
 
 
-PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns, "7": part_rest, "8": part_verdicts}
+PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns, "7": part_rest, "8": part_verdicts, "9": part_signals}
 
 
 def main():

@@ -2,6 +2,8 @@
 // BILLOW_IDLE_TRACES names a further folder of traces (see tools/idle/make_traces.py) to be judged by the same rules.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "agent/idle_ladder.h"
@@ -39,11 +41,11 @@ Outcome play(const IdleTrace& trace) {
   return out;
 }
 
-std::vector<std::string> traces_in(const std::string& folder) {
+std::vector<std::string> files_in(const std::string& folder, const std::string& extension) {
   std::vector<std::string> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().extension() == ".trace") files.push_back(entry.path());
+    if (entry.path().extension() == extension) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -51,24 +53,33 @@ std::vector<std::string> traces_in(const std::string& folder) {
 struct Score {
   int active = 0, flagged = 0, suspended = 0, resting = 0, found = 0, rightly_named = 0;
 };
+void judge(const IdleTrace& trace, Score& score) {
+  const Outcome out = play(trace);
+  if (trace.expect == "active") {
+    ++score.active;
+    score.flagged += out.flagged;
+    score.suspended += out.suspended;
+    if (out.flagged) fmt::print("{}: flagged: {}\n", trace.file, out.reason);
+    return;
+  }
+  ++score.resting;
+  const bool found = out.flagged && out.found_after.ns >= 0 && out.found_after <= minutes(10);
+  score.found += found;
+  score.rightly_named += found && trace.expect == enum_name(out.state);
+  if (!found) fmt::print("{}: not found in time ({})\n", trace.file, out.flagged ? format_duration(out.found_after) : "never");
+  else if (trace.expect != enum_name(out.state)) fmt::print("{}: {}\n", trace.file, out.reason);
+}
 Score judge(const std::string& folder) {
   Score score;
-  for (const std::string& file : traces_in(folder)) {
+  for (const std::string& file : files_in(folder, ".trace")) {
     const auto trace = read_trace(file);
-    if (!trace) { ADD_FAILURE() << trace.error().message; continue; }
-    const Outcome out = play(*trace);
-    if (trace->expect == "active") {
-      ++score.active;
-      score.flagged += out.flagged;
-      score.suspended += out.suspended;
-      if (out.flagged) fmt::print("{}: flagged: {}\n", file, out.reason);
-    } else {
-      ++score.resting;
-      const bool found = out.flagged && out.found_after.ns >= 0 && out.found_after <= minutes(10);
-      score.found += found;
-      score.rightly_named += found && trace->expect == enum_name(out.state);
-      if (!found) fmt::print("{}: not found in time ({})\n", file, out.flagged ? format_duration(out.found_after) : "never");
-    }
+    if (trace) judge(*trace, score);
+    else ADD_FAILURE() << trace.error().message;
+  }
+  for (const std::string& file : files_in(folder, ".signals")) {
+    const auto traces = play_recording(file);
+    if (!traces) { ADD_FAILURE() << traces.error().message; continue; }
+    for (const IdleTrace& trace : *traces) judge(trace, score);
   }
   fmt::print("{} active traces, {} flagged, {} suspended; {} idle or hung, {} found within 10 minutes, {} named rightly\n", score.active,
              score.flagged, score.suspended, score.resting, score.found, score.rightly_named);
@@ -83,6 +94,41 @@ TEST(IdleTraces, NoActiveShapeIsFlaggedAndEveryOtherIsFound) {
   EXPECT_EQ(score.suspended, 0);
   EXPECT_EQ(score.found, 9);
   EXPECT_EQ(score.rightly_named, 9);
+}
+
+TEST(IdleTraces, ShapesRecordedOnARealCardAreJudgedRightly) {
+  const std::string folder = BILLOW_SOURCE_DIR "/data/idle_traces/recorded";
+  if (files_in(folder, ".signals").empty()) GTEST_SKIP() << "no recording in data/idle_traces/recorded (./dev gpu-test --part 9 makes one)";
+  const Score score = judge(folder);
+  EXPECT_GE(score.active, 11);
+  EXPECT_GE(score.resting, 9);
+  EXPECT_EQ(score.flagged, 0);
+  EXPECT_EQ(score.suspended, 0);
+  EXPECT_GE(score.found * 100, score.resting * 95);
+}
+
+// A recording in small: what is played is what the script says, with counters that go on across phases.
+TEST(IdleTraces, ARecordingIsPlayedByItsScript) {
+  const std::string file = ::testing::TempDir() + "/small." + std::to_string(::getpid()) + ".signals";
+  const std::string columns = "columns sm util power cpu_ms io_kib procs\n";
+  ASSERT_TRUE(write_file_atomic(file, "card H200\nidle_w 78\nlimit_w 700\nstep_ms 2000\n" + columns +
+                                   "shape a\nexpect active\nscript work 4 rest 596\nphase work\n60.0 99 400 1000 8 1\nphase rest\n0.0 0 79 1 0 1\n0.0 0 80 3 0 1\n" +
+                                   "shape b\nexpect idle\nbefore a/work 600\nscript rest 100\nphase rest\n0.0 0 79 1 0 1\n"));
+  const auto traces = play_recording(file);
+  ASSERT_TRUE(traces) << traces.error().message;
+  ASSERT_EQ(traces->size(), 2u);
+  const IdleTrace &a = traces->at(0), &b = traces->at(1);
+  EXPECT_EQ(a.samples.size(), 1500u);  // five times ten minutes: the first whole round beyond three quarters of an hour
+  EXPECT_EQ(*a.samples[299].cpu_ns, (2 * 1000 + 149 * 4) * 1'000'000LL);
+  EXPECT_EQ(a.samples[1].at - a.samples[0].at, seconds(2));
+  EXPECT_EQ(b.onset, minutes(10));
+  EXPECT_EQ(b.samples.size(), 900u);
+  Score score;
+  judge(a, score);
+  judge(b, score);
+  EXPECT_EQ(score.suspended, 0);
+  EXPECT_EQ(score.found, 1);
+  std::filesystem::remove(file);
 }
 
 TEST(IdleTraces, FurtherTracesHoldTheSamePromises) {
