@@ -27,7 +27,6 @@ Result<Driver> Driver::load() {
   load(d.mem_info, "cuMemGetInfo_v2");
   load(d.host_register, "cuMemHostRegister_v2");
   load(d.host_alloc, "cuMemHostAlloc");
-  load(d.mem_alloc, "cuMemAlloc_v2");
   load(d.stream_create, "cuStreamCreate");
   load(d.stream_synchronize, "cuStreamSynchronize");
   load(d.event_create, "cuEventCreate");

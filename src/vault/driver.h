@@ -19,7 +19,6 @@ struct Driver {
   CUresult (*mem_info)(size_t*, size_t*);
   CUresult (*host_register)(void*, size_t, unsigned);
   CUresult (*host_alloc)(void**, size_t, unsigned);
-  CUresult (*mem_alloc)(CUdeviceptr*, size_t);
   CUresult (*stream_create)(CUstream*, unsigned);
   CUresult (*stream_synchronize)(CUstream);
   CUresult (*event_create)(CUevent*, unsigned);

@@ -82,7 +82,6 @@ struct Gpu::Batch {
 // Streams and buffers of one direction.
 struct Gpu::Lane {
   CUstream copy = nullptr, hash = nullptr;
-  CUdeviceptr device_pieces[batches_in_flight] = {}, device_hashes[batches_in_flight] = {};
   PieceAddress* pieces[batches_in_flight] = {};
   billow_piece_hash* hashes[batches_in_flight] = {};
   CUevent events[batches_in_flight] = {};
@@ -122,10 +121,8 @@ Result<std::unique_ptr<Gpu::Lane>> Gpu::make_lane() {
   VAULT_CUDA("cuStreamCreate", driver_->stream_create(&lane->copy, 1));
   VAULT_CUDA("cuStreamCreate", driver_->stream_create(&lane->hash, 1));
   for (std::size_t i = 0; i < batches_in_flight; i++) {
-    VAULT_CUDA("cuMemAlloc", driver_->mem_alloc(&lane->device_pieces[i], pieces_max * sizeof(PieceAddress)));
-    VAULT_CUDA("cuMemAlloc", driver_->mem_alloc(&lane->device_hashes[i], pieces_max * sizeof(billow_piece_hash)));
-    VAULT_CUDA("cuMemHostAlloc", driver_->host_alloc(reinterpret_cast<void**>(&lane->pieces[i]), pieces_max * sizeof(PieceAddress), 0));
-    VAULT_CUDA("cuMemHostAlloc", driver_->host_alloc(reinterpret_cast<void**>(&lane->hashes[i]), pieces_max * sizeof(billow_piece_hash), 0));
+    VAULT_CUDA("cuMemHostAlloc", driver_->host_alloc(reinterpret_cast<void**>(&lane->pieces[i]), pieces_max * sizeof(PieceAddress), HOST_DEVICEMAP));
+    VAULT_CUDA("cuMemHostAlloc", driver_->host_alloc(reinterpret_cast<void**>(&lane->hashes[i]), pieces_max * sizeof(billow_piece_hash), HOST_DEVICEMAP));
     VAULT_CUDA("cuEventCreate", driver_->event_create(&lane->events[i], EVENT_DISABLE_TIMING));
   }
   return lane;
@@ -154,13 +151,13 @@ void Gpu::close_batch(Batch& batch) {
   batch.base = 0;
 }
 
+// The kernel reads the list and writes the hashes in pinned host memory itself: as copies they would stand in a copy engine's queue
+// behind the half gibibytes of the other direction, and each batch of a swap would wait for one of the other job's.
 Status Gpu::hash(Lane& lane, Batch& batch, CUstream stream) {
   const std::size_t n = batch.pieces.size();
   std::memcpy(lane.pieces[batch.place], batch.pieces.data(), n * sizeof(PieceAddress));
-  VAULT_CUDA("cuMemcpyHtoDAsync", driver_->copy_in(lane.device_pieces[batch.place], lane.pieces[batch.place], n * sizeof(PieceAddress), stream));
-  void* parameters[] = {&lane.device_pieces[batch.place], &lane.device_hashes[batch.place]};
+  void* parameters[] = {&lane.pieces[batch.place], &lane.hashes[batch.place]};
   VAULT_CUDA("cuLaunchKernel", driver_->launch(hash_function_, static_cast<unsigned>(n), 1, 1, BILLOW_HASH_LANES, 1, 1, 0, stream, parameters, nullptr));
-  VAULT_CUDA("cuMemcpyDtoHAsync", driver_->copy_out(lane.hashes[batch.place], lane.device_hashes[batch.place], n * sizeof(billow_piece_hash), stream));
   return {};
 }
 
@@ -233,10 +230,9 @@ Status Gpu::plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts
   return {};
 }
 
-// The copies of a batch are done: the memory goes back, here and in the job. The job's answer is collected later, so that its
-// unmapping and ours go on side by side.
-Status Gpu::finish_out(Batch& batch, Job& job, std::deque<Releasing>& releasing) {
-  VAULT_CUDA("cuEventSynchronize", driver_->event_synchronize(batch.done));
+// A batch that was copied gives its memory back, here and in the job. The job's answer is collected later, so that its unmapping and
+// ours go on side by side.
+Status Gpu::release(Batch& batch, Job& job, std::deque<Releasing>& releasing) {
   releasing.push_back({BILLOW_TRY(job.session->send(BILLOW_RELEASE, 0, batch.ids)), batch.chunks});
   close_batch(batch);
   return {};
@@ -275,7 +271,7 @@ Result<MoveCounts> Gpu::move_out(Job job) {
   BILLOW_TRY_VOID(use());
   Lane& lane = *out_lane_;
   MoveCounts counts;
-  std::deque<Batch> flying;
+  std::deque<Batch> flying, copied;
   std::deque<Releasing> releasing;
   const CUmemAccessDesc access{{LOCATION_DEVICE, ordinal_}, ACCESS_READ_WRITE};
   std::vector<Batch> batches;
@@ -289,6 +285,16 @@ Result<MoveCounts> Gpu::move_out(Job job) {
     if (batch.bytes / Arena::slot_bytes > pieces_max) return fail(Code::unsupported, "the job has one chunk of more than 16 GiB", "let the program allocate in smaller pieces");
   }
   std::uint32_t exporting = 0;  // the EXPORT that was asked one batch ahead
+  const auto land_first = [&]() -> Status {
+    VAULT_CUDA("cuEventSynchronize", driver_->event_synchronize(flying.front().done));
+    copied.push_back(std::move(flying.front()));
+    flying.pop_front();
+    return {};
+  };
+  const auto release_copied = [&]() -> Status {
+    for (; !copied.empty(); copied.pop_front()) BILLOW_TRY_VOID(release(copied.front(), job, releasing));
+    return {};
+  };
   const auto run = [&]() -> Status {
     for (std::size_t i = 0; i < batches.size(); i++) {
       if (!exporting) exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i].ids));
@@ -296,10 +302,8 @@ Result<MoveCounts> Gpu::move_out(Job job) {
       Answer answer = BILLOW_TRY(job.session->wait(sequence, job.timeout_ms));
       if (answer.head.status || answer.descriptors.size() != batches[i].ids.size()) return fail_errno("the job could not hand over its memory", answer.head.status ? answer.head.status : EPROTO);
       if (i + 1 < batches.size()) exporting = BILLOW_TRY(job.session->send(BILLOW_EXPORT, 0, batches[i + 1].ids));
-      while (flying.size() >= batches_in_flight) {
-        BILLOW_TRY_VOID(finish_out(flying.front(), job, releasing));
-        flying.pop_front();
-      }
+      while (flying.size() >= batches_in_flight) BILLOW_TRY_VOID(land_first());
+      if (!job.may_hold || !job.may_hold()) BILLOW_TRY_VOID(release_copied());
       BILLOW_TRY_VOID(collect(releasing, job, false));
       flying.push_back(std::move(batches[i]));
       Batch& b = flying.back();
@@ -315,16 +319,14 @@ Result<MoveCounts> Gpu::move_out(Job job) {
       VAULT_CUDA("cuStreamSynchronize", driver_->stream_synchronize(lane.hash));
       BILLOW_TRY_VOID(plan_and_copy(lane, b, job, counts));
     }
-    while (!flying.empty()) {
-      BILLOW_TRY_VOID(finish_out(flying.front(), job, releasing));
-      flying.pop_front();
-    }
+    while (!flying.empty()) BILLOW_TRY_VOID(land_first());
+    BILLOW_TRY_VOID(release_copied());
     return collect(releasing, job, true);
   };
   const Status status = run();
   if (!status) {
     driver_->stream_synchronize(lane.copy);
-    for (Batch& batch : flying) close_batch(batch);
+    for (auto* batches_open : {&flying, &copied}) for (Batch& batch : *batches_open) close_batch(batch);
     if (exporting) (void)job.session->wait(exporting, job.timeout_ms);
     (void)collect(releasing, job, true);  // what left must be known to have left
     return pass(status.error());

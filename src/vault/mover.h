@@ -56,6 +56,9 @@ class Gpu {
     std::vector<ChunkImage>* chunks;
     std::function<bool(std::uint64_t bytes)> may_create;  // in: waits for room on the device; false calls it off
     std::function<void(std::int64_t bytes)> resident;     // told as memory leaves (-) and comes (+)
+    // Out: while true, memory that was copied is kept and given back in one go. The driver clears what is freed with the engines
+    // that copy, which costs a swap a tenth of its rate; so a job that leaves keeps its memory until the one that comes needs it.
+    std::function<bool()> may_hold;
     int timeout_ms = 60000;
   };
   Result<MoveCounts> move_out(Job job);
@@ -72,7 +75,7 @@ class Gpu {
   Status hash(Lane& lane, Batch& batch, CUstream stream);
   Status plan_and_copy(Lane& lane, Batch& batch, Job& job, MoveCounts& counts);
   Status fill(Lane& lane, Batch& batch, Job& job, MoveCounts& counts);
-  Status finish_out(Batch& batch, Job& job, std::deque<Releasing>& releasing);
+  Status release(Batch& batch, Job& job, std::deque<Releasing>& releasing);
   Status collect(std::deque<Releasing>& releasing, Job& job, bool all);
   Status finish_in(Lane& lane, Batch& batch, Job& job);
 

@@ -284,7 +284,8 @@ Result<MoveCounts> Node::move(Job& job, bool out, std::function<bool(std::uint64
   }
   for (Task& task : tasks) task.gpu = BILLOW_TRY(gpu_of(job, task.place));
   const auto run = [&](Task& task) {
-    Gpu::Job move{task.session.get(), &library_, job.tenant, task.chunks, may_create, [&](std::int64_t bytes) { job.resident_bytes += bytes; }, 60000};
+    Gpu::Job move{task.session.get(), &library_, job.tenant, task.chunks, may_create, [&](std::int64_t bytes) { job.resident_bytes += bytes; },
+                  [&] { return job.swapping && !job.room_wanted; }, 60000};
     task.result = out ? task.gpu->move_out(std::move(move)) : task.gpu->move_in(std::move(move));
   };
   std::vector<std::thread> threads;
@@ -387,7 +388,7 @@ Result<MoveReport> Node::suspend(const std::string& name, bool cold, int timeout
   }
   const std::int64_t residue = steady_ns();
   if (cold)
-    if (const Status done = checkpoint(*job, report); !done) report.cold_error = done.error().message;
+    if (const Status done = checkpoint(*job); !done) report.cold_error = done.error().message;
   report.residue_seconds = seconds_since(residue);
   const std::lock_guard guard(job->lock);
   job->phase = JobPhase::suspended;
@@ -396,30 +397,16 @@ Result<MoveReport> Node::suspend(const std::string& name, bool cold, int timeout
   return report;
 }
 
-Status Node::checkpoint(Job& job, MoveReport&) {
-  if (!driver_->checkpoint_lock || !driver_->checkpoint_checkpoint) return fail(Code::unsupported, "this driver cannot checkpoint processes (570 or newer is needed)");
+Status Node::checkpoint(Job& job) {
   std::vector<int> pids;
   {
     const std::lock_guard guard(job.lock);
     for (const auto& session : job.sessions) pids.push_back(session->pid());
   }
-  for (int pid : pids) {
-    CUcheckpointLockArgs lock{};
-    lock.timeoutMs = 10000;
-    CUcheckpointArgs none{};
-    CUresult r = driver_->checkpoint_lock(pid, &lock);
-    if (r == CUDA_OK) {
-      r = driver_->checkpoint_checkpoint(pid, &none);
-      if (r != CUDA_OK) driver_->checkpoint_unlock(pid, &none);
-    }
-    if (r != CUDA_OK) {
-      (void)restore(job);
-      return pass(cuda_error("the driver's checkpoint", r));
-    }
-    const std::lock_guard guard(job.lock);
-    job.checkpointed = true;
-    job.checkpointed_pids.push_back(pid);
-  }
+  BILLOW_TRY_VOID(checkpoint_pids(pids));
+  const std::lock_guard guard(job.lock);
+  job.checkpointed = true;
+  job.checkpointed_pids = std::move(pids);
   return {};
 }
 
@@ -430,9 +417,7 @@ Status Node::restore(Job& job) {
     pids = job.checkpointed_pids;
   }
   for (int pid : pids) {
-    CUcheckpointArgs none{};
-    if (const CUresult r = driver_->checkpoint_restore(pid, &none); r != CUDA_OK) return pass(cuda_error("cuCheckpointProcessRestore", r));
-    if (const CUresult r = driver_->checkpoint_unlock(pid, &none); r != CUDA_OK) return pass(cuda_error("cuCheckpointProcessUnlock", r));
+    BILLOW_TRY_VOID(restore_pids({pid}));
     const std::lock_guard guard(job.lock);
     std::erase(job.checkpointed_pids, pid);
   }
@@ -477,13 +462,15 @@ Result<MoveReport> Node::resume(const std::string& name, std::uint64_t allowance
     if (const Status restored = restore(*job); !restored) return still_suspended(restored.error());
   report.residue_seconds = seconds_since(start);
   std::function<bool(std::uint64_t)> may_create;
-  if (leaving && allowance_bytes) {
+  if (leaving) {
     may_create = [&](std::uint64_t bytes) {
       const std::int64_t deadline = steady_ns() + 120'000'000'000;
       while (job->resident_bytes + leaving->resident_bytes + static_cast<std::int64_t>(bytes) > static_cast<std::int64_t>(allowance_bytes)) {
+        leaving->room_wanted = true;
         if (steady_ns() > deadline) return false;
         std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
+      leaving->room_wanted = false;
       return true;
     };
   }
@@ -510,9 +497,17 @@ Result<std::pair<MoveReport, MoveReport>> Node::swap(const std::string& out, con
   for (const auto& slot : leaving->usage->slots) backed += slot.backed_bytes;
   leaving->resident_bytes = static_cast<std::int64_t>(backed);
   coming->resident_bytes = 0;
+  if (!allowance_bytes) {
+    allowance_bytes = backed;
+    for (std::uint32_t place = 0; place < coming->spec.devices.size(); place++)
+      allowance_bytes += BILLOW_TRY(BILLOW_TRY(gpu_of(*coming, place))->free_bytes()) * 15 / 16;  // page tables and fragments want some of it
+  }
+  leaving->room_wanted = false;
+  leaving->swapping = true;
   Result<MoveReport> left = MoveReport{}, came = MoveReport{};
   std::thread going([&] { left = suspend(out, false, timeout_ms); });
   came = resume(in, allowance_bytes, leaving.get());
+  leaving->swapping = false;
   going.join();
   if (!left) return pass(left.error(), "the job that should leave");
   if (!came) return pass(came.error(), "the job that should come");

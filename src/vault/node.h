@@ -55,6 +55,7 @@ struct Job {
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
   std::atomic<std::int64_t> resident_bytes{0};
+  std::atomic<bool> swapping{false}, room_wanted{false};  // another job comes as this one leaves, and waits for its memory
   std::map<Session*, std::uint32_t> draining;  // sequence of the DRAIN each process was sent
   ~Job();
 };
@@ -72,7 +73,7 @@ class Node {
   void ended(const std::shared_ptr<Session>& session);
 
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
-  // allowance_bytes > 0: with another job leaving at the same time, both together stay within it.
+  // With another job leaving at the same time, both together stay within the allowance; 0: within what the GPU has free now.
   Result<MoveReport> resume(const std::string& name, std::uint64_t allowance_bytes = 0, Job* leaving = nullptr);
   Result<std::pair<MoveReport, MoveReport>> swap(const std::string& out, const std::string& in, std::uint64_t allowance_bytes, int timeout_ms);
   // The driver's own checkpoint of processes that no job of the vault's has, and their way back.
@@ -89,7 +90,7 @@ class Node {
   Status quiesce(Job& job, std::vector<std::shared_ptr<Session>>& sessions, int timeout_ms, MoveReport& report);
   Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
   Status put_back(Job& job);
-  Status checkpoint(Job& job, MoveReport& report);
+  Status checkpoint(Job& job);
   Status restore(Job& job);
   void open(Job& job);
   void arbitrate();

@@ -173,6 +173,34 @@ class Nvml:
         return {}
 
 
+class Busy:
+    """The part of the time in which the GPU executed anything, between construction and percent(), by NVML's GPM counters; None where
+    the card has none."""
+
+    class Metric(ctypes.Structure):
+        _fields_ = [("id", ctypes.c_uint), ("result", ctypes.c_uint), ("value", ctypes.c_double), ("names", ctypes.c_char_p * 3)]
+
+    def __init__(self, nvml):
+        class Get(ctypes.Structure):
+            _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("first", ctypes.c_void_p), ("second", ctypes.c_void_p), ("metrics", Busy.Metric * 512)]
+        self.nvml, self.get = nvml, Get(version=1, count=1)
+        self.get.metrics[0].id = 1  # graphics and compute engine active
+        self.get.first = self.look()
+
+    def look(self):
+        sample = ctypes.c_void_p()
+        lib = self.nvml.lib
+        if not lib or lib.nvmlGpmSampleAlloc(ctypes.byref(sample)) or lib.nvmlGpmSampleGet(self.nvml.device, sample):
+            return None
+        return sample.value
+
+    def percent(self):
+        self.get.second = self.look()
+        if not self.get.first or not self.get.second or self.nvml.lib.nvmlGpmMetricsGet(ctypes.byref(self.get)) or self.get.metrics[0].result:
+            return None
+        return self.get.metrics[0].value
+
+
 class Peak(threading.Thread):
     """Samples every 10 ms the memory of the device, and of the given processes together where NVML knows them."""
 
