@@ -200,17 +200,17 @@ def part_product():
     product.down()
 
 
-def part_idle(watch_s=150):
+def part_idle(watch_s=110):
     """Four processes, each alone in its part of the card, judged by Billow through the real NVML. A card is judged as a whole by its
     power, so each kind has the card to itself for a while; the verdict is what `billow` says by the end."""
     product = Product("0")
-    product.cli("idle", "set", "--warn", "60s", "--suspend", "30m", "--stop", "60m")
-    expected = {"idle": ("idle",), "busy": ("",), "bursty": ("",), "hung": ("hung", "")}
+    product.cli("idle", "set", "--warn", "40s", "--suspend", "30m", "--stop", "60m")
+    expected = {"idle": ("idle",), "busy": ("",), "bursty": ("",), "hung": ("hung",)}
     for kind, right in expected.items():
         job = product.submit("--gpus", 1, "--name", kind, "--", sys.executable, HERE + "/behave.py", kind)
         wait_for(lambda: "ready" in product.logs(job), 60, kind)
         begin = time.monotonic()
-        wait_for(lambda: verdict(product, job) or time.monotonic() - begin > (watch_s if kind in ("idle", "hung") else 75), watch_s + 30, "a verdict")
+        wait_for(lambda: verdict(product, job) or time.monotonic() - begin > (watch_s if kind in ("idle", "hung") else 55), watch_s + 30, "a verdict")
         said = verdict(product, job)
         took = time.monotonic() - begin
         product.cli("stop", "--force", "--wait", job)

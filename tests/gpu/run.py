@@ -352,6 +352,7 @@ def part_cycles(cycles=200):
 def part_turns(minutes=5.0, gib=50, allowance=80, arena=88, dirty=1.0):
     vault = Vault(arena * GIB)
     vault.wait_arena(arena * GIB)
+    part_swap(vault)
     programs, alone = {}, {}
     for name in ("p", "q"):
         vault.job(name)
