@@ -58,7 +58,8 @@ Benchmark read_benchmark(const std::string& dir) {
   for (auto& r : table("prices.csv"))
     if (b.cards.contains(r.at("GPU"))) b.cards[r.at("GPU")].price = number(r, "price");
   for (auto& r : table("expected_predictions_LLM-Pilot.csv"))
-    b.points.push_back({&b.llms.at(r.at("model")), &b.cards.at(r.at("gpu")), number(r, "num_users"), std::max(0.05, number(r, "median_nttft")), number(r, "median_itl")});
+    b.points.push_back({&b.llms.at(r.at("model")), &b.cards.at(r.at("gpu")), number(r, "num_users"), std::max(0.05, number(r, "median_nttft")), number(r, "median_itl"),
+                        number(r, "prediction_median_nttft"), number(r, "prediction_median_itl")});
   for (auto& p : b.points) b.measured[p.llm][p.card][p.users] = &p;
   return b;
 }
@@ -133,6 +134,24 @@ Score score(const Benchmark& b, const std::map<const Llm*, Pick>& picks) {
   return s;
 }
 
+// LLM-Pilot's own predictions, scored here: that its published score comes out says that ours is counted as theirs was.
+std::map<const Llm*, Pick> published_picks(const Benchmark& b) {
+  std::map<const Llm*, Pick> picks;
+  for (auto& [llm, cards] : b.measured)
+    for (auto& [card, loads] : cards) {
+      double users = 0;
+      for (auto& [load, p] : loads) {
+        if (p->published_nttft > nttft_max || p->published_itl > itl_max) break;
+        users = load;
+      }
+      if (!(users > 0)) continue;
+      double pods = std::ceil(users_all / users), cost = pods * card->price;
+      auto& best = picks[llm];
+      if (!best.card || cost < best.cost) best = {card, pods, cost, 0};
+    }
+  return picks;
+}
+
 constexpr double chances[] = {0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7};
 
 // The chance to ask for, by how each would have done on the models the fit may see. Nine models make a rough measure, so no single
@@ -200,6 +219,7 @@ void report_ibm(const std::string& dir) {
   }
   std::sort(itl_errors.begin(), itl_errors.end());
   std::printf("  %s   (LLM-Pilot 80 / 19.9 / 0.80; asked: ≥ 90 / ≤ 15 / ≥ 0.85)  median error between tokens %.1f %%\n", text_of(score(b, nested)).c_str(), 100 * itl_errors[itl_errors.size() / 2]);
+  std::printf("  LLM-Pilot's published predictions, scored by the same code: %s\n", text_of(score(b, published_picks(b))).c_str());
   std::printf("  had one chance been asked of all:");
   for (auto& [chance, picks] : fixed) {
     auto s = score(b, picks);

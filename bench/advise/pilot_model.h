@@ -30,6 +30,7 @@ struct Point {
   const Llm* llm = nullptr;
   const Card* card = nullptr;
   double users = 0, nttft = 0, itl = 0;
+  double published_nttft = 0, published_itl = 0;  // as LLM-Pilot predicted them
 };
 
 inline constexpr std::array<double, 8> grid = {1, 2, 4, 8, 16, 32, 64, 128};

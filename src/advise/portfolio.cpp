@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace billow::advise {
 namespace {
@@ -10,6 +11,32 @@ namespace {
 double spot_price(const Hour& h, const Market& m) {
   if (!(h.spot > 0) || h.spot >= m.scarce_ratio * h.on_demand) return h.on_demand;
   return std::min(h.on_demand, h.spot * (1 + m.spot_overhead));
+}
+
+// What a GPU-hour above the commitment costs on average: part on spot, part on demand.
+double alternative(const Hour& h, const Market& m) { return m.spot_share * spot_price(h, m) + (1 - m.spot_share) * h.on_demand; }
+
+template <class Value>
+double mean_of_last(const std::vector<Hour>& hours, std::size_t n, Value value) {
+  n = std::min(n, hours.size());
+  double sum = 0;
+  for (std::size_t i = hours.size() - n; i < hours.size(); ++i) sum += value(hours[i]);
+  return n ? sum / static_cast<double>(n) : 0;
+}
+
+constexpr std::size_t four_weeks = 24 * 28, two_weeks = 24 * 14;
+constexpr double term_hours = 8760, shrinks_to = 0.5;
+
+// The share of the newest four weeks' demand that the term may be left with.
+double lean_share(const std::vector<Hour>& hours) {
+  auto demand = [](const Hour& h) { return h.demand; };
+  double newest = mean_of_last(hours, four_weeks, demand), leanest = newest;
+  for (std::size_t end = hours.size(); end >= four_weeks; end -= four_weeks) {
+    std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(end - four_weeks), hours.begin() + static_cast<std::ptrdiff_t>(end));
+    leanest = std::min(leanest, mean_of_last(part, four_weeks, demand));
+  }
+  double known = std::clamp(2 * static_cast<double>(hours.size()) / term_hours - 1, 0.0, 1.0);
+  return (1 - known) * shrinks_to + known * (newest > 0 ? leanest / newest : 1);
 }
 
 }  // namespace
@@ -46,7 +73,7 @@ Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market) {
   return b;
 }
 
-double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, double newest_weight) {
+double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price) {
   if (hours.empty()) return 0;
   double peak = 0;
   for (auto& h : hours) peak = std::max(peak, h.demand);
@@ -54,13 +81,10 @@ double best_commitment(const std::vector<Hour>& hours, const Market& market, dou
   // over all hours. Both fall together as R grows, so the first R that is not worth it ends the search.
   auto top = static_cast<std::size_t>(std::ceil(peak));
   std::vector<double> worth(top + 2);  // worth[r]: sum over hours with demand ≥ r of the alternative's price
-  double paid = 0, n = static_cast<double>(hours.size());
-  for (std::size_t i = 0; i < hours.size(); ++i) {
-    double weight = std::pow(newest_weight, static_cast<double>(i) / n);
-    auto& h = hours[i];
-    double other = market.spot_share * spot_price(h, market) + (1 - market.spot_share) * h.on_demand;
-    worth[static_cast<std::size_t>(std::floor(h.demand))] += weight * other;
-    paid += weight * committed_price;
+  double paid = 0;
+  for (auto& h : hours) {
+    worth[static_cast<std::size_t>(std::floor(h.demand))] += alternative(h, market);
+    paid += committed_price;
   }
   double above = 0;
   std::size_t best = 0;
@@ -71,17 +95,30 @@ double best_commitment(const std::vector<Hour>& hours, const Market& market, dou
   return static_cast<double>(best);
 }
 
-double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours) {
-  double whole = best_commitment(hours, market, committed_price), least = whole;
-  // Equal stretches of about that length; a past shorter than two of them is judged whole.
-  auto windows = std::max<std::size_t>(1, (hours.size() + window_hours / 2) / std::max<std::size_t>(24, window_hours));
-  auto each = hours.size() / windows;
-  if (windows < 2) return least;
-  for (std::size_t at = 0; at + each <= hours.size(); at += each) {
-    std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(at), hours.begin() + static_cast<std::ptrdiff_t>(at + each));
-    least = std::min(least, best_commitment(part, market, committed_price));
-  }
-  return std::floor(0.75 * least + 0.25 * whole);
+double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price) {
+  if (hours.empty()) return 0;
+  std::size_t shown = std::min(hours.size(), four_weeks);
+  double peak = 0;
+  for (std::size_t i = hours.size() - shown; i < hours.size(); ++i) peak = std::max(peak, hours[i].demand);
+  auto other = [&](const Hour& h) { return alternative(h, market); };
+  std::vector<double> regret(static_cast<std::size_t>(std::ceil(peak)) + 1), cost(regret.size());
+  for (double share : {lean_share(hours), 1.0})
+    for (double price : {mean_of_last(hours, two_weeks, other), mean_of_last(hours, hours.size(), other)}) {
+      // Committed GPUs are paid always; demand above them at the other price. Counted down from the peak: one GPU less adds the
+      // hours that had needed it.
+      std::vector<double> left;
+      for (std::size_t i = hours.size() - shown; i < hours.size(); ++i) left.push_back(hours[i].demand * share);
+      std::sort(left.begin(), left.end(), std::greater<>());
+      double above = 0, sum = 0;        // how many hours are above r, and their demand together
+      std::size_t next = 0;
+      for (std::size_t r = cost.size(); r-- > 0;) {
+        for (; next < left.size() && left[next] > static_cast<double>(r); ++next) sum += left[next], ++above;
+        cost[r] = static_cast<double>(r) * committed_price + price * (sum - above * static_cast<double>(r)) / static_cast<double>(shown);
+      }
+      double least = *std::min_element(cost.begin(), cost.end());
+      for (std::size_t r = 0; r < cost.size(); ++r) regret[r] += least > 0 ? cost[r] / least : static_cast<double>(r);
+    }
+  return static_cast<double>(std::min_element(regret.begin(), regret.end()) - regret.begin());
 }
 
 double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop) {

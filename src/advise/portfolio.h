@@ -4,7 +4,7 @@
 // The model, stated: committed GPUs are paid every hour of the term. Above them, the share of demand that tolerates interruption
 // takes spot while spot with its overhead is cheaper than on-demand and not scarce (at 95 % of on-demand or more it counts as
 // sold out); the rest takes on-demand. Spot loses a fraction of its work to interruptions and checkpoints. How many to commit is
-// the newsvendor's answer generalised to two alternatives: the R that would have cost least on the demand seen so far.
+// the newsvendor's answer generalised to two alternatives, taken over several futures.
 #pragma once
 
 #include <optional>
@@ -40,14 +40,14 @@ Bill replay_on_demand(const std::vector<Hour>& hours);
 // Spot whenever there is any, else waiting: unserved hours are billed at on-demand later, with the overhead.
 Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market);
 
-// The commitment that costs least on these hours (whole GPUs). `newest_weight` > 1 counts the last hours that much more than the
-// first, for demand that drifts.
-double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, double newest_weight = 1);
+// The commitment that costs least on these hours (whole GPUs): the clairvoyant's.
+double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price);
 
-// The baseline only: mostly (three quarters) the least of what would have been best in each stretch of `window_hours` (a working week) of
-// the past, and for the rest what would have been best over all of it. A commitment outlives the demand it was made for, so the
-// leanest stretch counts most; but one lean week must not talk a buyer out of everything.
-double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price, std::size_t window_hours = 120);
+// The baseline only. A commitment outlives the demand and the prices it was made for, so it is judged on four futures: the newest four
+// weeks' demand again, or what it may shrink to; at what the alternative cost in the newest two weeks, or over the whole past. The
+// commitment whose cost, averaged over the four, is least above what would have been best in each. A past of less than half
+// the term cannot say how far demand may shrink: then by half; a past as long as the term is believed (its leanest four weeks).
+double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price);
 
 // What is lost on a commitment when on-demand falls by `drop` in the middle of the term.
 double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop);

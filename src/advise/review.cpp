@@ -90,7 +90,7 @@ Review review(const ReviewInput& input, const Catalogue& catalogue) {
     no_spot.spot_share = 0;
     if (commit > 0) {
       double saved = (all - replay(demand, no_spot, commit, base * market.committed_ratio).total()) / months;
-      possible.push_back({u.gpu, fmt::format("commit to {:.0f} × {} for a year at {:.0f} % of on-demand", commit, (*gpu)->name, 100 * market.committed_ratio), "that many ran in your leanest week; a price cut is the risk", saved});
+      possible.push_back({u.gpu, fmt::format("commit to {:.0f} × {} for a year at {:.0f} % of on-demand", commit, (*gpu)->name, 100 * market.committed_ratio), "the baseline that pays even if demand shrinks; a price cut is the risk", saved});
     }
     double spot_saved = (all - replay(demand, market, 0, 0).total()) / months;
     possible.push_back({u.gpu, fmt::format("run {:.0f} % of it on spot at {:.0f} % of on-demand", 100 * market.spot_share, 100 * spot),
