@@ -22,21 +22,21 @@ COLUMNS = ("sm dram tensor util memutil power pcie_kib_s mem_mib cpu_ms io_kib r
 
 # name, expected verdict, {phase: seconds recorded}, how it is played: phases with seconds, over and over
 ALONE = [
-    ("data_loading", "active", {"train": 8, "load": 14}, "load 380 train 40"),
-    ("compile_phase", "active", {"compile": 20}, "compile 780 data_loading/train 1920"),
+    ("data_loading", "active", {"train": 8, "load": 10}, "load 380 train 40"),
+    ("compile_phase", "active", {"compile": 14}, "compile 780 data_loading/train 1920"),
     ("evaluation_between_epochs", "active", {"evaluate": 10, "metrics": 10}, "data_loading/train 600 evaluate 240 metrics 300"),
-    ("notebook_thinking", "active", {"cell": 8, "think": 12}, "cell 30 think 520 cell 6 think 200 cell 10 think 400"),
-    ("low_rate_inference", "active", {"serve": 8, "wait": 12}, "serve 2 wait 60 serve 2 wait 140 serve 2 wait 30"),
-    ("checkpoint_writing", "active", {"save": 16}, "data_loading/train 600 save 360"),
-    ("slow_object_store", "active", {"download": 12, "stall": 10}, "download 100 stall 240 download 200 stall 60"),
-    ("cpu_preprocessing", "active", {"tokenise": 12}, "data_loading/train 240 tokenise 1260"),
-    ("distributed_barrier_wait", "active", {"wait": 14}, "data_loading/train 480 wait 300"),
-    ("warm_up", "active", {"load": 12, "capture": 8, "serve": 8}, "load 420 capture 180 serve 2100"),
-    ("burst_every_10_min", "active", {"burst": 8, "rest": 12}, "burst 36 rest 564"),
-    ("deadlocked_nccl", "hung", {"wait": 20}, "wait 1200"),
-    ("hung_kernel", "hung", {"wait": 16}, "wait 1200"),
+    ("notebook_thinking", "active", {"cell": 8, "think": 10}, "cell 30 think 520 cell 6 think 200 cell 10 think 400"),
+    ("low_rate_inference", "active", {"serve": 8, "wait": 10}, "serve 2 wait 60 serve 2 wait 140 serve 2 wait 30"),
+    ("checkpoint_writing", "active", {"save": 14}, "data_loading/train 600 save 360"),
+    ("slow_object_store", "active", {"download": 10, "stall": 10}, "download 100 stall 240 download 200 stall 60"),
+    ("cpu_preprocessing", "active", {"tokenise": 10}, "data_loading/train 240 tokenise 1260"),
+    ("distributed_barrier_wait", "active", {"wait": 10}, "data_loading/train 480 wait 300"),
+    ("warm_up", "active", {"load": 10, "capture": 8, "serve": 8}, "load 420 capture 180 serve 2100"),
+    ("burst_every_10_min", "active", {"burst": 8, "rest": 10}, "burst 36 rest 564"),
+    ("deadlocked_nccl", "hung", {"wait": 14}, "wait 1200"),
+    ("hung_kernel", "hung", {"wait": 14}, "wait 1200"),
 ]
-TOGETHER = [(name, "idle", {"rest": 60}, "rest 1200") for name in (
+TOGETHER = [(name, "idle", {"rest": 40}, "rest 1200") for name in (
     "debugger_stopped", "finished_not_exited", "crashed_data_loader", "open_ssh_nobody", "zombie_children", "leaked_memory", "sleep_loop",
     "spin_loop_no_kernels")]
 LEAD_IN = "data_loading/train 600"  # what an idle or hung shape did before
@@ -281,7 +281,7 @@ def part_record():
     print(f"{len(shapes) - len(failed)} shapes ready after {time.monotonic() - begin:.0f} s", flush=True)
     quick = lambda seconds: 2 * STEP if SIM else seconds
     resting = [(shapes[s[0]], "rest") for s in TOGETHER if s[0] not in failed]
-    try_it([s.name for s, _ in resting], lambda: watch(card, resting, quick(60)))
+    try_it([s.name for s, _ in resting], lambda: watch(card, resting, quick(TOGETHER[0][2]["rest"])))
     for shape, _ in resting:
         shape.end()
     for name, _, phases, _ in ALONE:
