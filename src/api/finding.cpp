@@ -45,8 +45,10 @@ std::vector<Finding> findings(const JobSeries& series, double cores, double gpu_
       out.push_back({"input_bound", fmt::format("the GPU was busy only {:.0f} % of the time while {} were read", util, rate(reads)),
                      "reading holds it up: keep the data on a local disk, in larger files, or read ahead"});
   }
+  // A slice has less of the card's time too: for a card that is busy only the memory is too much.
   if (gpu_mem_mib > 0 && mem_peak > 0 && mem_peak < gpu_mem_mib / 4)
-    out.push_back({"memory_headroom", fmt::format("at most {:.0f} of {:.0f} GiB of GPU memory were in use", mem_peak / 1024, gpu_mem_mib / 1024), "a slice may do: try --gpus 0.25 or --gpu-mem"});
+    out.push_back({"memory_headroom", fmt::format("at most {} of {:.0f} GiB of GPU memory were in use", mem_peak < 1024 ? fmt::format("{:.0f} MiB", mem_peak) : fmt::format("{:.1f} GiB", mem_peak / 1024), gpu_mem_mib / 1024),
+                   util < busy_enough ? "a slice may do: try --gpus 0.25 or --gpu-mem" : "a card with less memory may do as well"});
   return out;
 }
 

@@ -1,5 +1,5 @@
 // /metrics for Prometheus: the GPUs under dcgm-exporter's names, and Billow's own figures as billow_*: queue, latency, ledger, idle,
-// health. Made from the state and the newest readings; a scrape changes nothing. What was charged comes from the ledger's sums, by way
+// health, gateway. Made from the state and the newest readings; a scrape changes nothing. What was charged comes from the ledger's sums, by way
 // of a worker.
 #include <fmt/format.h>
 
@@ -117,6 +117,40 @@ void add_head(Exposition& out, const Host& host) {
   out.add("billow_history_bytes", "gauge", "What the history takes on the disk.", "", static_cast<double>(host.history().bytes()));
 }
 
+// What the gateways said last of each endpoint, under the names a gateway's own /metrics has.
+void add_endpoints(Exposition& out, const Host& host) {
+  using gateway::EndpointFigures;
+  const auto& state = host.state();
+  const auto micro = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
+  for (const auto& [name, endpoint] : state.endpoints) {
+    const EndpointFigures* f = host.endpoint_figures(name);
+    if (!f) continue;
+    const auto project = state.projects.find(endpoint.project);
+    const std::string labels = fmt::format("{},{}", label("endpoint", name), label("project", project == state.projects.end() ? "" : project->second.name));
+    const auto count = [&](const char* family, const char* help, std::uint64_t value) { out.add(family, "counter", help, labels, static_cast<double>(value)); };
+    const auto now = [&](const char* family, const char* help, double value) { out.add(family, "gauge", help, labels, value); };
+    count("billow_endpoint_requests_total", "Requests that came.", f->requests);
+    count("billow_endpoint_failed_total", "Requests that failed by a replica or by time.", f->failed);
+    count("billow_endpoint_refused_total", "Requests refused because the queue was full.", f->refused);
+    count("billow_endpoint_cancelled_total", "Requests whose client went.", f->cancelled);
+    count("billow_endpoint_retried_total", "Requests tried again on another replica.", f->retried);
+    count("billow_endpoint_cold_starts_total", "Replicas that came up from nothing.", f->cold_starts);
+    count("billow_endpoint_wakes_total", "Replicas that were woken.", f->wakes);
+    count("billow_endpoint_tokens_in_total", "Tokens of prompts, where answers report them.", f->tokens_in);
+    count("billow_endpoint_tokens_out_total", "Tokens made, where answers report them.", f->tokens_out);
+    now("billow_endpoint_held", "Requests that wait for a replica.", static_cast<double>(f->held));
+    now("billow_endpoint_in_flight", "Requests being served.", static_cast<double>(f->in_flight));
+    now("billow_endpoint_replicas_ready", "Replicas awake.", f->ready);
+    now("billow_endpoint_replicas_sleeping", "Replicas suspended.", f->sleeping);
+    now("billow_endpoint_replicas_coming", "Replicas starting or waking.", f->coming);
+    now("billow_endpoint_replicas_wanted", "Replicas the scaler wants.", f->wanted);
+    now("billow_endpoint_first_byte_seconds_p50", "Time to the first byte, median since start.", micro(f->first_byte_p50_us));
+    now("billow_endpoint_first_byte_seconds_p99", "Time to the first byte, 99th percentile since start.", micro(f->first_byte_p99_us));
+    now("billow_endpoint_held_seconds_p99", "How long requests waited for a replica, 99th percentile since start.", micro(f->held_p99_us));
+    now("billow_endpoint_wake_seconds_p50", "Median time of a wake.", micro(f->wake_us));
+  }
+}
+
 }  // namespace
 
 void metrics(CallPtr call) {
@@ -125,6 +159,7 @@ void metrics(CallPtr call) {
     add_fleet(out, call->host);
     add_head(out, call->host);
     add_money(out, call->host);
+    add_endpoints(out, call->host);
     if (rows)
       for (const UsageRow& row : *rows) {
         const auto project = call->host.state().projects.find(row.project);

@@ -1,4 +1,4 @@
-#include "base/log.h"
+#include "base/log_fields.h"
 
 #include <unistd.h>
 
@@ -38,14 +38,19 @@ void configure_log(LogOptions new_options) {
 
 bool log_enabled(LogLevel level) { return level >= threshold.load(std::memory_order_relaxed); }
 
-void log_line(LogLevel level, std::string_view message) {
+void log_line(LogLevel level, std::string_view message) { log_line(level, message, {}); }
+
+void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   auto locked = options().lock();
   const WallTime now = system_clock().wall();
   std::string line;
   if (locked->json) {
-    line = Json::object({{"time", format_utc(now)}, {"level", level_name(level)}, {"component", locked->component}, {"message", message}}).dump();
+    Json object = Json::object({{"time", format_utc(now)}, {"level", level_name(level)}, {"component", locked->component}, {"message", message}});
+    for (const auto& [name, value] : fields) object.set(name, value);
+    line = object.dump();
   } else {
     line = fmt::format("{} {:<5} {}{}{}", format_utc(now), level_name(level), locked->component, locked->component.empty() ? "" : ": ", message);
+    for (const auto& [name, value] : fields) line += fmt::format(" {}={}", name, value);
   }
   line += '\n';
   (void)write_all(STDERR_FILENO, line);

@@ -163,7 +163,9 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
 void print_event(const Json& e, bool json) {
   if (json) return print(e.dump() + "\n");
   const std::string at = e["at"].is_string() ? e["at"].as_string() : format_utc(WallTime{e["at"].int_or(0)});
-  print(fmt::format("{:>8}  {}  {:<18} {:<12} {}\n", e["seq"].uint_or(0), at, e["kind"].str_or("?"), printable(e["actor"].str_or("-")), e["event"].dump()));
+  const std::string line = fmt::format("{:>8}  {}  {:<18} {:<12} {}", e["seq"].uint_or(0), at, e["kind"].str_or("?"), printable(e["actor"].str_or("-")), e["event"].dump());
+  const Look look = look_at(STDOUT_FILENO);  // a person sees one line an event; whoever wants all of it takes --json
+  print((look.terminal && look.columns ? clipped(line, look.columns) : line) + "\n");
 }
 
 // Events as they happen. A head that restarts is found again, and goes on behind the last number seen.

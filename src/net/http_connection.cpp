@@ -1,6 +1,6 @@
 #include "net/http_connection.h"
 
-#include "base/log.h"
+#include "base/log_fields.h"
 #include "net/address.h"
 #include "net/ws_frame.h"
 #include "net/ws_socket.h"
@@ -286,6 +286,7 @@ bool Connection::take_body(std::string_view data) {
 
 void Connection::dispatch() {
   state_ = State::handling;
+  dispatched_at_ = loop_.steady();
   deadline_.reset();
   parser_.reset();
   request_.attachment = std::move(plan_.attachment);
@@ -341,8 +342,18 @@ std::string Connection::response_head(int status, const Headers& headers, std::o
   return out;
 }
 
+// What was answered, under the request's own number: with `--verbose` every call, else only what is a defect or a lack of ours.
+void Connection::note_answer(int status) const {
+  const LogLevel level = status >= 500 ? LogLevel::warn : LogLevel::debug;
+  if (!exchange_ || !log_enabled(level)) return;
+  const Request& request = exchange_->request();
+  log_line(level, fmt::format("{} {} was answered {}", method_name(request.method), request.path, status),
+           {{"request_id", request_id_}, {"status", fmt::format("{}", status)}, {"took_ms", fmt::format("{:.1f}", (loop_.steady() - dispatched_at_).seconds() * 1000)}, {"peer", peer_}});
+}
+
 void Connection::send_whole(Response response, bool keep_alive) {
   if (state_ == State::closed) return;
+  note_answer(response.status);
   keep_alive_ = keep_alive && !peer_eof_ && host_ && !host_->stopping();
   std::optional<std::uint64_t> length;
   if (may_have_body(response.status)) length = response.body.size();
@@ -391,6 +402,7 @@ void Connection::say_goodbye() {
 
 void Connection::start_stream(int status, Headers headers) {
   if (state_ != State::handling) return;
+  note_answer(status);
   state_ = State::streaming;
   stream_bytes_left_.reset();
   const auto length = headers.get("Content-Length");

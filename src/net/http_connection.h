@@ -58,6 +58,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   void say_goodbye();
   std::string response_head(int status, const Headers& headers, std::optional<std::uint64_t> body_bytes, bool chunked);
   void send_whole(Response response, bool keep_alive);
+  void note_answer(int status) const;
 
   void start_stream(int status, Headers headers);
   bool write_stream(std::string_view data);
@@ -82,6 +83,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   std::uint64_t body_bytes_ = 0;
   ServerExchange* exchange_ = nullptr;
   std::string request_id_;
+  SteadyTime dispatched_at_;
   int minor_version_ = 1;
   bool head_only_ = false;
   bool keep_alive_ = true;

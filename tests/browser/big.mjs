@@ -1,10 +1,11 @@
 // A large fleet in the browser: what the main thread does, measured. Prints figures as JSON; `./dev bench eyes` judges them. The head at
 // BILLOW_DATA has the fleet and the jobs already; while this measures, jobs come and go.
+import { gzipSync } from 'node:zlib';
 import { go, launch, open, shot, submit, billow, until } from './support.mjs';
 
 const seconds = Number(process.env.SECONDS_EACH || 12);
 const browser = await launch();
-const { page, context, trouble } = await open(browser, { width: 1440, height: 1000 });
+const { page, context, trouble, base } = await open(browser, { width: 1440, height: 1000 });
 const cdp = await context.newCDPSession(page);
 await cdp.send('Performance.enable');
 await cdp.send('Network.enable');
@@ -18,7 +19,7 @@ async function traced(run) {
   const main = new Set(events.filter((e) => e.name === 'thread_name' && e.args.name === 'CrRendererMain').map((e) => `${e.pid}/${e.tid}`));
   const tasks = events.filter((e) => e.ph === 'X' && /RunTask/.test(e.name) && main.has(`${e.pid}/${e.tid}`));
   const over = (key) => tasks.filter((e) => e[key] > 50_000).map((e) => Math.round(e[key] / 1000));
-  return { tasks: tasks.length, cpu: over('tdur'), wall: over('dur') };
+  return { tasks: tasks.length, cpu: over('tdur'), wall: over('dur'), longest: Math.max(0, ...tasks.map((e) => e.tdur / 1000)) };
 }
 const metric = async (name) => (await cdp.send('Performance.getMetrics')).metrics.find((m) => m.name === name).value;
 const out = { pages: {}, trouble };
@@ -41,7 +42,7 @@ for (const path of ['/', '/jobs', '/nodes', '/costs']) {
     }
   });
   const n = Math.max(1, updates);
-  out.pages[path] = { updates, script_ms_per_update: ((await metric('ScriptDuration')) - script) * 1000 / n, task_ms_per_update: ((await metric('TaskDuration')) - task) * 1000 / n, long_tasks_ms: seen.cpu, long_tasks_wall_ms: seen.wall, tasks: seen.tasks, rows_in_document: await page.evaluate(() => document.querySelectorAll('.vrow').length) };
+  out.pages[path] = { updates, script_ms_per_update: ((await metric('ScriptDuration')) - script) * 1000 / n, task_ms_per_update: ((await metric('TaskDuration')) - task) * 1000 / n, long_tasks_ms: seen.cpu, long_tasks_wall_ms: seen.wall, longest_ms: seen.longest, tasks: seen.tasks, rows_in_document: await page.evaluate(() => document.querySelectorAll('.vrow').length) };
   await shot(page, `fleet${path === '/' ? '' : path.replace('/', '-')}`);
 }
 await go(page, '/jobs');
@@ -49,5 +50,14 @@ await page.waitForSelector('.vrow');
 const searched = await traced(async () => { for (const word of ['c', 'ch', 'chu', '']) { await page.fill('main input[type=search]', word); await page.waitForTimeout(300); } });
 out.search_long_tasks_ms = searched.cpu;
 out.search_long_tasks_wall_ms = searched.wall;
+// Last, because a page that is loaded anew begins with everything.
+out.bundle_bytes = 0;
+for (const file of ['/', '/app.js', '/app.css']) out.bundle_bytes += gzipSync(await (await page.request.get(base + file)).body()).length;
+out.paints_ms = [];
+for (let i = 0; i < 7; i++) {
+  await page.goto(`${base}/?${i}#/`);
+  await page.waitForSelector('.cells a');
+  out.paints_ms.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0].startTime));
+}
 console.log(JSON.stringify(out));
 await browser.close();

@@ -32,9 +32,10 @@ test('2 why does a job wait', () => task('why does a job wait', 1, async (page, 
 }));
 test('3 what did a project spend yesterday, and on what', () => task('what a project spent', 2, async (page, click) => {
   await click('a.card:has-text("Spending now")');
-  await page.waitForSelector('table.costs');
-  await click('button:has-text("Yesterday")');
-  await page.waitForSelector('.empty, table.costs');
+  await page.waitForSelector('table.costs td.on a:has-text("train-llama")', { timeout: 30000 });
+  await click('.tabs a:has-text("Yesterday")');
+  await page.waitForSelector('.card:has-text("Yesterday") .big');
+  await page.waitForSelector('.empty, table.costs td.on');
 }));
 test('4 which jobs waste most', () => task('which jobs waste most', 2, async (page, click) => {
   await until(async () => (await page.locator('a.card:has-text("Idle right now") .big').innerText()) !== '$0.00 / h', 'idle spend on the card', 90);
@@ -50,14 +51,27 @@ test('5 is a GPU sick', () => task('is a GPU sick', 1, async (page, click) => {
 test('6 what would 70B at fp8 cost', () => task('what would 70B at fp8 cost', 2, async (page, click) => {
   await click('nav a:has-text("Advisor")');
   await page.waitForSelector('main h1:has-text("Advisor")');
-  await until(async () => /70B/.test(await page.locator('main').innerText()), 'a 70B question');
+  await until(async () => /70B at fp8.*costs \$[\d,]+ a month/.test(await page.locator('.finding.best').innerText()), 'the price of 70B at fp8');
+  const first = await page.evaluate(async () => (await (await fetch('/v1/advise', { method: 'POST', headers: { 'X-Billow-Request': '1', 'Content-Type': 'application/json' }, body: JSON.stringify({ model: '70B', weights: 'fp8', input_tokens: 1024, output_tokens: 256, requests_per_s: 2 }) })).json()).options[0]);
+  ok((await page.locator('.finding.best').innerText()).includes(`$${first.usd_month.toLocaleString('en-US')}`), 'the price the head gives');
   await shot(page, 'advisor');
 }));
-test('7 stop the idle ones', () => task('stop the idle ones', 3, async (page, click) => {
+test('7 stop the idle ones, taken back', () => task('stop the idle ones and think again', 3, async (page, click) => {
   await until(async () => /1 job/.test(await page.locator('a.card:has-text("Idle right now")').innerText()), 'an idle job on the card', 90);
   await click('a.card:has-text("Idle right now")');
-  await click('button:has-text("Stop all idle")');
-  await page.locator('dialog button.danger').click();   // asks once more, which is no search
+  await page.waitForSelector('.vrow:has-text("forgotten-notebook")');   // what will be stopped is what is listed
+  await click('button:has-text("Stop this idle job")');
+  await page.waitForSelector('.notices:has-text("stopped in") button:has-text("Undo")');
+  equal(json('describe', jobs.idle).state, 'running', 'there is time to take it back');
+  await click('.notices button:has-text("Undo")');
+  await page.waitForSelector('.notices:has-text("Nothing is stopped")');
+  await page.waitForTimeout(8000);   // longer than the time to think: what was taken back does not happen
+  equal(json('describe', jobs.idle).state, 'running', 'taken back');
+}));
+test('7 stop the idle ones', () => task('stop the idle ones', 2, async (page, click) => {
+  await until(async () => /1 job/.test(await page.locator('a.card:has-text("Idle right now")').innerText()), 'an idle job on the card', 90);
+  await click('a.card:has-text("Idle right now")');
+  await click('button:has-text("Stop this idle job")');
   await until(() => json('describe', jobs.idle).state === 'stopped', 'the idle job stopped', 40);
 }));
 test('8 watch a log', () => task('watch a log', 1, async (page, click) => {
@@ -65,8 +79,11 @@ test('8 watch a log', () => task('watch a log', 1, async (page, click) => {
   await page.waitForSelector('.log .ll:has-text("epoch 1")');
 }));
 test('9 next week’s reservations', () => task('reservations', 1, async (page, click) => {
+  billow('reserve', '--gpus', 1, '--from', '+50h', '--for', '30h', '--name', 'sweep');
   await click('nav a:has-text("Nodes")');
-  await page.waitForSelector('h2:has-text("Reservations")');
+  await page.waitForSelector('svg.calendar .bar.waiting');
+  await page.waitForSelector('td:has-text("sweep")');
+  await shot(page, 'reservations');
 }));
 test('10 what changed since yesterday', () => task('what changed', 1, async (page, click) => {
   await click('a:has-text("What changed since yesterday")');

@@ -207,6 +207,29 @@ class Search(unittest.TestCase):
         finally:
             rig.close()
 
+    def test_the_log_is_json_with_request_ids_and_the_journal_covers_secrets(self):
+        rig = Rig(sim="1xH100", args=("--log-json", "--verbose"))
+        try:
+            token = rig.ok("token", "create", "ci", "--scope", "read").text.strip()
+            rig.ok("run", "--", "sh", "-c", "exit 0", env={"MY_SETTING": "hunter2-hunter2"})
+            rig.ok("webhook", "add", "https://hooks.example.com/T000/pass-word-path")
+            self.assertEqual(rig.api("POST", "/v1/jobs/999/stop", {}, headers={"X-Request-Id": "trace-me-8"}).status, 404)
+            events = rig.api("GET", "/v1/events?limit=1000")
+            made = [e for e in events.json["events"] if e["kind"] == "token_created"]
+            self.assertIn("ci", [e["event"]["token"]["name"] for e in made])
+            self.assertTrue(all("hash" not in e["event"]["token"] for e in made), made)
+            stored = [e["event"]["env"] for e in events.json["events"] if e["kind"] == "environment_stored"]
+            self.assertTrue(any("MY_SETTING" in env for env in stored), "the variable is named")
+            self.assertEqual([e["event"]["state"] for e in events.json["events"] if e["kind"] == "job_ended"], ["succeeded"])
+            lines = [json.loads(line) for line in rig.head_log().splitlines()]
+            found = [line for line in lines if line.get("request_id") == "trace-me-8"]
+            self.assertEqual([line["status"] for line in found], ["404"], found)
+            for secret in (token, "hunter2-hunter2", "pass-word-path"):
+                self.assertNotIn(secret, events.body.decode())
+                self.assertNotIn(secret, rig.head_log())
+        finally:
+            rig.close()
+
 
 @unittest.skipUnless(shutil.which("prometheus") and shutil.which("promtool"), "prometheus is not installed")
 class Prometheus(unittest.TestCase):

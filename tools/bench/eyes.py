@@ -15,12 +15,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../tests/support"
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Judge:
     def __init__(self):
         self.missed = 0
@@ -48,69 +42,126 @@ def grow(rig, nodes, gpus):
                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def cpu_ns(pid):
+    """CPU time of all threads, to the nanosecond: /proc/PID/stat counts in hundredths of a second, which is what is to be measured."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
+                total += int(f.read().split()[0])
+        except OSError:
+            pass
+    return total
+
+
+def browser(rig, script, **environment):
+    return {"args": ["node", os.path.join(ROOT, "tests/browser", script)], "stdout": subprocess.PIPE, "text": True,
+            "env": {**rig.environment, "BILLOW_BIN": os.environ["BILLOW_BIN"], "PATH": os.environ["PATH"], "BILLOW_FILES": rig.files,
+                    **{k: v for k, v in os.environ.items() if k in ("BILLOW_WEB", "BILLOW_SHOTS", "SECONDS_EACH")}, **environment}}
+
+
+def judge_history(judge, program):
+    filled = json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+    judge.say("30 days of series for 1,000 GPUs and 100,000 jobs, every slot written", f"{filled['bytes'] / 1e6:.0f} MB", "at most 550 MB", filled["bytes"] <= 550e6)
+    print(f"       written at {filled['gpu_samples_per_s']:.0f} GPU samples/s; 1,000 GPUs bring 100/s; a month of one GPU is read in {filled['read_ms']:.1f} ms")
+
+
+def judge_scrape(judge, rig, few):
+    head = rig.head_pid()
+    before = cpu_ns(head)
+    count = 200
+    times = sorted(scrape(rig)[0] * 1000 for _ in range(count))
+    cpu_ms = (cpu_ns(head) - before) / count / 1e6
+    median, p99 = times[count // 2], times[count * 99 // 100]
+    judge.say("a scrape of 1,032 GPUs", f"median {median:.1f} ms, p99 {p99:.1f} ms, {cpu_ms:.1f} ms of CPU ({few * 1000:.1f} ms for 8 GPUs)", "under 100 ms, p99 too", p99 < 100)
+
+
+def judge_idle(judge, rig, seconds):
+    """Windows with and without the page take turns, so that what the head does anyway falls out. A sleeping waiter costs the head nothing."""
+    head = rig.head_pid()
+
+    def cost():
+        a, at = cpu_ns(head), time.monotonic()
+        time.sleep(seconds)
+        return (cpu_ns(head) - a) / 1e7 / (time.monotonic() - at)
+
+    alone, watched = [], []
+    for _ in range(3):
+        alone.append(cost())
+        call = browser(rig, "idle.mjs")
+        watcher = subprocess.Popen(call.pop("args"), **call)
+        rig.started.append(watcher)
+        assert "open" in watcher.stdout.readline()
+        time.sleep(3)  # opening it is not what an open one costs
+        watched.append(cost())
+        watcher.terminate()
+        watcher.wait()
+        time.sleep(1)
+    more = [w - a for a, w in zip(alone, watched)]
+    middle = sorted(more)[1]
+    told = ", ".join(f"{m:.2f}" for m in more)
+    judge.say("an idle open dashboard at 1,032 GPUs costs the head", f"{middle:.2f} % of a core (in turns {told}; {sorted(alone)[1]:.2f} % without it, {sorted(watched)[1]:.2f} % with it)", "under 0.5 %", middle < 0.5)
+
+
+def judge_browser(judge, rig):
+    for i in range(5000):
+        answer = rig.api("POST", "/v1/jobs", rig.spec("sleep", "3600", name=f"job-{i}", resources={"gpus": 64, "share": {"milli": 1000}}))
+        assert answer.status in (200, 201), answer
+    call = browser(rig, "big.mjs")
+    done = subprocess.run(call.pop("args"), check=True, timeout=400, **call)
+    seen = json.loads(done.stdout.strip().splitlines()[-1])
+    fleet = "5,000 jobs and 1,032 GPUs"
+    for page, figures in seen["pages"].items():
+        judge.say(f"{fleet}, page {page}: script per live update", f"{figures['script_ms_per_update']:.1f} ms over {figures['updates']} updates", "at most 8 ms", figures["updates"] > 0 and figures["script_ms_per_update"] <= 8)
+        judge.say(f"{fleet}, page {page}: main-thread tasks over 50 ms of CPU", f"{figures['long_tasks_ms'] or 'none'} of {figures['tasks']}, the longest {figures['longest_ms']:.0f} ms (by the wall clock of this machine: {figures['long_tasks_wall_ms'] or 'none'})", "none", figures["tasks"] > 0 and not figures["long_tasks_ms"])
+    judge.say("searching 5,000 jobs: main-thread tasks over 50 ms of CPU", f"{seen['search_long_tasks_ms'] or 'none'} (by the wall clock: {seen['search_long_tasks_wall_ms'] or 'none'})", "none", not seen["search_long_tasks_ms"])
+    paints = sorted(seen["paints_ms"])
+    judge.say(f"first paint on loopback with {fleet}", f"median {paints[len(paints) // 2]:.0f} ms, worst {paints[-1]:.0f} ms of {len(paints)}", "under 300 ms", paints[len(paints) // 2] < 300)
+    judge.say("the bundle, gzipped", f"{seen['bundle_bytes'] / 1000:.1f} kB", "at most 120 kB", seen["bundle_bytes"] <= 120_000)
+    judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
+
+
+parts = ("history", "scrape", "idle", "browser")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--billow", required=True)
     parser.add_argument("--history", required=True, help="the program that fills a history")
-    parser.add_argument("--seconds", type=int, default=30, help="how long an idle dashboard is watched")
+    parser.add_argument("--seconds", type=int, default=20, help="how long each window of an idle dashboard is")
+    parser.add_argument("--only", default=",".join(parts), help="some of " + ",".join(parts))
     options = parser.parse_args()
+    only = options.only.split(",")
+    if unknown := set(only) - set(parts):
+        parser.error(f"there is no part {', '.join(unknown)}")
     os.environ["BILLOW_BIN"] = os.path.dirname(os.path.abspath(options.billow))
     from rig import Rig, poll  # noqa: the binary's place must be known first
     judge = Judge()
-
-    filled = json.loads(subprocess.run([options.history], capture_output=True, text=True, check=True).stdout)
-    judge.say("30 days of series for 1,000 GPUs and 100,000 jobs", f"{filled['bytes'] / 1e6:.0f} MB", "at most 550 MB", filled["bytes"] <= 550e6)
-    print(f"       written at {filled['gpu_samples_per_s']:.0f} GPU samples/s; 1,000 GPUs bring 100/s; a month of one GPU is read in {filled['read_ms']:.1f} ms")
-
-    small = Rig(sim="8xH100")
-    try:
-        poll(lambda: b"DCGM_FI_DEV_GPU_UTIL" in scrape(small)[1], "readings")
-        few = min(scrape(small)[0] for _ in range(20))
-    finally:
-        small.close()
-
-    rig = Rig(sim="8xH100")
-    try:
-        grow(rig, 16, 64)
-        poll(lambda: len(rig.json("nodes")["nodes"]) == 17, "sixteen more nodes", 120)
-        poll(lambda: scrape(rig)[1].count(b"\nDCGM_FI_DEV_GPU_UTIL{") >= 1024, "a thousand GPUs with readings", 120)
-        head = rig.head_pid()
-        before = cpu_seconds(head)
-        times = [scrape(rig)[0] for _ in range(50)]
-        cpu_ms = (cpu_seconds(head) - before) / 50 * 1000
-        judge.say("a scrape of 1,032 GPUs", f"{min(times) * 1000:.0f} ms best, {sorted(times)[25] * 1000:.0f} ms median, {cpu_ms:.0f} ms of CPU ({few * 1000:.1f} ms for 8 GPUs)", "under 100 ms", cpu_ms < 100 and min(times) < 0.1)
-
-        def cost(seconds):
-            a, at = cpu_seconds(head), time.monotonic()
-            deadline = at + seconds
-            while time.monotonic() < deadline:
-                time.sleep(0.2)
-            return (cpu_seconds(head) - a) / (time.monotonic() - at) * 100
-
-        alone = cost(options.seconds)
-        watcher = subprocess.Popen(["node", os.path.join(ROOT, "tests/browser/idle.mjs")], stdout=subprocess.PIPE, text=True,
-                                   env={**rig.environment, "BILLOW_BIN": os.environ["BILLOW_BIN"], "PATH": os.environ["PATH"], "BILLOW_FILES": rig.files})
-        rig.started.append(watcher)
-        assert "open" in watcher.stdout.readline()
-        watched = cost(options.seconds)
-        watcher.kill()
-        watcher.wait()
-        judge.say("an idle open dashboard at 1,032 GPUs costs the head", f"{max(0, watched - alone):.2f} % of a core ({alone:.2f} % without it, {watched:.2f} % with it)", "under 0.5 %", watched - alone < 0.5)
-
-        for i in range(5000):
-            answer = rig.api("POST", "/v1/jobs", rig.spec("sleep", "3600", name=f"job-{i}", resources={"gpus": 64, "share": {"milli": 1000}}))
-            assert answer.status in (200, 201), answer
-        done = subprocess.run(["node", os.path.join(ROOT, "tests/browser/big.mjs")], stdout=subprocess.PIPE, text=True, check=True, timeout=400,
-                              env={**rig.environment, "BILLOW_BIN": os.environ["BILLOW_BIN"], "PATH": os.environ["PATH"], "BILLOW_FILES": rig.files, "BILLOW_SHOTS": os.environ.get("BILLOW_SHOTS", "")})
-        seen = json.loads(done.stdout.strip().splitlines()[-1])
-        for page, figures in seen["pages"].items():
-            judge.say(f"5,000 jobs and 1,032 GPUs, page {page}: script per live update", f"{figures['script_ms_per_update']:.1f} ms over {figures['updates']} updates", "at most 8 ms", figures["script_ms_per_update"] <= 8)
-            judge.say(f"5,000 jobs and 1,032 GPUs, page {page}: main-thread tasks over 50 ms of CPU", f"{figures['long_tasks_ms'] or 'none'} of {figures['tasks']} (by the wall clock of this machine: {figures['long_tasks_wall_ms'] or 'none'})", "none", figures["tasks"] > 0 and not figures["long_tasks_ms"])
-        judge.say("searching 5,000 jobs: main-thread tasks over 50 ms of CPU", f"{seen['search_long_tasks_ms'] or 'none'} (by the wall clock: {seen['search_long_tasks_wall_ms'] or 'none'})", "none", not seen["search_long_tasks_ms"])
-        judge.say("errors in the console", seen["trouble"] or "none", "none", not seen["trouble"])
-    finally:
-        rig.cli("down", "--stop-jobs", timeout=120)  # while the agents that have the jobs are there
-        rig.close()
+    if "history" in only:
+        judge_history(judge, options.history)
+    few = 0
+    if "scrape" in only:
+        small = Rig(sim="8xH100")
+        try:
+            poll(lambda: b"DCGM_FI_DEV_GPU_UTIL" in scrape(small)[1], "readings")
+            few = min(scrape(small)[0] for _ in range(20))
+        finally:
+            small.close()
+    if set(only) - {"history"}:
+        rig = Rig(sim="8xH100")
+        try:
+            grow(rig, 16, 64)
+            poll(lambda: len(rig.json("nodes")["nodes"]) == 17, "sixteen more nodes", 120)
+            poll(lambda: scrape(rig)[1].count(b"\nDCGM_FI_DEV_GPU_UTIL{") >= 1024, "a thousand GPUs with readings", 120)
+            if "scrape" in only:
+                judge_scrape(judge, rig, few)
+            if "idle" in only:
+                judge_idle(judge, rig, options.seconds)
+            if "browser" in only:
+                judge_browser(judge, rig)
+        finally:
+            rig.cli("down", "--stop-jobs", timeout=120)  # while the agents that have the jobs are there
+            rig.close()
     sys.exit(1 if judge.missed else 0)
 
 

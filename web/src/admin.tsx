@@ -3,7 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
 import { gpus, lasting, moment } from './format';
-import { confirm, Line } from './ui';
+import { confirm } from './ui';
 import { notify, status } from './store';
 
 interface Token { id: number; name: string; user: string; scope: string; created_at: string; expires_at: string | null }
@@ -13,6 +13,17 @@ interface IdleRules { default: { enabled: boolean; warn_s: number; suspend_s: nu
 
 const quota = (p: Project) => [p.guaranteed_milli ? `${gpus(p.guaranteed_milli)} guaranteed` : '', p.limit_milli != null ? `at most ${gpus(p.limit_milli)}` : '', p.user_limit_milli != null ? `${gpus(p.user_limit_milli)} a user` : '',
   p.guaranteed_milli && p.may_borrow === false ? 'may not borrow' : '', p.running_milli ? `${gpus(p.running_milli)} in use` : ''].filter(Boolean).join(', ') || 'none';
+
+// Only what was filled in: the rest stays.
+function quotaOf(form: FormData): Record<string, number | string> {
+  const out: Record<string, number | string> = {};
+  for (const [field, key] of [['guaranteed', 'guaranteed_milli'], ['limit', 'limit_milli'], ['user', 'user_limit_milli']] as const) {
+    const text = String(form.get(field) ?? '');
+    if (text) out[key] = Math.round(Number(text) * 1000);
+  }
+  if (form.get('policy')) out.policy = String(form.get('policy'));
+  return out;
+}
 
 export function Admin() {
   const tokens = useSignal<Token[]>([]);
@@ -62,10 +73,21 @@ export function Admin() {
       </table></div>
       <h2>Policies</h2>
       <dl class="facts">
-        <dt>Who goes first</dt><dd>{[...new Set(projects.value.map((p) => p.policy ?? 'fair'))].join(', ')} shares by the projects' weights</dd>
+        <dt>Who goes first</dt><dd>shares by the projects' weights; within a project: {projects.value.map((p) => `${p.name} ${({ fair: 'fair share', shortest: 'shortest first', fifo: 'first come' } as Record<string, string>)[p.policy ?? 'fair'] ?? p.policy}`).join(', ')}</dd>
         {idle.value && <><dt>Idle GPUs</dt><dd>{idle.value.default.enabled ? `a warning after ${lasting(idle.value.default.warn_s)}, suspended after ${lasting(idle.value.default.suspend_s)}, stopped after ${lasting(idle.value.default.stop_s)}` : 'nothing happens to them'}</dd></>}
       </dl>
-      <Line text="billow project --help" />
+      {admin && <div class="two forms">
+        <form class="inline" aria-label="Quota" onSubmit={submit((f) => call('PUT', `/v1/projects/${encodeURIComponent(String(f.get('project')))}`, quotaOf(f)), (f) => `The quota of ${f.get('project')} is set`)}>
+          <label>Project <select name="project">{projects.value.map((p) => <option>{p.name}</option>)}</select></label>
+          <label>Guaranteed GPUs <input name="guaranteed" type="number" min="0" step="any" placeholder="as it is" /></label><label>At most <input name="limit" type="number" min="0" step="any" placeholder="as it is" /></label>
+          <label>A user at most <input name="user" type="number" min="0" step="any" placeholder="as it is" /></label>
+          <label>Who goes first <select name="policy"><option value="">as it is</option><option value="fair">fair share</option><option value="shortest">shortest first</option><option value="fifo">first come</option></select></label><button>Set the quota</button>
+        </form>
+        {idle.value && <form class="inline" aria-label="Idle GPUs" onSubmit={submit((f) => call('PUT', '/v1/idle', { enabled: f.get('enabled') === 'on', warn_s: 60 * Number(f.get('warn')), suspend_s: 60 * Number(f.get('suspend')), stop_s: 60 * Number(f.get('stop')) }), () => 'The rule for idle GPUs is set')}>
+          <label>Warn after, min <input name="warn" type="number" min="0" step="any" value={idle.value.default.warn_s / 60} /></label><label>Suspend <input name="suspend" type="number" min="0" step="any" value={idle.value.default.suspend_s / 60} /></label>
+          <label>Stop <input name="stop" type="number" min="0" step="any" value={idle.value.default.stop_s / 60} /></label><label class="check"><input name="enabled" type="checkbox" checked={idle.value.default.enabled} /> on</label><button>Set the idle rule</button>
+        </form>}
+      </div>}
       <h2>Tokens</h2>
       <form class="inline" onSubmit={(e) => { e.preventDefault(); const f = new FormData(e.target as HTMLFormElement); void attempt(async () => { secret.value = (await post<{ token: string }>('/v1/tokens', { name: f.get('name'), scope: f.get('scope'), life_s: Number(f.get('days')) * 86400 })).token; }, 'The token is made'); }}>
         <label>Name <input name="name" required /></label>

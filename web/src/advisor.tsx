@@ -9,10 +9,11 @@ const presets: [string, Record<string, string>][] = [
   ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }], ['8B chat', { model: '8B', weights: 'bf16', input: '512', output: '256', rate: '5' }],
   ['32B at int4', { model: '32B', weights: 'int4', input: '1024', output: '512', rate: '1' }],
 ];
+const monthly = (offers: Offer[]) => (offers[0].usd_month != null ? `$${offers[0].usd_month.toLocaleString()} a month` : 'nothing more than your own cards');
 export function Advisor() {
   const can = useSignal<boolean | null>(null);
   const form = useSignal<Record<string, string>>({ model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2', tpot: '', ttft: '' });
-  const answer = useSignal<{ offers: Offer[]; text?: string } | null>(null);
+  const answer = useSignal<{ offers: Offer[]; text?: string; asked: string } | null>(null);
   const error = useSignal('');
   const busy = useSignal(false);
   useEffect(() => { void has('/v1/advise').then((yes) => { can.value = yes; if (yes) void ask(); }); }, []);
@@ -23,7 +24,7 @@ export function Advisor() {
     try {
       const got = await post<Record<string, unknown>>('/v1/advise', { model: f.model, weights: f.weights, input_tokens: Number(f.input), output_tokens: Number(f.output), requests_per_s: Number(f.rate), ...(f.tpot ? { tpot_ms: Number(f.tpot) } : {}), ...(f.ttft ? { ttft_ms: Number(f.ttft) } : {}) });
       const list = (got.options ?? []) as Offer[];
-      answer.value = { offers: list, text: typeof got.text === 'string' ? got.text : undefined };
+      answer.value = { offers: list, text: typeof got.text === 'string' ? got.text : undefined, asked: `${f.model} at ${f.weights} for ${f.rate || '1'} requests a second` };
       error.value = '';
     } catch (e) { error.value = problem(e); }
     busy.value = false;
@@ -50,10 +51,11 @@ export function Advisor() {
           </form>
           {error.value && <p role="alert" class="bad">{error.value}</p>}
           {answer.value && (answer.value.offers.length ? <>
+            <p class="finding best"><b>{answer.value.asked} costs {monthly(answer.value.offers)}</b> on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}{answer.value.offers[0].instance ? ` (${answer.value.offers[0].instance})` : ', which you have'}: the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every {answer.value.offers[0].tpot_ms.toFixed(0)} ms.</p>
             <h2>What would do it, best first</h2>
             <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
               <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>Precision</th><th>Replicas</th><th>Held by</th><th>Figures are</th></tr></thead>
-              <tbody>{answer.value.offers.map((o) => <tr><td><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td>{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td>{o.precision}</td><td>{o.replicas}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td>{o.binding}</td><td>{o.kind}{o.price_date ? `; prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
+              <tbody>{answer.value.offers.map((o) => <tr><td><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="on">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td>{o.precision}</td><td>{o.replicas}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td>{o.binding}</td><td>{o.kind}{o.price_date ? `; prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
             </table></div>
             {answer.value.text && <details><summary>In words</summary><pre class="words">{answer.value.text}</pre></details>}
           </> : <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}

@@ -132,7 +132,7 @@ export function App() {
         {away.value && <p class="banner" role="status">{away.value}</p>}
         {status.value && ready.value ? <Page /> : <p class="note">Asking the head…</p>}
       </main>
-      <div class="notices" role="status" aria-live="polite">{notices.value.map((n) => <p key={n.id}>{n.href ? <a href={n.href}>{n.text}</a> : n.text}</p>)}</div>
+      <div class="notices" role="status" aria-live="polite">{notices.value.map((n) => <p key={n.id}>{n.href ? <a href={n.href}>{n.text}</a> : n.text}{n.action && <button class="small" onClick={n.action.run}>{n.action.label}</button>}</p>)}</div>
       {helpOpen.value && <Help />}
       <Ask />
     </div>

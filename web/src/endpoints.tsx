@@ -10,16 +10,16 @@ interface Replica { job: number; revision: number; state: string; spot: boolean;
 interface Endpoint {
   name: string; project: string; user: string; status: string; urls: string[]; revision: number; rolling: number; made_at: string; command?: string; min?: number; max?: number; access?: string;
   revisions: { number: number; state: string; made_at: string; command: string; reason: string }[]; keys: { name: string }[]; replicas: Replica[]; last_failure?: string; cost_usd: number;
-  figures?: Record<string, number>; usd_per_request?: number; usd_per_1000_tokens?: number;
+  figures?: Record<string, number>; p50_ms?: number; p99_ms?: number; usd_per_request?: number; usd_per_1000_tokens?: number;
 }
 const tone: Record<string, string> = { serving: 'running', updating: 'queued', starting: 'queued', failed: 'failed' };
 
 function Figures({ e }: { e: Endpoint }) {
   const f = e.figures;
   if (!f) return <p class="note">No gateway has told anything yet.</p>;
-  const shown: [string, string][] = [['ready', 'ready'], ['coming', 'starting'], ['sleeping', 'asleep'], ['in_flight', 'requests under way'], ['held', 'held'], ['requests', 'requests so far']];
+  const shown: [string, string][] = [['ready', 'ready'], ['coming', 'starting'], ['sleeping', 'asleep'], ['in_flight', 'requests under way'], ['held', 'held'], ['requests', 'requests so far'], ['cold_starts', 'cold starts'], ['wakes', 'wakes']];
   return <dl class="facts">{shown.map(([key, word]) => <><dt>{word}</dt><dd class="num">{(f[key] ?? 0).toLocaleString()}</dd></>)}
-    {f.p50_ms != null && <><dt>half are answered within</dt><dd>{f.p50_ms.toFixed(0)} ms</dd></>}{f.p99_ms != null && <><dt>99 of 100 within</dt><dd>{f.p99_ms.toFixed(0)} ms</dd></>}</dl>;
+    {e.p50_ms != null && <><dt>half begin within</dt><dd>{e.p50_ms.toFixed(0)} ms</dd></>}{e.p99_ms != null && <><dt>99 of 100 within</dt><dd>{e.p99_ms.toFixed(0)} ms</dd></>}</dl>;
 }
 
 export function Endpoints() {

@@ -23,7 +23,7 @@ function Timeline({ job, now }: { job: Job; now: number }) {
   );
 }
 
-function Charts({ id, running, cores, gpuMem }: { id: string; running: boolean; cores: number; gpuMem: number }) {
+function Charts({ id, running, began, cores }: { id: string; running: boolean; began: boolean; cores: number }) {
   const data = useSignal<Series | null>(null);
   useEffect(() => {
     let gone = false;
@@ -33,6 +33,7 @@ function Charts({ id, running, cores, gpuMem }: { id: string; running: boolean; 
     return () => { gone = true; window.clearInterval(timer); };
   }, [id, running]);
   const s = data.value;
+  if (!began) return null;
   if (!s || s.points < 2) return <section class="panel"><h2>Use</h2><p class="note">{running ? 'The first points come within seconds.' : 'Nothing was recorded: it ran for less than a moment.'}</p></section>;
   const any = (name: string) => s.series[name]?.some((v) => v != null && v > 0);
   const known = (name: string) => s.series[name]?.some((v) => v != null);
@@ -40,10 +41,10 @@ function Charts({ id, running, cores, gpuMem }: { id: string; running: boolean; 
   return (
     <section aria-label="Use">
       <h2>Use <small>a point is {lasting(s.step_s)}</small></h2>
-      {s.findings?.map((f) => <p class={`finding ${f.kind}`} role="note"><b>{f.kind === 'input_bound' ? 'Input-bound' : f.kind === 'idle' ? 'Idle' : 'Room to spare'}:</b> {f.text}. {f.hint}.</p>)}
+      {s.findings?.map((f) => <p class={`finding ${f.kind}`} role="note"><b>{f.kind === 'input_bound' ? 'Input-bound' : f.kind === 'idle' ? 'Idle' : 'Room to spare'}:</b> {f.text}. {f.hint.charAt(0).toUpperCase() + f.hint.slice(1)}.</p>)}
       <div class="charts">
         {known('gpu_util_pct') && <Chart {...common} title="GPU" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: 'busy', values: s.series.gpu_util_pct, colour: 1 }, ...(known('sm_active_pct') ? [{ label: 'SMs active', values: s.series.sm_active_pct, colour: 2 as const }] : [])]} />}
-        {known('gpu_mem_mib') && <Chart {...common} title="GPU memory" max={gpuMem || undefined} format={gib} lines={[{ label: 'used', values: s.series.gpu_mem_mib, colour: 1 }]} />}
+        {known('gpu_mem_mib') && <Chart {...common} title="GPU memory" format={gib} lines={[{ label: 'used', values: s.series.gpu_mem_mib, colour: 1 }]} />}
         {known('gpu_power_w') && <Chart {...common} title="GPU power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: s.series.gpu_power_w, colour: 3 }]} />}
         {known('cpu_cores') && <Chart {...common} title={`CPU of ${cores || s.cores || '?'} cores`} format={(v) => v.toFixed(1)} lines={[{ label: 'cores', values: s.series.cpu_cores, colour: 1 }]} />}
         {known('mem_mib') && <Chart {...common} title="Memory" format={gib} lines={[{ label: 'resident', values: s.series.mem_mib, colour: 2 }]} />}
@@ -90,7 +91,6 @@ export function JobPage({ id }: { id: string }) {
   const now = clock.value;
   const title = j.name || j.command;
   const cost = row && !j.final ? costOf(row, now) : j.cost_nano_usd;
-  const gpuMem = 0;
   return (
     <article>
       <p class="crumbs"><a href="#/jobs">Jobs</a> / {j.label}</p>
@@ -100,7 +100,7 @@ export function JobPage({ id }: { id: string }) {
         {!j.final && can.value.suspend && j.state === 'running' && <button onClick={() => act('suspend', {}, `Job ${j.label} is being suspended`)}>Suspend</button>}
         {!j.final && can.value.suspend && j.state === 'suspended' && <button onClick={() => act('resume', {}, `Job ${j.label} goes on when there is room`)}>Resume</button>}
         {!j.final && <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is told to stop`)}>Stop</button>}
-        {!j.final && <button class="quiet" onClick={() => confirm('Stop it at once?', 'It is killed without time to save anything.', 'Kill it', () => { void act('stop', { force: true }, `Job ${j.label} is killed`); })}>Stop at once</button>}
+        {!j.final && j.tasks.length > 0 && <button class="quiet" onClick={() => confirm('Stop it at once?', 'It is killed without time to save anything.', 'Kill it', () => { void act('stop', { force: true }, `Job ${j.label} is killed`); })}>Stop at once</button>}
         <a class="button quiet" href={rerunLink(j)}>Run again…</a>
       </p>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
@@ -108,7 +108,7 @@ export function JobPage({ id }: { id: string }) {
         <section class="attention"><h2>Why it {j.state === 'suspended' ? 'is suspended' : 'waits'}</h2>
           <ul class="plain">{why.value.reasons.map((r) => <li>{r.text}</li>)}</ul>
           {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
-          {why.value.would_start_now && <p>It would start now if: {why.value.would_start_now}</p>}
+          {why.value.would_start_now && <p>What would help: {why.value.would_start_now}</p>}
         </section>
       )}
       <Timeline job={j} now={now} />
@@ -122,7 +122,7 @@ export function JobPage({ id }: { id: string }) {
         {j.elements && <><dt>Elements</dt><dd>{j.elements.count} ({j.elements.succeeded} done, {j.elements.running} running, {j.elements.left} left)</dd></>}
         {Object.keys(j.labels).length > 0 && <><dt>Labels</dt><dd>{Object.entries(j.labels).map(([k, v]) => <span class="tag">{k}={v}</span>)}</dd></>}
       </dl>
-      {!j.elements && <><Charts id={id} running={!j.final} cores={j.cpu_milli / 1000} gpuMem={gpuMem} /><Log id={id} ranks={j.nodes || 1} final={j.final} /></>}
+      {!j.elements && <><Log id={id} ranks={j.nodes || 1} final={j.final} /><Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} /></>}
     </article>
   );
 }

@@ -1,10 +1,11 @@
 // The list of jobs. Thousands of rows: only those in view are in the document, at a fixed height, and the rest is empty space.
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { post, problem, type Row } from './api';
+import type { Row } from './api';
 import { ago, gpus, plural, span, usd } from './format';
-import { arrows, Badge, confirm, Empty, Line } from './ui';
-import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, notify, route, whereText } from './store';
+import { arrows, Badge, Empty, Line } from './ui';
+import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, route, whereText } from './store';
+import { stopIdleSoon } from './stopping';
 
 const query = signal('');
 const rowPx = 40;
@@ -31,7 +32,7 @@ function shownBy(row: Row, show: string): boolean {
 
 function remark(row: Row): string {
   if (row.final) return row.state === 'succeeded' ? '' : row.reason || row.exit || '';
-  return row.reason || whereText(row);
+  return [isIdle(row) ? 'idle' : '', row.reason, whereText(row)].filter(Boolean).join(' · ');
 }
 
 function JobRow({ row, now, top, index }: { row: Row; now: number; top: number; index: number }) {
@@ -82,16 +83,13 @@ export function Jobs() {
   const first = Math.max(0, Math.floor(scroll.value / rowPx) - 6), last = Math.min(rows.length, Math.ceil((scroll.value + height.value) / rowPx) + 6);
   const now = clock.value;
   const total = jobs.size + done.length;
-  const stopIdle = () => confirm('Stop the idle ones?', `${plural(rows.length, 'job')} hold GPUs that do nothing. Each gets the time it asked for to end by itself.`, 'Stop them', () => {
-    void Promise.all(rows.map((r) => post(`/v1/jobs/${r.id}/stop`, { reason: 'idle, stopped from the dashboard' }))).then(() => notify(`${plural(rows.length, 'idle job')} told to stop`), (e) => notify(problem(e)));
-  });
   return (
     <section onKeyDown={(e) => arrows(e, '.vrow > span:first-child a')}>
       <h1>Jobs <small>{rows.length === total ? plural(total, 'job') : `${rows.length.toLocaleString()} of ${total.toLocaleString()}`}</small></h1>
       <div class="filters">
         <input type="search" aria-label="Search jobs" placeholder="Search by name, command, user, project or state" value={words} onInput={(e) => { query.value = e.currentTarget.value; if (box.current) box.current.scrollTop = 0; }} />
         <div class="tabs" role="group" aria-label="Which jobs">{shows.map(([id, name]) => <a href={`#/jobs?show=${id}`} aria-current={show === id ? 'true' : undefined}>{name}</a>)}</div>
-        {show === 'idle' && rows.length > 0 && <button class="danger" onClick={stopIdle}>Stop all idle</button>}
+        {show === 'idle' && rows.length > 0 && <button class="danger" onClick={() => stopIdleSoon(rows)}>Stop {rows.length === 1 ? 'this idle job' : `these ${rows.length} idle jobs`}</button>}
       </div>
       {rows.length === 0 ? (
         total ? <Empty title="No job matches">{show === 'idle' ? <p>No running job holds a GPU that does nothing. That is how it should be.</p> : <p>Nothing here fits “{words || show}”.</p>}</Empty>

@@ -16,5 +16,8 @@ async function begin(): Promise<void> {
   if (!signedOut.value) follow();
 }
 
-render(<App />, document.getElementById('app')!);
+// The page comes with its frame, so that something is seen before the script runs; the script draws it anew.
+const app = document.getElementById('app')!;
+app.textContent = '';
+render(<App />, app);
 void begin();

@@ -2,10 +2,11 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type NodeInfo, type Series } from './api';
+import { Calendar, type Reservation } from './calendar';
 import { Chart } from './chart';
 import { gib, gpus, moment, plural, rate } from './format';
 import { Badge, confirm, Empty, Line, Meter } from './ui';
-import { gpuTick, hosts, jobs, jobsTick, nodes, nodesTick, notify, readings, status, type Gpu } from './store';
+import { clock, gpuTick, hosts, jobs, jobsTick, nodes, nodesTick, notify, readings, status, type Gpu } from './store';
 
 // The node as a picture: CPU sockets, the GPUs that hang from each, and the fabric that joins them.
 function Topology({ node }: { node: NodeInfo }) {
@@ -120,7 +121,6 @@ export function NodePage({ name }: { name: string }) {
 
 interface Machine { name: string; state: string; nodes: number; gpus: number; ends_at: string | null; note: string; reason: string }
 interface Pool { name: string; kind: string; min: number; max: number; gpu_type: string; gpus: number; price_usd_per_h: number; spot: boolean; removing: boolean; denied: string | null; machines: Machine[] }
-interface Reservation { id: number; name: string; project: string; user: string; from: string; until: string; state: string; gpu_milli: number; used_milli: number; places: { node: string | null }[]; cost: string }
 
 export function Nodes() {
   const pools = useSignal<Pool[] | null>(null);
@@ -157,8 +157,7 @@ export function Nodes() {
         <td>{p.name}</td><td>{p.kind}</td><td>{p.machines.length ? p.machines.map((m) => `${m.name} (${m.state})`).join(', ') : 'none'}</td><td class="num">{p.min} – {p.max}</td><td>{p.gpus ? `${p.gpus} × ${p.gpu_type || 'GPU'}` : '–'}</td><td class="num">{p.price_usd_per_h ? `$${p.price_usd_per_h.toFixed(2)} / h` : '–'}</td><td class={p.denied ? 'warn' : ''}>{p.removing ? 'is being removed' : p.denied ?? (p.spot ? 'spot' : '')}</td></tr>)}</tbody></table></div>
         : <p class="note">No pool brings nodes by itself; these machines joined on their own.</p>}
       <h2>Reservations</h2>
-      {reserved.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Reservations"><table><thead><tr><th>Name</th><th>Project</th><th>GPUs</th><th>In use</th><th>From</th><th>Until</th><th>Where</th><th class="right">Cost</th></tr></thead><tbody>{reserved.value.map((r) => <tr><td>{r.name || r.id} <Badge state={r.state === 'active' ? 'running' : 'queued'} /></td><td>{r.project}</td><td class="num">{gpus(r.gpu_milli)}</td><td class="num">{gpus(r.used_milli)}</td><td>{moment(r.from)}</td><td>{moment(r.until)}</td><td>{r.places.map((x) => x.node).join(', ')}</td><td class="right">{r.cost}</td></tr>)}</tbody></table></div>
-        : <p class="note">Nothing is reserved for the coming days. <code>billow reserve --help</code> says how.</p>}
+      {reserved.value && <Calendar list={reserved.value} now={clock.value} />}
     </section>
   );
 }

@@ -24,8 +24,8 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
   const known = gpu.util >= 0;
   return (
     <a class={`tile ${kind}`} href={who.href || `#/nodes/${node.name}`} data-gpu={gpu.index}>
-      <span class="sr">GPU of {node.name}, </span>
-      <span class="head"><b>{gpu.index}</b><span class="type">{card.type}</span><span class="share">{gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} %` : ''}</span></span>
+      <span class="sr">{node.name}, </span>
+      <span class="head"><b>GPU {gpu.index}</b><span class="type">{card.type}</span><span class="share">{sick ? 'sick' : [gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % given out` : '', kind === 'idle' ? 'idle' : ''].filter(Boolean).join(', ')}</span></span>
       <span class="who">{sick || who.text}</span>
       <Meter part={known ? gpu.util / 100 : 0} label={known ? `busy ${gpu.util} %` : 'load unknown'} />
       <span class="nums"><span>{known ? `${gpu.util} %` : '–'}</span><span>{gib(gpu.mem)}</span><span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span></span>
@@ -128,7 +128,7 @@ function Waiting() {
   if (!list.length) return null;
   return (
     <section class="panel" aria-label="Waiting longest"><h2>Waiting longest</h2>
-      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {gpus(j.gpu_milli)} GPU · {ago(j.submitted, clock.value)}</small></li>)}</ul>
+      <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {j.gpu_milli === 1000 ? '1 GPU' : `${gpus(j.gpu_milli)} GPUs`} · {ago(j.submitted, clock.value)}</small></li>)}</ul>
     </section>
   );
 }
@@ -171,12 +171,12 @@ export function Overview() {
       <h1 class="sr">Overview</h1>
       <section class="cards" aria-label="At a glance">
         <Card title="GPUs free" value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)} unit={`of ${s.gpus.toLocaleString()}`} href="#/nodes"
-          note={fleet ? <Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /> : undefined} />
-        <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${plural(s.queued + s.held, 'waits', 'wait')}${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
+          note={fleet ? <><Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /><span aria-hidden="true">load over the last 24 h</span></> : undefined} />
+        <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
         <Card title="Spending now" value={usd(rateHour)} unit="/ h" href="#/costs"
-          note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by its end</> : undefined} />
+          note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by midnight UTC</> : undefined} />
         <Card title="Idle right now" value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
-          note={idle.length ? `${plural(idle.length, 'job')} hold GPUs that do nothing` : s.idle_nano ? 'GPUs held that do nothing yet' : 'no GPU is held for nothing'} />
+          note={idle.length ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing` : s.idle_nano ? 'held by jobs that just began, or pause' : 'every GPU that is held works'} />
       </section>
       {list.length > 0 && (
         <section class="attention" aria-label="Needs attention"><h2>Needs attention</h2>

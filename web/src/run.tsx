@@ -39,11 +39,18 @@ export function RunForm() {
   const spot = useSignal(given.get('spot') === '1');
   const project = useSignal(given.get('project') ?? '');
   const projects = useSignal<string[]>([]);
+  const usual = useSignal('');
   const rates = useSignal<Rates['rates']>([]);
   const error = useSignal('');
   nodesTick.value;
   useEffect(() => {
-    void get<{ projects: { name: string }[] }>('/v1/projects').then((d) => { projects.value = d.projects.map((p) => p.name); }, () => {});
+    void get<{ projects: { name: string; members: Record<string, string> }[] }>('/v1/projects').then((d) => {
+      projects.value = d.projects.map((p) => p.name);
+      // Where it goes when nothing is said: the token's project, else the first of which the user is more than a viewer.
+      const you = status.value?.you;
+      usual.value = you?.project || d.projects.find((p) => you && (p.members[you.user] ?? 'viewer') !== 'viewer')?.name || '';
+      project.value ||= usual.value;
+    }, () => {});
     void has('/v1/prices/rates').then((yes) => { if (yes) void get<Rates>('/v1/prices/rates').then((d) => { rates.value = d.rates; }, () => {}); });
   }, []);
   const n = Number(count.value) || 0;
@@ -57,7 +64,7 @@ export function RunForm() {
   const h = Number(hours.value) || 0;
   const argv = words(command.value);
   const line = ['billow', 'run', ...(n ? ['--gpus', String(n)] : []), ...(type.value ? ['--gpu-type', type.value] : []), ...(name.value ? ['--name', quoted(name.value)] : []),
-    ...(cwd.value ? ['--cwd', quoted(cwd.value)] : []), ...(h ? ['--time', `${h}h`] : []), ...(spot.value ? ['--spot'] : []), ...(project.value && project.value !== projects.value[0] ? ['--project', quoted(project.value)] : []),
+    ...(cwd.value ? ['--cwd', quoted(cwd.value)] : []), ...(h ? ['--time', `${h}h`] : []), ...(spot.value ? ['--spot'] : []), ...(project.value && project.value !== usual.value ? ['--project', quoted(project.value)] : []),
     '--', ...(argv.length ? argv.map(quoted) : ['COMMAND'])].join(' ');
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -79,7 +86,7 @@ export function RunForm() {
         <label>At most, hours <input name="hours" type="number" min="0" step="any" value={hours.value} onInput={(e) => { hours.value = e.currentTarget.value; }} placeholder="no limit" /></label>
         <label>Name <input name="name" value={name.value} onInput={(e) => { name.value = e.currentTarget.value; }} autocomplete="off" /></label>
         <label>Directory <input name="cwd" value={cwd.value} onInput={(e) => { cwd.value = e.currentTarget.value; }} placeholder="your home" autocomplete="off" /></label>
-        {projects.value.length > 1 && <label>Project <select name="project" value={project.value} onChange={(e) => { project.value = e.currentTarget.value; }}><option value="">{status.value?.you.project ?? 'your first'}</option>{projects.value.map((p) => <option>{p}</option>)}</select></label>}
+        {projects.value.length > 1 && <label>Project <select name="project" value={project.value} onChange={(e) => { project.value = e.currentTarget.value; }}>{projects.value.map((p) => <option>{p}</option>)}</select></label>}
         <label class="check"><input name="spot" type="checkbox" checked={spot.value} onChange={(e) => { spot.value = e.currentTarget.checked; }} /> Spot: cheaper, and suspended when others need the GPUs</label>
         <div class="price full" role="status">
           {n === 0 ? 'Without a GPU it costs nothing.' : perHour.length ? <><b>{low === high ? usd(low) : `${usd(low)} to ${usd(high)}`}</b> an hour{h ? <>, at most <b>{usd(high * h)}</b> for {h} h</> : ''}{spot.value ? ', spot' : ''}.</> : 'The price is told when it starts.'}

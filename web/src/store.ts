@@ -24,7 +24,8 @@ export const away = signal('');
 export const ready = signal(false);                  // the first piece of the stream is there
 export const route = signal(location.hash.slice(1) || '/');
 export const clock = signal(Date.now());             // moves once a second while the page is seen
-export const notices = signal<{ id: number; text: string; href?: string }[]>([]);
+export interface NoticeAction { label: string; ms: number; run: () => void }
+export const notices = signal<{ id: number; text: string; href?: string; action?: NoticeAction }[]>([]);
 
 const endedMax = 300;
 
@@ -77,10 +78,12 @@ export const attention = computed(() => {
 });
 
 let noticeId = 0;
-export function notify(text: string, href?: string): void {
+export const retract = (id: number) => { notices.value = notices.value.filter((n) => n.id !== id); };
+export function notify(text: string, href?: string, action?: NoticeAction): number {
   const id = ++noticeId;
-  notices.value = [...notices.value.slice(-3), { id, text, href }];
-  window.setTimeout(() => { notices.value = notices.value.filter((n) => n.id !== id); }, 8000);
+  notices.value = [...notices.value.slice(-3), { id, text, href, action }];
+  window.setTimeout(() => retract(id), action?.ms ?? 8000);
+  return id;
 }
 
 interface Piece {

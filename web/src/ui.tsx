@@ -3,7 +3,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { signal } from '@preact/signals';
 
-export function Badge({ state }: { state: string }) { return <span class={`state ${state}`}>{state}</span>; }
+export function Badge({ state, text }: { state: string; text?: string }) { return <span class={`state ${state}`}>{text ?? state}</span>; }
 
 export function Card({ title, value, unit, note, href, tone, children }: {
   title: string; value: ComponentChildren; unit?: ComponentChildren; note?: ComponentChildren; href?: string; tone?: string; children?: ComponentChildren;
