@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate profile compare loadtest completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -573,11 +573,12 @@ _billow() {
         --vault-arena) return ;;
         --notify-command) return ;;
         --label|-l) return ;;
+        --gateway) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -940,6 +941,115 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --fleet --policy --durations --svg --limit --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "deploy")
+      case $prev in
+        --min) return ;;
+        --max) return ;;
+        --concurrency) return ;;
+        --timeout) return ;;
+        --idle) return ;;
+        --keep) return ;;
+        --slo) return ;;
+        --health) return ;;
+        --start-timeout) return ;;
+        --base-on-demand) return ;;
+        --queue) return ;;
+        --access) COMPREPLY=($(compgen -W "local key open" -- "$cur")); return ;;
+        --cors) return ;;
+        --webhook) return ;;
+        --gpus|-g) return ;;
+        --gpu-mem) return ;;
+        --gpu-type) return ;;
+        --mig) return ;;
+        --nodes|-N) return ;;
+        --cpus|-c) return ;;
+        --mem) return ;;
+        --node-label) return ;;
+        --constraint) return ;;
+        --region) return ;;
+        --zone) return ;;
+        --pool) return ;;
+        --fabric) return ;;
+        --placement-group) return ;;
+        --topology) return ;;
+        --reservation) return ;;
+        --time) return ;;
+        --name|-n) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --priority) return ;;
+        --retries) return ;;
+        --backoff) return ;;
+        --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --env-var|-e) return ;;
+        --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --suspendable) return ;;
+        --share) return ;;
+        --suspend-hook) return ;;
+        --resume-hook) return ;;
+        --checkpoint-every) return ;;
+        --checkpoint-cmd) return ;;
+        --checkpoint-signal) return ;;
+        --checkpoint-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --stop-grace) return ;;
+        --idempotency-key) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "endpoints")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "scale")
+      case $prev in
+        --min) return ;;
+        --max) return ;;
+        --concurrency) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "rollback")
+      case $prev in
+        --to) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--to --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "delete")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "endpoint-key")
+      case $prev in
+        --name) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--name --remove --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "gateway")
+      case $prev in
+        --listen) return ;;
+        --head) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --serve) return ;;
+        --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "simulate endpoints")
       case $prev in

@@ -142,8 +142,6 @@ Json document(const CallPtr& call, const Endpoint& e) {
 
 void deploy(CallPtr call) {
   if (const Status open = call->host.accepting_work(); !open) return call->fail(open.error());
-  // Without a gateway nothing would bring the revision up, and nobody would hear of it.
-  if (call->host.gateway_addresses().empty()) return call->fail({Code::unsupported, "no gateway is connected to this head, so endpoints cannot be served", ""});
   auto body = read_body<DeployBody>(call);
   if (!body) return;
   DeployEndpoint command;

@@ -33,6 +33,7 @@ constexpr OptionSpec up_options[] = {
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
+    {"gateway", 0, "ADDR", "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
     {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
     {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
@@ -90,6 +91,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.node_name = parsed.get("node-name");
   options.labels = parsed.all("label");
   options.local_agent = !parsed.has("no-agent");
+  options.gateway_listen = parsed.all("gateway");
   options.tls = parsed.has("tls");
   options.plain_http = parsed.has("plain-http");
   options.tls_cert = parsed.get("tls-cert");

@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/endpoints.h"
 #include "cli/job_list.h"
+#include "cli/job_request.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/table.h"
@@ -83,6 +85,7 @@ int cmd_ps(const Parsed& parsed) {
 }
 
 int cmd_describe(const Parsed& parsed) {
+  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) return describe_endpoint(parsed, parsed.operands[0]);
   const auto jobs = job_operands(parsed, "describe");
   if (!jobs) return report_usage(jobs.error());
   auto client = connect(parsed);
@@ -261,7 +264,7 @@ void add_job_commands(CommandTable& table) {
                    .summary = "everything about a job",
                    .example = "billow describe 12",
                    .run = cmd_describe,
-                   .usage = "JOB…",
+                   .usage = "JOB… | ENDPOINT",
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});

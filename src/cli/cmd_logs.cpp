@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/endpoints.h"
+#include "cli/job_request.h"
 #include "net/sse.h"
 
 namespace billow::cli {
@@ -172,7 +174,16 @@ int search_logs(Client& client, const Parsed& parsed, LogRequest request) {
   return found ? 0 : 1;
 }
 
-int cmd_logs(const Parsed& parsed) {
+int cmd_logs(const Parsed& given) {
+  Parsed parsed = given;
+  // An endpoint's name stands for its newest replica.
+  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) {
+    auto client = connect(parsed);
+    if (!client) return report(client.error());
+    const auto replica = replica_to_read(*client, parsed.operands[0]);
+    if (!replica) return report(replica.error());
+    parsed.operands[0] = *replica;
+  }
   const auto job = job_operands(parsed, "logs");
   if (!job) return report_usage(job.error());
   if (job->size() > 1) return report_usage({Code::invalid, "logs shows one job at a time", "billow logs 12"});

@@ -13,6 +13,7 @@ namespace {
 constexpr Duration placeholder_life = seconds(10);
 constexpr Duration move_patience = seconds(5);   // until an order nobody followed is given again
 constexpr Duration check_delay_max = seconds(1);
+constexpr Duration crash_habit = seconds(10);
 
 ScalePolicy scale_policy(const EndpointPolicy& p) {
   return {.min = std::max(p.min, p.base_on_demand), .max = p.max, .concurrency = p.concurrency, .wait_target = p.wait_target, .idle = p.idle,
@@ -49,6 +50,12 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   const bool failed_anew = known_ && row.failed_job != 0 && row.failed_job != row_.failed_job;
   row_ = std::move(row);
   known_ = true;
+  if (row_.rolling != rolled_) {
+    rolled_ = row_.rolling;
+    failed_before_ = row_.failed_job;
+    rolling_failure_.clear();
+  }
+  if (failed_anew) replica_failed(now);
   router.configure({.concurrency = row_.policy.concurrency, .queue_max = row_.policy.queue_max});
   scaler.configure(scale_policy(row_.policy));
   std::set<ReplicaKey> here;
@@ -65,7 +72,21 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
     router.remove(at->first);
     at = replicas_.erase(at);
   }
-  if (failed_anew) failed_start(row_.failed_reason, now);
+}
+
+// One ended by its own doing. Had it been healthy, its successor starts at once and requests are held for it; only where that becomes a
+// habit, or where it never was healthy, is there a pause, in which callers are told why.
+void LiveEndpoint::replica_failed(SteadyTime now) {
+  const auto found = replicas_.find(row_.failed_job);
+  const bool known = found != replicas_.end();
+  if (row_.rolling != 0 && known && found->second.row.revision == row_.rolling) {
+    rolling_failure_ = row_.failed_reason;  // which is judged, and tells nothing about the one that serves
+    return;
+  }
+  const bool was_healthy = known && found->second.was_healthy;
+  const bool habit = crashed_at_.ns != 0 && now - crashed_at_ < crash_habit;
+  if (was_healthy) crashed_at_ = now;
+  if (!was_healthy || habit) failed_start(row_.failed_reason, now);
 }
 
 void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
@@ -132,7 +153,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   }
   failures_ = 0;
   failure_.clear();
-  live.healthy = true;
+  live.healthy = live.was_healthy = true;
   router.set_phase(live.row.job, Phase::ready, now);
 }
 
@@ -286,7 +307,7 @@ void LiveEndpoint::steer(SteadyTime now) {
 }
 
 void LiveEndpoint::roll(SteadyTime now) {
-  if (row_.rolling == 0 || judged_ == row_.rolling) return;
+  if (row_.rolling == 0 || (judged_ == row_.rolling && now - judged_at_ < move_patience)) return;
   std::uint32_t have = 0, healthy = 0, awake = 0;
   std::string late;
   for (const auto& [key, live] : replicas_) {
@@ -299,17 +320,20 @@ void LiveEndpoint::roll(SteadyTime now) {
   }
   for (const auto& [placeholder, revision] : asked_)
     if (revision == row_.rolling) ++have;
-  const bool ended = row_.failed_job != 0 && !failure_.empty() && have == 0;
-  if (ended || !late.empty()) {
+  std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
+  if (why.empty() && have == 0 && row_.failed_job != failed_before_) why = row_.failed_reason;  // it came and went between two tables
+  if (!why.empty()) {
     judged_ = row_.rolling;
-    say_(JudgeRevision{name_, row_.rolling, false, ended ? failure_ : late});
+    judged_at_ = now;
+    say_(RevisionJudged{name_, row_.rolling, false, why});
     return;
   }
   const std::uint32_t want = std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
   for (; have < want; ++have) start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now);
   if (healthy < want) return;
   judged_ = row_.rolling;
-  say_(JudgeRevision{name_, row_.rolling, true, ""});
+  judged_at_ = now;
+  say_(RevisionJudged{name_, row_.rolling, true, ""});
 }
 
 void LiveEndpoint::retire(SteadyTime now) {

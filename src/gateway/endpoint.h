@@ -38,6 +38,7 @@ struct LiveReplica {
   ReplicaRow row;
   std::shared_ptr<Upstream> upstream;
   bool healthy = false;
+  bool was_healthy = false;            // once
   bool checking = false;
   bool told_to_stop = false;
   SteadyTime first_seen, check_at, asked_at;
@@ -88,6 +89,7 @@ class LiveEndpoint {
   void roll(SteadyTime now);
   void retire(SteadyTime now);
   void failed_start(const std::string& reason, SteadyTime now);
+  void replica_failed(SteadyTime now);
   void ready(LiveReplica& replica, SteadyTime now);
 
   std::string name_;
@@ -101,7 +103,12 @@ class LiveEndpoint {
   std::uint32_t failures_ = 0;         // starts that failed one after the other
   std::string failure_;
   SteadyTime start_again_at_;
-  std::uint32_t judged_ = 0;           // the revision last judged
+  SteadyTime crashed_at_;              // the last replica that ended after it had been healthy
+  std::uint32_t judged_ = 0;           // the revision last judged, and when: said again to a head that did not hear it
+  SteadyTime judged_at_;
+  std::uint32_t rolled_ = 0;           // the one being brought up, and what had failed before it
+  std::uint64_t failed_before_ = 0;
+  std::string rolling_failure_;        // of one of its own replicas
 };
 
 }  // namespace billow::gateway

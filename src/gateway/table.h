@@ -4,12 +4,11 @@
 #pragma once
 
 #include <string>
+#include <variant>
 #include <vector>
 
-#include <variant>
-
 #include "base/json.h"
-#include "model/endpoint.h"
+#include "model/event.h"
 
 namespace billow::gateway {
 
@@ -93,16 +92,6 @@ struct MoveReplica {
   template <class V>
   void fields(V& v) { v("endpoint", endpoint); v("job", job); v("what", what); v("reason", reason); }
 };
-// A revision is healthy and takes over, or never will be.
-struct JudgeRevision {
-  static constexpr const char* kind = "judge_revision";
-  std::string endpoint;
-  std::uint32_t revision = 0;
-  bool healthy = false;
-  std::string reason;
-  template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("revision", revision); v("healthy", healthy); v("reason", reason); }
-};
 struct AcceptCall {
   static constexpr const char* kind = "accept_call";
   std::uint64_t number = 0;
@@ -150,6 +139,7 @@ struct Figures {
   template <class V>
   void fields(V& v) { v("addresses", addresses); v("endpoints", endpoints); }
 };
-using FromGateway = std::variant<StartReplica, MoveReplica, JudgeRevision, AcceptCall, EndCall, AskCall, Figures>;
+// That a revision is healthy and takes over, or never will be, is said in the words of the event it becomes.
+using FromGateway = std::variant<StartReplica, MoveReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures>;
 
 }  // namespace billow::gateway

@@ -136,7 +136,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     const std::shared_ptr<Link>& link;
     void operator()(const gateway::StartReplica& m) { self.run(billow::StartReplica{m.endpoint, m.revision, m.port, m.spot}); }
     void operator()(const gateway::MoveReplica& m) { self.move(m); }
-    void operator()(const gateway::JudgeRevision& m) { self.run(billow::JudgeRevision{m.endpoint, m.revision, m.healthy, m.reason}); }
+    void operator()(const RevisionJudged& m) { self.run(JudgeRevision{m.endpoint, m.revision, m.healthy, m.reason}); }
     void operator()(const gateway::AcceptCall& m) { self.accept_call(link, m); }
     void operator()(const gateway::EndCall& m) { self.end_call(link, m); }
     void operator()(const gateway::AskCall& m) { self.ask_call(link, m); }

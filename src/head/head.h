@@ -23,7 +23,7 @@ struct HeadOptions {
   std::string tls_cert, tls_key;   // given; else the head is its own authority
   std::vector<std::string> tls_names;
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or another port where it is taken
-  bool local_gateway = false;               // started when there is an endpoint
+  bool local_gateway = true;                // started when there is an endpoint
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
   bool listen_any_port_if_taken = false;
   std::string notify_command;      // run for each notice (budgets, idleness, failures, health); empty: none

@@ -39,7 +39,7 @@ TEST(Program, SaysItsVersion) {
 }
 
 TEST(Program, MistakesAreUsageErrors) {
-  for (const auto& args : std::vector<std::vector<std::string>>{{"rnu"}, {"run"}, {"run", "--gpus"}, {"run", "--gpus", "x", "--", "true"}, {"logs"}, {"logs", "abc"}, {"wait", "-1"},
+  for (const auto& args : std::vector<std::vector<std::string>>{{"rnu"}, {"run"}, {"run", "--gpus"}, {"run", "--gpus", "x", "--", "true"}, {"logs"}, {"logs", "a b"}, {"wait", "-1"},
                                                                 {"schedule"}, {"token", "create"}, {"completion", "tcsh"}, {"ps", "--limit", "0"}, {"submit", "/no/such.toml"}}) {
     const Ran r = run(args);
     EXPECT_EQ(r.code, 2) << args[0] << ": " << r.err;

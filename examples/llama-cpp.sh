@@ -1,0 +1,7 @@
+#!/bin/sh
+# An OpenAI-compatible server with llama.cpp, asleep while nobody asks: examples/llama-cpp.sh model.gguf [OPTION of billow deploy…]
+set -eu
+model=${1:?which model? examples/llama-cpp.sh model.gguf}
+shift
+exec billow deploy llm --gpus 1 --max 2 --concurrency 4 --health /health --slo 2s "$@" -- \
+  sh -c 'exec llama-server --model "$0" --host 127.0.0.1 --port "$PORT" --parallel 4 --n-gpu-layers 999' "$(realpath "$model")"

@@ -1,0 +1,15 @@
+// Endpoints where other commands meet them: `describe` and `logs` take an endpoint's name as well as a job's number.
+#pragma once
+
+#include <string>
+
+#include "cli/client.h"
+#include "cli/command.h"
+
+namespace billow::cli {
+
+int describe_endpoint(const Parsed& parsed, const std::string& name);
+// The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.
+Result<std::string> replica_to_read(Client& client, const std::string& name);
+
+}  // namespace billow::cli

@@ -1,0 +1,131 @@
+// One endpoint's decisions over the tables it is shown: revisions that take over or fail, and replicas that end. No socket, no clock.
+#include <gtest/gtest.h>
+
+#include "gateway/endpoint.h"
+
+namespace billow::gateway {
+namespace {
+
+struct Stage {
+  std::vector<FromGateway> said;
+  LiveEndpoint endpoint{"app", [this](FromGateway m) { said.push_back(std::move(m)); }, [] { return std::uint16_t{20001}; }};
+  EndpointRow row{.name = "app"};
+  SteadyTime now{1'000'000'000'000};
+
+  void show() {
+    endpoint.update(row, now);
+    endpoint.steer(now);
+  }
+  void add(std::uint64_t job, std::uint32_t revision) {
+    row.replicas.push_back({.job = job, .revision = revision, .address = "127.0.0.1:9", .job_state = JobState::running, .task_state = TaskState::running});
+    show();
+  }
+  void healthy(std::uint64_t job) {
+    endpoint.checked(job, true, now);
+    endpoint.steer(now);
+  }
+  void fails(std::uint64_t job, const std::string& reason) {
+    std::erase_if(row.replicas, [&](const ReplicaRow& r) { return r.job == job; });
+    row.failed_job = job;
+    row.failed_reason = reason;
+    show();
+  }
+  template <class T>
+  std::vector<T> all() const {
+    std::vector<T> out;
+    for (const auto& m : said)
+      if (const auto* t = std::get_if<T>(&m)) out.push_back(*t);
+    return out;
+  }
+};
+
+TEST(LiveEndpoint, ARevisionTakesOverWhenItIsHealthy) {
+  Stage s;
+  s.row.rolling = 1;
+  s.show();
+  ASSERT_EQ(s.all<StartReplica>().size(), 1u);
+  s.add(1, 1);
+  EXPECT_TRUE(s.all<RevisionJudged>().empty());
+  s.healthy(1);
+  ASSERT_EQ(s.all<RevisionJudged>().size(), 1u);
+  EXPECT_TRUE(s.all<RevisionJudged>()[0].healthy);
+}
+
+TEST(LiveEndpoint, ABrokenRevisionFailsAndTheNextIsNotCondemnedForIt) {
+  Stage s;
+  s.row.rolling = 1;
+  s.show();
+  s.add(1, 1);
+  s.fails(1, "exit code 3");
+  ASSERT_EQ(s.all<RevisionJudged>().size(), 1u);
+  EXPECT_FALSE(s.all<RevisionJudged>()[0].healthy);
+  EXPECT_EQ(s.all<RevisionJudged>()[0].reason, "exit code 3");
+  s.row.rolling = 0;
+  s.show();
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "exit code 3");
+  s.said.clear();
+  s.row.rolling = 2;
+  s.show();
+  EXPECT_TRUE(s.all<RevisionJudged>().empty()) << "it has not even started";
+  EXPECT_EQ(s.all<StartReplica>().size(), 1u);
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "") << "whoever calls now is held for it";
+}
+
+TEST(LiveEndpoint, ABrokenRevisionOfSeveralReplicasFailsWithTheFirstThatEnds) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.min = s.row.policy.max = 2;
+  s.add(1, 1);
+  s.add(2, 1);
+  s.healthy(1);
+  s.healthy(2);
+  s.row.rolling = 2;
+  s.show();
+  s.add(3, 2);
+  s.add(4, 2);
+  s.fails(3, "exit code 1");
+  ASSERT_EQ(s.all<RevisionJudged>().size(), 1u);
+  EXPECT_FALSE(s.all<RevisionJudged>()[0].healthy);
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "");
+  EXPECT_EQ(s.endpoint.figures().ready, 2u) << "the old ones serve on";
+}
+
+TEST(LiveEndpoint, AVerdictThatNobodyHeardIsSaidAgain) {
+  Stage s;
+  s.row.rolling = 1;
+  s.show();
+  s.add(1, 1);
+  s.healthy(1);
+  s.now = s.now + seconds(1);
+  s.show();
+  EXPECT_EQ(s.all<RevisionJudged>().size(), 1u);
+  s.now = s.now + seconds(10);
+  s.show();
+  EXPECT_EQ(s.all<RevisionJudged>().size(), 2u);
+}
+
+TEST(LiveEndpoint, OneThatCrashesAfterItServedIsReplacedAtOnce) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.min = 1;
+  s.add(1, 1);
+  s.healthy(1);
+  s.said.clear();
+  s.fails(1, "signal 9");
+  EXPECT_EQ(s.all<StartReplica>().size(), 1u);
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "") << "requests are held, not refused";
+  // Again and again: it pauses, and says why.
+  s.add(2, 1);
+  s.healthy(2);
+  s.said.clear();
+  s.now = s.now + seconds(1);
+  s.fails(2, "signal 11");
+  EXPECT_TRUE(s.all<StartReplica>().empty());
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "signal 11");
+  s.now = s.now + seconds(3);
+  s.show();
+  EXPECT_EQ(s.all<StartReplica>().size(), 1u);
+}
+
+}  // namespace
+}  // namespace billow::gateway

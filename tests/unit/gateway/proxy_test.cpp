@@ -1,0 +1,490 @@
+// The proxy over real sockets on one loop: framing, smuggling, streaming, backpressure, WebSockets, disconnects, limits in time.
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "gateway/gateway.h"
+#include "tests/unit/net/net_test_support.h"
+
+namespace billow::gateway {
+namespace {
+
+using net::RawClient;
+using net::occurrences;
+
+struct Rig {
+  net::ServerFixture app;      // the replica
+  std::unique_ptr<Gateway> gateway;
+  std::vector<std::string> seen;  // requests the replica got: "METHOD target body"
+  std::shared_ptr<net::Exchange> open;
+  bool gone = false;
+
+  explicit Rig(Proxy::Options options = {}, net::HttpServer::Options app_options = {})
+      : app([this](std::shared_ptr<net::Exchange> x) { serve(std::move(x)); }, std::move(app_options)) {
+    options.listen = {"127.0.0.1:0"};
+    auto made = Gateway::create(app.loop, {.proxy = options, .data_dir = ""});
+    if (!made) {
+      ADD_FAILURE() << made.error().message;
+      return;
+    }
+    gateway = std::move(*made);
+    table(1);
+    EXPECT_TRUE(run_until([&] { return gateway->find("app")->figures().ready == 1; }));
+    seen.clear();
+  }
+  ~Rig() {
+    open.reset();
+    gateway.reset();
+  }
+  void table(std::uint32_t concurrency, EndpointPolicy policy = {}) {
+    Table t;
+    EndpointRow row{.name = "app"};
+    row.serving = 1;
+    row.policy = policy;
+    row.policy.concurrency = concurrency == 1 ? 100 : concurrency;
+    row.policy.min = 1;
+    row.replicas = {{.job = 1, .revision = 1, .address = app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+    t.endpoints = {row};
+    gateway->take_table(t);
+  }
+  void serve(std::shared_ptr<net::Exchange> x) {
+    const auto& r = x->request();
+    seen.push_back(fmt::format("{} {} {}", net::method_name(r.method), r.target, r.body.substr(0, 100)));
+    if (r.path == "/stream") {
+      x->start_stream(200, {{"Content-Type", "text/event-stream"}});
+      x->on_close([this] { gone = true; });
+      open = std::move(x);
+      return;
+    }
+    if (r.path == "/hang") {
+      x->on_close([this] { gone = true; });
+      open = std::move(x);
+      return;
+    }
+    if (r.path == "/ws") {
+      auto socket = x->upgrade_websocket({});
+      if (!socket) return x->respond(net::problem(400, "no websocket"));
+      auto held = *socket;
+      held->on_message([held](std::string_view m, bool) { held->send_text("echo " + std::string(m)); });
+      held->on_close([held](const auto&) {});
+      return;
+    }
+    if (r.path == "/headers") {
+      std::string all;
+      for (const auto& [n, v] : r.headers) all += n + ": " + v + "\n";
+      return x->respond(net::Response::text(200, all));
+    }
+    if (r.path == "/redirect") return x->respond({302, {{"Location", "/there"}}, ""});
+    x->respond(net::Response::text(200, "hello " + std::to_string(r.body.size())));
+  }
+  RawClient client() {
+    const auto raw = net::resolve(*net::parse_address(gateway->proxy().bound_addresses()[0]));
+    Fd fd = std::move(*net::start_connect(raw->front()));
+    pollfd p{fd.get(), POLLOUT, 0};
+    ::poll(&p, 1, 5000);
+    return RawClient(std::move(fd));
+  }
+  bool run_until(const std::function<bool()>& f) { return app.run_until(f); }
+  std::string exchange(std::string_view request) {
+    auto c = client();
+    c.send(request);
+    EXPECT_TRUE(run_until([&] { return c.pull() || c.received.find("\r\n\r\n") != std::string::npos; }));
+    (void)app.loop.run_until([&] { return c.pull(); }, milliseconds(30));
+    return c.received;
+  }
+};
+
+TEST(Proxy, PassesARequestAndItsAnswer) {
+  Rig rig;
+  const auto answer = rig.exchange("POST /f/app/a/b?q=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
+  EXPECT_NE(answer.find("200 OK"), std::string::npos);
+  EXPECT_NE(answer.find("hello 5"), std::string::npos);
+  EXPECT_NE(answer.find("X-Request-Id: "), std::string::npos);
+  ASSERT_EQ(rig.seen.size(), 1u);
+  EXPECT_EQ(rig.seen[0], "POST /a/b?q=1 12345");
+}
+
+TEST(Proxy, TellsTheReplicaWhoAsksAndBelievesNoClientAboutIt) {
+  Rig rig;
+  const auto answer = rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
+  EXPECT_NE(answer.find("X-Forwarded-For: 127.0.0.1"), std::string::npos);
+  EXPECT_EQ(answer.find("6.6.6.6"), std::string::npos);
+  EXPECT_NE(answer.find("X-Forwarded-Prefix: /f/app"), std::string::npos);
+  EXPECT_NE(answer.find("X-Custom: yes"), std::string::npos);
+  EXPECT_EQ(answer.find("X-Secret"), std::string::npos) << "named by Connection: it belongs to this hop";
+  EXPECT_EQ(answer.find("TE: "), std::string::npos);
+}
+
+TEST(Proxy, RedirectsStayBelowTheEndpoint) {
+  Rig rig;
+  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there"), std::string::npos);
+}
+
+TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
+  Rig rig;
+  auto c = rig.client();
+  std::string all;
+  for (int i = 0; i < 20; ++i) all += fmt::format("POST /f/app/{} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{}", i, i, std::string(static_cast<std::size_t>(i), 'x'));
+  c.send(all);
+  ASSERT_TRUE(rig.run_until([&] { return c.has("hello 19"); }));
+  EXPECT_EQ(occurrences(c.received, "200 OK"), 20u);
+  std::size_t at = 0;
+  for (int i = 0; i < 20; ++i) {
+    at = c.received.find(fmt::format("hello {}", i), at);
+    ASSERT_NE(at, std::string::npos) << i;
+  }
+  EXPECT_EQ(rig.seen.size(), 20u);
+}
+
+TEST(Proxy, AChunkedBodyIsPassedOnInChunks) {
+  Rig rig;
+  EXPECT_NE(rig.exchange("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").find("hello 7"), std::string::npos);
+  EXPECT_EQ(rig.seen.at(0), "POST /x abcdefg");
+}
+
+TEST(Proxy, HeadAndNoContentHaveNoBody) {
+  Rig rig;
+  auto c = rig.client();
+  c.send("HEAD /f/app/x HTTP/1.1\r\nHost: h\r\n\r\nGET /f/app/y HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("hello 0"); }));
+  EXPECT_EQ(occurrences(c.received, "hello"), 1u);
+}
+
+// Every case must be refused, and nothing of it may reach the replica: neither the request nor what is hidden behind it.
+TEST(Proxy, SmugglingIsRefusedAndNothingReachesTheReplica) {
+  const std::string hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n";
+  const std::string cases[] = {
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 5, 5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0x5\r\n\r\n12345" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nX: 1\r\n Transfer-Encoding: chunked\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\nHost: h\nContent-Length: 0\n\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\n\r\n" + hidden,
+      "GET /f/app/x HTTP/1.1\r\nHost: h\r\nHost: other\r\n\r\n" + hidden,
+      "GET /f/app/x HTTP/1.1\r\n\r\n" + hidden,
+      "GET /f/app/x\x01 HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
+      "GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\rb\r\n\r\n" + hidden,
+      std::string("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n", 46) + hidden,
+      "GET /f/app/x HTTP/2.0\r\nHost: h\r\n\r\n" + hidden,
+      "GET  /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
+      "CONNECT /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
+      "TRACE /f/app/x HTTP/1.1\r\nHost: h\r\n\r\n" + hidden,
+  };
+  for (const auto& attack : cases) {
+    SCOPED_TRACE(attack);
+    Rig rig;
+    auto c = rig.client();
+    c.send(attack);
+    ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 4") || c.has("HTTP/1.1 505"); }));
+    c.end_writing();
+    ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
+    EXPECT_EQ(occurrences("\n" + c.received, "\nHTTP/1.1 "), 1u) << "one answer, then the connection ends";
+    for (const auto& each : rig.seen) EXPECT_EQ(each.find("hidden"), std::string::npos);
+  }
+}
+
+// A chunk that lies about its size breaks a request that has begun: the replica must not take the rest for another one.
+TEST(Proxy, ABrokenChunkCutsTheRequestAndHidesNothing) {
+  for (const std::string broken : {"3\r\nabcd\r\n0\r\n\r\n", "zz\r\nabc\r\n", "3;ext=1\r\nabc\r\n0\r\n\r\n", "ffffffffffffffff1\r\nabc", "3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n", "-1\r\nabc\r\n"}) {
+    SCOPED_TRACE(broken);
+    Rig rig;
+    auto c = rig.client();
+    c.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + broken + "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n");
+    ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 400"); }));
+    c.end_writing();
+    ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
+    for (const auto& each : rig.seen) EXPECT_EQ(each.find("hidden"), std::string::npos);
+  }
+}
+
+TEST(Proxy, HeaderFloodsAreCutOff) {
+  Rig rig;
+  std::string many = "GET /f/app/x HTTP/1.1\r\nHost: h\r\n";
+  for (int i = 0; i < 500; ++i) many += fmt::format("X-{}: y\r\n", i);
+  EXPECT_NE(rig.exchange(many + "\r\n").find("431"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: " + std::string(100'000, 'a')).find("431"), std::string::npos);
+  EXPECT_TRUE(rig.seen.empty());
+}
+
+TEST(Proxy, ASlowlorisIsTold408) {
+  Proxy::Options options;
+  options.header_timeout = milliseconds(50);
+  options.body_idle_timeout = milliseconds(50);
+  Rig rig(options);
+  auto c = rig.client();
+  c.send("GET /f/app/x HTTP/1.1\r\nHos");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("408"); }));
+  auto d = rig.client();
+  d.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123");
+  EndpointPolicy quick;
+  quick.timeout = milliseconds(100);
+  rig.table(1, quick);
+  auto e = rig.client();
+  e.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123");
+  ASSERT_TRUE(rig.run_until([&] { return e.has("408"); }));
+  auto idle = rig.client();
+  EXPECT_TRUE(rig.run_until([&] { return idle.pull(); })) << "a connection that says nothing is closed";
+}
+
+TEST(Proxy, AnAnswerThatNeverComesIsATypedTimeout) {
+  Proxy::Options options;
+  options.header_timeout = milliseconds(200);
+  Rig rig(options);
+  EndpointPolicy quick;
+  quick.timeout = milliseconds(100);
+  rig.table(1, quick);
+  auto c = rig.client();
+  c.send("GET /f/app/hang HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 504"); }));
+  EXPECT_TRUE(c.has("timed_out"));
+  EXPECT_TRUE(rig.run_until([&] { return rig.gone; })) << "the replica's connection is closed too";
+}
+
+TEST(Proxy, EventsPassAsTheyCome) {
+  Rig rig;
+  auto c = rig.client();
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(rig.open->write(fmt::format("data: {}\n\n", i)));
+    ASSERT_TRUE(rig.run_until([&] { return c.has(fmt::format("data: {}\n", i)); }));
+  }
+  rig.open->finish();
+  ASSERT_TRUE(rig.run_until([&] { return c.has("\r\n0\r\n\r\n"); }));
+}
+
+TEST(Proxy, AClientThatGoesTakesItsRequestAlong) {
+  Rig rig;
+  auto c = rig.client();
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
+  c.close();
+  EXPECT_TRUE(rig.run_until([&] { return rig.gone; }));
+  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0; }));
+  EXPECT_EQ(rig.gateway->find("app")->totals.cancelled, 1u);
+}
+
+TEST(Proxy, AReplicaThatDiesMidwayCutsTheAnswerSoThatTheClientCanTell) {
+  Rig rig;
+  auto c = rig.client();
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.open && c.has("text/event-stream"); }));
+  ASSERT_TRUE(rig.open->write("data: 1\n\n"));
+  ASSERT_TRUE(rig.run_until([&] { return c.has("data: 1"); }));
+  rig.open->abort();
+  ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
+  EXPECT_FALSE(c.received.ends_with("0\r\n\r\n"));
+}
+
+TEST(Proxy, WebSocketsPassThrough) {
+  Rig rig;
+  std::shared_ptr<net::WebSocket> socket;
+  std::string got;
+  net::ClientRequest request;
+  request.endpoint = *net::parse_endpoint(rig.gateway->proxy().bound_addresses()[0]);
+  request.target = "/f/app/ws";
+  auto client = std::move(*net::HttpClient::create(rig.app.loop, {}));
+  client->connect_websocket(request, {}, [&](Result<std::shared_ptr<net::WebSocket>> made) {
+    ASSERT_TRUE(made) << made.error().message;
+    socket = *made;
+    socket->on_message([&](std::string_view m, bool) { got = m; });
+    socket->send_text("one");
+  });
+  ASSERT_TRUE(rig.run_until([&] { return got == "echo one"; }));
+  socket->send_text(std::string(300'000, 'x'));
+  ASSERT_TRUE(rig.run_until([&] { return got.size() == 300'005; }));
+  socket->close();
+  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0; }));
+}
+
+TEST(Proxy, ASlowReaderHoldsItsReplicaBackInsteadOfFillingMemory) {
+  Rig rig;
+  auto c = rig.client();
+  const int small = 4096;
+  ::setsockopt(c.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  c.send("GET /f/app/stream HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.open != nullptr; }));
+  const std::string piece(64 << 10, 'z');
+  std::size_t taken = 0;
+  ASSERT_TRUE(rig.run_until([&] {
+    while (rig.open->write(piece)) taken += piece.size();
+    return rig.open->buffered() > (512 << 10);
+  })) << "the replica's own buffer fills: nothing in between swallows without end";
+  EXPECT_LT(taken, std::size_t{64} << 20);
+  // With so small a window the kernel sends a few kilobytes at a time, after a pause; the rest may come faster.
+  const int large = 1 << 20;
+  ::setsockopt(c.fd(), SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
+  std::size_t got = 0;
+  rig.open->on_drain([&] { (void)rig.open->write("THE END"); });
+  ASSERT_TRUE(rig.run_until([&] {
+    c.pull();
+    got += c.received.size();
+    const bool end = c.received.find("THE END") != std::string::npos;
+    if (c.received.size() > 16) c.received.erase(0, c.received.size() - 16);
+    return end || c.received.find("THE END") != std::string::npos;
+  }));
+  EXPECT_GE(got, taken);
+}
+
+TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
+  Rig rig;
+  const std::string address = rig.app.server->bound_addresses()[0];
+  Table t;
+  EndpointRow row{.name = "late"};
+  row.serving = 1;
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto c = rig.client();
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
+  EXPECT_EQ(c.received, "");
+  t.endpoints[0].replicas = {{.job = 9, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running}};
+  rig.gateway->take_table(t);
+  ASSERT_TRUE(rig.run_until([&] { return c.has("hello 3"); }));
+}
+
+TEST(Proxy, AFullQueueIs429AndADeadlineIs504) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "full"};
+  row.serving = 1;
+  row.policy.queue_max = 2;
+  row.policy.timeout = milliseconds(300);
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto a = rig.client(), b = rig.client(), c = rig.client();
+  for (auto* each : {&a, &b}) each->send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("full")->router.held() == 2; }));
+  c.send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("429"); }));
+  EXPECT_TRUE(c.has("Retry-After: "));
+  ASSERT_TRUE(rig.run_until([&] { return a.has("504") && b.has("504"); }));
+}
+
+TEST(Proxy, AFailedStartIs503WithTheReason) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "bad"};
+  row.serving = 1;
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto c = rig.client();
+  c.send("GET /f/bad/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("bad")->router.held() == 1; }));
+  t.endpoints[0].replicas = {{.job = 5, .revision = 1}};
+  rig.gateway->take_table(t);
+  t.endpoints[0].replicas.clear();
+  t.endpoints[0].failed_job = 5;
+  t.endpoints[0].failed_reason = "exit code 3";
+  rig.gateway->take_table(t);
+  ASSERT_TRUE(rig.run_until([&] { return c.has("503"); }));
+  EXPECT_TRUE(c.has("exit code 3"));
+}
+
+TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
+  Rig rig;
+  EndpointPolicy keyed;
+  keyed.access = EndpointAccess::key;
+  Table t;
+  EndpointRow row{.name = "app"};
+  row.serving = 1;
+  row.policy = keyed;
+  row.policy.min = 1;
+  row.keys = {sha256_hex("the-key")};
+  row.replicas = {{.job = 1, .revision = 1, .address = rig.app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n\r\n").find("401"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer wrong\r\n\r\n").find("401"), std::string::npos);
+  for (const std::string header : {"Authorization: Bearer the-key", "X-Api-Key: the-key", "Authorization: Basic " "dTp0aGUta2V5"}) {
+    const auto answer = rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n" + header + "\r\n\r\n");
+    EXPECT_NE(answer.find("200 OK"), std::string::npos) << header;
+    EXPECT_EQ(answer.find("the-key"), std::string::npos);
+    EXPECT_EQ(answer.find("Authorization"), std::string::npos);
+  }
+}
+
+TEST(Proxy, CorsForTheOriginsThatWereNamed) {
+  Rig rig;
+  EndpointPolicy policy;
+  policy.cors = {"https://a.example"};
+  rig.table(1, policy);
+  const auto yes = rig.exchange("OPTIONS /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+  EXPECT_NE(yes.find("204"), std::string::npos);
+  EXPECT_NE(yes.find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\n\r\n").find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://evil.example\r\n\r\n").find("403"), std::string::npos);
+}
+
+TEST(Proxy, ADeadReplicaIsNotTheClientsProblemWhenAnotherIsThere) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "two"};
+  row.serving = 1;
+  row.policy.min = 2;
+  row.policy.max = 2;
+  // The first one accepts nobody: its port was free a moment ago.
+  auto closed = net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}});
+  const std::string dead = closed->bound.text();
+  net::ServerFixture second([](std::shared_ptr<net::Exchange> x) { x->respond(net::Response::text(200, "second")); });
+  (void)second;
+  row.replicas = {{.job = 1, .revision = 1, .address = rig.app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto two = rig.gateway->find("two");
+  ASSERT_TRUE(rig.run_until([&] { return two->figures().ready == 1; }));
+  t.endpoints[0].replicas.insert(t.endpoints[0].replicas.begin(), {.job = 0x7, .revision = 1, .address = dead, .job_state = JobState::running, .task_state = TaskState::running});
+  rig.gateway->take_table(t);
+  two->checked(7, true, rig.app.loop.steady());  // it was healthy once
+  closed->fd.reset();
+  for (int i = 0; i < 3; ++i) two->router.replica(7, rig.app.loop.steady()).in_flight = 3;  // the fuller one: it is chosen first
+  const auto answer = rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_NE(answer.find("hello 2"), std::string::npos) << answer;
+  EXPECT_EQ(two->totals.retried, 1u);
+}
+
+TEST(Usage, IsReadWhereAnswersReportIt) {
+  const auto u = usage_of(R"(data: {"choices":[],"usage":{"prompt_tokens": 12,"completion_tokens":345,"total_tokens":357}})");
+  EXPECT_EQ(u.in, 12u);
+  EXPECT_EQ(u.out, 345u);
+  EXPECT_EQ(usage_of("nothing").out, 0u);
+}
+
+// Random bytes made out of pieces of HTTP: whatever comes, the proxy answers or closes, and goes on serving others.
+TEST(Proxy, SurvivesWhateverIsSentToIt) {
+  static constexpr std::string_view pieces[] = {"GET ", "POST ", "/f/app/x", " HTTP/1.1", "\r\n", "\r\n\r\n", "Host: h", "Content-Length: 5", "Transfer-Encoding: chunked", "0\r\n\r\n", "5\r\nhello\r\n",
+                                               "\n", "\r", ":", " ", "\t", "Connection: close", "Connection: upgrade", "Upgrade: websocket", "Expect: 100-continue", "ffff\r\n", "HTTP/1.0", "\x00", "/", "%00", "Prefer: respond-async"};
+  Rig rig;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    auto c = rig.client();
+    std::string bytes = rng.below(2) == 0 ? "GET /f/app/x HTTP/1.1\r\nHost: h\r\n" : "";
+    const auto n = 1 + rng.below(30);
+    for (std::uint64_t i = 0; i < n; ++i) bytes += pieces[rng.below(std::size(pieces))];
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t take = std::min<std::size_t>(1 + rng.below(40), bytes.size() - at);
+      c.send(std::string_view(bytes).substr(at, take));
+      at += take;
+      if (rng.below(4) == 0) (void)rig.app.loop.run_until([&] { return c.pull(); }, milliseconds(1));
+    }
+    if (rng.below(2) == 0) c.end_writing();
+    else c.close();
+    if (rng.below(8) == 0) {
+      const auto answer = rig.exchange("GET /f/app/still HTTP/1.1\r\nHost: h\r\n\r\n");
+      ASSERT_NE(answer.find("hello 0"), std::string::npos) << answer;
+    }
+  }
+  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0 || rig.open; }));
+}
+
+}  // namespace
+}  // namespace billow::gateway
