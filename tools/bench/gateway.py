@@ -172,8 +172,8 @@ class Upstream(threading.Thread):
             else:
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # its client went, or the measurement is over
         finally:
             writer.close()
 
@@ -260,7 +260,7 @@ def zero(options, judge):
         cold = time.perf_counter() - began
         times = []
         for _ in range(options.wakes):
-            poll(lambda: rig.api("GET", "/v1/endpoints/cold").json.get("figures", {}).get("sleeping") == 1, "sleep")
+            poll(lambda: [r.get("task_state") for r in rig.api("GET", "/v1/endpoints/cold").json["replicas"]] == ["suspended"], "sleep")
             times.append(call(rig, "cold") * 1000)
         times.sort()
         p50, p99 = statistics.median(times), times[min(len(times) - 1, int(len(times) * 0.99))]
