@@ -169,12 +169,12 @@ class NodeAgent {
     }
     if (!check_name("node", out.name)) out.name = "node";
     out.version = options_.version;
-    if (!options_.pool.empty()) out.labels["pool"] = options_.pool;
-    if (options_.bills) out.labels["bills"] = "yes";
     out.simulated = inventory_.simulated;
     out.gpus = node_gpus(inventory_);
     for (std::size_t i = 0; i < out.gpus.size(); ++i) out.gpus[i].index = static_cast<std::int32_t>(i);
     out.labels = options_.labels;
+    if (!options_.pool.empty()) out.labels["pool"] = options_.pool;
+    if (options_.bills) out.labels["bills"] = "yes";
     if (options_.in_allocation) {
       const auto given = [](const char* name) { const char* text = ::getenv(name); return text ? parse_int(text, 1, 1 << 30).value_or(0) : 0; };
       if (const std::int64_t cpus = given("SLURM_CPUS_ON_NODE"); cpus > 0) out.cpu_milli = std::min(out.cpu_milli, cpus * 1000);

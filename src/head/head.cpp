@@ -22,6 +22,7 @@
 #include "head/reviews.h"
 #include "head/sampling.h"
 #include "head/notifier.h"
+#include "head/open_files.h"
 #include "net/http_server.h"
 #include "net/workers.h"
 #include "store/sqlite_store.h"
@@ -228,6 +229,7 @@ class Head final : public api::Host {
   }
 
   Status listen() {
+    open_files_before_ = raise_open_files();
     net::HttpServer::Options server;
     server.tls = server_tls_;
     server.listen = options_.listen;
@@ -263,7 +265,7 @@ class Head final : public api::Host {
       return;
     }
     if (local_agent_alive(options_.data_dir)) return;
-    const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name, options_.labels});
+    const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name, options_.labels, open_files_before_});
     if (!started) log_error("{}", started.error().message);
     agent_looks_to_skip_ = 3;
   }
@@ -326,6 +328,7 @@ class Head final : public api::Host {
   net::TlsServerOptions server_tls_;
   OwnTls own_tls_;
   std::vector<std::string> addresses_;
+  std::uint64_t open_files_before_ = 0;
   std::vector<net::Timer> timers_;
   net::Timer ready_timer_;
   net::Watch signals_;

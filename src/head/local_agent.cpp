@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "head/open_files.h"
 
 namespace billow::head {
 
@@ -21,7 +22,7 @@ bool lock_is_held(const std::string& path) {
 bool local_agent_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/agent/lock"); }
 bool local_gateway_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/gateway/lock"); }
 
-Status start_detached(std::vector<std::string> args, int log_fd) {
+Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files) {
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
@@ -36,6 +37,7 @@ Status start_detached(std::vector<std::string> args, int log_fd) {
     ::dup2(null, 0);
     ::dup2(log_fd, 1);
     ::dup2(log_fd, 2);
+    set_open_files(open_files);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -66,7 +68,7 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options) {
   if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
   if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
   for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
-  BILLOW_TRY_VOID(start_detached(std::move(args), log.get()));
+  BILLOW_TRY_VOID(start_detached(std::move(args), log.get(), options.open_files));
   return 1;
 }
 

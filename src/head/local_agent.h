@@ -2,6 +2,7 @@
 // when one is alive already, told by the lock on its data directory, it is left alone and dials in by itself.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct LocalAgentOptions {
   std::string sim;
   std::string node_name;
   std::vector<std::string> labels;
+  std::uint64_t open_files = 0;  // its limit of descriptors, and so its jobs'; 0: as the head's
 };
 // Starts it unless it runs. Returns 1 where it was started, 0 where one was there.
 Result<int> ensure_local_agent(const LocalAgentOptions& options);
@@ -26,6 +28,6 @@ bool local_agent_alive(const std::string& data_dir);
 Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen);
 bool local_gateway_alive(const std::string& data_dir);
 // Runs a program that is nobody's child, with its output in a log.
-Status start_detached(std::vector<std::string> args, int log_fd);
+Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files = 0);
 
 }  // namespace billow::head

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sqlite3
+import subprocess
 import threading
 import unittest
 
@@ -199,6 +200,32 @@ class Idleness(RigTest):
         event = poll(lambda: [e for e in events(self.rig, "kept_alive") if e["event"].get("reason") == "inside"], "its record")[0]
         self.assertTrue(event["actor"].startswith("task:"))
         self.assertNotEqual(self.rig.cli("keepalive").code, 0)
+
+
+class Alone(RigTest):
+    """What holds without a head, and for machines that are paid by the hour."""
+
+    def test_a_machine_that_bills_says_so_and_of_which_pool_it_is(self):
+        folder = os.path.join(self.rig.root, "rented")
+        with open(os.path.join(self.rig.root, "rented.log"), "w", encoding="utf-8") as log:
+            self.rig.started.append(subprocess.Popen([BILLOW, "agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", f"{self.rig.data}/node-token", "--data", folder, "--node-name", "rented",
+                                                      "--sim", "1xL4", "--bills", "--pool", "cloud", "--label", "rack=r1"], env=self.rig.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
+        node = poll(lambda: next((n for n in self.rig.ok("nodes", "--json").json["nodes"] if n["name"] == "rented"), None), "the rented machine")
+        self.assertEqual(node["labels"], {"bills": "yes", "pool": "cloud", "rack": "r1"})
+        self.rig.ok("price", "set", "pool:cloud", "--cost", "7.20")
+        priced = {n["node"]: n for n in self.rig.ok("price", "list", "--json").json["nodes"]}
+        self.assertEqual((priced["rented"]["bills"], priced["rented"]["pool"]), (True, "cloud"))
+        self.assertAlmostEqual(priced["rented"]["cost_usd_h"], 7.20)
+
+    def test_a_head_takes_many_machines_and_jobs_keep_their_limit(self):
+        self.rig.ok("down", "--stop-jobs")
+        done = subprocess.run(["sh", "-c", 'ulimit -Sn 300; exec "$@"', "sh", BILLOW, "up", "--background", "--listen", "127.0.0.1:0", "--sim", self.rig.sim], env=self.rig.environment, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        soft = lambda pid: int(next(line for line in open(f"/proc/{pid}/limits", encoding="ascii") if line.startswith("Max open files")).split()[3])
+        hard = lambda pid: int(next(line for line in open(f"/proc/{pid}/limits", encoding="ascii") if line.startswith("Max open files")).split()[4])
+        head = self.rig.head_pid()
+        self.assertEqual(soft(head), min(hard(head), 32768))
+        self.assertEqual(self.rig.ok("run", "--", "sh", "-c", "ulimit -Sn").text.strip(), "300")
 
 
 class Notices(RigTest):

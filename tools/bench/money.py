@@ -9,6 +9,7 @@ fleet:  1,000 nodes with 8 GPUs each, played by this program over the real agent
 """
 import argparse
 import base64
+import fcntl
 import json
 import os
 import selectors
@@ -20,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 DAY_NS = 86_400_000_000_000
@@ -47,54 +49,73 @@ class Billow:
             return json.load(f)["pid"]
 
 
-def year(options, billow):
-    billow.up()
-    billow.down()
-    path = f"{billow.data}/billow.db"
-    empty = os.path.getsize(path)
+def make_year(path, options, first):
+    """A year of leases, their daily sums and postings in the tables that the head has just made. Indexes are built at the end, which is
+    many times quicker than keeping them up row by row."""
     db = sqlite3.connect(path)
     db.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-400000; PRAGMA temp_store=MEMORY;")
-    n, today = options.leases, int(time.time()) // 86400
-    first = today - 364
-    print(f"writing {n:,} leases of a year …", flush=True)
-    began = time.monotonic()
+    n = options.leases
+    indexes = db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name IN ('leases', 'entries') AND sql IS NOT NULL").fetchall()
+    for name, _ in indexes:
+        db.execute(f"DROP INDEX {name}")
     # 60 projects of four people each; half an hour on average, one or two cards of three types, some of it spot.
     db.execute(f"""
       INSERT INTO leases (id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, from_at, to_at, open, charge, cost, idle, energy_mj,
                           gpus, card_mem_mib, mem_peak_mib, sm_peak_pct, engine_p95_pct, measured)
       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {n}),
       x AS (SELECT i, {first} * {DAY_NS} + (i * {364 * DAY_NS // max(1, n)}) AS at, (i * 7919) % 3600 + 1 AS s, (i * 104729) % 60 + 1 AS p, (i * 31 / 7) % 4 AS u, (i / 11) % 3 AS t FROM n)
-      SELECT i, i, i, p, p * 4 + u, 'gpu-' || (i % 200), CASE t WHEN 0 THEN 'H100' WHEN 1 THEN 'A100-80' ELSE 'L4' END, 1000 * (1 + i % 2), CASE i % 5 WHEN 0 THEN 'spot' ELSE 'on-demand' END,
+      SELECT i, i, i, p, p * 4 + u, 'gpu-' || (i % 200), CASE t WHEN 0 THEN 'H100' WHEN 1 THEN 'A100-80' ELSE 'L4' END, 1000 * (1 + i % 2), CASE (i / 3) % 5 WHEN 0 THEN 'spot' ELSE 'on-demand' END,
              at, at + s * 1000000000, 0, s * 830000 * (1 + i % 2), s * 700000 * (1 + i % 2), s * 70000, s * 350000, 1 + i % 2, 81559, 30000, 80, 60, 1 FROM x""")
     db.execute(f"""
       INSERT INTO usage_daily (day, project_id, user_id, gpu_type, price_class, charge, cost, gpu_milli_ms, idle, energy_mj)
       SELECT (to_at - 1) / {DAY_NS}, project_id, user_id, gpu_type, price_class, sum(charge), sum(cost), sum(milli * ((to_at - from_at) / 1000000)), sum(idle), sum(energy_mj) FROM leases GROUP BY 1, 2, 3, 4, 5""")
     if not options.no_entries:
-        db.execute(f"""
+        db.execute("""
           INSERT INTO entries (number, kind, node_id, lease_id, job_id, project_id, user_id, from_at, to_at, amount, correction)
           SELECT id * 3 + k.k, CASE k.k WHEN 0 THEN 'active' WHEN 1 THEN 'idle' ELSE 'charge' END, 1 + id % 200, id, job_id, project_id, user_id, from_at, to_at,
-                 CASE k.k WHEN 0 THEN cost - idle WHEN 1 THEN idle ELSE charge END, 0 FROM leases, (SELECT 0 AS k UNION SELECT 1 UNION SELECT 2) AS k ORDER BY 1""")
+                 CASE k.k WHEN 0 THEN cost - idle WHEN 1 THEN idle ELSE charge END, 0 FROM leases CROSS JOIN (SELECT 0 AS k UNION SELECT 1 UNION SELECT 2) AS k""")
+    for _, sql in indexes:
+        db.execute(sql)
     db.commit()
-    rows = db.execute("SELECT count(*) FROM usage_daily").fetchone()[0]
-    expected = db.execute("SELECT sum(charge) FROM usage_daily").fetchone()[0]
     db.close()
-    size = os.path.getsize(path) - empty
-    print(f"  {time.monotonic() - began:.0f} s; {rows:,} daily sums")
+
+
+def year(options, billow):
+    path, n = f"{billow.data}/billow.db", options.leases
+    first = int(time.time()) // 86400 - 364
+    if os.path.exists(path):
+        print(f"the store of an earlier run: {path}")
+    else:
+        billow.up()
+        billow.down()
+        print(f"writing {n:,} leases of a year …", flush=True)
+        began = time.monotonic()
+        make_year(path, options, first)
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    db = sqlite3.connect(path)
+    rows, expected = db.execute("SELECT count(*), sum(charge) FROM usage_daily").fetchone()
+    if db.execute("SELECT sum(charge), count(*) FROM leases").fetchone() != (expected, n):
+        sys.exit("the store holds another number of leases, or its daily sums are not theirs")
+    db.close()
+    size = os.path.getsize(path)
     billow.up()
     since = time.strftime("%Y-%m-%d", time.gmtime(first * 86400))
-    times = []
-    for _ in range(5):
-        began = time.monotonic()
-        answer = json.loads(billow.run("cost", "--by", "project,day", "--since", since, "--json"))
-        times.append(time.monotonic() - began)
+    times, used = [], []
+    try:
+        for _ in range(5):
+            began, before = time.monotonic(), cpu_s(billow.pid())
+            answer = json.loads(billow.run("cost", "--by", "project,day", "--since", since, "--json"))
+            times.append(time.monotonic() - began)
+            used.append(cpu_s(billow.pid()) - before)
+    finally:
+        billow.down()
     total = answer["total"]["charge_nano_usd"]
-    billow.down()
-    times.sort()
-    print(f"billow cost --by project,day over {n:,} leases: {len(answer['lines']):,} lines in {times[2] * 1000:.0f} ms, median of 5 ({times[0] * 1000:.0f}–{times[-1] * 1000:.0f}); asked: < 1000 ms")
+    print(f"billow cost --by project,day over {n:,} leases ({rows:,} daily sums): {len(answer['lines']):,} lines in {sorted(times)[2] * 1000:.0f} ms, median of 5 "
+          f"({min(times) * 1000:.0f}–{max(times) * 1000:.0f}), {sorted(used)[2] * 1000:.0f} ms of CPU in the head; asked: < 1000 ms")
     print(f"store: {size / n:.0f} bytes a lease, postings {'left out' if options.no_entries else 'included'}; job rows and the journal are apart")
     if total != expected:
         sys.exit(f"the report says {total}, the rows {expected}")
-    return times[2] < 1.0
+    return sorted(times)[2] < 1.0
 
 
 class Node:
@@ -172,8 +193,16 @@ def fleet(options, billow):
         selector = selectors.DefaultSelector()
         nodes = []
 
-        def pump(until, done=lambda: False):
+        beaten = [0.0]
+
+        def pump(until, done=lambda: False, beats=False):
             while time.monotonic() < until and not done():
+                # A node that has joined and says nothing is given up by its head: each goes on beating while others join.
+                if beats and time.monotonic() - beaten[0] >= 5:
+                    beaten[0] = time.monotonic()
+                    for node in nodes:
+                        if node.upgraded:
+                            node.sock.sendall(node.beat)
                 for key, _ in selector.select(max(0, min(0.05, until - time.monotonic()))):
                     key.data.take()
 
@@ -181,13 +210,13 @@ def fleet(options, billow):
             nodes.append(Node(i, f"{billow.data}/head.sock", token))
             selector.register(nodes[-1].sock, selectors.EVENT_READ, nodes[-1])
             if i % 20 == 19:
-                pump(time.monotonic() + 60, lambda: nodes[-1].upgraded)
-        pump(time.monotonic() + 60, lambda: all(n.upgraded for n in nodes))
+                pump(time.monotonic() + 60, lambda: nodes[-1].upgraded, beats=True)
+        pump(time.monotonic() + 60, lambda: all(n.upgraded for n in nodes), beats=True)
         submitted = subprocess.Popen([billow.binary, "submit", "--gpus", "1", "--array", f"1-{options.nodes * 8}", "--", "true"], env=billow.env, stdout=subprocess.DEVNULL)
-        pump(time.monotonic() + 300, lambda: sum(len(n.tasks) for n in nodes) >= options.nodes * 8)
+        pump(time.monotonic() + 300, lambda: sum(len(n.tasks) for n in nodes) >= options.nodes * 8, beats=True)
         submitted.wait()
         leased = sum(len(n.tasks) for n in nodes)
-        pump(time.monotonic() + 5)
+        pump(time.monotonic() + 5, beats=True)
         pid, began = billow.pid(), time.monotonic()
         before, late, second = cpu_s(pid), 0.0, 0
         while second < options.seconds:
@@ -198,11 +227,15 @@ def fleet(options, billow):
             second += 1
             late = max(late, time.monotonic() - began - second)
             pump(began + second)
-        wall, used = time.monotonic() - began, cpu_s(pid) - before
+        unread = sum(struct.unpack("i", fcntl.ioctl(n.sock, termios.TIOCOUTQ, b"\0" * 4))[0] for n in nodes)
+        pump(time.monotonic() + 1)
+        left = sum(struct.unpack("i", fcntl.ioctl(n.sock, termios.TIOCOUTQ, b"\0" * 4))[0] for n in nodes)
+        wall, used = second, cpu_s(pid) - before
         share = used / wall
         print(f"{options.nodes:,} nodes × 8 GPUs, {leased:,} leases, readings every second for {wall:.0f} s: the head used {share * 100:.1f} % of one core; asked: < 30 %")
+        print(f"  unread by the head at the end: {unread:,} bytes, {left:,} a second later (0: it kept up)")
         print(f"  {used / (options.nodes * options.seconds) * 1e6:.0f} µs of CPU a reading of a node; this program was late by {max(0, late) * 1000:.0f} ms at most")
-        return share < 0.30 and leased == options.nodes * 8
+        return share < 0.30 and leased == options.nodes * 8 and left == 0
     finally:
         try:
             os.kill(billow.pid(), signal.SIGTERM)
@@ -218,17 +251,20 @@ def main():
     parser.add_argument("--no-entries", action="store_true", help="without the postings")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--keep", metavar="DIR", help="year: make the store there and leave it, or ask the one that is there")
     parser.add_argument("--scratch", default=None, help="where the store is made (the year takes some GB)")
     options = parser.parse_args()
     good = True
     for what, measure in (("year", year), ("fleet", fleet)):
         if options.what not in (None, what):
             continue
-        data = tempfile.mkdtemp(prefix="billow-money-", dir=options.scratch)
+        kept = options.keep if what == "year" else None
+        data = kept or tempfile.mkdtemp(prefix="billow-money-", dir=options.scratch)
         try:
             good = measure(options, Billow(os.path.abspath(options.billow), data)) and good
         finally:
-            shutil.rmtree(data, ignore_errors=True)
+            if not kept:
+                shutil.rmtree(data, ignore_errors=True)
     sys.exit(0 if good else 1)
 
 
