@@ -577,8 +577,9 @@ _billow() {
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
+        --store) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --standby --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in

@@ -580,6 +580,8 @@ complete -c billow -n '__fish_seen_subcommand_from up' -l tls -d 'speak https al
 complete -c billow -n '__fish_seen_subcommand_from up' -l tls-cert -r -F -d 'a certificate of your own, with its chain (PEM); without it the head is its own authority'
 complete -c billow -n '__fish_seen_subcommand_from up' -l tls-key -r -F -d 'its key (PEM)'
 complete -c billow -n '__fish_seen_subcommand_from up' -l tls-name -r -f -d 'a further name or address this head is reached by'
+complete -c billow -n '__fish_seen_subcommand_from up' -l store -r -f -d 'keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)'
+complete -c billow -n '__fish_seen_subcommand_from up' -l standby -d 'wait until the head that leads on that store is gone, then take over'
 complete -c billow -n '__fish_seen_subcommand_from up' -l plain-http -d 'no TLS at all: a proxy in front of this head does it'
 complete -c billow -n '__fish_seen_subcommand_from up' -l background -d 'return when it is ready; its log goes to head.log in the data directory'
 complete -c billow -n '__fish_seen_subcommand_from up' -l log-json -d 'log as JSON lines'

@@ -52,7 +52,7 @@ class NodeAgent {
   Status start() {
     BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
     BILLOW_TRY_VOID(lock());
-    endpoint_ = BILLOW_TRY(net::parse_endpoint(options_.head));
+    for (const std::string& head : split(options_.head, ',')) endpoints_.push_back(BILLOW_TRY(net::parse_endpoint(trim(head))));
     client_ = BILLOW_TRY(net::HttpClient::create(loop_, {.tls = options_.tls}));
     BILLOW_TRY_VOID(open_gpus());
     const std::string sim_state = options_.sim.empty() ? "" : options_.data_dir + "/sim";
@@ -193,7 +193,7 @@ class NodeAgent {
     }
     dialing_ = true;
     net::ClientRequest request;
-    request.endpoint = endpoint_;
+    request.endpoint = endpoints_[head_at_ % endpoints_.size()];
     request.target = "/v1/agent";
     request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
     call_ = client_->connect_websocket(std::move(request), {.message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20},
@@ -214,7 +214,8 @@ class NodeAgent {
   // Soon at first, for a head that restarts; ever more seldom for one that stays away. Jitter keeps a fleet from dialling as one.
   void redial() {
     const std::int64_t base = std::min<std::int64_t>(2000, 10ll << std::min<std::uint64_t>(attempts_, 8));
-    ++attempts_;
+    // Of several heads one leads: who does not answer is passed over, and a longer pause comes after a round of all.
+    if (++head_at_ % endpoints_.size() == 0) ++attempts_;
     redial_ = loop_.after(milliseconds(base / 2 + static_cast<std::int64_t>(jitter_.below(static_cast<std::uint64_t>(base)))), [this] { dial(); });
   }
   void disconnected() {
@@ -446,7 +447,8 @@ class NodeAgent {
   net::Workers workers_;
   Rng jitter_;
   Fd lock_;
-  net::Endpoint endpoint_;
+  std::vector<net::Endpoint> endpoints_;
+  std::size_t head_at_ = 0;
   std::unique_ptr<net::HttpClient> client_;
   std::shared_ptr<net::HttpClient::Call> call_;
   std::shared_ptr<net::WebSocket> socket_;

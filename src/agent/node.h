@@ -13,7 +13,7 @@
 namespace billow::agent {
 
 struct NodeOptions {
-  std::string head;          // "unix:/…/head.sock", "http://…", "https://…"
+  std::string head;          // "unix:/…/head.sock", "http://…", "https://…"; several heads of one store with commas
   std::string token_file;
   std::string data_dir;
   std::string sim;           // simulated GPUs: "8xH100"

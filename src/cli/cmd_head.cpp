@@ -39,6 +39,8 @@ constexpr OptionSpec up_options[] = {
     {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
     {"tls-key", 0, "FILE", "its key (PEM)", false, Completes::file},
     {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
+    {"store", 0, "URL", "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)"},
+    {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
     {"plain-http", 0, nullptr, "no TLS at all: a proxy in front of this head does it"},
     {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -98,6 +100,9 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.tls_key = parsed.get("tls-key");
   options.tls_names = parsed.all("tls-name");
   options.notify_command = parsed.get("notify-command");
+  const char* store = ::getenv("BILLOW_STORE");
+  options.store = parsed.get("store", store ? store : "");
+  options.standby = parsed.has("standby");
   return options;
 }
 
@@ -172,6 +177,10 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   char buffer[4096];
   for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<std::size_t>(n));
   ::close(ready[0]);
+  if (said.starts_with("standby: ")) {
+    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n", trim(said.substr(9))));
+    return 0;
+  }
   if (said != "ok\n") {
     const auto line = said.find('\n');
     Error error{Code::unavailable, said.substr(0, line), line == std::string::npos ? "" : said.substr(line + 1)};
@@ -190,6 +199,8 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 int cmd_up(const Parsed& parsed) {
   if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
+  if (options.standby && options.store.empty())
+    return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow"});
   if (!options.sim.empty()) {
     const auto spec = parse_sim_spec(options.sim);
     if (!spec) return report_usage(Error(spec.error()).in("--sim " + options.sim));

@@ -125,7 +125,8 @@ std::string host_name() {
 
 // Shows the token, gets a credential for this machine alone. A credential made beforehand (a pool's machine has one) is taken as it is.
 Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std::string& url, const std::string& text) {
-  const net::Endpoint endpoint = BILLOW_TRY(net::parse_endpoint(url));
+  std::vector<net::Endpoint> endpoints;
+  for (const std::string& one : split(url, ',')) endpoints.push_back(BILLOW_TRY(net::parse_endpoint(trim(one))));
   const PinnedToken token = split_pin(text);
   Joined joined{url, parsed.get("node-name", host_name()), token.fingerprint, BILLOW_TRY(labels_of(parsed))};
   BILLOW_TRY_VOID(check_name("node", joined.node));
@@ -133,10 +134,14 @@ Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std
     BILLOW_TRY_VOID(write_joined(dir, joined, token.token, ""));
     return joined;
   }
-  net::BlockingClient http({.endpoint = endpoint, .tls = {.ca_path = "", .pinned_fingerprint = token.fingerprint}});
-  auto response = http.request({.method = net::Method::post, .target = "/v1/join",
-                                .headers = {{"Authorization", "Bearer " + token.token}, {"Content-Type", "application/json"}},
-                                .body = Json::object({{"name", joined.node}, {"version", version()}}).dump()});
+  Result<net::Response> response = fail(Code::invalid, "no head was named");
+  for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
+    net::BlockingClient http({.endpoint = endpoint, .tls = {.ca_path = "", .pinned_fingerprint = token.fingerprint}});
+    response = http.request({.method = net::Method::post, .target = "/v1/join",
+                             .headers = {{"Authorization", "Bearer " + token.token}, {"Content-Type", "application/json"}},
+                             .body = Json::object({{"name", joined.node}, {"version", version()}}).dump()});
+    if (response) break;
+  }
   if (!response) return pass(explain_connection(std::move(response.error()), url, !token.fingerprint.empty()));
   if (response->status == 404) return fail(Code::unsupported, fmt::format("the head at {} does not let machines join", url), "it is older than this program: upgrade it");
   if (response->status >= 300) {
@@ -162,6 +167,13 @@ Result<std::string> join_token(const Parsed& parsed) {
   return parsed.get("token", variable("BILLOW_JOIN_TOKEN"));
 }
 
+bool shares_a_head(std::string_view a, std::string_view b) {
+  const auto ours = split(a, ',');
+  for (const std::string& one : split(b, ','))
+    if (std::find(ours.begin(), ours.end(), one) != ours.end()) return true;
+  return false;
+}
+
 int cmd_join(const Parsed& parsed) {
   if (parsed.operands.size() > 1) return report_usage({Code::invalid, "join takes one head", "billow join https://head:7070 --token TOKEN"});
   configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
@@ -169,8 +181,10 @@ int cmd_join(const Parsed& parsed) {
   const auto token = join_token(parsed);
   if (!token) return report(token.error());
   Result<Joined> joined = read_joined(dir);
-  const bool known = joined && (url.empty() || joined->head == url) && file_exists(dir + "/credential");
-  if (joined && !url.empty() && joined->head != url && token->empty())
+  // A head's standby named beside it (or no longer) is the same installation.
+  const bool same = joined && (url.empty() || shares_a_head(joined->head, url));
+  const bool known = same && file_exists(dir + "/credential");
+  if (joined && !same && token->empty())
     return report({Code::conflict, fmt::format("this machine has joined {} already", joined->head), "to move it, give a token of the new head"});
   // A machine that joined before and is started again (by its unit, with the same words) serves; its credential is its own by now.
   if (!known) {
@@ -178,7 +192,10 @@ int cmd_join(const Parsed& parsed) {
     joined = join_head(parsed, dir, url, *token);
     if (!joined) return report(joined.error());
     say(fmt::format("{} has joined {}", joined->node, joined->head));
-  } else if (parsed.has("label")) {
+  } else {
+    if (!url.empty()) joined->head = url;
+  }
+  if (known && parsed.has("label")) {
     auto labels = labels_of(parsed);
     if (!labels) return report_usage(labels.error());
     joined->labels = std::move(*labels);
@@ -302,7 +319,7 @@ void add_join_commands(CommandTable& table) {
                    .summary = "make this machine a node of a head elsewhere, and serve it",
                    .example = "billow join https://head:7070 --token bwj_… --label zone=a --label rack=7",
                    .run = cmd_join,
-                   .usage = "[URL]",
+                   .usage = "[URL[,URL…]]",
                    .details = "The machine dials the head, so it needs no open port. It gets a credential of its own, which `billow node rm` revokes; started\n"
                               "again it needs no token. packaging/systemd/billow-node.service keeps it running.",
                    .options = {join_options},

@@ -28,8 +28,8 @@ Decision Decider::operator()(const StartHead& c) {
     events.push_back(TokenCreated{{.id = TokenId(next_token++), .name = name, .hash = hash, .user = admin, .scope = scope,
                                    .project = {}, .created_at = context.now, .expires_at = {}}});
   };
-  token("local", c.admin_token_hash, TokenScope::full);
-  token("local-node", c.node_token_hash, TokenScope::node);
+  token("local" + c.token_suffix, c.admin_token_hash, TokenScope::full);
+  token("local-node" + c.token_suffix, c.node_token_hash, TokenScope::node);
   return events;
 }
 

@@ -153,6 +153,8 @@ void Agents::watch_silence() {
   sessions_.watch_silence([this](const SessionPtr& session) { closed(std::static_pointer_cast<Link>(session)); });
 }
 
+bool Agents::is_own(NodeId node) const { return sessions_.peer_of(node).starts_with("unix"); }
+
 std::string Agents::host_of(NodeId node) const {
   const std::string peer = sessions_.peer_of(node);
   if (peer.empty()) {

@@ -26,6 +26,7 @@ class Agents {
   bool connected(NodeId node) const { return sessions_.connected(node); }
   // Where the node's ports are reached: this machine for an agent that came by the Unix socket, else the address it came from.
   std::string host_of(NodeId node) const;
+  bool is_own(NodeId node) const;  // this machine's agent, which came by the Unix socket
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);

@@ -16,6 +16,7 @@
 #include "head/agents.h"
 #include "head/engine.h"
 #include "head/gateways.h"
+#include "head/head_store.h"
 #include "head/local_agent.h"
 #include "head/pools.h"
 #include "head/tls.h"
@@ -25,7 +26,6 @@
 #include "head/open_files.h"
 #include "net/http_server.h"
 #include "net/workers.h"
-#include "store/sqlite_store.h"
 
 namespace billow::head {
 namespace {
@@ -37,18 +37,7 @@ std::string unix_user() {
 
 constexpr Duration agent_look = milliseconds(200);
 
-// A secret kept in a file only its owner reads; made at first start.
-Result<std::string> secret_file(const std::string& path) {
-  if (file_exists(path)) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) ::chmod(path.c_str(), 0600);
-    const std::string text = BILLOW_TRY(read_file(path, 4096));
-    if (!trim(text).empty()) return std::string(trim(text));
-  }
-  const std::string secret = "bw_" + random_token(30);
-  BILLOW_TRY_VOID(write_file_atomic(path, secret + "\n", 0600, true));
-  return secret;
-}
+std::string new_token() { return "bw_" + random_token(30); }
 
 class Head final : public api::Host {
  public:
@@ -57,18 +46,19 @@ class Head final : public api::Host {
   Status start() {
     BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
     ::chmod(options_.data_dir.c_str(), 0700);
-    store_ = BILLOW_TRY(SqliteStore::open({.data_dir = options_.data_dir}));
-    store_->journal().set_hooks({.post = [this](std::function<void()> fn) { loop_.post(std::move(fn)); },
+    store_.emplace(BILLOW_TRY(HeadStore::open(options_)));
+    Store& store = **store_;
+    store.journal().set_hooks({.post = [this](std::function<void()> fn) { loop_.post(std::move(fn)); },
                                  .on_durable = [this](Seq durable) { engine_->on_durable(durable); },
                                  .on_health = [this](StoreHealth health, const Error& why) { health_changed(health, why); }});
-    const std::string notify_key = BILLOW_TRY(secret_file(options_.data_dir + "/notify-key"));
-    notifier_ = BILLOW_TRY(Notifier::create(loop_, {notify_key, options_.notify_command, [this]() -> Engine& { return *engine_; }, &store_->journal(), &clock_}));
+    const std::string notify_key = BILLOW_TRY(store_->secret(options_.data_dir + "/notify-key", "notify-key", new_token));
+    notifier_ = BILLOW_TRY(Notifier::create(loop_, {notify_key, options_.notify_command, [this]() -> Engine& { return *engine_; }, &store.journal(), &clock_}));
     const auto observe = [this](const control::State& state, const Event& event) -> std::function<void()> {
       auto notice = notice_of(state, event);
       if (!notice) return {};
       return [this, event, notice = std::move(notice)] { notifier_->on_event(event, notice); };
     };
-    engine_ = BILLOW_TRY(Engine::restore({.journal = &store_->journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }, .observe = observe},
+    engine_ = BILLOW_TRY(Engine::restore({.journal = &store.journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }, .observe = observe},
                                          ledger::PriceBook::market()));
     agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
     history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
@@ -78,9 +68,9 @@ class Head final : public api::Host {
     api_ = std::make_unique<api::Api>(*this);
     notifier_->catch_up();
 
-    const std::string token = BILLOW_TRY(secret_file(options_.data_dir + "/token"));
-    const std::string node_token = BILLOW_TRY(secret_file(options_.data_dir + "/node-token"));
-    engine_->execute(StartHead{BILLOW_VERSION, store_->journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token)}, {"head", ""}, {});
+    const std::string token = BILLOW_TRY(store_->secret(options_.data_dir + "/token", "", new_token));
+    const std::string node_token = BILLOW_TRY(store_->secret(options_.data_dir + "/node-token", "", new_token));
+    engine_->execute(StartHead{BILLOW_VERSION, store.journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token), store_->token_suffix()}, {"head", ""}, {});
     BILLOW_TRY_VOID(prepare_tls());
     BILLOW_TRY_VOID(listen());
     BILLOW_TRY_VOID(prepare_pools());
@@ -92,7 +82,7 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(limits::history_job_step, [this] { sampling_->tick(); }));
     timers_.push_back(loop_.every(limits::money_tick, [this] { engine_->execute(MoneyTick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(limits::lease_renew_every, [this] { agents_->renew_leases(); }));
-    reviews_ = std::make_unique<Reviews>(Reviews::Options{workers_.get(), &store_->queries(), &clock_, options_.data_dir, [this](const advise::Review& review) {
+    reviews_ = std::make_unique<Reviews>(Reviews::Options{workers_.get(), &store.queries(), &clock_, options_.data_dir, [this](const advise::Review& review) {
       notifier_->tell({.kind = "review." + review.period, .at = clock_.wall(), .text = review.summary(), .data = advise::review_json(review)});
     }});
     reviews_->look();
@@ -108,7 +98,11 @@ class Head final : public api::Host {
     return {};
   }
 
-  void run() { loop_.run(); }
+  Status run() {
+    loop_.run();
+    if (ended_by_) return pass(*ended_by_);
+    return {};
+  }
 
   ~Head() override {
     // In this order: nobody asks any more, nothing runs any more, the files go that tell of a running head, and then the lock: after
@@ -133,8 +127,8 @@ class Head final : public api::Host {
 
   // ---- api::Host
   const control::State& state() const override { return engine_->state(); }
-  const Queries& queries() const override { return store_->queries(); }
-  const Journal& journal() const override { return store_->journal(); }
+  const Queries& queries() const override { return (*store_)->queries(); }
+  const Journal& journal() const override { return journal_of_store(); }
   net::Loop& loop() override { return loop_; }
   net::Workers& workers() override { return *workers_; }
   WallTime now() const override { return clock_.wall(); }
@@ -145,10 +139,10 @@ class Head final : public api::Host {
   void execute(Command command, control::Cause cause, Done done) override { engine_->execute(command, cause, std::move(done)); }
   void when_durable(std::function<void()> fn) override { engine_->when_durable(std::move(fn)); }
   Status accepting_work() const override {
-    if (store_->journal().health() != StoreHealth::ok)
-      return fail(Code::storage_full, fmt::format("the disk of {} is full: running work goes on, new work is refused", options_.data_dir), "free some space, then submit again");
+    if (journal_of_store().health() != StoreHealth::ok)
+      return fail(Code::storage_full, fmt::format("the disk of {} is full: running work goes on, new work is refused", options_.store.empty() ? options_.data_dir : "the database"), "free some space, then submit again");
     if (stopping_) return fail(Code::unavailable, "the head is going down", "");
-    if (store_->journal().queued_bytes() > limits::journal_queue_bytes_max / 4) return fail(Code::exhausted, "the journal is behind", "try again in a moment");
+    if (journal_of_store().queued_bytes() > limits::journal_queue_bytes_max / 4) return fail(Code::exhausted, "the journal is behind", "try again in a moment");
     return {};
   }
   std::string recently_finished(JobId job) const override { return engine_->recently_finished(job); }
@@ -188,9 +182,11 @@ class Head final : public api::Host {
     timers_.push_back(loop_.every(milliseconds(20), [this, stop_jobs, tries = 0]() mutable {
       const bool busy = stop_jobs && !state().jobs.empty();
       if (busy && ++tries < 60 * 50) return;
-      for (const auto& [id, node] : state().nodes) agents_->send(id, wire::agent_v1::Leave{}, {});
+      // Where a standby may take over, agents elsewhere wait for it.
+      for (const auto& [id, node] : state().nodes)
+        if (!store_->shared() || agents_->is_own(id)) agents_->send(id, wire::agent_v1::Leave{}, {});
       timers_.push_back(loop_.after(milliseconds(30), [this] {
-        (void)store_->journal().flush(seconds(2));
+        (void)journal_of_store().flush(seconds(2));
         loop_.stop();
       }));
       timers_.front().cancel();
@@ -198,6 +194,7 @@ class Head final : public api::Host {
   }
 
  private:
+  Journal& journal_of_store() const { return (*store_)->journal(); }
   std::string socket_path() const { return options_.data_dir + "/head.sock"; }
 
   // Beyond this machine nothing goes unencrypted, unless somebody says that a proxy sees to it.
@@ -207,7 +204,7 @@ class Head final : public api::Host {
     if (!options_.tls_cert.empty()) {
       server_tls_ = {options_.tls_cert, options_.tls_key};
     } else if ((beyond && !options_.plain_http) || options_.tls) {
-      own_tls_ = BILLOW_TRY(own_tls({options_.data_dir + "/tls", options_.tls_names}));
+      own_tls_ = BILLOW_TRY(store_->tls({options_.data_dir + "/tls", options_.tls_names}));
       server_tls_ = own_tls_.server;
     }
     return {};
@@ -215,9 +212,7 @@ class Head final : public api::Host {
 
   // Tells our machines from those of another Billow on the same engine; made once.
   Status prepare_pools() {
-    const std::string path = options_.data_dir + "/installation";
-    if (!file_exists(path)) BILLOW_TRY_VOID(write_file_atomic(path, hex(random_bytes(4)) + "\n", 0600, true));
-    const std::string installation(trim(BILLOW_TRY(read_file(path, 256))));
+    const std::string installation = BILLOW_TRY(store_->secret(options_.data_dir + "/installation", "installation", [] { return hex(random_bytes(4)); }));
     BILLOW_TRY_VOID(check_name("installation", installation));
     const std::string work = options_.data_dir + "/pools";
     BILLOW_TRY_VOID(make_directories(work, 0700));
@@ -251,7 +246,7 @@ class Head final : public api::Host {
     agents_->watch_silence();
     if (auto snapshot = engine_->snapshot_due()) {
       (void)workers_->submit([this, s = std::move(*snapshot)]() -> std::function<void()> {
-        const Status saved = store_->journal().save_snapshot(s.seq, s.bytes);
+        const Status saved = journal_of_store().save_snapshot(s.seq, s.bytes);
         if (!saved) log_warn("snapshot: {}", saved.error().message);
         return [] {};
       });
@@ -287,6 +282,7 @@ class Head final : public api::Host {
       case StoreHealth::disk_low: log_warn("the disk is full: {}; new work is refused", why.message); return;
       case StoreHealth::fatal:
         log_error("the journal cannot be written: {}", why.message);
+        ended_by_ = why;
         loop_.stop();
         return;
     }
@@ -314,7 +310,7 @@ class Head final : public api::Host {
   const Clock& clock_ = system_clock();
   net::Loop loop_;
   std::unique_ptr<net::Workers> workers_;
-  std::unique_ptr<SqliteStore> store_;
+  std::optional<HeadStore> store_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Agents> agents_;
   std::unique_ptr<History> history_;
@@ -333,6 +329,7 @@ class Head final : public api::Host {
   net::Timer ready_timer_;
   net::Watch signals_;
   WallTime started_at_;
+  std::optional<Error> ended_by_;  // the journal's failure, or another head that leads now
   bool stopping_ = false, listening_ = false;
   int agent_looks_to_skip_ = 0, gateway_looks_to_skip_ = 0;
 };
@@ -343,8 +340,7 @@ Status run_head(HeadOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
   Head head(std::move(options));
   BILLOW_TRY_VOID(head.start());
-  head.run();
-  return {};
+  return head.run();
 }
 
 

@@ -22,6 +22,8 @@ struct HeadOptions {
   bool plain_http = false;         // no TLS whatever the address: something in front of us does it
   std::string tls_cert, tls_key;   // given; else the head is its own authority
   std::vector<std::string> tls_names;
+  std::string store;               // "postgres://…"; empty: SQLite in the data directory
+  bool standby = false;            // wait until the head that leads on that store is gone
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or another port where it is taken
   bool local_gateway = true;                // started when there is an endpoint
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed

@@ -26,6 +26,13 @@ Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t o
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
+  // What the head's database is reached by is nobody else's: jobs would find it in their surroundings.
+  std::vector<char*> surroundings;
+  for (char** at = environ; *at; ++at) {
+    const std::string_view variable = *at;
+    if (!variable.starts_with("BILLOW_STORE=") && !variable.starts_with("PGPASS")) surroundings.push_back(*at);
+  }
+  surroundings.push_back(nullptr);
   // Twice forked, so that it is nobody's child and no signal to the head's terminal reaches it.
   const pid_t middle = ::fork();
   if (middle < 0) return fail_errno("fork", errno);
@@ -38,7 +45,7 @@ Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t o
     ::dup2(log_fd, 1);
     ::dup2(log_fd, 2);
     set_open_files(open_files);
-    ::execv(argv[0], argv.data());
+    ::execve(argv[0], argv.data(), surroundings.data());
     ::_exit(127);
   }
   int status = 0;

@@ -13,7 +13,7 @@ Result<ReadPool::Taken> ReadPool::take() {
     }
     ++open_;
   }
-  auto db = sqlite::Db::open(path_, sqlite::Mode::read_only, 1024);
+  auto db = open_one_();
   if (db) return Taken(*this, std::move(*db));
   {
     std::lock_guard lock(mutex_);
@@ -23,11 +23,12 @@ Result<ReadPool::Taken> ReadPool::take() {
   return pass(std::move(db.error()));
 }
 
-void ReadPool::give_back(std::unique_ptr<sqlite::Db> db) {
-  db->rollback();  // a query that failed half-way must not pin the WAL
+void ReadPool::give_back(std::unique_ptr<sql::Db> db) {
+  db->rollback();  // a query that failed half-way must not pin a snapshot
   {
     std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(db));
+    if (db->usable()) idle_.push_back(std::move(db));
+    else --open_;
   }
   returned_.notify_one();
 }

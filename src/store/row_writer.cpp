@@ -1,6 +1,7 @@
 #include "store/row_writer.h"
 
 #include "base/json.h"
+#include "base/text.h"
 
 namespace billow {
 namespace {
@@ -25,12 +26,23 @@ std::string nodes_json(const std::vector<std::string>& nodes) {
   return out += ']';
 }
 
-void bind_code(sqlite::Query& q, const std::optional<std::int32_t>& code) {
+void bind_code(sql::Query& q, const std::optional<std::int32_t>& code) {
   if (code) q.bind(std::int64_t{*code});
   else q.bind_null();
 }
 
 constexpr std::int64_t day_ns = 86'400'000'000'000;
+
+// The whole row replaces the one with its id.
+std::string upsert_by_id(std::string_view table, std::string_view columns) {
+  std::string marks, replaced;
+  for (const auto& part : split(columns, ',')) {
+    const auto column = trim(part);
+    marks += marks.empty() ? "?" : ",?";
+    if (column != "id") replaced += fmt::format("{}{} = excluded.{}", replaced.empty() ? "" : ", ", column, column);
+  }
+  return fmt::format("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT (id) DO UPDATE SET {}", table, columns, marks, replaced);
+}
 
 }  // namespace
 
@@ -43,7 +55,7 @@ std::vector<Label> labels_of_json(std::string_view json) {
   return labels;
 }
 
-JobRow read_job(const sqlite::Query& q) {
+JobRow read_job(const sql::Query& q) {
   JobRow job;
   int c = 0;
   job.id = JobId(q.number(c++));
@@ -94,14 +106,14 @@ Status RowWriter::write_record(const Record& r) {
 Status RowWriter::write_counts(const Counts& changes) {
   for (const auto& [key, change] : changes) {
     if (change == 0) continue;
-    BILLOW_TRY_VOID(db_.run("INSERT INTO job_counts VALUES (?,?,?) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs", key.first,
+    BILLOW_TRY_VOID(db_.run("INSERT INTO job_counts VALUES (?,?,?) ON CONFLICT (state, project_id) DO UPDATE SET jobs = job_counts.jobs + excluded.jobs", key.first,
                             key.second, change));
   }
   return {};
 }
 Status RowWriter::add_labels(const JobRow& job) {
   for (const auto& [key, value] : job.labels) {
-    BILLOW_TRY_VOID(db_.run("INSERT OR REPLACE INTO job_labels VALUES (?,?,?,?)", key, value, job.state, job.id));
+    BILLOW_TRY_VOID(db_.run("INSERT INTO job_labels VALUES (?,?,?,?) ON CONFLICT DO NOTHING", key, value, job.state, job.id));
   }
   return {};
 }
@@ -155,8 +167,8 @@ Status RowWriter::write_job(const JobRow& job, Counts& counts) {
 }
 
 Status RowWriter::write_task(const TaskRow& task) {
-  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO tasks (id, job_id, node_id, node_name, state, started_at, ended_at, exit_code, doc) "
-                                "VALUES (?,?,?,?,?,?,?,?,?)"));
+  static const std::string sql = upsert_by_id("tasks", "id, job_id, node_id, node_name, state, started_at, ended_at, exit_code, doc");
+  auto q = BILLOW_TRY(db_.query(sql));
   q.bind_all(task.id, task.job, task.node, task.node_name, task.state, task.started_at, task.ended_at);
   bind_code(q, task.exit_code);
   q.bind(task.doc);
@@ -177,18 +189,20 @@ Status RowWriter::write_lease(const LeaseRow& lease) {
       energy_before = old.integer(4);
     }
   }
-  auto q = BILLOW_TRY(db_.query("INSERT OR REPLACE INTO leases (id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, "
-                                "price_class, from_at, to_at, open, charge, cost, idle, energy_mj, gpus, card_mem_mib, mem_peak_mib, "
-                                "sm_peak_pct, engine_p95_pct, measured) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
+  static const std::string sql = upsert_by_id("leases", "id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, "
+                                                        "from_at, to_at, open, charge, cost, idle, energy_mj, gpus, card_mem_mib, mem_peak_mib, "
+                                                        "sm_peak_pct, engine_p95_pct, measured");
+  auto q = BILLOW_TRY(db_.query(sql));
   q.bind_all(lease.id, lease.job, lease.task, lease.project, lease.user, lease.node_name, lease.gpu_type, lease.milli, lease.price_class,
              lease.from, lease.to, std::int64_t{lease.open}, lease.charge, lease.cost, lease.idle, lease.energy_mj, std::int64_t{lease.gpus},
              lease.card_mem_mib, lease.mem_peak_mib, std::int64_t{lease.sm_peak_pct}, std::int64_t{lease.engine_p95_pct}, std::int64_t{lease.measured});
   BILLOW_TRY_VOID(q.run());
   // A lease metered up to midnight belongs to the day that ended then.
   return db_.run("INSERT INTO usage_daily (day, project_id, user_id, gpu_type, price_class, charge, cost, gpu_milli_ms, idle, energy_mj) "
-                 "VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET charge = charge + excluded.charge, "
-                 "cost = cost + excluded.cost, gpu_milli_ms = gpu_milli_ms + excluded.gpu_milli_ms, idle = idle + excluded.idle, "
-                 "energy_mj = energy_mj + excluded.energy_mj",
+                 "VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (day, project_id, user_id, gpu_type, price_class) DO UPDATE SET "
+                 "charge = usage_daily.charge + excluded.charge, cost = usage_daily.cost + excluded.cost, "
+                 "gpu_milli_ms = usage_daily.gpu_milli_ms + excluded.gpu_milli_ms, idle = usage_daily.idle + excluded.idle, "
+                 "energy_mj = usage_daily.energy_mj + excluded.energy_mj",
                  std::max<std::int64_t>(0, lease.to.ns - 1) / day_ns, lease.project, lease.user, lease.gpu_type, lease.price_class,
                  lease.charge.value - charge_before, lease.cost.value - cost_before, held - held_before, lease.idle.value - idle_before,
                  lease.energy_mj - energy_before);
@@ -202,7 +216,8 @@ Status RowWriter::write_entry(const EntryRow& entry) {
 }
 
 Status RowWriter::write_node_day(const NodeDayRow& row) {
-  return db_.run("INSERT INTO node_days (day, node_name, pool, cost) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET cost = cost + excluded.cost",
+  return db_.run("INSERT INTO node_days (day, node_name, pool, cost) VALUES (?,?,?,?) ON CONFLICT (day, node_name) DO UPDATE SET "
+                 "cost = node_days.cost + excluded.cost",
                  row.day, row.node_name, row.pool, row.cost);
 }
 

@@ -6,13 +6,13 @@
 #include <span>
 
 #include "store/journal.h"
-#include "store/sqlite_db.h"
+#include "store/sql.h"
 
 namespace billow {
 
 class RowWriter {
  public:
-  explicit RowWriter(sqlite::Db& db) : db_(db) {}
+  explicit RowWriter(sql::Db& db) : db_(db) {}
   // Everything of these batches, inside the caller's transaction. Of several rows of one job or task only the last is
   // written; leases are written one by one, because each step of a lease belongs to its own day.
   Status write(std::span<const Batch> batches);
@@ -29,14 +29,14 @@ class RowWriter {
   Status write_node_day(const NodeDayRow& row);
   Status add_labels(const JobRow& job);
   Status remove_labels(JobId job, std::string_view state, std::string_view labels_json);
-  sqlite::Db& db_;
+  sql::Db& db_;
 };
 
 // Columns in the order of `job_columns`, from column `first` on.
 inline constexpr std::string_view job_columns =
     "id, name, user_id, project_id, state, submitted_at, started_at, ended_at, exit_code, array_id, array_index, nodes, gpu_type, "
     "gpu_count, gpu_milli, charge, labels, doc";
-JobRow read_job(const sqlite::Query& q);
+JobRow read_job(const sql::Query& q);
 std::vector<Label> labels_of_json(std::string_view json);
 
 // The last row of each id, by id.

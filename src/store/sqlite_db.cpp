@@ -40,41 +40,49 @@ const char* path_of(sqlite3* db) {
   return name && *name ? name : "database";
 }
 
-}  // namespace
-
-Query::~Query() {
-  if (!stmt_) return;
-  sqlite3_reset(stmt_);
-  sqlite3_clear_bindings(stmt_);
-}
-void Query::bind(std::int64_t value) {
-  BILLOW_CHECK(sqlite3_bind_int64(stmt_, next_parameter_++, value) == SQLITE_OK, "a statement has fewer parameters than were bound");
-}
-void Query::bind(std::string_view value) {
-  const char* data = value.data() ? value.data() : "";
-  BILLOW_CHECK(sqlite3_bind_text64(stmt_, next_parameter_++, data, value.size(), SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK,
-               "a statement has fewer parameters than were bound");
-}
-void Query::bind_null() {
-  BILLOW_CHECK(sqlite3_bind_null(stmt_, next_parameter_++) == SQLITE_OK, "a statement has fewer parameters than were bound");
-}
-Result<bool> Query::step() {
-  const int rc = sqlite3_step(stmt_);
-  if (rc == SQLITE_ROW) return true;
-  if (rc == SQLITE_DONE) return false;
-  return sqlite_fail(db_, rc, path_of(db_));
-}
-Status Query::run() {
-  while (true) {
-    if (!BILLOW_TRY(step())) return {};
+class Statement final : public sql::Cursor {
+ public:
+  Statement(sqlite3* db, sqlite3_stmt* stmt) : db_(db), stmt_(stmt) {}
+  ~Statement() override { sqlite3_finalize(stmt_); }
+  void bind(int parameter, std::int64_t value) override {
+    BILLOW_CHECK(sqlite3_bind_int64(stmt_, parameter, value) == SQLITE_OK, "a statement has fewer parameters than were bound");
   }
-}
-std::int64_t Query::integer(int column) const { return sqlite3_column_int64(stmt_, column); }
-std::string_view Query::text(int column) const {
-  const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(stmt_, column));
-  return data ? std::string_view(data, static_cast<std::size_t>(sqlite3_column_bytes(stmt_, column))) : std::string_view();
-}
-bool Query::is_null(int column) const { return sqlite3_column_type(stmt_, column) == SQLITE_NULL; }
+  void bind(int parameter, std::string_view value) override {
+    const char* data = value.data() ? value.data() : "";
+    BILLOW_CHECK(sqlite3_bind_text64(stmt_, parameter, data, value.size(), SQLITE_STATIC, SQLITE_UTF8) == SQLITE_OK,
+                 "a statement has fewer parameters than were bound");
+  }
+  void bind_null(int parameter) override {
+    BILLOW_CHECK(sqlite3_bind_null(stmt_, parameter) == SQLITE_OK, "a statement has fewer parameters than were bound");
+  }
+  Result<bool> step() override {
+    const int rc = sqlite3_step(stmt_);
+    if (rc == SQLITE_ROW) return true;
+    if (rc == SQLITE_DONE) return false;
+    return sqlite_fail(db_, rc, path_of(db_));
+  }
+  Status run() override {
+    while (true) {
+      if (!BILLOW_TRY(step())) return {};
+    }
+  }
+  std::int64_t integer(int column) const override { return sqlite3_column_int64(stmt_, column); }
+  std::string_view text(int column) const override {
+    const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(stmt_, column));
+    return data ? std::string_view(data, static_cast<std::size_t>(sqlite3_column_bytes(stmt_, column))) : std::string_view();
+  }
+  bool is_null(int column) const override { return sqlite3_column_type(stmt_, column) == SQLITE_NULL; }
+  void reset() override {
+    sqlite3_reset(stmt_);
+    sqlite3_clear_bindings(stmt_);
+  }
+
+ private:
+  sqlite3* db_;
+  sqlite3_stmt* stmt_;
+};
+
+}  // namespace
 
 Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cache_kib) {
   // Without its memory statistics SQLite takes no global lock at each allocation. It counts only before the first use.
@@ -107,7 +115,7 @@ Result<std::unique_ptr<Db>> Db::open(const std::string& path, Mode mode, int cac
   return db;
 }
 Db::~Db() {
-  for (auto& [sql, stmt] : statements_) sqlite3_finalize(stmt);
+  statements_.clear();
   sqlite3_close(db_);
 }
 Status Db::exec(const std::string& sql) {
@@ -123,14 +131,9 @@ Result<Query> Db::query(std::string_view sql, int slot) {
     sqlite3_stmt* stmt = nullptr;
     const int rc = sqlite3_prepare_v3(db_, sql.data(), static_cast<int>(sql.size()), SQLITE_PREPARE_PERSISTENT, &stmt, nullptr);
     if (rc != SQLITE_OK) return sqlite_fail(db_, rc, path_);
-    found = statements_.emplace(std::string(key), stmt).first;
+    found = statements_.emplace(std::string(key), std::make_unique<Statement>(db_, stmt)).first;
   }
-  return Query(db_, found->second);
-}
-Result<std::int64_t> Db::scalar(std::string_view sql, std::int64_t fallback) {
-  auto q = BILLOW_TRY(query(sql));
-  if (!BILLOW_TRY(q.step())) return fallback;
-  return q.is_null(0) ? fallback : q.integer(0);
+  return Query(found->second.get());
 }
 void Db::rollback() {
   if (!sqlite3_get_autocommit(db_)) sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);

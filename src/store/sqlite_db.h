@@ -9,74 +9,29 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "base/clock.h"
-#include "base/ids.h"
-#include "base/money.h"
-#include "base/result.h"
+#include "store/sql.h"
 
 struct sqlite3;
-struct sqlite3_stmt;
 
 namespace billow::sqlite {
 
-// One use of a prepared statement: bound, stepped, read; the destructor makes the statement ready for its next use.
-// Text is bound without a copy, so it must outlive the Query.
-class Query {
- public:
-  Query(sqlite3* db, sqlite3_stmt* stmt) : db_(db), stmt_(stmt) {}
-  Query(Query&& o) noexcept : db_(o.db_), stmt_(o.stmt_), next_parameter_(o.next_parameter_) { o.stmt_ = nullptr; }
-  Query& operator=(Query&&) = delete;
-  ~Query();
-
-  void bind(std::int64_t value);
-  void bind(std::string_view value);
-  void bind_null();
-  void bind(WallTime value) { bind(value.ns); }
-  void bind(NanoUsd value) { bind(value.value); }
-  template <class Tag>
-  void bind(Id<Tag> id) { bind(static_cast<std::int64_t>(id.value)); }
-  template <class... Args>
-  void bind_all(const Args&... args) { (bind(args), ...); }
-
-  Result<bool> step();  // false: no further row
-  Status run();         // steps to the end
-
-  std::int64_t integer(int column) const;
-  std::uint64_t number(int column) const { return static_cast<std::uint64_t>(integer(column)); }
-  std::string_view text(int column) const;  // valid until the next step
-  bool is_null(int column) const;
-
- private:
-  sqlite3* db_;
-  sqlite3_stmt* stmt_;
-  int next_parameter_ = 1;
-};
+using Query = sql::Query;
 
 enum class Mode { read_write, read_only };
 
-class Db {
+class Db final : public sql::Db {
  public:
   // Sets up WAL, synchronous=FULL, foreign keys off, a page cache of `cache_kib` and no checkpoint on its own.
   static Result<std::unique_ptr<Db>> open(const std::string& path, Mode mode, int cache_kib);
-  ~Db();
+  ~Db() override;
   Db(const Db&) = delete;
   Db& operator=(const Db&) = delete;
 
-  Status exec(const std::string& sql);
-  // A statement from the cache. Queries that run at once with the same text need different slots.
-  Result<Query> query(std::string_view sql, int slot = 0);
-  // Prepares, binds and runs.
-  template <class... Args>
-  Status run(std::string_view sql, const Args&... args) {
-    auto prepared = query(sql);
-    if (!prepared) return pass(std::move(prepared.error()));
-    prepared->bind_all(args...);
-    return prepared->run();
-  }
-  // The integer of a statement's first row, or the fallback where there is none.
-  Result<std::int64_t> scalar(std::string_view sql, std::int64_t fallback = 0);
+  sql::Engine engine() const override { return sql::Engine::sqlite; }
+  Status exec(const std::string& sql) override;
+  Result<Query> query(std::string_view sql, int slot = 0) override;
 
-  void rollback();                                // ends a transaction if one is open
+  void rollback() override;
   void release_memory();                          // gives the page cache back, as far as no transaction holds it
   Status checkpoint();                            // as much as readers allow, without waiting for them
   std::int64_t wal_pages() const { return wal_pages_; }  // in the WAL after the last commit of this connection
@@ -91,7 +46,7 @@ class Db {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
-  std::unordered_map<std::string, sqlite3_stmt*, TextHash, std::equal_to<>> statements_;
+  std::unordered_map<std::string, std::unique_ptr<sql::Cursor>, TextHash, std::equal_to<>> statements_;
   std::int64_t wal_pages_ = 0;
 };
 

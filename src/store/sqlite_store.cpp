@@ -6,17 +6,19 @@
 #include "store/data_dir.h"
 #include "store/migrations.h"
 #include "store/sqlite_journal.h"
-#include "store/sqlite_queries.h"
+#include "store/sql_queries.h"
 
 namespace billow {
 namespace {
 
+constexpr int reader_cache_kib = 1 << 10;
 constexpr int writer_cache_kib = 16 << 10;  // a bound for bursts; quiet moments give it back
 
 class SqliteStoreImpl final : public SqliteStore {
  public:
   SqliteStoreImpl(SqliteStoreOptions options, Fd lock)
-      : data_dir_(options.data_dir), lock_(std::move(lock)), readers_(data_dir_ + "/billow.db", options.read_connections_max),
+      : data_dir_(options.data_dir), lock_(std::move(lock)), readers_([path = data_dir_ + "/billow.db"]() -> Result<std::unique_ptr<sql::Db>> { return sqlite::Db::open(path, sqlite::Mode::read_only, reader_cache_kib); },
+                                                                           options.read_connections_max),
         queries_(readers_) {}
 
   Journal& journal() override { return *journal_; }
@@ -26,7 +28,7 @@ class SqliteStoreImpl final : public SqliteStore {
   const std::string data_dir_;
   Fd lock_;  // held until all else is closed
   mutable ReadPool readers_;
-  SqliteQueries queries_;
+  SqlQueries queries_;
   std::unique_ptr<SqliteJournal> journal_;
 };
 
@@ -57,7 +59,7 @@ Status SqliteStoreImpl::backup_to(const std::string& path) const {
     const auto snapshot = BILLOW_TRY(Snapshots(data_dir_).load(journal_->durable_seq()));
     if (snapshot) BILLOW_TRY_VOID(Snapshots(partial).save(snapshot->seq, snapshot->bytes));
     {
-      auto db = BILLOW_TRY(readers_.take());
+      const auto db = BILLOW_TRY(sqlite::Db::open(data_dir_ + "/billow.db", sqlite::Mode::read_only, reader_cache_kib));
       BILLOW_TRY_VOID(db->copy_to(partial + "/billow.db"));
     }
     BILLOW_TRY_VOID(sync_directory(partial));

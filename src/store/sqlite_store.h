@@ -9,8 +9,7 @@
 #include <string>
 
 #include "base/limits.h"
-#include "store/journal.h"
-#include "store/queries.h"
+#include "store/store.h"
 
 namespace billow {
 
@@ -22,16 +21,11 @@ struct SqliteStoreOptions {
   std::size_t read_connections_max = limits::store_read_connections_max;
 };
 
-class SqliteStore {
+class SqliteStore : public Store {
  public:
-  virtual ~SqliteStore() = default;  // makes durable what is queued, if there is room, and closes
-
   // Locks the directory, brings an older format up to this one and raises the epoch. Fails with `conflict` where another head
   // runs (naming its pid), and with `unsupported` where a newer Billow wrote the directory.
   static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
-
-  virtual Journal& journal() = 0;
-  virtual const Queries& queries() const = 0;
 
   // Makes `path` a new data directory with all that is durable now and the newest snapshot, while the head runs on.
   // `billow up --data path` restores from it. For a worker thread.

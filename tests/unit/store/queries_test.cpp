@@ -10,6 +10,9 @@ namespace billow {
 namespace {
 using namespace store_test;
 
+class QueryContract : public EveryEngine {};
+INSTANTIATE_TEST_SUITE_P(Engines, QueryContract, ::testing::ValuesIn(engines()), engine_name);
+
 std::vector<std::uint64_t> ids(const JobPage& page) {
   std::vector<std::uint64_t> out;
   for (const auto& row : page.jobs) out.push_back(row.id.value);
@@ -51,9 +54,8 @@ JobRow full_row() {
   return row;
 }
 
-TEST(Queries, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
+  auto store = open();
   store->journal().append(batch_with(full_row()));
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   EXPECT_EQ(store->queries().get_job(JobId(9))->value(), full_row());
@@ -67,9 +69,8 @@ TEST(Queries, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
   EXPECT_EQ(store->queries().get_job(JobId(9))->value(), changed);
 }
 
-TEST(Queries, TasksAndLeasesOfAJob) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, TasksAndLeasesOfAJob) {
+  auto store = open();
   Batch batch = batch_of(1);
   TaskRow task{TaskId(3), JobId(1), NodeId(2), "n2", "ended", {5}, {6}, 0, "{}"};
   batch.tasks = {task, TaskRow{TaskId(4), JobId(2), NodeId(2), "n2", "running", {5}, {}, std::nullopt, "{}"}};
@@ -135,9 +136,8 @@ JobFilter random_filter(Rng& rng) {
   return f;
 }
 
-TEST(Queries, ListingsCountsAndSumsEqualWhatTheRowsSay) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, ListingsCountsAndSumsEqualWhatTheRowsSay) {
+  auto store = open();
   const std::uint64_t seed = random_u64();
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
@@ -169,9 +169,8 @@ TEST(Queries, ListingsCountsAndSumsEqualWhatTheRowsSay) {
   EXPECT_EQ(kept, counts);
 }
 
-TEST(Queries, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
+  auto store = open();
   const auto add = [&](std::uint64_t from, std::uint64_t to) {
     for (auto id = from; id <= to; ++id) store->journal().append(batch_with(job(id)));
     ASSERT_TRUE(store->journal().flush(seconds(20)));
@@ -192,18 +191,16 @@ TEST(Queries, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
   EXPECT_EQ(third.next, "");
 }
 
-TEST(Queries, RefusesACursorThatIsNotOne) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, RefusesACursorThatIsNotOne) {
+  auto store = open();
   for (const char* cursor : {"x", "n", "n-1", "n1.2", "e5.5", "n99999999999999999999", "n1' OR 1"}) {
     EXPECT_EQ(store->queries().list_jobs({}, JobOrder::newest, cursor, 10).error().code, Code::invalid) << cursor;
   }
   EXPECT_FALSE(store->queries().list_jobs({}, JobOrder::recently_ended, "n5", 10));
 }
 
-TEST(Queries, UsageAddsEachStepOfALeaseToItsDay) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, UsageAddsEachStepOfALeaseToItsDay) {
+  auto store = open();
   constexpr std::int64_t hour = 3'600'000'000'000;
   LeaseRow lease{LeaseId(1), JobId(1), TaskId(1), ProjectId(1), UserId(2), "n", "H100", 500, "spot", {22 * hour}, {23 * hour}, true, {10}, {6}};
   Batch batch = batch_of(1);
@@ -250,9 +247,44 @@ TEST(Queries, UsageAddsEachStepOfALeaseToItsDay) {
   EXPECT_EQ(ask({.day_from = 5}).size(), 0u);
 }
 
-TEST(Queries, ServeManyThreadsBesideTheWriter) {
-  TempDir dir;
-  auto store = open_store(dir.path());
+TEST_P(QueryContract, PostingsNodeDaysAndRuns) {
+  auto store = open();
+  Batch batch = batch_with(job(1, "succeeded"));
+  JobRow unnamed = job(2, "failed");
+  unnamed.name = "";
+  unnamed.doc = R"({"command":"python train.py"})";
+  batch.jobs.push_back(unnamed);
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    EntryRow entry{i, i == 4 ? "charge" : "active", NodeId(7), LeaseId(i % 2), JobId(1), ProjectId(1), UserId(1), {static_cast<std::int64_t>(i) * 10}, {static_cast<std::int64_t>(i) * 10 + 5}, {static_cast<std::int64_t>(i)}, i == 3};
+    batch.entries.push_back(entry);
+  }
+  batch.node_days = {{20'000, "b", "local", {5}}, {20'000, "B", "local", {7}}, {20'001, "b", "local", {1}}, {20'000, "b", "local", {2}}};
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    LeaseRow lease{LeaseId(i), JobId(i == 3 ? 2 : 1), TaskId(i), ProjectId(1), UserId(1), "n", "H100", 1000, "spot", {100}, {200 + static_cast<std::int64_t>(i)}, i == 2, {7}, {5}};
+    lease.gpus = 1;
+    lease.measured = i == 3;
+    lease.mem_peak_mib = 1LL << 40;
+    batch.leases.push_back(lease);
+  }
+  store->journal().append(batch);
+  ASSERT_TRUE(store->journal().flush(seconds(20)));
+  const auto entries = [&](EntryQuery q) { return *store->queries().entries(q); };
+  EXPECT_EQ(entries({}), batch.entries);
+  EXPECT_EQ(entries({.lease = LeaseId(1)}), (std::vector{batch.entries[0], batch.entries[2]}));
+  EXPECT_EQ(entries({.after = 2, .limit = 1}), std::vector{batch.entries[2]});
+  EXPECT_EQ(entries({.from = {25}, .before = {35}}), std::vector{batch.entries[1]});
+  EXPECT_EQ(*store->queries().node_days(20'000, 20'000), (std::vector<NodeDayRow>{{20'000, "B", "local", {7}}, {20'000, "b", "local", {7}}})) << "added up, by bytes";
+  const auto runs = *store->queries().runs({}, {0}, {}, 10);
+  ASSERT_EQ(runs.size(), 2u) << "those that ended";
+  EXPECT_EQ(runs[0].what, "python train.py");
+  EXPECT_EQ(runs[0].lease, batch.leases[2]);
+  EXPECT_EQ(runs[1].what, "job-1");
+  EXPECT_EQ(store->queries().runs(ProjectId(2), {0}, {}, 10)->size(), 0u);
+  EXPECT_EQ(store->queries().runs({}, {0}, {203}, 10)->size(), 1u) << "bounds are half open";
+}
+
+TEST_P(QueryContract, ServeManyThreadsBesideTheWriter) {
+  auto store = open();
   store->journal().append(batch_with(job(1)));
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   std::atomic<int> failures{0};

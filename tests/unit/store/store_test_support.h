@@ -1,4 +1,6 @@
-// What the store's tests share: a data directory that goes away, batches made of small parts, and polling with a deadline.
+// What the store's tests share: a data directory that goes away, batches made of small parts, polling with a deadline, and the contract:
+// cases that hold for every engine. Those of PostgreSQL run where a test server is named in BILLOW_TEST_POSTGRES (see
+// tests/support/with_postgres.py).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +10,8 @@
 #include <thread>
 
 #include "base/file.h"
+#include "store/pg_db.h"
+#include "store/pg_store.h"
 #include "store/sqlite_store.h"
 
 namespace billow::store_test {
@@ -65,6 +69,58 @@ inline std::unique_ptr<SqliteStore> open_store(const std::string& dir, JournalHo
   }
   return std::move(*store);
 }
+
+inline std::string test_postgres() {
+  const char* url = ::getenv("BILLOW_TEST_POSTGRES");
+  return url ? url : "";
+}
+
+// Somewhere a store can be opened, again and again; empty at first. One at a time.
+class Place {
+ public:
+  explicit Place(std::string engine) : engine_(std::move(engine)) {
+    if (engine_ == "postgres") sql("DROP SCHEMA IF EXISTS billow CASCADE");
+  }
+  bool postgres() const { return engine_ == "postgres"; }
+  const std::string& dir() const { return dir_.path(); }
+  // A store that must open; where its last head was killed, when its lease has run out.
+  std::unique_ptr<Store> open(JournalHooks hooks = {}) const {
+    if (!postgres()) return open_store(dir(), std::move(hooks));
+    auto store = PgStore::open({.url = test_postgres(), .holder = "a test", .identity = "", .standby = true, .keep_waiting = {}, .on_waiting = {}, .hooks = std::move(hooks)});
+    if (!store) {
+      ADD_FAILURE() << store.error().message;
+      std::abort();
+    }
+    return std::move(*store);
+  }
+  // Makes it possible for another head to open it while the first does not know.
+  void forget_the_head() const {
+    if (postgres()) sql("UPDATE billow.leader SET until = '-infinity'");
+    else ::unlink((dir_ / "lock").c_str());
+  }
+  static void sql(const std::string& text) {
+    auto db = pg::Db::connect(test_postgres());
+    ASSERT_TRUE(db) << db.error().message;
+    const auto done = (*db)->exec(text);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+
+ private:
+  const std::string engine_;
+  TempDir dir_;
+};
+
+class EveryEngine : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Store> open(JournalHooks hooks = {}) { return place.open(std::move(hooks)); }
+  Place place{GetParam()};
+};
+inline std::vector<std::string> engines() {
+  std::vector<std::string> out = {"sqlite"};
+  if (!test_postgres().empty()) out.push_back("postgres");
+  return out;
+}
+inline std::string engine_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
 
 inline std::vector<Record> read_all(const Journal& journal, Seq after = 0) {
   std::vector<Record> records;

@@ -1,5 +1,5 @@
 // Queries about money: leases, daily sums, postings, what nodes cost.
-#include "store/sqlite_queries.h"
+#include "store/sql_queries.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ constexpr const char* lease_columns =
     "leases.price_class, leases.from_at, leases.to_at, leases.open, leases.charge, leases.cost, leases.idle, leases.energy_mj, "
     "leases.gpus, leases.card_mem_mib, leases.mem_peak_mib, leases.sm_peak_pct, leases.engine_p95_pct, leases.measured";
 
-LeaseRow read_lease(const sqlite::Query& q) {
+LeaseRow read_lease(const sql::Query& q) {
   LeaseRow l;
   l.id = LeaseId(q.number(0));
   l.job = JobId(q.number(1));
@@ -42,10 +42,10 @@ LeaseRow read_lease(const sqlite::Query& q) {
 
 }  // namespace
 
-Result<std::vector<LeaseRow>> SqliteQueries::leases(const LeaseQuery& query) const {
+Result<std::vector<LeaseRow>> SqlQueries::leases(const LeaseQuery& query) const {
   auto db = BILLOW_TRY(pool_.take());
   const std::string_view key = query.job ? "job_id = ?" : query.project ? "project_id = ?" : "? = 0";
-  auto q = BILLOW_TRY(db->query(fmt::format("SELECT {} FROM leases WHERE {} AND id > ? AND (to_at > ? OR open) AND from_at < ? ORDER BY id", lease_columns, key)));
+  auto q = BILLOW_TRY(db->query(fmt::format("SELECT {} FROM leases WHERE {} AND id > ? AND (to_at > ? OR open <> 0) AND from_at < ? ORDER BY id", lease_columns, key)));
   q.bind_all(static_cast<std::int64_t>(query.job ? query.job.value : query.project.value), query.after, query.from,
              query.before ? query.before.ns : INT64_MAX);
   std::vector<LeaseRow> leases;
@@ -57,11 +57,11 @@ Result<std::vector<LeaseRow>> SqliteQueries::leases(const LeaseQuery& query) con
   return leases;
 }
 
-Result<std::vector<RunRow>> SqliteQueries::runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const {
+Result<std::vector<RunRow>> SqlQueries::runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const {
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query(fmt::format(
       "SELECT {}, CASE WHEN jobs.name <> '' THEN jobs.name ELSE coalesce(json_extract(jobs.doc, '$.command'), '') END FROM leases "
-      "JOIN jobs ON jobs.id = leases.job_id WHERE (?1 = 0 OR leases.project_id = ?1) AND leases.gpus > 0 AND NOT leases.open "
+      "JOIN jobs ON jobs.id = leases.job_id WHERE (?1 = 0 OR leases.project_id = ?1) AND leases.gpus > 0 AND leases.open = 0 "
       "AND leases.to_at >= ?2 AND leases.to_at < ?3 ORDER BY leases.id DESC LIMIT ?4", lease_columns)));
   q.bind_all(project, from, before ? before.ns : INT64_MAX, static_cast<std::int64_t>(limit));
   std::vector<RunRow> rows;
@@ -72,7 +72,7 @@ Result<std::vector<RunRow>> SqliteQueries::runs(ProjectId project, WallTime from
   return rows;
 }
 
-Result<std::vector<EntryRow>> SqliteQueries::entries(const EntryQuery& query) const {
+Result<std::vector<EntryRow>> SqlQueries::entries(const EntryQuery& query) const {
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query(fmt::format(
       "SELECT number, kind, node_id, lease_id, job_id, project_id, user_id, from_at, to_at, amount, correction FROM entries "
@@ -86,7 +86,7 @@ Result<std::vector<EntryRow>> SqliteQueries::entries(const EntryQuery& query) co
   return rows;
 }
 
-Result<std::vector<NodeDayRow>> SqliteQueries::node_days(std::int64_t day_from, std::int64_t day_to) const {
+Result<std::vector<NodeDayRow>> SqlQueries::node_days(std::int64_t day_from, std::int64_t day_to) const {
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query("SELECT day, node_name, pool, cost FROM node_days WHERE day BETWEEN ? AND ? ORDER BY day, node_name"));
   q.bind_all(day_from, day_to);
@@ -95,7 +95,7 @@ Result<std::vector<NodeDayRow>> SqliteQueries::node_days(std::int64_t day_from, 
   return rows;
 }
 
-Result<std::vector<UsageRow>> SqliteQueries::usage(const UsageQuery& query) const {
+Result<std::vector<UsageRow>> SqlQueries::usage(const UsageQuery& query) const {
   const auto dimension = [](bool asked, std::string_view column, std::string_view none) { return asked ? column : none; };
   // Only by what was asked for: in the order of the table's key (day, project, …) the sums need no sorting.
   std::string by;

@@ -1,3 +1,4 @@
+// The query tables read through SQL, on either engine. What only one of them can do well, finding the jobs of a page, is in job_scan.h.
 #pragma once
 
 #include "store/queries.h"
@@ -5,9 +6,9 @@
 
 namespace billow {
 
-class SqliteQueries final : public Queries {
+class SqlQueries final : public Queries {
  public:
-  explicit SqliteQueries(ReadPool& pool) : pool_(pool) {}
+  explicit SqlQueries(ReadPool& pool) : pool_(pool) {}
   Result<JobPage> list_jobs(const JobFilter& filter, JobOrder order, std::string_view cursor, std::size_t limit) const override;
   Result<std::optional<JobRow>> get_job(JobId id) const override;
   Result<std::vector<TaskRow>> tasks_of(JobId job) const override;

@@ -1,0 +1,93 @@
+#include "head/head_store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "store/data_dir.h"
+#include "store/sqlite_store.h"
+
+namespace billow::head {
+namespace {
+
+std::string host_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return host;
+}
+
+}  // namespace
+
+Result<HeadStore> HeadStore::open(HeadOptions& options) {
+  HeadStore out;
+  out.data_dir_ = options.data_dir;
+  // A head started here without --store, by a user or by a command that found none running, would begin a second truth.
+  const std::string marker = options.data_dir + "/store-elsewhere";
+  if (options.store.empty()) {
+    if (file_exists(marker)) {
+      const std::string where(trim(BILLOW_TRY(read_file(marker, 4096))));
+      return fail(Code::conflict, fmt::format("the head of {} keeps its state in {}", options.data_dir, where),
+                  fmt::format("start it with: billow up --store {}. To begin anew in the data directory, remove {}", where, marker));
+    }
+    out.store_ = BILLOW_TRY(SqliteStore::open({.data_dir = options.data_dir}));
+    return out;
+  }
+  if (!is_postgres_url(options.store))
+    return fail(Code::invalid, fmt::format("\"{}\" is no store", options.store.substr(0, options.store.find("://"))), "write it like --store postgres://user@host/billow");
+  out.lock_ = BILLOW_TRY(lock_data_dir(options.data_dir));
+  if (!file_exists(marker)) BILLOW_TRY_VOID(write_file_atomic(marker, shown_store(options.store) + "\n", 0600, true));
+  PgStoreOptions pg;
+  pg.url = options.store;
+  pg.holder = fmt::format("the head on {} (pid {}, data in {})", host_name(), ::getpid(), options.data_dir);
+  // The lock on the data directory is ours, so whoever led with this name before has ended.
+  pg.identity = BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
+  pg.standby = options.standby;
+  pg.on_waiting = [&options](const std::string& holder) {
+    log_info("standing by: {} leads", holder);
+    if (options.ready_fd < 0) return;
+    (void)write_all(options.ready_fd, "standby: " + holder + "\n");
+    ::close(options.ready_fd);
+    options.ready_fd = -1;
+  };
+  auto opened = BILLOW_TRY(PgStore::open(std::move(pg)));
+  out.pg_ = opened.get();
+  out.store_ = std::move(opened);
+  return out;
+}
+
+Result<std::string> HeadStore::secret(const std::string& path, const std::string& name, const std::function<std::string()>& make) {
+  std::string here;
+  if (file_exists(path)) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) ::chmod(path.c_str(), 0600);
+    here = trim(BILLOW_TRY(read_file(path, 4096)));
+  }
+  std::string wanted = here.empty() ? make() : here;
+  if (pg_ && !name.empty()) wanted = BILLOW_TRY(pg_->shared_secret(name, wanted));
+  if (wanted != here) BILLOW_TRY_VOID(write_file_atomic(path, wanted + "\n", 0600, true));
+  return wanted;
+}
+
+Result<OwnTls> HeadStore::tls(const OwnTlsOptions& options) {
+  OwnTls own = BILLOW_TRY(own_tls(options));
+  if (!pg_) return own;
+  const std::string cert = options.dir + "/ca.pem", key = options.dir + "/ca.key";
+  const std::string here = BILLOW_TRY(read_file(cert, 1 << 20)) + BILLOW_TRY(read_file(key, 1 << 20));
+  const std::string wanted = BILLOW_TRY(pg_->shared_secret("authority", here));
+  if (wanted == here) return own;
+  const auto split = wanted.find("-----BEGIN", wanted.find("-----END"));
+  if (split == std::string::npos) return fail(Code::internal, "the authority kept in the store is damaged");
+  BILLOW_TRY_VOID(write_file_atomic(key, wanted.substr(split), 0600, true));
+  BILLOW_TRY_VOID(write_file_atomic(cert, wanted.substr(0, split), 0644, true));
+  return own_tls(options);
+}
+
+std::string HeadStore::token_suffix() const {
+  return pg_ ? "-" + sha256_hex(host_name() + data_dir_).substr(0, 8) : "";
+}
+
+}  // namespace billow::head

@@ -1,0 +1,80 @@
+// What every journal on a database has in common: the loop thread appends to a queue under a short lock, one writer thread takes all that
+// is queued, has the engine commit it in one transaction, moves durable_seq and tells. Reading and waiting for what is durable are here
+// too. An engine says how a group is committed and what it does in quiet moments.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "store/journal.h"
+#include "store/read_pool.h"
+
+namespace billow {
+
+class QueuedJournal : public Journal {
+ public:
+  void set_hooks(JournalHooks hooks) override;
+  Seq append(Batch batch) override;
+  Seq next_seq() const override { return last_appended_ + 1; }
+  Seq durable_seq() const override { return durable_.load(std::memory_order_acquire); }
+  StoreHealth health() const override { return health_.load(std::memory_order_acquire); }
+  Epoch epoch() const override { return epoch_; }
+  std::size_t queued_bytes() const override { return queued_bytes_.load(std::memory_order_relaxed); }
+  Status flush(Duration patience) override;
+  Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const override;
+
+ protected:
+  struct Beginning {
+    Epoch epoch;
+    Seq last_seq;
+    JournalHooks hooks;
+    ReadPool* readers;
+    std::chrono::milliseconds idle_after;  // nothing queued for so long is a quiet moment
+  };
+  explicit QueuedJournal(Beginning beginning);
+  // An engine starts the writer at the end of its constructor and stops it first in its destructor.
+  void start_writer();
+  void stop_writer();
+
+  // On the writer's thread. False: nothing is committed from here on (fatal, or stopping without being able to write).
+  virtual bool commit_group(const std::vector<Batch>& group) = 0;
+  virtual void quiet_moment() = 0;
+  virtual void after_commit() {}
+
+  bool pause(std::chrono::milliseconds time);  // for the writer: false when stopping
+  void become(StoreHealth health, Error why);
+  // Until `seq` is durable, for what may not be ahead of the journal.
+  Status wait_until_durable(Seq seq);
+  // Refuses a journal that begins after what the snapshot covers.
+  Status check_beginning(const std::optional<Snapshot>& snapshot) const;
+  ReadPool& readers() const { return *readers_; }
+
+ private:
+  void write_loop();
+  std::vector<Batch> take_group();  // waits for work; empty: stopping
+
+  const Epoch epoch_;
+  ReadPool* const readers_;
+  const std::chrono::milliseconds idle_after_;
+  Seq last_appended_;
+  std::atomic<Seq> durable_;
+  std::atomic<StoreHealth> health_{StoreHealth::ok};
+  std::atomic<std::size_t> queued_bytes_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;   // the writer waits: something queued, or stopping
+  std::condition_variable moved_;  // others wait: durable, health or stopping changed
+  std::vector<Batch> queue_;
+  std::uint64_t batches_appended_ = 0;
+  std::uint64_t batches_committed_ = 0;
+  bool stopping_ = false;
+  Error why_;                      // of the present health
+  std::shared_ptr<const JournalHooks> hooks_;
+  std::mutex health_mutex_;        // one change of health at a time
+  std::thread writer_;
+};
+
+}  // namespace billow

@@ -1,0 +1,19 @@
+// What the head keeps its facts in: a journal and the query tables made from it, whoever carries them. SQLite in the data directory by
+// default; PostgreSQL where a team wants a standby.
+#pragma once
+
+#include <string>
+
+#include "store/journal.h"
+#include "store/queries.h"
+
+namespace billow {
+
+class Store {
+ public:
+  virtual ~Store() = default;  // makes durable what is queued, if it can, and closes
+  virtual Journal& journal() = 0;
+  virtual const Queries& queries() const = 0;
+};
+
+}  // namespace billow

@@ -1,0 +1,172 @@
+"""Two heads on one PostgreSQL: the standby takes over from a leader that dies or sleeps, under load, and nothing accepted is lost."""
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import postgres
+from rig import BILLOW, Rig, poll
+
+WHY_NOT = postgres.unusable()
+
+
+class Pair:
+    """Two heads on one store, each with a data directory of its own, and a node that knows both."""
+
+    def __init__(self, url):
+        self.rig = Rig(up=False)
+        self.url, self.heads, self.addresses = url, {}, {}
+
+    def dir(self, name):
+        return os.path.join(self.rig.root, f"head-{name}")
+
+    def log(self, name):
+        with open(os.path.join(self.rig.root, f"{name}.log"), encoding="utf-8") as f:
+            return f.read()
+
+    def spawn(self, name, *command, **environment):
+        with open(os.path.join(self.rig.root, f"{name}.log"), "a", encoding="utf-8") as log:
+            process = subprocess.Popen([BILLOW, *map(str, command)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.rig.environment, **environment})
+        self.rig.started.append(process)
+        return process
+
+    def start(self, name, *more, listen="127.0.0.1:0"):
+        os.makedirs(self.dir(name), exist_ok=True)
+        # The URL comes by the environment, as somebody with a password in it would do; jobs must not see it.
+        self.heads[name] = self.spawn(name, "up", "--data", self.dir(name), "--listen", self.addresses.get(name, listen), "--tls", "--no-agent", *more, BILLOW_STORE=self.url)
+        return self.heads[name]
+
+    def cli(self, name, *args, timeout=60):
+        return subprocess.run([BILLOW, *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=self.rig.files, stdin=subprocess.DEVNULL,
+                              env={**self.rig.environment, "BILLOW_DATA": self.dir(name)}, check=False)
+
+    def leads(self, name):
+        return self.cli(name, "status", "--json").returncode == 0
+
+    def close(self):
+        for head in self.heads.values():
+            if head.poll() is None:
+                head.send_signal(signal.SIGCONT)
+                head.kill()
+                head.wait()
+        for pid in self.rig.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.rig.close()
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Failover(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.pg = postgres.Postgres()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pg.close()
+
+    def pair(self, name):
+        pair = Pair(self.pg.database(name))
+        self.addCleanup(pair.close)
+        pair.addresses = {"a": f"127.0.0.1:{free_port()}", "b": f"127.0.0.1:{free_port()}"}
+        pair.start("a")
+        poll(lambda: pair.leads("a"), "the first head", 60)
+        token = pair.cli("a", "token", "create", "--node").stdout.strip()
+        both = ",".join(f"https://{address}" for address in pair.addresses.values())
+        pair.spawn("node", "join", both, "--token", token, "--node-name", "box", "--data", os.path.join(pair.rig.root, "box"), "--sim", "4xH100")
+        poll(lambda: "box" in pair.cli("a", "nodes").stdout, "the node", 60)
+        pair.start("b", "--standby")
+        poll(lambda: "standing by" in pair.log("b"), "the standby", 60)
+        return pair
+
+    def load(self, pair, threads=3):
+        """Submits to whoever leads; the ids that were answered."""
+        accepted, over = [], threading.Event()
+
+        def submit():
+            while not over.is_set():
+                for name in ("a", "b"):
+                    done = pair.cli(name, "submit", "--json", "--", "true")
+                    if done.returncode == 0:
+                        accepted.append((name, json.loads(done.stdout)["id"]))
+        workers = [threading.Thread(target=submit) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+
+        def stop():
+            over.set()
+            for worker in workers:
+                worker.join()
+        self.addCleanup(stop)
+        return accepted, stop
+
+    def check_nothing_is_lost(self, pair, accepted, database):
+        for _, job in accepted:
+            self.assertEqual(pair.cli("b", "wait", job, timeout=120).returncode, 0, f"job {job} of {len(accepted)}")
+        ids = [job for _, job in accepted]
+        self.assertEqual(len(ids), len(set(ids)), "no id is given twice")
+        # Two leaders, one after the other: epochs never go back, and no seq is missing.
+        self.assertEqual(self.pg.psql("SELECT count(DISTINCT epoch), count(*) = max(seq) FROM billow.events", database), "2|t")
+        self.assertEqual(self.pg.psql("SELECT count(*) FROM billow.events a JOIN billow.events b ON b.seq = a.seq + 1 WHERE b.epoch < a.epoch", database), "0")
+
+    def test_nothing_accepted_is_lost_when_the_leader_dies(self):
+        pair = self.pair("dies")
+        gate = pair.rig.file("gate")
+        held = json.loads(pair.cli("a", "submit", "--json", "--gpus", 1, "--", "sh", "-c", f"env > {gate}.env; until [ -e {gate} ]; do sleep 0.05; done; exit 6").stdout)["id"]
+        accepted, stop = self.load(pair)
+        poll(lambda: sum(name == "a" for name, _ in accepted) > 20, "some load", 60)
+        poll(lambda: '"running"' in pair.cli("a", "describe", held, "--json").stdout, "the long job", 30)
+        pair.heads["a"].kill()
+        died = time.monotonic()
+        poll(lambda: pair.leads("b"), "the takeover", 30)
+        took = time.monotonic() - died
+        before = sum(name == "a" for name, _ in accepted)
+        poll(lambda: sum(name == "b" for name, _ in accepted) > 10, "submissions to the new leader", 60)
+        stop()
+        self.assertLess(took, 10, "takeover")
+        self.check_nothing_is_lost(pair, accepted, "dies")
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(pair.cli("b", "wait", held, timeout=60).returncode, 6, "the job that ran through it all")
+        with open(f"{gate}.env", encoding="utf-8") as f:
+            self.assertNotIn("postgres://", f.read(), "the store's URL is nobody's but the head's")
+        print(f"takeover in {took:.1f} s; {before} submissions accepted before it, {len(accepted) - before} after, none lost")
+        # The old leader comes back as the standby, and leads again when the other ends.
+        pair.start("a", "--standby")
+        poll(lambda: pair.log("a").count("standing by") == 1, "the old leader stands by", 30)
+        pair.cli("b", "down")
+        poll(lambda: pair.leads("a"), "the old leader leads again", 30)
+        self.assertEqual(pair.cli("a", "run", "--", "true").returncode, 0)
+
+    def test_an_old_leader_that_wakes_up_is_fenced(self):
+        pair = self.pair("sleeps")
+        accepted, stop = self.load(pair)
+        poll(lambda: len(accepted) > 5, "some load", 60)
+        pair.heads["a"].send_signal(signal.SIGSTOP)  # at any moment, also in the middle of a commit
+        slept = time.monotonic()
+        poll(lambda: pair.leads("b"), "the takeover", 30)
+        took = time.monotonic() - slept
+        pair.heads["a"].send_signal(signal.SIGCONT)
+        poll(lambda: pair.heads["a"].poll() is not None, "the old leader's end", 30)
+        stop()
+        self.assertLess(took, 10, "takeover")
+        self.assertNotEqual(pair.heads["a"].returncode, 0)
+        self.assertIn("taken over", pair.log("a"))
+        self.check_nothing_is_lost(pair, accepted, "sleeps")
+        print(f"takeover in {took:.1f} s; {len(accepted)} submissions accepted, none lost")
+
+
+if __name__ == "__main__":
+    unittest.main()

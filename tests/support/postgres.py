@@ -1,0 +1,66 @@
+"""A real PostgreSQL for a test: Debian's programs, an unprivileged user, a directory and a port of its own."""
+import glob
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+
+
+def programs():
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+    return os.path.dirname(found[-1]) if found else ""
+
+
+def unusable():
+    """Why there can be none, or an empty string."""
+    if not programs():
+        return "PostgreSQL's server is not installed (package postgresql)"
+    if os.geteuid() == 0:
+        try:
+            pwd.getpwnam("postgres")
+        except KeyError:
+            return "there is no user postgres to run it as"
+    return ""
+
+
+class Postgres:
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="billow-pg-")
+        self.port = 30000 + os.getpid() % 20000
+        self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        if os.geteuid() == 0:
+            shutil.chown(self.dir, "postgres")
+        os.chmod(self.dir, 0o755)
+        self.run("initdb", "-D", f"{self.dir}/data", "-U", "billow", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
+        self.process = None
+        self.start()
+
+    def run(self, program, *args):
+        prefix = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        done = subprocess.run([*prefix, os.path.join(programs(), program), *args], capture_output=True, text=True, cwd="/", check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"{program}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def start(self):
+        self.run("pg_ctl", "-D", f"{self.dir}/data", "-w", "-t", "60", "-l", f"{self.dir}/log",
+                 "-o", f"-p {self.port} -k {self.dir} -c listen_addresses=127.0.0.1 -c shared_buffers=32MB -c max_connections=60", "start")
+
+    def stop(self, mode="fast"):
+        self.run("pg_ctl", "-D", f"{self.dir}/data", "-w", "-t", "60", "-m", mode, "stop")
+
+    def psql(self, sql, database="postgres"):
+        return self.run("psql", "-h", self.dir, "-p", str(self.port), "-U", "billow", "-d", database, "-Atc", sql).strip()
+
+    def database(self, name):
+        """A new, empty one; its URL."""
+        self.psql(f"CREATE DATABASE {name}")
+        return f"postgres://billow@127.0.0.1:{self.port}/{name}"
+
+    def close(self):
+        try:
+            self.stop("immediate")
+        finally:
+            shutil.rmtree(self.dir, ignore_errors=True)
