@@ -1060,9 +1060,10 @@ _billow() {
         --step-ms) return ;;
         --start-s) return ;;
         --wake-s) return ;;
+        --existing) return ;;
         --slo-s) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --slo-s --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --existing --slo-s --json --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in

@@ -976,6 +976,7 @@ complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_sub
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l step-ms -r -f -d 'milliseconds for a token of an answer (30)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l start-s -r -f -d 'seconds a cold start takes (40)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l wake-s -r -f -d 'seconds to wake a suspended replica (0.7)'
+complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l existing -r -f -d 'replicas that exist already in the second comparison (as many as a fixed fleet needs for 99.9 %)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l slo-s -r -f -d 'seconds within which the first token should come (2)'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l json -d 'print JSON, for scripts'
 complete -c billow -n '__fish_seen_subcommand_from simulate; and __fish_seen_subcommand_from endpoints' -l help -s h -d 'show this help'

@@ -23,6 +23,7 @@ constexpr OptionSpec simulate_endpoints_options[] = {
     {"step-ms", 0, "N", "milliseconds for a token of an answer (30)"},
     {"start-s", 0, "N", "seconds a cold start takes (40)"},
     {"wake-s", 0, "N", "seconds to wake a suspended replica (0.7)"},
+    {"existing", 0, "N", "replicas that exist already in the second comparison (as many as a fixed fleet needs for 99.9 %)"},
     {"slo-s", 0, "N", "seconds within which the first token should come (2)"},
 };
 

@@ -48,6 +48,9 @@ bool LiveEndpoint::key_fits(std::string_view key) const {
 
 void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   const bool failed_anew = known_ && row.failed_job != 0 && row.failed_job != row_.failed_job;
+  // A head that has just come back does not know where its nodes are before they dial in. A replica does not move meanwhile.
+  for (ReplicaRow& each : row.replicas)
+    if (const auto before = replicas_.find(each.job); each.address.empty() && before != replicas_.end()) each.address = before->second.row.address;
   row_ = std::move(row);
   known_ = true;
   if (row_.rolling != rolled_) {

@@ -161,10 +161,10 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& en
   switch (answer.verdict) {
     case Router::Verdict::go:
       if (auto upstream = endpoint.upstream(answer.replica)) return front->give(upstream);
+      // Nobody knows where it is: it gets nothing until that is known, and the next one is asked.
       endpoint.router.finished(answer.replica, now);
       endpoint.unreachable(answer.replica, now);
-      (void)endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, answer.replica);
-      break;
+      return hold_or_give(front, endpoint, answer.replica);
     case Router::Verdict::held: break;
     case Router::Verdict::full: {
       ++endpoint.totals.refused;
@@ -182,14 +182,19 @@ void Gateway::give_out(LiveEndpoint& endpoint) {
   if (endpoint.router.held() == 0) return;
   for (const auto& each : endpoint.router.dispatch(loop_.steady())) {
     const auto found = held_.find(each.request);
-    const auto upstream = endpoint.upstream(each.replica);
-    if (found == held_.end() || !upstream) {
+    if (found == held_.end()) {
       endpoint.router.finished(each.replica, loop_.steady());
       continue;
     }
     const auto front = found->second;
     held_.erase(found);
-    front->give(upstream);
+    if (const auto upstream = endpoint.upstream(each.replica)) {
+      front->give(upstream);
+      continue;
+    }
+    endpoint.router.finished(each.replica, loop_.steady());
+    endpoint.unreachable(each.replica, loop_.steady());
+    hold_or_give(front, endpoint, each.replica);
   }
 }
 

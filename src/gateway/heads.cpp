@@ -114,8 +114,9 @@ void write_answer_head(std::string& out, const net::HttpParser::Head& head, cons
     if (hop_by_hop(name) || equal_nocase(name, "X-Request-Id") || equal_nocase(name, "X-Billow-Problem")) continue;
     if (named && head.headers.has_token("Connection", name)) continue;
     if (cors && (equal_nocase(name, "Access-Control-Allow-Origin") || equal_nocase(name, "Access-Control-Expose-Headers"))) continue;
-    // A redirect within the replica's own paths leads to where the client sees them.
-    if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//")) {
+    // A redirect within the replica's own paths leads to where the client sees them. One that knows its prefix has said so itself.
+    const std::string_view prefix = std::string_view(front.head().target).substr(0, front.ticket.prefix_bytes);
+    if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//") && !value.starts_with(std::string(prefix) + "/")) {
       out.append("Location: ").append(front.head().target, 0, front.ticket.prefix_bytes).append(value).append("\r\n");
       continue;
     }

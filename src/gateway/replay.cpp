@@ -44,13 +44,18 @@ class World {
         knative_(options.knative_utilization * options.model.concurrency) {}
 
   ReplayResult run() {
-    const std::uint32_t first = options_.scaling == Scaling::fixed ? options_.fixed_replicas : 1;
-    for (std::uint32_t i = 0; i < first; ++i) {  // everybody begins with one that is ready; a fixed fleet with all of it
+    // What exists has been started at some time: that is counted, beyond the one that everybody begins with.
+    const std::uint32_t most = options_.scaling == Scaling::fixed ? options_.fixed_replicas : UINT32_MAX;
+    const std::uint32_t existing = std::clamp(options_.existing, 1u, std::max(most, 1u));
+    result_.gpu_s += (existing - 1) * options_.model.start_s;
+    for (std::uint32_t i = 0; i < existing; ++i) {
       const ReplicaKey key = ++last_key_;
-      router_.set_phase(key, Phase::ready, at_time(0));
-      holds_[key] = 0;
+      const bool sleeps = options_.scaling == Scaling::billow && i > 0;
+      router_.set_phase(key, sleeps ? Phase::suspended : Phase::ready, at_time(0));
+      if (!sleeps) hold(key);
     }
-    peak_ = first;
+    if (options_.scaling == Scaling::fixed)
+      for (std::uint32_t i = existing; i < options_.fixed_replicas; ++i) start(options_.model.start_s, at_time(0));
     for (std::size_t i = 0; i < trace_.size(); ++i) push(trace_[i].at_s, What::arrive, i + 1);
     left_ = trace_.size();
     calls_.resize(trace_.size() + 1);

@@ -43,6 +43,9 @@ struct ReplayOptions {
   double knative_utilization = 0.7;   // its target, as a part of the concurrency
   double knative_start_s = 40;        // what bringing up a replica takes it; it has no sleepers
   Duration keep_suspended = hours(1);
+  // How many replicas exist when the trace begins, as after an earlier day of it. Billow's and all but one of a fixed fleet's beyond it
+  // are started with the first request; Billow's sleep but for one, Knative's are up. What starting them took is counted.
+  std::uint32_t existing = 1;
 };
 
 struct ReplayResult {

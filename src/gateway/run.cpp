@@ -129,8 +129,16 @@ Status run_gateway(GatewayOptions options) {
   auto opened = Gateway::create(loop, made);
   if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
     log_warn("{}; another port is used", opened.error().message);
-    made.proxy.listen = {"127.0.0.1:0"};
-    opened = Gateway::create(loop, made);
+    // The one it had before, if it can be had again: callers know it.
+    const auto before = options.data_dir.empty() ? std::string() : std::string(trim(read_file(options.data_dir + "/address").value_or("")));
+    if (!before.empty() && before.find(',') == std::string::npos && net::parse_address(before)) {
+      made.proxy.listen = {before};
+      opened = Gateway::create(loop, made);
+    }
+    if (!opened) {
+      made.proxy.listen = {"127.0.0.1:0"};
+      opened = Gateway::create(loop, made);
+    }
   }
   if (!opened) return pass(opened.error());
   auto gateway = std::move(*opened);

@@ -18,6 +18,8 @@ struct Gateways::Link {
 
 Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {
   events_ = options_.engine().watch_events([this](const Event&) { changed(); });
+  // Where a node is reached is no event. A table that is as the last one is not sent.
+  look_again_ = loop.every(seconds(1), [this] { changed(); });
 }
 
 Gateways::~Gateways() {

@@ -46,6 +46,7 @@ class Gateways {
   std::vector<std::shared_ptr<Link>> links_;
   std::map<std::string, gateway::EndpointFigures> figures_;
   std::unique_ptr<api::Subscription> events_;
+  net::Timer look_again_;
   bool posted_ = false, leaving_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

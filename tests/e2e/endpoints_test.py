@@ -1,6 +1,7 @@
 """Serverless endpoints with the real binaries: deploying, sleeping and waking, updates without a failed request, faults, keys, and
 asynchronous calls that survive whatever dies."""
 import http.client
+import http.server
 import json
 import os
 import re
@@ -379,6 +380,27 @@ class Faults(EndpointTest):
         ran = open(self.rig.file("calls.log"), encoding="ascii").read().split()
         self.assertEqual(set(ran), {f"k{i}" for i in range(16)})
 
+    def test_the_end_of_a_call_is_told_to_its_webhook(self):
+        told = []
+
+        class Hook(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(500 if len(told) == 1 else 200)  # the first time it is not taken, and told again
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        hook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+        threading.Thread(target=hook.serve_forever, daemon=True).start()
+        self.addCleanup(hook.server_close)
+        self.addCleanup(hook.shutdown)
+        self.deploy("app", "--webhook", f"http://127.0.0.1:{hook.server_port}/over")
+        url = self.again("app", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"]
+        poll(lambda: len(told) >= 2, "the webhook told again")
+        self.assertEqual({(t["status"], t["answer_status"], t["url"]) for t in told}, {("done", 200, url)})
+
     def test_a_call_can_be_cancelled(self):
         self.deploy("app")
         url = self.again("app", "/slow=30", "POST", b"", {"Prefer": "respond-async"})[1]["location"]
@@ -386,6 +408,103 @@ class Faults(EndpointTest):
         self.assertEqual(self.call(None, url, "DELETE")[0], 200)
         self.assertEqual(json.loads(self.call(None, url)[2])["status"], "cancelled")
         self.assertEqual(self.call(None, "/calls/nonsense")[0], 404)
+
+
+class UnderLoad(EndpointTest):
+    """Whatever dies while requests flow: no call of a client that tries again is lost, no accepted call is, and every failure has a type."""
+
+    RATE = int(os.environ.get("BILLOW_LOAD_RATE", "100"))  # requests a second
+    CLIENTS = 8
+
+    def load(self, name):
+        state = {"stop": False, "done": 0, "lost": [], "refused": {}, "broken": 0, "untyped": [], "accepted": {}}
+        lock = threading.Lock()
+
+        def call(number):
+            """One logical call, tried until it is answered. Like any client's library: again after a failure of the server or the line."""
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    background = number % 20 == 0
+                    headers = {"Prefer": "respond-async", "Idempotency-Key": f"call-{number}"} if background else {}
+                    status, headers, body = self.call(name, f"/{number}", "POST" if background else "GET", b"" if background else None, headers, timeout=20)
+                    if status in (200, 202):
+                        with lock:
+                            state["done"] += 1
+                            if status == 202:
+                                state["accepted"][number] = headers["location"]
+                        return
+                    with lock:
+                        state["refused"][status] = state["refused"].get(status, 0) + 1
+                        if not (status in (429, 502, 503, 504) and headers.get("content-type") == "application/problem+json" and json.loads(body)["detail"] and headers.get("x-request-id")):
+                            state["untyped"].append((status, headers, body[:200]))
+                except (OSError, http.client.HTTPException):
+                    with lock:
+                        state["broken"] += 1
+                if time.monotonic() > deadline:
+                    state["lost"].append(number)
+                    return
+                time.sleep(0.05)
+
+        def run(client):
+            number, began = client, time.monotonic()
+            while not state["stop"]:
+                call(number)
+                number += self.CLIENTS
+                time.sleep(max(0.0, began + number / self.RATE - time.monotonic()))
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(self.CLIENTS)]
+        for t in threads:
+            t.start()
+
+        def end():
+            state["stop"] = True
+            for t in threads:
+                t.join()
+        self.addCleanup(end)
+        return state, end
+
+    def test_replicas_agent_gateway_head_spot_and_a_broken_revision(self):
+        self.deploy("app", "--gpus", 1, "--min", 3, "--max", 4, "--spot", "--base-on-demand", 1)
+        state, end = self.load("app")
+
+        def flows(after):
+            seen = state["done"]
+            poll(lambda: state["done"] >= seen + 50, f"answers after {after}; so far {state}", 60)
+
+        flows("the start")
+        self.rig.kill(next(r for r in (json.loads(self.again("app")[2])["pid"] for _ in range(1))))
+        flows("a killed replica")
+        self.rig.kill(self.rig.agent_pid())
+        flows("a killed agent")
+        self.rig.kill(self.gateway_pid())
+        flows("a killed gateway")
+        self.rig.kill(self.rig.head_pid())
+        flows("a killed head, which is still away")
+        self.rig.up()
+        flows("the head's return")
+        broken = self.rig.cli("deploy", "app", "--gpus", 1, "--max", 4, "--", "sh", "-c", "exit 3", timeout=90)
+        self.assertEqual(broken.code, 1, broken)
+        flows("a broken revision")
+        # All spot replicas at once: somebody pays for their GPUs.
+        job = self.rig.submit("--gpus", 7, "--", "sleep", "600")
+        self.rig.wait_for(job, "running", 60)
+        flows("the reclaim of every spot replica")
+        self.rig.ok("stop", job)
+        end()
+        self.assertEqual((state["lost"], state["untyped"]), ([], []), state)
+        self.assertGreater(len(state["accepted"]), 5)
+        for number, url in state["accepted"].items():
+            last = []
+
+            def done():
+                last[:] = [self.again(None, url)]
+                return json.loads(last[0][2]) if last[0][1].get("x-billow-call") == "done" else None
+            try:
+                self.assertEqual(poll(done, f"the answer of call {number}", 60)["path"], f"/{number}")
+            except AssertionError as e:
+                raise AssertionError(f"{e}: {last}")
+        print("under load:", {k: len(v) if k == "accepted" else v for k, v in state.items()})
 
 
 class Many(EndpointTest):

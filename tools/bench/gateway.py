@@ -7,6 +7,7 @@ upload   a large body: the gateway's memory stays flat
 zero     the first byte from an endpoint whose only replica sleeps
 many     50 endpoints on eight simulated GPUs, each called rarely: what is billed against what was served
 replay   recorded request traces in virtual time against a fixed fleet and Knative's algorithm
+live     the first minutes of one in real time, through head, agent and gateway, to servers that take as long as a model would
 
 Every figure is printed with what was promised; exits 1 when one is missed. Speed is a ratio against nginx in the same run.
 """
@@ -305,6 +306,74 @@ def replay(options, judge):
         judge.say("replay", "no --trace was given", "a trace", False)
 
 
+MODEL = """import http.server, os, time
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        first, rest = (float(x) for x in (self.path[1:] or "0,0").split(","))
+        time.sleep(first)
+        self.send_response(200); self.send_header("Content-Length", "2"); self.end_headers(); self.wfile.write(b"o"); self.wfile.flush()
+        time.sleep(rest)
+        self.wfile.write(b"k")
+    def log_message(self, *a): pass
+class S(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+S(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()
+"""
+
+
+def live(options, judge):
+    from rig import Rig, poll
+    import datetime
+    if not options.trace:
+        return judge.say("live", "no --trace was given", "a trace", False)
+    calls = []
+    with open(options.trace[0], encoding="ascii") as f:
+        for line in f.read().split("\n")[1:]:
+            if line.strip():
+                at, context, generated = line.split(",")
+                calls.append((datetime.datetime.fromisoformat(at[:26]).timestamp(), int(context) / 8000, int(generated) * 0.03))
+    calls = [(at - calls[0][0], first, rest) for at, first, rest in calls if at - calls[0][0] < options.minutes * 60]
+    rig = Rig(sim="16xH100")
+    try:
+        with open(rig.file("model.py"), "w", encoding="ascii") as f:
+            f.write(MODEL)
+        rig.ok("deploy", "model", "--gpus", 1, "--max", 16, "--concurrency", 8, "--slo", "2s", "--idle", "10s", "--", "python3", rig.file("model.py"), timeout=90)
+        host, port = rig.read("gateway/address").strip().split(",")[0].rsplit(":", 1)
+        firsts, dropped, lock = [], [], threading.Lock()
+
+        def one(first, rest):
+            try:
+                with socket.create_connection((host, int(port)), timeout=90) as s:
+                    began = time.perf_counter()
+                    s.sendall(f"GET /f/model/{first},{rest} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                    got = s.recv(4096)
+                    took = time.perf_counter() - began
+                    while piece := s.recv(4096):
+                        got += piece
+                assert b" 200 " in got.split(b"\r\n")[0] and got.endswith(b"ok"), got[:200]
+                with lock:
+                    firsts.append(took)
+            except (OSError, AssertionError) as e:
+                with lock:
+                    dropped.append(repr(e))
+
+        threads, began = [], time.monotonic()
+        for at, first, rest in calls:
+            time.sleep(max(0, began + at - time.monotonic()))
+            threads.append(threading.Thread(target=one, args=(first, rest)))
+            threads[-1].start()
+        for t in threads:
+            t.join()
+        poll(lambda: rig.json("status")["gpus"]["free"] == 16, "all of them asleep", 120)
+        billed = sum(float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", rig.api("GET", "/metrics").body.decode()))
+        in_time = 100 * sum(t <= 2 for t in firsts) / max(len(calls), 1)
+        judge.say(f"{options.minutes:g} minutes of {os.path.basename(options.trace[0])}, {len(calls)} requests: dropped", f"{len(dropped)} {dropped[:3] if dropped else ''}", "0", not dropped)
+        print(f"       first byte within 2 s: {in_time:.2f} %; {billed:.0f} GPU-s billed, {billed / options.minutes / 60:.1f} GPUs on average", flush=True)
+    finally:
+        rig.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=[])
@@ -317,13 +386,14 @@ def main():
     parser.add_argument("--wakes", type=int, default=100)
     parser.add_argument("--endpoints", type=int, default=50)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--trace", action="append", default=[], help="a CSV for `replay`: TIMESTAMP,ContextTokens,GeneratedTokens")
     options = parser.parse_args()
     options.billow = os.path.abspath(options.billow)
     os.environ["BILLOW_BIN"] = os.path.dirname(options.billow)
-    parts = {"small": small, "streams": streams, "upload": upload, "zero": zero, "many": many, "replay": replay}
+    parts = {"small": small, "streams": streams, "upload": upload, "zero": zero, "many": many, "replay": replay, "live": live}
     judge = Judge()
-    for name in options.what or [n for n in parts if n != "replay" or options.trace]:
+    for name in options.what or [n for n in parts if n not in ("replay", "live") or options.trace]:
         if name not in parts:
             sys.exit(f"there is no part {name!r}; there are: {' '.join(parts)}")
         print(f"{name}:", flush=True)

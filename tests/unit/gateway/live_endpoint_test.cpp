@@ -104,6 +104,18 @@ TEST(LiveEndpoint, AVerdictThatNobodyHeardIsSaidAgain) {
   EXPECT_EQ(s.all<RevisionJudged>().size(), 2u);
 }
 
+TEST(LiveEndpoint, AHeadThatDoesNotKnowItsNodesYetTakesNoReplicaAway) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1);
+  s.healthy(1);
+  s.row.replicas[0].address.clear();
+  s.show();
+  EXPECT_EQ(s.endpoint.figures().ready, 1u);
+  EXPECT_NE(s.endpoint.upstream(1), nullptr);
+  EXPECT_EQ(s.endpoint.row().replicas[0].address, "127.0.0.1:9") << "it is kept on disk too";
+}
+
 TEST(LiveEndpoint, OneThatCrashesAfterItServedIsReplacedAtOnce) {
   Stage s;
   s.row.serving = 1;

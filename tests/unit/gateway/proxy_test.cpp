@@ -73,6 +73,7 @@ struct Rig {
       for (const auto& [n, v] : r.headers) all += n + ": " + v + "\n";
       return x->respond(net::Response::text(200, all));
     }
+    if (r.path == "/knows") return x->respond({302, {{"Location", "/f/app/there"}}, ""});
     if (r.path == "/redirect") return x->respond({302, {{"Location", "/there"}}, ""});
     x->respond(net::Response::text(200, "hello " + std::to_string(r.body.size())));
   }
@@ -116,7 +117,8 @@ TEST(Proxy, TellsTheReplicaWhoAsksAndBelievesNoClientAboutIt) {
 
 TEST(Proxy, RedirectsStayBelowTheEndpoint) {
   Rig rig;
-  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there\r\n"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/knows HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there\r\n"), std::string::npos);
 }
 
 TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
@@ -349,6 +351,23 @@ TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
   t.endpoints[0].replicas = {{.job = 9, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running}};
   rig.gateway->take_table(t);
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 3"); }));
+}
+
+TEST(Proxy, AReplicaNobodyCanReachHasNoRequestInItsKeeping) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "lost"};
+  row.serving = 1;
+  row.policy.timeout = milliseconds(300);
+  row.policy.min = 1;
+  row.replicas = {{.job = 3, .revision = 1, .address = "", .job_state = JobState::running, .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  rig.gateway->find("lost")->checked(3, true, rig.app.loop.steady());  // healthy, as far as anybody knows
+  auto c = rig.client();
+  c.send("GET /f/lost/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  ASSERT_TRUE(rig.run_until([&] { return c.has("504"); })) << "its deadline is kept: " << c.received;
+  EXPECT_EQ(rig.gateway->find("lost")->router.in_flight(), 0u);
 }
 
 TEST(Proxy, AFullQueueIs429AndADeadlineIs504) {
