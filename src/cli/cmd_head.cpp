@@ -41,6 +41,9 @@ constexpr OptionSpec up_options[] = {
     {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
     {"store", 0, "URL", "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)"},
     {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
+    {"backup-dir", 0, "DIR", "back the store up into this directory by schedule; see `billow store restore`", false, Completes::directory},
+    {"backup-every", 0, "T", "how often (24h)"},
+    {"backup-keep", 0, "N", "how many are kept (7)"},
     {"plain-http", 0, nullptr, "no TLS at all: a proxy in front of this head does it"},
     {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -104,6 +107,23 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.store = parsed.get("store", store ? store : "");
   options.standby = parsed.has("standby");
   return options;
+}
+
+Status set_backups(const Parsed& parsed, head::HeadOptions& options) {
+  options.backup_dir = parsed.get("backup-dir");
+  if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep"))) return fail(Code::invalid, "backups need a directory", "name it: --backup-dir DIR");
+  if (!options.backup_dir.empty() && options.backup_dir.front() != '/') return fail(Code::invalid, fmt::format("--backup-dir {}: not a full path", options.backup_dir), "begin it with /");
+  if (parsed.has("backup-every")) {
+    const auto every = parse_duration(parsed.get("backup-every"));
+    if (!every || *every < seconds(1)) return fail(Code::invalid, fmt::format("--backup-every {}: not a time of a second or more", parsed.get("backup-every")), "write it like 24h");
+    options.backup_every = *every;
+  }
+  if (parsed.has("backup-keep")) {
+    const auto kept = parse_int(parsed.get("backup-keep"), 1, 10'000);
+    if (!kept) return fail(Code::invalid, fmt::format("--backup-keep {}: not a number from 1 to 10000", parsed.get("backup-keep")));
+    options.backups_kept = static_cast<std::uint32_t>(*kept);
+  }
+  return {};
 }
 
 // The head answers on its socket: nothing to start.
@@ -199,6 +219,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 int cmd_up(const Parsed& parsed) {
   if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
+  if (const Status ok = set_backups(parsed, options); !ok) return report_usage(ok.error());
   if (options.standby && options.store.empty())
     return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow"});
   if (!options.sim.empty()) {

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cli/cmd_store.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 
@@ -26,6 +27,7 @@ CommandTable all_commands() {
   add_endpoint_commands(table);
   add_profile_commands(table);
   add_loadtest_commands(table);
+  add_store_commands(table);
   add_meta_commands(table);
   return table;
 }

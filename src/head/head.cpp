@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "head/agents.h"
+#include "head/backups.h"
 #include "head/engine.h"
 #include "head/gateways.h"
 #include "head/head_store.h"
@@ -87,6 +88,10 @@ class Head final : public api::Host {
     }});
     reviews_->look();
     timers_.push_back(loop_.every(minutes(30), [this] { reviews_->look(); }));
+    backups_ = std::make_unique<Backups>(Backups::Options{options_.backup_dir, options_.backup_every, options_.backups_kept, workers_.get(), &clock_, &store, [this](const Error& why) {
+      notifier_->tell({.kind = "backup.failed", .at = clock_.wall(), .text = fmt::format("the backup into {} failed: {}", options_.backup_dir, why.message)});
+    }});
+    timers_.push_back(loop_.every(seconds(1), [this] { backups_->look(); }));
     signals_ = loop_.on_signal({SIGINT, SIGTERM}, [this](int) { shutdown(false); });
     if (options_.local_agent) {
       watch_agent();
@@ -316,6 +321,7 @@ class Head final : public api::Host {
   std::unique_ptr<History> history_;
   std::unique_ptr<Sampling> sampling_;
   std::unique_ptr<Reviews> reviews_;
+  std::unique_ptr<Backups> backups_;
   std::unique_ptr<Gateways> gateways_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;

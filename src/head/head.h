@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace billow::head {
@@ -24,6 +25,9 @@ struct HeadOptions {
   std::vector<std::string> tls_names;
   std::string store;               // "postgres://…"; empty: SQLite in the data directory
   bool standby = false;            // wait until the head that leads on that store is gone
+  std::string backup_dir;          // scheduled backups go here; empty: none
+  Duration backup_every = hours(24);
+  std::uint32_t backups_kept = 7;
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or another port where it is taken
   bool local_gateway = true;                // started when there is an endpoint
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed

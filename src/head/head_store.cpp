@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "store/data_dir.h"
 #include "store/sqlite_store.h"
+#include "store/store_copy.h"
 
 namespace billow::head {
 namespace {
@@ -26,7 +27,7 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   HeadStore out;
   out.data_dir_ = options.data_dir;
   // A head started here without --store, by a user or by a command that found none running, would begin a second truth.
-  const std::string marker = options.data_dir + "/store-elsewhere";
+  const std::string marker = store_marker(options.data_dir);
   if (options.store.empty()) {
     if (file_exists(marker)) {
       const std::string where(trim(BILLOW_TRY(read_file(marker, 4096))));

@@ -194,6 +194,8 @@ Db::~Db() {
 }
 bool Db::alive() const { return conn_ && library().status(conn_) == connection_ok; }
 
+bool Db::in_transaction() const { return alive() && library().transaction_status(conn_) != transaction_idle; }
+
 Status Db::reconnect() {
   if (conn_) library().finish(conn_);
   conn_ = nullptr;

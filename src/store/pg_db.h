@@ -38,6 +38,7 @@ class Db final : public sql::Db {
   bool usable() const override { return alive(); }
 
   bool alive() const;
+  bool in_transaction() const;
   Status reconnect();
   Status pipeline();  // from here on, also after a reconnect
   Status sync();      // waits for all that was sent; the first error among it

@@ -9,7 +9,6 @@ namespace billow {
 namespace {
 
 constexpr auto server_away_pause = std::chrono::milliseconds(200);
-constexpr std::size_t snapshot_part_bytes = 4 << 20;
 constexpr std::int64_t prune_chunk_records = 10'000;
 
 }  // namespace
@@ -89,18 +88,13 @@ Status PgJournal::write_transaction(const std::vector<Batch>& group) {
   return db.sync();
 }
 
-// In parts, each of a size a connection takes with ease. No lock is needed: a snapshot of what is durable is right whoever leads by now.
+// No lock is needed: a snapshot of what is durable is right whoever leads by now.
 Status PgJournal::save_snapshot(Seq seq, std::string_view bytes) {
   if (bytes.size() > limits::snapshot_bytes_max) return fail(Code::too_large, "the snapshot is over its limit");
   BILLOW_TRY_VOID(wait_until_durable(seq));
   auto db = BILLOW_TRY(pg::Db::connect(parts_.db->url()));
-  const auto at = static_cast<std::int64_t>(seq);
   BILLOW_TRY_VOID(db->exec("BEGIN"));
-  BILLOW_TRY_VOID(db->run("DELETE FROM snapshots WHERE seq = ?", at));
-  BILLOW_TRY_VOID(db->run("DELETE FROM snapshot_parts WHERE seq = ?", at));
-  for (std::size_t part = 0, from = 0; from < bytes.size() || part == 0; ++part, from += snapshot_part_bytes)
-    BILLOW_TRY_VOID(db->run_with_bytes("INSERT INTO snapshot_parts (seq, part, bytes) VALUES (?,?,?)", at, static_cast<std::int64_t>(part), bytes.substr(from, snapshot_part_bytes)));
-  BILLOW_TRY_VOID(db->run("INSERT INTO snapshots (seq, sha256) VALUES (?,?)", at, sha256_hex(bytes)));
+  BILLOW_TRY_VOID(pg::write_snapshot(*db, seq, bytes));
   return db->exec("DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2);"
                   "DELETE FROM snapshot_parts WHERE seq NOT IN (SELECT seq FROM snapshots); COMMIT");
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "store/migrations.h"
@@ -22,6 +23,8 @@ constexpr const char* base_tables = R"sql(
   CREATE OR REPLACE FUNCTION json_extract(doc TEXT, path TEXT) RETURNS TEXT LANGUAGE sql IMMUTABLE AS
     $$ SELECT CASE WHEN position('\u0000' IN doc) > 0 THEN '' ELSE doc::json #>> string_to_array(substr(path, 3), '.') END $$;
 )sql";
+
+constexpr std::size_t snapshot_part_bytes = 4 << 20;
 
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9'); }
 
@@ -45,6 +48,7 @@ std::string in_postgres(std::string_view sql) {
 }
 
 Status in_transaction(Db& db, const std::string& sql) {
+  if (db.in_transaction()) return db.exec(sql);
   auto done = db.exec("BEGIN");
   if (done) done = db.exec(sql);
   if (done) done = db.exec("COMMIT");
@@ -68,17 +72,26 @@ Result<std::int64_t> checked_format(Db& db) {
   return fail(Code::unsupported, fmt::format("{} was written by a newer Billow (format {}; this one reads up to {})", shown(db.url()), format, format_newest()), "upgrade billow, or use another database");
 }
 
-Status migrate(Db& db) {
+Status migrate(Db& db, std::int64_t up_to) {
   std::int64_t format = BILLOW_TRY(checked_format(db));
   const bool is_new = format == 0;
   for (const Migration& step : migrations()) {
-    if (step.format <= format) continue;
+    if (step.format <= format || (up_to > 0 && step.format > up_to)) continue;
     if (!is_new) log_info("{}: from format {} to {} ({})", shown(db.url()), format, step.format, step.what);
     if (auto done = in_transaction(db, in_postgres(step.sql) + fmt::format(";UPDATE meta SET value = {} WHERE key = 'format'", step.format)); !done)
       return pass(std::move(done.error()), fmt::format("bringing {} to format {}", shown(db.url()), step.format));
     format = step.format;
   }
   return {};
+}
+
+Status write_snapshot(Db& db, Seq seq, std::string_view bytes) {
+  const auto at = static_cast<std::int64_t>(seq);
+  BILLOW_TRY_VOID(db.run("DELETE FROM snapshots WHERE seq = ?", at));
+  BILLOW_TRY_VOID(db.run("DELETE FROM snapshot_parts WHERE seq = ?", at));
+  for (std::size_t part = 0, from = 0; from < bytes.size() || part == 0; ++part, from += snapshot_part_bytes)
+    BILLOW_TRY_VOID(db.run_with_bytes("INSERT INTO snapshot_parts (seq, part, bytes) VALUES (?,?,?)", at, static_cast<std::int64_t>(part), bytes.substr(from, snapshot_part_bytes)));
+  return db.run("INSERT INTO snapshots (seq, sha256) VALUES (?,?)", at, sha256_hex(bytes));
 }
 
 const std::string& lease_end_sql() {

@@ -10,8 +10,11 @@ namespace billow::pg {
 
 // Makes the schema and the lease where there are none yet. Changes nothing else: another head may be leading.
 Status prepare_lease(Db& db);
-// Brings the tables to the present format. For the head that leads.
-Status migrate(Db& db);
+// Brings the tables to a format, the present one unless told. For the head that leads; inside a transaction that is open, or each step in
+// its own.
+Status migrate(Db& db, std::int64_t up_to = 0);
+// Keeps a snapshot, in parts of a size a connection takes with ease; inside the caller's transaction.
+Status write_snapshot(Db& db, Seq seq, std::string_view bytes);
 // The format, 0 where there are no tables yet. Fails with `unsupported` where a newer Billow wrote them.
 Result<std::int64_t> checked_format(Db& db);
 

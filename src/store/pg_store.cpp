@@ -6,6 +6,7 @@
 #include "store/pg_journal.h"
 #include "store/pg_schema.h"
 #include "store/sql_queries.h"
+#include "store/store_copy.h"
 
 namespace billow {
 namespace {
@@ -20,6 +21,11 @@ class PgStoreImpl final : public PgStore {
         queries_(readers_) {}
   Journal& journal() override { return *journal_; }
   const Queries& queries() const override { return queries_; }
+  Status backup_to(const std::string& path) const override {
+    auto done = backup_postgres(url_, path);
+    if (!done) return pass(std::move(done.error()));
+    return {};
+  }
   Result<std::string> shared_secret(const std::string& name, const std::string& candidate) override {
     auto db = BILLOW_TRY(pg::Db::connect(url_));
     BILLOW_TRY_VOID(db->run("INSERT INTO shared (name, value) VALUES (?,?) ON CONFLICT DO NOTHING", name, candidate));

@@ -7,6 +7,7 @@
 #include "store/migrations.h"
 #include "store/sqlite_journal.h"
 #include "store/sql_queries.h"
+#include "store/store_copy.h"
 
 namespace billow {
 namespace {
@@ -50,26 +51,9 @@ Result<std::unique_ptr<sqlite::Db>> open_database(const std::string& data_dir, B
 }
 
 Status SqliteStoreImpl::backup_to(const std::string& path) const {
-  if (file_exists(path)) return fail(Code::conflict, fmt::format("{} exists already", path), "name a directory that does not exist yet");
-  const std::string partial = path + ".partial";
-  BILLOW_TRY_VOID(remove_tree(partial));
-  BILLOW_TRY_VOID(make_directories(partial, 0700));
-  const auto copy = [&]() -> Status {
-    // The snapshot first: the database copied after it reaches at least as far.
-    const auto snapshot = BILLOW_TRY(Snapshots(data_dir_).load(journal_->durable_seq()));
-    if (snapshot) BILLOW_TRY_VOID(Snapshots(partial).save(snapshot->seq, snapshot->bytes));
-    {
-      const auto db = BILLOW_TRY(sqlite::Db::open(data_dir_ + "/billow.db", sqlite::Mode::read_only, reader_cache_kib));
-      BILLOW_TRY_VOID(db->copy_to(partial + "/billow.db"));
-    }
-    BILLOW_TRY_VOID(sync_directory(partial));
-    if (::rename(partial.c_str(), path.c_str()) != 0) return fail_errno(path, errno);
-    return {};
-  };
-  auto done = copy();
-  if (done) return {};
-  if (auto removed = remove_tree(partial); !removed) log_warn("{}: {}", partial, removed.error().message);
-  return pass(std::move(done.error()), "backup");
+  auto done = backup_sqlite(data_dir_, path);
+  if (!done) return pass(std::move(done.error()));
+  return {};
 }
 
 }  // namespace

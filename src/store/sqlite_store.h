@@ -26,10 +26,6 @@ class SqliteStore : public Store {
   // Locks the directory, brings an older format up to this one and raises the epoch. Fails with `conflict` where another head
   // runs (naming its pid), and with `unsupported` where a newer Billow wrote the directory.
   static Result<std::unique_ptr<SqliteStore>> open(SqliteStoreOptions options);
-
-  // Makes `path` a new data directory with all that is durable now and the newest snapshot, while the head runs on.
-  // `billow up --data path` restores from it. For a worker thread.
-  virtual Status backup_to(const std::string& path) const = 0;
 };
 
 }  // namespace billow

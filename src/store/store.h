@@ -14,6 +14,9 @@ class Store {
   virtual ~Store() = default;  // makes durable what is queued, if it can, and closes
   virtual Journal& journal() = 0;
   virtual const Queries& queries() const = 0;
+  // Makes `path` a backup of all that is durable now, while the head runs on: of SQLite a data directory, of PostgreSQL a file (see
+  // store_copy.h). For a worker thread.
+  virtual Status backup_to(const std::string& path) const = 0;
 };
 
 }  // namespace billow

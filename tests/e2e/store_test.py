@@ -1,4 +1,4 @@
-"""The store on a real PostgreSQL: the same head on it, restarts of both, and URLs that lead nowhere."""
+"""The store on a real PostgreSQL: the same head on it, restarts of both, URLs that lead nowhere; and moving, backing up, restoring."""
 import os
 import unittest
 
@@ -78,6 +78,135 @@ class OnPostgres(unittest.TestCase):
         try:
             for url, word in ((f"postgres://billow:secret@127.0.0.1:{self.pg.port}/nosuch", "nosuch"), ("postgres://billow:secret@127.0.0.1:1/x", "cannot connect"), ("mysql://x/y", "no store")):
                 done = rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--store", url, timeout=60)
+                self.assertNotEqual(done.code, 0, done)
+                self.assertIn(word, done.errors)
+                self.assertNotIn("secret", done.errors)
+        finally:
+            rig.close()
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Moving(unittest.TestCase):
+    """A store moved, backed up and restored: what a user sees afterwards is what was there before."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pg = postgres.Postgres()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pg.close()
+
+    def worked(self, *args):
+        rig = Rig(args=args)
+        rig.cli("wait", rig.submit("--array", "0-19", "--label", "k=v'\"\\{}", "--", "true"))
+        rig.cli("wait", rig.submit("--gpus", 1, "--", "sh", "-c", "exit 5"))
+        return rig
+
+    def test_from_sqlite_to_postgres_and_on(self):
+        url = self.pg.database("moved")
+        rig = self.worked()
+        try:
+            before = finished(rig)
+            events = rig.api("GET", "/v1/events?limit=1000").json["events"]
+            busy = rig.cli("store", "migrate", url)
+            self.assertNotEqual(busy.code, 0, "its head runs")
+            self.assertIn("in use", busy.errors)
+            rig.ok("down")
+            done = rig.ok("store", "migrate", url)
+            self.assertIn("events", done.text)
+            again = rig.cli("store", "migrate", url)
+            self.assertNotEqual(again.code, 0)
+            self.assertIn("already", again.errors)
+            # Nobody goes on with the old one by accident.
+            old = rig.cli("run", "--", "true")
+            self.assertNotEqual(old.code, 0)
+            self.assertIn("--store", old.errors)
+            rig.up("--store", url)
+            self.assertEqual(finished(rig), before)
+            self.assertEqual([(e["seq"], e["kind"]) for e in rig.api("GET", "/v1/events?limit=1000").json["events"]][:len(events)], [(e["seq"], e["kind"]) for e in events])
+            self.assertEqual(len(rig.json("ps", "-a", "--label", "k=v'\"\\{}")["jobs"]), 1)
+            self.assertEqual(rig.ok("run", "--", "echo", "on").out, b"on\n")
+            self.assertEqual(len(finished(rig)), len(before) + 1)
+        finally:
+            rig.close()
+
+    def test_backup_and_restore_of_both(self):
+        for kind in ("sqlite", "postgres"):
+            with self.subTest(kind):
+                args = ("--store", self.pg.database("backed")) if kind == "postgres" else ()
+                rig = self.worked(*args)
+                try:
+                    backup = rig.file("backup")
+                    rig.ok("store", "backup", *args, backup)  # while it runs
+                    self.assertEqual(os.stat(backup).st_mode & 0o077, 0, "it holds secrets")
+                    self.assertNotEqual(rig.cli("store", "backup", *args, backup).code, 0, "never over another")
+                    before = finished(rig)
+                    rig.ok("run", "--", "true")  # after the backup: not in it
+                    rig.ok("down")
+                    other = Rig(up=False)
+                    try:
+                        target = ("--store", self.pg.database("restored")) if kind == "postgres" else ()
+                        if kind == "postgres":
+                            self.refuse_damaged(other, backup, target)
+                        other.ok("store", "restore", backup, *target)
+                        self.assertNotEqual(other.cli("store", "restore", backup, *target).code, 0, "never over another")
+                        other.args = list(target)
+                        other.up()
+                        self.assertEqual(finished(other), before)
+                        with open(os.path.join(rig.data, "installation"), encoding="ascii") as a, open(os.path.join(other.data, "installation"), encoding="ascii") as b:
+                            self.assertEqual(a.read(), b.read(), "pools' machines know it by this name")
+                        self.assertEqual(other.ok("run", "--gpus", 1, "--", "echo", "again").out, b"again\n")
+                    finally:
+                        other.close()
+                finally:
+                    rig.close()
+
+    def refuse_damaged(self, rig, backup, target):
+        with open(backup, "rb") as f:
+            whole = f.read()
+        self.assertIn(b"exit 5", whole)
+        for damage in (whole[:len(whole) // 2], whole.replace(b"exit 5", b"exit 6", 1), b"", b"{}\n", whole[:-10]):
+            with open(backup + ".bad", "wb") as f:
+                f.write(damage)
+            bad = rig.cli("store", "restore", backup + ".bad", *target)
+            self.assertNotEqual(bad.code, 0)
+            self.assertIn("no whole backup", bad.errors)
+
+    def test_scheduled_backups_come_and_the_oldest_go(self):
+        for kind in ("sqlite", "postgres"):
+            with self.subTest(kind):
+                rig = Rig(up=False)
+                try:
+                    folder = rig.file("backups")
+                    rig.args = ["--backup-dir", folder, "--backup-every", "1s", "--backup-keep", "2"]
+                    if kind == "postgres":
+                        rig.args += ["--store", self.pg.database("scheduled")]
+                    rig.up()
+                    seen = set()
+
+                    def there():
+                        return sorted(n for n in os.listdir(folder) if not n.endswith(".partial")) if os.path.isdir(folder) else []
+
+                    def look():
+                        seen.update(there())
+                        return len(seen) >= 4
+                    poll(look, "four backups", 60)
+                    rig.ok("down")
+                    self.assertLessEqual(len(there()), 3)
+                    # The newest is one that can be restored.
+                    rig.ok("store", "restore", os.path.join(folder, there()[-1]), *(("--store", self.pg.database("tried")) if kind == "postgres" else ("--data", rig.file("tried"))))
+                finally:
+                    rig.close()
+
+    def test_words_that_make_no_sense(self):
+        rig = Rig(up=False)
+        try:
+            for args, word in ((("store", "migrate", "mysql://me:secret@x/y"), "no PostgreSQL"), (("store", "migrate", "postgres://127.0.0.1:1/x"), "no store"),
+                               (("store", "backup", rig.file("x")), "no store"), (("store", "restore", rig.file("nothing")), "no backup"),
+                               (("up", "--backup-every", "1h"), "--backup-dir"), (("up", "--backup-dir", "/tmp/x", "--backup-keep", "0"), "--backup-keep"),
+                               (("up", "--standby"), "--store")):
+                done = rig.cli(*args)
                 self.assertNotEqual(done.code, 0, done)
                 self.assertIn(word, done.errors)
                 self.assertNotIn("secret", done.errors)
