@@ -874,11 +874,13 @@ _billow() {
         --sequence) return ;;
         --micro-batch) return ;;
         --tokens) return ;;
+        --checkpoint-time) return ;;
+        --interruptions) return ;;
         --batch) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --context --input --output --ttft --tps --users --rps --trace --engine --engine-version --providers --regions --spot --mine --train --tuning --sequence --micro-batch --tokens --batch --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--model -m --models --precision --context --input --output --ttft --tps --users --rps --trace --engine --engine-version --providers --regions --spot --mine --train --tuning --sequence --micro-batch --tokens --checkpoint-time --interruptions --batch --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "prices")
       case $prev in

@@ -11,7 +11,7 @@ namespace billow::advise {
 namespace {
 
 constexpr const char* fields[] = {"model",     "config",  "precision", "context", "input", "output", "ttft_ms", "tps",    "users",    "rps",        "engine",
-                                  "engine_version", "providers", "regions",   "spot",    "mine",  "train",  "tuning",  "sequence", "micro_batch", "tokens",
+                                  "engine_version", "providers", "regions",   "spot",    "mine",  "train",  "tuning",  "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
                                   // other words for precision, input, output, rps and (as its inverse) tps
                                   "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
@@ -93,6 +93,8 @@ Result<Json> answer(const Json& question, const AskContext& context) {
     t.sequence = BILLOW_TRY(number(q, "sequence", 4096, 1, 1e7));
     t.micro_batch = BILLOW_TRY(number(q, "micro_batch", 1, 1, 1e5));
     t.tokens = BILLOW_TRY(number(q, "tokens", 0, 0, 1e18));
+    if (!q["checkpoint_s"].is_null()) t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
+    if (!q["interruptions_h"].is_null()) t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
     t.offers.providers = BILLOW_TRY(words(q, "providers"));
     t.offers.regions = BILLOW_TRY(words(q, "regions"));
     t.now = context.now;
@@ -109,7 +111,7 @@ Result<Json> answer(const Json& question, const AskContext& context) {
   r.context = BILLOW_TRY(number(q, "context", 0, 1, 1e8));
   if (!q["ttft_ms"].is_null()) r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
   if (!q["tps"].is_null()) r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
-  r.engine = lower(q["engine"].str_or("vllm"));
+  r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
   r.offers.providers = BILLOW_TRY(words(q, "providers"));
   for (auto& p : r.offers.providers) p = lower(p);

@@ -277,7 +277,8 @@ Result<Prediction> Calibration::predict(const ServingRow& row) const {
   p.ttft_ms = bound("ttft", ttft);
   for (std::size_t j = 0; j < parts.size(); ++j) p.tpot_parts.emplace_back(tpot_term_names()[j], parts[j]);
   p.basis = known ? fmt::format("this model, {}, {} and {} were measured", row.gpu->name, row.engine, row.precision)
-                  : fmt::format("from physics and what is known of {}", row.engine);
+            : tpot_.knows("engine=" + word(row.engine)) ? fmt::format("from physics and what is known of {}", row.engine)
+                                                        : fmt::format("from physics; nothing was measured of {}, treated as the mean of vllm, sglang and trtllm", row.engine);
   return p;
 }
 

@@ -1,5 +1,6 @@
 #include "advise/commands.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -27,6 +28,7 @@ constexpr const char* advise_help =
     "  --providers --regions       by commas; regions by prefix\n"
     "  --spot      rank by spot price        --mine   among the GPUs of this Billow\n"
     "  --train     [--tuning full|lora|qlora] [--sequence N] [--micro-batch N] [--tokens N]\n"
+    "              [--checkpoint-time T] [--interruptions T]   what one checkpoint took, time between interruptions\n"
     "  --batch CSV predict every row of a CSV in the columns of public serving measurements\n"
     "  --json\n"
     "\n"
@@ -88,7 +90,7 @@ Result<Request> read_request(const Options& o, const CommandContext& context) {
   r.context = BILLOW_TRY(o.number("--context", 0, 1, 1e8));
   if (o.has("--ttft")) r.ttft_ms_max = BILLOW_TRY(o.milliseconds("--ttft", 0));
   if (o.has("--tps")) r.tokens_per_s_min = BILLOW_TRY(o.number("--tps", 0, 0.01, 1e5));
-  r.engine = lower(o.text("--engine", "vllm"));
+  r.engine = engine_word(o.text("--engine", "vllm"));
   r.version = o.text("--engine-version");
   r.offers.providers = o.list("--providers");
   for (auto& p : r.offers.providers) p = lower(p);
@@ -149,6 +151,8 @@ CommandResult run_training(const Options& o, const CommandContext& context, cons
     t.sequence = BILLOW_TRY(o.number("--sequence", 4096, 1, 1e7));
     t.micro_batch = BILLOW_TRY(o.number("--micro-batch", 1, 1, 1e5));
     t.tokens = BILLOW_TRY(o.number("--tokens", 0, 0, 1e18));
+    if (o.has("--checkpoint-time")) t.checkpoint_s = BILLOW_TRY(o.milliseconds("--checkpoint-time", 0)) / 1e3;
+    if (o.has("--interruptions")) t.interruptions_h = BILLOW_TRY(o.milliseconds("--interruptions", 0)) / 3.6e6;
     t.offers.providers = o.list("--providers");
     t.offers.regions = o.list("--regions");
     t.now = context.now;
@@ -157,6 +161,28 @@ CommandResult run_training(const Options& o, const CommandContext& context, cons
   }();
   if (!answer) return failed(answer.error(), json, answer.error().code == Code::invalid ? 2 : 1);
   return {.out = *answer};
+}
+
+// Imports laid over each other: a price stays until a later file names the same instance in the same region.
+Result<std::string> merged_prices(const std::string& kept, const std::string& fresh) {
+  constexpr std::array columns = {"provider", "instance", "region", "on_demand_usd_h", "spot_usd_h", "committed_1y_usd_h", "committed_3y_usd_h", "date", "gpu", "gpus"};
+  std::map<std::tuple<std::string, std::string, std::string>, std::string> lines;
+  for (auto* text : {&kept, &fresh}) {
+    std::string data;
+    for (auto& line : split(*text, '\n'))
+      if (!trim(line).empty() && trim(line)[0] != '#') data += line + "\n";
+    if (data.empty()) continue;
+    for (auto& row : BILLOW_TRY(read_csv(data))) {
+      CsvRow named;
+      for (auto& [name, value] : row) named[lower(name)] = value;
+      std::string line;
+      for (auto column : columns) line += (line.empty() && column == columns[0] ? "" : ",") + named[column];
+      lines[{lower(named["provider"]), named["instance"], named["region"]}] = std::move(line);
+    }
+  }
+  std::string out = fmt::format("{}\n", fmt::join(columns, ","));
+  for (auto& [key, line] : lines) out += line + "\n";
+  return out;
 }
 
 std::string price_cell(const std::optional<NanoUsd>& p) { return p ? fmt::format("{:.4f}", usd(*p)) : "unknown"; }
@@ -175,7 +201,7 @@ Result<Catalogue> catalogue_with_imports(const std::string& data_dir) {
 CommandResult run_advise(const std::vector<std::string>& args, const CommandContext& context) {
   auto parsed = Options::parse(args, {{"--model"}, {"--models"}, {"--precision"}, {"--context"}, {"--input"}, {"--output"}, {"--ttft"}, {"--tps"}, {"--users"}, {"--rps"}, {"--trace"},
                                       {"--engine"}, {"--engine-version"}, {"--providers"}, {"--regions"}, {"--spot", false}, {"--mine", false}, {"--train", false}, {"--tuning"}, {"--sequence"},
-                                      {"--micro-batch"}, {"--tokens"}, {"--batch"}, {"--json", false}, {"--help", false}});
+                                      {"--micro-batch"}, {"--tokens"}, {"--checkpoint-time"}, {"--interruptions"}, {"--batch"}, {"--json", false}, {"--help", false}});
   if (!parsed) return failed(parsed.error(), false, 2);
   auto& o = *parsed;
   if (o.has("--help")) return {.out = advise_help};
@@ -221,10 +247,13 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
     auto report = catalogue.update(*text);
     if (!report) return failed(report.error(), json);
     if (context.data_dir.empty()) return failed({Code::invalid, "nowhere to keep the prices", "set BILLOW_DATA or --data"}, json);
-    // Imports are kept as they came, newest last, and read in that order.
     auto path = context.data_dir + "/prices.csv";
     if (auto made = make_directories(context.data_dir); !made) return failed(made.error(), json);
-    if (auto kept = write_file_atomic(path, *text); !kept) return failed(kept.error(), json);
+    auto before = file_exists(path) ? read_file(path) : Result<std::string>(std::string{});
+    if (!before) return failed(before.error(), json);
+    auto merged = merged_prices(*before, *text);
+    if (!merged) return failed(merged.error(), json);
+    if (auto kept = write_file_atomic(path, *merged); !kept) return failed(kept.error(), json);
     CommandResult r;
     if (json) {
       Json refused = Json::array(), changed = Json::array();

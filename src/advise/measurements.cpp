@@ -48,7 +48,10 @@ Result<Measurements> read_measurements(const std::string& data_dir, const std::s
     auto row = read_serving_row(fields, shelf, catalogue);
     if (!row) out.left_out.push_back(fmt::format("measurements.csv line {}: {}", line, row.error().message));
     else if (!row->tpot_ms && !row->ttft_ms) out.left_out.push_back(fmt::format("measurements.csv line {}: no time was measured", line));
-    else out.rows.push_back(std::move(*row));
+    else {
+      if (row->version.empty()) row->version = version_unsaid;
+      out.rows.push_back(std::move(*row));
+    }
   }
   return out;
 }

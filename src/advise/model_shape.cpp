@@ -26,10 +26,12 @@ Result<Precision> parse_precision(std::string_view text) {
   for (Precision p : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8, Precision::int4, Precision::fp4,
                       Precision::nvfp4})
     if (name == precision_name(p)) return p;
-  if (name == "mxfp4") return Precision::fp4;
-  if (name == "fp8_block") return Precision::fp8;
-  if (name == "int4_wo") return Precision::int4;
-  if (name == "int8_wo" || name == "int8_sq") return Precision::int8;
+  // As engines and checkpoints name them. W8A8 with no more said is INT8.
+  if (name.find("nvfp4") != std::string::npos) return Precision::nvfp4;
+  if (name.find("mxfp4") != std::string::npos) return Precision::fp4;
+  if (name.starts_with("fp8") || name.starts_with("float8") || name == "e4m3" || name == "w8a8_fp8") return Precision::fp8;
+  if (name == "int4_wo" || name == "awq" || name == "gptq" || name.starts_with("w4a16") || name.starts_with("w4a8")) return Precision::int4;
+  if (name == "int8_wo" || name == "int8_sq" || name.starts_with("w8a8") || name == "w8a16") return Precision::int8;
   if (name == "bfloat16") return Precision::bf16;
   if (name == "float16" || name == "half") return Precision::fp16;
   if (name == "float32" || name == "float") return Precision::fp32;

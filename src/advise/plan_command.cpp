@@ -100,12 +100,26 @@ Result<std::string> make_review(const Options& o, const CommandContext& context,
   return json ? review_json(made).dump() + "\n" : review_text(made);
 }
 
-// Hour by hour from the first job to the last, of one type or all.
-std::vector<double> demand_of(const std::vector<UsedSpan>& used, const std::string& gpu) {
+// Hour by hour from the first job to now, of one type or all: hours without a job are demand too.
+std::vector<double> demand_of(const std::vector<UsedSpan>& used, const std::string& gpu, WallTime now) {
   std::vector<JobSpan> jobs;
+  double first = static_cast<double>(now.ns) / 1e9;
   for (auto& s : used)
-    if (gpu.empty() || s.gpu == gpu) jobs.push_back({s.start_s, s.end_s - s.start_s, s.gpus});
-  return hourly_demand(jobs);
+    if (gpu.empty() || s.gpu == gpu) jobs.push_back({s.start_s, s.end_s - s.start_s, s.gpus}), first = std::min(first, s.start_s);
+  auto demand = hourly_demand(jobs);
+  auto until_now = static_cast<std::size_t>(std::max(0.0, (static_cast<double>(now.ns) / 1e9 - first) / 3600));
+  if (!demand.empty() && until_now > demand.size()) demand.resize(until_now);
+  return demand;
+}
+
+// A trace ends with its last arrival: what still runs after it only drains, and says nothing of demand.
+std::vector<double> demand_of_trace(const std::vector<JobSpan>& jobs) {
+  auto demand = hourly_demand(jobs);
+  double first = jobs.front().start_s, last = first;
+  for (auto& j : jobs) first = std::min(first, j.start_s), last = std::max(last, j.start_s);
+  auto arrivals = static_cast<std::size_t>((last - first) / 3600) + 1;
+  if (arrivals >= 24 && arrivals < demand.size()) demand.resize(arrivals);
+  return demand;
 }
 
 }  // namespace
@@ -130,7 +144,7 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
     std::vector<double> demand;
     std::string gpu = o.text("--gpu"), source = "the trace";
     if (o.has("--trace")) {
-      demand = hourly_demand(BILLOW_TRY(read_jobs(o.text("--trace"))));
+      demand = demand_of_trace(BILLOW_TRY(read_jobs(o.text("--trace"))));
       if (demand.size() < 24) return fail(Code::invalid, "the trace covers less than a day", "a commitment is for months: give at least some weeks");
     } else {
       std::map<std::string, double> hours;
@@ -138,7 +152,7 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
       if (gpu.empty())
         for (auto& [type, n] : hours)
           if (gpu.empty() || n > hours[gpu]) gpu = type;
-      demand = demand_of(context.used, hours.contains(gpu) ? gpu : "");
+      demand = demand_of(context.used, hours.contains(gpu) ? gpu : "", context.now);
       source = fmt::format("this Billow's own jobs{}", hours.contains(gpu) ? " on " + gpu : "");
       if (demand.size() < 24)
         return fail(Code::invalid, fmt::format("less than a day of usage is known{}", context.asked_head ? fmt::format(" ({} jobs with GPUs)", context.used.size()) : ", and no head was asked"), "give a trace: billow plan --trace jobs.csv");
@@ -156,8 +170,9 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
     double regret = price_drop_regret(hours, market, commit, committed_price, drop), months = static_cast<double>(hours.size()) / 730;
     std::optional<OwnVersusRent> own;
     if (o.has("--buy")) own = own_versus_rent({.price_usd = BILLOW_TRY(o.number("--buy", 0, 100, 1e6))}, price.on_demand);
+    auto age = price_age_days(price.date, context.now);
     if (json) {
-      Json j = Json::object({{"gpu", gpu}, {"demand_from", source}, {"hours", hours.size()}, {"peak_gpus", peak}, {"on_demand_usd_h", price.on_demand}, {"price_from", price.where}, {"price_date", price.date},
+      Json j = Json::object({{"gpu", gpu}, {"demand_from", source}, {"hours", hours.size()}, {"peak_gpus", peak}, {"on_demand_usd_h", price.on_demand}, {"price_from", price.where}, {"price_date", price.date}, {"price_age_days", age ? Json(*age) : Json("unknown")},
                              {"committed_ratio", price.committed_ratio}, {"committed_ratio_source", price.committed_source}, {"spot_ratio", price.spot_ratio}, {"spot_ratio_source", price.spot_source}, {"spot_share", market.spot_share},
                              {"commit_gpus", commit}, {"usd_month", mix.total() / months}, {"committed_usd_month", mix.committed / months}, {"on_demand_usd_month", mix.on_demand / months}, {"spot_usd_month", mix.spot / months},
                              {"all_on_demand_usd_month", all.total() / months}, {"reserve_the_peak_usd_month", peak_bill.total() / months}, {"spot_only_usd_month", spot.total() / months}, {"price_drop", drop}, {"price_drop_regret_usd", regret}});
@@ -165,7 +180,8 @@ CommandResult run_plan(const std::vector<std::string>& args, const CommandContex
         j.set("own", Json::object({{"own_usd_h", own->own_usd_h}, {"break_even_utilisation", own->break_even_utilisation}, {"payback_months", own->payback_months ? Json(*own->payback_months) : Json("never")}}));
       return j.dump() + "\n";
     }
-    std::string out = fmt::format("demand: {} hours of {}, peak {:.0f} GPUs; {} at ${:.3f} per GPU-hour ({}, prices of {})\n", hours.size(), source, peak, gpu, price.on_demand, price.where, price.date);
+    std::string out = fmt::format("demand: {} hours of {}, peak {:.0f} GPUs; {} at ${:.3f} per GPU-hour ({}, price of {}{})\n", hours.size(), source, peak, gpu, price.on_demand, price.where, price.date,
+                                  age ? fmt::format(", {} days old", *age) : "");
     out += fmt::format("commit to {:.0f} GPUs ({:.0f} % of on-demand: {}); above that {:.0f} % on spot ({:.0f} % of on-demand: {}), the rest on demand\n", commit, 100 * price.committed_ratio, price.committed_source,
                        100 * market.spot_share, 100 * price.spot_ratio, price.spot_source);
     out += fmt::format("a month: ${:.0f} (committed {:.0f}, on demand {:.0f}, spot {:.0f})\n", mix.total() / months, mix.committed / months, mix.on_demand / months, mix.spot / months);

@@ -60,6 +60,22 @@ struct Limits {
   double context, tpot_ms, ttft_ms;
 };
 
+// The row that predictions of a candidate are made for, at no load yet.
+ServingRow row_of(const Candidate& c, const Request& request, const std::shared_ptr<const ModelShape>& shape, const GpuSpec& gpu) {
+  ServingRow row;
+  row.shape = shape;
+  row.family = family_of(*shape);
+  row.gpu = &gpu;
+  row.engine = request.engine;
+  row.version = request.version.empty() ? version_unsaid : request.version;
+  row.precision = c.precision == Precision::nvfp4 ? "fp4" : precision_name(c.precision);
+  row.kv = shape->kv_native;
+  row.parallelism = c.parallelism;
+  row.input = request.input;
+  row.output = request.output;
+  return row;
+}
+
 // The heaviest load of one replica that fits and meets the service level; nothing where not even one sequence does.
 struct Fit { Candidate candidate; bool fits = false, meets = false; std::string why; };
 
@@ -79,17 +95,7 @@ Fit try_place(const Request& request, const Calibration& calibration, const std:
     return fit;
   }
   fit.fits = true;
-  ServingRow row;
-  row.shape = shape;
-  row.family = family_of(*shape);
-  row.gpu = place.gpu;
-  row.engine = request.engine;
-  row.version = request.version;
-  row.precision = precision == Precision::nvfp4 ? "fp4" : precision_name(precision);
-  row.kv = shape->kv_native;
-  row.parallelism = c.parallelism;
-  row.input = request.input;
-  row.output = request.output;
+  ServingRow row = row_of(c, request, shape, *place.gpu);
   auto prepared = calibration.prepare(row);
   double slow = 1 / place.bandwidth_share;
   c.binding = "memory";
@@ -127,21 +133,12 @@ double operating_point(const Candidate& c, const Request& request, const Calibra
 }
 
 void finish(Candidate& c, const Request& request, const Calibration& calibration, const std::shared_ptr<const ModelShape>& shape, const Place& place, const Limits& limits) {
-  ServingRow row;
-  row.shape = shape;
-  row.family = family_of(*shape);
-  row.gpu = place.gpu;
-  row.engine = request.engine;
-  row.version = request.version;
-  row.precision = c.precision == Precision::nvfp4 ? "fp4" : precision_name(c.precision);
-  row.kv = shape->kv_native;
-  row.parallelism = c.parallelism;
-  row.input = request.input;
-  row.output = request.output;
+  ServingRow row = row_of(c, request, shape, *place.gpu);
   double slow = 1 / place.bandwidth_share;
   c.concurrency = row.concurrency = operating_point(c, request, calibration, row, slow);
   if (auto p = calibration.predict(row)) c.latency = std::move(*p);
   for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms}) e->value *= slow, e->low *= slow, e->high *= slow;
+  for (auto& [name, ms] : c.latency.tpot_parts) ms *= slow;
   c.memory = serving_memory(*shape, shape->kv_native, c.parallelism, {.context = limits.context, .sequences = c.concurrency}, place.memory_bytes);
   c.tokens_per_s_replica = c.rps_replica * request.output;
   c.sure = c.latency.tpot_ms.high <= limits.tpot_ms && c.latency.ttft_ms.high <= limits.ttft_ms;
@@ -348,6 +345,9 @@ Result<Advice> recommend(const Request& request, const Catalogue& catalogue, con
   std::map<Precision, std::shared_ptr<const ModelShape>> shapes;
   double load_max = request.users > 0 ? request.users : request.rps > 0 ? 1e9 : 1;
   std::vector<std::string> unmet;
+  // Where nothing fits or nothing is fast enough, the largest and the nearest are what a user wants to hear of.
+  double largest = 0;
+  std::string largest_why = "no GPU to choose from";
   for (auto& place : places(request, catalogue, offers)) {
     std::string why;
     bool any = false;
@@ -375,16 +375,17 @@ Result<Advice> recommend(const Request& request, const Catalogue& catalogue, con
       }
       if (best) advice.ranked.push_back(std::move(*best)), finish(advice.ranked.back(), request, calibration, shape, place, limits);
     }
+    if (!any && !why.empty() && place.memory_bytes * place.gpus_max > largest) largest = place.memory_bytes * place.gpus_max, largest_why = fmt::format("{} × {}: {}", place.gpus_max, place.gpu->name, why);
     if (!any) advice.no_fit.push_back({place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice, why.empty() ? "it runs none of these precisions" : why});
   }
   rank(advice, request);
   if (!advice.best) {
     if (unmet.empty())
-      return fail(Code::infeasible, fmt::format("{} ({:.1f} B parameters) fits nowhere at a context of {:.0f}: {}", request.model.name.empty() ? "the model" : request.model.name,
+      return fail(Code::infeasible, fmt::format("{} ({:.1f} B parameters) fits nowhere at a context of {:.0f}; the largest, {}", request.model.name.empty() ? "the model" : request.model.name,
                                                 request.model.parameters() / 1e9, limits.context,
-                                                advice.no_fit.empty() ? "no GPU to choose from" : advice.no_fit.front().gpu + ": " + advice.no_fit.front().why),
+                                                largest_why),
                   "fewer bits, a shorter context, or several nodes");
-    return fail(Code::infeasible, fmt::format("nothing meets the service level; nearest: {}", unmet.back()), "ask for a longer --ttft, a lower --tps, or more precisions");
+    return fail(Code::infeasible, fmt::format("nothing meets the service level; the last tried: {}", unmet.back()), "ask for a longer --ttft, a lower --tps, or more precisions");
   }
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);

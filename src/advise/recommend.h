@@ -83,6 +83,8 @@ struct TrainingRequest {
   Tuning tuning = Tuning::full;
   double sequence = 4096, micro_batch = 1;
   double tokens = 0;                 // to train on; 0: unknown, rates only
+  std::optional<double> checkpoint_s;     // what writing one checkpoint took, where it was measured
+  std::optional<double> interruptions_h;  // between interruptions, where the buyer knows better than the price history
   OfferFilter offers;
   WallTime now;
 };
@@ -96,6 +98,7 @@ struct TrainingCandidate {
   double exchange_share = 0;         // of a step's time that goes into communication
   std::optional<double> usd_h, usd_total, spot_usd_h;
   double checkpoint_minutes = 0;     // Young/Daly, on spot
+  double checkpoint_cost_s = 0, interruptions_h = 24;
   std::string region, price_date;
 };
 struct TrainingAdvice {
@@ -103,6 +106,8 @@ struct TrainingAdvice {
   std::vector<Check> checks;
   std::vector<std::string> notes;
 };
+// What training may fill of a GPU.
+double training_usable_bytes(const GpuSpec& gpu);
 Result<TrainingAdvice> recommend_training(const TrainingRequest& request, const Catalogue& catalogue);
 
 // Young's and Daly's interval between checkpoints: sqrt(2 · cost · mean time between interruptions).

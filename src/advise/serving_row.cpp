@@ -35,6 +35,9 @@ double concurrency_named(const CsvRow& row) {
   return 0;
 }
 
+// One name for each precision, as measurements name it: block-scaled FP8 is "fp8", and both 4-bit floats are "fp4".
+std::string precision_word(Precision p) { return p == Precision::nvfp4 ? precision_name(Precision::fp4) : precision_name(p); }
+
 struct Ranks {
   int gpus = 1;
   bool data = false, expert = false;
@@ -53,6 +56,14 @@ Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
 }
 
 }  // namespace
+
+std::string engine_word(std::string_view name) {
+  auto typed = lower(trim(name));
+  // Orchestrators in front of an engine ("dynamo-trt") leave its kernels what they are.
+  for (auto [part, engine] : {std::pair{"vllm", "vllm"}, {"sglang", "sglang"}, {"trt", "trtllm"}, {"tensorrt", "trtllm"}})
+    if (typed.find(part) != std::string::npos) return engine;
+  return typed;
+}
 
 std::string family_of(const ModelShape& shape) {
   int experts = 0;
@@ -102,10 +113,10 @@ Result<ServingRow> read_serving_row(const CsvRow& fields, ModelShelf& shelf, con
   if (model.empty()) return fail(Code::invalid, "no model_path");
   row.precision = lower(value(fields, "precision"));
   row.shape = BILLOW_TRY(shelf.get(model, row.precision));
-  if (row.precision.empty()) row.precision = precision_name(row.shape->native);
+  row.precision = precision_word(row.precision.empty() ? row.shape->native : BILLOW_TRY(parse_precision(row.precision)));
   row.family = family_of(*row.shape);
   row.gpu = BILLOW_TRY(catalogue.gpu(value(fields, "system")));
-  row.engine = lower(value(fields, "backend"));
+  row.engine = engine_word(value(fields, "backend"));
   row.version = value(fields, "backend_version");
   row.input = BILLOW_TRY(number(fields, "isl", 1024, 1e8));
   row.output = BILLOW_TRY(number(fields, "osl", 1024, 1e8));

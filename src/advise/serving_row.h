@@ -33,6 +33,9 @@ struct ServingRow {
 // The family of a shape: what decides how its kernels behave. Two checkpoints with the same layers are one family.
 std::string family_of(const ModelShape& shape);
 
+// One name for an engine: "TensorRT-LLM", "trt" and "dynamo-trt" are trtllm. An engine that is not known keeps its name.
+std::string engine_word(std::string_view name);
+
 // Models found once, each precision made once.
 class ModelShelf {
  public:
@@ -44,6 +47,9 @@ class ModelShelf {
   std::string directory_;
   std::map<std::string, std::shared_ptr<const ModelShape>> shelf_;
 };
+
+// Who says no version means any: it gets no version's effect. (Published rows without one are a batch of their own, with its own effect.)
+inline constexpr const char* version_unsaid = "any";
 
 // One row of a CSV in the columns of the public serving measurements, by column name. Columns that are not there are empty.
 using CsvRow = std::map<std::string, std::string>;

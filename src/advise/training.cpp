@@ -34,7 +34,7 @@ Step step_of(const ModelShape& shape, const TrainingPlan& plan, const GpuSpec& g
 
 // The plan that exchanges least among those that fit: less sharding first, then recomputation.
 std::optional<TrainingPlan> plan_for(const TrainingRequest& request, const GpuSpec& gpu, int gpus) {
-  double usable = static_cast<double>(gpu.memory_mib.value_or(0)) * 1048576 * 0.94;
+  double usable = training_usable_bytes(gpu);
   for (auto zero : {Zero::none, Zero::optimizer, Zero::gradients, Zero::parameters}) {
     if (zero != Zero::none && gpus == 1) break;
     for (auto checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
@@ -46,6 +46,8 @@ std::optional<TrainingPlan> plan_for(const TrainingRequest& request, const GpuSp
 }
 
 }  // namespace
+
+double training_usable_bytes(const GpuSpec& gpu) { return static_cast<double>(gpu.memory_mib.value_or(0)) * 1048576 * 0.94; }
 
 double checkpoint_interval_s(double cost_s, double mtbf_s) { return std::sqrt(2 * std::max(0.0, cost_s) * std::max(0.0, mtbf_s)); }
 
@@ -91,7 +93,9 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request, const 
       c.price_date = offer.price->date;
       auto history = spot_history(offer.instance->name);
       double cost_s = (request.tuning == Tuning::full ? 14 : 14 * 0.005) * request.model.parameters() / checkpoint_write_bytes_s / nodes;
-      c.checkpoint_minutes = checkpoint_interval_s(cost_s, history.mtbf_h / nodes * 3600) / 60;
+      c.checkpoint_cost_s = request.checkpoint_s.value_or(cost_s);
+      c.interruptions_h = request.interruptions_h.value_or(history.mtbf_h / nodes);
+      c.checkpoint_minutes = checkpoint_interval_s(c.checkpoint_cost_s, c.interruptions_h * 3600) / 60;
       auto& slot = best[{offer.gpu, gpus}];
       if (!slot.gpu || *c.usd_h / c.tokens_per_s < *slot.usd_h / slot.tokens_per_s) slot = std::move(c);
       break;  // more nodes only when fewer do not hold it
@@ -113,7 +117,12 @@ Result<TrainingAdvice> recommend_training(const TrainingRequest& request, const 
     advice.checks.push_back({"InfiniBand or the like between nodes", b.instance->network_gbps >= 400, fmt::format("{} at {:.0f} Gb/s: {:.0f} % of a step goes into exchange", b.instance->network, b.instance->network_gbps, 100 * b.exchange_share)});
   bool training_class = b.gpu->bandwidth_gb_s.value_or(0) >= 1500;
   advice.checks.push_back({"training hardware for training", training_class || request.tuning != Tuning::full, training_class ? "HBM and matrix rate of the training class" : "an inference card: fine for adapters, slow for full training"});
-  advice.checks.push_back({"spot for training, with checkpoints", true, fmt::format("every {:.0f} minutes by Young/Daly (14 bytes a parameter at 2 GB/s per node; interruptions at most a day apart, as price is not availability)", std::max(1.0, b.checkpoint_minutes))});
+  auto history = spot_history(b.instance->name);
+  double minutes = std::max(1.0, b.checkpoint_minutes), lost = 2 * b.checkpoint_cost_s / std::max(60.0, minutes * 60);  // writing, and as much again done twice
+  advice.checks.push_back({"spot for training, with checkpoints", lost < 0.2,
+                           fmt::format("every {:.0f} minutes by Young/Daly: one takes {:.1f} s ({}), interruptions every {:.1f} h ({}); about {:.1f} % of the time goes into it", minutes, b.checkpoint_cost_s,
+                                       request.checkpoint_s ? "as measured" : request.tuning == Tuning::full ? "14 bytes a parameter at 2 GB/s per node; --checkpoint-time tells it better" : "adapters only, at 2 GB/s per node; --checkpoint-time tells it better",
+                                       b.interruptions_h, request.interruptions_h ? "as told" : history.known ? "a year of spot prices, and never trusted beyond a day, as price is not availability" : "assumed, no spot history of this instance is known; --interruptions tells it better", 100 * lost)});
   return advice;
 }
 

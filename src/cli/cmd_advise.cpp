@@ -42,6 +42,8 @@ constexpr OptionSpec advise_options[] = {
     {"sequence", 0, "N", "with --train: tokens of a sequence (4096)"},
     {"micro-batch", 0, "N", "with --train: sequences at once and GPU (1)"},
     {"tokens", 0, "N", "with --train: tokens to train on"},
+    {"checkpoint-time", 0, "T", "with --train: what writing one checkpoint took, such as 40s"},
+    {"interruptions", 0, "T", "with --train: time between interruptions on spot, such as 6h"},
     {"batch", 0, "CSV", "predict every row of a table of serving measurements", false, Completes::file},
 };
 constexpr OptionSpec price_options[] = {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
 #include <map>
@@ -48,6 +49,7 @@ constexpr OptionSpec loadtest_options[] = {
 
 struct Target {
   std::string gpu;         // empty: not told
+  std::string name;        // of an endpoint of this head; empty: an address was given
   std::string url;
   net::Url parsed;
   bool chat = false;
@@ -55,15 +57,41 @@ struct Target {
 
 Result<Target> parse_operand(const std::string& text) {
   Target t{.gpu = {}, .url = text, .parsed = {}};
-  if (const auto at = text.find("=http"); at != std::string::npos) t.gpu = text.substr(0, at), t.url = text.substr(at + 1);
-  if (!t.url.starts_with("http://") && !t.url.starts_with("https://") && !t.url.starts_with("unix:"))
-    return fail(Code::invalid, fmt::format("\"{}\" is no address of an endpoint", text), "such as http://127.0.0.1:8000/v1/completions, or L4=http://… to name its GPU");
+  const auto is_url = [](std::string_view s) { return s.starts_with("http://") || s.starts_with("https://") || s.starts_with("unix:"); };
+  if (const auto at = text.find('='); at != std::string::npos && !is_url(text)) t.gpu = text.substr(0, at), t.url = text.substr(at + 1);
+  if (!is_url(t.url)) {
+    t.name = t.url;
+    const bool plain = !t.name.empty() && std::all_of(t.name.begin(), t.name.end(), [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
+    if (!plain) return fail(Code::invalid, fmt::format("\"{}\" is neither an endpoint's name nor its address", text), "such as http://127.0.0.1:8000/v1/completions, or L4=http://… to name its GPU; `billow endpoints` lists this head's");
+  }
+  return t;
+}
+
+// The address of an endpoint of this head, and what its replicas run on where that was not told.
+Status find_endpoint(Client& client, Target& t) {
+  auto found = client.get("/v1/endpoints/" + net::percent_encode(t.name));
+  if (!found && found.error().code == Code::not_found)
+    return fail(Code::not_found, fmt::format("this head has no endpoint \"{}\"", t.name), "`billow endpoints` lists them; an address works too: http://127.0.0.1:8000/v1/completions");
+  if (!found) return pass(found.error());
+  t.url = std::string((*found)["url"].str_or(""));
+  if (t.url.empty()) return fail(Code::unavailable, fmt::format("no gateway serves {} now", t.name), "try again when `billow endpoints` shows an address");
+  t.url += "v1/completions";
+  for (const Json& replica : (*found)["replicas"].items()) {
+    if (!t.gpu.empty()) break;
+    auto job = client.get(path_of_job(std::to_string(replica["job"].int_or(0))));
+    if (!job) continue;
+    for (const Json& task : (*job)["tasks"].items()) t.gpu = std::string(task["gpu_type"].str_or(""));
+  }
+  return {};
+}
+
+Status parse_address(Target& t) {
   auto parsed = net::parse_url(t.url);
-  if (!parsed) return pass(parsed.error(), text);
+  if (!parsed) return pass(parsed.error(), t.url);
   t.parsed = std::move(*parsed);
   if (t.parsed.target.empty() || t.parsed.target == "/") t.parsed.target = "/v1/completions";
   t.chat = t.parsed.target.find("/chat/") != std::string::npos;
-  return t;
+  return {};
 }
 
 // The load of one test and how it is judged.
@@ -278,14 +306,26 @@ int cmd_loadtest(const Parsed& parsed) {
     if (!target) return report_usage(target.error());
     targets.push_back(std::move(*target));
   }
-  if (targets.empty()) return report_usage({Code::invalid, "test which endpoint?", "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5"});
+  if (targets.empty()) return report_usage({Code::invalid, "test which endpoint?", "billow loadtest NAME --rps 5, or billow loadtest http://127.0.0.1:8000/v1/completions --rps 5"});
   auto plan = plan_of(parsed);
   if (!plan) return report_usage(plan.error());
+  if (std::any_of(targets.begin(), targets.end(), [](const Target& t) { return !t.name.empty(); })) {
+    auto client = connect(parsed);
+    if (!client) return report(client.error());
+    for (Target& t : targets)
+      if (!t.name.empty())
+        if (auto found = find_endpoint(*client, t); !found) return report(found.error());
+  }
+  for (Target& t : targets)
+    if (auto read = parse_address(t); !read) return report_usage(read.error());
   auto catalogue = advise::catalogue_with_imports(data_directory(parsed.get("data")));
   if (!catalogue) return report(catalogue.error());
-  for (const Target& t : targets)
+  for (Target& t : targets)
     if (!t.gpu.empty())
-      if (auto g = catalogue->gpu(t.gpu); !g) return report_usage(g.error());
+      if (auto g = catalogue->gpu(t.gpu); !g) {
+        if (t.name.empty()) return report_usage(g.error());
+        t.gpu.clear();  // a card the catalogue does not know: nobody typed it here, and the test goes without
+      }
   sort_by_size(targets, *catalogue);
   net::Loop loop;
   net::HttpClient::Options client_options;
@@ -336,11 +376,12 @@ int cmd_loadtest(const Parsed& parsed) {
 void add_loadtest_commands(CommandTable& table) {
   table.push_back({.name = "loadtest",
                    .summary = "time to first token, time per token and throughput of an endpoint, against a service level",
-                   .example = "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5 --ttft 500ms --tps 20\n"
+                   .example = "billow loadtest chat --rps 5 --ttft 500ms --tps 20\n"
+                              "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5 --ttft 500ms --tps 20\n"
                               "billow loadtest L4=http://10.0.0.5:8000 A100=http://10.0.0.6:8000 --trace arrivals.csv --model config.json",
                    .run = cmd_loadtest,
                    .usage = "[GPU=]ENDPOINT…",
-                   .details = "Requests are OpenAI completions (chat ones where the path says so), streamed; they leave when they are due, however slow the answers are. "
+                   .details = "An endpoint is the name of one deployed here, or any address. Requests are OpenAI completions (chat ones where the path says so), streamed; they leave when they are due, however slow the answers are. "
                               "Of several endpoints the one on the smallest GPU is tested first, and the first that meets the service level ends the test. "
                               "A credential for the endpoint is taken from BILLOW_ENDPOINT_TOKEN. The exit code is 0 where the service level is met.",
                    .options = {loadtest_options},

@@ -55,7 +55,7 @@ constexpr OptionSpec keepalive_options[] = {
     {"for", 0, "T", "how long (1h)"},
     {"reason", 0, "TEXT", "why; it is kept in the journal"},
 };
-constexpr OptionSpec webhook_options[] = {{"kinds", 0, "A,B", "only notices of budget, idle, job or node"}};
+constexpr OptionSpec webhook_options[] = {{"kinds", 0, "A,B", "only notices of budget, idle, job, node or review (the monthly one)"}};
 constexpr OptionSpec commitment_options[] = {
     {"gpu", 0, "TYPE", "of which GPU"},
     {"gpus", 0, "N", "how many"},

@@ -90,7 +90,8 @@ Decision Decider::operator()(const AddWebhook& c) {
   if (!c.url.starts_with("https://") && !c.url.starts_with("http://")) return fail(Code::invalid, fmt::format("\"{}\" is no URL", c.url), "it begins with https:// or http://");
   if (c.url.find('@') != std::string::npos) return fail(Code::invalid, "a URL here holds no password", "the signature proves where a message comes from");
   for (const std::string& kind : c.kinds)
-    if (kind != "budget" && kind != "idle" && kind != "job" && kind != "node") return fail(Code::invalid, fmt::format("there are no notices of \"{}\"", kind), "of budget, idle, job or node");
+    if (kind != "budget" && kind != "idle" && kind != "job" && kind != "node" && kind != "review")
+      return fail(Code::invalid, fmt::format("there are no notices of \"{}\"", kind), "of budget, idle, job, node or review");
   if (state.money.webhooks.size() >= limits::webhooks_max) return fail(Code::exhausted, fmt::format("there are {} webhooks already", state.money.webhooks.size()));
   return Events{WebhookAdded{{state.money.next_webhook, c.url, c.kinds, state.seq}}};
 }

@@ -1,12 +1,15 @@
 """Advice that needs a running Billow or a serving endpoint: profile, compare, loadtest, --mine, plan from history, POST /v1/advise."""
+import contextlib
 import csv
+import datetime
 import http.server
 import json
 import os
+import sqlite3
 import threading
 import time
 
-from rig import RigTest
+from rig import RigTest, poll
 
 
 class Tokens(http.server.BaseHTTPRequestHandler):
@@ -63,6 +66,26 @@ class Endpoint:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+# The same as a program of its own, for an endpoint that is deployed.
+SERVER = '''
+import http.server, json, os
+class Tokens(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.answer(json.dumps({"data": [{"id": "tiny"}]}), "application/json")
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer("".join("data: " + json.dumps({"choices": [{"text": "word "}]}) + "\\n\\n" for _ in range(asked["max_tokens"])) + "data: [DONE]\\n\\n", "text/event-stream")
+    def answer(self, text, kind):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Tokens).serve_forever()
+'''
 
 
 class LoadTest(RigTest):
@@ -125,6 +148,20 @@ class LoadTest(RigTest):
         with open(os.path.join(self.rig.data, "measurements.csv"), encoding="utf-8") as f:
             self.assertEqual(len(list(csv.DictReader(f))), 1)
 
+    def test_an_endpoint_goes_by_its_name(self):
+        refused = self.rig.cli("loadtest", "nosuch", "--rps", 1)
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("no endpoint \"nosuch\"", refused.errors)
+        server = self.rig.file("serve.py")
+        with open(server, "w", encoding="ascii") as f:
+            f.write(SERVER)
+        self.rig.ok("deploy", "chat", "--min", 1, "--", "python3", server)
+        done = self.rig.cli("loadtest", "chat", "--rps", 10, "--for", "1s", "--output", 3, "--ttft", "20s", "--json")
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("/f/chat/v1/completions", done.json["tests"][0]["endpoint"])
+        self.assertEqual(done.json["tests"][0]["failed"], 0, done)
+        self.rig.ok("delete", "chat")
+
     def test_errors_are_counted_and_wrong_words_refused(self):
         e = self.endpoint(broken=True)
         done = self.rig.cli("loadtest", e.url, "--rps", 10, "--for", "1s")
@@ -139,6 +176,54 @@ class LoadTest(RigTest):
         e = self.endpoint()
         self.rig.cli("loadtest", e.url, "--rps", 5, "--for", "1s", "--output", 1, env={"BILLOW_ENDPOINT_TOKEN": "sesame"})
         self.assertIn("Bearer sesame", e.server.tokens_sent)
+
+
+class Reviews(RigTest):
+    """The month is over: the head makes its review by itself, keeps it and sends it to those who asked for reviews."""
+    options = {"sim": "2xH100"}
+
+    def test_last_months_review_is_made_once_and_sent(self):
+        told = []
+
+        class Hook(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        hook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+        threading.Thread(target=hook.serve_forever, daemon=True).start()
+        self.addCleanup(hook.server_close)
+        self.addCleanup(hook.shutdown)
+        url = f"http://127.0.0.1:{hook.server_port}/"
+        self.assertIn("review", self.rig.cli("webhook", "add", url, "--kinds", "revue").errors)
+        self.rig.ok("webhook", "add", url, "--kinds", "review")
+        self.rig.ok("run", "--gpus", 2, "--", "true")
+        self.rig.ok("down")
+        # The job, as if it had run for a week of last month.
+        now = datetime.datetime.now(datetime.timezone.utc)
+        first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        month = (first - datetime.timedelta(days=1)).strftime("%Y-%m")
+        end = int(first.timestamp() * 1e9) - 86400 * 10**9
+        with contextlib.closing(sqlite3.connect(os.path.join(self.rig.data, "billow.db"))) as db, db:
+            db.execute("UPDATE leases SET from_at = ?, to_at = ?, charge = 2000000000000", (end - 7 * 86400 * 10**9, end))
+        self.rig.up()
+        poll(lambda: told, "the review at its webhook")
+        self.assertEqual(told[0]["kind"], "review." + month)
+        self.assertAlmostEqual(told[0]["data"]["gpu_hours"], 2 * 7 * 24, delta=1)
+        self.assertGreater(told[0]["data"]["saves_usd_month"], 0)
+        self.assertTrue(told[0]["data"]["actions"])
+        kept = os.path.join(self.rig.data, "reviews", month + ".json")
+        self.assertTrue(os.path.exists(kept))
+        # Made once: a head that starts again finds it, and tells nobody twice.
+        self.rig.ok("down")
+        self.rig.up()
+        self.rig.ok("run", "--", "true")
+        self.assertEqual(len(told), 1)
 
 
 class Sizes(RigTest):

@@ -21,6 +21,15 @@ const Calibration& calibration() {
   return c;
 }
 
+constexpr const char* tiny_model = R"({"model_type":"llama","vocab_size":128256,"hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336})";
+
+std::string scratch(const char* name) {
+  auto dir = ::testing::TempDir() + "/billow_advise_" + name;
+  (void)remove_tree(dir);
+  EXPECT_TRUE(make_directories(dir));
+  return dir;
+}
+
 Request small_request() {
   Request r;
   r.model = *model_of_size("7B");
@@ -104,6 +113,75 @@ TEST(Recommend, TrainingPrefersOneNode) {
   EXPECT_NEAR(checkpoint_interval_s(60, 24 * 3600), std::sqrt(2 * 60 * 86400.0), 1e-6);
 }
 
+TEST(Recommend, TrainingShowsItsStagesAndTakesMeasuredCheckpoints) {
+  auto r = run_advise({"--model", "13B", "--train", "--checkpoint-time", "40s", "--interruptions", "6h", "--json"}, {});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  auto j = *parse_json(r.out);
+  EXPECT_NEAR(j["ranked"].items()[0]["checkpoint_minutes"].double_or(0), std::sqrt(2 * 40 * 6 * 3600.0) / 60, 0.2);
+  EXPECT_EQ(j["ranked"].items()[0]["checkpoint_s"].double_or(0), 40);
+  // More sharding and more recomputation never need more; what was chosen is the first that fits.
+  double before = 1e300;
+  bool found = false;
+  for (auto& s : j["stages"].items()) {
+    double bytes = s["total_bytes"].double_or(0);
+    if (s["activation_checkpointing"].str_or("") == "none") {
+      EXPECT_LE(bytes, before) << s.dump();
+      before = bytes;
+    } else {
+      EXPECT_LE(bytes, before) << s.dump();
+    }
+    if (!found && s["fits"].bool_or(false)) {
+      found = true;
+      EXPECT_EQ(s["zero"].str_or(""), j["ranked"].items()[0]["zero"].str_or("-"));
+      EXPECT_EQ(s["activation_checkpointing"].str_or(""), j["ranked"].items()[0]["activation_checkpointing"].str_or("-"));
+    }
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(run_advise({"--model", "13B", "--train", "--checkpoint-time", "soon"}, {}).exit_code, 2);
+}
+
+TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {
+  for (auto name : {"trtllm", "TensorRT-LLM", "trt", "dynamo-trt", "tensorrt_llm"}) EXPECT_EQ(engine_word(name), "trtllm") << name;
+  EXPECT_EQ(engine_word(" vLLM "), "vllm");
+  EXPECT_EQ(engine_word("dynamo-sglang"), "sglang");
+  EXPECT_EQ(engine_word("Atom"), "atom");
+  auto dir = scratch("names");
+  ASSERT_TRUE(write_file_atomic(dir + "/org--tiny_config.json", tiny_model));
+  ModelShelf shelf(dir);
+  auto named = [&](const char* engine, const char* system, const char* precision) {
+    return read_serving_row({{"model_path", "org/tiny"}, {"backend", engine}, {"system", system}, {"precision", precision}, {"batch_size", "8"}}, shelf, catalogue());
+  };
+  EXPECT_EQ(named("vllm", "h100_sxm", "fp8_block")->precision, "fp8");
+  EXPECT_EQ(named("vllm", "b200_sxm", "nvfp4")->precision, "fp4");
+  EXPECT_EQ(named("vllm", "h100_sxm", "w4a16_awq")->precision, "int4");
+  EXPECT_FALSE(named("vllm", "h100_sxm", "fp7"));
+  // Every GPU that serving is measured on publicly, as those tables write it: with an answer that says it was not measured.
+  for (auto gpu : {"gb200", "gb200_nvl72", "gb300", "b300_sxm", "h20_sxm", "mi300x", "mi325x", "mi355x", "a100_sxm", "l40s", "rtx_pro_6000", "rtx6000_pro", "gh200", "h100_pcie", "v100_sxm"}) {
+    auto row = named("dynamo-vllm", gpu, "bf16");
+    ASSERT_TRUE(row) << gpu << ": " << row.error().message;
+    auto p = calibration().predict(*row);
+    if (!p) {
+      EXPECT_EQ(p.error().code, Code::infeasible) << gpu;  // sixteen gigabytes hold no 8B in sixteen bits
+      continue;
+    }
+    EXPECT_EQ(p->kind, Kind::extrapolated) << gpu;
+    EXPECT_LT(p->tpot_ms.low, p->tpot_ms.value);
+    EXPECT_GT(p->tpot_ms.high, p->tpot_ms.value);
+    EXPECT_LT(p->tpot_ms.high / p->tpot_ms.low, 10) << gpu;
+  }
+}
+
+TEST(Plan, ATraceEndsWithItsLastArrival) {
+  auto dir = scratch("plan");
+  std::string csv = "timestamp,duration,num_gpus\n";
+  for (int day = 0; day < 30; ++day) csv += fmt::format("{},86400,4\n", day * 86400);
+  csv += fmt::format("{},8640000,1\n", 29 * 86400);  // a hundred days of one GPU after the last arrival say nothing
+  ASSERT_TRUE(write_file_atomic(dir + "/t.csv", csv));
+  auto r = run_plan({"--trace", dir + "/t.csv", "--gpu", "H100", "--json"}, {});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ((*parse_json(r.out))["hours"].int_or(0), 29 * 24 + 1);
+}
+
 TEST(Commands, EveryAnswerHasAJsonForm) {
   CommandContext context;
   auto r = run_advise({"--model", "7B", "--users", "5", "--json"}, context);
@@ -140,15 +218,6 @@ TEST(Commands, WrongOptionsAreNamedWithTheNearest) {
   EXPECT_NE(run_prices({"--gpu", "H9000"}, context).exit_code, 0);
   EXPECT_NE(run_prices({"update", "/no/such.csv"}, context).exit_code, 0);
 }
-
-std::string scratch(const char* name) {
-  auto dir = ::testing::TempDir() + "/billow_advise_" + name;
-  (void)remove_tree(dir);
-  EXPECT_TRUE(make_directories(dir));
-  return dir;
-}
-
-constexpr const char* tiny_model = R"({"model_type":"llama","vocab_size":128256,"hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336})";
 
 TEST(Commands, BatchAnswersEveryRowInOrder) {
   auto dir = scratch("batch");
@@ -188,6 +257,15 @@ TEST(Commands, PricesUpdateIsKeptAndUsed) {
   ASSERT_EQ(r.exit_code, 0) << r.err;
   auto shown = run_prices({"--instance", "p5.48xlarge", "--regions", "us-east-1"}, context);
   EXPECT_NE(shown.out.find("1.6000"), std::string::npos) << shown.out;
+  // A second import, with its columns in another order, adds to the first and overrides only what it names.
+  ASSERT_TRUE(write_file_atomic(dir + "/more.csv", "# from a list\nDate,Provider,Instance,Region,on_demand_usd_h\n2026-11-02,aws,p5.48xlarge,us-west-2,2.40\n2026-11-02,aws,p4d.24xlarge,us-east-1,8.80\n"));
+  ASSERT_EQ(run_prices({"update", dir + "/more.csv"}, context).exit_code, 0);
+  shown = run_prices({"--instance", "p5.48xlarge", "--regions", "us-"}, context);
+  EXPECT_NE(shown.out.find("1.6000"), std::string::npos) << shown.out;
+  EXPECT_NE(shown.out.find("2.4000"), std::string::npos) << shown.out;
+  ASSERT_TRUE(write_file_atomic(dir + "/bad.csv", "nonsense\n"));
+  EXPECT_NE(run_prices({"update", dir + "/bad.csv"}, context).exit_code, 0);
+  EXPECT_NE(run_prices({"--instance", "p4d.24xlarge", "--regions", "us-east-1"}, context).out.find("8.8000"), std::string::npos);
 }
 
 TEST(Calibration, AShippedOneIsReadAndAFitOfItsOwnWordsAgrees) {
