@@ -123,12 +123,33 @@ int cmd_explain(const Parsed& parsed) {
   return 0;
 }
 
+// When a job that waits is expected to start, asked for now and then: the answer costs the head a plan.
+struct StartForecast {
+  std::optional<SteadyTime> asked_at;
+  WallTime at;
+};
+std::string waiting_note(Client& client, const std::string& label, const Json& job, StartForecast& starts) {
+  const std::string state(job["state"].str_or("?"));
+  std::string note = job["reason"].str_or("").empty() ? state : fmt::format("{}: {}", state, printable(job["reason"].str_or("")));
+  if (state != "queued") return note;
+  constexpr Duration ask_every = seconds(10);
+  const SteadyTime now_steady = system_clock().steady();
+  if (!starts.asked_at || now_steady - *starts.asked_at > ask_every) {
+    starts.asked_at = now_steady;
+    const auto why = client.get(path_of_job(label, "explain"));
+    starts.at = why ? parse_utc((*why)["earliest_start"].str_or("")) : WallTime{};
+  }
+  if (starts.at && now() < starts.at) note += fmt::format(", may start in {}", format_duration(starts.at - now()));
+  return note;
+}
+
 // The document of a job that has ended, or that was current when the time was over. A head that restarts is waited for.
 // `answered` is whether one has answered before: where none ever did, there is nothing to wait for.
 // A person at a terminal sees how far it is.
 Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline, bool answered, bool quiet = true) {
   std::optional<Progress> progress;
   if (!quiet && ::isatty(STDERR_FILENO)) progress.emplace(fmt::format("job {}", label), ProgressUnit::things);
+  StartForecast starts;
   constexpr Duration away_max = minutes(10);
   std::optional<SteadyTime> away_since;
   for (;;) {
@@ -145,7 +166,7 @@ Result<Json> wait_for_end(Client& client, const std::string& label, std::optiona
         const Json& elements = (*job)["elements"];
         const std::uint64_t count = elements["count"].uint_or(0);
         if (count) progress->update(count - elements["left"].uint_or(0), count, fmt::format("{} running", elements["running"].uint_or(0)));
-        else progress->update(0, 0, (*job)["reason"].str_or("").empty() ? (*job)["state"].str_or("?") : fmt::format("{}: {}", (*job)["state"].str_or("?"), printable((*job)["reason"].str_or(""))));
+        else progress->update(0, 0, waiting_note(client, label, *job, starts));
       }
       continue;
     }

@@ -130,13 +130,21 @@ class FileHistory final : public History {
     const std::lock_guard guard(mutex_);
     BILLOW_TRY_VOID(db_->exec("BEGIN"));
     const Status saved = [&]() -> Status {
-      for (const JobRecord& record : jobs) BILLOW_TRY_VOID(db_->run("INSERT OR REPLACE INTO jobs (id, series) VALUES (?, ?)", record.job, record.series));
-      const std::int64_t count = BILLOW_TRY(db_->scalar("SELECT count(*) FROM jobs"));
-      if (count > static_cast<std::int64_t>(limits::history_jobs_max))
-        BILLOW_TRY_VOID(db_->run("DELETE FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT ?)", count - static_cast<std::int64_t>(limits::history_jobs_max)));
+      // Counting a hundred thousand rows reads them all, so they are counted once and the number is kept.
+      if (job_count_ < 0) job_count_ = BILLOW_TRY(db_->scalar("SELECT count(*) FROM jobs"));
+      for (const JobRecord& record : jobs) {
+        BILLOW_TRY_VOID(db_->run("UPDATE jobs SET series = ? WHERE id = ?", record.series, record.job));
+        if (BILLOW_TRY(db_->scalar("SELECT changes()")) > 0) continue;
+        BILLOW_TRY_VOID(db_->run("INSERT INTO jobs (id, series) VALUES (?, ?)", record.job, record.series));
+        ++job_count_;
+      }
+      if (const std::int64_t over = job_count_ - static_cast<std::int64_t>(limits::history_jobs_max); over > 0) {
+        BILLOW_TRY_VOID(db_->run("DELETE FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT ?)", over));
+        job_count_ -= over;
+      }
       return db_->exec("COMMIT");
     }();
-    if (!saved) db_->rollback();
+    if (!saved) db_->rollback(), job_count_ = -1;
     else if (db_->wal_pages() > 1000) (void)db_->checkpoint();
     return saved;
   }
@@ -161,7 +169,8 @@ class FileHistory final : public History {
  private:
   Status open_jobs() {
     db_ = BILLOW_TRY(sqlite::Db::open(directory_ + "/jobs.db", sqlite::Mode::read_write, 512));
-    BILLOW_TRY_VOID(db_->exec("PRAGMA synchronous=OFF"));
+    // The space is promised with the log included, so the log is kept to a batch of jobs.
+    BILLOW_TRY_VOID(db_->exec("PRAGMA synchronous=OFF; PRAGMA journal_size_limit=4194304"));
     BILLOW_TRY_VOID(db_->exec("CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, series BLOB NOT NULL)"));
     BILLOW_TRY_VOID(db_->exec("CREATE TABLE IF NOT EXISTS regions (key TEXT PRIMARY KEY, region INTEGER NOT NULL, seen INTEGER NOT NULL)"));
     regions_.clear();
@@ -236,6 +245,7 @@ class FileHistory final : public History {
   std::string directory_;
   Fd rings_;
   std::unique_ptr<sqlite::Db> db_;
+  std::int64_t job_count_ = -1;  // rows of jobs; -1: not counted yet
   std::unordered_map<std::string, Region> regions_;
 };
 

@@ -47,6 +47,7 @@ for (const path of ['/', '/jobs', '/nodes', '/costs']) {
 }
 await go(page, '/jobs');
 await page.waitForSelector('.vrow');
+out.jobs = Number((await page.locator('h1 small').innerText()).replace(/\D/g, ''));
 const searched = await traced(async () => { for (const word of ['c', 'ch', 'chu', '']) { await page.fill('main input[type=search]', word); await page.waitForTimeout(300); } });
 out.search_long_tasks_ms = searched.cpu;
 out.search_long_tasks_wall_ms = searched.wall;

@@ -132,9 +132,9 @@ export function Costs() {
       {error.value && <p role="alert" class="bad">{error.value}</p>}
       {d && rows.length === 0 ? <Empty title="Nothing was charged in that time"><p>Every GPU second a job holds is charged to its project at the rate of the moment it started.</p><Line text="billow run --gpus 1 -- python train.py" /></Empty> : d && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Costs as a table"><table class="costs">
-          <thead><tr><th>{views.find(([id]) => id === by.value)![1]}</th><th><span class="sr">Share</span></th>{split && <th>On what</th>}<th class="right">GPU hours</th><th class="right">Charged</th></tr></thead>
-          <tbody>{rows.slice(0, 500).map((r) => <tr><td>{by.value === 'job' ? <a href={`#/jobs/${r.job}`}>{r.job}</a> : nameOf(r, by.value)}</td><td><Meter part={r.charge_nano_usd / top} label={`${Math.round((r.charge_nano_usd / top) * 100)} % of the largest`} /></td>{split && <td class="on"><OnWhat lines={spent.value.filter((l) => nameOf(l, by.value) === nameOf(r, by.value))} /></td>}<td class="right">{hours(r.gpu_hours)}</td><td class="right" data-nano={r.charge_nano_usd}>{usd(r.charge_nano_usd)}</td></tr>)}</tbody>
-          <tfoot><tr><td>Together</td><td />{split && <td />}<td class="right">{hours(d.total.gpu_hours)}</td><td class="right">{usd(d.total.charge_nano_usd)}</td></tr></tfoot>
+          <thead><tr><th>{views.find(([id]) => id === by.value)![1]}</th><th class="wide"><span class="sr">Share</span></th><th class="right">Charged</th><th class="right">GPU hours</th>{split && <th>On what</th>}</tr></thead>
+          <tbody>{rows.slice(0, 500).map((r) => <tr><td>{by.value === 'job' ? <a href={`#/jobs/${r.job}`}>{r.job}</a> : nameOf(r, by.value)}</td><td class="wide"><Meter part={r.charge_nano_usd / top} label={`${Math.round((r.charge_nano_usd / top) * 100)} % of the largest`} /></td><td class="right" data-nano={r.charge_nano_usd}>{usd(r.charge_nano_usd)}</td><td class="right">{hours(r.gpu_hours)}</td>{split && <td class="on"><OnWhat lines={spent.value.filter((l) => nameOf(l, by.value) === nameOf(r, by.value))} /></td>}</tr>)}</tbody>
+          <tfoot><tr><td>Together</td><td class="wide" /><td class="right">{usd(d.total.charge_nano_usd)}</td><td class="right">{hours(d.total.gpu_hours)}</td>{split && <td />}</tr></tfoot>
         </table></div>
       )}
       <h2>Budgets</h2>

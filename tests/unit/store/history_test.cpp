@@ -144,6 +144,26 @@ TEST(History, SurvivesARestartAndForgetsWhatTheRingHasOverwritten) {
   EXPECT_FALSE(missing->has_value());
 }
 
+TEST(History, TheOldestJobsGoWhenThereAreTooMany) {
+  Folder folder;
+  const std::string text = JobSeries({0}).encode();
+  std::vector<History::JobRecord> all;
+  for (std::size_t i = 1; i <= limits::history_jobs_max; ++i) all.push_back({JobId(i), text});
+  {
+    auto history = History::open(folder.path);
+    ASSERT_TRUE(history && (*history)->save_jobs(all));
+    // One that is saved again is no new one.
+    ASSERT_TRUE((*history)->save_jobs({{JobId(7), text}}));
+    EXPECT_TRUE((*history)->job(JobId(1))->has_value());
+  }
+  auto history = History::open(folder.path);
+  ASSERT_TRUE(history && (*history)->save_jobs({{JobId(limits::history_jobs_max + 1), text}, {JobId(limits::history_jobs_max + 2), text}}));
+  EXPECT_FALSE((*history)->job(JobId(1))->has_value());
+  EXPECT_FALSE((*history)->job(JobId(2))->has_value());
+  EXPECT_TRUE((*history)->job(JobId(3))->has_value());
+  EXPECT_TRUE((*history)->job(JobId(limits::history_jobs_max + 2))->has_value());
+}
+
 TEST(History, BeginsAnewOnADamagedFile) {
   Folder folder;
   std::filesystem::create_directories(folder.path);
