@@ -282,7 +282,7 @@ std::vector<const TopView::Job*> TopView::chosen(std::int64_t now_ms) const {
 std::vector<std::string> TopView::job_lines(int rows, int cols, std::int64_t now_ms, bool colours) const {
   const auto list = chosen(now_ms);
   const auto paint = [&](const char* colour, const std::string& text) { return colours ? colour + text + reset_colour : text; };
-  const int name_columns = std::max(12, cols - 62);
+  const int name_columns = std::max(12, cols - 64);
   std::vector<std::string> out;
   static const char* const sorts[] = {"number", "time", "GPUs", "cost", "rate"};
   static const char* const shows[] = {"all", "running", "waiting", "idle"};
@@ -301,7 +301,7 @@ std::vector<std::string> TopView::job_lines(int rows, int cols, std::int64_t now
   if (list.empty()) out.push_back(jobs_.empty() ? "no job waits or runs" : "no job matches");
   while (static_cast<int>(out.size()) < rows - 1) out.emplace_back();
   const std::string foot = typing_ ? fmt::format("filter: {}_", filter_)
-                                   : fmt::format("{} of {} jobs, {}{} by {}{}   q quit  s sort  r reverse  / filter  t show  n nodes  ? help", list.size(), jobs_.size(), shows[static_cast<int>(show_)],
+                                   : fmt::format("{} of {}, {}{} by {}{}   q quit  s sort  r reverse  / filter  t show  ? help", list.size(), jobs_.size(), shows[static_cast<int>(show_)],
                                                  filter_.empty() ? "" : fmt::format(" \"{}\"", filter_), sorts[static_cast<int>(sort_)], reverse_ ? " up" : "");
   out.push_back(paint(dim, cut(foot, static_cast<std::size_t>(cols))));
   return out;

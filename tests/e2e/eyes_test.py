@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 import unittest
+import urllib.request
 
 from rig import BILLOW, Rig, poll, sse_events
 
@@ -171,10 +172,10 @@ class Top(unittest.TestCase):
             poll(lambda: any("by cost" in line for line in screen()), "another order")
             order = [line.split()[1] for line in screen() if "width-" in line and "running" in line or "idle" in line and line.split()[0].isdigit()]
             os.write(master, b"/patient\r")
-            poll(lambda: any("1 of 4 jobs" in line for line in screen()), "one row")
+            poll(lambda: any("1 of 4, " in line for line in screen()), "one row")
             self.assertTrue(any(line.startswith(str(waiting)) for line in screen()))
             os.write(master, b"\x1b")
-            poll(lambda: any("4 of 4 jobs" in line for line in screen()), "all again")
+            poll(lambda: any("4 of 4, " in line for line in screen()), "all again")
             os.write(master, b"?")
             poll(lambda: any("any key goes on" in line for line in screen()), "help")
             os.write(master, b"xq")
@@ -238,6 +239,29 @@ class Prometheus(unittest.TestCase):
         for args in (["check", "rules", "billow.rules.yml"], ["test", "rules", "billow.test.yml"]):
             done = subprocess.run(["promtool", *args], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_the_head_tells_what_gateways_say_of_endpoints(self):
+        rig = Rig(sim="1xH100")
+        try:
+            rig.ok("deploy", "files", "--gpus", "0.5", "--min", "1", "--", "sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT", timeout=120)
+            url = rig.json("endpoints")["endpoints"][0]["url"]
+            for _ in range(3):
+                with urllib.request.urlopen(url, timeout=60) as answer:
+                    self.assertEqual(answer.status, 200)
+
+            def told():
+                lines = rig.api("GET", "/metrics").body.decode().splitlines()
+                return {line.split("{")[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("billow_endpoint_") and 'endpoint="files"' in line}
+            poll(lambda: told().get("billow_endpoint_requests_total", 0) >= 3, "the requests, counted", 30)
+            figures = told()
+            self.assertEqual(figures["billow_endpoint_replicas_ready"], 1)
+            self.assertEqual(figures["billow_endpoint_held"], 0)
+            self.assertGreater(figures["billow_endpoint_first_byte_seconds_p99"], 0)
+            self.assertGreaterEqual(figures["billow_endpoint_cold_starts_total"], 1)
+            checked = subprocess.run(["promtool", "check", "metrics"], input=rig.api("GET", "/metrics").body, capture_output=True, check=False)
+            self.assertEqual([line for line in (checked.stdout + checked.stderr).decode().splitlines() if "billow_endpoint" in line], [])
+        finally:
+            rig.close()
 
     def test_a_real_prometheus_scrapes_the_head_and_an_agent(self):
         rig = Rig(sim="4xH100")
@@ -319,6 +343,9 @@ class Browser(unittest.TestCase):
 
     def test_tasks(self):
         self.run_script("tasks.mjs", "8xH100", 240)
+
+    def test_fleet(self):
+        self.run_script("fleet.mjs", "64xH100", 240)
 
 
 if __name__ == "__main__":

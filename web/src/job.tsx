@@ -48,7 +48,7 @@ function Charts({ id, running, began, cores }: { id: string; running: boolean; b
         {known('gpu_power_w') && <Chart {...common} title="GPU power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: s.series.gpu_power_w, colour: 3 }]} />}
         {known('cpu_cores') && <Chart {...common} title={`CPU of ${cores || s.cores || '?'} cores`} format={(v) => v.toFixed(1)} lines={[{ label: 'cores', values: s.series.cpu_cores, colour: 1 }]} />}
         {known('mem_mib') && <Chart {...common} title="Memory" format={gib} lines={[{ label: 'resident', values: s.series.mem_mib, colour: 2 }]} />}
-        {known('read_kib_s') && <Chart {...common} title="Files and pipes" format={rate} lines={[{ label: 'read', values: s.series.read_kib_s, colour: 1 }, { label: 'written', values: s.series.write_kib_s, colour: 2 }]} />}
+        {known('read_kib_s') && <Chart {...common} title="Disk and pipes" format={rate} lines={[{ label: 'read', values: s.series.read_kib_s, colour: 1 }, { label: 'written', values: s.series.write_kib_s, colour: 2 }]} />}
         {any('pcie_rx_kib_s') && <Chart {...common} title="PCIe" format={rate} lines={[{ label: 'to the card', values: s.series.pcie_rx_kib_s, colour: 1 }, { label: 'from it', values: s.series.pcie_tx_kib_s, colour: 2 }]} />}
         {any('nvlink_rx_kib_s') && <Chart {...common} title="NVLink" format={rate} lines={[{ label: 'received', values: s.series.nvlink_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.nvlink_tx_kib_s, colour: 2 }]} />}
         {known('node_net_rx_kib_s') && <Chart {...common} title="Network of its node" format={rate} lines={[{ label: 'received', values: s.series.node_net_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.node_net_tx_kib_s, colour: 2 }]} />}

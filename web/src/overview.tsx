@@ -58,6 +58,7 @@ function Field() {
         el.tabIndex = -1;
         el.href = `#/nodes/${node.name}`;
         el.dataset.l = '';
+        el.setAttribute('aria-label', `GPU ${index} of ${node.name}`);
         cells.append(el);
         squares.current.push({ el, node: node.id, index, level: '' });
       });
@@ -139,7 +140,6 @@ function Recent() {
   return (
     <section class="panel" aria-label="Just ended"><h2>Just ended</h2>
       <ul class="plain rows">{list.map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small><Badge state={j.state} /> {ago(j.ended, clock.value)} ago · {usd(j.cost_nano)}</small></li>)}</ul>
-      <p class="more"><a href="#/activity">What changed since yesterday</a></p>
     </section>
   );
 }
@@ -188,6 +188,7 @@ export function Overview() {
       {s.gpus === 0 && <Empty title="No GPUs here yet"><p>Look around with simulated ones:</p><Line text="billow down && billow up --sim 8xH100" /><p>or let a machine with GPUs join:</p><Line text="billow token create --node" /></Empty>}
       {running.length === 0 && ended.value.length === 0 && s.gpus > 0 && <Empty title="Nothing has run yet"><p>Start something with <a href="#/run">Run</a>, or in a terminal:</p><Line text="billow run --gpus 1 -- nvidia-smi" /></Empty>}
       <div class="two"><Waiting /><Recent /></div>
+      <p class="more"><a href="#/activity">What changed since yesterday</a></p>
       <p class="foot">Billow {status.value?.version}</p>
     </>
   );
