@@ -3,7 +3,8 @@
 # examples/jupyter.sh [OPTION of billow deploy…]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-billow deploy notebook --gpus 1 --max 1 --concurrency 0 --access key --idle 10m --keep suspended=72h --health /api "$@" -- \
-  jupyter server --config="$here/jupyter_config.py"
+jupyter=$(command -v jupyter-lab || command -v jupyter-server) || { echo "jupyter is not installed: pip install jupyterlab" >&2; exit 1; }
+billow deploy notebook --gpus "${GPUS:-1}" --max "${MAX:-1}" --concurrency 0 --access key --idle "${IDLE:-10m}" --keep suspended=72h --health /api "$@" -- \
+  "$jupyter" --config="$here/jupyter_config.py"
 key=$(billow endpoint-key notebook --name "browser-$(date +%s)")
 echo "open it in a browser; any name, and as the password: $key"

@@ -223,8 +223,12 @@ bool LiveEndpoint::alive_or_coming() const {
 std::string LiveEndpoint::hopeless(SteadyTime now) const {
   if (!known_) return {};
   if (row_.serving == 0 && row_.rolling == 0) return row_.failed_reason.empty() ? "no revision of it has been healthy" : row_.failed_reason;
+  if (!row_.held_back.empty()) {
+    // Those that sleep or wait for money are no help. Once there is some, the table says so.
+    const auto& all = router.replicas();
+    if (std::none_of(all.begin(), all.end(), [](const auto& each) { return each.second.phase == Phase::ready || each.second.in_flight > 0; })) return row_.held_back;
+  }
   if (alive_or_coming()) return {};
-  if (!row_.held_back.empty()) return row_.held_back;
   if (failures_ > 0 && now < start_again_at_) return failure_;
   return {};
 }

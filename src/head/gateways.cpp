@@ -1,11 +1,28 @@
 #include "head/gateways.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "control/money.h"
 #include "gateway/messages.h"
 
 namespace billow::head {
+namespace {
+
+// Which budget keeps an endpoint's replicas from running, as long as it does.
+std::string held_back(const control::State& state, const std::set<JobId>& replicas, WallTime now) {
+  for (JobId id : replicas) {
+    const Job& job = state.jobs.at(id);
+    const auto held = state.money.held.find(id);
+    const bool asleep = job.suspension.phase == SuspendPhase::suspended && job.suspension.cause == SuspendCause::budget && !job.suspension.resume_wanted;
+    if (held == state.money.held.end() && !asleep) continue;
+    if (const Status paid = control::Purse(state, now).take(job, asleep ? Rate{1} : held->second); !paid) return "budget: " + paid.error().message;
+  }
+  return {};
+}
+
+}  // namespace
 
 struct Gateways::Link {
   std::shared_ptr<net::WebSocket> socket;
@@ -28,6 +45,13 @@ Gateways::~Gateways() {
 }
 
 void Gateways::adopt(std::shared_ptr<net::WebSocket> socket) {
+  // Only one can steer: a second one, who sees no requests, would put to sleep what the first one serves from. It dials again, and is
+  // taken when the first has gone.
+  if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->socket->open(); })) {
+    log_debug("another gateway is connected already");
+    socket->close();
+    return;
+  }
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
   links_.push_back(link);
@@ -91,6 +115,7 @@ std::string Gateways::table() const {
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
     if (const auto replicas = state.replicas.find(name); replicas != state.replicas.end()) {
+      row.held_back = held_back(state, replicas->second, system_clock().wall());
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
         gateway::ReplicaRow replica{.job = id.value, .job_state = job.state};

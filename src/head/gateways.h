@@ -1,5 +1,5 @@
 // The gateways' connections: the table of endpoints out whenever it changes, wishes and figures in. A wish becomes a command like any
-// other; figures are samples, of which the newest is kept in memory.
+// other; figures are samples, of which the newest is kept in memory. One gateway is connected at a time.
 #pragma once
 
 #include <functional>

@@ -5,12 +5,15 @@ import http.server
 import json
 import os
 import re
+import shutil
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
 
-from rig import RigTest, poll
+from rig import BILLOW, RigTest, poll
 
 SERVER = """
 import base64, hashlib, http.server, json, os, sys, time
@@ -324,6 +327,18 @@ class Updates(EndpointTest):
         self.assertEqual([r["state"] for r in self.endpoint("app")["revisions"]], ["retired", "retired", "failed", "serving"])
         poll(lambda: len(self.endpoint("app")["replicas"]) <= 2, "old replicas ended")
 
+    def test_a_spent_budget_is_503_with_the_reason_until_there_is_money(self):
+        self.deploy("app", "--gpus", 1, "--idle", "1s")
+        poll(lambda: self.endpoint("app")["cost_usd"] > 0.0001, "some cost")
+        poll(lambda: [r.get("task_state") for r in self.endpoint("app")["replicas"]] == ["suspended"], "sleep")
+        self.rig.ok("budget", "set", "0.0001", "--project", "default")
+        self.addCleanup(self.rig.cli, "budget", "rm", "--project", "default")
+        status, _, body = self.call("app")
+        self.assertEqual(status, 503, body)
+        self.assertIn("budget", json.loads(body)["detail"])
+        self.rig.ok("budget", "rm", "--project", "default")
+        poll(lambda: self.call("app")[0] == 200, "an answer, now that there is money")
+
     def test_a_first_revision_that_cannot_start_says_why(self):
         done = self.rig.cli("deploy", "never", "--", "sh", "-c", "exit 7", timeout=90)
         self.assertEqual(done.code, 1)
@@ -408,6 +423,29 @@ class Faults(EndpointTest):
         self.assertEqual(self.call(None, url, "DELETE")[0], 200)
         self.assertEqual(json.loads(self.call(None, url)[2])["status"], "cancelled")
         self.assertEqual(self.call(None, "/calls/nonsense")[0], 404)
+
+
+class Recipes(EndpointTest):
+    """The scripts in examples/, with stand-ins for the model servers they start."""
+
+    EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples")
+
+    def test_language_models(self):
+        programs = tempfile.mkdtemp(prefix="billow-recipes-")
+        self.addCleanup(shutil.rmtree, programs)
+        for name in ("llama-server", "vllm"):
+            with open(os.path.join(programs, name), "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --port ] && PORT=$2; shift; done\nexport PORT; exec python3 {self.rig.file('serve.py')} {name}\n")
+            os.chmod(f.name, 0o755)
+        model = self.rig.file("model.gguf")
+        with open(model, "w", encoding="ascii"):
+            pass
+        environment = {"PATH": f"{programs}:{os.path.dirname(BILLOW)}:{os.environ['PATH']}"}
+        for script, argument, server in (("llama-cpp.sh", model, "llama-server"), ("vllm.sh", "some/model", "vllm")):
+            done = subprocess.run([os.path.join(self.EXAMPLES, script), argument, "--queue", "7"], env={**self.rig.environment, **environment}, cwd=self.rig.files, capture_output=True, text=True, timeout=90, check=False)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertIn("llm serves: http://", done.stdout)
+            self.assertEqual(json.loads(self.call("llm", "/v1/models")[2])["version"], server)
 
 
 class UnderLoad(EndpointTest):

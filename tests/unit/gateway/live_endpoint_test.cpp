@@ -116,6 +116,23 @@ TEST(LiveEndpoint, AHeadThatDoesNotKnowItsNodesYetTakesNoReplicaAway) {
   EXPECT_EQ(s.endpoint.row().replicas[0].address, "127.0.0.1:9") << "it is kept on disk too";
 }
 
+TEST(LiveEndpoint, WithoutMoneyCallersAreToldAndWithItTheyAreHeld) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1);
+  s.healthy(1);
+  s.row.held_back = "budget: it is used up";
+  s.show();
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "") << "the one that runs serves on";
+  s.row.replicas[0].job_state = JobState::suspended;
+  s.row.replicas[0].task_state = TaskState::suspended;
+  s.show();
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "budget: it is used up");
+  s.row.held_back.clear();
+  s.show();
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "");
+}
+
 TEST(LiveEndpoint, OneThatCrashesAfterItServedIsReplacedAtOnce) {
   Stage s;
   s.row.serving = 1;
