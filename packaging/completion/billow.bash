@@ -399,7 +399,7 @@ _billow() {
         --sim) return ;;
         --only-gpus) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --in-allocation --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "node rm")
       case $prev in
@@ -583,7 +583,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --standby --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --standby --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -620,7 +620,7 @@ _billow() {
         --pool) return ;;
         --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "cost")
       case $prev in

@@ -41,7 +41,7 @@ struct Now {
 };
 
 // Why the agent stops a task; travels through the supervisor into the exit record's stop_reason.
-enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3, idle = 4 };
+enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3, idle = 4, greedy = 5 };
 
 // What must survive a restart of the agent, beside the task directories.
 struct Memory {

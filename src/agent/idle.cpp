@@ -85,7 +85,7 @@ IdleTracker::GpuLook IdleTracker::look(const GpuSignal& now, const GpuSignal* be
     const bool near_idle = now.power_w && idle_w > 0 &&
                            (*now.power_w <= idle_w * tuning_.hung_power_factor ||
                             (now.power_limit_w && *now.power_w - idle_w <= (*now.power_limit_w - idle_w) * tuning_.hung_power_range));
-    const bool still = gpm && engines < tuning_.gpu_active_pct;
+    const bool still = gpm && engines < tuning_.hung_still_pct;
     const bool sparse = (!gpm || *now.sm_active_pct < tuning_.hung_sm_pct) && now.dram_active_pct.value_or(0) < tuning_.hung_dram_pct &&
                         now.tensor_active_pct.value_or(0) < tuning_.hung_tensor_pct && now.mem_util_pct.value_or(0) <= 1;
     if ((still && (near_idle || !now.power_w)) || (sparse && near_idle)) return GpuLook::false_busy;

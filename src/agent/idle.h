@@ -73,13 +73,13 @@ struct IdleTuning {
   Duration host_window = seconds(60);
   Duration hole_max = seconds(60);                // without a sample for longer, nothing is known of the time between
   Duration blocked_max = minutes(30);
-  double gpu_active_pct = 2;       // SM or memory activity in one sample
+  double gpu_active_pct = 0.4;     // SM or memory activity in one sample: one request to a model reads 0.5 on an H200, an idle card 0.0
   double util_active_pct = 5;      // where there is no GPM; monitoring itself causes a few percent
   double util_busy_pct = 95;       // claims of a busy card begin here
   double pcie_active_bytes_s = 8e6;    // idle cards show up to about 2 MB/s of polling
   std::int64_t gpu_mem_step_mib = 16;
   // A busy claim is false below all of these. A deadlocked collective holds a quarter of the SMs at most and moves no memory.
-  double hung_sm_pct = 30, hung_dram_pct = 1, hung_tensor_pct = 0.5, hung_power_range = 0.15;
+  double hung_still_pct = 2, hung_sm_pct = 30, hung_dram_pct = 1, hung_tensor_pct = 0.5, hung_power_range = 0.15;
   double hung_power_factor = 1.7;  // of idle power; one spinning thread draws 1.55 on an H200
   double io_active_bytes_s = 64 << 10, net_rx_active_bytes_s = 4 << 10, net_tx_active_bytes_s = 64 << 10;
   double cpu_active_cores = 0.10;

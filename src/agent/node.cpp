@@ -73,9 +73,10 @@ class NodeAgent {
           for (const GpuProcess& process : *list) out[static_cast<int>(process.pid)] += process.mem_mib.value_or(0);
       return out;
     };
+    MigClaims migs(options_.allow_mig_changes ? backend_.get() : nullptr, options_.data_dir + "/mig-made", inventory_.gpus);
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
-                                              backend_ && options_.sim.empty() ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
-                                              keepalive_ ? socket : ""},
+                                              backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
+                                              keepalive_ ? socket : "", std::move(migs)},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
                                        .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
@@ -130,6 +131,7 @@ class NodeAgent {
       gpu.sim_state_dir = options_.data_dir + "/sim";
       BILLOW_TRY_VOID(make_directories(gpu.sim_state_dir, 0700));
     }
+    gpu.allow_mig_changes = options_.allow_mig_changes;
     auto backend = GpuBackend::open(gpu);
     if (!backend) {
       if (!options_.sim.empty()) return pass(backend.error());
@@ -170,7 +172,7 @@ class NodeAgent {
     if (!check_name("node", out.name)) out.name = "node";
     out.version = options_.version;
     out.simulated = inventory_.simulated;
-    out.gpus = node_gpus(inventory_);
+    out.gpus = node_gpus(inventory_, options_.allow_mig_changes);
     for (std::size_t i = 0; i < out.gpus.size(); ++i) out.gpus[i].index = static_cast<std::int32_t>(i);
     out.labels = options_.labels;
     if (!options_.pool.empty()) out.labels["pool"] = options_.pool;

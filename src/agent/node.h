@@ -23,6 +23,7 @@ struct NodeOptions {
   net::TlsClientOptions tls; // whom to trust, for https
   std::map<std::string, std::string> labels;  // zone=a: what jobs may ask for, and where the node stands
   std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
+  bool allow_mig_changes = false;  // MIG instances are made and taken down as jobs need them
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::string metrics;       // address where /metrics of this node is served; empty: nowhere
   std::string pool;          // empty: it joined by itself

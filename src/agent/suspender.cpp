@@ -192,7 +192,7 @@ void Suspender::look() {
   if (!any || looking_) return;
   looking_ = true;
   struct Found { std::vector<VaultHost::Seen> tasks; std::map<int, std::int64_t> gpu_memory; };
-  const bool slices = std::any_of(plans_.begin(), plans_.end(), [](const auto& entry) { return entry.second.enforced && entry.second.gpus; });
+  const bool slices = std::any_of(plans_.begin(), plans_.end(), [](const auto& entry) { return entry.second.enforced; });
   const Status queued = workers_.submit([vault = vault_, gpu_memory = slices ? callbacks_.gpu_memory : nullptr]() -> Found {
     Found found;
     if (auto tasks = vault->look()) found.tasks = std::move(*tasks);

@@ -18,6 +18,7 @@ ExitKind by_stop_reason(std::uint32_t reason) {
     case StopReason::fenced: return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no retry
     case StopReason::idle: return ExitKind::idle;
     case StopReason::request:
+    case StopReason::greedy:
     case StopReason::disowned: return ExitKind::stopped;
   }
   return ExitKind::stopped;
@@ -56,6 +57,7 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
   }
   if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced) status.exit.message = "no head was reachable for the self-fence time";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::idle) status.exit.message = "it idled while no head was there to decide";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy) status.exit.message = "it held more GPU memory than its slice, by a way the limit does not see";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned) status.exit.message = "the head does not know this task";
   return status;
 }

@@ -152,7 +152,8 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
       suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()),
       checkpointer_(loop, {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
                            .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
-                           .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}) {}
+                           .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
+      migs_(std::move(options_.migs)) {}
 
 Tasks::~Tasks() = default;
 
@@ -184,7 +185,7 @@ Suspender::Callbacks Tasks::suspender_callbacks() {
           .gpu_memory = options_.gpu_memory,
           .stop = [this](TaskId task, const std::string& why) {
             log_warn("task {} is stopped: {}", task.value, why);
-            perform(effect::StopTask{task, Duration{-1}, StopReason::request});
+            perform(effect::StopTask{task, Duration{-1}, StopReason::greedy});
           }};
 }
 
@@ -365,6 +366,7 @@ std::vector<RecoveredTask> Tasks::recover() {
     }
     out.push_back(std::move(recovered));
   }
+  migs_.sweep();
   return out;
 }
 

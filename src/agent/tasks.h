@@ -32,6 +32,7 @@ class Tasks {
     std::int64_t arena_bytes = 0;   // for the memory of suspended tasks
     std::function<std::map<int, std::int64_t>()> gpu_memory;  // MiB by process; called on workers; may be empty
     std::string keepalive_socket;   // told to jobs; empty: none
+    MigClaims migs;
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -105,9 +106,9 @@ class Tasks {
   std::map<std::uint64_t, Reader> readers_;                       // by subscription
   std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
-  MigClaims migs_;
   Suspender suspender_;
   Checkpointer checkpointer_;
+  MigClaims migs_;
 };
 
 }  // namespace billow::agent

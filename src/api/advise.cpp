@@ -3,6 +3,7 @@
 #include "advise/fleet.h"
 #include "advise/commands.h"
 #include "api/call.h"
+#include "sched/mig.h"
 
 namespace billow::api::advice {
 
@@ -13,7 +14,10 @@ void advise(CallPtr call) {
   for (const auto& [id, node] : call->host.state().nodes) {
     advise::FleetNode cards;
     for (const NodeGpu& gpu : node.offer.gpus)
-      if (gpu.unhealthy.empty()) cards.push_back({gpu.type, gpu.mig});
+      if (gpu.unhealthy.empty()) {
+        advise::FleetCard& card = cards.emplace_back(advise::FleetCard{gpu.type, {}});
+        for (const sched::MigPlace& place : sched::parse_mig_offer(gpu.mig).places) card.mig.push_back(place.profile);
+      }
     nodes.push_back(std::move(cards));
   }
   const std::string data_dir(call->host.about()["data_dir"].str_or(""));

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "control/money.h"
 #include "ledger/meter.h"
+#include "sched/mig.h"
 #include "wire/codec.h"
 
 namespace billow::api {
@@ -35,6 +36,11 @@ std::string gpu_type(const control::State& state, const Task& task) {
 Json string_map(const std::map<std::string, std::string>& map) {
   Json out = Json::object();
   for (const auto& [key, value] : map) out.set(key, value);
+  return out;
+}
+Json mig_profiles(const NodeGpu& gpu) {
+  Json out = Json::array();
+  for (const sched::MigPlace& place : sched::parse_mig_offer(gpu.mig).places) out.push(place.profile);
   return out;
 }
 Json strings(const std::vector<std::string>& list) {
@@ -241,7 +247,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
     const NodeGpu& gpu = node.offer.gpus[i];
     Json doc = Json::object({{"index", gpu.index}, {"type", gpu.type}, {"model", gpu.model}, {"vendor", gpu.vendor}, {"mem_mib", gpu.mem_mib},
                              {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", node.gpu_trouble(gpu)}, {"jobs", std::move(jobs[i])},
-                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}, {"mig", strings(gpu.mig)}});
+                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}, {"mig", mig_profiles(gpu)}});
     if (readings) {
       for (const auto& r : readings->gpus) {
         if (r.gpu != gpu.index) continue;

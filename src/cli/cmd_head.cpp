@@ -31,6 +31,7 @@ constexpr OptionSpec up_options[] = {
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
+    {"allow-mig-changes", 0, nullptr, "make MIG instances on this machine as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"gateway", 0, "ADDR", "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
@@ -58,6 +59,7 @@ constexpr OptionSpec agent_options[] = {
     {"data", 0, "DIR", "where its tasks are kept", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
+    {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again"},
     {"node-name", 0, "NAME", "name of the node"},
     {"label", 'l', "K=V", "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
@@ -83,6 +85,7 @@ Status check_labels(const std::vector<std::string>& labels) {
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
   if (parsed.has("vault-arena")) ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);  // for this machine's agent
+  if (parsed.has("allow-mig-changes")) ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
   if (options.data_dir.front() != '/') {
     char here[4096];
@@ -295,6 +298,7 @@ int cmd_agent(const Parsed& parsed) {
     if (!bytes) return report_usage(Error(bytes.error()).in("--vault-arena"));
     options.arena_bytes = static_cast<std::int64_t>(*bytes);
   }
+  options.allow_mig_changes = parsed.has("allow-mig-changes") || std::getenv("BILLOW_ALLOW_MIG_CHANGES");
   options.metrics = parsed.get("metrics");
   options.pool = parsed.get("pool");
   options.bills = parsed.has("bills");

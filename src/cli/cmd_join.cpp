@@ -26,6 +26,7 @@ constexpr OptionSpec join_options[] = {
     {"data", 0, "DIR", "where credential and tasks are kept (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs: 8xH100"},
     {"only-gpus", 0, "LIST", "offer only these: numbers or UUIDs with commas, or none"},
+    {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
     {"in-allocation", 0, nullptr, "an engine (Slurm) ends this machine's turn: tasks end with it, and a signal sends them elsewhere"},
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -214,6 +215,7 @@ int cmd_join(const Parsed& parsed) {
   options.tls.pinned_fingerprint = joined->fingerprint;
   options.labels = joined->labels;
   options.only_gpus = parsed.get("only-gpus");
+  options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
   const Status ended = agent::run_node(std::move(options));
   return ended ? 0 : report(ended.error());

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "control/decide.h"
 #include "control/elastic.h"
+#include "sched/mig.h"
 #include "wire/codec.h"
 
 namespace billow::control {
@@ -260,8 +261,9 @@ sched::NodeShape shape_of(const State& state, const Node& node) {
   shape.id = node.id;
   shape.name = node.offer.name;
   for (const NodeGpu& gpu : node.offer.gpus) {
+    sched::MigOffer mig = sched::parse_mig_offer(gpu.mig);
     shape.gpus.push_back({.type = gpu.type, .memory_mib = gpu.mem_mib, .nvlink_domain = gpu.nvlink_domain,
-                          .healthy = node.gpu_trouble(gpu).empty(), .mig_enabled = !gpu.mig.empty()});
+                          .healthy = node.gpu_trouble(gpu).empty(), .mig_enabled = !gpu.mig.empty(), .mig_any = mig.any, .mig_places = std::move(mig.places)});
   }
   shape.cpu_milli = node.offer.cpu_milli;
   shape.mem_mib = node.offer.mem_mib;

@@ -113,7 +113,7 @@ Json gpu_json(const GpuInventory& inventory) {
   return JsonFields::to_json(copy);
 }
 
-std::vector<NodeGpu> node_gpus(const GpuInventory& inventory) {
+std::vector<NodeGpu> node_gpus(const GpuInventory& inventory, bool mig_changes) {
   std::vector<NodeGpu> gpus;
   for (const GpuInfo& gpu : inventory.gpus) {
     NodeGpu node;
@@ -131,7 +131,9 @@ std::vector<NodeGpu> node_gpus(const GpuInventory& inventory) {
       case GpuHealth::failed:
       case GpuHealth::lost: node.unhealthy = gpu.health_reason.empty() ? enum_name(gpu.health) : gpu.health_reason; break;
     }
-    for (const MigInstance& instance : gpu.mig.instances) node.mig.push_back(instance.profile);
+    for (const MigInstance& instance : gpu.mig.instances) node.mig.push_back(fmt::format("{}@{}", instance.profile, instance.placement.start));
+    if (gpu.mig.enabled && mig_changes) node.mig.emplace_back("any");
+    if (gpu.mig.enabled && node.mig.empty() && node.unhealthy.empty()) node.unhealthy = "MIG mode is on and there is no instance: nvidia-smi mig -cgi PROFILE -C makes one";
     gpus.push_back(std::move(node));
   }
   return gpus;

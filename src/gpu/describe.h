@@ -23,7 +23,8 @@ std::string table_text(const GpuTable& table);
 GpuTable topology_table(const GpuTopology& topology);
 
 Json gpu_json(const GpuInventory& inventory);
-std::vector<NodeGpu> node_gpus(const GpuInventory& inventory);
+// `mig_changes`: instances may be made, where MIG mode is on.
+std::vector<NodeGpu> node_gpus(const GpuInventory& inventory, bool mig_changes = false);
 
 // What `doctor` says about this machine's GPUs, one finding a line; `ok` false where something needs doing.
 struct GpuFinding {

@@ -33,7 +33,7 @@ std::string ExitStatus::text() const {
     case ExitKind::signaled: return name ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", signal);
     case ExitKind::oom: return "out of memory";
     case ExitKind::timed_out: return "time limit reached";
-    case ExitKind::stopped: return "stopped";
+    case ExitKind::stopped: return message.empty() ? "stopped" : "stopped: " + message;
     case ExitKind::exec_failed: return message.empty() ? "could not be started" : message;
     case ExitKind::unpaid: return "paid time ran out";
     case ExitKind::idle: return "stopped: " + (message.empty() ? std::string("it idled") : message);

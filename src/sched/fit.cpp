@@ -90,7 +90,7 @@ std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& car
   if (c.mig) {
     auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
     if (!extent) return std::nullopt;
-    const std::int32_t start = mig_start(*extent, state.mig_used, state.mig_compute_used);
+    const std::int32_t start = mig_start(card, c.resources.mig_profile, *extent, state.mig_used, state.mig_compute_used);
     if (start < 0) return std::nullopt;
     const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
     return CardChoice{gpu, share, start};

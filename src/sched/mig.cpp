@@ -88,4 +88,32 @@ std::int32_t mig_start(const MigExtent& extent, std::uint32_t used, std::int32_t
   return best;
 }
 
+MigOffer parse_mig_offer(const std::vector<std::string>& words) {
+  MigOffer offer;
+  for (const std::string& word : words) {
+    const std::size_t at = word.find('@');
+    if (at == std::string::npos) { offer.any = true; continue; }
+    MigPlace place{word.substr(0, at), 0};
+    const auto [end, error] = std::from_chars(word.data() + at + 1, word.data() + word.size(), place.start);
+    if (error == std::errc() && end == word.data() + word.size() && place.start >= 0 && place.start < 32) offer.places.push_back(std::move(place));
+  }
+  return offer;
+}
+
+std::int32_t mig_start(const GpuShape& card, const std::string& profile, const MigExtent& extent, std::uint32_t used, std::int32_t compute_used) {
+  std::uint32_t taken = used;
+  std::int32_t compute = compute_used;
+  for (const MigPlace& place : card.mig_places) {
+    const auto parsed = parse_mig_profile(place.profile);
+    const auto covers = parsed ? mig_extent(*parsed, card.type, card.memory_mib) : std::nullopt;
+    if (!covers) continue;
+    const std::uint32_t mask = ((1u << covers->slices) - 1u) << place.start;
+    if ((used & mask) != 0) continue;  // somebody has it, and it is counted
+    if (place.profile == profile) return place.start;
+    taken |= mask;  // of another size, and not ours to take down
+    compute += covers->compute;
+  }
+  return card.mig_any ? mig_start(extent, taken, compute) : -1;
+}
+
 }  // namespace billow::sched

@@ -10,7 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include <vector>
+
 #include "base/result.h"
+#include "sched/types.h"
 
 namespace billow::sched {
 
@@ -30,6 +33,13 @@ struct MigExtent {
 };
 // None where the card has no such instance (more memory than it has, or a size that is no run of slices).
 std::optional<MigExtent> mig_extent(const MigProfile& profile, std::string_view gpu_type, std::int64_t memory_mib);
+
+// What a node says of a card's instances: "1g.10gb@6" is one that exists, "any" that more can be made. Older nodes leave the place out
+// and mean both.
+struct MigOffer { std::vector<MigPlace> places; bool any = false; };
+MigOffer parse_mig_offer(const std::vector<std::string>& words);
+// The instance that exists and is free, else the best start for a new one where the card allows it, else -1.
+std::int32_t mig_start(const GpuShape& card, const std::string& profile, const MigExtent& extent, std::uint32_t used, std::int32_t compute_used);
 
 // The best free start on a card whose taken slices are `used` (a bit each), or -1.
 std::int32_t mig_start(const MigExtent& extent, std::uint32_t used, std::int32_t compute_used);

@@ -16,18 +16,30 @@ namespace billow::sched {
 
 using LabelMap = std::map<std::string, std::string>;
 
+// An instance that exists on a card: "1g.10gb" from memory slice 6 on.
+struct MigPlace {
+  std::string profile;
+  std::int32_t start = 0;
+
+  bool operator==(const MigPlace&) const = default;
+  template <class V>
+  void fields(V& v) { v("profile", profile); v("start", start); }
+};
+
 struct GpuShape {
   std::string type;               // normalised: "H100", "A100-40"
   std::int64_t memory_mib = 0;
   std::int32_t nvlink_domain = 0; // GPUs of one node with the same number reach each other over NVLink
   bool healthy = true;
   bool mig_enabled = false;       // takes MIG instances only
+  bool mig_any = true;            // further ones can be made wherever there is room; else only those that exist are given
+  std::vector<MigPlace> mig_places;
 
   bool operator==(const GpuShape&) const = default;
   template <class V>
   void fields(V& v) {
     v("type", type); v("memory_mib", memory_mib); v("nvlink_domain", nvlink_domain);
-    v("healthy", healthy); v("mig_enabled", mig_enabled);
+    v("healthy", healthy); v("mig_enabled", mig_enabled); v("mig_any", mig_any); v("mig_places", mig_places);
   }
 };
 

@@ -1,4 +1,5 @@
 """Suspend and resume through the whole product: by hand and by preemption, plain programs and CUDA ones, with what it costs."""
+import glob
 import os
 import subprocess
 import sys
@@ -122,6 +123,20 @@ class SuspendCuda(RigTest):
         job, done, count = self.cuda("greedy", "--gpu-mem", "32M")
         self.assertNotEqual(self.rig.cli("wait", job).code, 0)
         self.assertIn("cuMemAlloc_v2 failed with 2", self.rig.ok("logs", job).text)  # CUDA's own word for it
+
+    def test_a_slice_that_holds_more_by_another_way_is_stopped(self):
+        # The simulated card counts what BILLOW_SIM_GPU_MEM says, up to what the agent wrote down; here that is made more
+        job, _, count = self.cuda("sly", "--gpu-mem", "1G", "--env-var", "BILLOW_SIM_GPU_MEM=16G")
+        poll(lambda: number(count) > 0, "it to run")
+        (hold,) = glob.glob(self.rig.data + "/agent/sim/hold/*")
+        with open(hold, encoding="utf-8") as f:
+            words = f.read().split()
+        words[2] = "20000"
+        with open(hold + ".new", "w", encoding="utf-8") as f:
+            f.write(" ".join(words) + "\n")
+        os.replace(hold + ".new", hold)
+        self.assertNotEqual(self.rig.cli("wait", job).code, 0)
+        self.assertIn("more GPU memory than its slice", self.rig.ok("describe", job).text)
 
     def test_a_spot_job_gives_way_and_comes_back(self):
         spot, spot_done, spot_count = self.cuda("spot", "--gpus", 1, "--spot")

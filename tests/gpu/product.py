@@ -214,10 +214,10 @@ def part_idle(watch_s=110):
         said = verdict(product, job)
         took = time.monotonic() - begin
         product.cli("stop", "--force", "--wait", job)
-        Table.add(f"a {kind} process, by the real NVML", f"{said or 'not called idle'} after {took:.0f} s", " or ".join(r or "not called idle" for r in right), said in right)
+        Table.add(f"one process, {kind}, by the real NVML", f"{said or 'not called idle'} after {took:.0f} s", " or ".join(r or "not called idle" for r in right), said in right)
     product.down()
 
 
 def verdict(product, job):
-    states = [e["event"]["state"] for e in events(product) if e["kind"] == "idle_warned" and e["event"]["job"] == job]
+    states = [e["event"].get("state", "idle") for e in events(product) if e["kind"] == "idle_warned" and e["event"]["job"] == job]
     return states[-1] if states else ""
