@@ -102,6 +102,8 @@ Json advice_json(const Request& request, const Advice& advice) {
                              {"kv_bytes_per_token_beyond_windows", kv.bytes_far}, {"index_bytes_per_token", kv.index_bytes}, {"state_bytes_per_sequence", kv.state_bytes},
                              {"kv_precision", precision_name(request.model.kv_native)}, {"draft_parameters", std::round(request.model.mtp_parameters)}, {"notes", notes}});
   Json out = Json::object({{"model", model}, {"engine", request.engine}, {"input", request.input}, {"output", request.output}});
+  if (request.rps > 0) out.set("rps", rounded(request.rps, 4));
+  if (request.users > 0) out.set("users", request.users);
   if (advice.best) {
     set_estimate(out, "ttft_ms", advice.best->latency.ttft_ms);
     set_estimate(out, "tpot_ms", advice.best->latency.tpot_ms);
@@ -125,6 +127,8 @@ std::string advice_text(const Request& request, const Advice& advice) {
                                 request.model.parameters() / 1e9, request.model.active_parameters() / 1e9, request.model.attention_summary(), precision_name(request.model.native),
                                 gb(weight_parts(request.model).total()), kv.bytes / 1024, precision_name(request.model.kv_native));
   for (auto& n : advice.notes) out += "  note: " + n + "\n";
+  if (request.rps > 0 || request.users > 0)
+    out += fmt::format("  for {} of {:.0f} + {:.0f} tokens\n", request.rps > 0 ? fmt::format("{:.3g} requests/s", request.rps) : fmt::format("{:.0f} users at once, requests", request.users), request.input, request.output);
   auto& b = *advice.best;
   out += candidate_text(b, "best");
   out += fmt::format("  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of {} usable; {:.0f} sequences would fit\n", gb(b.memory.weights), gb(b.memory.kv),

@@ -2,8 +2,9 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
+#include <limits>
 
+#include "advise/loadtest.h"
 #include "advise/measurements.h"
 #include "advise/options.h"
 #include "base/file.h"
@@ -41,34 +42,17 @@ CommandResult failed(const Error& e, bool json, int code = 1) {
   return r;
 }
 
-// Arrivals per second in the busiest minute and mean lengths. Columns by their usual names, or the first three.
+// Arrivals per second in the busiest minute (or in all of a shorter trace) and mean lengths.
 Status read_trace(const std::string& path, Request& request) {
-  auto text = BILLOW_TRY(read_file(path));
-  auto rows = BILLOW_TRY(read_csv(text));
+  auto arrivals = trace_arrivals(BILLOW_TRY(read_file(path, 256 << 20)), std::numeric_limits<double>::max(), 1);
+  if (!arrivals) return pass(arrivals.error(), path);
   std::map<std::int64_t, double> minutes;
-  double input = 0, output = 0, n = 0;
-  auto field = [](const CsvRow& row, std::initializer_list<const char*> names) -> std::string {
-    for (auto name : names)
-      for (auto& [column, value] : row)
-        if (lower(column) == name) return value;
-    return {};
-  };
-  for (auto& row : rows) {
-    auto when = field(row, {"timestamp", "time", "arrival", "t"});
-    double in = std::strtod(field(row, {"contexttokens", "input_tokens", "input", "num_prefill_tokens"}).c_str(), nullptr);
-    double out = std::strtod(field(row, {"generatedtokens", "output_tokens", "output", "num_decode_tokens"}).c_str(), nullptr);
-    std::int64_t minute;
-    int day = 0, hour = 0, min = 0;
-    if (std::sscanf(when.c_str(), "%*d-%*d-%d %d:%d", &day, &hour, &min) == 3) minute = (day * 24 + hour) * 60 + min;
-    else minute = static_cast<std::int64_t>(std::strtod(when.c_str(), nullptr) / 60);
-    if (when.empty() || !(in >= 0 && in < 1e7) || !(out >= 0 && out < 1e7)) continue;
-    ++minutes[minute];
-    input += in, output += out, ++n;
+  double input = 0, output = 0, n = static_cast<double>(arrivals->size()), busiest = 0;
+  for (auto& a : *arrivals) {
+    busiest = std::max(busiest, ++minutes[static_cast<std::int64_t>(std::min(a.at_s, 1e15) / 60)]);
+    input += a.input, output += a.output;
   }
-  if (n < 2) return fail(Code::invalid, fmt::format("{} holds no arrivals", path), "columns: timestamp, input_tokens, output_tokens");
-  double busiest = 0;
-  for (auto& [minute, count] : minutes) busiest = std::max(busiest, count);
-  request.rps = std::max(0.001, busiest / 60);
+  request.rps = busiest / std::clamp(arrivals->back().at_s, 1.0, 60.0);
   request.input = std::max(1.0, std::round(input / n));
   request.output = std::max(1.0, std::round(output / n));
   return {};

@@ -171,6 +171,22 @@ TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {
   }
 }
 
+TEST(Commands, ATraceGivesTheLoadOfItsBusiestMinute) {
+  auto dir = scratch("trace");
+  std::string csv = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  for (int s = 0; s < 60; ++s) csv += fmt::format("2026-01-31T23:58:{:02},100,20\n", s);
+  for (int s = 0; s < 60; ++s)
+    for (int k = 0; k < 5; ++k) csv += fmt::format("2026-02-28T23:59:{:02},300,20\n", s);  // another month, later: not the same minute
+  ASSERT_TRUE(write_file_atomic(dir + "/t.csv", csv));
+  auto r = run_advise({"--model", "7B", "--trace", dir + "/t.csv", "--json"}, {});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  auto j = *parse_json(r.out);
+  EXPECT_NEAR(j["rps"].double_or(0), 5, 0.01) << r.out.substr(0, 400);
+  EXPECT_NEAR(j["input"].double_or(0), std::round((60 * 100 + 300 * 300) / 360.0), 1e-9);
+  ASSERT_TRUE(write_file_atomic(dir + "/bad.csv", "timestamp,input_tokens,output_tokens\nyesterday,1,1\n"));
+  EXPECT_NE(run_advise({"--model", "7B", "--trace", dir + "/bad.csv"}, {}).exit_code, 0);
+}
+
 TEST(Plan, ATraceEndsWithItsLastArrival) {
   auto dir = scratch("plan");
   std::string csv = "timestamp,duration,num_gpus\n";
