@@ -238,8 +238,12 @@ int cmd_node_rm(const Parsed& parsed) {
 int cmd_login(const Parsed& parsed) {
   const auto url = one_operand(parsed, "login", "head (https://HEAD:7070)");
   if (!url) return report_usage(url.error());
-  const auto endpoint = net::parse_endpoint(*url);
-  if (!endpoint) return report_usage(endpoint.error());
+  std::vector<net::Endpoint> endpoints;
+  for (const std::string& one : split(*url, ',')) {
+    auto endpoint = net::parse_endpoint(trim(one));
+    if (!endpoint) return report_usage(endpoint.error());
+    endpoints.push_back(std::move(*endpoint));
+  }
   std::string text = parsed.get("token", variable("BILLOW_TOKEN"));
   if (text.empty() || text == "-") {
     auto typed = secret_from_stdin("token");
@@ -249,8 +253,12 @@ int cmd_login(const Parsed& parsed) {
   PinnedToken token = split_pin(text);
   if (parsed.has("fingerprint")) token.fingerprint = parsed.get("fingerprint");
   const std::string ca = parsed.get("ca");
-  net::BlockingClient http({.endpoint = *endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
-  auto response = http.request({.target = "/v1/status", .headers = {{"Authorization", "Bearer " + token.token}}});
+  Result<net::Response> response = fail(Code::invalid, "no head was named");
+  for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
+    net::BlockingClient http({.endpoint = endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
+    response = http.request({.target = "/v1/status", .headers = {{"Authorization", "Bearer " + token.token}}});
+    if (response) break;
+  }
   if (!response) return report(explain_connection(std::move(response.error()), *url, !token.fingerprint.empty()));
   if (response->status >= 300) return report(error_of(*response));
   const auto status = parse_json(response->body);
@@ -332,10 +340,11 @@ void add_join_commands(CommandTable& table) {
   table.push_back({.name = "node rm", .summary = "forget a node that is gone, and revoke its credential", .example = "billow node rm box1", .run = cmd_node_rm, .usage = "NODE", .operands = Operands::some, .completes = Completes::node, .group = "machines"});
   table.push_back({.name = "login",
                    .summary = "work with a head on another machine",
-                   .example = "billow login https://head:7070",
+                   .example = "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
                    .run = cmd_login,
-                   .usage = "URL",
-                   .details = "The token is asked for, and kept in a file only you can read. It carries the fingerprint of a head that is its own authority.",
+                   .usage = "URL[,URL…]",
+                   .details = "The token is asked for, and kept in a file only you can read. It carries the fingerprint of a head that is its own authority.\n"
+                              "Of several heads of one store, with commas, the one that leads is asked.",
                    .options = {login_options},
                    .operands = Operands::some,
                    .group = "people and access",

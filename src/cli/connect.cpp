@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "net/blocking_client.h"
 
 extern char** environ;
 
@@ -62,14 +63,29 @@ void split_token(HeadAddress& address) {
   address.token.resize(dot);
 }
 
+// Of several heads of one store ("URL,URL") one leads, and only that one answers. Of a single one nothing is asked here.
+Result<net::Endpoint> leading_head(const std::string& urls, const net::TlsClientOptions& tls) {
+  std::vector<net::Endpoint> endpoints;
+  for (const std::string& url : split(urls, ',')) {
+    auto endpoint = net::parse_endpoint(trim(url));
+    if (!endpoint) return pass(std::move(endpoint.error()), "--head " + url);
+    endpoints.push_back(std::move(*endpoint));
+  }
+  for (const net::Endpoint& endpoint : endpoints) {
+    if (endpoints.size() == 1) break;
+    net::BlockingClient http({.endpoint = endpoint, .tls = tls, .connect_timeout = seconds(2)});
+    if (http.request({.target = "/healthz", .timeout = seconds(5)})) return endpoint;
+  }
+  return endpoints.front();
+}
+
 Result<HeadAddress> named_head(const std::string& url) {
   HeadAddress address;
   address.configured = true;
-  auto endpoint = net::parse_endpoint(url);
-  if (!endpoint) return pass(std::move(endpoint.error()), "--head " + url);
-  address.endpoint = std::move(*endpoint);
   BILLOW_TRY_VOID(add_context(url, address));
   if (const std::string token = variable("BILLOW_TOKEN"); !token.empty()) address.token = token;
+  split_token(address);
+  address.endpoint = BILLOW_TRY(leading_head(url, address.tls));
   if (address.token.empty() && address.endpoint.address.is_unix()) {
     // A head's own socket lies beside its token.
     const std::string& path = address.endpoint.address.unix_path;

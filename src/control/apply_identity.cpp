@@ -1,9 +1,15 @@
 // Folding who there is, and the schedules.
+#include "base/restored.h"
 #include "control/applier.h"
 
 namespace billow::control {
 
-void Applier::operator()(const HeadStarted& e) { state.epoch = e.epoch; }
+void Applier::operator()(const HeadStarted& e) {
+  if (state.epoch > 0 && e.epoch >= state.epoch + static_cast<Epoch>(restored_epoch_leap)) {
+    for (std::uint64_t* next : {&state.next_job, &state.next_task, &state.next_node, &state.next_machine}) *next += restored_number_leap;
+  }
+  state.epoch = e.epoch;
+}
 
 void Applier::operator()(const UserAdded& e) {
   state.users[e.user.id] = e.user;

@@ -9,6 +9,7 @@
 
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/restored.h"
 #include "base/text.h"
 #include "store/data_dir.h"
 #include "store/migrations.h"
@@ -299,8 +300,7 @@ Result<CopyReport> restore_postgres(const std::string& path, const std::string& 
     if (!ended) return damaged(path, "a table has no end");
     note(report, table, loader.rows);
   }
-  // Agents have seen heads that came after the backup, and refuse lower epochs.
-  BILLOW_TRY_VOID(db->run("UPDATE leader SET epoch = GREATEST(epoch, ?) + 1000 WHERE id = 1", *epoch));
+  BILLOW_TRY_VOID(db->run("UPDATE leader SET epoch = GREATEST(epoch, ?) + ? WHERE id = 1", *epoch, restored_epoch_leap));
   BILLOW_TRY_VOID(db->exec("COMMIT"));
   return report;
 }

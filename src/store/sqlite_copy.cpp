@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/restored.h"
 #include "store/data_dir.h"
 #include "store/migrations.h"
 #include "store/sqlite_db.h"
@@ -84,8 +85,7 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
   {
     auto db = BILLOW_TRY(sqlite::Db::open(staged + "/billow.db", sqlite::Mode::read_write, 4096));
     BILLOW_TRY_VOID(migrate(*db, path));
-    // Agents have seen heads that came after the backup, and refuse lower epochs.
-    BILLOW_TRY_VOID(db->run("UPDATE meta SET value = value + 1000 WHERE key = 'epoch'"));
+    BILLOW_TRY_VOID(db->run("UPDATE meta SET value = value + ? WHERE key = 'epoch'", restored_epoch_leap));
     BILLOW_TRY_VOID(db->checkpoint());
   }
   // The database last: with it the directory holds a store.
