@@ -26,7 +26,7 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
     case 'project_added': return { text: `project ${b.project?.name ?? ''} was added`, href: '#/admin' };
     case 'project_changed': return { text: `what project ${name('project', b.project?.id ?? b.project)} is promised was changed`, href: '#/admin' };
     case 'member_set': return { text: `${b.user} became ${b.role ?? 'no member any more'} of project ${name('project', b.project)}`, href: '#/admin' };
-    case 'token_created': return b.token?.name === 'dashboard' ? { text: 'signed in to the dashboard' } : { text: `a token “${b.token?.name ?? ''}” was made`, href: '#/admin' };
+    case 'token_created': return e.actor === 'head' ? null : b.token?.name === 'dashboard' ? { text: 'signed in to the dashboard' } : { text: `a token “${b.token?.name ?? ''}” was made`, href: '#/admin' };
     case 'node_joined': return { text: `node ${node} joined`, href: at };
     case 'node_unreachable': return { text: `node ${node} stopped answering`, href: at };
     case 'node_reachable': return { text: `node ${node} is back`, href: at };
@@ -109,7 +109,7 @@ export function Activity() {
   return (
     <section>
       <h1>Since yesterday</h1>
-      <p class="lead">{plural(count('succeeded'), 'job')} succeeded, {count('failed')} failed, {count('stopped')} stopped, {count('lost')} lost{done.length >= 100 ? ' among the last hundred or more' : ''}; {plural(running.length, 'job')} run now on {gpus(running.reduce((a, j) => a + j.gpu_milli, 0)) === '–' ? '0' : gpus(running.reduce((a, j) => a + j.gpu_milli, 0))} GPUs.
+      <p class="lead">{plural(count('succeeded'), 'job')} succeeded, {count('failed')} failed, {count('stopped')} stopped, {count('lost')} lost{done.length >= 100 ? ' among the last hundred or more' : ''}; {plural(running.length, 'job runs', 'jobs run')} now on {gpus(running.reduce((a, j) => a + j.gpu_milli, 0)) === '–' ? '0' : gpus(running.reduce((a, j) => a + j.gpu_milli, 0))} GPUs.
         {money.value && <> <a href="#/costs?span=today">{usd(money.value[0])}</a> charged today, <a href="#/costs?span=yesterday">{usd(money.value[1])}</a> yesterday (days in UTC).</>}</p>
       {error.value && <p class="note">{error.value}</p>}
       {said.value && rows.length === 0 ? <Empty title="A quiet day"><p>No node came or went, nobody was added, nothing failed.</p></Empty> : (
