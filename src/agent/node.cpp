@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -177,6 +178,9 @@ class NodeAgent {
     out.labels = options_.labels;
     if (!options_.pool.empty()) out.labels["pool"] = options_.pool;
     if (options_.bills) out.labels["bills"] = "yes";
+    // Of the file system its jobs work on: what a pool that prices storage bills for.
+    if (struct statvfs disk {}; !out.labels.contains("disk-gib") && ::statvfs(options_.data_dir.c_str(), &disk) == 0)
+      out.labels["disk-gib"] = std::to_string(static_cast<std::uint64_t>(static_cast<unsigned __int128>(disk.f_blocks) * disk.f_frsize >> 30));
     if (options_.in_allocation) {
       const auto given = [](const char* name) { const char* text = ::getenv(name); return text ? parse_int(text, 1, 1 << 30).value_or(0) : 0; };
       if (const std::int64_t cpus = given("SLURM_CPUS_ON_NODE"); cpus > 0) out.cpu_milli = std::min(out.cpu_milli, cpus * 1000);

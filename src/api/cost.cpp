@@ -399,10 +399,18 @@ void import_bill(CallPtr call) {
   WallTime from{INT64_MAX}, to;
   for (const auto& line : bill->lines) from = std::min(from, line.from), to = std::max(to, line.to);
   const Window window{bill->lines.empty() ? 0 : from.ns / day_ns, to.ns / day_ns};
+  // Of the day that runs, what the books have so far.
+  std::vector<ledger::NodeCost> today;
+  const WallTime midnight{state.money.days_closed * day_ns};
+  if (midnight < to) for (const auto& [id, node] : state.nodes)
+    if (const NanoUsd cost = state.money.books.fleet_between(id, midnight, call->host.billed()); cost.value != 0) {
+      const auto known = provider_ids.find(node.offer.name);
+      today.push_back({node.offer.name, known == provider_ids.end() ? "" : known->second, midnight, {midnight.ns + day_ns}, cost});
+    }
   const std::string name(call->request().param("name"));
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), window, provider_ids, bill = std::move(*bill)]() -> Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> {
-        std::vector<ledger::NodeCost> ours;
+      [&queries = call->host.queries(), window, provider_ids, today = std::move(today), bill = std::move(*bill)]() -> Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> {
+        std::vector<ledger::NodeCost> ours = today;
         for (const NodeDayRow& row : BILLOW_TRY(queries.node_days(window.day_from, window.day_to))) {
           const auto id = provider_ids.find(row.node_name);
           ours.push_back({row.node_name, id == provider_ids.end() ? "" : id->second, {row.day * day_ns}, {(row.day + 1) * day_ns}, row.cost});

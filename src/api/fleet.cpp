@@ -68,6 +68,8 @@ void add_pool(CallPtr call) {
   auto pool = wire::from_json<Pool>(*json, true);
   if (!pool) return call->fail(pool.error());
   if (pool->id) return call->fail({Code::invalid, "a pool's number is given by the head", ""});
+  // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool says otherwise.
+  if ((*json)["idle_ns"].is_null()) pool->idle = limits::node_give_back_after;
   call->execute(AddPool{std::move(*pool)}, 201, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
 }
 

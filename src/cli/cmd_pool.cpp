@@ -7,6 +7,7 @@
 #include "cli/console.h"
 #include "cli/table.h"
 #include "gpu/types.h"
+#include "model/money.h"
 #include "model/pool.h"
 #include "wire/codec.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr OptionSpec pool_options[] = {
     {"min", 0, "N", "machines kept even without work (0)"},
     {"max", 0, "N", "machines at most (1)"},
-    {"idle", 0, "T", "give a machine back after this long without work (5m)"},
+    {"idle", 0, "T", "give a machine back after this long without work (3m)"},
     {"patience", 0, "T", "ask the next pool as well when a machine takes longer than this to come (2m)"},
     {"order", 0, "N", "which pool is asked first: the lowest; among equals the cheapest (0)"},
     {"price", 0, "USD", "of one machine for an hour"},
@@ -86,7 +87,7 @@ Result<Pool> read_pool(const Parsed& p) {
   pool.machines_min = static_cast<std::uint32_t>(BILLOW_TRY(number("min", 0, 0, 1'000'000)));
   pool.machines_max = static_cast<std::uint32_t>(BILLOW_TRY(number("max", 1, 1, 1'000'000)));
   pool.order = static_cast<std::int32_t>(BILLOW_TRY(number("order", 0, -1000, 1000)));
-  pool.idle = BILLOW_TRY(time("idle", pool.idle));
+  pool.idle = BILLOW_TRY(time("idle", limits::node_give_back_after));
   pool.patience = BILLOW_TRY(time("patience", pool.patience));
   pool.time = BILLOW_TRY(time("time", pool.time));
   pool.spot = p.has("spot");

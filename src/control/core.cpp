@@ -53,6 +53,11 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
       }
     }, event.body);
     apply(state_, event);
+    // A node that leaves has cost something today, and is not there any more when the day is closed.
+    if (const auto* removed = std::get_if<NodeRemoved>(&event.body)) {
+      const std::int64_t today = state_.money.days_closed;
+      if (const NanoUsd cost = state_.money.books.fleet_between(removed->node, {today * day_ns}, event.billed_at()); cost.value != 0) step.node_days.push_back({removed->node, today, cost});
+    }
     if (before) step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
     for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
     if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {

@@ -41,6 +41,17 @@ std::optional<Rate> narrowest(const State& state, const Node& node, std::string_
   return set("gpu:" + std::string(gpu_type));
 }
 
+// A node's storage per second, where its pool or itself has a price for it: the whole file system, for it is there used or not.
+Rate storage_rate(const State& state, const Node& node) {
+  const auto label = node.offer.labels.find("disk-gib");
+  const std::int64_t disk_gib = label == node.offer.labels.end() ? 0 : parse_int(label->second, 0, 1 << 30).value_or(0);
+  constexpr __int128 month_s = 2'629'800;  // a twelfth of 365.25 days
+  for (const std::string& of : {"node:" + node.offer.name, "pool:" + pool_of(state, node)})
+    if (const PriceRule* found = rule(state, of); found && found->storage_gib_month.value > 0)
+      return {static_cast<std::int64_t>((static_cast<__int128>(found->storage_gib_month.value) * disk_gib + month_s / 2) / month_s)};
+  return {};
+}
+
 }  // namespace
 
 Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices) {
@@ -49,14 +60,16 @@ Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type
     if (spot && r.charge_spot) return r.charge_spot;
     return r.charge ? r.charge : r.cost;
   });
-  if (set) return *set;
-  return prices ? prices->rate(gpu_type, price_class) : Rate{};
+  Rate out = set ? *set : prices ? prices->rate(gpu_type, price_class) : Rate{};
+  // Who leases a part of the GPUs pays that part of the disk.
+  if (!node.offer.gpus.empty()) out.nano_usd_per_s += storage_rate(state, node).nano_usd_per_s / static_cast<std::int64_t>(node.offer.gpus.size());
+  return out;
 }
 
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices) {
-  Rate sum;
+  Rate sum = storage_rate(state, node);
   const auto cost = [](const PriceRule& r) { return r.cost; };
-  if (node.offer.gpus.empty()) return narrowest(state, node, "", cost).value_or(Rate{});
+  if (node.offer.gpus.empty()) return {sum.nano_usd_per_s + narrowest(state, node, "", cost).value_or(Rate{}).nano_usd_per_s};
   for (const NodeGpu& gpu : node.offer.gpus) {
     const auto set = narrowest(state, node, gpu.type, cost);
     sum.nano_usd_per_s += set ? set->nano_usd_per_s : prices ? prices->rate(gpu.type, PriceClass::on_demand).nano_usd_per_s : 0;
@@ -184,6 +197,14 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
   } else if (const auto* declared = std::get_if<TaskDeclared>(&event.body)) {
     const Task& task = state.tasks.at(declared->task);
     effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, state.jobs.at(task.job))}});
+  } else if (const auto* budget = std::get_if<BudgetSet>(&event.body)) {
+    // At once, not with the next renewal: a head that dies now must not leave agents with the time of a larger budget.
+    const auto uses = budget_uses(state, event.billed_at());
+    for (const auto& [id, job] : state.jobs)
+      if (concerns(budget->budget.key(), job))
+        live_tasks(job, [&](const Task& task) {
+          if (const Duration paid = task_paid_for(state, task, uses); paid.ns > 0) effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
+        });
   } else if (const auto* released = std::get_if<NodeReleased>(&event.body)) {
     effects.push_back({released->node, Leave{.stop_tasks = false, .give_back = true}});
   }

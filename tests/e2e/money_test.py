@@ -211,11 +211,36 @@ class Alone(RigTest):
             self.rig.started.append(subprocess.Popen([BILLOW, "agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", f"{self.rig.data}/node-token", "--data", folder, "--node-name", "rented",
                                                       "--sim", "1xL4", "--bills", "--pool", "cloud", "--label", "rack=r1"], env=self.rig.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
         node = poll(lambda: next((n for n in self.rig.ok("nodes", "--json").json["nodes"] if n["name"] == "rented"), None), "the rented machine")
-        self.assertEqual(node["labels"], {"bills": "yes", "pool": "cloud", "rack": "r1"})
+        self.assertEqual(node["labels"], {"bills": "yes", "pool": "cloud", "rack": "r1", "disk-gib": node["labels"]["disk-gib"]})
         self.rig.ok("price", "set", "pool:cloud", "--cost", "7.20")
         priced = {n["node"]: n for n in self.rig.ok("price", "list", "--json").json["nodes"]}
         self.assertEqual((priced["rented"]["bills"], priced["rented"]["pool"]), (True, "cloud"))
         self.assertAlmostEqual(priced["rented"]["cost_usd_h"], 7.20)
+        # Its disk, where the pool has a price for it: $50 a GiB and month.
+        self.rig.ok("price", "set", "pool:cloud", "--cost", "7.20", "--storage", "50")
+        disk = os.statvfs(self.rig.data)
+        priced = {n["node"]: n for n in self.rig.ok("price", "list", "--json").json["nodes"]}
+        self.assertAlmostEqual(priced["rented"]["cost_usd_h"], 7.20 + (disk.f_blocks * disk.f_frsize >> 30) * 50 / 730.5, delta=0.001 * priced["rented"]["cost_usd_h"])
+
+    def test_a_job_ends_when_its_paid_time_does_though_the_head_is_dead(self):
+        self.rig.ok("price", "set", "H100", "--cost", "3600")
+        job = self.rig.submit("--gpus", "1", "--", "sleep", "600")
+        poll(lambda: self.rig.ok("describe", job, "--json").json["state"] == "running", "the job to run")
+        # A dollar a second: its agent is told at once that little more than a minute is paid.
+        spent = self.rig.ok("describe", job, "--json").json["cost_nano_usd"] / 1e9
+        self.rig.ok("budget", "set", f"{spent + 65:.2f}", "--project", "default", "--total")
+        self.rig.ok("logs", job)  # an answer of the agent: it has heard what was sent before
+        self.rig.kill(self.rig.head_pid())
+        running = lambda: any("sleep 600" in line for line in self.rig.processes().values())
+        self.assertTrue(running())
+        poll(lambda: not running(), "the job's end without a head", 120)
+        self.rig.up()
+        done = poll(lambda: (d := self.rig.ok("describe", job, "--json").json)["state"] not in ("running", "suspended") and d, "the job's end to be known")
+        self.assertEqual(done["tasks"][-1]["exit"]["kind"] if "exit" in done["tasks"][-1] else done["exit"]["kind"], "unpaid", done)
+        # Not until the head was back and not a cent for the time it was away beyond what was paid for.
+        ended = events(self.rig, "task_ended")
+        charged = sum(e["event"].get("cost", 0) for e in ended) / 1e9
+        self.assertTrue(spent + 40 < charged < spent + 90, (spent, charged, ended))
 
     def test_a_head_takes_many_machines_and_jobs_keep_their_limit(self):
         self.rig.ok("down", "--stop-jobs")

@@ -1,4 +1,4 @@
-// The weekend: a forgotten cluster, in virtual time, with the settings nobody has touched. Eight A100 come from a provider that
+// The weekend: a forgotten cluster, in virtual time, with the settings nobody has touched. Eight A100 come from a pool, whose provider
 // keeps a meter of its own. On Saturday night something goes wrong and nobody looks until Tuesday. The real head (Engine, Sessions,
 // core, scheduler) on a simulated journal, and the real agent core with its real idle detector; only the machine, its processes
 // and the provider are played.
@@ -12,6 +12,7 @@
 #include "agent/task_status.h"
 #include "head/engine.h"
 #include "head/sessions.h"
+#include "pool/pool.h"
 #include "store/sim_journal.h"
 
 namespace billow {
@@ -26,18 +27,37 @@ struct TestClock final : Clock {
   SteadyTime steady() const override { return {1'000'000'000 + *now_ns}; }
 };
 
-// Bills by the second for as long as an instance exists, whoever has forgotten it.
-struct Provider {
+// Bills by the second for as long as an instance exists, whoever has forgotten it. A machine takes a minute to go down, and is billed
+// for it.
+struct Provider final : pool::Pool {
   struct Instance {
-    std::int64_t from_s, to_s = -1;
+    std::string name;
+    std::int64_t from_s, to_s = INT64_MAX;
   };
+  const std::int64_t* now_ns;
   std::vector<Instance> instances;
-  std::int64_t billed_s(std::int64_t now_s) const {
+  explicit Provider(const std::int64_t* now) : now_ns(now) {}
+  std::int64_t now_s() const { return *now_ns / 1'000'000'000; }
+
+  Status want(const pool::Order& order) override {
+    instances.push_back({order.machine.name, now_s()});
+    return {};
+  }
+  Result<std::vector<MachineSighting>> nodes() override {
+    std::vector<MachineSighting> out;
+    for (const Instance& i : instances) if (i.to_s > now_s()) out.push_back({i.name, "i-" + i.name, "running", {}});
+    return out;
+  }
+  Status release(const MachineSighting& machine) override {
+    for (Instance& i : instances) if (i.name == machine.name) i.to_s = std::min(i.to_s, now_s() + 60);
+    return {};
+  }
+  std::int64_t billed_after_s(std::int64_t moment_s) const {
     std::int64_t sum = 0;
-    for (const Instance& i : instances) sum += (i.to_s < 0 ? now_s : i.to_s) - i.from_s;
+    for (const Instance& i : instances) sum += std::max<std::int64_t>(0, std::min(i.to_s, now_s()) - std::max(i.from_s, moment_s));
     return sum;
   }
-  std::size_t listed() const { return static_cast<std::size_t>(std::count_if(instances.begin(), instances.end(), [](const Instance& i) { return i.to_s < 0; })); }
+  std::size_t listed() const { return static_cast<std::size_t>(std::count_if(instances.begin(), instances.end(), [this](const Instance& i) { return i.to_s > now_s(); })); }
 };
 
 enum class Doing { works, hangs, waits_for_input, finished };
@@ -64,7 +84,9 @@ struct Weekend {
   std::unique_ptr<head::Sessions> sessions;
   std::shared_ptr<Wire> wire;
   std::unique_ptr<agent::Core> agent;
-  Provider provider;
+  Provider provider{&now_ns};
+  std::string machine;                           // that is up, or on its way
+  std::int64_t boots_at_s = -1;
   Doing doing = Doing::works;
   std::map<TaskId, std::int64_t> running;        // since
   std::int64_t cpu_ns = 0, io_bytes = 0, output = 0;
@@ -79,7 +101,36 @@ struct Weekend {
 
   Weekend() {
     start_head();
-    rent();
+    Pool pool;
+    pool.name = "cloud";
+    pool.gpu_type = "A100-80";
+    pool.gpus = 8;
+    pool.idle = limits::node_give_back_after;  // as `billow pool add` has it
+    pool.create_command = pool.list_command = pool.delete_command = "true";  // the provider is reached directly
+    execute(AddPool{pool});
+  }
+  // What head/pools does on its timer, without its threads: asks for what the state wants, gives back what it releases, tells what it
+  // sees.
+  void visit_provider() {
+    execute(PlanPools{});
+    const auto listed = *provider.nodes();
+    std::set<std::string> known;
+    for (const auto& [name, m] : std::map(engine->state().machines)) {
+      known.insert(name);
+      const auto there = std::find_if(listed.begin(), listed.end(), [&](const MachineSighting& s) { return s.name == name; });
+      if (m.state == MachineState::wanted && there == listed.end()) {
+        execute(IssueCredential{.node = name, .hash = "hash-" + name, .user = engine->state().users.begin()->first, .pool = m.pool, .replaces_node = true});
+        ASSERT_TRUE(provider.want({m, "https://head", "secret"}));
+        machine = name;
+        boots_at_s = now_s() + 90;
+      } else if (m.state == MachineState::releasing && there != listed.end() && running.empty()) {
+        ASSERT_TRUE(provider.release(*there));
+        machine_up = false;
+      }
+    }
+    EXPECT_TRUE(provider.reconcile(listed, known).empty()) << "nothing is there that nobody asked for";
+    const WallTime looked = clock.wall();
+    for (const auto& [id, p] : std::map(engine->state().pools)) execute(PoolSeen{id, *provider.nodes(), looked});
   }
   void start_head() {
     journal = std::make_unique<SimJournal>(disk, 7);
@@ -102,22 +153,22 @@ struct Weekend {
     engine->execute(command, {"ana", ""}, {});
     while (journal->step()) {}
   }
-  void rent() {
-    provider.instances.push_back({now_s(), -1});
+  void boot() {
     machine_up = true;
+    boots_at_s = -1;
     agent::CoreOptions options;
-    options.offer.name = "rented";
+    options.offer.name = machine;
     options.offer.boot_id = "boot";
     for (int i = 0; i < 8; ++i) options.offer.gpus.push_back({.index = i, .uuid = fmt::format("u{}", i), .vendor = "nvidia", .model = "NVIDIA A100-SXM4-80GB", .type = "A100-80", .mem_mib = 81920, .nvlink_domain = 0});
     options.offer.cpu_milli = 96'000;
     options.offer.mem_mib = 1 << 20;
-    options.offer.labels = {{"pool", "cloud"}, {"bills", "yes"}};
     agent = std::make_unique<agent::Core>(std::move(options), now());
     dial();
   }
   void dial() {
     wire = std::make_shared<Wire>(*this);
     wire->heard = clock.steady();
+    for (const auto& [id, token] : engine->state().tokens) if (token.node == machine) wire->credential = id;
     agent::Effects effects;
     agent->on_connected(now(), effects);
     perform(effects);
@@ -137,7 +188,7 @@ struct Weekend {
       } else if (const auto* suspend = std::get_if<agent::effect::SuspendTask>(&effect)) {
         tell(agent::task_event::Suspended{suspend->task, suspend->order, 500'000, can_suspend ? "" : "there is no vault"});
       } else if (std::holds_alternative<agent::effect::GiveBack>(effect)) {
-        provider.instances.back().to_s = now_s() + 60;  // a machine takes a minute to go down, and is billed for it
+        ASSERT_TRUE(provider.release({machine, "", "", {}}));
         machine_up = false;
       }
     }
@@ -215,6 +266,7 @@ struct Weekend {
   }
   void second() {
     now_ns += 1'000'000'000;
+    if (boots_at_s == now_s() && engine) boot();
     if (machine_up) {
       if (stopping && now_s() >= stopping->second) {
         const TaskId task = stopping->first;
@@ -238,6 +290,7 @@ struct Weekend {
       }
       execute(Tick{});
       if (now_s() % 2 == 0) execute(MoneyTick{});
+      if (now_s() % 5 == 0) visit_provider();
       sessions->watch_silence([this](const head::SessionPtr& session) { sessions->closed(session); });
       while (journal->step()) {}
     }
@@ -246,7 +299,7 @@ struct Weekend {
   // Once the machine is gone there is nothing left that could happen within a minute.
   void until(std::int64_t s) {
     while (now_s() < s) {
-      if (!machine_up && provider.listed() == 0 && (!engine || engine->state().nodes.empty()) && now_s() + 120 < s) now_ns += 59'000'000'000;
+      if (!machine_up && provider.listed() == 0 && (!engine || (engine->state().nodes.empty() && engine->state().machines.empty())) && boots_at_s < 0 && now_s() + 120 < s) now_ns += 59'000'000'000;
       second();
     }
   }
@@ -295,7 +348,7 @@ TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
   w.can_suspend = !story.no_vault;
   w.second();
   const JobId job = w.train(story.then == Doing::waits_for_input);
-  w.second();
+  w.until(180);
   ASSERT_EQ(w.running.size(), 1u) << "the training runs";
   w.until(saturday_night - hour);
   ASSERT_EQ(w.provider.listed(), 1u) << "nobody takes a machine away from work";
@@ -312,14 +365,15 @@ TEST_P(TheWeekend, CostsHalfAnHourAtMost) {
   }
   w.until(tuesday_morning);
   EXPECT_EQ(w.provider.listed(), 0u) << "the provider lists no instance";
-  const std::int64_t after_s = w.provider.billed_s(w.now_s()) - saturday_night;
+  EXPECT_EQ(w.provider.instances.size(), 1u) << "and none was rented again";
+  const std::int64_t after_s = w.provider.billed_after_s(saturday_night);
   EXPECT_LE(after_s, 30 * 60) << "billed after the work ended";
   EXPECT_GE(after_s, 0);
   RecordProperty("billed_after_s", static_cast<int>(after_s));
   printf("%s: %lld s billed after the work ended\n", story.name, static_cast<long long>(after_s));
   const bool head_lives = !story.head_dies && !story.dies_before && !story.dies_after_s;
   if (head_lives) {
-    EXPECT_TRUE(w.engine->state().nodes.empty()) << "the head has let it go too";
+    EXPECT_TRUE(w.engine->state().nodes.empty() && w.engine->state().machines.empty()) << "the head has let it go too";
     EXPECT_EQ(w.engine->state().find_job(job), nullptr);
     const auto totals = w.engine->state().money.books.totals({}, w.engine->billed());
     EXPECT_EQ((totals.active + totals.idle + totals.unallocated).value, totals.fleet.value);
@@ -345,6 +399,7 @@ TEST(Weekend, ALongTrainingIsLeftAlone) {
   w.second();
   w.train();
   w.until(6 * hour);
+  EXPECT_EQ(w.provider.instances.size(), 1u);
   EXPECT_EQ(w.running.size(), 1u);
   EXPECT_EQ(w.provider.listed(), 1u);
   for (const Event& event : w.events()) EXPECT_FALSE(std::holds_alternative<IdleWarned>(event.body));

@@ -165,7 +165,8 @@ class Node:
                 self.start(json.loads(payload[4:4 + struct.unpack("<I", payload[:4])[0]])["task"])
 
     def start(self, task):
-        self.tasks.append(task)
+        if task not in self.tasks:
+            self.tasks.append(task)
         self.number += 1
         self.sock.sendall(frame({"type": "report", "number": self.number, "status": {"task": task, "state": "running", "started_at_ns": time.time_ns()}}))
 

@@ -29,6 +29,7 @@ struct World {
   std::vector<FinishedJob> finished;
   std::vector<ClosedLease> leases;
   std::vector<ledger::Entry> entries;
+  std::vector<NodeDay> node_days;
   WallTime wall{start_ns}, billed{start_ns};
 
   static ledger::PriceBook prices() {
@@ -50,6 +51,7 @@ struct World {
     for (auto& j : step.jobs) finished.push_back(std::move(j));
     for (auto& l : step.leases) leases.push_back(std::move(l));
     for (auto& e : step.entries) entries.push_back(std::move(e));
+    for (auto& d : step.node_days) node_days.push_back(std::move(d));
     const Status ok = check_invariants(core.state());
     ASSERT_TRUE(ok) << ok.error().message;
   }
@@ -305,11 +307,50 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   w.must(NodeSilent{w.core.state().node_by_name("rented")->id});
   w.must(MoneyTick{});
   EXPECT_EQ(w.core.state().node_by_name("rented"), nullptr);
+  ASSERT_EQ(w.node_days.size(), 1u) << "what it cost today is written down when it leaves";
   EXPECT_NE(w.core.state().node_by_name("own"), nullptr);
   const NanoUsd before = w.core.state().money.books.totals({start_ns}, w.billed).fleet;
   w.pass_time(hours(1));
   EXPECT_EQ((w.core.state().money.books.totals({start_ns}, w.billed).fleet - before).value, 3600ll * 1'000'000) << "only the owned one costs from here on";
+  w.pass_time(hours(24));
+  w.must(MoneyTick{});
+  NanoUsd by_day;
+  for (const NodeDay& day : w.node_days) by_day += day.cost;
+  EXPECT_EQ(by_day.value, w.core.state().money.books.totals({}, {w.core.state().money.days_closed * day_ns}).fleet.value) << "the days hold what the fleet cost, nodes that left included";
   w.check_replay();
+}
+
+TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt) {
+  World w;
+  NodeOffer rented = offer("n1", 2, true);
+  rented.labels["disk-gib"] = "1000";
+  w.must(AgentHello{rented, {}});
+  const std::int64_t bare = w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s;
+  w.must(SetPrice{{.of = "pool:cloud", .storage_gib_month = {100'000'000}}});  // $0.10
+  const std::int64_t disk = 100'000'000'000 / 2'629'800;                       // of 1,000 GiB, a second
+  EXPECT_NEAR(static_cast<double>(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s - bare), static_cast<double>(disk), 1);
+  const JobId id = w.submit(1);
+  const Rate rate = w.core.state().find_task(w.job(id)->tasks.front())->rate;
+  EXPECT_NEAR(static_cast<double>(rate.nano_usd_per_s), 1'000'000 + static_cast<double>(disk) / 2, 1) << "half of the GPUs, half of the disk";
+  w.pass_time(seconds(100));
+  w.end(w.job(id)->tasks.front());
+  EXPECT_EQ(w.finished[0].job.cost.value, 100 * rate.nano_usd_per_s);
+  const auto totals = w.core.state().money.books.totals({start_ns}, w.billed);
+  EXPECT_EQ((totals.active + totals.idle + totals.unallocated).value, totals.fleet.value);
+  w.check_replay();
+}
+
+TEST(Money, ABudgetThatIsSetTellsTheAgentsAtOnceHowLongIsPaid) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  const JobId id = w.submit(1);
+  w.effects.clear();
+  project_budget(w, {3'000'000'000}, BudgetPeriod::total);  // 3,000 seconds of it
+  ASSERT_FALSE(w.effects.empty());
+  const auto* renewed = std::get_if<wire::agent_v1::LeaseRenew>(&w.effects.back().message);
+  ASSERT_NE(renewed, nullptr);
+  EXPECT_EQ(renewed->tasks, w.job(id)->tasks);
+  EXPECT_EQ(renewed->paid_for, seconds(3000));
 }
 
 // Whatever happens (crashes, clocks that are set, price changes, marks that are late or wrong, days that end), what is posted adds up
