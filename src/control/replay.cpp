@@ -323,7 +323,7 @@ Json replay_document(const ReplayResult& r) {
 }
 
 std::string replay_svg(const ReplayResult& r, double gpus, const std::string& title) {
-  return sched::plot_svg(r.use, gpus, title, "time, h", "GPUs", r.waiting);
+  return sched::plot_svg(r.use, gpus, title, "time", "GPUs", r.waiting);
 }
 
 }  // namespace billow::control

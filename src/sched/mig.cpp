@@ -40,7 +40,13 @@ std::optional<MigExtent> mig_extent(const MigProfile& profile, std::string_view 
     if (off < nearest) { nearest = off; extent.slices = slices; }
   }
   if (nearest > card_gb / extent.slices_all * 0.45) return std::nullopt;
-  if (extent.slices < (profile.compute >= 3 ? 4 : profile.compute) && extent.slices_all == 8) return std::nullopt;
+  // What NVIDIA makes: with eight slices 1g of one or two, 2g of two, 3g and 4g of four, 7g of all; with four, as many as 2g and 4g say.
+  const bool made = extent.slices_all == 4 ? extent.slices == profile.compute
+                    : profile.compute == 1 ? extent.slices <= 2
+                    : profile.compute == 2 ? extent.slices == 2
+                    : profile.compute <= 4 ? extent.slices == 4
+                                           : profile.compute == 7 && extent.slices == 8;
+  if (!made) return std::nullopt;
   return extent;
 }
 

@@ -10,12 +10,20 @@ namespace {
 
 constexpr double width = 960, height = 400, left = 64, bottom = 48, top = 40, right = 24;
 
-// 1, 2 or 5 times a power of ten: about five steps to `most`.
+// 1, 2 or 5 times a power of ten: five to ten steps to `most`.
 double nice_step(double most) {
-  const double raw = std::max(most, 1e-9) / 5, base = std::pow(10.0, std::floor(std::log10(raw)));
+  const double raw = std::max(most, 1e-9) / 10, base = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double k : {1.0, 2.0, 5.0, 10.0})
     if (k * base >= raw) return k * base;
   return 10 * base;
+}
+
+// Seconds are hard to read beyond some minutes.
+std::pair<double, const char*> time_unit(double seconds) {
+  if (seconds > 4 * 86400.0) return {86400.0, "days"};
+  if (seconds > 3 * 3600.0) return {3600.0, "hours"};
+  if (seconds > 3 * 60.0) return {60.0, "minutes"};
+  return {1.0, "seconds"};
 }
 
 std::string escaped(const std::string& text) {
@@ -33,22 +41,22 @@ std::string escaped(const std::string& text) {
 
 std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double y_max, const std::string& title, const std::string& x_label,
                      const std::string& y_label, const std::vector<std::pair<double, double>>& waiting) {
-  // Seconds are hard to read beyond an hour; the label says which it is.
-  const bool in_hours = x_label.find(", h") != std::string::npos;
-  const double unit = in_hours ? 3600.0 : 1.0;
   double x_max = 1e-9;
   for (const auto* series : {&steps, &waiting})
-    if (!series->empty()) x_max = std::max(x_max, series->back().first / unit);
+    if (!series->empty()) x_max = std::max(x_max, series->back().first);
+  const auto [unit, unit_name] = x_label == "time" ? time_unit(x_max) : std::pair<double, const char*>{1.0, ""};
+  x_max /= unit;
   const auto x = [&](double v) { return left + (width - left - right) * v / x_max; };
   const auto y = [&](double v) { return height - bottom - (height - bottom - top) * std::min(v, y_max) / std::max(y_max, 1e-9); };
   std::string out = fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#333\">\n", width, height);
-  out += fmt::format("<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/><text x=\"{}\" y=\"20\" font-size=\"14\">{}</text>\n", width, height, left, escaped(title));
+  out += fmt::format("<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/><text x=\"{}\" y=\"18\" font-size=\"14\">{}</text>\n", width, height, left, escaped(title));
   const double y_step = nice_step(y_max), x_step = nice_step(x_max);
   for (double v = 0; v <= y_max * 1.0001; v += y_step)
     out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#e4e4e4\"/><text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n", left, y(v), width - right, left - 6, y(v) + 4, v);
   for (double t = 0; t <= x_max * 1.0001; t += x_step)
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:g}</text>\n", x(t), height - bottom + 18, t);
-  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", (left + width - right) / 2, height - 8, escaped(x_label), left - 6, top - 10, escaped(y_label));
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"8\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2, height - 8,
+                     escaped(*unit_name ? fmt::format("{}, {}", x_label, unit_name) : x_label), top - 8, escaped(y_label));
   const auto curve = [&](const std::vector<std::pair<double, double>>& series, bool filled) {
     // One column a pixel: the mean of what was in it, weighted by time, so that a long trace shows its load and not its noise.
     std::string path;

@@ -69,12 +69,13 @@ struct QueueOptions {
 };
 struct QueueResult {
   double jct_avg_s = 0, jct_p50_s = 0, jct_p99_s = 0, makespan_s = 0, slowdown_max = 0, wait_avg_s = 0, gpu_use_pct = 0;
+  double first_run_max_s = 0;        // the longest any job waited before it ran at all
   std::int64_t jobs = 0, preemptions = 0;
   std::vector<std::pair<double, double>> use;   // time, GPUs in use: for the plot
 };
 QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options);
 
-// An SVG of a step curve: allocation over time. `waiting`, where given, is a second curve of what is asked for and not there yet.
+// An SVG of a step curve: allocation over time. An x_label of "time" says that x is seconds; the plot chooses a unit to show it in. `waiting`, where given, is a second curve of what is asked for and not there yet.
 std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double y_max, const std::string& title, const std::string& x_label,
                      const std::string& y_label, const std::vector<std::pair<double, double>>& waiting = {});
 

@@ -117,7 +117,7 @@ struct Live {
   double overhead_s = 0;
   double own_overhead_s = 0;
   double key = 0;
-  bool running = false, done = false;
+  bool running = false, begun = false, done = false;
   std::uint32_t profile = 0;
 };
 using Group = std::vector<Live*>;
@@ -470,6 +470,7 @@ class QueueSim {
       const double overhead = std::accumulate(g.begin(), g.end(), 0.0, [](double s, const Live* l) { return s + l->own_overhead_s; });
       used += g[0]->job->gpus;
       for (Live* l : g) {
+        if (!std::exchange(l->begun, true)) result_.first_run_max_s = std::max(result_.first_run_max_s, now_ - l->job->submit_s);
         l->running = true;
         l->round_s = round;
         l->overhead_s = overhead;

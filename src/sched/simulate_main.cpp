@@ -173,6 +173,7 @@ Status jobs(const std::vector<std::string>& args) {
   j.set("makespan_s", round2(r.makespan_s));
   j.set("slowdown_max", round2(r.slowdown_max));
   j.set("wait_avg_s", round2(r.wait_avg_s));
+  j.set("first_run_max_s", round2(r.first_run_max_s));
   j.set("gpu_use_pct", round2(r.gpu_use_pct));
   j.set("preemptions", r.preemptions);
   if (o.has("json")) {
@@ -181,7 +182,7 @@ Status jobs(const std::vector<std::string>& args) {
     for (const auto& [k, v] : j.members()) fmt::print("{:<14} {}\n", k, v.is_string() ? v.as_string() : v.dump());
   }
   if (o.has("svg"))
-    BILLOW_TRY_VOID(write_file_atomic(std::string(o.get("svg")), plot_svg(r.use, static_cast<double>(most), fmt::format("GPUs in use, policy {}", policy), "time, s", "GPUs")));
+    BILLOW_TRY_VOID(write_file_atomic(std::string(o.get("svg")), plot_svg(r.use, static_cast<double>(most), fmt::format("GPUs in use, policy {}", policy), "time", "GPUs")));
   return {};
 }
 
