@@ -74,6 +74,11 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
     const Job& victim = state.jobs.at(preempt.victim);
     // One that is between two states is asked when it has arrived.
     if (victim.stopping != StopCause::none || victim.suspension.phase != SuspendPhase::none) continue;
+    if (preempt.cause == sched::PreemptCause::consolidation && (!victim.checkpoint.path.empty() || !victim.spec->spot)) {
+      if (victim.checkpoint.path.empty()) continue;  // it has nothing to go on from yet
+      events.push_back(JobStopping{preempt.victim, fmt::format("moves, so that job {} fits; goes on from its newest checkpoint", preempt.for_job.value), StopCause::preempted, false, preempt.for_job});
+      continue;
+    }
     const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
     if (suspendable(state, victim)) events.push_back(suspend_event(victim, reason, SuspendCause::preempted, SuspendMode::warm, preempt.for_job));
     else events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false, preempt.for_job});

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "control/decide.h"
 #include "control/elastic.h"
+#include "sched/key.h"
 #include "sched/mig.h"
 #include "wire/codec.h"
 
@@ -202,6 +203,8 @@ sched::Reservation reserved_of(const Reservation& reservation) {
   return r;
 }
 
+constexpr Duration move_after_min = minutes(10);   // a job is not moved more often than this
+
 sched::JobRequest request_of(const State& state, const Job& job) {
   const JobSpec& spec = *job.spec;
   sched::JobRequest request;
@@ -218,14 +221,22 @@ sched::JobRequest request_of(const State& state, const Job& job) {
   request.constraints.labels = spec.node_labels;
   // Elements of one array that spread keep apart from each other.
   if (job.array && spec.place.spread == Spread::spread) request.constraints.spread_key = job.array.value;
+  // Replicas of an endpoint too: one lost node must not take them all.
+  if (const auto of = spec.labels.find(label_endpoint); of != spec.labels.end()) {
+    request.constraints.spread = Spread::spread;
+    request.constraints.spread_key = sched::hash_text(of->second) | (std::uint64_t{1} << 63);   // apart from the keys of arrays
+  }
   request.time_limit = spec.time_limit;
   request.expected = job.expected.likely;
   request.expected_max = job.expected.at_most;
   request.spot = spec.spot;
   if (job.spec->spot) {
-    request.stays_on_node = could_be_suspended(*job.spec);
-    request.yields = request.stays_on_node ? sched::Yields::by_suspend : sched::Yields::by_requeue;
+    request.yields = could_be_suspended(*job.spec) ? sched::Yields::by_suspend : sched::Yields::by_requeue;
   }
+  // A suspended image stays on its node; a checkpoint is seen by every node. So what checkpoints can be moved, if it gives way
+  // anyway or was said to bear an interruption; when it has run long enough to have one and not to be moved about all the time.
+  if (spec.checkpoint_every.ns > 0 && spec.nodes == 1 && (spec.spot || spec.suspendable == Suspendable::yes))
+    request.moves_after = std::max(move_after_min, spec.checkpoint_every * 2);
   if (job.state == JobState::suspended) {
     const Task& task = state.tasks.at(job.tasks.front());
     request.constraints.only_nodes = {task.node};

@@ -38,6 +38,7 @@ IndexContents SchedIndex::contents() const {
   for (const auto& [id, p] : x.projects) {
     c.projects.push_back(p.settings);
     c.usage.push_back(p.usage);
+    for (const auto& [user, had] : p.had) c.usage.push_back(had.usage);
   }
   for (const auto& [id, job] : x.running) c.running.push_back(job);
   std::ranges::sort(c.running, {}, [](const RunningJob& j) { return j.request.id; });
@@ -91,6 +92,10 @@ Status SchedIndex::check_invariants() const {
     const ProjectState& q = b.projects.at(id);
     if (p.rate_milli != q.rate_milli || p.running_milli != q.running_milli || p.users.size() != q.users.size())
       return differs(fmt::format("project {} differs from its rebuilt state", id.value));
+    for (const auto& [user, had] : p.had) {
+      const auto again = q.had.find(user);
+      if (again == q.had.end() || again->second.rate_milli != had.rate_milli) return differs(fmt::format("user {} of project {} differs from its rebuilt state", user.value, id.value));
+    }
   }
   std::size_t jobs = 0;
   for (const auto& [key, kind] : a.kinds) jobs += kind->jobs;
@@ -130,11 +135,9 @@ const std::set<JobId>& SchedIndex::waiting_for_members() const { return impl_->r
 double SchedIndex::usage(ProjectId id, WallTime now) const {
   auto it = impl_->projects.find(id);
   if (it == impl_->projects.end()) return 0;
-  ProjectState p = {};
-  p.usage = it->second.usage;
-  p.rate_milli = it->second.rate_milli;
-  impl_->accrue(p, now);
-  return p.usage.milli_seconds;
+  Usage usage = it->second.usage;
+  impl_->accrue(usage, it->second.rate_milli, now);
+  return usage.milli_seconds;
 }
 std::int64_t SchedIndex::running_milli(ProjectId id) const {
   auto it = impl_->projects.find(id);

@@ -141,4 +141,55 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime en
   return best;
 }
 
+namespace {
+
+// The oldest jobs of the node end one after the other until the task fits: when the last of them started, and the room then.
+std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot) {
+  const NodeState& node = index.nodes[slot];
+  if (!allowed(c, node)) return std::nullopt;
+  std::vector<std::pair<std::int64_t, JobId>> jobs;
+  for (JobId last; JobId id : node.jobs) {
+    if (std::exchange(last, id) != id) jobs.emplace_back(index.running.at(id).started.ns, id);
+  }
+  std::ranges::sort(jobs);
+  Drain d{.slot = slot, .placement = {}, .then = room_of(node)};
+  const std::int64_t asked = std::int64_t{c.resources.gpus} * c.resources.share.milli;
+  std::int64_t started_ns = 0;
+  for (std::size_t next = 0;; ++next) {
+    std::int64_t free = 0;
+    for (const GpuState& g : d.then.gpus) free += g.free_milli;
+    const bool hopeless = c.resources.takes_node() ? next < jobs.size() : !c.mig && free < asked;   // spares the exact look
+    if (auto p = hopeless ? std::nullopt : fit_room(c, node, d.then)) {
+      d.placement = std::move(*p);
+      return std::pair(started_ns, std::move(d));
+    }
+    if (next == jobs.size()) return std::nullopt;
+    started_ns = jobs[next].first;
+    const RunningJob& job = index.running.at(jobs[next].second);
+    for (const Placement& p : job.placements) {
+      if (p.node == node.shape.id) shift_room(d.then, node.shape, p, job.request, +1);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks) {
+  std::vector<std::pair<std::int64_t, Drain>> found;
+  for (Slot s = 0; s < index.nodes.size(); ++s) {
+    if (auto d = drain(index, c, s)) found.push_back(std::move(*d));
+  }
+  std::ranges::sort(found, {}, [&](const auto& f) { return std::tuple(f.first, index.nodes[f.second.slot].hash, f.second.placement.node); });
+  const Closeness close = c.constraints.close_required && tasks > 1 ? c.constraints.close : Closeness::anywhere;
+  std::map<std::string, std::vector<Drain>> places;
+  for (auto& [started_ns, d] : found) {
+    const std::string name = close == Closeness::anywhere ? std::string() : domain_name(index.nodes[d.slot].shape.place, close);
+    if (close != Closeness::anywhere && name.empty()) continue;
+    std::vector<Drain>& there = places[name];
+    there.push_back(std::move(d));
+    if (there.size() == tasks) return std::move(there);
+  }
+  return {};
+}
+
 }  // namespace billow::sched

@@ -64,4 +64,17 @@ class Holds {
   std::map<Slot, Held> nodes_;
 };
 
+// Room to be left to run empty for a job that has waited too long while nobody knows when others end: near each other if the job
+// requires it, and such that what has to end first started as long ago as possible.
+//
+// Why it ends: what starts later beside the held room takes nothing of it, and on other nodes what started last only gets newer. So
+// from one pass to the next the newest of those who have to end never gets newer, whichever nodes are chosen; and the job starts no
+// later than the longest run of any job after the pass that first chose.
+struct Drain {
+  Slot slot = no_slot;
+  Placement placement;
+  Room then;            // of the node, when those have ended
+};
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks);
+
 }  // namespace billow::sched

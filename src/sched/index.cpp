@@ -62,22 +62,32 @@ void SchedIndex::remove_project(ProjectId id) {
 }
 
 void SchedIndex::set_usage(const Usage& usage) {
-  impl_->project(usage.project).usage = usage;
+  ProjectState& p = impl_->project(usage.project);
+  (usage.user ? p.had[usage.user].usage : p.usage) = usage;
   ++impl_->version;
 }
 
-void SchedIndex::Impl::accrue(ProjectState& p, WallTime when) const {
-  if (when <= p.usage.as_of) return;
+void SchedIndex::Impl::accrue(Usage& usage, std::int64_t rate_milli, WallTime when) const {
+  if (when <= usage.as_of) return;
   const double half = static_cast<double>(std::max<std::int64_t>(settings.usage_half_life.ns, 1));
-  const double elapsed = static_cast<double>(when.ns - p.usage.as_of.ns);
-  if (p.usage.as_of.ns == 0) {  // the first time: nothing ran before
-    p.usage.as_of = when;
+  const double elapsed = static_cast<double>(when.ns - usage.as_of.ns);
+  if (usage.as_of.ns == 0) {  // the first time: nothing ran before
+    usage.as_of = when;
     return;
   }
   const double keep = std::exp2(-elapsed / half);
   const double tau_s = half / 1e9 / std::log(2.0);
-  p.usage.milli_seconds = p.usage.milli_seconds * keep + static_cast<double>(p.rate_milli) * tau_s * (1.0 - keep);
-  p.usage.as_of = when;
+  usage.milli_seconds = usage.milli_seconds * keep + static_cast<double>(rate_milli) * tau_s * (1.0 - keep);
+  usage.as_of = when;
+}
+
+void SchedIndex::Impl::accrue(const JobRequest& request, WallTime when) {
+  ProjectState& p = project(request.project);
+  accrue(p.usage, p.rate_milli, when);
+  UserHad& had = p.had[request.user];
+  had.usage.project = request.project;
+  had.usage.user = request.user;
+  accrue(had.usage, had.rate_milli, when);
 }
 
 std::int64_t SchedIndex::Impl::dominant_milli(const JobRequest& r) const {
@@ -97,13 +107,16 @@ void SchedIndex::Impl::account(const RunningJob& job, int sign) {
   ProjectState& p = project(job.request.project);
   const std::int64_t milli = gpu_milli_of(job.request, job.placements);
   p.rate_milli += sign * job.dominant_milli;
+  p.had[job.request.user].rate_milli += sign * job.dominant_milli;
   p.running_milli += sign * milli;
   UserRunning& user = p.users[job.request.user];
   user.milli += sign * milli;
   user.jobs += sign;
   if (user.jobs == 0) p.users.erase(job.request.user);
-  if (job.request.spot || job.request.yields != Yields::never) yielding += sign;
+  const bool gives_way = job.request.spot || job.request.yields != Yields::never;
+  if (gives_way) yielding += sign;
   else p.firm_milli += sign * milli;
+  if (job.request.moves_after.ns > 0) movable += sign;
   if (job.request.spot) p.spot_milli += sign * milli;
   if (job.request.array) {
     if ((array_running[job.request.array] += sign) == 0) array_running.erase(job.request.array);
@@ -311,7 +324,7 @@ void SchedIndex::restore_running(const RunningJob& job) {
   Impl& x = *impl_;
   const JobId id = job.request.id;
   BILLOW_CHECK(!x.running.contains(id), "a job starts once");
-  x.accrue(x.project(job.request.project), job.started);
+  x.accrue(job.request, job.started);
   x.account(job, +1);
   bool lost = false;
   for (std::size_t i = 0; i < job.placements.size(); ++i) {
@@ -352,7 +365,7 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   RunningJob& job = it->second;
   const auto i = static_cast<std::size_t>(task_index);
   if (task_index < 0 || i >= job.placements.size() || !job.placements[i].node) return;
-  x.accrue(x.project(job.request.project), when);
+  x.accrue(job.request, when);
   x.account(job, -1);
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
@@ -419,7 +432,7 @@ void SchedIndex::ended(JobId id, WallTime when) {
   auto it = x.running.find(id);
   if (it == x.running.end()) return;
   RunningJob& job = it->second;
-  x.accrue(x.project(job.request.project), when);
+  x.accrue(job.request, when);
   x.account(job, -1);
   for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
   x.repairs.erase(id);

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -105,6 +106,11 @@ struct UserRunning {
   std::int64_t milli = 0;
   std::int32_t jobs = 0;
 };
+// What one user of a project has had of it: decides between users where the project shares fairly.
+struct UserHad {
+  Usage usage;
+  std::int64_t rate_milli = 0;        // dominant milli of what runs
+};
 struct ProjectState {
   ProjectSettings settings;
   Usage usage;
@@ -115,6 +121,7 @@ struct ProjectState {
   std::int64_t covered_milli() const { return running_milli - spot_milli; }  // what counts against the guarantee
   std::set<KindKey> kinds;            // with ready jobs
   std::map<UserId, UserRunning> users;
+  std::map<UserId, UserHad> had;
 };
 
 struct SchedIndex::Impl {
@@ -143,6 +150,7 @@ struct SchedIndex::Impl {
   std::uint64_t model_version = 0;
   std::uint64_t version = 1;                           // of anything
   std::int64_t yielding = 0;                           // running jobs that could be asked to give way
+  std::int64_t movable = 0;                            // …and to go on elsewhere
   std::map<JobId, std::set<JobId>> leaving_for;        // who waits for whose room
   std::uint64_t passes = 0;                            // numbers of planning passes, and of parts of them
   std::uint64_t planned_version = 0;                   // the last plan found nothing to do at this version…
@@ -178,7 +186,8 @@ struct SchedIndex::Impl {
   JobRequest request_of(JobId id, const QueuedJob& job) const;
 
   // Accounts
-  void accrue(ProjectState& project, WallTime when) const;
+  void accrue(Usage& usage, std::int64_t rate_milli, WallTime when) const;
+  void accrue(const JobRequest& request, WallTime when);   // of its project and its user
   std::int64_t dominant_milli(const JobRequest& request) const;
   void account(const RunningJob& job, int sign);
   void note_end(JobId id, const RunningJob& job);      // …or that it is told to leave
@@ -228,7 +237,11 @@ CandidateOrder& candidates(SchedIndex::Impl& index, const PlacementClass& c);
 // Where all tasks of the job would go now; empty when they cannot.
 std::vector<Placement> place(SchedIndex::Impl& index, const PlacementClass& c, std::int32_t tasks);
 const std::string& domain_name(const Place& place, Closeness level);
+// A node for a new member of a running gang, near the others: in their domain where there is one, elsewhere only if nearness is a wish.
+std::optional<Placement> place_beside(SchedIndex::Impl& index, const JobRequest& request, const RunningJob& job);
 
+// A reservation's placement less what its own jobs hold of it, those just started among them.
+Placement left_of(const SchedIndex::Impl& index, const Reservation& reservation, const Placement& reserved, const std::deque<RunningJob>& started);
 // A class for a request that is not in the index (feasible, reservations).
 PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job);
 

@@ -9,18 +9,19 @@ bool later(const Front& a, const Front& b) { return b.key() < a.key(); }
 
 }  // namespace
 
-void Line::add(const Front& front) {
-  streams_[static_cast<std::size_t>(-front.tier_down * 2 + (front.fed ? 1 : 0))].fronts.push_back(front);
+void LinePart::add(const Front& front) {
+  if (!front.fed) return add_again(front);   // by age, which need not be the order of its project
+  streams_[static_cast<std::size_t>(-front.tier_down)].fronts.push_back(front);
   ++left_;
 }
 
-void Line::add_again(const Front& front) {
+void LinePart::add_again(const Front& front) {
   again_.push_back(front);
   std::ranges::push_heap(again_, later);
   ++left_;
 }
 
-int Line::first_stream() const {
+int LinePart::first_stream() const {
   const Front* best = again_.empty() ? nullptr : &again_.front();
   int found = -1;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
@@ -32,14 +33,14 @@ int Line::first_stream() const {
   return found;
 }
 
-const Front& Line::first() const {
+const Front& LinePart::first() const {
   const int i = first_stream();
   if (i < 0) return again_.front();
   const Stream& s = streams_[static_cast<std::size_t>(i)];
   return s.fronts[s.at];
 }
 
-Front Line::take_first() {
+Front LinePart::take_first() {
   const int i = first_stream();
   --left_;
   if (i >= 0) {
@@ -52,13 +53,43 @@ Front Line::take_first() {
   return front;
 }
 
+bool LinePart::operator>(const LinePart& o) const {
+  const Front &a = first(), &b = o.first();
+  return std::tie(a.tier_down, a.priority_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.priority_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
+}
+
+void Line::form() {
+  for (auto& [user, part] : parts_) {
+    if (!part.empty()) order_.push(&part);
+  }
+}
+
+Front Line::take_first() {
+  taken_ = order_.top();
+  order_.pop();
+  return taken_->take_first();
+}
+
+void Line::put_back() {
+  if (taken_ && !taken_->empty()) order_.push(taken_);
+  taken_ = nullptr;
+}
+
 bool Line::operator>(const Line& o) const {
   const Front &a = first(), &b = o.first();
-  return std::tie(a.tier_down, a.priority_down, a.fed, share_, a.rank, a.job) > std::tie(b.tier_down, b.priority_down, b.fed, o.share_, b.rank, b.job);
+  return std::tie(a.tier_down, a.priority_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.priority_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
 }
 
 void Lines::form() {
-  for (Line& line : all_) put_back(line);
+  for (Line& line : all_) {
+    line.form();
+    put_back(line);
+  }
+}
+
+void Lines::put_back(Line& line) {
+  line.put_back();
+  if (!line.empty()) order_.push(&line);
 }
 
 Line& Lines::take() {

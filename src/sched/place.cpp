@@ -314,4 +314,21 @@ std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t 
   return placements;
 }
 
+std::optional<Placement> place_beside(Impl& index, const JobRequest& request, const RunningJob& job) {
+  const Closeness close = request.constraints.close;
+  const NodeState* beside = nullptr;
+  for (const Placement& p : job.placements) beside = p.node && !beside ? index.find(p.node) : beside;
+  const std::string domain = beside && close != Closeness::anywhere ? domain_name(beside->shape.place, close) : std::string();
+  if (!domain.empty()) {
+    JobRequest near = request;
+    for (const NodeState& n : index.nodes)
+      if (n.present && domain_name(n.shape.place, close) == domain) near.constraints.only_nodes.push_back(n.shape.id);
+    if (auto found = place(index, class_of(index, near), 1); !found.empty()) return std::move(found[0]);
+  }
+  if (request.constraints.close_required && close != Closeness::anywhere) return std::nullopt;
+  auto found = place(index, class_of(index, request), 1);
+  if (found.empty()) return std::nullopt;
+  return std::move(found[0]);
+}
+
 }  // namespace billow::sched

@@ -56,33 +56,7 @@ class Pass {
 
   // ---- What is promised already
 
-  // A reservation's placement less what its own jobs hold of it.
-  Placement remainder(const Reservation& r, const Placement& reserved) const {
-    Placement left = reserved;
-    const NodeState* node = index_.find(reserved.node);
-    if (!node) return left;
-    const auto less = [&](const RunningJob& job) {
-      if (job.request.reservation != r.id) return;
-      for (const Placement& p : job.placements) {
-        if (p.node != reserved.node) continue;
-        left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
-        left.mem_mib = std::max<std::int64_t>(0, left.mem_mib - p.mem_mib);
-        for (const GpuShare& used : p.gpus) {
-          for (GpuShare& g : left.gpus) {
-            if (g.gpu != used.gpu) continue;
-            g.share.milli = std::max(0, g.share.milli - used.share.milli);
-            g.share.mem_mib = std::max<std::int64_t>(0, g.share.mem_mib - used.share.mem_mib);
-          }
-        }
-      }
-    };
-    JobId last;
-    for (JobId id : node->jobs) {
-      if (std::exchange(last, id) != id) less(index_.running.at(id));
-    }
-    for (const RunningJob& job : started_now_) less(job);
-    return left;
-  }
+  Placement remainder(const Reservation& r, const Placement& reserved) const { return left_of(index_, r, reserved, started_now_); }
 
   void keep_reservations() {
     static const JobRequest nobody;
@@ -171,26 +145,6 @@ class Pass {
     taken_.emplace_back(placement, &request);
   }
 
-  // A node for a new member, near the others: in their domain where there is one, elsewhere only if nearness is a wish.
-  std::optional<Placement> place_beside(JobRequest request, const RunningJob& job) {
-    const Closeness close = request.constraints.close;
-    const NodeState* beside = nullptr;
-    for (const Placement& p : job.placements) beside = p.node && !beside ? index_.find(p.node) : beside;
-    const std::string domain = beside && close != Closeness::anywhere ? domain_name(beside->shape.place, close) : std::string();
-    if (!domain.empty()) {
-      JobRequest near = request;
-      for (const NodeState& n : index_.nodes)
-        if (n.present && domain_name(n.shape.place, close) == domain) near.constraints.only_nodes.push_back(n.shape.id);
-      const PlacementClass c = class_of(index_, near);
-      if (auto found = place(index_, c, 1); !found.empty()) return std::move(found[0]);
-    }
-    if (request.constraints.close_required && close != Closeness::anywhere) return std::nullopt;
-    const PlacementClass c = class_of(index_, request);
-    auto found = place(index_, c, 1);
-    if (found.empty()) return std::nullopt;
-    return std::move(found[0]);
-  }
-
   void repair() {
     for (JobId id : index_.repairs) {
       const RunningJob& job = index_.running.at(id);
@@ -201,7 +155,7 @@ class Pass {
       }
       for (std::size_t i = 0; i < job.placements.size(); ++i) {
         if (job.placements[i].node || std::ranges::find(job.done, static_cast<std::int32_t>(i)) != job.done.end()) continue;
-        std::optional<Placement> found = place_beside(request, job);
+        std::optional<Placement> found = place_beside(index_, request, job);
         if (!found) {
           blocked_ = true;
           break;
@@ -222,13 +176,21 @@ class Pass {
     return it == started_.end() ? none : it->second;
   }
 
+  double had(Usage usage, std::int64_t rate_milli, std::int64_t more_milli) const {
+    index_.accrue(usage, rate_milli, now_);
+    return usage.milli_seconds + static_cast<double>(rate_milli + more_milli) * foresight_s;
+  }
   double share_of(const ProjectState& p) const {
-    ProjectState copy;
-    copy.usage = p.usage;
-    copy.rate_milli = p.rate_milli;
-    index_.accrue(copy, now_);
-    const double running = static_cast<double>(p.rate_milli + started(p.settings.id).dominant);
-    return (copy.usage.milli_seconds + running * foresight_s) / static_cast<double>(std::max<std::int64_t>(1, p.settings.weight));
+    return had(p.usage, p.rate_milli, started(p.settings.id).dominant) / static_cast<double>(std::max<std::int64_t>(1, p.settings.weight));
+  }
+  // Between its users only a fair project looks at what each has had.
+  static UserId part_of(const ProjectState& p, const Kind& kind) { return p.settings.policy == OrderPolicy::fair ? kind.proto.user : UserId{}; }
+  double share_of(const ProjectState& p, UserId user) const {
+    if (!user) return 0;
+    const auto it = p.had.find(user);
+    const auto more = started_dominant_.find({p.settings.id, user});
+    const std::int64_t more_milli = more == started_dominant_.end() ? 0 : more->second;
+    return it == p.had.end() ? had({}, 0, more_milli) : had(it->second.usage, it->second.rate_milli, more_milli);
   }
   int tier_down(const ProjectState& p, const Kind& kind) const {
     if (p.settings.guaranteed_milli <= 0) return -static_cast<int>(kind.proto.spot ? Tier::spot : Tier::borrowed);
@@ -288,7 +250,9 @@ class Pass {
     for (const Placement& p : placements) take(p, proto, end, own);
     Started& s = started_[proto.project];
     const std::int64_t milli = gpu_milli_of(proto, placements);
-    s.dominant += index_.dominant_milli(proto);
+    const std::int64_t dominant = index_.dominant_milli(proto);
+    s.dominant += dominant;
+    started_dominant_[{proto.project, proto.user}] += dominant;
     s.gpu += milli;
     if (!proto.spot) s.covered += milli;
     if (proto.yields == Yields::never && !proto.spot) {
@@ -380,33 +344,16 @@ class Pass {
     }
   }
 
-  // Nobody says when room will be: the nodes that come nearest are left to run empty. What is kept only grows, since nothing
-  // new starts there, so the job starts when those that are on them now have ended.
+  // Nobody says when room will be: some is left to run empty (holds.h says which, and why that ends).
   void hold_drained(const JobRequest& request, const PlacementClass& c) {
-    std::vector<std::tuple<std::int64_t, std::uint64_t, Slot>> nodes;
-    for (Slot s = 0; s < index_.nodes.size(); ++s) {
-      const NodeState& node = index_.nodes[s];
-      if (allowed(c, node) && fit_empty(c, node)) nodes.emplace_back(-node.free_milli * 1000 - node.free_cpu_milli / 1000, node.shape.id.value, s);
-    }
-    if (nodes.size() < static_cast<std::size_t>(request.tasks)) return;
-    std::ranges::sort(nodes);
     Holds::Truth truth(*holds_);
     pending_.clear();
     std::vector<Placement> placements;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(request.tasks); ++i) {
-      const NodeState& node = index_.nodes[std::get<2>(nodes[i])];
-      Room empty = room_of(node);
-      for (JobId last; JobId id : node.jobs) {
-        if (std::exchange(last, id) == id) continue;
-        each_placement(index_.running.at(id), [&](const Placement& p, const JobRequest& r) {
-          if (p.node == node.shape.id) shift_room(empty, node.shape, p, r, +1);
-        });
-      }
-      auto p = fit_room(c, node, empty);
-      if (!p) return;
-      pending_.emplace_back(*p, std::move(empty));
-      placements.push_back(std::move(*p));
+    for (Drain& d : drain_oldest(index_, c, static_cast<std::size_t>(request.tasks))) {
+      placements.push_back(d.placement);
+      pending_.emplace_back(std::move(d.placement), std::move(d.then));
     }
+    if (placements.empty()) return;
     own_[request.id] = std::move(placements);
     commit_ = {request, now_};
   }
@@ -445,8 +392,9 @@ class Pass {
   bool ask_to_leave(const JobRequest& request, const PlacementClass& c) {
     // Behind a hold nobody is asked to leave: the room would be the holder's, and the victim might be back first.
     if (head_held_) return false;
-    VictimPlan v = find_victims(index_, c, request, now_, asked_);
-    if (!v.found() && index_.settings.consolidation) v = find_moves(index_, c, request, now_, asked_);
+    VictimPlan v;
+    if (index_.settings.consolidation) v = find_moves(index_, c, request, now_, asked_);   // nobody loses his GPUs by it
+    if (!v.found()) v = find_victims(index_, c, request, now_, asked_);
     if (!v.found() || v.victims.empty()) return false;
     std::vector<std::pair<Placement, const JobRequest*>> given;
     for (const Preempt& p : v.victims) {
@@ -478,7 +426,8 @@ class Pass {
   bool start_short(Front& front) {
     PlacementClass::Tried& tried = this->tried(*front.kind->placement);
     std::int32_t looked = 0;
-    for (auto at = front.at; at != front.kind->ready.end() && looked < index_.settings.backfill_depth; ++at, ++looked) {
+    const std::int32_t depth = in_order(*front.kind) ? 1 : index_.settings.backfill_depth;
+    for (auto at = front.at; at != front.kind->ready.end() && looked < depth; ++at, ++looked) {
       const WallTime end = end_if_started(at->second);
       if (!end || started_jobs_.contains(at->second)) continue;
       if (tried.short_end_ns != 0 && end.ns >= tried.short_end_ns) continue;  // who stays longer meets no fewer holds
@@ -496,9 +445,15 @@ class Pass {
 
   // ---- The pass
 
+  // Of a project that starts its jobs strictly as they were submitted: who finds no room stops those behind it. Not so jobs that have
+  // a place of their own (a reservation, or the node of a suspended image): nobody else could use it.
+  bool in_order(const Kind& kind) const {
+    return index_.projects.at(kind.proto.project).settings.policy == OrderPolicy::fifo && !kind.proto.reservation && kind.proto.constraints.only_nodes.empty();
+  }
+
   Front front_of(Kind* kind, const ProjectState& p, WallTime submitted, std::set<ReadyKey>::const_iterator at) const {
     return {.tier_down = tier_down(p, *kind), .priority_down = -kind->proto.priority, .fed = !starved(submitted),
-            .rank = at->first, .job = at->second, .kind = kind, .at = at};
+            .since_ns = starved(submitted) ? submitted.ns : 0, .rank = at->first, .job = at->second, .kind = kind, .at = at};
   }
 
   void fill() {
@@ -506,7 +461,10 @@ class Pass {
     for (const auto& [id, p] : index_.projects) {
       if (p.kinds.empty() || p.settings.budget_exhausted) continue;
       Line& line = lines.open(p, share_of(p));
-      for (const KindKey& k : p.kinds) line.add(front_of(k.kind, p, k.submitted, k.kind->ready.begin()));
+      for (const KindKey& k : p.kinds) {
+        const UserId user = part_of(p, *k.kind);
+        line.part(user, [&] { return share_of(p, user); }).add(front_of(k.kind, p, k.submitted, k.kind->ready.begin()));
+      }
     }
     lines.form();
     while (!lines.empty()) {
@@ -526,11 +484,15 @@ class Pass {
     const int tier = tier_down(line.project(), *front.kind);
     if (tier != front.tier_down) {
       front.tier_down = tier;
-      return line.add_again(front);
+      return line.taken().add_again(front);
     }
     const std::size_t before = plan_.starts.size();
+    stuck_ = false;
     if (try_start(front)) next_of(front, line);
-    if (plan_.starts.size() != before) line.set_share(share_of(line.project()));
+    else if (stuck_ && in_order(*front.kind)) return line.close();
+    if (plan_.starts.size() == before) return;
+    line.set_share(share_of(line.project()));
+    line.taken().set_share(share_of(line.project(), part_of(line.project(), *front.kind)));
   }
 
   // False: nothing more of this kind starts in this pass.
@@ -538,7 +500,11 @@ class Pass {
     const Kind& kind = *front.kind;
     const PlacementClass& c = *kind.placement;
     const bool hopeless = c.tried.pass == pass_ && c.tried.tasks != 0 && kind.proto.tasks >= c.tried.tasks && !own_.contains(front.job) && !may_be_short(front);
-    if ((hopeless && !kind.proto.reservation) || !within_limits(kind)) return false;
+    if (hopeless && !kind.proto.reservation) {
+      stuck_ = in_order(kind) && within_limits(kind);
+      return false;
+    }
+    if (!within_limits(kind)) return false;
     if (kind.proto.reservation) {
       std::vector<Placement> placements = place_reserved(kind);
       if (placements.empty()) return false;
@@ -564,13 +530,16 @@ class Pass {
       auto& t = tried(c);   // the pass only takes room, so it stays so
       t.tasks = t.tasks == 0 ? kind.proto.tasks : std::min(t.tasks, kind.proto.tasks);
     }
-    while (static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max && may_be_short(front) && within_limits(kind) && start_short(front)) {}
+    while (static_cast<std::int32_t>(plan_.starts.size()) < limits_.starts_max && may_be_short(front) && within_limits(kind) && start_short(front)) {
+      if (in_order(kind)) return true;
+    }
+    stuck_ = true;
     return false;
   }
 
   void next_of(Front front, Line& line) {
     if (++front.at == front.kind->ready.end()) return;
-    line.add_again(front_of(front.kind, line.project(), index_.queued.at(front.at->second).submitted, front.at));
+    line.taken().add_again(front_of(front.kind, line.project(), index_.queued.at(front.at->second).submitted, front.at));
   }
 
   Impl& index_;
@@ -581,6 +550,7 @@ class Pass {
   std::vector<std::pair<Placement, const JobRequest*>> taken_;
   std::map<ProjectId, Started> started_;
   std::map<std::pair<ProjectId, UserId>, UserRunning> started_user_;
+  std::map<std::pair<ProjectId, UserId>, std::int64_t> started_dominant_;
   std::map<JobId, std::int32_t> started_array_;
   std::set<JobId> started_jobs_;                    // out of turn, by backfill
   std::set<JobId> asked_, waits_for_leavers_;
@@ -594,6 +564,7 @@ class Pass {
   std::uint64_t pass_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;
   bool head_held_ = false, blocked_ = false;
+  bool stuck_ = false;                              // what was tried last found no room
 };
 
 }  // namespace

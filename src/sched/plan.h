@@ -127,14 +127,15 @@ struct RunningJob {
   }
 };
 
-// Fair-share usage of a project: GPU-milli-seconds (dominant resource), decayed to `as_of`.
+// Fair-share usage of a project, or of one user in it: GPU-milli-seconds (dominant resource), decayed to `as_of`.
 struct Usage {
   ProjectId project;
+  UserId user;                         // 0: the whole project
   double milli_seconds = 0;
   WallTime as_of;
   bool operator==(const Usage&) const = default;
   template <class V>
-  void fields(V& v) { v("project", project); v("milli_seconds", milli_seconds); v("as_of", as_of); }
+  void fields(V& v) { v("project", project); v("user", user); v("milli_seconds", milli_seconds); v("as_of", as_of); }
 };
 
 // The workload seen of late, from which placement learns what to keep room for. It changes with starts only, by a fixed rule,

@@ -160,4 +160,31 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped, cons
   return fail(Code::exhausted, fmt::format("not enough is sure to be free from {} until {}", format_utc(std::max(r.from, now)), format_utc(r.until)), std::move(hint));
 }
 
+Placement left_of(const SchedIndex::Impl& index, const Reservation& r, const Placement& reserved, const std::deque<RunningJob>& started) {
+  Placement left = reserved;
+  const NodeState* node = index.find(reserved.node);
+  if (!node) return left;
+  const auto less = [&](const RunningJob& job) {
+    if (job.request.reservation != r.id) return;
+    for (const Placement& p : job.placements) {
+      if (p.node != reserved.node) continue;
+      left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
+      left.mem_mib = std::max<std::int64_t>(0, left.mem_mib - p.mem_mib);
+      for (const GpuShare& used : p.gpus) {
+        for (GpuShare& g : left.gpus) {
+          if (g.gpu != used.gpu) continue;
+          g.share.milli = std::max(0, g.share.milli - used.share.milli);
+          g.share.mem_mib = std::max<std::int64_t>(0, g.share.mem_mib - used.share.mem_mib);
+        }
+      }
+    }
+  };
+  JobId last;
+  for (JobId id : node->jobs) {
+    if (std::exchange(last, id) != id) less(index.running.at(id));
+  }
+  for (const RunningJob& job : started) less(job);
+  return left;
+}
+
 }  // namespace billow::sched

@@ -127,7 +127,7 @@ struct JobRequest {
   Duration expected_max;             // …and hardly ever longer than this
   bool spot = false;
   Yields yields = Yields::never;
-  bool stays_on_node = false;        // its suspended image cannot be carried elsewhere, so suspending does not move it
+  Duration moves_after;              // having run so long it can go on elsewhere from a checkpoint, so it may be moved to let a larger one in; 0: never
   Duration run_min;                  // once started it is left alone for this long
   JobId array;                       // the array this is an element of
   std::int32_t array_running_max = 0;  // of its array at once; 0: no limit
@@ -140,7 +140,7 @@ struct JobRequest {
   void fields(V& v) {
     v("id", id); v("project", project); v("user", user); v("priority", priority); v("submitted", submitted);
     v("order", order); v("resources", resources); v("tasks", tasks); v("constraints", constraints);
-    v("time_limit", time_limit); v("expected", expected); v("expected_max", expected_max); v("spot", spot); v("yields", yields); v("stays_on_node", stays_on_node); v("run_min", run_min);
+    v("time_limit", time_limit); v("expected", expected); v("expected_max", expected_max); v("spot", spot); v("yields", yields); v("moves_after", moves_after); v("run_min", run_min);
     v("array", array); v("array_running_max", array_running_max); v("elastic", elastic); v("eligible_at", eligible_at);
     v("reservation", reservation);
   }

@@ -7,7 +7,6 @@ namespace billow::sched {
 namespace {
 
 using Impl = SchedIndex::Impl;
-constexpr Duration move_run_min = minutes(10);   // a job is not moved more often than this
 
 struct Asked {
   Preempt preempt;
@@ -170,12 +169,12 @@ VictimPlan find_victims(Impl& index, const PlacementClass& c, const JobRequest& 
 }
 
 VictimPlan find_moves(Impl& index, const PlacementClass& c, const JobRequest& job, WallTime now, const std::set<JobId>& spoken_for) {
-  if (index.yielding == 0) return {};
+  if (index.movable == 0) return {};
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || spoken_for.contains(id) || r.yields != Yields::by_suspend || r.stays_on_node || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
-    if (!r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, move_run_min)) return std::nullopt;
-    return Asked{{.victim = id, .mode = Yields::by_suspend, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
+    if (victim.leaving || spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
+    if (!r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, r.moves_after)) return std::nullopt;
+    return Asked{{.victim = id, .mode = Yields::by_requeue, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
   };
   VictimPlan plan = choose(index, c, job, eligible);
   if (!plan.found() || plan.victims.empty()) return {};

@@ -19,7 +19,7 @@ struct VictimPlan {
 };
 // Cheapest victims that make room for all tasks of the job. `spoken_for`: jobs already asked in this pass.
 VictimPlan find_victims(SchedIndex::Impl& index, const PlacementClass& c, const JobRequest& job, WallTime now, const std::set<JobId>& spoken_for);
-// Suspendable jobs that could go on elsewhere at once, and whose moving makes room.
+// Jobs that can go on elsewhere, for which there is room there now, and whose moving makes room here.
 VictimPlan find_moves(SchedIndex::Impl& index, const PlacementClass& c, const JobRequest& job, WallTime now, const std::set<JobId>& spoken_for);
 
 }  // namespace billow::sched

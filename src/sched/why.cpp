@@ -123,6 +123,12 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
       e.would_start_now = fmt::format("a time limit of {} or less (--time) would let it start now", format_duration(seconds((soonest->from - now).ns / 1'000'000'000)));
     return;
   }
+  if (const auto p = index.projects.find(job.project); p != index.projects.end() && p->second.settings.policy == OrderPolicy::fifo && !p->second.kinds.empty()) {
+    if (const JobId first = p->second.kinds.begin()->first; first != job.id) {
+      e.reasons.push_back({ReasonKind::waiting_behind, fmt::format("its project starts jobs strictly in the order they were submitted (--policy fifo), and job {} is before it", first.value), first});
+      return;
+    }
+  }
   const JobId behind = !next.reserves.empty() ? next.reserves.front().job : next.starts.empty() ? JobId{} : next.starts.front().job;
   e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
   if (!next.reserves.empty() && next.reserves.front().expected_start && job.time_limit.ns == 0)

@@ -1,5 +1,5 @@
 """What people share: reservations, quotas, places, and the answers of explain."""
-from rig import RigTest
+from rig import RigTest, alive, poll
 
 
 class Sharing(RigTest):
@@ -56,3 +56,27 @@ class Sharing(RigTest):
             self.assertIn(said, done.err, words)
         nine = self.rig.cli("submit", "--gpus", 9, "--", "true")
         self.assertNotIn(b"--nodes", nine.err, "one node cannot be two")
+
+    def test_a_whole_node_is_cleaned_when_its_job_ends(self):
+        """What the job left running is ended with it, the GPUs are seen to be empty, and the node takes work again."""
+        script = self.rig.script("setsid sleep 12345 < /dev/null > /dev/null 2>&1 &\necho $! > left\necho all of it\n")
+        ran = self.rig.ok("run", "--whole-node", "--", "sh", script)
+        self.assertEqual(ran.text, "all of it\n")
+        with open(self.rig.file("left"), encoding="ascii") as f:
+            left = int(f.read())
+        poll(lambda: not alive(left), "what the job left behind to end")
+        node = self.rig.json("nodes")["nodes"][0]
+        self.assertEqual(node["state"], "ready", node)
+        self.assertEqual(self.rig.ok("run", "--gpus", 1, "--", "echo", "next").text, "next\n")
+
+    def test_fifo_waits_in_order_and_says_for_whom(self):
+        self.rig.ok("project", "set", "default", "--policy", "fifo")
+        first = self.rig.submit("--gpus", 6, "--", "sleep", 600)
+        second = self.rig.submit("--gpus", 4, "--", "sleep", 600)
+        third = self.rig.submit("--gpus", 1, "--", "sleep", 600)
+        self.rig.wait_for(first, "running")
+        self.assertEqual(self.rig.job(third)["state"], "queued")
+        self.assertIn(f"job {second} is before it", self.rig.ok("explain", third).text)
+        self.rig.ok("project", "set", "default", "--policy", "fair")
+        self.rig.wait_for(third, "running")
+        self.rig.ok("stop", "--wait", first, second, third)

@@ -1,5 +1,8 @@
 // What projects share: quotas, reservations and their bill, elastic gangs, learned durations; and that replay and a snapshot know
 // all of it.
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "control/core.h"
@@ -114,6 +117,85 @@ struct World {
     EXPECT_TRUE(ok) << ok.error().message;
   }
 };
+
+// ---- placement
+
+TEST(Endpoints, ReplicasKeepApartByDefault) {
+  World w;
+  for (const char* name : {"n1", "n2", "n3"}) w.must(AgentHello{offer(name, 4), {}});
+  DeployEndpoint deploy;
+  deploy.name = "chat";
+  deploy.user = w.ana();
+  deploy.spec = w.job().spec;
+  deploy.spec.resources.share.milli = 250;
+  deploy.policy.max = 6;
+  w.must(deploy);
+  std::map<NodeId, int> on;
+  for (std::uint16_t i = 0; i < 6; ++i) w.must(StartReplica{.endpoint = "chat", .revision = 1, .port = static_cast<std::uint16_t>(9000 + i), .spot = false});
+  for (const auto& [id, task] : w.core.state().tasks) ++on[task.node];
+  ASSERT_EQ(on.size(), 3u);
+  for (const auto& [node, count] : on) EXPECT_EQ(count, 2);
+  w.check_replay();
+}
+
+// Two half-used nodes, and a job that needs a whole one.
+TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
+  for (const bool has_checkpoint : {true, false}) {
+    World w;
+    w.must(AgentHello{offer("n1", 2), {}});
+    w.must(AgentHello{offer("n2", 2), {}});
+    SubmitJob moving = w.job();
+    moving.spec.suspendable = Suspendable::yes;
+    moving.spec.checkpoint_every = minutes(1);
+    moving.spec.checkpoint_signal = 10;
+    moving.spec.checkpoint_dir = "/shared";
+    const JobId stays = w.submit(w.job()), leaves = w.submit(w.job()), moves = w.submit(moving);
+    w.end(leaves);
+    const auto node_of = [&](JobId id) { return w.core.state().tasks.at(w.core.state().find_job(id)->tasks.front()).node; };
+    ASSERT_NE(node_of(stays), node_of(moves));
+    const Task task = w.core.state().tasks.at(w.core.state().find_job(moves)->tasks.front());
+    TaskStatus running{.task = task.id, .state = TaskState::running, .started_at = w.now};
+    if (has_checkpoint) running.checkpoint = {"/shared/job-3/1", w.now + seconds(1), 100};
+    w.must(AgentReport{task.node, running});
+    const JobId large = w.submit(w.job(2));
+    EXPECT_EQ(w.state(large), JobState::queued);
+    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none) << "it has not run long enough";
+    w.wait(minutes(11));
+    if (!has_checkpoint) {
+      EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none) << "it would lose everything";
+      continue;
+    }
+    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::preempted);
+    EXPECT_NE(w.core.state().find_job(moves)->reason.find(fmt::format("moves, so that job {} fits", large.value)), std::string::npos);
+    w.end(moves, {.kind = ExitKind::stopped, .code = 143});
+    EXPECT_EQ(w.state(large), JobState::running);
+    EXPECT_EQ(w.state(moves), JobState::running);
+    EXPECT_EQ(node_of(moves), node_of(stays));
+    const auto start = std::find_if(w.effects.rbegin(), w.effects.rend(), [&](const Effect& e) { const auto* s = std::get_if<Start>(&e.message); return s && s->job == moves; });
+    ASSERT_NE(start, w.effects.rend());
+    EXPECT_EQ(std::get<Start>(start->message).env.at("BILLOW_CHECKPOINT"), "/shared/job-3/1");
+    w.check_replay();
+  }
+}
+
+TEST(Policy, FairSharesBetweenUsersAndASnapshotKnowsWhatEachHasHad) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(AddUser{"bo", "bo", Role::member});
+  const UserId bo = w.core.state().users.rbegin()->first;
+  w.must(SetMember{"default", "bo", Role::member});
+  const JobId first = w.submit(w.job());
+  w.wait(hours(2));
+  const JobId hers = w.submit(w.job());
+  SubmitJob his = w.job();
+  his.user = bo;
+  const JobId later = w.submit(his);
+  w.check_replay();
+  w.end(first);
+  EXPECT_EQ(w.state(later), JobState::running);
+  EXPECT_EQ(w.state(hers), JobState::queued);
+  w.check_replay();
+}
 
 // ---- reservations
 

@@ -147,14 +147,13 @@ TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
   EXPECT_EQ(q.starts[0].job, JobId{4});
 }
 
-TEST(Consolidation, MovesASuspendableJobToLetALargeOneIn) {
+TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
   index.upsert_node(node(2, 2));
   for (std::uint64_t i = 1; i <= 2; ++i) {
     JobRequest j = job(i);
-    j.yields = Yields::by_suspend;
-    j.constraints.only_nodes = {};
+    j.moves_after = minutes(10);
     index.enqueue(j);
     // One on each node, as departures may leave them.
     Placement p{.node = NodeId{i}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024};
@@ -169,6 +168,46 @@ TEST(Consolidation, MovesASuspendableJobToLetALargeOneIn) {
   carry_out(index, plan(index, t0 + minutes(21)), t0 + minutes(21));
   EXPECT_NE(index.running(JobId{3}), nullptr);
   EXPECT_EQ(index.running_count(), 3u);
+}
+
+TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
+  for (const bool room_elsewhere : {true, false}) {
+    SchedIndex index;
+    for (std::uint64_t i = 1; i <= 4; ++i) {
+      NodeShape n = node(i, 2);
+      n.place.rack = i <= 2 ? "a" : "b";
+      index.upsert_node(n);
+    }
+    const auto runs = [&](std::uint64_t id, std::uint64_t on, int gpus, bool movable) {
+      JobRequest j = job(id, gpus);
+      if (movable) j.moves_after = minutes(10);
+      index.enqueue(j);
+      Placement p{.node = NodeId{on}, .gpus = {}, .cpu_milli = 1000, .mem_mib = 1024};
+      for (int g = 0; g < gpus; ++g) p.gpus.push_back({g, {1000, 80 << 10}, -1});
+      index.started(j.id, {p}, t0);
+    };
+    runs(1, 1, 1, true);
+    runs(2, 2, 1, true);
+    runs(3, 3, 1, false);
+    runs(4, 4, room_elsewhere ? 1 : 2, false);
+    JobRequest gang = job(9, 2);
+    gang.tasks = 2;
+    gang.constraints.close = Closeness::rack;
+    gang.constraints.close_required = true;
+    index.enqueue(gang);
+    const Plan p = plan(index, t0 + hours(1));
+    if (!room_elsewhere) {
+      EXPECT_TRUE(p.preempts.empty());
+      continue;
+    }
+    ASSERT_EQ(p.preempts.size(), 2u);
+    for (const Preempt& v : p.preempts) EXPECT_EQ(v.cause, PreemptCause::consolidation);
+    carry_out(index, p, t0 + hours(1));
+    for (int round = 0; round < 3; ++round) carry_out(index, plan(index, t0 + hours(1) + seconds(1)), t0 + hours(1) + seconds(1));
+    EXPECT_EQ(index.running_count(), 5u);
+    ASSERT_NE(index.running(gang.id), nullptr);
+    for (const Placement& x : index.running(gang.id)->placements) EXPECT_LE(x.node.value, 2u);
+  }
 }
 
 TEST(Topology, AGangStaysUnderOneSwitchAndRequiredMeansRequired) {

@@ -22,6 +22,7 @@ class World {
       ProjectSettings s{.id = ProjectId{p}, .weight = rng.between(1, 5) * 100};
       if (rng.chance(0.3)) s.guaranteed_milli = rng.between(1, 6) * 1000;
       if (rng.chance(0.2)) s.limit_milli = rng.between(2, 20) * 1000;
+      if (rng.chance(0.4)) s.policy = rng.chance(0.5) ? OrderPolicy::fifo : OrderPolicy::shortest;
       if (rng.chance(0.2)) s.user_running_max = static_cast<std::int32_t>(rng.between(1, 6));
       index.upsert_project(s);
     }
@@ -54,6 +55,7 @@ class World {
     if (rng.chance(0.3)) j.spot = true;
     if (rng.chance(0.5)) j.yields = rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
     if (rng.chance(0.05)) j.resources.whole_node = true;
+    if (j.tasks == 1 && rng.chance(0.3)) j.moves_after = minutes(10);
     return j;
   }
   void verify(const Start& s) {
