@@ -526,7 +526,7 @@ complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subc
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l max -r -f -d 'it never runs more than this at once; none: no limit'
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l weight -r -f -d 'its share of what is left, where projects compete'
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l borrow -r -f -a 'yes no' -d 'may use what others leave idle, beyond its guarantee (yes)'
-complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l policy -r -f -a 'fair shortest fifo' -d 'order of its own jobs: as submitted (fair, fifo), or shortest first, by known or learned length'
+complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l policy -r -f -a 'fair shortest fifo' -d 'order of its own jobs: fair between its users, strictly as submitted (fifo), or shortest first, by known or learned length'
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l user-max -r -f -d 'GPUs of one user at once; none: no limit'
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l user-jobs -r -f -d 'running jobs of one user at once; none: no limit'
 complete -c billow -n '__fish_seen_subcommand_from project; and __fish_seen_subcommand_from set' -l regions -r -f -d 'its work and data stay in these regions; any: everywhere'

@@ -42,7 +42,7 @@ constexpr OptionSpec project_set_options[] = {
     {"max", 0, "GPUS", "it never runs more than this at once; none: no limit"},
     {"weight", 0, "N", "its share of what is left, where projects compete"},
     {"borrow", 0, "YES|NO", "may use what others leave idle, beyond its guarantee (yes)", false, Completes::choice, "yes,no"},
-    {"policy", 0, "POLICY", "order of its own jobs: as submitted (fair, fifo), or shortest first, by known or learned length", false, Completes::choice, "fair,shortest,fifo"},
+    {"policy", 0, "POLICY", "order of its own jobs: fair between its users, strictly as submitted (fifo), or shortest first, by known or learned length", false, Completes::choice, "fair,shortest,fifo"},
     {"user-max", 0, "GPUS", "GPUs of one user at once; none: no limit"},
     {"user-jobs", 0, "N", "running jobs of one user at once; none: no limit"},
     {"regions", 0, "A,B", "its work and data stay in these regions; any: everywhere"},
