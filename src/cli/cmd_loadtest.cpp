@@ -345,6 +345,8 @@ int cmd_loadtest(const Parsed& parsed) {
     const auto answers = Test(loop, **client, target, mine).run(interrupted);
     const auto result = advise::summarise(answers, mine.level);
     if (result.requests == 0) return report({Code::unavailable, "nothing was sent", ""});
+    if (!result.errors.empty() && (result.errors.front().first.starts_with("HTTP 401") || result.errors.front().first.starts_with("HTTP 403")))
+      say(fmt::format("{} asks for a key: set BILLOW_ENDPOINT_TOKEN{}", target.name.empty() ? target.url : target.name, target.name.empty() ? "" : fmt::format(" to one of `billow endpoint-key {}`", target.name)));
     auto kept = result.answered ? recalibrate(parsed, target, result) : Result<std::string>(std::string("nothing was answered\n"));
     if (json) {
       Json test = advise::load_json(result);

@@ -160,6 +160,13 @@ class LoadTest(RigTest):
         self.assertEqual(done.code, 0, done)
         self.assertIn("/f/chat/v1/completions", done.json["tests"][0]["endpoint"])
         self.assertEqual(done.json["tests"][0]["failed"], 0, done)
+        # Where a key is asked for, the test says how to give one, and takes it.
+        self.rig.ok("deploy", "chat", "--min", 1, "--access", "key", "--", "python3", server)
+        refused = self.rig.cli("loadtest", "chat", "--rps", 5, "--for", "1s", "--output", 1)
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("billow endpoint-key chat", refused.errors)
+        key = self.rig.ok("endpoint-key", "chat").text.strip()
+        self.assertEqual(self.rig.cli("loadtest", "chat", "--rps", 5, "--for", "1s", "--output", 1, env={"BILLOW_ENDPOINT_TOKEN": key}).code, 0)
         self.rig.ok("delete", "chat")
 
     def test_errors_are_counted_and_wrong_words_refused(self):
