@@ -16,6 +16,7 @@ constexpr OptionSpec node_options[] = {{"gpus", 'g', nullptr, "a row for each GP
 constexpr OptionSpec drain_options[] = {{"reason", 0, "TEXT", "why, for the record"},
                                         {"gpu", 0, "N", "only this GPU of it"},
                                         {"reclaim", 0, nullptr, "the machine goes away: jobs that may start again elsewhere make a last checkpoint and leave"}};
+constexpr OptionSpec cordon_options[] = {{"reason", 0, "TEXT", "why, for the record"}};
 constexpr OptionSpec undrain_options[] = {{"gpu", 0, "N", "only this GPU of it; faults seen until now no longer count"}};
 constexpr OptionSpec event_options[] = {
     {"follow", 'f', nullptr, "go on as they happen"},
@@ -247,6 +248,24 @@ void add_cluster_commands(CommandTable& table) {
                    .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
                    .usage = "NODE",
                    .options = {undrain_options},
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  // The same by the names other schedulers use.
+  table.push_back({.name = "cordon",
+                   .summary = "give a node no new work: the same as drain",
+                   .example = "billow cordon box1 --reason \"new power supply\"",
+                   .run = [](const Parsed& p) { return drain_or_undrain(p, "drain"); },
+                   .usage = "NODE",
+                   .options = {cordon_options},
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  table.push_back({.name = "uncordon",
+                   .summary = "let a node take work again: the same as undrain",
+                   .example = "billow uncordon box1",
+                   .run = [](const Parsed& p) { return drain_or_undrain(p, "undrain"); },
+                   .usage = "NODE",
                    .operands = Operands::some,
                    .completes = Completes::node,
                    .group = "machines"});

@@ -21,6 +21,7 @@
 #include "head/head.h"
 #include "head/local_agent.h"
 #include "net/address.h"
+#include "store/store_copy.h"
 
 namespace billow::cli {
 namespace {
@@ -260,6 +261,14 @@ pid_t head_pid(const std::string& data_dir) {
   return json ? static_cast<pid_t>((*json)["pid"].int_or(0)) : 0;
 }
 
+// A head that stands by answers nobody; its lock tells who it is.
+pid_t standby_pid(const std::string& data_dir) {
+  if (!file_exists(store_marker(data_dir)) || !head::lock_is_held(data_dir + "/lock")) return 0;
+  const auto text = read_file(data_dir + "/lock", 64);
+  const auto pid = text ? parse_int(trim(*text), 2, INT32_MAX) : Result<std::int64_t>(0);
+  return pid ? static_cast<pid_t>(*pid) : 0;
+}
+
 int cmd_down(const Parsed& parsed) {
   const std::string data_dir = data_directory(parsed.get("data"));
   const pid_t agent = agent_pid(data_dir), head = head_pid(data_dir);
@@ -271,6 +280,12 @@ int cmd_down(const Parsed& parsed) {
     return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
   // An agent that the head did not reach is asked by signal; its jobs go on under their supervisors.
   if (agent && !within([&] { return agent_pid(data_dir) != agent; }, seconds(2))) ::kill(agent, SIGTERM);
+  if (const pid_t standby = had_head || parsed.has("head") ? 0 : standby_pid(data_dir)) {
+    ::kill(standby, SIGTERM);
+    if (!within([&] { return standby_pid(data_dir) != standby; }, seconds(10))) return report({Code::timed_out, "the head that stands by has not ended yet", "see head.log in " + data_dir});
+    print("this machine's head stood by and has ended; the one that leads goes on\n");
+    return 0;
+  }
   if (!had_head) {
     print(agent ? "no head was running; this machine's agent has been ended\n" : "no head was running\n");
     return 0;

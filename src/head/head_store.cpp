@@ -8,6 +8,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "head/local_agent.h"
 #include "store/data_dir.h"
 #include "store/sqlite_store.h"
 #include "store/store_copy.h"
@@ -31,6 +32,8 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   if (options.store.empty()) {
     if (file_exists(marker)) {
       const std::string where(trim(BILLOW_TRY(read_file(marker, 4096))));
+      if (lock_is_held(options.data_dir + "/lock"))
+        return fail(Code::conflict, fmt::format("this machine's head does not lead: it stands by on {}", where), "ask the head that leads: --head URL, or billow login URL");
       return fail(Code::conflict, fmt::format("the head of {} keeps its state in {}", options.data_dir, where),
                   fmt::format("start it with: billow up --store {}. To begin anew in the data directory, remove {}", where, marker));
     }

@@ -264,6 +264,9 @@ class Drained(unittest.TestCase):
     def test_nodes_take_nothing_new(self):
         rig = Rig(args=("--node-name", "box"))
         try:
+            rig.ok("cordon", "box")
+            self.assertEqual(rig.json("nodes", "box")["state"], "drained")
+            rig.ok("uncordon", "box")
             rig.ok("drain", "box", "--reason", "new fans")
             (node,) = rig.json("nodes")["nodes"]
             self.assertEqual((node["state"], node["reason"]), ("drained", "new fans"))

@@ -180,6 +180,13 @@ class Failover(unittest.TestCase):
         pair.cli("b", "down")
         poll(lambda: pair.leads("a"), "the old leader leads again", 30)
         self.assertEqual(pair.cli("a", "run", "--", "true").returncode, 0)
+        # A head that stands by says so, and ends without a word to the others.
+        pair.start("b", "--standby")
+        poll(lambda: pair.log("b").count("standing by") == 2, "the other one stands by", 30)
+        self.assertIn("stands by", pair.cli("b", "run", "--", "true").stderr)
+        self.assertIn("stood by", pair.cli("b", "down").stdout)
+        self.assertIsNotNone(pair.heads["b"].wait(10))
+        self.assertEqual(pair.cli("a", "run", "--", "true").returncode, 0)
 
     def test_an_old_leader_that_wakes_up_is_fenced(self):
         pair = self.pair("sleeps")
