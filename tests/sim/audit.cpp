@@ -1,4 +1,5 @@
 #include "audit.h"
+#include "endpoints.h"
 
 #include <fmt/format.h>
 
@@ -50,6 +51,7 @@ void Audit::read_journal() {
 }
 
 void Audit::take(const Event& event) {
+  world_.endpoints->saw(event);
   if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
   else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at());
   else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.billed_at());

@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include "audit.h"
+#include "endpoints.h"
 #include "head.h"
 #include "node.h"
 
@@ -15,6 +16,7 @@ World::World(std::uint64_t seed, Mutation planted) : rng(seed * 2 + 1), mutation
   const auto count = static_cast<std::size_t>(rng.between(1, 4));
   for (std::size_t i = 0; i < count; ++i) nodes.push_back(std::make_unique<SimNode>(*this, i, static_cast<int>(rng.between(1, 4))));
   clients = std::make_unique<Clients>(*this);
+  endpoints = std::make_unique<EndpointClients>(*this);
 }
 // Clients watch heads, heads talk to nodes: taken down in that order.
 World::~World() {
@@ -91,6 +93,7 @@ void World::every_second() {
   for (const auto& h : heads) if (h->alive) h->every_second();
   for (const auto& n : nodes) n->every_second();
   clients->every_second();
+  endpoints->every_second();
   std::erase_if(heads, [&](const auto& h) { return !h->alive && h != heads.back(); });
 }
 
@@ -125,7 +128,7 @@ void World::run() {
   after(seconds(1), [this] { every_second(); });
   run_until(now_ns + some(seconds(20), seconds(rng.chance(0.3) ? 240 : 70)).ns, {});
   heal();
-  const auto done = [this] { return clients->all_done(); };
+  const auto done = [this] { return endpoints->all_done() && clients->all_done(); };
   bool ended = run_until(now_ns + minutes(30).ns, done);
   // One ends, and another that waited for it finds the same hardware missing.
   for (int minute = 0; !ended && minute < 20; ++minute) {
@@ -134,6 +137,7 @@ void World::run() {
   }
   if (!head()) broken("no head is up after the quiet");
   audit->finish(head()->engine->state());
+  endpoints->finish();
 }
 
 Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose) {

@@ -40,6 +40,7 @@ class SimHead;
 class SimNode;
 class Audit;
 class Clients;
+class EndpointClients;
 
 // The clocks of one machine. Wall time may be stepped; steady time counts up from each boot.
 struct MachineClock final : Clock {
@@ -92,6 +93,7 @@ class World {
   std::vector<std::unique_ptr<SimHead>> heads;  // the newest last; an older one may live on for a while
   std::unique_ptr<Audit> audit;
   std::unique_ptr<Clients> clients;
+  std::unique_ptr<EndpointClients> endpoints;
 
   void after(Duration delay, std::function<void()> fn);
   Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }
