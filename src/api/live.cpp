@@ -221,11 +221,10 @@ struct Live : std::enable_shared_from_this<Live> {
       std::uint64_t hash = mix(mix(mix(3, node.reachable), node.drained), node.offer.version);
       for (const NodeGpu& gpu : node.offer.gpus) hash = mix(mix(hash, node.gpu_trouble(gpu)), gpu.uuid);
       for (const auto& [key, value] : node.offer.labels) hash = mix(mix(hash, key), value);
-      std::uint64_t& sent = nodes[id];
-      if (sent == hash) continue;
+      if (const auto known = nodes.find(id); known != nodes.end() && known->second == hash) continue;
       if (gpus > rows_per_piece) { dirty = true; break; }
       gpus += node.offer.gpus.size() + 1;
-      sent = hash;
+      nodes[id] = hash;  // not before it is told: readings of a node that the other side does not know would be lost on it
       if (!list.empty()) list += ',';
       list += node_document(state(), node, nullptr).dump();
     }

@@ -137,6 +137,26 @@ class Live(unittest.TestCase):
         finally:
             rig.close()
 
+    def test_a_fleet_that_comes_in_pieces_has_all_its_readings(self):
+        rig = Rig(sim="2xH100")
+        try:
+            write(rig.file("fleet.token"), rig.api("POST", "/v1/tokens", {"name": "fleet", "scope": "node"}).json["token"])
+            for n in range(8):  # more GPUs than one piece holds
+                rig.start("agent", "--head", "unix:" + rig.data + "/head.sock", "--token-file", rig.file("fleet.token"), "--data", rig.file(f"agent{n}"), "--sim", "64xH100",
+                          "--node-name", f"node{n}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            poll(lambda: rig.api("GET", "/metrics").body.count(b"\nDCGM_FI_DEV_GPU_UTIL{") == 8 * 64 + 2, "readings of every GPU", 90)
+            seen = subprocess.run(["curl", "-sN", "-m", "5", "--unix-socket", rig.data + "/head.sock", "-H", f"Authorization: Bearer {rig.token()}", "http://x/v1/live"],
+                                  stdout=subprocess.PIPE, check=False).stdout
+            nodes, told = set(), set()
+            for piece in (json.loads(data) for _, _, data in sse_events(seen[:seen.rfind(b"\n\n")]) if data):
+                nodes |= {n["id"] for n in piece.get("nodes", [])}
+                for reading in piece.get("gpus", []):
+                    self.assertIn(reading[0], nodes, "a reading before its node would be lost")
+                    told.add((reading[0], reading[1]))
+            self.assertEqual((len(nodes), len(told)), (9, 8 * 64 + 2))
+        finally:
+            rig.close()
+
 
 class Top(unittest.TestCase):
     """In a real terminal of 80 by 24."""

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem } from './api';
-import { ago, plural } from './format';
+import { ago, plural, usd } from './format';
 import { Badge, Empty, Line } from './ui';
 import { notify } from './store';
 
@@ -17,9 +17,9 @@ const tone: Record<string, string> = { serving: 'running', updating: 'queued', s
 function Figures({ e }: { e: Endpoint }) {
   const f = e.figures;
   if (!f) return <p class="note">No gateway has told anything yet.</p>;
-  const shown: [string, string][] = [['ready', 'ready'], ['coming', 'starting'], ['sleeping', 'asleep'], ['in_flight', 'requests under way'], ['held', 'held'], ['requests', 'requests so far'], ['cold_starts', 'cold starts'], ['wakes', 'wakes']];
+  const shown: [string, string][] = [['ready', 'ready'], ['coming', 'starting'], ['sleeping', 'asleep'], ['in_flight', 'requests under way'], ['held', 'waiting for a replica'], ['requests', 'requests so far'], ['cold_starts', 'cold starts'], ['wakes', 'wakes']];
   return <dl class="facts">{shown.map(([key, word]) => <><dt>{word}</dt><dd class="num">{(f[key] ?? 0).toLocaleString()}</dd></>)}
-    {e.p50_ms != null && <><dt>half begin within</dt><dd>{e.p50_ms.toFixed(0)} ms</dd></>}{e.p99_ms != null && <><dt>99 of 100 within</dt><dd>{e.p99_ms.toFixed(0)} ms</dd></>}</dl>;
+    {e.p50_ms != null && <><dt>half answered within</dt><dd>{e.p50_ms.toFixed(0)} ms</dd></>}{e.p99_ms != null && <><dt>99 of 100 within</dt><dd>{e.p99_ms.toFixed(0)} ms</dd></>}</dl>;
 }
 
 export function Endpoints() {
@@ -63,7 +63,7 @@ export function Endpoints() {
               <p class="note">{e.command}</p>
               <ul class="plain rows">{e.replicas.map((r) => <li><a href={`#/jobs/${r.job}`}>job {r.job}</a><small><Badge state={r.state} /> {r.node ?? r.reason ?? ''}{r.spot ? ', spot' : ''}</small></li>)}{e.replicas.length === 0 && <li><span>no replica: it starts with the next request</span></li>}</ul>
               <form class="inline" onSubmit={scale(e.name)}><label>At least <input name="min" type="number" min="0" value={e.min ?? 0} /></label><label>At most <input name="max" type="number" min="1" value={e.max ?? 1} /></label><button class="quiet">Scale</button></form>
-              <p class="note">${e.cost_usd.toFixed(2)} so far{e.usd_per_request != null ? `, $${e.usd_per_request.toPrecision(2)} a request` : ''}{e.usd_per_1000_tokens != null ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens` : ''}</p>
+              <p class="note">{usd(e.cost_usd * 1e9)} so far{e.usd_per_request != null ? `, $${e.usd_per_request.toPrecision(2)} a request` : ''}{e.usd_per_1000_tokens != null ? `, $${e.usd_per_1000_tokens.toPrecision(2)} per 1,000 tokens` : ''}</p>
             </div>
           </div>
         </article>

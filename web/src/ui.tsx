@@ -1,5 +1,5 @@
 // The small parts every page is made of.
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { signal } from '@preact/signals';
 
@@ -25,7 +25,7 @@ export function Line({ text }: { text: string }) {
 // How much of something is in use. The number beside it says it in words.
 export function Meter({ part, label, tone }: { part: number; label: string; tone?: string }) {
   const bar = useRef<HTMLElement>(null);
-  useEffect(() => { if (bar.current) bar.current.style.width = `${Math.max(0, Math.min(100, part * 100))}%`; }, [part]);
+  useLayoutEffect(() => { if (bar.current) bar.current.style.width = `${Math.max(0, Math.min(100, part * 100))}%`; }, [part]);
   return <span class={`meter ${tone ?? ''}`} role="img" aria-label={label}><i ref={bar} /></span>;
 }
 
