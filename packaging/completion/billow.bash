@@ -35,6 +35,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -69,7 +70,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "submit")
       case $prev in
@@ -78,6 +79,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -114,7 +116,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -123,6 +125,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -157,7 +160,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -252,6 +255,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -288,7 +292,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -1093,6 +1097,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -1129,7 +1134,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1138,6 +1143,7 @@ _billow() {
         --gpu-type) return ;;
         --mig) return ;;
         --nodes|-N) return ;;
+        --procs) return ;;
         --cpus|-c) return ;;
         --mem) return ;;
         --node-label) return ;;
@@ -1175,7 +1181,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in

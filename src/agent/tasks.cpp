@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/gang.h"
 #include "agent/keepalive.h"
 #include "agent/proc_stats.h"
 #include "agent/task_status.h"
@@ -276,6 +277,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
+  remove_hostfile(owner_, task);
   const TaskCgroup group = cgroups_.find(task);
   const auto found = dirs_.find(task);
   const auto meta = found ? wire::from_json_text<Meta>(found->meta) : Result<Meta>(Meta{});
@@ -372,7 +374,7 @@ std::vector<RecoveredTask> Tasks::recover() {
 
 Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskCgroup& group, TaskPlan& plan) {
   TaskSpec spec;
-  spec.argv = start.argv;
+  spec.argv = gang_argv(start);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
   const UserRecord user = BILLOW_TRY(resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
   const UserRecord self = BILLOW_TRY(current_user());
@@ -401,6 +403,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     env["BILLOW_GPUS"] = indices;
     env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
   }
+  if (const std::string hosts = write_hostfile(owner_, start); !hosts.empty()) env["BILLOW_HOSTFILE"] = hosts;
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"}) env.erase(name);  // of a job that submits another
   plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
   plan.mig_uuids = migs;

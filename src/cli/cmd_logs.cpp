@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <mutex>
+#include <thread>
 
 #include "base/crypto.h"
 #include "base/text.h"
@@ -11,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/endpoints.h"
 #include "cli/job_request.h"
+#include "cli/rank_output.h"
 #include "net/sse.h"
 
 namespace billow::cli {
@@ -20,13 +23,14 @@ constexpr OptionSpec log_options[] = {
     {"follow", 'f', nullptr, "go on until the job ends"},
     {"tail", 0, "SIZE", "begin this many bytes before the end, such as 64K"},
     {"lines", 'n', "N", "begin this many lines before the end"},
-    {"rank", 0, "N", "of this node of a gang (0)"},
+    {"rank", 0, "N", "of this node of a gang (without it, of all)"},
     {"grep", 0, "TEXT", "only lines with this text, over all tasks of the job or elements of the array"},
     {"ignore-case", 'i', nullptr, "with --grep: A is a"},
 };
 constexpr Duration away_max = minutes(10);
 constexpr std::uint64_t bytes_per_line_guess = 400;
 constexpr std::uint64_t tail_bytes_max = 64 << 20;
+constexpr std::uint64_t ranks_shown_max = 64;  // a connection each; of more, ask for one with --rank
 
 // The last `lines` lines of a text.
 std::string_view last_lines(std::string_view text, std::size_t lines) {
@@ -174,6 +178,54 @@ int search_logs(Client& client, const Parsed& parsed, LogRequest request) {
   return found ? 0 : 1;
 }
 
+// Whole lines only, one writer at a time.
+class LinePrinter {
+ public:
+  void take(std::string& pending, std::string_view bytes) {
+    pending += bytes;
+    const auto end = pending.rfind('\n');
+    if (end == std::string::npos) return;
+    std::lock_guard lock(mutex_);
+    print(std::string_view(pending).substr(0, end + 1));
+    pending.erase(0, end + 1);
+  }
+  void finish(std::string& pending) {
+    if (pending.empty()) return;
+    std::lock_guard lock(mutex_);
+    print(pending + "\n");
+    pending.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+// Every node of a gang: one after the other, or beside each other while they run.
+int all_ranks(const Parsed& parsed, const LogRequest& request, std::uint64_t nodes) {
+  LinePrinter printer;
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::optional<Error> trouble;
+  const auto read = [&](std::uint64_t rank) {
+    auto client = Client::create(connect_options(parsed));
+    if (!client) return;
+    LogRequest one = request;
+    one.rank = std::to_string(rank);
+    std::string pending;
+    LogReader reader(*client, one, [&](std::string_view bytes) { printer.take(pending, bytes); });
+    const Status done = reader.run();
+    printer.finish(pending);
+    std::lock_guard lock(mutex);
+    if (!done && !trouble) trouble = done.error();
+  };
+  for (std::uint64_t rank = 0; rank < nodes; ++rank) {
+    if (request.follow) threads.emplace_back(read, rank);
+    else read(rank);
+  }
+  for (std::thread& thread : threads) thread.join();
+  return trouble ? report(*trouble) : 0;
+}
+
 int cmd_logs(const Parsed& given) {
   Parsed parsed = given;
   // An endpoint's name stands for its newest replica.
@@ -204,6 +256,10 @@ int cmd_logs(const Parsed& given) {
   auto client = connect(parsed);
   if (!client) return report(client.error());
   if (parsed.has("grep")) return search_logs(*client, parsed, std::move(request));
+  if (!parsed.has("rank") && !lines && !parsed.has("json")) {
+    const auto document = client->get(path_of_job(request.job));
+    if (document && (*document)["nodes"].uint_or(1) > 1) return all_ranks(parsed, request, std::min<std::uint64_t>((*document)["nodes"].uint_or(1), ranks_shown_max));
+  }
   std::string from;
   if (lines) {
     // First what is there, cut to its last lines; a follower then goes on from its end.
@@ -228,6 +284,25 @@ int cmd_logs(const Parsed& given) {
 }
 
 }  // namespace
+
+struct RankOutput::Impl {
+  LinePrinter printer;
+  std::vector<std::thread> threads;
+};
+
+RankOutput::RankOutput(const ConnectOptions& options, std::string job, std::uint64_t nodes) : impl_(std::make_unique<Impl>()) {
+  for (std::uint64_t rank = 1; rank < std::min<std::uint64_t>(nodes, ranks_shown_max); ++rank)
+    impl_->threads.emplace_back([impl = impl_.get(), options, job, rank] {
+      auto client = Client::create(options);
+      if (!client) return;
+      std::string pending;
+      LogReader reader(*client, {.job = job, .rank = std::to_string(rank), .tail = {}, .follow = true}, [&](std::string_view bytes) { impl->printer.take(pending, bytes); });
+      (void)reader.run();
+      impl->printer.finish(pending);
+    });
+}
+// The readers end with the job, which the session has seen end. A session that was left while the job runs on ends the program.
+RankOutput::~RankOutput() { for (std::thread& thread : impl_->threads) thread.join(); }
 
 void add_log_commands(CommandTable& table) {
   table.push_back({.name = "logs",

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/job_request.h"
+#include "cli/rank_output.h"
 #include "cli/session.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -108,6 +109,18 @@ int finish_session(const Result<SessionEnd>& end, const SessionOptions& options)
   return end->exit_code;
 }
 
+// A session shows the first node of a gang; the others write beside it.
+int watch_session(const Parsed& parsed, Client& client, const SessionOptions& options, std::uint64_t nodes) {
+  if (nodes <= 1 || options.tty || options.json) return finish_session(attach_session(client, options), options);
+  auto ranks = std::make_unique<RankOutput>(connect_options(parsed), options.job, nodes);
+  const auto end = attach_session(client, options);
+  // What was left running (Ctrl-\\) goes on without us; its readers end with this program.
+  const auto job = client.get(path_of_job(options.job));
+  if (!job || !(*job)["final"].bool_or(false)) (void)ranks.release();
+  ranks.reset();
+  return finish_session(end, options);
+}
+
 int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   const bool terminal_in = ::isatty(STDIN_FILENO) == 1;
   request.spec.pty = tty;
@@ -128,7 +141,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
                          .forward_input = request.spec.use_stdin,
                          .quiet = parsed.has("quiet"),
                          .json = parsed.has("json")};
-  return finish_session(attach_session(*client, options), options);
+  return watch_session(parsed, *client, options, request.spec.nodes);
 }
 
 int cmd_run(const Parsed& parsed) {
@@ -228,7 +241,7 @@ int cmd_attach(const Parsed& parsed) {
                          .quiet = parsed.has("quiet"),
                          .json = parsed.has("json"),
                          .tail = fmt::format("{}", tail)};
-  return finish_session(attach_session(*client, options), options);
+  return watch_session(parsed, *client, options, (*job)["nodes"].uint_or(1));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ void add_cost_commands(CommandTable& table);      // cost, waste, invoice, anoma
 void add_money_commands(CommandTable& table);     // budget, price, idle, keepalive, webhook, commitment
 void add_profile_commands(CommandTable& table);   // profile, compare
 void add_loadtest_commands(CommandTable& table);  // loadtest
+void add_rank_commands(CommandTable& table);      // ranks
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

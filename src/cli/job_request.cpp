@@ -21,6 +21,7 @@ constexpr OptionSpec job_option_table[] = {
     {"gpu-type", 0, "A,B", "any of these types: H100, A100-80, L4"},
     {"mig", 0, "PROFILE", "a MIG instance, such as 1g.10gb"},
     {"nodes", 'N', "N", "run on this many nodes at once, as one gang"},
+    {"procs", 0, "N", "processes on each node, with RANK and LOCAL_RANK of their own (1)"},
     {"whole-node", 0, nullptr, "bare metal: every GPU and core of the node, nothing beside it, no sandbox"},
     {"exclusive", 0, nullptr, "every GPU and core of the node, nothing beside it, in the usual sandbox"},
     {"cpus", 'c', "N", "CPU cores per node, such as 4 or 0.5"},
@@ -208,6 +209,7 @@ Result<bool> set_place(JobSpec& s, std::string_view name, std::string_view value
 Result<bool> set_policy(JobRequest& q, std::string_view name, std::string_view value) {
   JobSpec& s = q.spec;
   if (name == "nodes") BILLOW_TRY_VOID(set_int(s.nodes, name, value, 1, limits::nodes_per_job_max));
+  else if (name == "procs") BILLOW_TRY_VOID(set_int(s.procs, name, value, 1, limits::procs_per_node_max));
   else if (name == "time") BILLOW_TRY_VOID(set_duration(s.time_limit, name, value));
   else if (name == "priority") BILLOW_TRY_VOID(set_int(s.priority, name, value, -1'000'000, 1'000'000));
   else if (name == "spot") s.spot = true;

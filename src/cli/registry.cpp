@@ -28,6 +28,7 @@ CommandTable all_commands() {
   add_profile_commands(table);
   add_loadtest_commands(table);
   add_store_commands(table);
+  add_rank_commands(table);
   add_meta_commands(table);
   return table;
 }

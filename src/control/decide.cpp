@@ -106,7 +106,8 @@ Status validate(const JobSpec& spec) {
   if (r.gpus == 0 && (!r.gpu_types.empty() || r.share.mem_mib > 0)) return bad("a GPU type or GPU memory was given, but no GPU asked for", "add --gpus 1");
   if (r.cpu_milli < 0 || r.mem_mib < 0 || r.share.mem_mib < 0) return bad("resources cannot be negative");
   if (spec.nodes < 1 || spec.nodes > limits::nodes_per_job_max) return bad(fmt::format("--nodes must be between 1 and {}", limits::nodes_per_job_max));
-  if (spec.procs != 1) return bad("several processes per node cannot be started by Billow yet", "let the command start them, with torchrun or mpirun");
+  if (spec.procs < 1 || spec.procs > limits::procs_per_node_max) return bad(fmt::format("--procs must be between 1 and {}", limits::procs_per_node_max));
+  if (spec.pty && spec.procs > 1) return bad("several processes cannot share a terminal", "leave --procs or the terminal away");
   if (spec.time_limit.ns < 0) return bad("the time limit cannot be negative");
   if (spec.retries > limits::retries_max) return bad(fmt::format("--retries is at most {}", limits::retries_max));
   if (spec.retry_backoff.ns < 0 || spec.retry_backoff > hours(24)) return bad("the retry back-off must be between 0 and 24 h");

@@ -144,16 +144,27 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     set("BILLOW_ARRAY_INDEX", job.array_index);
     set("BILLOW_ARRAY_COUNT", spec.array->count());
   }
-  if (spec.nodes > 1) {
-    std::vector<std::string> names;
-    for (TaskId id : job.tasks) names.push_back(state.nodes.at(state.tasks.at(id).node).offer.name);
-    set("RANK", task.rank);
-    set("WORLD_SIZE", spec.nodes);
+  if (spec.nodes > 1 || spec.procs > 1) {
+    std::vector<std::string> names, addresses;
+    for (TaskId id : job.tasks) {
+      const NodeOffer& offer = state.nodes.at(state.tasks.at(id).node).offer;
+      names.push_back(offer.name);
+      addresses.push_back(offer.address.empty() ? offer.name : offer.address);
+    }
+    start.gang = spec.nodes > 1;
+    start.procs = spec.procs;
+    // RANK and LOCAL_RANK are of the node's first process; `billow ranks` sets those of the others.
+    set("RANK", task.rank * spec.procs);
+    set("LOCAL_RANK", 0);
+    set("WORLD_SIZE", spec.nodes * spec.procs);
+    set("LOCAL_WORLD_SIZE", spec.procs);
     set("NODE_RANK", task.rank);
     set("NNODES", spec.nodes);
     set("BILLOW_NODES", join(names, ","));
-    set("MASTER_ADDR", names.front());
-    set("MASTER_PORT", 20000 + job.id.value % 20000);
+    set("BILLOW_ADDRESSES", join(addresses, ","));
+    set("MASTER_ADDR", spec.nodes > 1 ? addresses.front() : std::string("127.0.0.1"));
+    // Below the ports the kernel hands out by itself; the one after it is the start barrier's.
+    set("MASTER_PORT", 20000 + 2 * (job.id.value % 6000));
     if (spec.elastic) set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
   }
   if (!job.checkpoint.path.empty()) set("BILLOW_CHECKPOINT", job.checkpoint.path);

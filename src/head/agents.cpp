@@ -76,7 +76,19 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   link->heard = clock_.steady();
   auto frame = decode_from_agent(data);
   if (!frame) return sessions_.refuse(link, frame.error().message, "is this agent of the same version as its head?");
-  if (const auto* h = std::get_if<Hello>(&frame->message)) return sessions_.hello(link, *h);
+  if (auto* h = std::get_if<Hello>(&frame->message)) {
+    // Where it dials from is where the other nodes of a gang find it, unless it says otherwise.
+    if (h->offer.address.empty() && !link->address.starts_with("unix") && link->address != "unknown") {
+      const auto colon = link->address.rfind(':');
+      std::string host = link->address.substr(0, colon);
+      if (host.starts_with("[")) host = host.substr(1, host.size() - 2);
+      if (host.starts_with("::ffff:")) host = host.substr(7);
+      h->offer.address = std::move(host);
+    } else if (h->offer.address.empty()) {
+      h->offer.address = own_address_;
+    }
+    return sessions_.hello(link, *h);
+  }
   if (!link->node) return sessions_.refuse(link, "an agent must say hello first", "");
   if (const auto* r = std::get_if<Report>(&frame->message)) return sessions_.report(link, *r);
   if (const auto* notice = std::get_if<Reclaimed>(&frame->message)) return sessions_.reclaimed(link, *notice);

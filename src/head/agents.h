@@ -31,6 +31,8 @@ class Agents {
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
+  // What nodes call this machine, whose own agent comes by a Unix socket.
+  void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent
   void renew_leases() { sessions_.renew_leases(); }
   std::size_t count() const { return sessions_.count(); }
@@ -44,6 +46,7 @@ class Agents {
 
   net::Loop& loop_;
   const Clock& clock_;
+  std::string own_address_ = "127.0.0.1";
   Sessions sessions_;
   mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;

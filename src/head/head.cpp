@@ -25,6 +25,7 @@
 #include "head/sampling.h"
 #include "head/notifier.h"
 #include "head/open_files.h"
+#include "net/address.h"
 #include "net/http_server.h"
 #include "net/workers.h"
 
@@ -76,6 +77,8 @@ class Head final : public api::Host {
     BILLOW_TRY_VOID(listen());
     BILLOW_TRY_VOID(prepare_pools());
     started_at_ = clock_.wall();
+    if (!addresses_.empty())
+      if (const auto own = net::parse_endpoint(addresses_.front())) agents_->set_own_address(own->address.host);
 
     timers_.push_back(loop_.every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));

@@ -71,7 +71,7 @@ class FarRig(Rig):
 
     def close(self):
         try:
-            for job in self.api("GET", "/v1/jobs?state=live").json.get("jobs", []):
+            for job in self.api("GET", "/v1/jobs?state=active").json.get("jobs", []):
                 self.cli("stop", "--force", job["id"])
             poll(lambda: not self.json("ps")["jobs"], "no job left", 30)
         finally:

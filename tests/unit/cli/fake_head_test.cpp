@@ -266,6 +266,7 @@ TEST_F(FakeHeadTest, SubmitPrintsTheNumberForScripts) {
 TEST_F(FakeHeadTest, LogsFollowAcrossABrokenStream) {
   std::atomic<int> calls{0};
   head_->answer = [&](const net::Request& r) {
+    if (r.path == "/v1/jobs/12") return net::Response::json(200, R"({"id":12,"nodes":1})");
     std::string body;
     if (++calls == 1) body = "event: out\nid: 10\ndata: aGVs\n\n";
     else if (r.param("offset") == "10") body = "event: err\nid: 20\ndata: bG8K\n\nevent: end\ndata: {}\n\n";

@@ -1,0 +1,170 @@
+"""Gangs over several machines: ranks, the start barrier, everybody's output, and one that fails."""
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import net
+from join_test import FarRig, Join
+from rig import poll
+
+WHY_NOT = net.usable()
+
+ALL_REDUCE = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(x)
+print("sum", int(x.item()), "of", dist.get_world_size(), flush=True)
+"""
+
+# The same in the standard library alone: everybody tells the first its number, and gets the sum of all.
+SUM = """
+import os, socket, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    server = socket.create_server(("", where[1]), reuse_port=False)
+    peers = [server.accept()[0] for _ in range(world - 1)]
+    total = 1 + sum(int(p.recv(100)) for p in peers)
+    for p in peers:
+        p.sendall(str(total).encode())
+else:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            s = socket.create_connection(where, 5)
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    s.sendall(str(rank + 1).encode())
+    total = int(s.recv(100))
+print("sum", total, "of", world, "local", os.environ["LOCAL_RANK"], "node", os.environ["NODE_RANK"], "of", os.environ["NNODES"], flush=True)
+"""
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Gangs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.net = net.Net("head", "a", "b")
+        try:
+            cls.rig = FarRig(cls.net)
+            token = cls.rig.join_token()
+            for host in "ab":
+                cls.rig.join(host, token)
+            for host in "ab":
+                cls.rig.node_here(host)
+        except BaseException:
+            cls.net.close()
+            raise
+
+    tearDownClass = classmethod(Join.tearDownClass.__func__)
+
+    def script(self, name, text):
+        path = self.rig.file(name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        return path
+
+    def test_every_process_has_its_rank_and_all_of_them_meet(self):
+        script = self.script("sum.py", SUM)
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 2, "--procs", 2, "--", sys.executable, script, timeout=90)
+        lines = sorted(done.text.splitlines())
+        self.assertEqual(len(lines), 4, done)
+        for rank, line in enumerate(lines):
+            self.assertEqual(line, f"[{rank}] sum 10 of 4 local {rank % 2} node {rank // 2} of 2")
+        job = self.rig.json("ps", "-a")["jobs"][0]["id"]
+        self.assertEqual(sorted(self.rig.ok("logs", job).text.splitlines()), lines)
+        self.assertEqual(sorted(self.rig.ok("logs", "--rank", 1, job).text.splitlines()), lines[2:])
+
+    def test_a_hostfile_names_the_nodes(self):
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 4, "--procs", 4, "--", "sh", "-c", 'if [ $RANK = 0 ]; then cat "$BILLOW_HOSTFILE"; echo path=$BILLOW_HOSTFILE; fi', timeout=60)
+        lines = [line.removeprefix("[0] ") for line in done.text.splitlines()]
+        self.assertEqual(sorted(lines[:2]), [f"{self.net.address('a')} slots=4", f"{self.net.address('b')} slots=4"])
+        poll(lambda: not os.path.exists(lines[2].split("=", 1)[1]), "the hostfile gone with its task", 20)
+
+    def test_one_rank_that_fails_stops_the_rest_and_says_why(self):
+        done = self.rig.cli("run", "--nodes", 2, "--gpus", 4, "--", "sh", "-c", "if [ $RANK = 1 ]; then echo giving up; exit 7; fi; sleep 600", timeout=90)
+        self.assertEqual(done.code, 7, done)
+        self.assertIn("[1] giving up", done.text)
+        job = self.rig.json("ps", "-a")["jobs"][0]["id"]
+        self.assertIn("rank 1: exit code 7", self.rig.job(job)["reason"])
+
+    def test_one_process_that_fails_stops_its_siblings(self):
+        done = self.rig.cli("run", "--gpus", 1, "--procs", 3, "--", "sh", "-c", "if [ $LOCAL_RANK = 2 ]; then exit 9; fi; sleep 600", timeout=60)
+        self.assertEqual(done.code, 9, done)
+
+    def test_no_rank_begins_before_all_have_come(self):
+        # The second machine is out of reach when the job is placed: the first waits at the barrier, and its command has not begun.
+        mark = self.rig.file("begun")
+        node = self.rig.nodes()
+        self.assertEqual(sorted(node), ["a", "b"])
+        job = None
+        self.net.cut("b")
+        try:
+            job = self.rig.submit("--nodes", 2, "--gpus", 4, "--", "sh", "-c", f"touch {mark}-$RANK; echo began")
+            self.rig.wait_for(job, "running", 20)
+            poll(lambda: any("billow ranks" in line for line in self.rig.processes().values()), "somebody at the barrier", 20)
+            self.assertFalse(os.path.exists(f"{mark}-0") or os.path.exists(f"{mark}-1"))
+        finally:
+            self.net.mend("b")
+        self.assertEqual(self.rig.cli("wait", job, timeout=120).code, 0)
+        self.assertTrue(os.path.exists(f"{mark}-0") and os.path.exists(f"{mark}-1"))
+
+    def test_a_lost_member_of_an_elastic_gang_is_replaced_while_the_others_go_on(self):
+        gate, begun = self.rig.file("elastic-gate"), self.rig.file("elastic-begun")
+        job = self.rig.submit("--nodes", 2, "--gpus", 4, "--elastic", "--", "sh", "-c", f"echo $RANK.$BILLOW_REPAIRS >> {begun}; until [ -e {gate} ]; do sleep 0.05; done; echo done")
+
+        def begun_are(*expected):
+            def look():
+                with contextlib.suppress(OSError), open(begun, encoding="ascii") as f:
+                    return sorted(f.read().split()) == sorted(expected)
+                return False
+            poll(look, f"ranks {expected}", 60)
+
+        begun_are("0.0", "1.0")
+        task = next(t for t in self.rig.job(job)["tasks"] if t["rank"] == 1)
+        # Its supervisor dies: the task is lost, as if its machine were.
+        os.kill(poll(lambda: self.supervisor_of(task), "the supervisor", 20), signal.SIGKILL)
+        begun_are("0.0", "1.0", "1.1")
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
+        self.assertEqual(sorted(self.rig.ok("logs", job).text.splitlines()), ["[0] done", "[1] done"])
+
+    def supervisor_of(self, task):
+        where = f"{self.rig.node_dir(task['node'])}/node/tasks/{task['id']}"
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as f:
+                if f.read().split(b"\0")[:2] == [b"billow-supervise", where.encode()]:
+                    return int(name)
+        return None
+
+    def torch(self):
+        """The system's Python: Debian's torch is installed there."""
+        if subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed.run"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("python3-torch is not installed")
+        return self.script("all_reduce.py", ALL_REDUCE)
+
+    def test_torch_over_gloo(self):
+        script = self.torch()
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 2, "--procs", 2, "--env-var", "GLOO_SOCKET_IFNAME=eth0", "--", "/usr/bin/python3", script, timeout=200)
+        self.assertEqual(sorted(line for line in done.text.splitlines() if "sum" in line), [f"[{rank}] sum 10 of 4" for rank in range(4)])
+
+    def test_torchrun_over_gloo(self):
+        script = self.torch()
+        # torch 1.13 on Python 3.11 cannot read its own default of --redirects and --tee (0 is no member of a Flag any more): 1 is stdout.
+        launch = ("exec /usr/bin/python3 -m torch.distributed.run --redirects 1 --tee 1 --nnodes $NNODES --node_rank $NODE_RANK --nproc_per_node 2 "
+                  f"--master_addr $MASTER_ADDR --master_port $MASTER_PORT {script}")
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 2, "--env-var", "GLOO_SOCKET_IFNAME=eth0", "--env-var", "OMP_NUM_THREADS=1", "--", "sh", "-c", launch, timeout=200)
+        lines = [line for line in done.text.splitlines() if line.endswith("sum 10 of 4")]
+        self.assertEqual(sorted(line.split()[0] for line in lines), ["[0]", "[0]", "[1]", "[1]"], done)
+
+
+if __name__ == "__main__":
+    unittest.main()
