@@ -14,6 +14,7 @@
 
 #include "agent/core.h"
 #include "agent/exposition.h"
+#include "agent/file_service.h"
 #include "agent/health.h"
 #include "agent/keepalive.h"
 #include "agent/readings.h"
@@ -74,18 +75,28 @@ class NodeAgent {
           for (const GpuProcess& process : *list) out[static_cast<int>(process.pid)] += process.mem_mib.value_or(0);
       return out;
     };
+    std::string files_socket = "billow-files-" + sha256_hex(options_.data_dir).substr(0, 16);
+    auto files = FileService::create(loop_, {.directory = options_.data_dir + "/files", .bytes_max = options_.files_bytes_max, .socket = files_socket, .head = [this] { return endpoints_[head_at_ % endpoints_.size()]; }, .tls = options_.tls,
+                                             .token_file = options_.token_file, .work_dir = files_work_dir(), .task_of = [this](int pid) { return tasks_ ? tasks_->task_of(pid) : std::nullopt; }});
+    if (files) files_ = std::move(*files);
+    else log_warn("files cannot follow jobs to this node: {}", files.error().message), files_socket.clear();
     MigClaims migs(options_.allow_mig_changes ? backend_.get() : nullptr, options_.data_dir + "/mig-made", inventory_.gpus);
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
                                               backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
-                                              keepalive_ ? socket : "", std::move(migs)},
+                                              keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir()},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
+                                       .files_done = [this](TaskId task) { if (files_) files_->forget(task); },
                                        .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
     CoreOptions core;
     core.offer = offer();
     if (const auto text = read_file(memory_path()))
       if (auto memory = wire::from_json_text<Memory>(*text)) core.memory = *memory;
     core.tasks = tasks_->recover();
+    std::vector<TaskId> live;
+    for (const RecoveredTask& task : core.tasks)
+      if (task.status.state != TaskState::ended) live.push_back(task.status.task);
+    if (files_) files_->forget_others(live);
     if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
     core_ = std::make_unique<Core>(std::move(core), now());
     sampler_ = std::make_unique<Sampler>(backend_.get(), inventory_.gpus);
@@ -109,6 +120,8 @@ class NodeAgent {
   }
 
  private:
+  // Outside the data directory, which nobody but the agent's user can enter.
+  std::string files_work_dir() const { return "/var/tmp/billow-" + sha256_hex(options_.data_dir).substr(0, 12); }
   std::string memory_path() const { return options_.data_dir + "/memory.json"; }
 
   // One agent per data directory. The lock file also says who holds it.
@@ -460,6 +473,7 @@ class NodeAgent {
   std::shared_ptr<net::WebSocket> socket_;
   std::unique_ptr<GpuBackend> backend_;
   GpuInventory inventory_;
+  std::unique_ptr<FileService> files_;
   std::unique_ptr<KeepAliveSocket> keepalive_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Tasks> tasks_;

@@ -3,10 +3,13 @@
 #include <poll.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "agent/file_service.h"
 #include "agent/gang.h"
 #include "agent/keepalive.h"
 #include "agent/proc_stats.h"
@@ -17,6 +20,7 @@
 #include "base/log.h"
 #include "gpu/sim/sim_holders.h"
 #include "gpu/topology.h"
+#include "model/surroundings.h"
 #include "wire/codec.h"
 
 namespace billow::agent {
@@ -53,6 +57,15 @@ struct SavedMeter {
   template <class V>
   void fields(V& v) { v("meter", meter); v("at_ns", at); }
 };
+
+// Of the job's user, who writes into it; others cannot look into it, but can pass through to their own.
+Result<std::string> make_work_dir(const std::string& work_dir, TaskId task, const UserRecord& user) {
+  BILLOW_TRY_VOID(make_directories(work_dir, 0711));
+  const std::string path = work_path(work_dir, task);
+  if (::mkdir(path.c_str(), 0700) != 0) return fail_errno(path, errno);
+  if (::geteuid() == 0 && ::lchown(path.c_str(), user.identity.uid, user.identity.gid) != 0) return fail_errno(path, errno);
+  return path;
+}
 
 std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
 
@@ -278,6 +291,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   checkpointer_.ended(task);
   migs_.release(task);
   remove_hostfile(owner_, task);
+  if (callbacks_.files_done) callbacks_.files_done(task);
   const TaskCgroup group = cgroups_.find(task);
   const auto found = dirs_.find(task);
   const auto meta = found ? wire::from_json_text<Meta>(found->meta) : Result<Meta>(Meta{});
@@ -377,6 +391,11 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   spec.argv = gang_argv(start);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
   const UserRecord user = BILLOW_TRY(resolve_job_user({.unix_user = start.unix_user, .allow_root = start.unix_user == "root"}));
+  if (const auto files = start.env.find(surroundings::files); files != start.env.end()) {
+    if (options_.files_socket.empty()) return fail(Code::unavailable, "files cannot follow a job to this node: see the agent's log");
+    spec.cwd = BILLOW_TRY(make_work_dir(options_.work_dir, start.task, user));
+    spec.argv.insert(spec.argv.begin(), {executable_dir() + "/billow", "stage", "--"});
+  }
   const UserRecord self = BILLOW_TRY(current_user());
   if (user.identity.uid != self.identity.uid) {
     spec.identity = user.identity;
@@ -414,6 +433,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     plan.groups = spec.identity->groups;
   }
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
+  if (start.env.contains(surroundings::files)) env[files_socket_variable] = options_.files_socket;
   if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));

@@ -33,10 +33,13 @@ class Tasks {
     std::function<std::map<int, std::int64_t>()> gpu_memory;  // MiB by process; called on workers; may be empty
     std::string keepalive_socket;   // told to jobs; empty: none
     MigClaims migs;
+    std::string files_socket;       // where `billow stage` gets a job's files; empty: no files can follow a job here
+    std::string work_dir;           // where they are written
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
+    std::function<void(TaskId)> files_done;      // its working directory may go; may be missing
     std::function<void(TaskStatus)> look_over;   // of a bare task that has ended; may be missing. Answers with Ended.
   };
   static Result<std::unique_ptr<Tasks>> create(net::Loop& loop, Options options, Callbacks callbacks);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "api/files.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -65,6 +66,12 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
       {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
       {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
+      {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
+      {{Method::post, "/v1/files/trees", Need::files}, files::add_tree},
+      {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
+      {{Method::post, "/v1/files/packs", Need::files}, files::add_pack},
+      {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
+      {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
       {{Method::get, "/v1/events", Need::look}, streams::events},
       {{Method::get, "/v1/live", Need::look}, streams::live},
       {{Method::get, "/v1/history/fleet", Need::look}, history::fleet},
@@ -171,6 +178,7 @@ Status allowed(const control::Principal& who, Need need) {
       if (who.scope == TokenScope::join) return forbidden("a join token may do nothing but let machines join");
       if (who.scope == TokenScope::node) return forbidden("a node's credential may do nothing but join");
       return who.scope != TokenScope::read ? Status{} : forbidden("this token may only look");
+    case Need::files: return who.scope == TokenScope::node ? Status{} : allowed(who, Need::work);
     case Need::admin:
       return who.scope == TokenScope::full && who.role == Role::admin ? Status{} : forbidden("only an admin may do this");
   }

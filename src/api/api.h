@@ -19,6 +19,7 @@ enum class Need {
   admin,    // of the whole installation
   node,     // an agent's credential
   join,     // a join token
+  files,    // whoever may work, and nodes
 };
 
 struct RouteInfo {

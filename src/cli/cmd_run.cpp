@@ -14,6 +14,7 @@
 #include "cli/job_request.h"
 #include "cli/rank_output.h"
 #include "cli/session.h"
+#include "cli/sync.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "wire/codec.h"
@@ -36,7 +37,7 @@ constexpr OptionSpec attach_options[] = {
 };
 
 constexpr const char* env_details =
-    "The working directory and the environment follow the job, but for variables that look like credentials (…TOKEN, …SECRET…, "
+    "The working directory follows the job where the head is on another machine (or with --sync), as far as .gitignore and .billowignore let it. The environment follows it too, but for variables that look like credentials (…TOKEN, …SECRET…, "
     "…PASSWORD…, …_KEY, AWS_… and the like): pass one of those with --env-var NAME.";
 
 Status resolve_reservation(Client& client, JobRequest& request) {
@@ -73,10 +74,11 @@ bool answer_was_lost(const Error& error) {
   return error.code == Code::unavailable && !error.message.starts_with("no head") && !error.message.starts_with("cannot connect");
 }
 
-Result<Json> submit(Client& client, JobRequest& request) {
+Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
   BILLOW_TRY_VOID(resolve_after(client, request));
   BILLOW_TRY_VOID(resolve_reservation(client, request));
-  const Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
   // A key of our own makes asking again safe when the answer was lost on the way.
   const std::string key = request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;
   const std::string body = submit_body(request, env);
@@ -134,7 +136,7 @@ int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   if (auto done = complete(request); !done) return report_usage(done.error());
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
-  auto job = submit(*client, request);
+  auto job = submit(parsed, *client, request);
   if (!job) return report(job.error());
   SessionOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
                          .tty = tty,
@@ -190,8 +192,9 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
   if (auto resolved = resolve_after(*client, request); !resolved) return report(resolved.error());
-  const auto env = job_environment(own_environment(), request.env);
+  auto env = job_environment(own_environment(), request.env);
   if (!env) return report_usage(env.error());
+  if (auto synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced) return report(synced.error());
   auto made = client->post("/v1/schedules", schedule_body(request, *env));
   if (!made) return report(made.error());
   if (parsed.has("json")) print_json(*made);
@@ -205,7 +208,7 @@ int cmd_submit(const Parsed& parsed) {
   if (!request->cron.empty()) return add_schedule(parsed, *request);
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
-  auto job = submit(*client, *request);
+  auto job = submit(parsed, *client, *request);
   if (!job) return report(job.error());
   if (parsed.has("json")) {
     print_json(*job);

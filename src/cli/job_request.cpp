@@ -50,6 +50,9 @@ constexpr OptionSpec job_option_table[] = {
     {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
     {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
+    {"sync", 0, nullptr, "the working directory follows the job (by itself where the head is on another machine)"},
+    {"no-sync", 0, nullptr, "it does not: the node has it already"},
+    {"output", 0, "PATH", "a path in it to keep when the job ends; fetch it with `billow cp`", true},
     {"suspendable", 0, "auto|yes|no", "prepare it for being suspended fast; auto: slices and spot jobs, not a dedicated GPU"},
     {"strict", 0, nullptr, "a slice's share of compute is a hard cap, also while others leave theirs unused"},
     {"share", 0, "time", "share the GPU by the driver's time-slicing, with no limit enforced, for what cannot be gated (Vulkan, OptiX)"},
@@ -155,6 +158,18 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
     return false;
   }
   return true;
+}
+
+// A plain path inside the working directory.
+Result<std::string> output_path(std::string_view value) {
+  std::string path(value);
+  while (path.starts_with("./")) path.erase(0, 2);
+  while (path.ends_with('/')) path.pop_back();
+  for (const std::string& name : split(path, '/'))
+    if (name.empty() || name == "." || name == ".." || value.starts_with('/'))
+      return fail(Code::invalid, fmt::format("--output {}: not a path inside the working directory", value), "write it like --output results or --output out/model.pt");
+  if (path.find('\n') != std::string::npos) return fail(Code::invalid, "--output: a path has no line breaks");
+  return path;
 }
 
 Status set_names(std::vector<std::string>& into, std::string_view name, std::string_view value) {
@@ -284,6 +299,9 @@ Status set_option(JobRequest& q, std::string_view name, std::string_view value, 
   }
   else if (name == "env-var") q.env.named.emplace_back(value);
   else if (name == "no-env") q.env.none = true;
+  else if (name == "sync") q.sync = Sync::yes;
+  else if (name == "no-sync") q.sync = Sync::no;
+  else if (name == "output") q.outputs.push_back(BILLOW_TRY(output_path(value)));
   else if (name == "cwd") {
     s.cwd = BILLOW_TRY(absolute(value, relative_to));
     q.cwd_given = true;

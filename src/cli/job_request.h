@@ -24,6 +24,8 @@ Result<AfterText> parse_after(std::string_view text);
 // "12" or "12.3": what a job is called on the command line.
 Status check_job_label(std::string_view text);
 
+enum class Sync { automatic, yes, no };
+
 struct JobRequest {
   JobSpec spec;
   std::vector<AfterText> after;
@@ -33,6 +35,8 @@ struct JobRequest {
   std::string idempotency_key;
   std::string reservation;   // as typed: its number or its name
   bool cwd_given = false;
+  Sync sync = Sync::automatic;        // whether the working directory follows the job
+  std::vector<std::string> outputs;   // paths in it that are kept when the job ends
 };
 
 // Options of run, submit, shell and schedule add; also the keys of a job file's [job] table.

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/cmd_store.h"
 #include "cli/commands.h"
+#include "cli/sync.h"
 #include "cli/console.h"
 
 namespace billow::cli {
@@ -28,7 +29,9 @@ CommandTable all_commands() {
   add_profile_commands(table);
   add_loadtest_commands(table);
   add_store_commands(table);
+  add_file_commands(table);
   add_rank_commands(table);
+  add_stage_commands(table);
   add_meta_commands(table);
   return table;
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "api/api.h"
+#include "api/files.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -41,7 +42,7 @@ constexpr Duration agent_look = milliseconds(200);
 
 std::string new_token() { return "bw_" + random_token(30); }
 
-class Head final : public api::Host {
+class Head final : public api::Host, public api::FilesHost {
  public:
   explicit Head(HeadOptions options) : options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 2, .queue_max = 4096})) {}
 
@@ -67,6 +68,8 @@ class Head final : public api::Host {
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
     gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); }});
+    files_ = BILLOW_TRY(files::Store::open(options_.data_dir + "/files", limits::head_files_bytes_max));
+    BILLOW_TRY_VOID(make_directories(outputs_dir(), 0700));
     api_ = std::make_unique<api::Api>(*this);
     notifier_->catch_up();
 
@@ -162,6 +165,8 @@ class Head final : public api::Host {
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override { return agents_->watch_input(task, std::move(fn)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
+  files::Store& files() override { return *files_; }
+  std::string outputs_dir() const override { return options_.data_dir + "/files/outputs"; }
   std::string authority() const override { return own_tls_.authority_pem; }
   std::string authority_fingerprint() const override { return own_tls_.fingerprint; }
   const Telemetry& telemetry() const override { return engine_->telemetry(); }
@@ -326,6 +331,7 @@ class Head final : public api::Host {
   std::unique_ptr<Reviews> reviews_;
   std::unique_ptr<Backups> backups_;
   std::unique_ptr<Gateways> gateways_;
+  std::unique_ptr<files::Store> files_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<net::HttpServer> server_;

@@ -96,10 +96,13 @@ struct Link {
         case Io::want_read:
         case Io::want_write: break;
       }
-      const short events = result.state == Io::want_read ? POLLIN : static_cast<short>(POLLOUT | POLLIN);
+      // Under TLS a readable socket is no answer yet: a server sends session tickets while a large body is still on its way. One that
+      // refuses the body closes, and then its answer is read.
+      const bool may_stop = on_readable && !transport.tls();
+      const short events = result.state == Io::want_read ? POLLIN : may_stop ? static_cast<short>(POLLOUT | POLLIN) : static_cast<short>(POLLOUT);
       if (!wait_for(transport.fd(), events, -1, deadline).connection) return fail(Code::timed_out, fmt::format("{} takes no more data", name));
       pollfd readable{transport.fd(), POLLIN, 0};
-      if (on_readable && ::poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) && on_readable()) return {};
+      if (may_stop && ::poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) && on_readable()) return {};
     }
     return {};
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of many machines: a Slurm pool against Slurm itself, and a head with thousands of agents.
+"""Figures of many machines: a Slurm pool against Slurm itself, a head with thousands of agents, and a directory that follows a job.
 
 Timings on a shared machine mean little by themselves: each stands beside the same work done by Slurm's own tools in the same run.
 """
@@ -257,17 +257,75 @@ def agent_figures(billow, count):
         head.close()
 
 
+def sync_figures(billow, count, megabytes):
+    """The working directory's way to the head, beside rsync over a socket on the same machine (its daemon: no ssh in either)."""
+    if not shutil.which("rsync"):
+        print("skipped: rsync is not installed")
+        return
+    root = tempfile.mkdtemp(prefix="billow-bench-sync-")
+    head = Head(billow)
+    daemon = None
+    try:
+        source, size = f"{root}/source", megabytes * 1_000_000 // count
+        for number in range(count):
+            folder = f"{source}/d{number % 100}"
+            os.makedirs(folder, exist_ok=True)
+            with open(f"{folder}/f{number}", "wb") as f:
+                f.write(os.urandom(size))
+        old = time.time() - 3600
+        for folder, _, names in os.walk(source):
+            for name in names:
+                os.utime(f"{folder}/{name}", (old, old))
+        os.makedirs(f"{root}/copy")
+        port = 20000 + os.getpid() % 20000
+        with open(f"{root}/rsyncd.conf", "w", encoding="ascii") as f:
+            f.write(f"use chroot = no\nuid = root\ngid = root\nlog file = {root}/rsyncd.log\npid file = {root}/rsyncd.pid\n[copy]\npath = {root}/copy\nread only = no\n")
+        daemon = subprocess.Popen(["rsync", "--daemon", "--no-detach", f"--config={root}/rsyncd.conf", "--address=127.0.0.1", f"--port={port}"])
+        until(lambda: subprocess.run(["rsync", f"rsync://127.0.0.1:{port}/"], capture_output=True, check=False).returncode == 0, "rsync's daemon")
+        head.env["HOME"] = root
+        head.env["XDG_CACHE_HOME"] = f"{root}/cache"
+
+        def by_rsync():
+            begin = time.perf_counter()
+            subprocess.run(["rsync", "-a", f"{source}/", f"rsync://127.0.0.1:{port}/copy/"], check=True)
+            return time.perf_counter() - begin
+
+        def by_billow():
+            begin = time.perf_counter()
+            subprocess.run([billow, "submit", "--sync", "--quiet", "--", "true"], cwd=source, env=head.env, check=True, capture_output=True)
+            return time.perf_counter() - begin
+
+        def touch():
+            for number in range(10):
+                with open(f"{source}/d{number}/f{number}", "ab") as f:
+                    f.write(b"more")
+
+        first = (by_rsync(), by_billow())
+        touch()
+        again = (by_rsync(), by_billow())
+        print(f"{count} files, {megabytes} MB: rsync {first[0]:.2f} s, billow {first[1]:.2f} s (x{first[1] / first[0]:.2f})")
+        print(f"after a change of ten: rsync {again[0] * 1e3:.0f} ms, billow {again[1] * 1e3:.0f} ms (a whole `billow submit`)")
+    finally:
+        if daemon:
+            daemon.terminate()
+            daemon.wait()
+        head.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--billow", required=True)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--agents", type=int, default=2000)
-    parser.add_argument("only", nargs="?", choices=("slurm", "agents"))
+    parser.add_argument("only", nargs="?", choices=("slurm", "agents", "sync"))
     options = parser.parse_args()
-    if options.only != "agents":
+    if options.only in (None, "slurm"):
         slurm_figures(options.billow, options.jobs)
-    if options.only != "slurm":
+    if options.only in (None, "agents"):
         agent_figures(options.billow, options.agents)
+    if options.only in (None, "sync"):
+        sync_figures(options.billow, 10_000, 200)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+// Files for the jobs of this node: what the head keeps is fetched once, kept here up to a limit, and handed to `billow stage`, which
+// writes it out as the job's own user; what a job leaves goes back the same way.
+//
+// A job asks over a socket in the abstract namespace of this machine, on which the kernel says who asks: it needs no credential, and
+// what it leaves is taken for its own task's alone. The node's credential stays with the agent.
+//
+// In:  "get DIGEST\n"            out: "ok BYTES\n", the list of the tree, then every piece of every file in the list's order
+//      "put BYTES\n", list, pieces   out: "ok\n"
+// Either way instead: "error TEXT\n", or "again\n" where the task is not known yet.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "files/store.h"
+#include "model/job.h"
+#include "net/address.h"
+#include "net/loop.h"
+#include "net/tls.h"
+#include "net/workers.h"
+
+namespace billow::agent {
+
+inline constexpr const char* files_socket_variable = "BILLOW_FILES_SOCKET";
+
+class FileService {
+ public:
+  struct Options {
+    std::string directory;      // of the cache
+    std::uint64_t bytes_max = 0;
+    std::string socket;         // its name
+    std::function<net::Endpoint()> head;  // which one leads right now; asked on the loop
+    net::TlsClientOptions tls;
+    std::string token_file;
+    std::string work_dir;       // where jobs' directories are
+    std::function<std::optional<TaskId>(int pid)> task_of;
+  };
+  static Result<std::unique_ptr<FileService>> create(net::Loop& loop, Options options);
+  ~FileService();
+
+  // The directory of a task is not needed any more. Removed in the background.
+  void forget(TaskId task);
+  // What earlier lives left behind: every directory but those of the tasks that live.
+  void forget_others(const std::vector<TaskId>& live);
+
+ private:
+  FileService(net::Loop& loop, Options options);
+  void accept();
+  void serve(Fd peer, TaskId task, const net::Endpoint& head);
+  Status get(int peer, std::string_view digest, const net::Endpoint& head);
+  Status put(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
+  Status fetch(const Sha256& digest, const net::Endpoint& head, std::string& list);
+
+  net::Loop& loop_;
+  Options options_;
+  std::unique_ptr<files::Store> store_;
+  Fd listener_;
+  net::Watch watch_;
+  std::mutex fetching_;   // the same files for two jobs are fetched once
+  std::unique_ptr<net::Workers> workers_;
+};
+
+// Where a task's files are written; made by the agent, owned by the job's user.
+std::string work_path(const std::string& work_dir, TaskId task);
+
+// The other side, for `billow stage`.
+Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory);
+Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths);
+
+}  // namespace billow::agent

@@ -1,0 +1,117 @@
+// The routes of files that follow jobs: lists of trees, packs of content, and what jobs left as their outputs. Bodies are octets, not
+// JSON, because there are many of them and they are large. Hashing and disks are a worker's business, not the loop's.
+//
+// Whoever knows a tree's digest may have it: a digest cannot be guessed, and those of a job are shown to those who may see the job.
+#include "api/files.h"
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "files/pack.h"
+
+namespace billow::api::files {
+namespace {
+
+using billow::Sha256;
+using billow::files::Store;
+namespace content = billow::files;
+
+void octets(const CallPtr& call, std::string body) {
+  net::Response response;
+  response.headers = {{"Content-Type", "application/octet-stream"}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}};
+  response.body = std::move(body);
+  call->exchange->respond(std::move(response));
+}
+
+// Runs on a worker and answers with octets, or with what went wrong.
+void on_worker(CallPtr call, std::function<Result<std::string>(Store&, const std::string& body)> work) {
+  auto* host = dynamic_cast<FilesHost*>(&call->host);
+  if (!host) return call->fail({Code::unsupported, "this head keeps no files", ""});
+  Store& store = host->files();
+  const Status queued = call->host.workers().submit([&store, call, work = std::move(work)] { return work(store, call->request().body); },
+                                                    [call](Result<std::string> out) {
+                                                      if (!out) call->fail(out.error());
+                                                      else octets(call, std::move(*out));
+                                                    });
+  if (!queued) call->fail(queued.error());
+}
+
+std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
+  const auto* files = dynamic_cast<const FilesHost*>(&host);
+  return fmt::format("{}/{}.{}", files ? files->outputs_dir() : "", job.value, rank);
+}
+
+}  // namespace
+
+void add_tree(CallPtr call) {
+  if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
+  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
+    const content::Tree tree = BILLOW_TRY(content::decode(body));
+    std::vector<Sha256> pieces;
+    for (const auto& entry : tree.entries) pieces.insert(pieces.end(), entry.pieces.begin(), entry.pieces.end());
+    const std::vector<Sha256> missing = store.missing(pieces);
+    if (missing.empty()) BILLOW_TRY_VOID(store.add_tree(sha256(body), body));
+    return content::encode_digests(missing);
+  });
+}
+
+void add_pack(CallPtr call) {
+  if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
+  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
+    BILLOW_TRY_VOID(store.add(body));
+    return std::string();
+  });
+}
+
+void get_tree(CallPtr call) {
+  const auto digest = content::parse_digest(call->parts[0]);
+  if (!digest) return call->fail(digest.error());
+  on_worker(call, [digest = *digest](Store& store, const std::string&) { return store.read_tree(digest); });
+}
+
+void get_pieces(CallPtr call) {
+  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
+    const auto digests = BILLOW_TRY(content::decode_digests(body));
+    std::string pack;
+    for (const Sha256& digest : digests) {
+      const std::string bytes = BILLOW_TRY(store.read(digest));
+      content::add_piece(pack, digest, bytes);
+      if (pack.size() > content::pack_bytes_max) return fail(Code::too_large, "these are too many pieces for one answer", "ask for fewer at once");
+    }
+    return pack;
+  });
+}
+
+// From the node that ran it: what the task left behind, as the tree with this digest.
+void set_outputs(CallPtr call) {
+  const auto number = parse_int(call->parts[0], 1, INT64_MAX);
+  const auto digest = content::parse_digest(trim(call->request().body));
+  if (!number) return call->fail(number.error());
+  if (!digest) return call->fail(digest.error());
+  const auto& state = call->host.state();
+  const auto task = state.tasks.find(TaskId(static_cast<std::uint64_t>(*number)));
+  if (task == state.tasks.end()) return call->fail({Code::not_found, fmt::format("there is no task {} any more", *number), ""});
+  // A node speaks for its own tasks alone. The local agent's credential names none: it is the head's own.
+  const auto node = state.nodes.find(task->second.node);
+  const auto token = state.tokens.find(call->principal.token);
+  const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
+  const bool own = node != state.nodes.end() && (speaks_for.empty() || node->second.offer.name == speaks_for || (token->second.pool && node->second.pool == token->second.pool));
+  if (!own) return call->fail({Code::forbidden, fmt::format("task {} does not run on node {}", *number, speaks_for), ""});
+  const Status written = write_file_atomic(outputs_path(call->host, task->second.job, task->second.rank), content::digest_hex(*digest) + "\n", 0600);
+  if (!written) return call->fail(written.error());
+  call->reply(200, Json::object({{"ok", true}}));
+}
+
+void outputs(CallPtr call) {
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  with_job_document(call, ref->id, [call, id = ref->id](Json document) {
+    Json list = Json::array();
+    for (std::uint32_t rank = 0; rank < document["nodes"].uint_or(1); ++rank)
+      if (const auto text = read_file(outputs_path(call->host, id, rank), 256)) list.push(Json::object({{"rank", rank}, {"tree", std::string(trim(*text))}}));
+    call->reply(200, Json::object({{"outputs", std::move(list)}}));
+  });
+}
+
+}  // namespace billow::api::files

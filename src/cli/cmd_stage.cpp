@@ -1,0 +1,90 @@
+// Put before the command of a job whose files follow it: brings them into the working directory as the job's own user, starts the
+// command there, and when it has ended hands its declared outputs to this machine's agent.
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/file_service.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/sync.h"
+#include "model/surroundings.h"
+
+namespace billow::cli {
+namespace {
+
+constexpr int staging_failed = 125;   // as container runtimes say that they, not the command, failed
+
+volatile sig_atomic_t child = 0;
+extern "C" void pass_signal(int number) {
+  if (child > 0) ::kill(static_cast<pid_t>(child), number);
+}
+
+int start(const std::vector<std::string>& command) {
+  std::vector<std::string> words = command;
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  const int error = errno;
+  say(fmt::format("{}: {}", command[0], ::strerror(error)));
+  return error == ENOENT ? 127 : 126;
+}
+
+int cmd_stage(const Parsed& parsed) {
+  if (parsed.operands.empty()) return report_usage({Code::invalid, "no command", "this is put before a job's command by Billow itself"});
+  const auto variable = [](const char* name) { const char* text = ::getenv(name); return std::string(text ? text : ""); };
+  const std::string socket = variable(agent::files_socket_variable), digest = variable(surroundings::files), outputs = variable(surroundings::outputs);
+  if (const Status done = agent::stage_files(socket, digest, "."); !done) {
+    say(fmt::format("the job's files could not be brought: {}", done.error().message));
+    return staging_failed;
+  }
+  if (outputs.empty()) return start(parsed.operands);
+  for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) {
+    struct sigaction action {};
+    action.sa_handler = pass_signal;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(s, &action, nullptr);
+  }
+  const bool terminal = ::isatty(STDIN_FILENO) == 1;   // whose signals reach the whole group: nothing is passed on then
+  const pid_t pid = ::fork();
+  if (pid < 0) return report(fail_errno("fork", errno).error());
+  if (pid == 0) {
+    for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) ::signal(s, SIG_DFL);
+    if (!terminal) ::setpgid(0, 0);   // a signal to the group reaches us, and the command by us, once
+    ::_exit(start(parsed.operands));
+  }
+  if (!terminal) child = pid;
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  child = 0;
+  const Status left = agent::leave_outputs(socket, ".", split(outputs, '\n'));
+  if (!left) say(fmt::format("the job's outputs could not be kept: {}", left.error().message));
+  if (WIFSIGNALED(status)) {
+    ::signal(WTERMSIG(status), SIG_DFL);
+    ::raise(WTERMSIG(status));
+    return 128 + WTERMSIG(status);
+  }
+  const int code = WEXITSTATUS(status);
+  return code == 0 && !left ? staging_failed : code;
+}
+
+}  // namespace
+
+void add_stage_commands(CommandTable& table) {
+  table.push_back({.name = "stage",
+                   .summary = "bring a job's files, then start its command (put before the command of jobs whose directory follows them)",
+                   .example = "billow stage -- python train.py",
+                   .run = cmd_stage,
+                   .usage = "[--] COMMAND [ARG…]",
+                   .operands = Operands::command,
+                   .group = "head",
+                   .talks_to_head = false,
+                   .prints_json = false});
+}
+
+}  // namespace billow::cli

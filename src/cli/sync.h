@@ -1,0 +1,31 @@
+// A directory to the head and back: what the head does not have is uploaded, in packs, over several connections.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/job_request.h"
+
+namespace billow::cli {
+
+struct Upload {
+  std::string digest;              // of the tree
+  std::uint64_t files = 0, bytes = 0;
+  std::uint64_t sent_bytes = 0;    // of them, what the head did not have
+  std::vector<std::string> warnings;
+};
+Result<Upload> upload_directory(Client& client, const std::string& directory);
+// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not there.
+Status download_tree(Client& client, const std::string& digest, const std::string& directory, const std::string& only = {});
+
+// Whether the working directory goes along: as asked, else where the head is on another machine.
+bool should_sync(const Client& client, const JobRequest& request);
+// Uploads the working directory and says in the environment what the node is to bring.
+Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
+
+void add_file_commands(CommandTable& table);   // cp
+void add_stage_commands(CommandTable& table);  // stage
+
+}  // namespace billow::cli

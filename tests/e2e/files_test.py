@@ -1,0 +1,161 @@
+"""The working directory follows a job to another machine, and what it leaves comes back."""
+import hashlib
+import os
+import struct
+import subprocess
+import unittest
+
+import net
+from join_test import FarRig, Join
+from rig import BILLOW, MARK, poll
+
+WHY_NOT = net.usable()
+MAGIC = b"billow-tree-1\n"
+
+
+def tree(*entries):
+    """The list of a tree, made by hand as somebody with bad intentions would."""
+    out = MAGIC + struct.pack("<I", len(entries))
+    for kind, path, size, target, pieces in entries:
+        out += kind + struct.pack("<HQH", 0o644, size, len(path)) + path + struct.pack("<H", len(target)) + target + b"".join(pieces)
+    return out
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.net = net.Net("head", "a", "b", "laptop")
+        try:
+            cls.rig = FarRig(cls.net)
+            token = cls.rig.join_token()
+            for host in "ab":
+                cls.rig.join(host, token)
+            for host in "ab":
+                cls.rig.node_here(host)
+            cls.user = cls.rig.ok("token", "create", "laptop").text.strip()
+            done = cls.rig.on("laptop", "login", cls.rig.url, stdin=cls.user + "\n")
+            if done.returncode != 0:
+                raise AssertionError(done)
+        except BaseException:
+            cls.net.close()
+            raise
+
+    tearDownClass = classmethod(Join.tearDownClass.__func__)
+
+    def project(self, name, **files):
+        root = os.path.join(self.rig.root, "laptop-files", name)
+        for path, text in files.items():
+            full = os.path.join(root, path.replace("__", "/"))
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
+        return root
+
+    def laptop(self, cwd, *args, timeout=120):
+        """A command typed on the laptop, in a directory that its user is in."""
+        command = 'cd "$0" && exec "$@"'
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
+        environment.update({MARK: self.rig.data, "HOME": self.rig.home("laptop")})
+        return subprocess.run([*self.net.inside("laptop"), "sh", "-c", command, cwd, BILLOW, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+                              env=environment, check=False)
+
+    def kept(self, host):
+        directory = os.path.join(self.rig.node_dir(host), "node/files/packs")
+        return sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)) if os.path.isdir(directory) else 0
+
+    def test_the_directory_follows_and_outputs_come_back(self):
+        root = self.project("first", **{"train.py": "print(open('data/x.txt').read())", "data__x.txt": "weights", "build__big": "no", ".gitignore": "build/\n", ".env": "SECRET=1"})
+        os.symlink("data/x.txt", os.path.join(root, "link"))
+        done = self.laptop(root, "run", "--gpus", 1, "--output", "results", "--", "sh", "-c",
+                           "cat train.py link; ls -A; pwd; mkdir -p results/deep; echo model > results/deep/m.pt; echo scratch > other; exit 3")
+        self.assertEqual(done.returncode, 3, done)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "print(open('data/x.txt').read())weights.env")
+        self.assertEqual(lines[1:-1], [".gitignore", "data", "link", "train.py"])
+        self.assertNotEqual(lines[-1], root)
+        self.assertIn(".env may hold secrets", done.stderr)
+        poll(lambda: not os.path.exists(lines[-1]), "the directory gone with its task", 20)
+        job = self.rig.json("ps", "-a")["jobs"][0]["id"]
+        back = os.path.join(self.rig.root, "back")
+        done = self.laptop("/", "cp", f"{job}:", back)
+        self.assertEqual(done.returncode, 0, done)
+        with open(os.path.join(back, "results/deep/m.pt"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "model\n")
+        self.assertFalse(os.path.exists(os.path.join(back, "other")))
+        done = self.laptop("/", "cp", f"{job}:results/deep/m.pt", os.path.join(self.rig.root, "one"))
+        self.assertEqual(done.returncode, 0, done)
+        self.assertTrue(os.path.exists(os.path.join(self.rig.root, "one/m.pt")))
+        done = self.laptop("/", "cp", f"{job}:nothing", back)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("among the outputs", done.stderr)
+
+    def test_only_what_changed_travels_and_a_node_fetches_it_once(self):
+        root = self.project("second", **{f"f{i}": str(i) * 20000 for i in range(50)})
+        run = lambda: self.laptop(root, "run", "--nodes", 2, "--gpus", 1, "--", "sh", "-c", "cat f* | sha256sum")
+        first = run()
+        self.assertEqual(first.returncode, 0, first)
+        self.assertIn("uploaded", first.stderr)
+        sizes = [self.kept(host) for host in "ab"]
+        self.assertTrue(all(size > 1_000_000 for size in sizes), sizes)
+        again = run()
+        self.assertEqual(sorted(again.stdout.splitlines()), sorted(first.stdout.splitlines()))
+        self.assertNotIn("uploaded", again.stderr)
+        self.assertEqual([self.kept(host) for host in "ab"], sizes)
+        with open(os.path.join(root, "f7"), "a", encoding="ascii") as f:
+            f.write("more")
+        changed = run()
+        self.assertNotEqual(changed.stdout, first.stdout)
+        grown = [self.kept(host) - size for host, size in zip("ab", sizes)]
+        self.assertTrue(all(0 < more < 60_000 for more in grown), grown)
+
+    def test_two_runs_do_not_see_each_other(self):
+        root = self.project("third", a="1")
+        for _ in range(2):
+            done = self.laptop(root, "run", "--", "sh", "-c", "ls; touch mine; rm a")
+            self.assertEqual((done.returncode, done.stdout), (0, "a\n"), done)
+        self.assertTrue(os.path.exists(os.path.join(root, "a")))
+
+    def test_home_is_not_uploaded_by_accident(self):
+        home = self.rig.home("laptop")
+        with open(os.path.join(home, "private"), "w", encoding="ascii") as f:
+            f.write("x")
+        done = self.laptop(home, "run", "--", "ls", "-A")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done)
+        self.assertIn("does not follow", done.stderr)
+
+    def test_a_job_does_not_begin_without_its_files(self):
+        # As if the head had forgotten them: a digest that it never had.
+        job = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"}, "env": {"BILLOW_FILES": "ab" * 32}}).json["id"]
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 125)
+        self.assertIn("could not be brought", self.rig.ok("logs", job).text)
+        self.assertFalse(os.path.exists(self.rig.file("ran")))
+
+    def test_bad_trees_and_packs_are_refused(self):
+        digest = hashlib.sha256(b"x").digest()
+        file = lambda path, size=1, pieces=(digest,): (b"f", path, size, b"", pieces)
+        cases = {
+            "upwards": tree(file(b"../../etc/cron.d/x")),
+            "absolute": tree(file(b"/etc/passwd")),
+            "links out": tree((b"l", b"a", 0, b"../../..", ())),
+            "no directory": tree((b"l", b"a", 0, b"b", ()), file(b"a/x")),
+            "at most": tree(file(b"bomb", 1 << 50)),
+            "damaged": MAGIC + b"\xff\xff\x00\x00",
+            "no list": b"PK\x03\x04 a zip",
+        }
+        for word, body in cases.items():
+            answer = self.rig.api("POST", "/v1/files/trees", body, headers={"Content-Type": "application/octet-stream"})
+            self.assertIn(answer.status, (400, 413, 422), (word, answer))
+            self.assertIn(word, answer.body.decode(), answer)
+        answer = self.rig.api("POST", "/v1/files/packs", digest + struct.pack("<Q", 1) + b"y", headers={"Content-Type": "application/octet-stream"})
+        self.assertIn(answer.status, (400, 422), answer)
+        self.assertIn("not what its digest says", answer.body.decode())
+        # Nobody without a token, and a join token is none.
+        self.assertEqual(self.rig.api("POST", "/v1/files/trees", tree(), token="bw_wrong", headers={"Content-Type": "application/octet-stream"}).status, 401)
+        done = self.laptop("/", "submit", "--sync", "--output", "../x", "--", "true")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("inside the working directory", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,220 @@
+// Trees of files: what is refused, what is left out, and that what goes in comes out.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "files/ignore.h"
+#include "files/pack.h"
+#include "files/scan.h"
+#include "files/store.h"
+#include "files/tree.h"
+
+namespace billow::files {
+namespace {
+
+class Files : public testing::Test {
+ protected:
+  Files() {
+    char name[] = "/tmp/billow-files-XXXXXX";
+    root_ = ::mkdtemp(name);
+  }
+  ~Files() override { (void)remove_tree(root_); }
+  std::string at(const std::string& path) const { return root_ + "/" + path; }
+  void write(const std::string& path, std::string_view text) {
+    const std::string full = at(path);
+    ASSERT_TRUE(make_directories(full.substr(0, full.rfind('/'))));
+    ASSERT_TRUE(write_file_atomic(full, text));
+  }
+  std::vector<std::string> paths(const Tree& tree) {
+    std::vector<std::string> out;
+    for (const Entry& e : tree.entries) out.push_back(e.path);
+    return out;
+  }
+  std::string root_;
+};
+
+Entry file(std::string path, std::string_view text) { return {.path = std::move(path), .kind = Kind::file, .mode = 0644, .size = text.size(), .target = {}, .pieces = {sha256(text)}}; }
+Entry directory(std::string path) { return {.path = std::move(path), .kind = Kind::directory, .mode = 0755}; }
+Entry link(std::string path, std::string target) { return {.path = std::move(path), .kind = Kind::link, .mode = 0777, .size = 0, .target = std::move(target), .pieces = {}}; }
+
+TEST(Tree, ReadsBackWhatWasWritten) {
+  const Tree tree{{directory("a"), file("a/b", "hello"), link("a/c", "b"), link("d", "a/b")}};
+  const auto back = decode(encode(tree));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(encode(*back), encode(tree));
+}
+
+TEST(Tree, RefusesWhatLeadsOutOfIt) {
+  const std::vector<std::pair<Tree, std::string>> cases = {
+      {{{file("../x", "1")}}, "leads upwards"},
+      {{{file("/etc/passwd", "1")}}, "absolute"},
+      {{{directory("a"), file("a/../../x", "1")}}, "leads upwards"},
+      {{{file("a//b", "1")}}, "plainly"},
+      {{{file("a/b", "1")}}, "no directory"},
+      {{{link("a", "/etc")}}, "absolute"},
+      {{{link("a", "../..")}}, "out of the tree"},
+      {{{directory("d"), link("d/a", "../../x")}}, "out of the tree"},
+      {{{directory("d"), link("d/l", "."), file("d/l/x", "1")}}, "no directory"},
+      {{{file("a", "1"), file("a", "2")}}, "twice"},
+      {{{file(std::string("a\0b", 3), "1")}}, "zero byte"},
+      {{{file(std::string(300, 'x'), "1")}}, "255"},
+  };
+  for (const auto& [tree, why] : cases) {
+    const auto got = decode(encode(tree));
+    ASSERT_FALSE(got) << why;
+    EXPECT_NE(got.error().message.find(why), std::string::npos) << got.error().message;
+  }
+}
+
+// A list of a few bytes must not make its reader allocate or write what it merely claims.
+TEST(Tree, RefusesBombs) {
+  Tree tree{{file("big", "x")}};
+  tree.entries[0].size = 1ull << 60;
+  EXPECT_FALSE(decode(encode(tree)));
+  tree.entries[0].size = 1ull << 34;  // allowed, but there is one digest for four thousand pieces
+  EXPECT_FALSE(decode(encode(tree)));
+  std::string list = encode(Tree{});
+  list[list.size() - 1] = '\x7f';  // two billion entries
+  EXPECT_FALSE(decode(list));
+  for (std::size_t cut = 0; cut < 60; ++cut) EXPECT_FALSE(decode(encode(Tree{{directory("a"), file("a/b", "hello")}}).substr(0, cut)));
+}
+
+TEST(Ignore, ReadsPatternsAsGitDoes) {
+  IgnoreRules rules;
+  rules.add("", "# comment\n*.pyc\n/build\nlogs/\n!keep.pyc\ndocs/**/draft\n**/cache\ndata/*.bin\n[ab]?.txt\n\\#odd\n");
+  rules.add("sub", "local\n/here\n");
+  const auto ignored = [&](const char* path, bool dir = false) { return rules.ignored(path, dir); };
+  EXPECT_TRUE(ignored("x.pyc"));
+  EXPECT_TRUE(ignored("deep/down/x.pyc"));
+  EXPECT_FALSE(ignored("keep.pyc"));
+  EXPECT_TRUE(ignored("build", true));
+  EXPECT_FALSE(ignored("sub/build", true));
+  EXPECT_TRUE(ignored("a/logs", true));
+  EXPECT_FALSE(ignored("a/logs", false));
+  EXPECT_TRUE(ignored("docs/a/b/draft"));
+  EXPECT_TRUE(ignored("docs/draft"));
+  EXPECT_TRUE(ignored("x/y/cache", true));
+  EXPECT_TRUE(ignored("cache", true));
+  EXPECT_TRUE(ignored("data/x.bin"));
+  EXPECT_FALSE(ignored("data/deep/x.bin"));
+  EXPECT_TRUE(ignored("b1.txt"));
+  EXPECT_FALSE(ignored("c1.txt"));
+  EXPECT_TRUE(ignored("#odd"));
+  EXPECT_TRUE(ignored("sub/x/local"));
+  EXPECT_FALSE(ignored("local"));
+  EXPECT_TRUE(ignored("sub/here"));
+  EXPECT_FALSE(ignored("sub/x/here"));
+}
+
+TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
+  write("src/train.py", "print(1)");
+  write("src/data.bin", std::string(piece_bytes + 5, 'x'));
+  write(".gitignore", "*.log\nout/\n");
+  write(".billowignore", "!keep.log\n");
+  write("x.log", "1");
+  write("keep.log", "1");
+  write("out/y", "1");
+  write(".git/config", "1");
+  write(".env", "TOKEN=1");
+  ASSERT_EQ(::symlink("train.py", at("src/inside").c_str()), 0);
+  ASSERT_EQ(::symlink("/etc/passwd", at("outside").c_str()), 0);
+  const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = at("../cache-" + root_.substr(root_.rfind('/') + 1))});
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".env", ".gitignore", "keep.log", "src", "src/data.bin", "src/inside", "src/train.py"}));
+  ASSERT_EQ(found->warnings.size(), 2u);
+  EXPECT_NE(found->warnings[0].find(".env"), std::string::npos);
+  EXPECT_NE(found->warnings[1].find("outside"), std::string::npos);
+  EXPECT_TRUE(decode(encode(found->tree)));
+  ::unlink(at("../cache-" + root_.substr(root_.rfind('/') + 1)).c_str());
+}
+
+TEST_F(Files, ACachedLookGivesTheSameTreeAndSeesChanges) {
+  write("w/a", "one");
+  write("w/b", "two");
+  // Old enough to be believed.
+  for (const char* name : {"w/a", "w/b"}) {
+    const timespec times[2] = {{1'600'000'000, 0}, {1'600'000'000, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, at(name).c_str(), times, 0), 0);
+  }
+  const ScanOptions options{.root = at("w"), .only = {}, .ignore_files = true, .cache = at("cache/x")};
+  const auto first = scan(options), second = scan(options);
+  ASSERT_TRUE(first && second);
+  EXPECT_TRUE(file_exists(at("cache/x")));
+  EXPECT_EQ(encode(first->tree), encode(second->tree));
+  write("w/b", "2wo");  // the same size
+  const auto third = scan(options);
+  ASSERT_TRUE(third);
+  EXPECT_NE(encode(third->tree), encode(first->tree));
+  ASSERT_TRUE(write_file_atomic(at("cache/x"), "billow-scan-1\nnonsense that is no cache at all, whatever wrote it there"));
+  EXPECT_EQ(encode(scan(options)->tree), encode(third->tree));
+}
+
+TEST_F(Files, TravelsThroughAStoreAndIsWrittenOutAsItWas) {
+  write("in/a/one", "1");
+  write("in/a/big", std::string(piece_bytes, 'b') + "tail");
+  write("in/empty", "");
+  ::chmod(at("in/a/one").c_str(), 0755);
+  ASSERT_EQ(::symlink("a/one", at("in/link").c_str()), 0);
+  const auto found = scan({.root = at("in"), .only = {}, .ignore_files = true, .cache = {}});
+  ASSERT_TRUE(found);
+  auto store = Store::open(at("store"), 1 << 30);
+  ASSERT_TRUE(store);
+  std::vector<Sha256> all;
+  for (const Entry& e : found->tree.entries) all.insert(all.end(), e.pieces.begin(), e.pieces.end());
+  EXPECT_EQ((*store)->missing(all).size(), 3u);
+  for (const Sha256& digest : (*store)->missing(all)) {
+    std::string pack;
+    add_piece(pack, digest, *read_piece(found->sources.at(digest), digest));
+    ASSERT_TRUE((*store)->add(pack));
+  }
+  EXPECT_TRUE((*store)->missing(all).empty());
+  store->reset();
+  store = Store::open(at("store"), 1 << 30);  // as after a restart
+  ASSERT_TRUE(store);
+  EXPECT_TRUE((*store)->missing(all).empty());
+  ASSERT_TRUE(make_directories(at("out")));
+  const Status done = write_tree(at("out"), found->tree, [&](const Sha256& digest) { return (*store)->read(digest); });
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(encode(scan({.root = at("out"), .only = {}, .ignore_files = true, .cache = {}})->tree), encode(found->tree));
+}
+
+TEST_F(Files, AStoreBelievesNothingThatIsNotItsDigest) {
+  auto store = Store::open(at("store"), 1 << 30);
+  std::string pack;
+  add_piece(pack, sha256("right"), "wrong");
+  EXPECT_FALSE((*store)->add(pack));
+  EXPECT_FALSE((*store)->has(sha256("right")));
+  pack.clear();
+  add_piece(pack, sha256("right"), "right");
+  EXPECT_FALSE((*store)->add(std::string_view(pack).substr(0, pack.size() - 1)));
+  EXPECT_FALSE((*store)->add_tree(sha256("x"), "y"));
+}
+
+TEST_F(Files, WritingNeverFollowsALinkThatIsThere) {
+  write("outside/precious", "mine");
+  ASSERT_TRUE(make_directories(at("work")));
+  ASSERT_EQ(::symlink("../outside", at("work/d").c_str()), 0);
+  ASSERT_EQ(::symlink("../outside/precious", at("work/f").c_str()), 0);
+  const auto give = [](const Sha256&) -> Result<std::string> { return std::string("evil"); };
+  const Tree through{{directory("d"), file("d/precious", "evil")}};
+  EXPECT_FALSE(write_tree(at("work"), through, give));
+  const Tree over{{file("f", "evil")}};
+  EXPECT_TRUE(write_tree(at("work"), over, give));  // the link is replaced, not followed
+  EXPECT_EQ(*read_file(at("outside/precious")), "mine");
+}
+
+TEST_F(Files, NamedOutputsComeWithTheWayToThem) {
+  write("out/deep/model.pt", "weights");
+  write("out/other", "x");
+  write("log.txt", "y");
+  const auto found = scan({.root = root_, .only = {"out/deep", "log.txt"}, .ignore_files = false, .cache = {}});
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{"log.txt", "out", "out/deep", "out/deep/model.pt"}));
+  EXPECT_TRUE(decode(encode(found->tree)));
+}
+
+}  // namespace
+}  // namespace billow::files
