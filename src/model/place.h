@@ -34,8 +34,8 @@ struct PlaceWish {
   }
 };
 
-// In which order a project's own jobs come. Between projects weights decide; inside one its jobs come as they were submitted (fair,
-// fifo), or the shortest first, as far as it is known or learned.
+// In which order a project's own jobs come; between projects weights decide. fair: of the user who has had least; fifo: strictly as they
+// were submitted; shortest: by what is known or learned of their time.
 enum class OrderPolicy { fair, shortest, fifo };
 BILLOW_ENUM_NAMES(OrderPolicy, {OrderPolicy::fair, "fair"}, {OrderPolicy::shortest, "shortest"}, {OrderPolicy::fifo, "fifo"});
 
