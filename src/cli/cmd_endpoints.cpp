@@ -135,6 +135,8 @@ int cmd_deploy(const Parsed& parsed) {
   if (request.spec.argv.front() == "--") request.spec.argv.erase(request.spec.argv.begin());
   if (request.spec.argv.empty()) return report_usage({Code::invalid, "no command to serve with", "billow deploy hello -- python serve.py"});
   if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  if (request.sync == Sync::yes || !request.outputs.empty())
+    return report_usage({Code::invalid, "an endpoint outlives what was uploaded for it, so its directory does not follow it", "keep its files where its nodes see them"});
   EndpointPolicy policy;
   if (auto read = read_policy(parsed, policy); !read) return report_usage(read.error());
   policy.spot = request.spec.spot;

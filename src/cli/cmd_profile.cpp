@@ -16,6 +16,7 @@
 #include "cli/job_request.h"
 #include "cli/observe.h"
 #include "cli/session.h"
+#include "cli/sync.h"
 #include "cli/table.h"
 
 namespace billow::cli {
@@ -35,7 +36,8 @@ constexpr OptionSpec compare_options[] = {
 
 Result<Json> submit_request(Client& client, JobRequest request) {
   BILLOW_TRY_VOID(complete(request));
-  const Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
+  BILLOW_TRY_VOID(sync_for_job(client, request, false, env));
   return client.post("/v1/jobs", submit_body(request, env), {{"Idempotency-Key", "cli-" + random_token(12)}});
 }
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
@@ -12,6 +14,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/console.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "files/pack.h"
 #include "files/scan.h"
@@ -53,9 +56,20 @@ class Sender {
   Sender(const HeadAddress& address, const files::Scan& scan, std::vector<Sha256> missing) : address_(address), scan_(scan), missing_(std::move(missing)) {}
 
   Result<std::uint64_t> run() {
+    std::uint64_t total = 0;
+    for (const Sha256& digest : missing_)
+      if (const auto source = scan_.sources.find(digest); source != scan_.sources.end()) total += source->second.size + files::pack_header_bytes;
     std::vector<std::thread> threads;
-    const std::size_t count = std::min(connections, missing_.size() / 8 + 1);
-    for (std::size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    working_ = std::min(connections, missing_.size() / 8 + 1);
+    for (std::size_t i = 0, count = working_; i < count; ++i)
+      threads.emplace_back([this] {
+        work();
+        std::lock_guard lock(mutex_);
+        --working_;
+        ended_.notify_one();
+      });
+    Progress progress("upload", ProgressUnit::bytes);
+    for (std::unique_lock lock(mutex_); !ended_.wait_for(lock, std::chrono::milliseconds(100), [this] { return working_ == 0; });) progress.update(sent_, total);
     for (std::thread& thread : threads) thread.join();
     if (trouble_) return pass(*trouble_);
     return sent_.load();
@@ -110,6 +124,8 @@ class Sender {
   std::vector<Sha256> missing_;
   std::size_t at_ = 0;
   std::mutex mutex_;
+  std::condition_variable ended_;
+  std::size_t working_ = 0;
   std::optional<Error> trouble_;
   std::atomic<std::uint64_t> sent_{0};
 };
@@ -165,6 +181,8 @@ Status download_tree(Client& client, const std::string& digest, const std::strin
     for (std::size_t i = 0; i < e.pieces.size(); ++i) order.emplace_back(e.pieces[i], files::piece_size(e, i));
   std::size_t at = 0;
   std::unordered_map<Sha256, std::string, files::DigestHash> here;
+  Progress progress("download", ProgressUnit::bytes);
+  std::uint64_t arrived = 0;
   return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
     if (!here.contains(piece)) {
       here.clear();
@@ -183,6 +201,7 @@ Status download_tree(Client& client, const std::string& digest, const std::strin
     ++at;
     const auto found = here.find(piece);
     if (found == here.end()) return fail(Code::internal, "the head did not give what it was asked for");
+    progress.update(arrived += found->second.size(), tree.bytes());
     return found->second;
   });
 }
