@@ -447,7 +447,7 @@ complete -c billow -n '__fish_seen_subcommand_from events' -l data -r -f -a '(__
 complete -c billow -n '__fish_seen_subcommand_from events' -l help -s h -d 'show this help'
 complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l min -r -f -d 'machines kept even without work (0)'
 complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l max -r -f -d 'machines at most (1)'
-complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l idle -r -f -d 'give a machine back after this long without work (5m)'
+complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l idle -r -f -d 'give a machine back after this long without work (3m)'
 complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l patience -r -f -d 'ask the next pool as well when a machine takes longer than this to come (2m)'
 complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l order -r -f -d 'which pool is asked first: the lowest; among equals the cheapest (0)'
 complete -c billow -n '__fish_seen_subcommand_from pool; and __fish_seen_subcommand_from add' -l price -r -f -d 'of one machine for an hour'
