@@ -9,24 +9,34 @@ namespace billow::ledger {
 
 namespace {
 
-// The median price of one GPU-hour over all offers that have it, or zero where there is none.
+std::int64_t median(std::vector<std::int64_t>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// On demand: the median price of one GPU-hour over all offers that have it, or zero where there is none. Spot and reserved: that, less
+// the median discount of the offers that have both, because those who sell spot are other sellers than those who do not, and a
+// median of theirs alone can be above everybody's price on demand.
 Rate market_rate(const Catalogue& catalogue, std::string_view gpu_type, PriceClass price_class) {
   const auto spec = catalogue.gpu(gpu_type);
   if (!spec || price_class == PriceClass::suspended) return {};
-  const Purchase purchase = price_class == PriceClass::spot       ? Purchase::spot
-                            : price_class == PriceClass::reserved ? Purchase::committed_1y
-                                                                  : Purchase::on_demand;
-  std::vector<std::int64_t> per_gpu_h;
   OfferFilter filter;
   filter.gpu = (*spec)->name;
+  std::vector<std::int64_t> per_gpu_h, parts_per_million;
   for (const Offer& offer : catalogue.offers(filter)) {
     if (!offer.price || offer.instance->gpus < 1) continue;
-    if (const auto price = price_of(*offer.price, purchase)) per_gpu_h.push_back(price->value / offer.instance->gpus);
+    const auto full = price_of(*offer.price, Purchase::on_demand);
+    if (!full || full->value <= 0) continue;
+    per_gpu_h.push_back(full->value / offer.instance->gpus);
+    if (price_class == PriceClass::on_demand) continue;
+    if (const auto price = price_of(*offer.price, price_class == PriceClass::spot ? Purchase::spot : Purchase::committed_1y))
+      parts_per_million.push_back(static_cast<std::int64_t>(static_cast<__int128>(price->value) * 1'000'000 / full->value));
   }
   if (per_gpu_h.empty()) return {};
-  const auto middle = per_gpu_h.begin() + static_cast<std::ptrdiff_t>(per_gpu_h.size() / 2);
-  std::nth_element(per_gpu_h.begin(), middle, per_gpu_h.end());
-  return {*middle / 3600};
+  const std::int64_t on_demand = median(per_gpu_h) / 3600;
+  if (price_class == PriceClass::on_demand) return {on_demand};
+  return parts_per_million.empty() ? Rate{} : Rate{static_cast<std::int64_t>(static_cast<__int128>(on_demand) * median(parts_per_million) / 1'000'000)};
 }
 
 }  // namespace

@@ -59,15 +59,16 @@ std::string split_over_nodes(const Impl& index, const PlacementClass& c, std::in
 // Every node refused an empty start: say which request is too large, the narrowest first.
 Status why_no_node(const Impl& index, const PlacementClass& c) {
   const Resources& r = c.resources;
-  std::int64_t gpus_max = 0, cpu_max = 0, mem_max = 0, gpu_mem_max = 0, allowed_count = 0, linked_max = 0;
+  std::int64_t gpus_max = 0, cpu_max = 0, mem_max = 0, gpu_mem_max = 0, allowed_count = 0, linked_max = 0, sick = 0, cut_up = 0;
   for (const NodeState& n : index.nodes) {
     if (!allowed(c, n)) continue;
     ++allowed_count;
     std::int64_t cards = 0;
     std::map<std::int32_t, std::int64_t> domains;
     for (const GpuShape& g : n.shape.gpus) {
-      if (!g.healthy || (!r.gpu_types.empty() && std::ranges::find(r.gpu_types, g.type) == r.gpu_types.end())) continue;
-      if (g.mig_enabled != c.mig.has_value()) continue;
+      if (!r.gpu_types.empty() && std::ranges::find(r.gpu_types, g.type) == r.gpu_types.end()) continue;
+      if (!g.healthy) { ++sick; continue; }
+      if (g.mig_enabled != c.mig.has_value()) { cut_up += g.mig_enabled; continue; }
       ++cards;
       gpu_mem_max = std::max(gpu_mem_max, g.memory_mib);
       linked_max = std::max(linked_max, ++domains[g.nvlink_domain]);
@@ -83,8 +84,9 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
                          : infeasible(fmt::format("no GPU{} here can hold {} of {}", of_type, plural(r.gpus, "MIG instance"), r.mig_profile));
   }
   if (r.gpus > gpus_max) {
-    if (gpus_max == 0) return infeasible(fmt::format("no node has a GPU{}", of_type));
-    return infeasible(fmt::format("no node has {}{}; largest is {}", plural(r.gpus, "GPU"), of_type, gpus_max), split_over_nodes(index, c, gpus_max));
+    const std::string but = fmt::format("{}{}", sick ? fmt::format(" ({} out of service, see `billow nodes`)", sick) : "", cut_up ? fmt::format(" ({} in MIG mode, given as instances: --mig PROFILE)", cut_up) : "");
+    if (gpus_max == 0) return infeasible(fmt::format("no node has a GPU{}{}", of_type, but));
+    return infeasible(fmt::format("no node has {}{}; largest is {}{}", plural(r.gpus, "GPU"), of_type, gpus_max, but), split_over_nodes(index, c, gpus_max));
   }
   if (r.gpus > 0 && r.share.mem_mib > gpu_mem_max)
     return infeasible(fmt::format("no GPU{} has {} MiB of memory; largest is {} MiB", of_type, r.share.mem_mib, gpu_mem_max));

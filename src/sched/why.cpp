@@ -115,7 +115,13 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
   const Reservation* soonest = nullptr;
   for (const auto& [id, r] : index.reservations)
     if (r.until > now && (!soonest || r.from < soonest->from)) soonest = &r;
-  if (next.reserves.empty() && next.starts.empty() && soonest) {
+  // Of the others: a job that has a place kept for it is told what keeps it from that place, not that it waits for itself.
+  const auto other = [&](const auto& list) {
+    for (const auto& entry : list) if (entry.job != job.id) return entry.job;
+    return JobId{};
+  };
+  const JobId kept = other(next.reserves), behind = kept ? kept : other(next.starts);
+  if (!behind && soonest) {
     const bool begun = soonest->from <= now;
     e.reasons.push_back({ReasonKind::reserved, fmt::format("the room is kept for reservation {} {} {}", soonest->id.value, begun ? "until" : "from", format_utc(begun ? soonest->until : soonest->from)), {}});
     if (begun) e.earliest_start = soonest->until;
@@ -129,9 +135,8 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
       return;
     }
   }
-  const JobId behind = !next.reserves.empty() ? next.reserves.front().job : next.starts.empty() ? JobId{} : next.starts.front().job;
   e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
-  if (!next.reserves.empty() && next.reserves.front().expected_start && job.time_limit.ns == 0)
+  if (kept && next.reserves.front().job == kept && next.reserves.front().expected_start && job.time_limit.ns == 0)
     e.would_start_now = fmt::format("a time limit that ends before {} (--time) would let it pass", format_utc(next.reserves.front().expected_start));
 }
 

@@ -112,7 +112,7 @@ export function Activity() {
       <p class="lead">{plural(count('succeeded'), 'job')} succeeded, {count('failed')} failed, {count('stopped')} stopped, {count('lost')} lost{done.length >= 100 ? ' among the last hundred or more' : ''}; {plural(running.length, 'job runs', 'jobs run')} now on {gpus(running.reduce((a, j) => a + j.gpu_milli, 0)) === '–' ? '0' : gpus(running.reduce((a, j) => a + j.gpu_milli, 0))} GPUs.
         {money.value && <> <a href="#/costs?span=today">{usd(money.value[0])}</a> charged today, <a href="#/costs?span=yesterday">{usd(money.value[1])}</a> yesterday (days in UTC).</>}</p>
       {error.value && <p class="note">{error.value}</p>}
-      {said.value && rows.length === 0 ? <Empty title="A quiet day"><p>No node came or went, nobody was added, nothing failed.</p></Empty> : (
+      {error.value ? null : said.value && rows.length === 0 ? <Empty title="A quiet day"><p>No node came or went, nobody was added, nothing failed.</p></Empty> : (
         <ol class="activity">{rows.slice(0, 400).map(({ e, text, href, times }) => <li><time dateTime={e.at}>{day(Date.parse(e.at))} {clock(Date.parse(e.at))}</time> <span>{href ? <a href={href}>{text}</a> : text}{times > 1 && <small> {times} times</small>}</span> <small>{e.kind.startsWith('job_') ? '' : e.actor.replace(/^(user|node):/, '')}</small></li>)}</ol>
       )}
     </section>

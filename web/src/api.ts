@@ -52,6 +52,7 @@ export async function call<T>(method: string, path: string, body?: unknown): Pro
     method,
     headers: { 'X-Billow-Request': '1', ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) },
     body: body === undefined ? undefined : JSON.stringify(body),
+    keepalive: method === 'POST',  // what a person asked for is sent even if the page goes away at once
   });
   const text = await response.text();
   let data: unknown = {};

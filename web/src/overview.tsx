@@ -135,7 +135,7 @@ function Waiting() {
 }
 
 function Recent() {
-  const list = ended.value.slice(0, 6);
+  const list = [...ended.value].sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)).slice(0, 6);
   if (!list.length) return null;
   return (
     <section class="panel" aria-label="Just ended"><h2>Just ended</h2>
