@@ -67,10 +67,10 @@ void World::every_second() {
   if (!head() && (calm || rng.chance(0.4))) start_head();
   if (fault(faults.takeover) && head()) {
     // The old one does not know yet. It ends when the journal refuses it, or when its lease on the leadership is over.
-    SimHead* old = heads.back().get();
+    const Epoch old = heads.back()->journal.epoch();  // not its address, which a later head may have
     start_head();
     after(some(seconds(0), seconds(20)), [this, old] {
-      for (const auto& h : heads) if (h.get() == old && old->alive) old->crash();
+      for (const auto& h : heads) if (h->journal.epoch() == old && h->alive) h->crash();
     });
   }
   if (fault(faults.disk_full)) {
