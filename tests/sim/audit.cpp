@@ -11,6 +11,7 @@ ledger::PriceBook prices() {
   ledger::PriceBook book;
   book.set("H100", PriceClass::on_demand, Rate{830'000});
   book.set("H100", PriceClass::spot, Rate{310'000});
+  book.set("H100", PriceClass::reserved, Rate{520'000});
   book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{900});
   return book;
 }
@@ -53,13 +54,18 @@ void Audit::read_journal() {
 void Audit::take(const Event& event) {
   world_.endpoints->saw(event);
   if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
-  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at());
+  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at(), event.at);
   else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.billed_at());
   else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
   else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
+  else if (const auto* e = std::get_if<MemberReplaced>(&event.body)) replaced(*e, event.billed_at());
+  else if (const auto* e = std::get_if<ReservationMade>(&event.body)) reservations_[e->reservation.id] = e->reservation;
+  else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
+  else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) reservations_.erase(e->reservation);
+  else if (const auto* e = std::get_if<ProjectChanged>(&event.body)) limit_milli_ = e->quota.limit_milli;
   else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
   else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.billed_at());
-  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.billed_at());
+  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.billed_at(), event.at);
   else if (const auto* e = std::get_if<JobSuspending>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.resume_wanted = e->resume_wanted;
@@ -93,7 +99,7 @@ void Audit::submitted(const JobsSubmitted& e) {
                e.spec->resources.share.milli, e.spec->retries, e.spec->rerun_if_lost ? ", may rerun" : "", e.spec->spot ? ", spot" : "");
 }
 
-void Audit::placed(const JobPlaced& e, WallTime at) {
+void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
   JobStory& job = jobs_.at(e.job);
   if (ends_.contains(e.job)) broken(fmt::format("job {} was placed after its end", e.job.value));
   if (job.running || job.suspended) broken(fmt::format("job {} was placed while it runs", e.job.value));
@@ -117,10 +123,43 @@ void Audit::placed(const JobPlaced& e, WallTime at) {
   for (const Task& task : e.tasks) {
     if (task.attempt != job.attempts) broken(fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
     if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", task.id.value));
-    if (task.lease_from != at) broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
+    if (task.lease_from != billed) broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
     job.tasks.push_back(task.id);
     world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts, task.id.value, node_names_[task.node]);
+    check_shared(job, task, at);
   }
+}
+
+// A member of a gang is replaced if it was lost and the job allows it, and nobody else is touched.
+void Audit::replaced(const MemberReplaced& e, WallTime billed) {
+  JobStory& job = jobs_.at(e.job);
+  world_.trace("journal: job {}: task {} on {} takes the place of rank {}", e.job.value, e.task.id.value, node_names_[e.task.node], e.task.rank);
+  if (!job.spec->elastic || !job.running || job.stopping != StopCause::none) broken(fmt::format("job {} gets a new member and should not", e.job.value));
+  TaskId& member = job.tasks.at(e.task.rank);
+  if (const auto& end = tasks_.at(member).end; !end || end->exit.kind != ExitKind::lost) broken(fmt::format("rank {} of job {} is replaced and was not lost", e.task.rank, e.job.value));
+  if (e.task.attempt != job.attempts || e.task.lease_from != billed) broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
+  if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", e.task.id.value));
+  member = e.task.id;
+}
+
+// Cards of a reservation that has begun are for its own jobs, and a project stays within its limit.
+void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) const {
+  for (const auto& [id, r] : reservations_) {
+    if (id == job.spec->reservation || at < r.from || at >= r.until) continue;
+    for (const ReservedPlace& place : r.places) {
+      for (const GpuGrant& kept : place.gpus) {
+        const bool there = place.node == task.node && std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& g) { return g.gpu == kept.gpu; });
+        if (there) broken(fmt::format("task {} takes GPU {} of {}, which is reserved", task.id.value, kept.gpu, node_names_.at(task.node)));
+      }
+    }
+  }
+  if (limit_milli_ < 0) return;
+  std::int64_t milli = 0;
+  for (const auto& [id, story] : tasks_) {
+    if (story.end || !jobs_.at(story.task.job).running) continue;
+    for (const GpuGrant& g : story.task.gpus) milli += g.share.milli;
+  }
+  if (milli > limit_milli_ && !task.gpus.empty()) broken(fmt::format("task {} starts and the project holds {} m of at most {}", task.id.value, milli, limit_milli_));
 }
 
 // What was held until then, at the price it was held at; the next lease of the task, if there is one, begins there.
@@ -153,17 +192,18 @@ void Audit::task_suspended(const TaskSuspended& e, WallTime at) {
   if (!e.resume_failed.empty()) job.resume_wanted = false;
 }
 
-void Audit::resuming(const JobResuming& e, WallTime at) {
+void Audit::resuming(const JobResuming& e, WallTime billed, WallTime at) {
   JobStory& job = jobs_.at(e.job);
   TaskStory& story = tasks_.at(e.task);
   world_.trace("journal: job {} is resuming", e.job.value);
   if (!job.suspended || !job.resume_wanted || job.stopping != StopCause::none) broken(fmt::format("job {} resumes and nobody wants it to", e.job.value));
   if (e.gpus != story.task.gpus) broken(fmt::format("job {} resumes on other GPUs than its image came from", e.job.value));
-  close_lease(story, e.lease_to, e.cost, at);
+  close_lease(story, e.lease_to, e.cost, billed);
   story.task.price_class = e.price_class;
   story.task.rate = e.rate;
   job.suspended = job.resume_wanted = false;
   job.running = true;
+  check_shared(job, story.task, at);
   if (!job.array) return;
   const std::uint64_t most = job.spec->array->running_max;
   if (++arrays_.at(job.array).running > most && most > 0) broken(fmt::format("array {} runs more than {}", job.array.value, most));
@@ -259,7 +299,8 @@ void Audit::job_ended(const JobEnded& e) {
   const auto wrong = [&](const char* why) { broken(fmt::format("job {} ended {}, but {}", e.job.value, enum_name(e.state), why)); };
   switch (e.state) {
     case JobState::succeeded:
-      if (!ran || end) wrong("it did not");
+      // An elastic gang may come to its end without a member it has lost.
+      if (!ran || (end && !(job.spec->elastic && end->exit.kind == ExitKind::lost))) wrong("it did not");
       break;
     case JobState::failed:
       if (!end || !own_fault(end->exit)) wrong("nothing of its own failed");
@@ -301,7 +342,8 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
   if (story.task.gpus != process->gpus || story.task.attempt != process->attempt || story.task.job != process->job) broken(fmt::format("task {} runs with what it was not given", process->task.value));
   for (const auto& [id, other] : tasks_) {
     if (id == process->task || !other.process || other.task.job != process->job) continue;
-    if (other.task.attempt == process->attempt && other.task.rank == process->rank) broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
+    const bool same_rank = other.task.attempt == process->attempt && other.task.rank == process->rank;
+    if (same_rank && (other.process->alive || !jobs_.at(process->job).spec->elastic)) broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
     if (other.process->alive && other.task.attempt != process->attempt)
       broken(fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts", process->job.value, id.value, other.task.attempt, process->task.value));
   }

@@ -52,10 +52,12 @@ class Audit {
   };
   void take(const Event& event);
   void submitted(const JobsSubmitted& e);
-  void placed(const JobPlaced& e, WallTime billed);
+  void placed(const JobPlaced& e, WallTime billed, WallTime at);
   void task_ended(const TaskEnded& e, WallTime billed);
   void task_suspended(const TaskSuspended& e, WallTime billed);
-  void resuming(const JobResuming& e, WallTime billed);
+  void resuming(const JobResuming& e, WallTime billed, WallTime at);
+  void replaced(const MemberReplaced& e, WallTime billed);
+  void check_shared(const JobStory& job, const Task& task, WallTime at) const;
   void check_room(const SimNode& node) const;
   void requeued(const JobRequeued& e);
   void job_ended(const JobEnded& e);
@@ -72,6 +74,8 @@ class Audit {
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
   std::map<NodeId, std::string> node_names_;
+  std::map<ReservationId, Reservation> reservations_;   // whole cards, all of them
+  std::int64_t limit_milli_ = -1;                 // of the one project there is
   std::map<JobId, JobState> ends_;                // jobs and arrays
   std::map<std::string, JobId> acknowledged_;     // by key
   std::size_t open_ = 0;                          // jobs submitted and not ended
@@ -95,6 +99,8 @@ class Clients {
   SubmitJob draw_job(std::size_t index);
   void watch(JobId job);
   void command(const Command& command);
+  void share(std::vector<Command>& commands);     // reservations, quotas and policies come and go
+  void share_nothing(std::vector<Command>& commands);
   bool wants_stop(JobId job) const;
 
   World& world_;

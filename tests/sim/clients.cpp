@@ -37,6 +37,11 @@ SubmitJob Clients::draw_job(std::size_t index) {
   spec.spot = rng.chance(0.25);
   spec.priority = static_cast<std::int32_t>(rng.between(-2, 2));
   spec.stop_grace = milliseconds(rng.chance(0.2) ? rng.between(10'000, 120'000) : rng.between(0, 10'000));
+  if (spec.nodes > 1 && rng.chance(0.5)) spec.elastic = spec.rerun_if_lost = true;
+  if (const SimHead* head = world_.head(); head && !spec.spot && rng.chance(0.3)) {
+    const auto& reservations = head->engine->state().reservations;
+    if (!reservations.empty()) spec.reservation = std::next(reservations.begin(), static_cast<std::ptrdiff_t>(rng.below(reservations.size())))->first;
+  }
   if (rng.chance(0.15)) spec.time_limit = milliseconds(rng.between(500, 30'000));
   if (!known_.empty() && rng.chance(0.25)) {
     const auto kinds = {AfterKind::ok, AfterKind::any, AfterKind::failed};
@@ -55,6 +60,7 @@ void Clients::submit(std::size_t index) {
   SubmitJob command = wish.command;
   for (const Dependency& d : command.spec.after)
     if (const auto row = world_.disk.jobs.find(d.job); row != world_.disk.jobs.end()) command.finished[d.job] = *enum_value<JobState>(row->second.state);
+  if (!head->engine->state().reservations.contains(command.spec.reservation)) command.spec.reservation = {};  // it is over: people go without
   const std::string key = command.idempotency_key;
   if (key.empty()) wish.done = true;  // without a key nobody can ask again
   else again();                       // unless an answer comes first
@@ -114,7 +120,9 @@ void Clients::every_second() {
     if (!state.nodes.empty() && rng.chance(0.02)) commands.push_back(DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
     if (!state.nodes.empty() && rng.chance(0.02))
       commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0, rng.chance(0.5) ? "XID 79" : "", rng.chance(0.5) ? state.at : WallTime{}});
+    share(commands);
   } else {
+    share_nothing(commands);
     for (const auto& [id, node] : state.nodes) {
       if (!node.drained.empty()) commands.push_back(DrainNode{id, ""});
       for (const GpuMark& mark : node.gpu_marks) if (!mark.drained.empty()) commands.push_back(DrainGpu{id, mark.gpu, "", {}});
@@ -127,6 +135,44 @@ void Clients::every_second() {
       if (job.spec->argv.at(1) == "-1" && job.stopping != StopCause::request && world_.now_ns - quiet_since_ns_ > seconds(30).ns) commands.push_back(StopJob{id, "", false});
   }
   for (const Command& c : commands) command(c);
+}
+
+void Clients::share(std::vector<Command>& commands) {
+  Rng& rng = world_.rng;
+  const control::State& state = world_.head()->engine->state();
+  if (rng.chance(0.04)) {
+    Reserve r;
+    r.user = UserId(1);
+    r.project = "default";
+    r.resources.gpus = static_cast<std::int32_t>(rng.between(1, 3));
+    r.resources.share.milli = whole_gpu_milli;
+    if (rng.chance(0.2)) r.nodes = 2;
+    r.from = state.at + milliseconds(rng.between(1'000, 60'000));
+    r.until = r.from + milliseconds(rng.between(61'000, 180'000));
+    commands.push_back(r);
+  }
+  if (!state.reservations.empty() && rng.chance(0.03))
+    commands.push_back(CancelReservation{std::next(state.reservations.begin(), static_cast<std::ptrdiff_t>(rng.below(state.reservations.size())))->first, ""});
+  if (rng.chance(0.04)) {
+    SetProject p{.name = "default", .weight = {}, .guaranteed_milli = {}, .limit_milli = {}, .user_limit_milli = {}, .user_running_max = {}, .may_borrow = {}, .policy = {}, .regions = {}, .pools = {}};
+    const auto policies = {OrderPolicy::fair, OrderPolicy::shortest, OrderPolicy::fifo};
+    if (rng.chance(0.5)) p.policy = *(policies.begin() + rng.below(3));
+    if (rng.chance(0.3)) p.limit_milli = rng.chance(0.5) ? -1 : rng.between(1, 6) * 1000;
+    if (rng.chance(0.3)) p.user_running_max = rng.chance(0.5) ? -1 : static_cast<std::int32_t>(rng.between(1, 4));
+    if (rng.chance(0.3)) p.guaranteed_milli = rng.between(0, 2) * 1000;
+    if (rng.chance(0.2)) p.may_borrow = rng.chance(0.7);
+    commands.push_back(std::move(p));
+  }
+}
+
+// What would keep work from ending is lifted.
+void Clients::share_nothing(std::vector<Command>& commands) {
+  const control::State& state = world_.head()->engine->state();
+  for (const auto& [id, r] : state.reservations) commands.push_back(CancelReservation{id, "the quiet"});
+  const Project* project = state.project_by_name("default");
+  if (!project || project->quota == Quota{}) return;
+  SetProject p{.name = "default", .weight = {}, .guaranteed_milli = 0, .limit_milli = -1, .user_limit_milli = -1, .user_running_max = -1, .may_borrow = true, .policy = OrderPolicy::fair, .regions = {}, .pools = {}};
+  commands.push_back(std::move(p));
 }
 
 void Clients::settle_down() { quiet_since_ns_ = world_.now_ns; }
