@@ -51,7 +51,7 @@ void judge(const char* name, const std::vector<ServingRow>& rows, Key key, int f
     for (unsigned char c : k) h = (h ^ c) * 1099511628211ull;
     parts[folds ? fmt::format("fold {}", (h >> 7) % static_cast<std::uint64_t>(folds)) : k].push_back(i);
   }
-  Errors all, dense, moe, apart;
+  Errors all, dense, moe, apart, every;
   std::printf("  %s (%zu folds)\n", name, parts.size());
   for (auto& [part, inside] : parts) {
     std::set<std::size_t> held(inside.begin(), inside.end());
@@ -67,7 +67,7 @@ void judge(const char* name, const std::vector<ServingRow>& rows, Key key, int f
       double a = std::fabs(p->tpot_ms.value / *rows[i].tpot_ms - 1), b = std::fabs(p->ttft_ms.value / *rows[i].ttft_ms - 1);
       bool in_a = *rows[i].tpot_ms >= p->tpot_ms.low && *rows[i].tpot_ms <= p->tpot_ms.high, in_b = *rows[i].ttft_ms >= p->ttft_ms.low && *rows[i].ttft_ms <= p->ttft_ms.high;
       auto& kind = rows[i].disaggregated ? apart : rows[i].shape->is_moe() ? moe : dense;
-      for (auto* e : {&mine, &kind}) e->tpot.push_back(a), e->ttft.push_back(b), e->covered_tpot += in_a, e->covered_ttft += in_b;
+      for (auto* e : {&mine, &kind, &every}) e->tpot.push_back(a), e->ttft.push_back(b), e->covered_tpot += in_a, e->covered_ttft += in_b;
       if (!rows[i].disaggregated) all.tpot.push_back(a), all.ttft.push_back(b), all.covered_tpot += in_a, all.covered_ttft += in_b;
     }
     if (!folds) print(part.c_str(), mine, false);
@@ -76,6 +76,7 @@ void judge(const char* name, const std::vector<ServingRow>& rows, Key key, int f
   print("mixture of experts", moe, intervals);
   print("all (one engine)", all, intervals);
   print("prefill apart", apart, intervals);
+  if (!apart.tpot.empty()) print("all", every, intervals);
   std::fflush(stdout);
 }
 

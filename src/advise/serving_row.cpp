@@ -137,6 +137,7 @@ Result<ServingRow> read_serving_row(const CsvRow& fields, ModelShelf& shelf, con
     auto prefill = BILLOW_TRY(ranks(fields, "prefill_"));
     row.prefill_rank_gpus = prefill.gpus;
     row.prefill_data = prefill.data;
+    row.prefill_told = !value(fields, "prefill_num_workers").empty();
     row.prefill_gpus = prefill.gpus * std::max(1.0, BILLOW_TRY(number(fields, "prefill_num_workers", 1, 4096)));
   }
   double ttft = BILLOW_TRY(number(fields, "silicon_ttft_ms", 0, 1e9)), tpot = BILLOW_TRY(number(fields, "silicon_tpot_ms", 0, 1e9));

@@ -24,6 +24,7 @@ struct ServingRow {
   double prefill_gpus = 0;                   // disaggregated: all prefill ranks
   double prefill_rank_gpus = 0;              // of one prefill worker
   bool prefill_data = false;                 // its attention is data-parallel
+  bool prefill_told = false;                 // the number of prefill workers was told; otherwise prefill_gpus counts one
   double concurrency = 1;                    // over the whole deployment
   double decode_workers = 1;
   double input = 1024, output = 1024;

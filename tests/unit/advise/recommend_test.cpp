@@ -171,6 +171,20 @@ TEST(ServingRow, NamesOfEnginesPrecisionsAndGpusAreReadAsTheyAreWritten) {
   }
 }
 
+TEST(ServingRow, PrefillWorkersShareTheWaitAndAreGuessedWhereNobodyTells) {
+  ModelShelf shelf("");
+  auto wait_ms = [&](const char* workers) {
+    auto row = read_serving_row({{"model_path", "7B"}, {"backend", "trtllm"}, {"system", "h200_sxm"}, {"precision", "fp8"}, {"mode", "disagg"}, {"silicon_data_source", "concurrency=1024"},
+                                 {"prefill_tp_size", "1"}, {"prefill_num_workers", workers}, {"decode_tp_size", "1"}},
+                                shelf, catalogue());
+    EXPECT_TRUE(row) << row.error().message;
+    return row ? terms_of(*row).ttft[5] : 0;  // the queue's linear part
+  };
+  EXPECT_NEAR(wait_ms("1") / wait_ms("16"), 16, 1e-6);
+  EXPECT_LT(wait_ms(""), wait_ms("1"));   // a load of 1024 is not given to one worker
+  EXPECT_GT(wait_ms(""), wait_ms("16"));  // nor to as many as would leave it no queue
+}
+
 TEST(Commands, ATraceGivesTheLoadOfItsBusiestMinute) {
   auto dir = scratch("trace");
   std::string csv = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
