@@ -257,6 +257,7 @@ int order(const Parsed& parsed, const char* what, const std::string& body, const
     else print(fmt::format("job {} is {}{}\n", label, (*job)["state"].str_or("?"), reason.empty() ? "" : ": " + printable(reason)));
     // It was to be suspended, its node could not, and it runs on.
     if (std::string_view(what) == "suspend" && parsed.has("wait") && phase.empty() && !(*job)["final"].bool_or(false)) code = 1;
+    if (std::string_view(what) == "resume" && parsed.has("wait") && phase == "suspended") code = 1;
   }
   return code;
 }
@@ -267,7 +268,10 @@ int cmd_suspend(const Parsed& parsed) {
 }
 
 int cmd_resume(const Parsed& parsed) {
-  return order(parsed, "resume", "{}", [](const Json& job) { return !phase_of(job).empty(); });
+  return order(parsed, "resume", "{}", [](const Json& job) {
+    // Suspended still, and not to come back by itself: its node could not.
+    return phase_of(job) == "resuming" || (phase_of(job) == "suspended" && job.at("suspension", "resumes_by_itself").bool_or(false));
+  });
 }
 
 }  // namespace

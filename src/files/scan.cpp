@@ -10,6 +10,7 @@
 #include <cstring>
 #include <climits>
 
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "files/ignore.h"
@@ -135,9 +136,11 @@ class Walker {
     ::closedir(dir);
     std::sort(names.begin(), names.end());
     const IgnoreRules above = rules_;
-    if (options_.ignore_files)
-      for (const char* file : {".gitignore", ".billowignore"})
-        if (const auto text = read_file(full(path) + "/" + file, 1 << 20)) rules_.add(path, *text);
+    for (const char* file : {".gitignore", ".billowignore"}) {
+      struct stat info {};
+      if (!options_.ignore_files || ::lstat((full(path) + "/" + file).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;  // a pipe would never end
+      if (const auto text = read_file(full(path) + "/" + file, 1 << 20)) rules_.add(path, *text);
+    }
     for (const std::string& name : names) BILLOW_TRY_VOID(entry(path.empty() ? name : path + "/" + name));
     rules_ = above;
     return {};
@@ -278,15 +281,23 @@ Status write_tree(const std::string& directory, const Tree& tree, const std::fun
         if (::symlinkat(e.target.c_str(), at, name.c_str()) != 0) return fail_errno(directory + "/" + e.path, errno);
         break;
       case Kind::file: {
-        ::unlinkat(at, name.c_str(), 0);
-        const Fd fd(::openat(at, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, e.mode & 0777));
+        // Beside, and then in its place: what was there stays until the new one is whole.
+        const std::string beside = ".billow-" + random_token(8);
+        const Fd fd(::openat(at, beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, e.mode & 0777));
         if (!fd) return fail_errno(directory + "/" + e.path, errno);
-        for (std::size_t i = 0; i < e.pieces.size(); ++i) {
-          const std::string bytes = BILLOW_TRY(piece(e.pieces[i]));
-          if (bytes.size() != piece_size(e, i)) return fail(Code::invalid, fmt::format("this tree of files is refused: \"{}\" is not as large as it says", e.path));
-          BILLOW_TRY_VOID(write_all(fd.get(), bytes));
+        const auto fill = [&]() -> Status {
+          for (std::size_t i = 0; i < e.pieces.size(); ++i) {
+            const std::string bytes = BILLOW_TRY(piece(e.pieces[i]));
+            if (bytes.size() != piece_size(e, i)) return fail(Code::invalid, fmt::format("this tree of files is refused: \"{}\" is not as large as it says", e.path));
+            BILLOW_TRY_VOID(write_all(fd.get(), bytes));
+          }
+          ::fchmod(fd.get(), e.mode & 0777);
+          return ::renameat(at, beside.c_str(), at, name.c_str()) == 0 ? Status{} : fail_errno(directory + "/" + e.path, errno);
+        };
+        if (const Status filled = fill(); !filled) {
+          ::unlinkat(at, beside.c_str(), 0);
+          return filled;
         }
-        ::fchmod(fd.get(), e.mode & 0777);
         break;
       }
     }

@@ -212,6 +212,9 @@ bool Gateway::failed(const std::shared_ptr<Front>& front, const Failure& failure
   // Posted: this runs inside the failing connection's own callback.
   loop_.post([this, front, endpoint, from] {
     if (!front->active() || closing_) return;
+    // Nobody looks after the queue of an endpoint that was deleted meanwhile.
+    if (const auto at = endpoints_.find(endpoint->name()); at == endpoints_.end() || at->second != endpoint)
+      return front->refuse(net::problem(404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
     hold_or_give(front, *endpoint, from);
   });
   return true;

@@ -1,5 +1,6 @@
 #include "head/engine.h"
 
+#include <unordered_map>
 #include <fmt/format.h>
 
 #include "api/documents.h"
@@ -146,17 +147,21 @@ void Engine::absorb(control::Step step) {
   BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
 
   // Who watches is decided now, while the tasks that events name are still there.
+  std::unordered_map<JobId, JobId> array_of_finished;
+  std::unordered_map<TaskId, JobId> job_of_finished;
+  for (const auto& finished : step.jobs) {
+    array_of_finished[finished.job.id] = finished.job.array;
+    for (const Task& task : finished.tasks) job_of_finished[task.id] = finished.job.id;
+  }
   std::vector<std::pair<JobId, JobId>> concerned;
   concerned.reserve(step.events.size());
   for (const Event& event : step.events) {
     JobId id = job_of(state, event.body);
     JobId array;
     if (const Job* job = id ? state.find_job(id) : nullptr) array = job->array;
-    for (const auto& finished : step.jobs) if (finished.job.id == id) array = finished.job.array;
-    if (!id) for (const auto& finished : step.jobs) {
-      const auto* ended = std::get_if<TaskEnded>(&event.body);
-      if (ended) for (const Task& t : finished.tasks) if (t.id == ended->task) id = finished.job.id, array = finished.job.array;
-    }
+    if (const auto* ended = id ? nullptr : std::get_if<TaskEnded>(&event.body))
+      if (const auto found = job_of_finished.find(ended->task); found != job_of_finished.end()) id = found->second;
+    if (const auto found = array_of_finished.find(id); found != array_of_finished.end()) array = found->second;
     concerned.push_back({id, array});
   }
   std::vector<std::function<void()>> observed;

@@ -41,23 +41,28 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
     return out;
   }
   if (!is_postgres_url(options.store))
-    return fail(Code::invalid, fmt::format("\"{}\" is no store", options.store.substr(0, options.store.find("://"))), "write it like --store postgres://user@host/billow");
+    return fail(Code::invalid, fmt::format("\"{}\" is no store", options.store.find("://") == std::string::npos ? "what --store says" : options.store.substr(0, options.store.find("://"))), "write it like --store postgres://user@host/billow");
   out.lock_ = BILLOW_TRY(lock_data_dir(options.data_dir));
-  if (!file_exists(marker)) BILLOW_TRY_VOID(write_file_atomic(marker, shown_store(options.store) + "\n", 0600, true));
+  // Written when the store has been found there, so that a mistyped one does not lock a data directory.
+  const auto mark = [&options, marker]() -> Status {
+    return file_exists(marker) ? Status{} : write_file_atomic(marker, shown_store(options.store) + "\n", 0600, true);
+  };
   PgStoreOptions pg;
   pg.url = options.store;
   pg.holder = fmt::format("the head on {} (pid {}, data in {})", host_name(), ::getpid(), options.data_dir);
   // The lock on the data directory is ours, so whoever led with this name before has ended.
   pg.identity = BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
   pg.standby = options.standby;
-  pg.on_waiting = [&options](const std::string& holder) {
+  pg.on_waiting = [&options, mark](const std::string& holder) {
     log_info("standing by: {} leads", holder);
+    if (const Status marked = mark(); !marked) log_warn("{}", marked.error().message);
     if (options.ready_fd < 0) return;
     (void)write_all(options.ready_fd, "standby: " + holder + "\n");
     ::close(options.ready_fd);
     options.ready_fd = -1;
   };
   auto opened = BILLOW_TRY(PgStore::open(std::move(pg)));
+  BILLOW_TRY_VOID(mark());
   out.pg_ = opened.get();
   out.store_ = std::move(opened);
   return out;

@@ -1,5 +1,7 @@
 #include "store/pg_db.h"
 
+#include <cctype>
+#include <algorithm>
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -173,7 +175,20 @@ Result<std::unique_ptr<Db>> Db::connect(const std::string& url, Mode mode) {
   return db;
 }
 
+namespace {
+// libpq repeats what it cannot read, and that may be a password: such a URL never reaches it.
+bool readable(const std::string& url) {
+  const auto scheme = url.find("://");
+  if (scheme == std::string::npos) return false;
+  const std::string authority = url.substr(scheme + 3, url.find_first_of("/?", scheme + 3) - scheme - 3);
+  for (std::size_t i = 0; i < authority.size(); ++i)
+    if (authority[i] == '%' && (i + 2 >= authority.size() || !std::isxdigit(static_cast<unsigned char>(authority[i + 1])) || !std::isxdigit(static_cast<unsigned char>(authority[i + 2])))) return false;
+  return std::count(authority.begin(), authority.end(), '@') <= 1;
+}
+}  // namespace
+
 Status Db::open() {
+  if (!readable(url_)) return fail(Code::invalid, "the store's URL cannot be read", "write special characters of a password as %XX: @ is %40, % is %25, / is %2F");
   // A server that is cut off is noticed within seconds, for a standby may be waiting. What the URL says comes last and wins.
   constexpr const char* keys[] = {"connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout", "fallback_application_name", "dbname", nullptr};
   const char* const values[] = {"5", "3", "1", "3", "6000", "billow", url_.c_str(), nullptr};
