@@ -36,7 +36,7 @@ class SlurmPool(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.dir = tempfile.mkdtemp(prefix="billow-slurm-")
-        cls.slurm = Slurm(cls.dir, port=20000 + os.getpid() % 20000, gpus=8)
+        cls.slurm = Slurm(cls.dir, gpus=8)
         try:
             cls.slurm.start(cpus=32)
             cls.rig = SlurmRig(cls.slurm)

@@ -59,7 +59,7 @@ def slurm_figures(billow, jobs):
         print("skipped: Slurm needs root and its packages")
         return
     directory = tempfile.mkdtemp(prefix="billow-bench-slurm-")
-    slurm = Slurm(directory, port=20000 + os.getpid() % 20000, gpus=8)
+    slurm = Slurm(directory, gpus=8)
     head = None
     try:
         slurm.start(cpus=64)
