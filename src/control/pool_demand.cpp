@@ -84,8 +84,8 @@ class Planner {
     });
     for (const auto& [name, machine] : state.machines) {
       count_[machine.pool] += machine.nodes;
-      if (machine.state != MachineState::wanted) continue;
       const Pool& pool = state.pools.at(machine.pool);
+      if (machine.state != MachineState::wanted && !is_arriving(machine, pool)) continue;
       const bool slow = machine.wanted_at + pool.patience < now_;
       if (slow) slow_[machine.pool] = true;
       for (std::uint32_t i = 0; i < machine.nodes; ++i)
@@ -103,6 +103,13 @@ class Planner {
   }
 
  private:
+  // One node of several is here, and the others follow: a gang that waits for all of them must not order them again.
+  bool is_arriving(const Machine& machine, const Pool& pool) const {
+    if (machine.state != MachineState::here || machine.nodes < 2 || machine.here_at + pool.patience < now_) return false;
+    std::uint32_t joined = 0;
+    for (const auto& [id, node] : state_.nodes) joined += node.pool == machine.pool && node_of_machine(node.offer.name, machine);
+    return joined < machine.nodes;
+  }
   static bool removed(const Pool& pool) { return pool.denied_until.ns == INT64_MAX; }
   bool allowed(const Pool& pool) const { return pool.denied_until <= now_; }
 

@@ -113,6 +113,25 @@ TEST(Pools, AskForAsFewGpusAsTheQueueNeedsAndForWholeNodesForGangs) {
   w.check_replay();
 }
 
+TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
+  World w;
+  w.must(AddPool{w.pool("fast")});
+  const JobId gang = w.submit(8, 2);
+  w.must(PlanPools{});
+  ASSERT_EQ(w.machines().size(), 1u);
+  const Machine m = w.machines()[0];
+  w.must(IssueCredential{.node = m.name, .hash = "h", .user = w.ana(), .pool = m.pool, .replaces_node = true});
+  const TokenId token = w.state().token_by_hash.at("h");
+  w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, token});
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u) << "the other half is on its way";
+  w.must(AgentHello{offer(m.name + ".1", m.gpus), {}, token});
+  EXPECT_EQ(w.state().find_job(gang)->state, JobState::running);
+  w.must(PlanPools{});
+  EXPECT_EQ(w.machines().size(), 1u);
+  w.check_replay();
+}
+
 TEST(Pools, NeverAskForMoreThanTheirMaximum) {
   World w;
   w.must(AddPool{w.pool("fast")});
