@@ -120,8 +120,8 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.must(PlanPools{});
   ASSERT_EQ(w.machines().size(), 1u);
   const Machine m = w.machines()[0];
-  w.must(IssueCredential{.node = m.name, .hash = "h", .user = w.ana(), .pool = m.pool, .replaces_node = true});
-  const TokenId token = w.state().token_by_hash.at("h");
+  w.must(IssueCredential{.node = m.name, .hash = "hash-" + m.name, .user = w.ana(), .pool = m.pool, .replaces_node = true});
+  const TokenId token = w.state().token_by_hash.at("hash-" + m.name);
   w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, token});
   w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 1u) << "the other half is on its way";
