@@ -174,7 +174,7 @@ class Retries(RigTest):
         self.assertEqual(self.rig.json("describe", job)["attempt"], 2)
 
     def test_run_shows_every_attempt(self):
-        done = self.rig.cli("run", "--retries", "2", "--backoff", "100ms", "--", "sh", "-c", "echo attempt $BILLOW_ATTEMPT; [ $BILLOW_ATTEMPT = 2 ]")
+        done = self.rig.cli("run", "--retries", "2", "--backoff", "2s", "--", "sh", "-c", "echo attempt $BILLOW_ATTEMPT; [ $BILLOW_ATTEMPT = 2 ]")
         self.assertEqual((done.code, done.out), (0, b"attempt 1\nattempt 2\n"), done.errors)
 
 
