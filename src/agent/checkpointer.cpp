@@ -66,7 +66,7 @@ ls "$KEEP" | sort -n | head -n -)";
 }  // namespace
 
 Checkpointer::Checkpointer(net::Loop& loop, Callbacks callbacks)
-    : loop_(loop), callbacks_(std::move(callbacks)), timer_(loop.every(milliseconds(500), [this] { tick(); })), workers_(loop, {.threads = 2, .queue_max = 4096}) {}
+    : loop_(loop), callbacks_(std::move(callbacks)), timer_(loop.every(milliseconds(500), [this] { tick(); })), workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
 Status Checkpointer::prepare(TaskPlan& plan, TaskId task, JobId job, const std::string& owner, Environment& env) {
   if (plan.checkpoint_every.ns <= 0) return {};
@@ -101,7 +101,11 @@ void Checkpointer::tick() {
 void Checkpointer::last(TaskId task, Duration patience, std::function<void()> then) {
   const auto found = entries_.find(task);
   if (found == entries_.end() || found->second.busy || !callbacks_.runs(task)) return then();
-  make(task, patience, std::move(then));
+  // Its time runs from here, not from when a thread is free: other people's commands may hang.
+  auto rest = std::make_shared<std::function<void()>>(std::move(then));
+  const auto once = [rest] { if (const auto go_on = std::exchange(*rest, nullptr)) go_on(); };
+  found->second.give_up = loop_.after(patience + seconds(1), [this, once] { loop_.post(once); });
+  make(task, patience, once);
 }
 
 void Checkpointer::make(TaskId task, Duration patience, std::function<void()> then) {

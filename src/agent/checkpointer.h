@@ -31,7 +31,7 @@ class Checkpointer {
   void last(TaskId task, Duration patience, std::function<void()> then);
 
  private:
-  struct Entry { TaskPlan plan; SteadyTime next; bool busy = false; };
+  struct Entry { TaskPlan plan; SteadyTime next; bool busy = false; net::Timer give_up; };
   void tick();
   void make(TaskId task, Duration patience, std::function<void()> then);
 

@@ -4,6 +4,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@ constexpr std::size_t output_bytes_max = 4096;
         ::setresuid(hook.identity->uid, hook.identity->uid, hook.identity->uid) != 0)
       ::_exit(126);
   }
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // an agent that ends leaves no hook behind; after the change of user, which clears it
   if (::chdir(hook.cwd.c_str()) != 0 && ::chdir("/") != 0) ::_exit(126);
   ::execve("/bin/sh", const_cast<char* const*>(argv), const_cast<char* const*>(env));
   ::_exit(127);
@@ -67,7 +69,12 @@ Status run_hook(const Hook& hook) {
       if (printed.size() > output_bytes_max) printed.erase(0, printed.size() - output_bytes_max);
       if (n <= 0) ::poll(nullptr, 0, 5);
     }
-    if (::waitpid(pid, &status, WNOHANG) == pid) break;
+    siginfo_t ended{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == pid) {
+      ::kill(-pid, SIGKILL);  // what it left running is nobody's; before it is reaped, so that the number is still its own
+      ::waitpid(pid, &status, 0);
+      break;
+    }
     if (!over && system_clock().steady() > give_up) {
       over = true;
       ::kill(-pid, SIGKILL);

@@ -28,7 +28,7 @@ Hook TaskPlan::hook(const std::string& command) const {
 
 Suspender::Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks)
     : loop_(loop), callbacks_(std::move(callbacks)), vault_(std::make_shared<VaultHost>(std::move(vault))),
-      timer_(loop.every(look_every, [this] { look(); })), workers_(loop, {.threads = 4, .queue_max = 4096}) {}
+      timer_(loop.every(look_every, [this] { look(); })), workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
 TaskPlan Suspender::prepare(const wire::agent_v1::Start& start, const std::vector<GpuInfo>& cards, bool simulated, Environment& env) {
   TaskPlan plan;
