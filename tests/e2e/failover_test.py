@@ -9,9 +9,9 @@ import time
 import unittest
 
 import postgres
+from ports import free_port
 from rig import BILLOW, Answer, Rig, UnixConnection, poll
 
-WHY_NOT = postgres.unusable()
 
 
 class Pair:
@@ -72,23 +72,7 @@ class Pair:
         self.rig.close()
 
 
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Failover(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.pg = postgres.Postgres()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.pg.close()
-
+class Failover(postgres.PostgresTest):
     def pair(self, name):
         pair = Pair(self.pg.database(name))
         self.addCleanup(pair.close)

@@ -28,11 +28,7 @@ class Files(unittest.TestCase):
         cls.net = net.Net("head", "a", "b", "laptop")
         try:
             cls.rig = FarRig(cls.net)
-            token = cls.rig.join_token()
-            for host in "ab":
-                cls.rig.join(host, token)
-            for host in "ab":
-                cls.rig.node_here(host)
+            cls.rig.join_all("ab")
             cls.user = cls.rig.ok("token", "create", "laptop").text.strip()
             done = cls.rig.on("laptop", "login", cls.rig.url, stdin=cls.user + "\n")
             if done.returncode != 0:

@@ -54,11 +54,7 @@ class Gangs(unittest.TestCase):
         cls.net = net.Net("head", "a", "b")
         try:
             cls.rig = FarRig(cls.net)
-            token = cls.rig.join_token()
-            for host in "ab":
-                cls.rig.join(host, token)
-            for host in "ab":
-                cls.rig.node_here(host)
+            cls.rig.join_all("ab")
         except BaseException:
             cls.net.close()
             raise

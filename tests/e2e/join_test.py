@@ -36,6 +36,13 @@ class FarRig(Rig):
     def join_token(self, *options):
         return self.ok("token", "create", "--node", *options).text.strip()
 
+    def join_all(self, hosts):
+        token = self.join_token()
+        for host in hosts:
+            self.join(host, token)
+        for host in hosts:
+            self.node_here(host)
+
     def on(self, host, *args, home=None, stdin=None, timeout=60, env=None):
         """A command on another machine, by somebody without this head's files."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}

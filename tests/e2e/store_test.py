@@ -6,23 +6,13 @@ import unittest
 import postgres
 from rig import Rig, poll
 
-WHY_NOT = postgres.unusable()
 
 
 def finished(rig):
     return sorted((j["id"], j["state"], j["command"]) for j in rig.json("ps", "-a", "--limit", 1000)["jobs"])
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class OnPostgres(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.pg = postgres.Postgres()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.pg.close()
-
+class OnPostgres(postgres.PostgresTest):
     def test_the_same_head_on_another_store(self):
         url = self.pg.database("same")
         rig = Rig(args=("--store", url))
@@ -86,17 +76,8 @@ class OnPostgres(unittest.TestCase):
             rig.close()
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Moving(unittest.TestCase):
+class Moving(postgres.PostgresTest):
     """A store moved, backed up and restored: what a user sees afterwards is what was there before."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.pg = postgres.Postgres()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.pg.close()
 
     def worked(self, *args):
         rig = Rig(args=args)

@@ -42,14 +42,6 @@ TOGETHER = [(name, "idle", {"rest": 40}, "rest 1200") for name in (
 LEAD_IN = "data_loading/train 600"  # what an idle or hung shape did before
 
 
-class GpmMetric(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_uint), ("result", ctypes.c_uint), ("value", ctypes.c_double), ("names", ctypes.c_char_p * 3)]
-
-
-class GpmGet(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("first", ctypes.c_void_p), ("second", ctypes.c_void_p), ("metrics", GpmMetric * 512)]
-
-
 class MemoryV2(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 

@@ -173,17 +173,20 @@ class Nvml:
         return {}
 
 
+class GpmMetric(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint), ("result", ctypes.c_uint), ("value", ctypes.c_double), ("names", ctypes.c_char_p * 3)]
+
+
+class GpmGet(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("first", ctypes.c_void_p), ("second", ctypes.c_void_p), ("metrics", GpmMetric * 512)]
+
+
 class Busy:
     """The part of the time in which the GPU executed anything, between construction and percent(), by NVML's GPM counters; None where
     the card has none."""
 
-    class Metric(ctypes.Structure):
-        _fields_ = [("id", ctypes.c_uint), ("result", ctypes.c_uint), ("value", ctypes.c_double), ("names", ctypes.c_char_p * 3)]
-
     def __init__(self, nvml):
-        class Get(ctypes.Structure):
-            _fields_ = [("version", ctypes.c_uint), ("count", ctypes.c_uint), ("first", ctypes.c_void_p), ("second", ctypes.c_void_p), ("metrics", Busy.Metric * 512)]
-        self.nvml, self.get = nvml, Get(version=1, count=1)
+        self.nvml, self.get = nvml, GpmGet(version=1, count=1)
         self.get.metrics[0].id = 1  # graphics and compute engine active
         self.get.first = self.look()
 

@@ -6,6 +6,9 @@ import shutil
 import subprocess
 import tempfile
 import time
+import unittest
+
+from ports import free_port
 
 
 def programs():
@@ -28,7 +31,7 @@ def unusable():
 class Postgres:
     def __init__(self):
         self.dir = tempfile.mkdtemp(prefix="billow-pg-")
-        self.port = 30000 + os.getpid() % 20000
+        self.port = free_port()
         self.user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         if os.geteuid() == 0:
             shutil.chown(self.dir, "postgres")
@@ -64,3 +67,16 @@ class Postgres:
             self.stop("immediate")
         finally:
             shutil.rmtree(self.dir, ignore_errors=True)
+
+
+@unittest.skipIf(unusable(), unusable())
+class PostgresTest(unittest.TestCase):
+    """Cases that share one server."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.pg = Postgres()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pg.close()

@@ -1,11 +1,13 @@
 """A real Slurm of four nodes on this machine: one slurmctld, four slurmd, munge, and GPUs as far as Slurm looks at them (device files).
 For comparison in benches and for the Slurm pool's tests. Started and ended by the caller."""
 import os
-import random
 import shutil
-import socket
 import subprocess
+import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/support"))
+from ports import free_port  # noqa: E402
 
 CONF = """ClusterName=local
 SlurmctldHost={host}
@@ -32,26 +34,10 @@ PartitionName=all Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def free_ports():
-    """A controller's port whose nodes' ports are free too, below those the kernel gives to outgoing connections."""
-    for base in random.sample(range(12000, 32000, 200), 100):
-        held = []
-        try:
-            for port in (base, *range(base + 184, base + 188)):
-                held.append(socket.create_server(("", port)))
-            return base
-        except OSError:
-            continue
-        finally:
-            for s in held:
-                s.close()
-    raise RuntimeError("no five free ports for Slurm")
-
-
 class Slurm:
     def __init__(self, directory, gpus=0, gpu_type="h100"):
         self.dir = directory
-        self.port, self.gpus, self.gpu_type = free_ports(), gpus, gpu_type
+        self.port, self.gpus, self.gpu_type = free_port(184, 185, 186, 187), gpus, gpu_type
         self.processes = []
         self.env = dict(os.environ, SLURM_CONF=f"{directory}/slurm.conf")
 
