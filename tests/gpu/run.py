@@ -419,6 +419,11 @@ def part_signals():
     part_record()
 
 
+def part_wakes():
+    from wake import part_wake
+    part_wake()
+
+
 def part_swaps():
     size = 64 * MIB if SIM else 66 * GIB
     begin = time.monotonic()
@@ -436,7 +441,7 @@ def part_train():
 
 
 PARTS = {"1": part_memory, "2": part_shares, "3": part_overhead, "4": part_suspend, "5": part_cycles, "6": part_turns, "7": part_rest, "8": part_verdicts, "9": part_signals}
-ALONE = {"strict": part_strict, "train": part_train, "swap": part_swaps}  # pieces of the above, by name
+ALONE = {"strict": part_strict, "train": part_train, "swap": part_swaps, "wake": part_wakes}  # pieces of the above, by name
 
 
 def main():

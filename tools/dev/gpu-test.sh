@@ -3,7 +3,7 @@
 # Parts: 1 memory limits · 2 compute shares · 3 overhead · 4 suspend and resume · 5 suspend cycles of a training loop · 6 taking turns
 # (six minutes) · 7 the whole product from its bundle, and again what fell short before: strict shares, training step, swap
 # · 8 idle, busy, hung and bursty processes as Billow judges them · 9 the signals of twenty shapes of work written down for the idle
-# verdict's test, into $OUT (seven minutes).
+# verdict's test, into $OUT (seven minutes) · wake: an endpoint with a model of 16 GiB woken from sleep, against cold starts (four minutes).
 # With --sim everything runs on the simulated driver, small: that checks the tests, not the bars.
 part=all
 sim=
@@ -11,7 +11,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --part) part=$2; shift 2 ;;
     --sim) sim=1; shift ;;
-    *) die "usage: ./dev gpu-test [--part 1..9|smoke] [--sim]" ;;
+    *) die "usage: ./dev gpu-test [--part 1..9|wake|smoke] [--sim]" ;;
   esac
 done
 out=${BILLOW_GPU_TEST_BUILD:-$root/.dev/gpu-test}
