@@ -76,7 +76,7 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
     if (victim.stopping != StopCause::none || victim.suspension.phase != SuspendPhase::none) continue;
     if (preempt.cause == sched::PreemptCause::consolidation && (!victim.checkpoint.path.empty() || !victim.spec->spot)) {
       if (victim.checkpoint.path.empty()) continue;  // it has nothing to go on from yet
-      events.push_back(JobStopping{preempt.victim, fmt::format("moves, so that job {} fits; goes on from its newest checkpoint", preempt.for_job.value), StopCause::preempted, false, preempt.for_job});
+      events.push_back(JobStopping{preempt.victim, fmt::format("moves, so that job {} fits; goes on from its newest checkpoint", preempt.for_job.value), StopCause::moved, false, preempt.for_job});
       continue;
     }
     const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";

@@ -38,6 +38,7 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   switch (job.stopping) {
     case StopCause::request: return JobEnded{job.id, JobState::stopped, exit, job.reason};
     case StopCause::preempted:
+    case StopCause::moved:
       if (worst) return JobRequeued{job.id, context.now, job.reason};
       break;  // it finished before the signal reached it
     case StopCause::none:

@@ -70,9 +70,10 @@ enum class StopCause {
   request,      // a person or a policy: the job ends `stopped`
   rank_failed,  // another rank of its gang failed: the attempt counts as failed
   preempted,    // its place is needed: back into the queue
+  moved,        // the same, but it goes on elsewhere from its checkpoint: room there is kept for it
 };
 BILLOW_ENUM_NAMES(StopCause, {StopCause::none, "none"}, {StopCause::request, "request"}, {StopCause::rank_failed, "rank_failed"},
-                  {StopCause::preempted, "preempted"});
+                  {StopCause::preempted, "preempted"}, {StopCause::moved, "moved"});
 
 // Why a job is or is being suspended. It decides who brings it back: a preempted one resumes by itself when there is room again,
 // the others when somebody asks.

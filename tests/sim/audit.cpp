@@ -278,7 +278,7 @@ void Audit::requeued(const JobRequeued& e) {
   if (job.stopping == StopCause::request) broken(fmt::format("job {} starts again though it was stopped", e.job.value));
   if (!end) broken(fmt::format("job {} starts again though it succeeded", e.job.value));
   job.rerun_excused = true;
-  if (job.stopping == StopCause::preempted) return;
+  if (job.stopping == StopCause::preempted || job.stopping == StopCause::moved) return;
   if (own_fault(end->exit)) {
     if (++job.failures > job.spec->retries) broken(fmt::format("job {} is retried more often than the {} times asked for", e.job.value, job.spec->retries));
   } else if (end->exit.kind == ExitKind::lost || end->exit.kind == ExitKind::unpaid) {

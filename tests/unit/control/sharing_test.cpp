@@ -165,7 +165,7 @@ TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
       EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none) << "it would lose everything";
       continue;
     }
-    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::preempted);
+    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::moved);
     EXPECT_NE(w.core.state().find_job(moves)->reason.find(fmt::format("moves, so that job {} fits", large.value)), std::string::npos);
     w.end(moves, {.kind = ExitKind::stopped, .code = 143});
     EXPECT_EQ(w.state(large), JobState::running);
