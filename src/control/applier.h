@@ -73,6 +73,14 @@ struct Applier {
   void operator()(const CallEnded& e);
   void operator()(const CallsForgotten& e);
 
+  // ---- what projects have by name (catalogue.cpp)
+  void operator()(const SecretSet& e);
+  void operator()(const SecretRemoved& e);
+  void operator()(const EnvironmentSaved& e);
+  void operator()(const SavedEnvironmentRemoved& e);
+  void operator()(const VolumeDeclared& e);
+  void operator()(const VolumeRemoved& e);
+
   // ---- nodes (apply_nodes.cpp)
   void operator()(const NodeJoined& e);
   void operator()(const NodeOfferChanged& e);

@@ -129,9 +129,9 @@ std::string encode_event(const Event& event) {
 
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload) {
   const Json json = BILLOW_TRY(parse_json(payload));
-  auto body = wire::variant_from_json<EventBody>(kind, json["event"]);
+  auto body = wire::variant_from_json<EventVariant>(kind, json["event"]);
   if (!body) return pass(body.error(), "journal record " + std::to_string(seq));
-  return Event{.seq = seq, .at = at, .billed = {json["billed_ns"].int_or(0)}, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = std::move(*body)};
+  return Event{.seq = seq, .at = at, .billed = {json["billed_ns"].int_or(0)}, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = EventBody(std::move(*body))};
 }
 
 }  // namespace billow::control

@@ -68,6 +68,7 @@ Decision Decider::operator()(const SubmitJob& c) {
     if (r == state.reservations.end() || r->second.project != project)
       return fail(Code::not_found, fmt::format("project {} has no reservation {}", state.projects.at(project).name, spec.reservation.value), "see `billow reserve list`");
   }
+  BILLOW_TRY_VOID(check_surroundings(spec, project));
   BILLOW_TRY_VOID(admissible(state, spec, project));
   std::size_t env_bytes = 0;
   for (const auto& [name, value] : c.env) {

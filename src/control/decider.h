@@ -46,6 +46,15 @@ struct Decider {
   Decision operator()(const AcceptCall& c);
   Decision operator()(const EndCall& c);
 
+  // ---- what projects have by name (catalogue.cpp)
+  Status check_surroundings(JobSpec& spec, ProjectId project);  // pins the environment's content
+  Decision operator()(const SetSecret& c);
+  Decision operator()(const RemoveSecret& c);
+  Decision operator()(const SaveEnvironment& c);
+  Decision operator()(const RemoveEnvironment& c);
+  Decision operator()(const DeclareVolume& c);
+  Decision operator()(const RemoveVolume& c);
+
   // ---- agents and nodes (decide_agents.cpp)
   void report_events(Events& events, const Task& task, const TaskStatus& status);
   Decision operator()(const AgentReport& c);

@@ -66,6 +66,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     if (state.replicas.contains(c.name)) return fail(Code::conflict, fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name), "try again in a moment");
     project = BILLOW_TRY(project_for(c.project, c.user));
   }
+  BILLOW_TRY_VOID(check_surroundings(spec, project));
   std::size_t env_bytes = 0;
   for (const auto& [name, value] : c.env) env_bytes += name.size() + value.size() + 2;
   if (env_bytes > limits::env_bytes_max) return fail(Code::too_large, fmt::format("the environment has {} bytes, more than {}", env_bytes, limits::env_bytes_max));

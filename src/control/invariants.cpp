@@ -144,6 +144,12 @@ Status check_invariants(const State& state) {
       if (!job || job->spec->labels.at(label_endpoint) != name) return broken(fmt::format("endpoint {} has a replica {} that is none", name, id.value));
       if (!state.endpoints.contains(name) && job->stopping == StopCause::none) return broken(fmt::format("replica {} of a deleted endpoint goes on", id.value));
     }
+  for (const auto& [key, secret] : state.secrets)
+    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project)) return broken(fmt::format("secret {} is filed wrongly", secret.name));
+  for (const auto& [key, env] : state.saved_environments)
+    if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) || env.digest.empty()) return broken(fmt::format("environment {} is filed wrongly", env.name));
+  for (const auto& [name, volume] : state.volumes)
+    if (volume.name != name) return broken(fmt::format("volume {} is filed wrongly", name));
   for (const auto& [id, call] : state.calls)
     if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at)) return broken(fmt::format("call {} is neither waiting nor over", id));
   for (const auto& [digest, stored] : state.environments)

@@ -169,6 +169,12 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     if (spec.elastic) set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
   }
   if (!job.checkpoint.path.empty()) set("BILLOW_CHECKPOINT", job.checkpoint.path);
+  start.surroundings = spec.surroundings;
+  for (const VolumeWish& wish : spec.surroundings.volumes)
+    if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
+      start.volumes.push_back({volume->second.path, wish.path, wish.read_only || volume->second.read_only});
+  for (const auto& [key, saved] : state.saved_environments)
+    if (saved.digest == spec.surroundings.environment_digest && (key.first == job.project || saved.shared)) start.environment_path = saved.path;
   start.cwd = spec.cwd;
   if (const auto user = state.users.find(job.user); user != state.users.end()) start.unix_user = user->second.unix_name;
   start.gpus = task.gpus;

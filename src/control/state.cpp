@@ -63,6 +63,9 @@ struct StateImage {
   std::vector<sched::Usage> usage;
   PoolImage pools;
   MoneyImage money;
+  std::vector<Secret> secrets;
+  std::vector<SavedEnvironment> saved_environments;
+  std::vector<Volume> volumes;
   std::vector<Reservation> reservations;
   std::uint64_t next_reservation = 1;
   std::vector<Durations::Runs> durations;
@@ -77,7 +80,7 @@ struct StateImage {
     v("billed_ns", billed); v("money", money);
     v("reservations", reservations); v("next_reservation", next_reservation); v("durations", durations); v("durations_learned", durations_learned);
     v("recent", recent); v("typical", typical); v("learned_starts", learned_starts); v("learned_next_at", learned_next_at);
-    v("endpoints", endpoints); v("calls", calls);
+    v("endpoints", endpoints); v("calls", calls); v("secrets", secrets); v("saved_environments", saved_environments); v("volumes", volumes);
   }
 };
 
@@ -323,6 +326,9 @@ std::string image(const State& state) {
   out.schedules = values_of(state.schedules);
   out.endpoints = values_of(state.endpoints);
   out.calls = values_of(state.calls);
+  out.secrets = values_of(state.secrets);
+  out.saved_environments = values_of(state.saved_environments);
+  out.volumes = values_of(state.volumes);
   for (const auto& [digest, stored] : std::map<std::string, StoredEnvironment>(state.environments.begin(), state.environments.end()))
     out.environments.push_back({digest, stored.env ? *stored.env : Environment{}, stored.uses});
   out.idempotency.assign(state.idempotency.begin(), state.idempotency.end());
@@ -378,6 +384,9 @@ Result<State> restore(std::string_view text) {
   state.durations.restore(std::move(in.durations), in.durations_learned);
   for (auto& x : in.endpoints) state.endpoints[x.name] = std::move(x);
   for (auto& x : in.calls) state.calls[x.id] = std::move(x);
+  for (auto& x : in.secrets) state.secrets[{x.project, x.name}] = std::move(x);
+  for (auto& x : in.saved_environments) state.saved_environments[{x.project, x.name}] = std::move(x);
+  for (auto& x : in.volumes) state.volumes[x.name] = std::move(x);
   for (auto& x : in.environments) state.environments[x.digest] = {std::make_shared<const Environment>(std::move(x.env)), x.uses};
   state.next_pool = in.pools.next_pool;
   state.next_machine = in.pools.next_machine;

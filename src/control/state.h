@@ -86,6 +86,9 @@ struct State {
   std::map<std::string, Endpoint> endpoints;
   std::map<std::string, AsyncCall> calls;                     // waiting, and those whose answers are kept
   std::unordered_map<std::string, StoredEnvironment> environments;
+  std::map<std::pair<ProjectId, std::string>, Secret> secrets;
+  std::map<std::pair<ProjectId, std::string>, SavedEnvironment> saved_environments;
+  std::map<std::string, Volume> volumes;
   std::deque<IdempotencyKey> idempotency;                     // oldest first
   Money money;
 

@@ -291,13 +291,26 @@ struct EndCall {
   AsyncCall call;                             // its end: state, status, answer, reason
 };
 
-using Command = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
+using CommandVariant = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
                              SuspendJob, ResumeJob,
                              IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
                              RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
                              RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation,
                              DeployEndpoint, JudgeRevision, ScaleEndpoint, RollbackEndpoint, DeleteEndpoint, SetEndpointKey, StartReplica,
-                             AcceptCall, EndCall>;
+                             AcceptCall, EndCall,
+                             SetSecret, RemoveSecret, SaveEnvironment, RemoveEnvironment, DeclareVolume, RemoveVolume>;
+
+// The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
+// makes commands would otherwise spend its compilation on.
+struct Command : CommandVariant {
+  using CommandVariant::CommandVariant;
+  Command();
+  Command(const Command&);
+  Command(Command&&) noexcept;
+  Command& operator=(const Command&);
+  Command& operator=(Command&&) noexcept;
+  ~Command();
+};
 
 }  // namespace billow

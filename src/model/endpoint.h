@@ -42,6 +42,7 @@ struct EndpointPolicy {
   std::uint32_t queue_max = 1000;
   EndpointAccess access = EndpointAccess::local;
   std::vector<std::string> cors;            // origins; "*" for any
+  std::vector<std::string> regions;         // its replicas stand in these, each for the requests nearest to it; empty: anywhere
   std::string webhook;                      // told when an asynchronous call is over
 
   bool operator==(const EndpointPolicy&) const = default;
@@ -49,7 +50,7 @@ struct EndpointPolicy {
   void fields(V& v) {
     v("min", min); v("max", max); v("concurrency", concurrency); v("timeout_ns", timeout); v("idle_ns", idle);
     v("keep_suspended_ns", keep_suspended); v("wait_target_ns", wait_target); v("start_timeout_ns", start_timeout);
-    v("base_on_demand", base_on_demand); v("spot", spot); v("health", health); v("queue_max", queue_max); v("access", access); v("cors", cors); v("webhook", webhook);
+    v("base_on_demand", base_on_demand); v("spot", spot); v("health", health); v("queue_max", queue_max); v("access", access); v("cors", cors); v("webhook", webhook); v("regions", regions);
   }
 };
 

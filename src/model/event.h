@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "model/catalogue.h"
 #include "model/event_endpoints.h"
 #include "model/event_money.h"
 #include "model/job.h"
@@ -422,7 +423,7 @@ struct MemberReplaced {
   void fields(V& v) { v("job", job); v("task", task); }
 };
 
-using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
+using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
                                ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
@@ -435,7 +436,21 @@ using EventBody = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, 
                                CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
                                ReservationEnded, MemberReplaced,
                                EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
-                               CallAccepted, CallEnded, CallsForgotten>;
+                               CallAccepted, CallEnded, CallsForgotten,
+                               SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved>;
+
+// The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
+// makes events would otherwise spend its compilation on.
+struct EventBody : EventVariant {
+  using EventVariant::EventVariant;
+  EventBody();
+  explicit EventBody(EventVariant&&);
+  EventBody(const EventBody&);
+  EventBody(EventBody&&) noexcept;
+  EventBody& operator=(const EventBody&);
+  EventBody& operator=(EventBody&&) noexcept;
+  ~EventBody();
+};
 
 struct Event {
   Seq seq = 0;

@@ -15,6 +15,7 @@
 #include "model/place.h"
 #include "model/share.h"
 #include "model/states.h"
+#include "model/surroundings.h"
 
 namespace billow {
 
@@ -79,6 +80,7 @@ struct JobSpec {
   std::string checkpoint_cmd;             // how it is asked: a shell command of its user…
   std::int32_t checkpoint_signal = 0;     // …or a signal to the job
   std::string checkpoint_dir;             // where they are kept: a directory that every node sees
+  Surroundings surroundings;              // image, environment, volumes, secrets
 
   bool operator==(const JobSpec&) const = default;
   template <class V>
@@ -91,7 +93,7 @@ struct JobSpec {
     v("time_sliced", time_sliced); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
     v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal);
     v("checkpoint_dir", checkpoint_dir);
-    v("place", place); v("reservation", reservation); v("elastic", elastic);
+    v("place", place); v("reservation", reservation); v("elastic", elastic); v("surroundings", surroundings);
   }
 };
 
@@ -202,6 +204,7 @@ struct TaskStatus {
   std::int64_t ram_mib = 0;  // suspended: what it holds of the node's memory
   std::string unsuspendable; // why it cannot be suspended; empty: it can
   Checkpoint checkpoint;     // of its newest
+  std::string waits_for;     // starting: what for, for people: "pulling python:3.12: 312 of 1,900 MB"
   std::string left_behind;   // ended, and the node is not as it was: "2 processes", "GPU 0 holds 4096 MiB"
   bool operator==(const TaskStatus&) const = default;
   template <class V>
@@ -209,7 +212,7 @@ struct TaskStatus {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
     v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
     v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable); v("checkpoint", checkpoint);
-    v("left_behind", left_behind);
+    v("left_behind", left_behind); v("waits_for", waits_for);
   }
 };
 

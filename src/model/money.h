@@ -106,11 +106,14 @@ struct TaskMeter {
   std::int32_t sm_peak_pct = 0;
   std::int32_t engine_p95_pct = 0;         // of max(SM, memory activity)
   bool measured = false;                   // the card could tell
+  std::int64_t egress_bytes = 0;           // sent to public addresses
+  NanoUsd egress;                          // what they came to, as the head reckoned when it heard of them
   bool operator==(const TaskMeter&) const = default;
   template <class V>
   void fields(V& v) {
     v("active_ns", active); v("energy_mj", energy_mj); v("gpu_mem_peak_mib", gpu_mem_peak_mib); v("sm_peak_pct", sm_peak_pct);
     v("engine_p95_pct", engine_p95_pct); v("measured", measured);
+    v("egress_bytes", egress_bytes); v("egress", egress);
   }
 };
 struct TaskMark {

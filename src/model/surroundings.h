@@ -1,11 +1,82 @@
-// What a job's node is to bring beside the command, as variables of the job's environment: the environment is stored once per content,
-// travels with every start, and is part of what makes a run repeatable. A person cannot set them by hand: the command line takes out
-// what is inherited and writes its own.
+// What a job's node is to bring beside the command.
+//
+// The tree of its working directory and the paths kept when it ends are variables of the job's environment: they are read by the
+// process that stages them as the job's own user. What the agent or the head must see to (an image, an environment, volumes,
+// secrets) stands in the job's description, and the wire carries it resolved: a secret's value and a volume's source are in no
+// description and in no journal.
 #pragma once
 
-namespace billow::surroundings {
+#include <string>
+#include <vector>
 
+namespace billow {
+
+namespace surroundings {
 inline constexpr const char* files = "BILLOW_FILES";      // digest of the tree that is its working directory
 inline constexpr const char* outputs = "BILLOW_OUTPUTS";  // paths in it that are kept when it ends, one a line
+}  // namespace surroundings
 
-}  // namespace billow::surroundings
+// `--volume data:/mnt/data:ro`
+struct VolumeWish {
+  std::string name;
+  std::string path;
+  bool read_only = false;
+  bool operator==(const VolumeWish&) const = default;
+  template <class V>
+  void fields(V& v) { v("name", name); v("path", path); v("read_only", read_only); }
+};
+
+// `--secret HF_TOKEN`, `--secret HF_TOKEN=TOKEN`, `--secret key:/run/key`: as a variable or as a file, one of the two.
+struct SecretWish {
+  std::string name;
+  std::string variable;
+  std::string file;
+  bool operator==(const SecretWish&) const = default;
+  template <class V>
+  void fields(V& v) { v("name", name); v("variable", variable); v("file", file); }
+};
+
+// `--input s3://bucket/prefix:path`, `--output path=s3://bucket/prefix`
+struct ObjectWish {
+  std::string url;
+  std::string path;
+  bool operator==(const ObjectWish&) const = default;
+  template <class V>
+  void fields(V& v) { v("url", url); v("path", path); }
+};
+
+struct Surroundings {
+  std::string image;               // an OCI image's name; empty: on the node as it is
+  std::string environment;         // a saved environment's name…
+  std::string environment_digest;  // …and its content when the job was submitted, which a rerun uses again
+  std::vector<VolumeWish> volumes;
+  std::vector<SecretWish> secrets;
+  std::vector<ObjectWish> inputs;  // brought before the command starts
+  std::vector<ObjectWish> outputs; // sent when it has ended
+  bool operator==(const Surroundings&) const = default;
+  template <class V>
+  void fields(V& v) {
+    v("image", image); v("environment", environment); v("environment_digest", environment_digest); v("volumes", volumes);
+    v("secrets", secrets); v("inputs", inputs); v("outputs", outputs);
+  }
+};
+
+// ---- as a node gets them
+struct BoundVolume {
+  std::string source;              // on the node
+  std::string path;                // in the job
+  bool read_only = false;
+  bool operator==(const BoundVolume&) const = default;
+  template <class V>
+  void fields(V& v) { v("source", source); v("path", path); v("read_only", read_only); }
+};
+struct GivenSecret {
+  std::string variable;            // one of the two
+  std::string file;
+  std::string value;
+  bool operator==(const GivenSecret&) const = default;
+  template <class V>
+  void fields(V& v) { v("variable", variable); v("file", file); v("value", value); }
+};
+
+}  // namespace billow

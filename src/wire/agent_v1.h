@@ -215,6 +215,10 @@ struct Start {
   std::int32_t checkpoint_signal = 0;
   std::string checkpoint_dir;
   IdleRules idle;
+  Surroundings surroundings;         // what was asked; the next three are what came of it
+  std::string environment_path;      // where the environment is mounted
+  std::vector<BoundVolume> volumes;
+  std::vector<GivenSecret> secrets;
   bool bare = false;                 // has the node to itself: no sandbox, no shim, no limits; the node is looked over afterwards
   template <class V>
   void fields(V& v) {
@@ -224,7 +228,7 @@ struct Start {
     v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
     v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
     v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir); v("idle", idle);
-    v("bare", bare);
+    v("bare", bare); v("surroundings", surroundings); v("environment_path", environment_path); v("volumes", volumes); v("secrets", secrets);
   }
 };
 struct Stop {

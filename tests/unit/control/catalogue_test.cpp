@@ -1,0 +1,119 @@
+// Secrets, saved environments and volumes: who has them, what a job that asks for them gets, and that replay knows all of it.
+#include "world.h"
+
+namespace billow::control {
+namespace {
+
+struct Catalogue : testing::Test {
+  World w;
+  UserId ana;
+  Catalogue() {
+    ana = w.core.state().users.begin()->first;
+    w.must(AddProject{"other"});
+    w.must(AgentHello{offer("gpu-1", 2), {}, {}});
+  }
+  const Start* started(JobId id) const {
+    for (const Effect& e : w.effects)
+      if (const auto* start = std::get_if<Start>(&e.message); start && start->job == id) return start;
+    return nullptr;
+  }
+};
+
+TEST_F(Catalogue, ASecretIsOfItsProjectAndItsValueInNoDescription) {
+  w.must(SetSecret{"", ana, "HF_TOKEN", "sealed-bytes"});
+  SubmitJob job = w.job();
+  job.spec.surroundings.secrets = {{"HF_TOKEN", "HF_TOKEN", ""}};
+  w.must(job);
+  const Start* start = started(JobId(1));
+  ASSERT_TRUE(start);
+  EXPECT_TRUE(start->secrets.empty());  // the shell opens them; the core never can
+  EXPECT_EQ(start->surroundings.secrets.size(), 1U);
+
+  SubmitJob elsewhere = job;
+  elsewhere.project = "other";
+  EXPECT_FALSE(w.run(elsewhere));
+  SubmitJob mistyped = job;
+  mistyped.spec.surroundings.secrets = {{"HF_TOKE", "HF_TOKEN", ""}};
+  const Status refused = w.run(mistyped);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().hint, "did you mean \"HF_TOKEN\"?");
+  for (const char* variable : {"LD_PRELOAD", "BILLOW_TOKEN", "1A", "A=B"}) {
+    SubmitJob bad = job;
+    bad.spec.surroundings.secrets = {{"HF_TOKEN", variable, ""}};
+    EXPECT_FALSE(w.run(bad)) << variable;
+  }
+  w.must(RemoveSecret{"", ana, "HF_TOKEN"});
+  EXPECT_FALSE(w.run(job));
+  EXPECT_FALSE(w.run(RemoveSecret{"", ana, "HF_TOKEN"}));
+  w.check_replay();
+}
+
+TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "d1";
+  env.path = "/opt/venv";
+  w.must(SaveEnvironment{"", ana, env});
+  SubmitJob job = w.job(2);
+  job.spec.surroundings.environment = "torch";
+  w.must(job);
+  ASSERT_TRUE(started(JobId(1)));
+  EXPECT_EQ(started(JobId(1))->environment_path, "/opt/venv");
+  w.must(job);  // waits
+  env.digest = "d2";
+  w.must(SaveEnvironment{"", ana, env});
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->spec->surroundings.environment_digest, "d1");
+  w.must(job);
+  EXPECT_EQ(w.core.state().find_job(JobId(3))->spec->surroundings.environment_digest, "d2");
+
+  SubmitJob elsewhere = job;
+  elsewhere.project = "other";
+  EXPECT_FALSE(w.run(elsewhere));
+  env.shared = true;
+  w.must(SaveEnvironment{"", ana, env});
+  w.must(elsewhere);
+  for (const char* path : {"opt", "/opt/../etc", "", "/a\nb"}) {
+    SavedEnvironment bad = env;
+    bad.path = path;
+    EXPECT_FALSE(w.run(SaveEnvironment{"", ana, bad})) << path;
+  }
+  w.check_replay();
+}
+
+TEST_F(Catalogue, AVolumeDecidesWhereItsJobsRun) {
+  w.must(AgentHello{offer("gpu-2", 2), {}, {}});
+  NodeOffer shelf = offer("gpu-3", 2);
+  shelf.labels["shelf"] = "a";
+  w.must(AgentHello{shelf, {}, {}});
+  Volume data;
+  data.name = "data";
+  data.path = "/srv/data";
+  data.node_labels = {{"shelf", "a"}};
+  data.read_only = true;
+  data.projects = {"default"};
+  w.must(DeclareVolume{ana, data});
+  SubmitJob job = w.job();
+  job.spec.surroundings.volumes = {{"data", "/data", false}};
+  w.must(job);
+  ASSERT_TRUE(started(JobId(1)));
+  EXPECT_EQ(started(JobId(1))->volumes, (std::vector<BoundVolume>{{"/srv/data", "/data", true}}));
+  EXPECT_EQ(w.core.state().nodes.at(w.core.state().find_task(w.task_of(JobId(1)))->node).offer.name, "gpu-3");
+
+  SubmitJob elsewhere = job;
+  elsewhere.project = "other";
+  EXPECT_FALSE(w.run(elsewhere));
+  SubmitJob against = job;
+  against.spec.node_labels = {{"shelf", "b"}};
+  EXPECT_FALSE(w.run(against));
+  for (const char* path : {"data", "/", "/a/../b"}) {
+    SubmitJob bad = job;
+    bad.spec.surroundings.volumes = {{"data", path, false}};
+    EXPECT_FALSE(w.run(bad)) << path;
+  }
+  w.must(RemoveVolume{"data"});
+  EXPECT_FALSE(w.run(job));
+  w.check_replay();
+}
+
+}  // namespace
+}  // namespace billow::control
