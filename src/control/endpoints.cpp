@@ -150,12 +150,25 @@ Decision Decider::operator()(const StartReplica& c) {
   const Revision* revision = e->revision(c.revision);
   if (!revision || (c.revision != e->serving && c.revision != e->rolling)) return fail(Code::conflict, fmt::format("revision {} of {} is not in use", c.revision, c.endpoint));
   if (c.port < 1024) return fail(Code::invalid, "a replica's port is above 1023");
+  JobSpec spec = *revision->spec;
+  if (const auto& regions = spec.place.regions; !c.region.empty() && std::find(regions.begin(), regions.end(), c.region) == regions.end())
+    return fail(Code::conflict, fmt::format("endpoint {} is not served in region {}", c.endpoint, c.region));
+  // In each region as many as the endpoint may have: each follows its own demand.
   const auto mine = state.replicas.find(c.endpoint);
   std::uint32_t live = 0;
   if (mine != state.replicas.end())
-    for (JobId id : mine->second) live += state.jobs.at(id).spec->labels.at(label_revision) == std::to_string(c.revision) && state.jobs.at(id).stopping == StopCause::none;
-  if (live >= revision->policy.max) return fail(Code::exhausted, fmt::format("endpoint {} has {} replicas, its maximum", c.endpoint, live));
-  JobSpec spec = *revision->spec;
+    for (JobId id : mine->second) {
+      const Job& job = state.jobs.at(id);
+      const auto region = job.spec->labels.find(label_region);
+      const bool here = (region == job.spec->labels.end() ? std::string() : region->second) == c.region;
+      live += here && job.spec->labels.at(label_revision) == std::to_string(c.revision) && job.stopping == StopCause::none;
+    }
+  if (live >= revision->policy.max)
+    return fail(Code::exhausted, fmt::format("endpoint {} has {} replicas{}, its maximum", c.endpoint, live, c.region.empty() ? "" : " in region " + c.region));
+  if (!c.region.empty()) {
+    spec.place.regions = {c.region};
+    spec.labels[label_region] = c.region;
+  }
   spec.labels[label_endpoint] = c.endpoint;
   spec.labels[label_revision] = std::to_string(c.revision);
   spec.labels[label_port] = std::to_string(c.port);

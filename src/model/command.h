@@ -283,6 +283,7 @@ struct StartReplica {
   std::uint32_t revision = 0;
   std::uint16_t port = 0;
   bool spot = false;
+  std::string region = {};                    // of those its endpoint is served in; empty: any of them
 };
 struct AcceptCall {
   AsyncCall call;

@@ -18,6 +18,7 @@ inline constexpr char label_prefix[] = "billow.";
 inline constexpr char label_endpoint[] = "billow.endpoint";
 inline constexpr char label_revision[] = "billow.revision";
 inline constexpr char label_port[] = "billow.port";
+inline constexpr char label_region[] = "billow.region";   // whose gateway it was started for
 
 enum class EndpointAccess {
   local,   // clients on the gateway's own machine; others need a key
