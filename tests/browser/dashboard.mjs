@@ -147,16 +147,53 @@ test('a budget alert appears without a reload', async () => {
 test('a sick GPU is drained with its reason, seen at once, and put back by a person', async () => {
   const { page, context, trouble } = await open(browser);
   const faults = join(data, 'agent/sim/faults');
+  const holder = submit('--gpus', 8, '--name', 'on-a-sick-card', '--', 'sleep', '300');
+  await until(() => job(holder).state === 'running', 'it runs on every card');
   writeFileSync(faults, 'xid 5 95\n');
   await page.waitForSelector('.attention a:has-text("GPU 5")', { timeout: 30000 });
   ok((await text(page, '.attention')).includes('XID 95'), 'with the reason');
   await page.waitForSelector('.tile.sick');
+  ok((await text(page, '.tile.sick .ill')).includes('XID 95') && (await text(page, '.tile.sick .who')).includes('on-a-sick-card'), 'the tile says what is wrong and who holds it');
+  await go(page, `/jobs/${holder}`);
+  await page.waitForSelector('.sickcards:has-text("XID 95")');
+  await page.click('.sickcards a:has-text("GPU 5")');
+  await page.waitForSelector('tr.chosen td.bad:has-text("XID 95")');
+  stop(holder);
+  await go(page, '/');
   await page.click('.attention a:has-text("GPU 5")');
+  await page.waitForSelector('section[aria-label="The whole node"]');   // a link to a node shows the node, not its first card
   await page.click('button[aria-label="Let GPU 5 take work again"]');
   await page.waitForSelector('button[aria-label="Drain GPU 5"]');
   writeFileSync(faults, '');
   const all = submit('--gpus', 8, '--', 'true');
   billow('wait', all);
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('all logs of an array are searched at once', async () => {
+  const { page, context, trouble } = await open(browser);
+  const array = submit('--array', '0-2', '--', 'sh', '-c', 'echo plain; [ $BILLOW_ARRAY_INDEX = 1 ] && echo "the needle $BILLOW_ARRAY_INDEX"; true');
+  billow('wait', array);
+  await go(page, `/jobs/${array}`);
+  await page.fill('input[aria-label="Text to find in all logs"]', 'NEEDLE');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('small:has-text("1 match in 3 logs")');
+  equal(await page.locator('.log.found .ll').allInnerTexts(), [`${array}.1 the needle 1`], 'the line and where it stands');
+  await page.click('.log.found a');
+  await page.waitForSelector('.log .ll:has-text("the needle 1")');
+  equal(trouble, [], 'no errors in the console');
+  await context.close();
+});
+
+test('sign-ins of browsers are apart from tokens that people made', async () => {
+  const { page, context, trouble } = await open(browser);
+  billow('token', 'create', 'for-scripts');
+  await go(page, '/admin');
+  await page.waitForSelector('div[aria-label="Tokens"] td:has-text("for-scripts")');
+  equal(await page.locator('div[aria-label="Tokens"] td:text-is("dashboard")').count(), 0, 'no sign-in among the tokens');
+  await page.click('summary:has-text("dashboard sign-in")');
+  await page.waitForSelector('div[aria-label="Dashboard sign-ins"] td:text-is("dashboard")');
   equal(trouble, [], 'no errors in the console');
   await context.close();
 });
@@ -228,13 +265,19 @@ test('every page is accessible in light, dark and on a phone, and fits its width
   const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300');
   for (const options of [{}, { dark: true }, { width: 390, height: 844 }]) {
     const { page, context, trouble } = await open(browser, options);
-    for (const path of ['/', '/jobs', `/jobs/${id}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/advisor', '/activity', '/admin']) {
+    for (const path of ['/', '/jobs', `/jobs/${id}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/waste', '/advisor', '/activity', '/admin']) {
       await go(page, path);
       await page.waitForSelector('main h1');
       await page.waitForTimeout(150);
       await axe(page, `${path} ${JSON.stringify(options)}`);
       const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       ok(over <= 0, `${path} is ${over} px too wide at ${JSON.stringify(options)}`);
+      // At the width of a small laptop no table is cut: what scrolls sideways is not found.
+      if (!options.width) {
+        if (path === '/advisor') await page.waitForSelector('table');
+        const cut = await page.evaluate(() => [...document.querySelectorAll('.scroll')].filter((s) => s.querySelector('table') && s.scrollWidth > s.clientWidth + 1).map((s) => `${s.getAttribute('aria-label')} by ${s.scrollWidth - s.clientWidth} px`));
+        equal(cut, [], `tables of ${path} that are cut`);
+      }
     }
     equal(trouble, [], 'no errors in the console');
     await context.close();

@@ -38,9 +38,12 @@ test('3 what did a project spend yesterday, and on what', () => task('what a pro
   await page.waitForSelector('.empty, table.costs td.on');
 }));
 test('4 which jobs waste most', () => task('which jobs waste most', 2, async (page, click) => {
-  await until(async () => (await page.locator('a.card:has-text("Idle right now") .big').innerText()) !== '$0.00 / h', 'idle spend on the card', 90);
-  await click('a.card:has-text("Spending now")');
-  await until(async () => (await page.locator('main').innerText()).includes('forgotten-notebook'), 'the wasteful job', 90);
+  await click('a.card:has-text("Wasted in 7 days")');
+  await page.waitForSelector('table.wasted td a:has-text("forgotten-notebook")', { timeout: 90000 });
+  const list = await page.locator('table.wasted tbody tr').allInnerTexts();
+  ok(list[0].includes('forgotten-notebook') && /idle now, at \$\d/.test(list[0]), `it is the first of the list, with what it wastes: ${list}`);
+  ok(!list.some((row) => row.includes('train-llama')), 'a job that works is not on it');
+  await shot(page, 'waste');
 }));
 test('5 is a GPU sick', () => task('is a GPU sick', 1, async (page, click) => {
   writeFileSync(join(data, 'agent/sim/faults'), 'ecc 7 1\n');

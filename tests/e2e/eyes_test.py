@@ -8,6 +8,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import fcntl
 import termios
 import threading
@@ -283,6 +284,27 @@ class Prometheus(unittest.TestCase):
         finally:
             rig.close()
 
+    def test_the_grafana_dashboard_is_well_formed(self):
+        dashboard = json.load(open(os.path.join(SOURCE, "packaging/grafana/billow.json"), encoding="utf-8"))
+        panels = dashboard["panels"]
+        self.assertEqual(len({p["id"] for p in panels}), len(panels))
+        taken = set()
+        for p in panels:
+            at = p["gridPos"]
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            self.assertFalse(cells & taken, f"{p['title']} lies over another panel")
+            self.assertLessEqual(at["x"] + at["w"], 24, p["title"])
+            taken |= cells
+        for wanted in ("billow_endpoint_held", "billow_endpoint_in_flight", "billow_endpoint_first_byte_seconds_p99", "billow_endpoint_cold_starts_total", "billow_endpoint_wakes_total"):
+            self.assertTrue(any(wanted in t["expr"] for p in panels for t in p["targets"]), wanted)
+        # Every question is PromQL: promtool reads them as rules.
+        rules = {"groups": [{"name": "grafana", "rules": [{"record": f"panel:{p['id']}:{t['refId'].lower()}", "expr": t["expr"]} for p in panels for t in p["targets"]]}]}
+        with tempfile.NamedTemporaryFile("w", suffix=".yml") as f:
+            json.dump(rules, f)
+            f.flush()
+            checked = subprocess.run(["promtool", "check", "rules", f.name], capture_output=True, check=False)
+        self.assertEqual(checked.returncode, 0, checked)
+
     def test_a_real_prometheus_scrapes_the_head_and_an_agent(self):
         rig = Rig(sim="4xH100")
         try:
@@ -323,11 +345,13 @@ class Prometheus(unittest.TestCase):
                 done = subprocess.run(["curl", "-sf", "--data-urlencode", f"query={expression}", f"http://127.0.0.1:{free}/api/v1/query"], capture_output=True, check=False)
                 return json.loads(done.stdout)["data"]["result"] if done.returncode == 0 and done.stdout else []
 
+            rig.ok("deploy", "hello", "--max", 1, "--", "sh", "-c", "exec python3 -m http.server $PORT", timeout=90)
             poll(lambda: len(query('up == 1')) == 2, "both targets up", 60)
+            poll(lambda: query('billow_endpoint_replicas_ready{endpoint="hello"}'), "what the gateway says of an endpoint", 60)
             node = rig.json("nodes")["nodes"][0]["name"]
             poll(lambda: len(query(f'DCGM_FI_DEV_GPU_UTIL{{job="billow",Hostname="{node}"}}')) == 4, "four GPUs by dcgm-exporter's name", 30)
             poll(lambda: len(query('DCGM_FI_DEV_GPU_TEMP{job="agent",Hostname="second"}')) == 2, "the agent's own two", 30)
-            poll(lambda: any(float(r["value"][1]) == 1 for r in query('billow_jobs{state="running"}')), "a running job", 30)
+            poll(lambda: any(float(r["value"][1]) >= 1 for r in query('billow_jobs{state="running"}')), "a running job", 30)
             poll(lambda: any(float(r["value"][1]) > 0 for r in query("billow:spend_usd_per_hour")), "a recorded rule over it", 40)
             rules = json.loads(subprocess.run(["curl", "-sf", f"http://127.0.0.1:{free}/api/v1/rules"], capture_output=True, check=True).stdout)
             self.assertEqual([r["name"] for g in rules["data"]["groups"] for r in g["rules"] if r["health"] == "err"], [])

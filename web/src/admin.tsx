@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, post, problem } from './api';
-import { gpus, lasting, moment } from './format';
+import { gpus, lasting, moment, plural } from './format';
 import { confirm } from './ui';
 import { notify, status } from './store';
 
@@ -25,6 +25,18 @@ function quotaOf(form: FormData): Record<string, number | string> {
   return out;
 }
 
+// What a browser signs in with is a token too; people look for the ones they made.
+const session = 'dashboard';
+function Tokens({ list, label, revoke }: { list: Token[]; label: string; revoke: (t: Token) => void }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}><table>
+      <thead><tr><th>Name</th><th>User</th><th>May</th><th>Made</th><th>Until</th><th><span class="sr">Act</span></th></tr></thead>
+      <tbody>{list.map((t) => <tr><td>{t.name}</td><td>{t.user}</td><td>{t.scope}</td><td>{moment(t.created_at)}</td><td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
+        <td><button class="quiet small" onClick={() => confirm(t.name === session ? 'End this sign-in?' : `Revoke ${t.name}?`, 'Whoever uses it is locked out at once.', t.name === session ? 'End it' : 'Revoke', () => revoke(t))} aria-label={t.name === session ? `End the sign-in of ${moment(t.created_at)}` : `Revoke ${t.name}`}>{t.name === session ? 'End' : 'Revoke'}</button></td></tr>)}</tbody>
+    </table></div>
+  );
+}
+
 export function Admin() {
   const tokens = useSignal<Token[]>([]);
   const projects = useSignal<Project[]>([]);
@@ -45,6 +57,7 @@ export function Admin() {
     const target = event.target as HTMLFormElement, form = new FormData(target);
     void attempt(() => run(form), said(form)).then(() => { if (!error.value) target.reset(); });
   };
+  const sessions = tokens.value.filter((t) => t.name === session).sort((a, b) => b.id - a.id);
   const s = status.value!;
   const admin = s.you.role === 'admin';
   return (
@@ -96,11 +109,9 @@ export function Admin() {
         <button>Make a token</button>
       </form>
       {secret.value && <p class="secret" role="status">Shown this once: <code>{secret.value}</code></p>}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Tokens"><table>
-        <thead><tr><th>Name</th><th>User</th><th>May</th><th>Made</th><th>Until</th><th><span class="sr">Act</span></th></tr></thead>
-        <tbody>{tokens.value.map((t) => <tr><td>{t.name}</td><td>{t.user}</td><td>{t.scope}</td><td>{moment(t.created_at)}</td><td>{t.expires_at ? moment(t.expires_at) : 'for ever'}</td>
-          <td><button class="quiet small" onClick={() => confirm(`Revoke ${t.name}?`, 'Whoever uses it is locked out at once.', 'Revoke', () => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`); })} aria-label={`Revoke ${t.name}`}>Revoke</button></td></tr>)}</tbody>
-      </table></div>
+      <Tokens list={tokens.value.filter((t) => t.name !== session)} label="Tokens" revoke={(t) => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), `${t.name} is revoked`); }} />
+      {sessions.length > 0 && <details class="sessions"><summary>{plural(sessions.length, 'dashboard sign-in')}, kept until {sessions.length === 1 ? 'it ends' : 'they end'} by themselves</summary>
+        <Tokens list={sessions} label="Dashboard sign-ins" revoke={(t) => { void attempt(() => call('DELETE', `/v1/tokens/${t.id}`), 'The sign-in is ended'); }} /></details>}
     </section>
   );
 }

@@ -2,6 +2,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { has, post, problem } from './api';
+import { plural } from './format';
 import { Empty, Line } from './ui';
 
 interface Offer { gpu: string; gpus: number; precision: string; parallelism: string; replicas: number; slice?: string; instance: string | null; usd_month: number | null; ttft_ms: number; tpot_ms: number; kind: string; binding: string; price_date: string | null }
@@ -54,8 +55,8 @@ export function Advisor() {
             <p class="finding best"><b>{answer.value.asked} costs {monthly(answer.value.offers)}</b> on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}{answer.value.offers[0].instance ? ` (${answer.value.offers[0].instance})` : ', which you have'}: the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every {answer.value.offers[0].tpot_ms.toFixed(0)} ms.</p>
             <h2>What would do it, best first</h2>
             <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
-              <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>Precision</th><th>Replicas</th><th>Held by</th><th>Figures are</th></tr></thead>
-              <tbody>{answer.value.offers.map((o) => <tr><td><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="on">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td>{o.precision}</td><td>{o.replicas}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td>{o.binding}</td><td>{o.kind}{o.price_date ? `; prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
+              <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>How</th><th>Limited by</th><th>Figures</th></tr></thead>
+              <tbody>{answer.value.offers.map((o) => <tr><td class="wrap"><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="wrap any">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td class="wrap">{o.precision}, {plural(o.replicas, 'replica')}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td class="wrap">{o.binding}</td><td class="wrap">{o.kind}{o.price_date ? `, prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
             </table></div>
             {answer.value.text && <details><summary>In words</summary><pre class="words">{answer.value.text}</pre></details>}
           </> : <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}

@@ -1,6 +1,7 @@
 // The head as the dashboard sees it. The session is a cookie that scripts cannot read; nothing secret is kept here.
 export interface NodeGpu {
   index: number; type: string; model: string; mem_mib: number; unhealthy: string; uuid: string; nvlink_domain: number; numa: number;
+  mig_instances?: { profile: string; start: number; job: number | null }[]; mig_any?: boolean;
 }
 export interface NodeInfo {
   id: number; name: string; state: string; reason: string; gpus: NodeGpu[]; cpu_milli: number; mem_mib: number; labels: Record<string, string>;
@@ -10,11 +11,12 @@ export interface NodeInfo {
 export interface Row {
   id: number; label: string; name: string; command: string; user: string; project: string; state: string; reason: string;
   gpu_milli: number; spot: boolean; pty: boolean; attempt: number; submitted?: number; started?: number; ended?: number;
+  since?: number; ran?: number; suspended?: number;   // in its state since then; what it ran and was suspended before that
   where: number[][]; nodes?: string; cost_nano: number; rate_nano: number; at: number; final?: boolean; exit?: string; exit_code?: number; idle?: boolean;
 }
 export interface Task {
   id: number; rank: number; node: string; node_id: number; state: string; gpus: number[]; gpu_type: string; gpu_milli: number;
-  started_at: string | null; ended_at: string | null; exit?: { text: string };
+  started_at: string | null; ended_at: string | null; exit?: { text: string }; mig?: { gpu: number; profile: string; start: number }[];
 }
 export interface Job {
   id: number; label: string; name: string; command: string; argv: string[]; user: string; project: string; state: string; final: boolean; reason: string;
@@ -22,6 +24,9 @@ export interface Job {
   gpu_types: string[]; cost_nano_usd: number; cost: string; rate: string; cwd: string; labels: Record<string, string>; tasks: Task[]; priority: number; nodes: number;
   spot: boolean; pty: boolean; time_limit_s: number; cpu_milli: number; mem_mib: number; exit?: { text: string }; exit_code?: number; array_spec?: string;
   array?: { id: number; index: number };
+  ran_s?: number; suspended_s?: number; suspendable?: { can: boolean; why: string }; mig_profile?: string;
+  waits_for?: string;   // placed, and not begun: what is still brought there
+  suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };
 }
 export interface Status {

@@ -14,6 +14,7 @@ import { NodePage, Nodes } from './nodes';
 import { Overview } from './overview';
 import { RunForm } from './run';
 import { TerminalPage } from './terminal';
+import { WastePage } from './waste';
 import { Ask } from './ui';
 import { attention, away, follow, look, notices, ready, route, signedOut, status, summary } from './store';
 
@@ -82,6 +83,7 @@ function Page() {
     case 'endpoints': return <Endpoints />;
     case 'nodes': return <Nodes />;
     case 'costs': return <Costs />;
+    case 'waste': return <WastePage />;
     case 'advisor': return <Advisor />;
     case 'activity': return <Activity />;
     case 'admin': return <Admin />;
@@ -112,7 +114,8 @@ export function App() {
     return () => window.removeEventListener('keydown', onKey);
   }, []);
   useEffect(() => { menuOpen.value = false; }, [route.value]);
-  const at = '/' + (route.value.split('?')[0].split('/')[1] ?? '');
+  const first = route.value.split('?')[0].split('/')[1] ?? '';
+  const at = '/' + (({ waste: 'costs', activity: '' } as Record<string, string>)[first] ?? first);   // pages without a place of their own in the navigation
   const name = pages.find(([path]) => path === at)?.[1];
   useEffect(() => { document.title = `${attention.value.some((a) => a.grave) ? '● ' : ''}${name ?? 'Billow'} – Billow`; }, [name, attention.value.length]);
   if (signedOut.value) return <SignIn />;

@@ -1,11 +1,11 @@
-// What was spent: by project, user, day and GPU, budgets, waste, right-sizing, and an export. Sums come from the ledger; nothing is added
+// What was spent: by project, user, day and GPU, budgets, and an export. Sums come from the ledger; nothing is added
 // up here that the ledger has a sum for, so the figures agree to the cent.
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { call, get, has, problem } from './api';
-import { plural, usd } from './format';
+import { cents2, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter } from './ui';
-import { ended, gpuTick, isIdle, jobs, jobsTick, notify, route, status, summary } from './store';
+import { ended, jobs, notify, route, status, summary } from './store';
 import { budgetState, loadBudgets, report, type CostLine, type Report } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
@@ -50,24 +50,6 @@ function Budgets() {
         </form>
       )}
       {error.value && <p role="alert" class="bad">{error.value}</p>}
-    </>
-  );
-}
-
-interface Waste { text: string; unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string }[] }
-
-function WasteList({ from, to }: { from: string; to: string }) {
-  const data = useSignal<Waste | null>(null);
-  jobsTick.value; gpuTick.value;   // who idles changes with the readings, not only with the jobs
-  useEffect(() => { void has('/v1/waste').then((yes) => { if (yes) void get<Waste>(`/v1/waste?since=${from}&until=${to}`).then((d) => { data.value = d; }, () => {}); }); }, [from, to]);
-  const idle = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j, 10_000)).sort((a, b) => b.rate_nano - a.rate_nano);
-  const w = data.value;
-  return (
-    <>
-      {w && <section class="cards" aria-label="Wasted"><Card title="Nobody held" value={usd(w.unallocated_nano_usd)} note="GPUs paid for and free" /><Card title="Held and idle" value={usd(w.idle_nano_usd)} note="by the idle verdicts" /><Card title="Larger than needed" value={usd(w.inefficient_nano_usd)} note="by what runs have used" /></section>}
-      {idle.length > 0 && <><h2>Idle right now</h2><ul class="plain rows panel">{idle.slice(0, 12).map((j) => <li><a href={`#/jobs/${j.label}`}>{j.name || j.command}</a><small>{j.user} · {w?.idle_now.find((i) => i.job === j.id)?.text || 'its GPUs do nothing'}, at {usd(j.rate_nano * 3600)} / h</small></li>)}</ul></>}
-      {w && w.right_size.length > 0 && <><h2>Right-sizing</h2><ul class="plain rows panel">{w.right_size.slice(0, 20).map((r) => <li><span><b>{r.what}</b> {r.text.replace(/`/g, '')}</span><small>{plural(r.runs, 'run')}, {usd(r.charged_nano_usd)} could have been {usd(r.would_have_been_nano_usd)}</small></li>)}</ul></>}
-      {!idle.length && !w?.right_size.length && <p class="note">No running job holds a GPU that does nothing, and no past run was larger than it needed.</p>}
     </>
   );
 }
@@ -121,7 +103,7 @@ export function Costs() {
       <section class="cards" aria-label="At a glance">
         <Card title={spans.find(([id]) => id === span.value)![1]} value={<span id="total" data-nano={d?.total.charge_nano_usd ?? ''}>{d ? usd(d.total.charge_nano_usd) : '–'}</span>} note={d?.total.gpu_hours != null ? `${hours(d.total.gpu_hours)} GPU hours; days in UTC` : 'days in UTC'} />
         <Card title="Spending now" value={usd((summary.value?.spend_nano ?? 0) * 3600)} unit="/ h" />
-        <Card title="Idle right now" value={usd((summary.value?.idle_nano ?? 0) * 3600)} unit="/ h" tone={summary.value?.idle_nano ? 'warn' : ''} href="#/jobs?show=idle" note="GPUs held that do nothing" />
+        <Card title="Held and idle" value={cents2(d?.total.idle_nano_usd ?? 0)} tone={(d?.total.idle_nano_usd ?? 0) >= 1e7 ? 'warn' : ''} href={`#/waste?span=${span.value}`} note="which jobs waste most" />
         {d?.fleet && d.fleet.cost_nano_usd > 0 && <Card title="The nodes cost" value={usd(d.fleet.cost_nano_usd)} note={`${usd(d.fleet.unallocated_nano_usd)} of it for GPUs nobody held`} />}
       </section>
       <div class="filters top">
@@ -139,8 +121,6 @@ export function Costs() {
       )}
       <h2>Budgets</h2>
       <Budgets />
-      <h2>Waste</h2>
-      <WasteList from={from} to={to} />
     </section>
   );
 }

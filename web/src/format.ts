@@ -37,6 +37,8 @@ export function usd(nano: number): string {
   if (n < 1e7) return `${minus}$${(n / 1e9).toPrecision(2).replace(/e-.*/, '')}`.replace(/^(−?)\$\d\.\d$/, `$1<$0.01`);
   return `${minus}$${cents.format(Math.round(n / 1e7) / 100)}`;
 }
+// A sum at a glance: whole cents, and what is less is said to be less.
+export const cents2 = (nano: number) => (nano > 0 && nano < 1e7 ? '< $0.01' : usd(nano));
 export function gpus(milli: number): string {
   if (!milli) return '–';
   return milli % 1000 === 0 ? String(milli / 1000) : (milli / 1000).toFixed(2).replace(/0$/, '');

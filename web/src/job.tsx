@@ -3,25 +3,47 @@ import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type Explanation, type Job, type Series } from './api';
 import { Chart } from './chart';
-import { gib, gpus, lasting, moment, rate, span, usd } from './format';
+import { gib, gpus, lasting, moment, rate, usd } from './format';
 import { Log } from './log';
+import { SearchAll } from './search';
 import { Badge, confirm } from './ui';
-import { clock, costOf, jobs, jobsTick, notify } from './store';
+import { clock, costOf, jobs, jobsTick, nodes, nodesTick, notify, ranMs, rowOf, suspendedMs } from './store';
 
-function Timeline({ job, now }: { job: Job; now: number }) {
-  const points: [string, number][] = [['submitted', Date.parse(job.submitted_at)]];
+// From its submission until now: what it waited, ran, and was suspended, each told apart. After a preemption it waits again.
+function Timeline({ job, now, ran, suspended }: { job: Job; now: number; ran: number; suspended: number }) {
+  const from = Date.parse(job.submitted_at), end = job.ended_at ? Date.parse(job.ended_at) : now;
+  const points: [string, number][] = [['submitted', from]];
   if (job.started_at) points.push(['started', Date.parse(job.started_at)]);
-  points.push(job.ended_at ? [job.state, Date.parse(job.ended_at)] : ['now', now]);
-  const from = points[0][1], all = Math.max(1, points[points.length - 1][1] - from);
-  const waited = job.started_at ? Date.parse(job.started_at) - from : all;
+  points.push(job.ended_at ? [job.state, end] : ['now', now]);
+  const all = Math.max(1, end - from);
+  const waited = job.started_at ? Math.max(0, Date.parse(job.started_at) - from) : all;
+  const again = job.started_at ? Math.max(0, all - waited - ran - suspended) : 0;
+  const parts: [string, number][] = [['wait', waited], [`ran ${job.state}`, ran], ['slept', suspended], ['wait', again]];
+  let x = 0;
   return (
     <div class="timeline">
-      <svg viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true"><rect class="wait" x="0" y="3" width={Math.max(2, (waited / all) * 1000)} height="6" rx="3" /><rect class={`ran ${job.state}`} x={(waited / all) * 1000} y="3" width={Math.max(0, 1000 - (waited / all) * 1000)} height="6" rx="3" /></svg>
+      <svg viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">{parts.map(([kind, ms]) => { const at = x, w = Math.min(1000 - at, (ms / all) * 1000); x += w; return w > 0 && <rect class={kind} x={at} y="3" width={Math.max(2, w)} height="6" rx="3" />; })}</svg>
       <ol>{points.map(([what, at]) => <li><b>{what}</b> {what === 'now' ? '' : moment(at)}</li>)}</ol>
-      <p class="note">waited {lasting(waited / 1000)}{job.started_at ? `, ran ${span(job.started_at, job.ended_at, now)}` : ''}{job.attempt > 1 ? `, attempt ${job.attempt}` : ''}</p>
+      <p class="note">waited {lasting(waited / 1000)}{job.started_at ? `, ran ${lasting(ran / 1000)}` : ''}{suspended >= 1000 ? `, suspended ${lasting(suspended / 1000)}` : ''}{again >= 5000 ? `, waited again ${lasting(again / 1000)}` : ''}{job.attempt > 1 ? `, attempt ${job.attempt}` : ''}</p>
     </div>
   );
 }
+
+// A card that is out of service while the job is on it: the job goes on, but its owner should know what may end it.
+function SickCards({ job }: { job: Job }) {
+  nodesTick.value;
+  if (job.final) return null;
+  const sick = job.tasks.flatMap((t) => t.gpus.map((index) => ({ node: t.node, index, why: nodes.get(t.node_id)?.gpus[index]?.unhealthy ?? '' }))).filter((c) => c.why);
+  if (!sick.length) return null;
+  return (
+    <section class="attention sickcards" aria-label="Sick GPUs"><h2>{sick.length === 1 ? 'A GPU it runs on is sick' : `${sick.length} of the GPUs it runs on are sick`}</h2>
+      <ul class="plain">{sick.map((c) => <li class="grave"><a href={`#/nodes/${encodeURIComponent(c.node)}?gpu=${c.index}`}>GPU {c.index} of {c.node}</a>: {c.why}</li>)}</ul>
+      <p>It goes on, and no new work is put there. Results since then may be wrong: look at the log, and start it again if in doubt; it then gets another card.</p>
+    </section>
+  );
+}
+
+const whyTitle = (state: string) => ({ suspended: 'Why it is suspended', failed: 'Why it failed', lost: 'Why it was lost', stopped: 'Why it was stopped' } as Record<string, string>)[state] ?? 'Why it waits';
 
 function Charts({ id, running, began, cores }: { id: string; running: boolean; began: boolean; cores: number }) {
   const data = useSignal<Series | null>(null);
@@ -73,23 +95,28 @@ export function JobPage({ id }: { id: string }) {
   const mark = `${row?.state}|${row?.attempt}|${row?.where.length}|${row?.reason}|${jobs.has(Number(id.split('.')[0]))}`;
   useEffect(() => {
     let gone = false;
-    (async () => {
+    const load = async () => {
       try {
         const j = await get<Job>(`/v1/jobs/${id}`);
         if (gone) return;
         job.value = j;
-        error.value = '';
-        why.value = j.final || j.state === 'running' ? null : await get<Explanation>(`/v1/jobs/${id}/explain`);
+        if (j.state === 'running' || j.state === 'succeeded') why.value = null;
+        else why.value = await get<Explanation>(`/v1/jobs/${id}/explain`).catch(() => null);
         can.value = { suspend: await has('/v1/jobs/{id}/suspend') };
       } catch (e) { if (!gone) error.value = problem(e); }
-    })();
-    return () => { gone = true; };
+    };
+    void load();
+    // Why it waits, when it may start and when an idle one is suspended change without the job changing.
+    const timer = window.setInterval(() => { if (!document.hidden && !job.peek()?.final) void load(); }, 5000);
+    return () => { gone = true; window.clearInterval(timer); };
   }, [id, mark]);
   const act = async (what: string, body: unknown, said: string) => { try { await post(`/v1/jobs/${id}/${what}`, body); error.value = ''; notify(said); } catch (e) { error.value = problem(e); } };
   const j = job.value;
   if (!j) return <p class="note">{error.value || 'Reading…'}</p>;
   const now = clock.value;
   const title = j.name || j.command;
+  const counted = row ?? rowOf(j);
+  const frozen = !!j.suspendable && !j.suspendable.can;
   const cost = row && !j.final ? costOf(row, now) : j.cost_nano_usd;
   return (
     <article>
@@ -97,31 +124,36 @@ export function JobPage({ id }: { id: string }) {
       <div class="title"><h1>{title}</h1><Badge state={j.state} /></div>
       <p class="actions">
         {j.pty && !j.final && <a class="button" href={`#/terminal/${j.label}`}>Open the terminal</a>}
-        {!j.final && can.value.suspend && j.state === 'running' && <button onClick={() => act('suspend', {}, `Job ${j.label} is being suspended`)}>Suspend</button>}
+        {!j.final && can.value.suspend && j.state === 'running' && <button disabled={frozen} title={frozen ? `It cannot be suspended: ${j.suspendable!.why}` : undefined} onClick={() => act('suspend', {}, `Job ${j.label} is being suspended`)}>Suspend</button>}
         {!j.final && can.value.suspend && j.state === 'suspended' && <button onClick={() => act('resume', {}, `Job ${j.label} goes on when there is room`)}>Resume</button>}
         {!j.final && <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is told to stop`)}>Stop</button>}
         {!j.final && j.tasks.length > 0 && <button class="quiet" onClick={() => confirm('Stop it at once?', 'It is killed without time to save anything.', 'Kill it', () => { void act('stop', { force: true }, `Job ${j.label} is killed`); })}>Stop at once</button>}
         <a class="button quiet" href={rerunLink(j)}>Run again…</a>
       </p>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
+      {j.waits_for && <p class="finding starting" role="status"><b>Starting:</b> {j.waits_for}</p>}
+      <SickCards job={j} />
       {why.value && why.value.reasons.length > 0 && (
-        <section class="attention"><h2>Why it {j.state === 'suspended' ? 'is suspended' : 'waits'}</h2>
+        <section class="attention"><h2>{whyTitle(j.state)}</h2>
           <ul class="plain">{why.value.reasons.map((r) => <li>{r.text}</li>)}</ul>
           {why.value.earliest_start && <p>Expected to start {moment(why.value.earliest_start)}.</p>}
           {why.value.would_start_now && <p>What would help: {why.value.would_start_now}</p>}
         </section>
       )}
-      <Timeline job={j} now={now} />
+      <Timeline job={j} now={now} ran={ranMs(counted, now)} suspended={suspendedMs(counted, now)} />
       <dl class="facts">
         <dt>Command</dt><dd><code>{j.command}</code></dd>
         <dt>Who</dt><dd>{j.user}, project <a href={`#/jobs?show=all&project=${encodeURIComponent(j.project)}`}>{j.project}</a></dd>
-        <dt>Asked for</dt><dd>{j.gpu_milli ? `${gpus(j.gpu_milli)} GPU${j.gpu_milli > 1000 ? 's' : ''}` : 'no GPU'}{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}{j.spot ? ', spot' : ''}{j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}</dd>
-        <dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')})` : ''}`).join('; ') || '–'}</dd>
+        <dt>Asked for</dt><dd>{j.mig_profile ? `${j.gpus > 1 ? `${j.gpus} MIG instances` : 'a MIG instance'} of ${j.mig_profile}` : j.gpu_milli ? `${gpus(j.gpu_milli)} GPU${j.gpu_milli > 1000 ? 's' : ''}` : j.gpu_mem_mib ? `${gib(j.gpu_mem_mib)} of a GPU` : 'no GPU'}{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}{j.spot ? ', spot' : ''}{j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}</dd>
+        <dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`).join('; ') || '–'}</dd>
+        {!j.final && j.reason && j.reason !== j.waits_for && j.state === 'running' && <><dt>Remark</dt><dd>{j.reason}</dd></>}
+        {j.suspendable && !j.elements && <><dt>Suspendable</dt><dd>{j.suspendable.can ? 'yes' : `no: ${j.suspendable.why}`}</dd></>}
         <dt>Cost</dt><dd><b>{usd(cost)}</b>{j.rate && !j.final ? ` at ${j.rate}` : ''}</dd>
         {j.exit && <><dt>Ended</dt><dd>{j.exit.text}{j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}</dd></>}
         {j.elements && <><dt>Elements</dt><dd>{j.elements.count} ({j.elements.succeeded} done, {j.elements.running} running, {j.elements.left} left)</dd></>}
         {Object.keys(j.labels).length > 0 && <><dt>Labels</dt><dd>{Object.entries(j.labels).map(([k, v]) => <span class="tag">{k}={v}</span>)}</dd></>}
       </dl>
+      {(j.elements || j.nodes > 1) && <SearchAll id={id} ranks={j.nodes || 1} elements={!!j.elements} />}
       {!j.elements && <><Log id={id} ranks={j.nodes || 1} final={j.final} /><Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} /></>}
     </article>
   );

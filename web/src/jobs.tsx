@@ -2,9 +2,9 @@
 import { signal, useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Row } from './api';
-import { ago, gpus, plural, span, usd } from './format';
+import { ago, gpus, lasting, plural, usd } from './format';
 import { arrows, Badge, Empty, Line } from './ui';
-import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, route, whereText } from './store';
+import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, ranMs, route, suspendedMs, whereText } from './store';
 import { stopIdleSoon } from './stopping';
 
 const query = signal('');
@@ -30,9 +30,9 @@ function shownBy(row: Row, show: string): boolean {
   }
 }
 
-function remark(row: Row): string {
+function remark(row: Row, now: number): string {
   if (row.final) return row.state === 'succeeded' ? '' : row.reason || row.exit || '';
-  return [isIdle(row) ? 'idle' : '', row.reason, whereText(row)].filter(Boolean).join(' · ');
+  return [isIdle(row) ? 'idle' : '', row.state === 'suspended' ? `suspended for ${lasting(suspendedMs(row, now) / 1000)}` : '', row.reason, whereText(row)].filter(Boolean).join(' · ');
 }
 
 function JobRow({ row, now, top, index }: { row: Row; now: number; top: number; index: number }) {
@@ -46,9 +46,9 @@ function JobRow({ row, now, top, index }: { row: Row; now: number; top: number; 
       <span role="cell"><Badge state={row.state} /></span>
       <span role="cell" class="num">{gpus(row.gpu_milli)}</span>
       <span role="cell" class="num wide">{ago(row.submitted, now)}</span>
-      <span role="cell" class="num">{row.started ? span(row.started, row.ended, now) : '–'}</span>
+      <span role="cell" class="num">{row.started ? lasting(ranMs(row, now) / 1000) : '–'}</span>
       <span role="cell" class="num">{usd(costOf(row, now))}</span>
-      <span role="cell" class="remark wide">{remark(row)}</span>
+      <span role="cell" class="remark wide">{remark(row, now)}</span>
     </div>
   );
 }
@@ -96,7 +96,7 @@ export function Jobs() {
           : <Empty title="No jobs yet"><p>Start one with <a href="#/run">Run</a>, or in a terminal:</p><Line text="billow run --gpus 1 -- python train.py" /></Empty>
       ) : (
         <div class="vtable" role="table" aria-label="Jobs" aria-rowcount={rows.length + 1}>
-          <div class="vhead" role="row" aria-rowindex={1}>{['Job', 'Name', 'User', 'State', 'GPUs', 'Age', 'Time', 'Cost', 'Remark'].map((h, i) => <span role="columnheader" class={i === 2 || i === 5 || i === 8 ? `wide${i === 5 ? ' num' : ''}` : i >= 4 && i <= 7 ? 'num' : ''}>{h}</span>)}</div>
+          <div class="vhead" role="row" aria-rowindex={1}>{['Job', 'Name', 'User', 'State', 'GPUs', 'Age', 'Ran', 'Cost', 'Remark'].map((h, i) => <span role="columnheader" class={i === 2 || i === 5 || i === 8 ? `wide${i === 5 ? ' num' : ''}` : i >= 4 && i <= 7 ? 'num' : ''}>{h}</span>)}</div>
           <div class="vbody" ref={box} role="rowgroup" tabIndex={0} aria-label="Rows" onScroll={(e) => { scroll.value = e.currentTarget.scrollTop; }}>
             <div ref={inner} role="presentation" class="vinner">{rows.slice(first, last).map((row, i) => <JobRow key={row.id} row={row} now={now} top={(first + i) * rowPx} index={first + i} />)}</div>
           </div>

@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import { ansi, plain } from './ansi';
 import { plural } from './format';
+import { route } from './store';
 
 const linesMax = 50_000;
 const linePx = 18;
@@ -12,7 +13,9 @@ export function Log({ id, ranks, final }: { id: string; ranks: number; final: bo
   const dropped = useRef(0);
   const tick = useSignal(0);
   const find = useSignal('');
-  const rank = useSignal(0);
+  const asked = Number(new URLSearchParams(route.value.split('?')[1] ?? '').get('task') ?? 0);   // a match of a search over all tasks leads here
+  const rank = useSignal(asked);
+  useEffect(() => { rank.value = asked < ranks ? asked : 0; }, [asked]);
   const stick = useSignal(true);
   const scroll = useSignal(0);
   const height = useSignal(400);

@@ -6,7 +6,7 @@ import { Calendar, type Reservation } from './calendar';
 import { Chart } from './chart';
 import { gib, gpus, moment, plural, rate } from './format';
 import { Badge, confirm, Empty, Line, Meter } from './ui';
-import { clock, gpuTick, hosts, jobs, jobsTick, nodes, nodesTick, notify, readings, status, type Gpu } from './store';
+import { clock, gpuTick, hosts, jobs, jobsTick, nodes, nodesTick, notify, readings, route, status, type Gpu } from './store';
 
 // The node as a picture: CPU sockets, the GPUs that hang from each, and the fabric that joins them.
 function Topology({ node }: { node: NodeInfo }) {
@@ -42,31 +42,67 @@ function Topology({ node }: { node: NodeInfo }) {
 
 const spans: [number, string][] = [[3600, 'hour'], [86400, 'day'], [7 * 86400, 'week'], [30 * 86400, '30 days']];
 
+// One card, or (index < 0) the node as a whole: the mean load, memory and power of all its cards together, the hottest of them.
+const cardsMax = 16;
+type Fold = (values: number[]) => number;
+const mean: Fold = (v) => v.reduce((a, b) => a + b, 0) / v.length, total: Fold = (v) => v.reduce((a, b) => a + b, 0), most: Fold = (v) => Math.max(...v);
+function together(list: Series[], name: string, fold: Fold): (number | null)[] {
+  return Array.from({ length: Math.max(0, ...list.map((s) => s.points)) }, (_, i) => { const known = list.map((s) => s.series[name]?.[i]).filter((v): v is number => v != null); return known.length ? fold(known) : null; });
+}
+
 function GpuCharts({ node, index }: { node: NodeInfo; index: number }) {
   const span = useSignal(3600);
-  const data = useSignal<Series | null>(null);
+  const data = useSignal<Series[]>([]);
+  const which = index >= 0 ? [index] : node.gpus.slice(0, cardsMax).map((g) => g.index);
   useEffect(() => {
     let gone = false;
-    const load = () => { if (!document.hidden) void get<Series>(`/v1/nodes/${encodeURIComponent(node.name)}/gpus/${index}/history?span_s=${span.value}&points=240`).then((s) => { if (!gone) data.value = s; }, () => {}); };
+    const load = () => {
+      if (document.hidden) return;
+      void Promise.all(which.map((i) => get<Series>(`/v1/nodes/${encodeURIComponent(node.name)}/gpus/${i}/history?span_s=${span.value}&points=240`))).then((s) => { if (!gone) data.value = s; }, () => {});
+    };
     load();
     const timer = window.setInterval(load, span.value > 3600 ? 60_000 : 10_000);
     return () => { gone = true; window.clearInterval(timer); };
-  }, [node.name, index, span.value]);
-  const s = data.value;
+  }, [node.name, which.join(), span.value]);
+  const list = data.value, s = list[0];
   const common = s && { fromMs: s.from_ms, stepS: s.step_s };
-  const any = (name: string) => s?.series[name]?.some((v) => v != null && v > 0);
+  const any = (name: string) => list.some((one) => one.series[name]?.some((v) => v != null && v > 0));
+  const one = index >= 0;
   return (
-    <section aria-label={`GPU ${index}`}>
-      <div class="filters top"><h2>GPU {index} over the last</h2><div class="tabs" role="group" aria-label="How far back">{spans.map(([n, word]) => <button class="tab" aria-pressed={span.value === n} onClick={() => { span.value = n; }}>{word}</button>)}</div></div>
+    <section aria-label={one ? `GPU ${index}` : 'The whole node'}>
+      <div class="filters top"><h2>{one ? `GPU ${index}` : which.length === 1 ? 'Its GPU' : `Its ${which.length} GPUs together`} over the last</h2><div class="tabs" role="group" aria-label="How far back">{spans.map(([n, word]) => <button class="tab" aria-pressed={span.value === n} onClick={() => { span.value = n; }}>{word}</button>)}</div>
+        {one && node.gpus.length > 1 && <a href={`#/nodes/${node.name}`}>the whole node</a>}</div>
       {s && common && <div class="charts">
-        <Chart {...common} title="Busy" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: 'busy', values: s.series.util_pct, colour: 1 }]} />
-        <Chart {...common} title="Memory" max={node.gpus[index]?.mem_mib} format={gib} lines={[{ label: 'used', values: s.series.mem_used_mib, colour: 2 }]} />
-        <Chart {...common} title="Power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: s.series.power_w, colour: 3 }]} />
-        <Chart {...common} title="Temperature" format={(v) => `${v.toFixed(0)} °C`} lines={[{ label: 'chip', values: s.series.temperature_c, colour: 4 }]} />
-        {any('pcie_rx_kib_s') && <Chart {...common} title="PCIe" format={rate} lines={[{ label: 'to the card', values: s.series.pcie_rx_kib_s, colour: 1 }, { label: 'from it', values: s.series.pcie_tx_kib_s, colour: 2 }]} />}
-        {any('nvlink_rx_kib_s') && <Chart {...common} title="NVLink" format={rate} lines={[{ label: 'received', values: s.series.nvlink_rx_kib_s, colour: 1 }, { label: 'sent', values: s.series.nvlink_tx_kib_s, colour: 2 }]} />}
+        <Chart {...common} title="Busy" max={100} format={(v) => `${v.toFixed(0)} %`} lines={[{ label: one ? 'busy' : 'mean', values: together(list, 'util_pct', mean), colour: 1 }]} />
+        <Chart {...common} title="Memory" max={node.gpus.filter((g) => which.includes(g.index)).reduce((a, g) => a + g.mem_mib, 0)} format={gib} lines={[{ label: 'used', values: together(list, 'mem_used_mib', total), colour: 2 }]} />
+        <Chart {...common} title="Power" format={(v) => `${v.toFixed(0)} W`} lines={[{ label: 'drawn', values: together(list, 'power_w', total), colour: 3 }]} />
+        <Chart {...common} title="Temperature" format={(v) => `${v.toFixed(0)} °C`} lines={[{ label: one ? 'chip' : 'hottest', values: together(list, 'temperature_c', most), colour: 4 }]} />
+        {any('pcie_rx_kib_s') && <Chart {...common} title="PCIe" format={rate} lines={[{ label: 'to the cards', values: together(list, 'pcie_rx_kib_s', total), colour: 1 }, { label: 'from them', values: together(list, 'pcie_tx_kib_s', total), colour: 2 }]} />}
+        {any('nvlink_rx_kib_s') && <Chart {...common} title="NVLink" format={rate} lines={[{ label: 'received', values: together(list, 'nvlink_rx_kib_s', total), colour: 1 }, { label: 'sent', values: together(list, 'nvlink_tx_kib_s', total), colour: 2 }]} />}
       </div>}
     </section>
+  );
+}
+
+// The instances of cut cards: which profile, where on the card, who holds it. They change with jobs, so they are read again.
+function Instances({ node }: { node: NodeInfo }) {
+  const cards = useSignal(node.gpus);
+  const cut = node.gpus.some((g) => g.mig_instances?.length || g.mig_any);
+  useEffect(() => {
+    if (!cut) return;
+    let gone = false;
+    const load = () => { if (!document.hidden) void get<NodeInfo>(`/v1/nodes/${encodeURIComponent(node.name)}`).then((n) => { if (!gone) cards.value = n.gpus; }, () => {}); };
+    load();
+    const timer = window.setInterval(load, 3000);
+    return () => { gone = true; window.clearInterval(timer); };
+  }, [node.name, cut]);
+  if (!cut) return null;
+  return (
+    <><h2>MIG instances</h2><div class="scroll" tabIndex={0} role="region" aria-label="MIG instances"><table class="mig">
+      <thead><tr><th>GPU</th><th>Profile</th><th>From slice</th><th>Held by</th></tr></thead>
+      <tbody>{cards.value.flatMap((g) => [...(g.mig_instances ?? []).map((i) => <tr><td>{g.index}</td><td>{i.profile}</td><td class="num">{i.start}</td><td>{i.job ? <a href={`#/jobs/${jobs.get(i.job)?.label ?? i.job}`}>{jobs.get(i.job)?.name || `job ${i.job}`}</a> : 'free'}</td></tr>),
+        ...(g.mig_any ? [<tr><td>{g.index}</td><td colSpan={3} class="note">more are made as jobs ask for them</td></tr>] : [])])}</tbody>
+    </table></div></>
   );
 }
 
@@ -78,7 +114,8 @@ function healthText(gpu: Gpu | undefined, trouble: string): string {
 
 export function NodePage({ name }: { name: string }) {
   const error = useSignal('');
-  const chosen = useSignal(0);
+  const asked = new URLSearchParams(route.value.split('?')[1] ?? '').get('gpu');
+  const chosen = asked === null ? -1 : Number(asked);   // no card named: the node as a whole
   nodesTick.value; gpuTick.value; jobsTick.value;
   const node = [...nodes.values()].find((n) => n.name === name);
   if (!node) return <Empty title={`There is no node ${name}`}><p>See all <a href="#/nodes">nodes</a>.</p></Empty>;
@@ -100,20 +137,21 @@ export function NodePage({ name }: { name: string }) {
         <Topology node={node} />
         <h2>GPUs</h2>
         <div class="scroll" tabIndex={0} role="region" aria-label="GPUs as a table"><table>
-          <thead><tr><th>GPU</th><th>Model</th><th>Given out</th><th>Busy</th><th>Memory</th><th>Power</th><th>°C</th><th>Jobs</th><th>Health</th>{admin && <th><span class="sr">Act</span></th>}</tr></thead>
+          <thead><tr><th>GPU</th><th class="wide">Model</th><th>Given out</th><th>Busy</th><th>Memory</th><th>Power</th><th>°C</th><th>Jobs</th><th>Health</th>{admin && <th><span class="sr">Act</span></th>}</tr></thead>
           <tbody>{node.gpus.map((g, i) => {
             const r = readings.get(node.id)?.[i];
-            return <tr class={chosen.value === g.index ? 'chosen' : ''}>
-              <td><button class="link" onClick={() => { chosen.value = g.index; }} aria-label={`Show charts of GPU ${g.index}`}>{g.index}</button></td><td>{g.model}</td><td>{gpus(r?.milli ?? 0)}</td><td class="num">{r && r.util >= 0 ? `${r.util} %` : '–'}</td>
+            return <tr class={chosen === g.index ? 'chosen' : ''}>
+              <td><a href={`#/nodes/${node.name}?gpu=${g.index}`} aria-label={`Charts of GPU ${g.index}`}>{g.index}</a></td><td class="wide wrap">{g.model}</td><td>{gpus(r?.milli ?? 0)}</td><td class="num">{r && r.util >= 0 ? `${r.util} %` : '–'}</td>
               <td>{gib(r?.mem ?? -1)} of {gib(g.mem_mib)}</td><td class="num">{r && r.watts >= 0 ? `${r.watts} W` : '–'}</td><td class="num">{r && r.celsius > 0 ? r.celsius : '–'}</td>
-              <td>{[...new Set(r?.jobs ?? [])].map((id) => <><a href={`#/jobs/${jobs.get(id)?.label ?? id}`}>{jobs.get(id)?.name || id}</a> </>)}</td>
-              <td class={g.unhealthy ? 'bad' : r && r.score >= 0 && r.score < 100 ? 'warn' : ''}>{healthText(r, g.unhealthy)}</td>
+              <td class="wrap any">{[...new Set(r?.jobs ?? [])].map((id) => <><a href={`#/jobs/${jobs.get(id)?.label ?? id}`}>{jobs.get(id)?.name || id}</a> </>)}</td>
+              <td class={`wrap ${g.unhealthy ? 'bad' : r && r.score >= 0 && r.score < 100 ? 'warn' : ''}`}>{healthText(r, g.unhealthy)}</td>
               {admin && <td>{g.unhealthy ? <button class="quiet small" onClick={() => act(`gpus/${g.index}/undrain`, `GPU ${g.index} takes work again`)} aria-label={`Let GPU ${g.index} take work again`}>Take work again</button>
                 : <button class="quiet small" onClick={() => act(`gpus/${g.index}/drain`, `GPU ${g.index} is drained`)} aria-label={`Drain GPU ${g.index}`}>Drain</button>}</td>}
             </tr>;
           })}</tbody>
         </table></div>
-        <GpuCharts node={node} index={chosen.value} />
+        <Instances node={node} />
+        <GpuCharts node={node} index={chosen} />
       </>}
     </article>
   );
@@ -147,14 +185,14 @@ export function Nodes() {
               <td><a href={`#/nodes/${n.name}`}>{n.name}</a></td><td><Badge state={n.state} /></td><td>{[...kinds].map(([t, c]) => `${c} × ${t}`).join(', ') || 'none'}</td>
               <td class="num">{gpus(cards.reduce((a, c, i) => a + (n.gpus[i]?.unhealthy ? 0 : 1000 - c.milli), 0)) || 0}</td><td><Meter part={mean / 100} label={`GPUs busy ${mean.toFixed(0)} %`} /> <span class="num">{busy.length ? `${mean.toFixed(0)} %` : '–'}</span></td>
               <td class="num">{host ? `${(host.cpu_milli / 1000).toFixed(1)} of ${n.cpu_milli / 1000}` : '–'}</td><td class="num">{host ? `${gib(host.mem_mib)} of ${gib(n.mem_mib)}` : gib(n.mem_mib)}</td>
-              <td class={sick.length ? 'bad' : ''}>{sick.length ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ') : n.reason || (n.simulated ? 'simulated' : '')}</td>
+              <td class={`on ${sick.length ? 'bad' : ''}`}>{sick.length ? sick.map((g) => `GPU ${g.index}: ${g.unhealthy}`).join('; ') : n.reason || (n.simulated ? 'simulated' : '')}</td>
             </tr>;
           })}</tbody>
         </table></div>
       )}
       <h2>Pools</h2>
       {pools.value?.length ? <div class="scroll" tabIndex={0} role="region" aria-label="Pools"><table><thead><tr><th>Pool</th><th>Kind</th><th>Machines</th><th>At least – at most</th><th>Brings</th><th>Price</th><th>Remark</th></tr></thead><tbody>{pools.value.map((p) => <tr>
-        <td>{p.name}</td><td>{p.kind}</td><td>{p.machines.length ? p.machines.map((m) => `${m.name} (${m.state})`).join(', ') : 'none'}</td><td class="num">{p.min} – {p.max}</td><td>{p.gpus ? `${p.gpus} × ${p.gpu_type || 'GPU'}` : '–'}</td><td class="num">{p.price_usd_per_h ? `$${p.price_usd_per_h.toFixed(2)} / h` : '–'}</td><td class={p.denied ? 'warn' : ''}>{p.removing ? 'is being removed' : p.denied ?? (p.spot ? 'spot' : '')}</td></tr>)}</tbody></table></div>
+        <td>{p.name}</td><td>{p.kind}</td><td class="on">{p.machines.length ? p.machines.map((m) => `${m.name} (${m.state})`).join(', ') : 'none'}</td><td class="num">{p.min} – {p.max}</td><td>{p.gpus ? `${p.gpus} × ${p.gpu_type || 'GPU'}` : '–'}</td><td class="num">{p.price_usd_per_h ? `$${p.price_usd_per_h.toFixed(2)} / h` : '–'}</td><td class={`on ${p.denied ? 'warn' : ''}`}>{p.removing ? 'is being removed' : p.denied ?? (p.spot ? 'spot' : '')}</td></tr>)}</tbody></table></div>
         : <p class="note">No pool brings nodes by itself; these machines joined on their own.</p>}
       <h2>Reservations</h2>
       {reserved.value && <Calendar list={reserved.value} now={clock.value} />}

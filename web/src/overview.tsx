@@ -4,10 +4,10 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { get, type NodeInfo, type Row, type Series } from './api';
-import { ago, gib, gpus, plural, usd } from './format';
+import { ago, cents2, gib, gpus, plural, usd } from './format';
 import { Badge, Card, Empty, Line, Meter, Spark } from './ui';
 import { attention, clock, ended, gpuTick, isIdle, jobs, jobsTick, nodes, nodesTick, readings, status, summary, type Gpu } from './store';
-import { spentToday } from './spend';
+import { spentToday, wastedWeek } from './spend';
 
 const tilesMax = 48;
 
@@ -23,10 +23,11 @@ function Tile({ node, gpu, card }: { node: NodeInfo; gpu: Gpu; card: NodeInfo['g
   const kind = sick ? 'sick' : gpu.milli ? (gpu.util >= 0 && gpu.util < 2 ? 'idle' : 'used') : 'free';
   const known = gpu.util >= 0;
   return (
-    <a class={`tile ${kind}`} href={who.href || `#/nodes/${node.name}`} data-gpu={gpu.index}>
+    <a class={`tile ${kind}`} href={(!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`} data-gpu={gpu.index}>
       <span class="sr">{node.name}, </span>
-      <span class="head"><b>GPU {gpu.index}</b><span class="type">{card.type}</span><span class="share">{sick ? 'sick' : [gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % given out` : '', kind === 'idle' ? 'idle' : ''].filter(Boolean).join(', ')}</span></span>
-      <span class="who">{sick || who.text}</span>
+      <span class="head"><b>GPU {gpu.index}</b><span class="type">{card.type}</span><span class="share">{sick ? 'sick' : [gpu.milli && gpu.milli < 1000 ? `${gpu.milli / 10} % held` : '', kind === 'idle' ? 'idle' : ''].filter(Boolean).join(', ')}</span></span>
+      <span class="who">{sick && who.text === 'free' ? 'nobody holds it' : who.text}</span>
+      {sick && <span class="ill">{sick}</span>}
       <Meter part={known ? gpu.util / 100 : 0} label={known ? `busy ${gpu.util} %` : 'load unknown'} />
       <span class="nums"><span>{known ? `${gpu.util} %` : '–'}</span><span>{gib(gpu.mem)}</span><span>{gpu.watts >= 0 ? `${gpu.watts} W` : '–'}</span></span>
     </a>
@@ -56,7 +57,7 @@ function Field() {
       node.gpus.forEach((_card, index) => {
         const el = document.createElement('a');
         el.tabIndex = -1;
-        el.href = `#/nodes/${node.name}`;
+        el.href = `#/nodes/${node.name}?gpu=${index}`;
         el.dataset.l = '';
         el.setAttribute('aria-label', `GPU ${index} of ${node.name}`);
         cells.append(el);
@@ -86,8 +87,9 @@ function Field() {
     shown.value = gpu && node ? { node, gpu } : null;
     if (square && gpu && node) {
       const who = whoHolds(gpu);
-      square.el.href = who.href || `#/nodes/${node.name}`;
-      square.el.setAttribute('aria-label', `GPU ${gpu.index} of ${node.name}: ${who.text}`);
+      const sick = node.gpus[square.index]?.unhealthy;
+      square.el.href = (!sick && who.href) || `#/nodes/${node.name}?gpu=${gpu.index}`;
+      square.el.setAttribute('aria-label', `GPU ${gpu.index} of ${node.name}: ${sick ? `sick, ${sick}; ` : ''}${who.text}`);
     }
   };
   const onKey = (event: KeyboardEvent) => {
@@ -104,7 +106,7 @@ function Field() {
         <h2>Every GPU</h2>
         <p class="legend" aria-hidden="true"><i data-l="f" /> free <i data-l="0" /> idle <i data-l="1" /><i data-l="2" /><i data-l="3" /><i data-l="4" /><i data-l="5" /> busy <i data-l="x" /> sick</p>
       </div>
-      <p class="hover" role="status">{s ? <><b>{s.node.name} · GPU {s.gpu.index}</b> {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} · {gib(s.gpu.mem)} · {s.gpu.watts} W</> : 'Point at a square, or use the arrow keys, to see who holds it.'}</p>
+      <p class="hover" role="status">{s ? <><b>{s.node.name} · GPU {s.gpu.index}</b> {whoHolds(s.gpu).text} · {s.gpu.util >= 0 ? `${s.gpu.util} %` : 'load unknown'} · {gib(s.gpu.mem)} · {s.gpu.watts} W{s.node.gpus[s.gpu.index]?.unhealthy && <> · <span class="bad">sick: {s.node.gpus[s.gpu.index].unhealthy}</span></>}</> : 'Point at a square, or use the arrow keys, to see who holds it.'}</p>
       <div class="field" ref={box} tabIndex={0} role="group" aria-label="GPUs as squares, shade by load; arrow keys move, Enter opens" onKeyDown={onKey}
         onMouseOver={(e) => point(e.target)} onFocusIn={(e) => point(e.target)} onMouseLeave={() => { shown.value = null; }} />
     </section>
@@ -171,12 +173,13 @@ export function Overview() {
       <h1 class="sr">Overview</h1>
       <section class="cards" aria-label="At a glance">
         <Card title="GPUs free" value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)} unit={`of ${s.gpus.toLocaleString()}`} href="#/nodes"
-          note={fleet ? <><Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /><span aria-hidden="true">load over the last 24 h</span></> : undefined} />
+          note={fleet ? <><Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /><span aria-hidden="true">load over 24 h</span></> : undefined} />
         <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
         <Card title="Spending now" value={usd(rateHour)} unit="/ h" href="#/costs"
           note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by midnight UTC</> : undefined} />
         <Card title="Idle right now" value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
           note={idle.length ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing` : s.idle_nano ? 'held by jobs that just began, or pause' : 'every GPU that is held works'} />
+        <Card title="Wasted in 7 days" value={wastedWeek.value == null ? '–' : cents2(wastedWeek.value)} href="#/waste" note="which jobs waste most" />
       </section>
       {list.length > 0 && (
         <section class="attention" aria-label="Needs attention"><h2>Needs attention</h2>

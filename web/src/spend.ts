@@ -5,6 +5,7 @@ import { moment, usd } from './format';
 import { budgets, ready } from './store';
 
 export const spentToday = signal<{ spent: number } | null>(null);
+export const wastedWeek = signal<number | null>(null);   // held and idle in the last seven days
 
 // A line of a report: by whatever was asked for, and what it came to.
 export interface CostLine { day?: string; project?: string; user?: string; gpu?: string; class?: string; job?: string; charge_nano_usd: number; cost_nano_usd?: number; idle_nano_usd?: number; gpu_hours: number }
@@ -38,7 +39,11 @@ async function load(): Promise<void> {
   if (document.hidden) return;
   void loadBudgets();
   const today = new Date().toISOString().slice(0, 10);
-  try { spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd }; } catch { /* as above */ }
+  const weekAgo = new Date(Date.now() - 6 * 86_400_000).toISOString().slice(0, 10);
+  try {
+    spentToday.value = { spent: (await report(today, today, 'day')).total.charge_nano_usd };
+    wastedWeek.value = (await report(weekAgo, today, 'day')).total.idle_nano_usd ?? 0;
+  } catch { /* as above */ }
 }
 effect(() => { if (ready.value) void load(); });
 window.setInterval(() => { if (ready.value) void load(); }, 15_000);

@@ -35,9 +35,15 @@ export function rowOf(job: Job): Row {
     gpu_milli: job.gpu_milli * (job.nodes || 1), spot: job.spot, pty: job.pty, attempt: job.attempt, submitted: Date.parse(job.submitted_at),
     started: job.started_at ? Date.parse(job.started_at) : undefined, ended: job.ended_at ? Date.parse(job.ended_at) : undefined,
     where: job.tasks.map((t) => [t.node_id, ...t.gpus]), nodes: job.tasks.map((t) => t.node).join(', '), cost_nano: job.cost_nano_usd, rate_nano: 0, at: 0, final: job.final,
-    exit: job.exit?.text, exit_code: job.exit_code,
+    exit: job.exit?.text, exit_code: job.exit_code, ran: job.ran_s === undefined ? undefined : job.ran_s * 1000, suspended: (job.suspended_s ?? 0) * 1000,
   };
 }
+// How long it has run, and how long it has been suspended, which is told apart: in milliseconds. Rows of before this was counted say from start to end.
+export function ranMs(row: Row, now: number): number {
+  if (row.ran === undefined) return row.started ? (row.ended ?? now) - row.started : 0;
+  return row.ran + (row.state === 'running' && row.since ? Math.max(0, now - row.since) : 0);
+}
+export const suspendedMs = (row: Row, now: number) => (row.suspended ?? 0) + (row.state === 'suspended' && row.since ? Math.max(0, now - row.since) : 0);
 export const costOf = (row: Row, now: number) => row.cost_nano + (row.rate_nano && row.at ? row.rate_nano * Math.max(0, now - row.at) / 1000 : 0);
 export const nodeName = (id: number) => nodes.get(id)?.name ?? `node ${id}`;
 export function whereText(row: Row): string {
@@ -164,5 +170,10 @@ export function follow(): void {
 }
 
 window.setInterval(() => { if (!document.hidden) clock.value = Date.now(); }, 1000);
-window.addEventListener('hashchange', () => { route.value = location.hash.slice(1) || '/'; window.scrollTo(0, 0); });
+window.addEventListener('hashchange', () => {
+  const to = location.hash.slice(1) || '/';
+  const samePage = to.split('?')[0] === route.peek().split('?')[0];   // another tab of it: what one looks at stays where it is
+  route.value = to;
+  if (!samePage) window.scrollTo(0, 0);
+});
 export const gpuText = (row: Row) => gpus(row.gpu_milli);
