@@ -1,4 +1,5 @@
 """Machines that join a head over a real network with real TLS, and everything that must not be let in."""
+import datetime
 import json
 import os
 import re
@@ -272,7 +273,7 @@ class Trouble(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b")
+        cls.net = net.Net("head", "a", "b", "c")
         try:
             cls.rig = FarRig(cls.net)
             cls.token = cls.rig.join_token()
@@ -301,6 +302,48 @@ class Trouble(unittest.TestCase):
         self.assertEqual(self.rig.cli("wait", second, timeout=90).code, 0)
         self.assertEqual(self.rig.ok("logs", job).out, b"done\n")
         self.assertEqual(self.rig.job(job)["attempt"], 1)
+        # The ledger: one lease for each, the time without a head paid for like any other, and neither in the other's time.
+        first, after = self.leases(job), self.leases(second)
+        self.assertEqual((len(first), len(after)), (1, 1), (first, after))
+        self.assertGreater(self.seconds(first[0]["to"], first[0]["from"]), 10)  # no node is called unreachable before
+        self.assertGreaterEqual(self.seconds(after[0]["from"], first[0]["to"]), 0)
+
+    def leases(self, job):
+        return self.rig.json("cost", "--job", job)["leases"]
+
+    @staticmethod
+    def seconds(later, earlier):
+        read = lambda text: datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return (read(later) - read(earlier)).total_seconds()
+
+    def test_a_job_that_may_run_again_moves_only_after_its_node_has_let_go(self):
+        token = self.rig.join_token()
+        self.rig.join("c", token)
+        self.rig.node_here("c", 60)
+        beats, gate = self.rig.file("beats"), self.rig.file("fence-gate")
+        # The network is cut, the file system is not: both attempts write down when they live.
+        work = f'until [ -e {gate} ]; do echo "$BILLOW_ATTEMPT $(date +%s%N)" >> {beats}; sleep 0.1; done'
+        job = self.rig.submit("--gpus", 4, "--rerun-if-lost", "--", "sh", "-c", work)
+        node = self.rig.wait_for(job, "running")["tasks"][0]["node"]
+        poll(lambda: os.path.exists(beats), "a first beat")
+        self.net.cut(node)
+        try:
+            poll(lambda: self.rig.job(job)["attempt"] == 2, "the second attempt", 150)
+            self.rig.wait_for(job, "running", 60)
+            self.assertNotEqual(self.rig.job(job)["tasks"][-1]["node"], node)
+        finally:
+            self.net.mend(node)
+        self.rig.node_here(node, 60)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+        with open(beats, encoding="ascii") as f:
+            lines = [tuple(map(int, line.split())) for line in f]
+        ends, begins = max(at for attempt, at in lines if attempt == 1), min(at for attempt, at in lines if attempt == 2)
+        self.assertLess(ends, begins, "two attempts lived at once")
+        leases = self.leases(job)
+        self.assertEqual(len(leases), 2, leases)
+        self.assertGreaterEqual(self.seconds(leases[1]["from"], leases[0]["to"]), 0)
 
     def test_loss_slows_and_breaks_nothing(self):
         if not self.net.lose("a", 0.15):
