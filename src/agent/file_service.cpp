@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
+#include <thread>
 
+#include "agent/file_socket.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -21,53 +21,13 @@
 namespace billow::agent {
 namespace {
 
-constexpr std::size_t line_bytes_max = 200;
-constexpr int peer_patience_s = 120;   // a job that neither reads nor writes for so long is not waited for
+using namespace file_socket;
 
-std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t n = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), n);  // a leading zero byte: no file
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n)};
-}
-
-Status send_all(int fd, std::string_view data) {
-  while (!data.empty()) {
-    const ssize_t n = ::send(fd, data.data(), data.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail_errno("files", n == 0 ? EPIPE : errno);
-    data.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
-}
-
-Status receive(int fd, char* into, std::size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::recv(fd, into, size, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(Code::unavailable, "the transfer of files broke off");
-    into += n;
-    size -= static_cast<std::size_t>(n);
-  }
-  return {};
-}
-
-Result<std::string> receive_line(int fd) {
-  std::string line;
-  for (char c = 0; line.size() < line_bytes_max;) {
-    BILLOW_TRY_VOID(receive(fd, &c, 1));
-    if (c == '\n') return line;
-    line += c;
-  }
-  return fail(Code::invalid, "a line is too long");
-}
-
-void be_patient(int fd) {
-  const timeval patience{peer_patience_s, 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-}
+constexpr int first_line_patience_s = 10;
+constexpr int peer_patience_s = 120;       // a job that neither reads nor writes for so long is not waited for
+constexpr std::size_t per_task_max = 2;    // connections; whoever is slow holds up nobody but itself
+constexpr std::size_t served_max = 512;
+constexpr const char* owner_file = ".owner";
 
 // The head, as this node.
 class HeadClient {
@@ -96,20 +56,69 @@ class HeadClient {
 std::string work_path(const std::string& work_dir, TaskId task) { return fmt::format("{}/{}", work_dir, task.value); }
 
 FileService::FileService(net::Loop& loop, Options options)
-    : loop_(loop), options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 4, .queue_max = 1024})) {}
-FileService::~FileService() { workers_.reset(); }
+    : loop_(loop), options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})) {}
+
+FileService::~FileService() {
+  watch_.cancel();
+  {
+    std::unique_lock lock(serving_mutex_);
+    for (const int fd : peers_) ::shutdown(fd, SHUT_RDWR);
+    served_.wait(lock, [this] { return peers_.empty(); });
+  }
+  workers_.reset();
+  // Nothing of ours stays where nothing of a job's does.
+  bool empty = true;
+  if (DIR* dir = ::opendir(options_.work_dir.c_str())) {
+    while (const dirent* item = ::readdir(dir)) empty = empty && (item->d_name[0] == '.' && (item->d_name[1] == 0 || !std::strcmp(item->d_name, "..") || !std::strcmp(item->d_name, owner_file)));
+    ::closedir(dir);
+  }
+  if (empty) (void)remove_tree(options_.work_dir);
+}
+
+// Jobs' directories lie where everybody may make names: one that somebody else made first is not ours, whatever it is called.
+Status FileService::prepare_work_dir() {
+  const std::string& own = options_.work_dir;
+  BILLOW_TRY_VOID(make_directories(own, 0711));
+  struct stat info {};
+  if (::lstat(own.c_str(), &info) != 0) return fail_errno(own, errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return fail(Code::conflict, fmt::format("{} belongs to somebody else", own), "remove it");
+  BILLOW_TRY_VOID(write_file_atomic(own + "/" + owner_file, options_.directory + "\n", 0600));
+  // What agents left that will never come back: their data directories are gone.
+  const std::string above = own.substr(0, own.rfind('/'));
+  DIR* dir = ::opendir(above.c_str());
+  if (!dir) return {};
+  while (const dirent* item = ::readdir(dir)) {
+    const std::string path = above + "/" + item->d_name;
+    if (!std::string_view(item->d_name).starts_with("billow-") || path == own) continue;
+    if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) continue;
+    const auto owner = read_file(path + "/" + owner_file, 4096);
+    if (owner && !file_exists(std::string(trim(*owner)))) (void)remove_tree(path);
+  }
+  ::closedir(dir);
+  return {};
+}
 
 Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Options options) {
   std::unique_ptr<FileService> service(new FileService(loop, std::move(options)));
-  service->store_ = BILLOW_TRY(files::Store::open(service->options_.directory, service->options_.bytes_max));
+  FileService* raw = service.get();
+  service->store_ = BILLOW_TRY(files::Store::open({.directory = service->options_.directory, .bytes_max = service->options_.bytes_max, .bytes_refused = 0, .kept_at_least = {}, .needed = [raw] { return raw->needed(); }}));
+  BILLOW_TRY_VOID(service->prepare_work_dir());
   service->listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto [address, size] = address_of(service->options_.socket);
   const int fd = service->listener_.get();
-  if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 || ::listen(fd, 64) != 0) return fail_errno("the socket for files", errno);
-  service->watch_ = loop.on_readable(fd, [raw = service.get()] { raw->accept(); });
+  if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 || ::listen(fd, 256) != 0) return fail_errno("the socket for files", errno);
+  service->watch_ = loop.on_readable(fd, [raw] { raw->accept(); });
   return service;
 }
 
+files::Store::Needed FileService::needed() {
+  std::lock_guard lock(staging_mutex_);
+  files::Store::Needed out;
+  for (const auto& pieces : staging_) out.pieces.insert(out.pieces.end(), pieces.begin(), pieces.end());
+  return out;
+}
+
+// A thread for each, so that a job that sends or reads slowly keeps nobody waiting; each task has few.
 void FileService::accept() {
   while (true) {
     Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -121,48 +130,84 @@ void FileService::accept() {
       (void)send_all(peer.get(), "again\n");
       continue;
     }
-    be_patient(peer.get());
-    auto shared = std::make_shared<Fd>(std::move(peer));
-    const Status queued = workers_->submit([this, shared, task = *task, head = options_.head()]() -> std::function<void()> {
-      serve(std::move(*shared), task, head);
-      return [] {};
-    });
-    if (!queued) (void)send_all(shared->get(), "again\n");
+    {
+      std::lock_guard lock(serving_mutex_);
+      if (by_task_[*task] >= per_task_max || peers_.size() >= served_max) {
+        if (by_task_[*task] == 0) by_task_.erase(*task);
+        (void)send_all(peer.get(), "busy\n");
+        continue;
+      }
+      ++by_task_[*task];
+      peers_.insert(peer.get());
+    }
+    std::thread([this, fd = peer.release(), task = *task, tree = options_.tree_of(*task), head = options_.head()] {
+      serve(fd, task, tree, head);
+      std::lock_guard lock(serving_mutex_);
+      peers_.erase(fd);
+      ::close(fd);
+      if (--by_task_[task] == 0) by_task_.erase(task);
+      served_.notify_all();
+    }).detach();
   }
 }
 
-void FileService::serve(Fd peer, TaskId task, const net::Endpoint& head) {
-  const auto line = receive_line(peer.get());
+void FileService::serve(int peer, TaskId task, const std::string& tree, const net::Endpoint& head) {
+  be_patient(peer, first_line_patience_s);
+  const auto line = receive_line(peer);
   if (!line) return;
+  be_patient(peer, peer_patience_s);
   Status done = fail(Code::invalid, "not understood");
-  if (line->starts_with("get ")) done = get(peer.get(), std::string_view(*line).substr(4), head);
-  else if (line->starts_with("put "))
-    if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = put(peer.get(), task, static_cast<std::uint64_t>(*bytes), head);
+  if (line->starts_with("get ")) {
+    // Its own tree and no other: a job has what its user has, not what this node may read.
+    if (line->substr(4) != tree) done = fail(Code::forbidden, "these are not this job's files");
+    else done = get(peer, tree, head);
+  } else if (line->starts_with("put ")) {
+    if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = put(peer, task, static_cast<std::uint64_t>(*bytes), head);
+  }
   if (done) return;
   log_warn("task {}: files: {}", task.value, done.error().message);
-  std::string text = done.error().message;
+  std::string text = done.error().message.substr(0, line_bytes_max - 16);
   std::replace(text.begin(), text.end(), '\n', ' ');
-  (void)send_all(peer.get(), fmt::format("error {}\n", text));
+  (void)send_all(peer, fmt::format("error {}\n", text));
 }
 
-Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, std::string& list) {
-  std::lock_guard once(fetching_);
+// Everything of the tree into the store; what of it is there stays until `pieces` is taken out again.
+Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, files::Tree& tree, std::string& list, std::list<std::vector<Sha256>>::iterator pieces) {
+  // The same tree for two jobs is fetched once; another one does not wait for it.
+  struct Turn {
+    FileService& service;
+    Sha256 digest;
+    Turn(FileService& s, const Sha256& d) : service(s), digest(d) {
+      std::unique_lock lock(s.fetching_mutex_);
+      s.fetched_.wait(lock, [&] { return !s.fetching_.contains(digest); });
+      s.fetching_.insert(digest);
+    }
+    ~Turn() {
+      std::lock_guard lock(service.fetching_mutex_);
+      service.fetching_.erase(digest);
+      service.fetched_.notify_all();
+    }
+  } turn(*this, digest);
   const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
   HeadClient head(at, options_.tls, std::string(trim(token)));
   if (auto known = store_->read_tree(digest)) list = std::move(*known);
   else list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + files::digest_hex(digest)));
   if (sha256(list) != digest) return fail(Code::invalid, "the list of files is not what its digest says");
-  const files::Tree tree = BILLOW_TRY(files::decode(list));
+  tree = BILLOW_TRY(files::decode(list));
   std::vector<Sha256> all;
   for (const files::Entry& e : tree.entries) all.insert(all.end(), e.pieces.begin(), e.pieces.end());
-  const std::vector<Sha256> missing = store_->missing(all);
-  const std::unordered_set<Sha256, files::DigestHash> wanted(missing.begin(), missing.end());
-  std::unordered_set<Sha256, files::DigestHash> asked;
+  {
+    std::lock_guard lock(staging_mutex_);
+    *pieces = all;
+  }
+  const std::vector<Sha256> missing = store_->missing("", all);
+  const files::DigestSet wanted(missing.begin(), missing.end());
+  files::DigestSet asked;
   std::vector<Sha256> batch;
   std::size_t bytes = 0;
   const auto flush = [&]() -> Status {
     if (batch.empty()) return {};
-    BILLOW_TRY_VOID(store_->add(BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces", files::encode_digests(batch)))));
+    BILLOW_TRY_VOID(store_->add("", BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces", files::encode_digests(batch)))));
     for (const Sha256& one : batch)
       if (!store_->has(one)) return fail(Code::internal, "the head did not give what it was asked for");
     batch.clear();
@@ -178,14 +223,29 @@ Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, std::st
       bytes += size;
     }
   BILLOW_TRY_VOID(flush());
-  return store_->add_tree(digest, list);
+  return store_->add_tree("", digest, list);
 }
 
 Status FileService::get(int peer, std::string_view text, const net::Endpoint& head) {
   const Sha256 digest = BILLOW_TRY(files::parse_digest(text));
+  struct Stays {
+    FileService& service;
+    std::list<std::vector<Sha256>>::iterator at;
+    explicit Stays(FileService& s) : service(s) {
+      std::lock_guard lock(s.staging_mutex_);
+      at = s.staging_.emplace(s.staging_.end());
+    }
+    ~Stays() {
+      {
+        std::lock_guard lock(service.staging_mutex_);
+        service.staging_.erase(at);
+      }
+      service.store_->trim();
+    }
+  } stays(*this);
+  files::Tree tree;
   std::string list;
-  BILLOW_TRY_VOID(fetch(digest, head, list));
-  const files::Tree tree = BILLOW_TRY(files::decode(list));
+  BILLOW_TRY_VOID(fetch(digest, head, tree, list, stays.at));
   BILLOW_TRY_VOID(send_all(peer, fmt::format("ok {}\n", list.size())));
   BILLOW_TRY_VOID(send_all(peer, list));
   for (const files::Entry& e : tree.entries)
@@ -207,7 +267,7 @@ Status FileService::put(int peer, TaskId task, std::uint64_t list_bytes, const n
   const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
   HeadClient head(at, options_.tls, std::string(trim(token)));
   const auto missing = BILLOW_TRY(files::decode_digests(BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list))));
-  std::unordered_set<Sha256, files::DigestHash> wanted(missing.begin(), missing.end());
+  files::DigestSet wanted(missing.begin(), missing.end());
   std::string pack, bytes;
   const auto flush = [&]() -> Status {
     if (!pack.empty()) BILLOW_TRY_VOID(head.call(net::Method::post, "/v1/files/packs", std::exchange(pack, {})));
@@ -242,77 +302,6 @@ void FileService::forget_others(const std::vector<TaskId>& live) {
     if (const auto number = parse_int(item->d_name, 1, INT64_MAX); number && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*number))) == live.end())
       forget(TaskId(static_cast<std::uint64_t>(*number)));
   ::closedir(dir);
-}
-
-// ---- the job's side -------------------------------------------------------------------------------------------------
-
-namespace {
-
-// Connects and says the line. An agent that is not there (it restarts) or does not know the task yet is asked again for a while.
-Result<Fd> ask(const std::string& socket, const std::string& line, std::string& answer, const std::function<Status(int)>& more) {
-  const SteadyTime deadline = system_clock().steady() + seconds(30);
-  while (true) {
-    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const auto [address, size] = address_of(socket);
-    Error trouble{Code::unavailable, "this machine's agent does not answer", ""};
-    if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
-      Status sent = send_all(fd.get(), line);
-      if (sent && more) sent = more(fd.get());
-      auto got = receive_line(fd.get());   // also after a broken send: the agent may have said why
-      if (got && *got != "again") {
-        if (got->starts_with("error ")) return fail(Code::unavailable, got->substr(6));
-        answer = std::move(*got);
-        return fd;
-      }
-      if (!got && sent) trouble = got.error();
-    }
-    if (system_clock().steady() > deadline) return pass(trouble);
-    ::usleep(50'000);
-  }
-}
-
-}  // namespace
-
-Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory) {
-  const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
-  std::string answer;
-  const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
-  const auto bytes = answer.starts_with("ok ") ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)) : Result<std::int64_t>(fail(Code::internal, "the agent answers oddly"));
-  if (!bytes) return pass(bytes.error());
-  std::string list(static_cast<std::size_t>(*bytes), '\0');
-  BILLOW_TRY_VOID(receive(fd.get(), list.data(), list.size()));
-  if (sha256(list) != wanted) return fail(Code::invalid, "the list of files is not what its digest says");
-  const files::Tree tree = BILLOW_TRY(files::decode(list));
-  // Pieces come in the list's order; their sizes follow from it.
-  std::vector<std::size_t> sizes;
-  for (const files::Entry& e : tree.entries)
-    for (std::size_t i = 0; i < e.pieces.size(); ++i) sizes.push_back(files::piece_size(e, i));
-  std::size_t next = 0;
-  return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
-    std::string out(sizes[next++], '\0');
-    BILLOW_TRY_VOID(receive(fd.get(), out.data(), out.size()));
-    if (sha256(out) != piece) return fail(Code::invalid, "a piece of a file is not what its digest says");
-    return out;
-  });
-}
-
-Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths) {
-  std::vector<std::string> there;
-  for (const std::string& path : paths) {
-    struct stat info {};
-    if (::lstat((directory + "/" + path).c_str(), &info) == 0) there.push_back(path);
-  }
-  files::Scan found;
-  if (!there.empty()) found = BILLOW_TRY(files::scan({.root = directory, .only = there, .ignore_files = false, .cache = {}}));
-  const std::string list = files::encode(found.tree);
-  std::string answer;
-  BILLOW_TRY(ask(socket, fmt::format("put {}\n", list.size()), answer, [&](int fd) -> Status {
-    BILLOW_TRY_VOID(send_all(fd, list));
-    for (const files::Entry& e : found.tree.entries)
-      for (const Sha256& piece : e.pieces) BILLOW_TRY_VOID(send_all(fd, BILLOW_TRY(files::read_piece(found.sources.at(piece), piece))));
-    return {};
-  }));
-  return answer == "ok" ? Status{} : fail(Code::internal, "the agent answers oddly");
 }
 
 }  // namespace billow::agent

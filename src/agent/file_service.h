@@ -6,13 +6,17 @@
 //
 // In:  "get DIGEST\n"            out: "ok BYTES\n", the list of the tree, then every piece of every file in the list's order
 //      "put BYTES\n", list, pieces   out: "ok\n"
-// Either way instead: "error TEXT\n", or "again\n" where the task is not known yet.
+// Either way instead: "error TEXT\n", "again\n" where the task is not known yet, or "busy\n" where it has enough connections.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,7 +43,9 @@ class FileService {
     net::TlsClientOptions tls;
     std::string token_file;
     std::string work_dir;       // where jobs' directories are
+    // Asked on the loop:
     std::function<std::optional<TaskId>(int pid)> task_of;
+    std::function<std::string(TaskId)> tree_of;  // the digest of the tree that follows it; empty: none
   };
   static Result<std::unique_ptr<FileService>> create(net::Loop& loop, Options options);
   ~FileService();
@@ -52,25 +58,31 @@ class FileService {
  private:
   FileService(net::Loop& loop, Options options);
   void accept();
-  void serve(Fd peer, TaskId task, const net::Endpoint& head);
+  Status prepare_work_dir();
+  files::Store::Needed needed();
+  void serve(int peer, TaskId task, const std::string& tree, const net::Endpoint& head);
   Status get(int peer, std::string_view digest, const net::Endpoint& head);
   Status put(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
-  Status fetch(const Sha256& digest, const net::Endpoint& head, std::string& list);
+  Status fetch(const Sha256& digest, const net::Endpoint& head, files::Tree& tree, std::string& list, std::list<std::vector<Sha256>>::iterator pieces);
 
   net::Loop& loop_;
   Options options_;
   std::unique_ptr<files::Store> store_;
   Fd listener_;
   net::Watch watch_;
-  std::mutex fetching_;   // the same files for two jobs are fetched once
-  std::unique_ptr<net::Workers> workers_;
+  std::mutex fetching_mutex_;
+  std::condition_variable fetched_;
+  std::set<Sha256> fetching_;
+  std::mutex staging_mutex_;
+  std::list<std::vector<Sha256>> staging_;   // the pieces of trees that are being handed out
+  std::mutex serving_mutex_;
+  std::condition_variable served_;
+  std::set<int> peers_;
+  std::map<TaskId, std::size_t> by_task_;
+  std::unique_ptr<net::Workers> workers_;    // removes directories
 };
 
 // Where a task's files are written; made by the agent, owned by the job's user.
 std::string work_path(const std::string& work_dir, TaskId task);
-
-// The other side, for `billow stage`.
-Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory);
-Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths);
 
 }  // namespace billow::agent

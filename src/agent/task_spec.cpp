@@ -109,6 +109,26 @@ Result<std::string> encode_spec(const TaskSpec& spec) {
   return out;
 }
 
+Result<TaskRecord> record_of_spec(const std::string& bytes) {
+  std::vector<const char*> pointers(supervise::spec_pointers_needed(bytes.size()));
+  auto decoded = std::make_unique<supervise::Spec>();
+  if (const char* wrong = supervise::decode_spec(bytes.data(), bytes.size(), pointers.data(), pointers.size(), decoded.get())) return fail(Code::invalid, wrong);
+  TaskRecord out;
+  out.cwd = decoded->cwd;
+  for (const char** variable = decoded->env; *variable != nullptr; ++variable) out.env.emplace_back(*variable);
+  if (decoded->has_uid) {
+    out.identity = Identity{decoded->uid, decoded->has_gid ? decoded->gid : decoded->uid, {}};
+    out.identity->groups.assign(decoded->groups, decoded->groups + decoded->groups_count);
+  }
+  return out;
+}
+
+std::string TaskRecord::variable(std::string_view name) const {
+  for (const std::string& one : env)
+    if (one.size() > name.size() && one.starts_with(name) && one[name.size()] == '=') return one.substr(name.size() + 1);
+  return {};
+}
+
 std::string meta_of_spec(std::string_view bytes) {
   if (bytes.size() < sizeof(supervise::SpecHeader)) return {};
   bytes.remove_prefix(sizeof(supervise::SpecHeader));

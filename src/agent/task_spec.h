@@ -56,6 +56,14 @@ struct TaskSpec {
 
 // The bytes of `spec`. Refuses what the supervisor would refuse, in words for a user.
 Result<std::string> encode_spec(const TaskSpec& spec);
+// What a spec's bytes say of where and as whom a task runs: for what is done beside it, also after a restart.
+struct TaskRecord {
+  std::string cwd;
+  std::optional<Identity> identity;
+  std::vector<std::string> env;
+  std::string variable(std::string_view name) const;  // empty where it is not set
+};
+Result<TaskRecord> record_of_spec(const std::string& bytes);
 // The notes in the bytes of a spec; empty where there are none or the bytes are damaged.
 std::string meta_of_spec(std::string_view bytes);
 

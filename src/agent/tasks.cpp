@@ -605,6 +605,10 @@ std::optional<TaskId> Tasks::task_of(int pid) const {
   return std::nullopt;
 }
 
+Result<TaskRecord> Tasks::record_of(TaskId task) const {
+  return record_of_spec(BILLOW_TRY(read_file(dirs_.path(task) + "/" + supervise::file_spec, supervise::spec_bytes_max)));
+}
+
 // ---- logs
 
 bool Tasks::serve(std::uint64_t subscription, Reader& reader) {

@@ -3,6 +3,7 @@
 
 #include "api/call.h"
 #include "api/documents.h"
+#include "api/files.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -248,6 +249,7 @@ void add_schedule(CallPtr call) {
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;
+  if (const Status files = files::may_use(*call, command.job.env, command.job.project); !files) return call->fail(files.error());
   answer_ok(call, std::move(command), 201);
 }
 void remove_schedule(CallPtr call) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "api/files.h"
 #include "base/crypto.h"
 #include "base/text.h"
 #include "ledger/meter.h"
@@ -156,6 +157,7 @@ void deploy(CallPtr call) {
   command.name = body->name;
   command.spec = std::move(body->spec);
   command.env = std::move(body->env);
+  if (const Status files = files::may_use(*call, command.env, command.project); !files) return call->fail(files.error());
   command.policy = std::move(body->policy);
   command.user = call->principal.user;
   call->execute(std::move(command), 201, [call, name = body->name](const std::vector<Event>&) {

@@ -1,7 +1,9 @@
 // The routes of files that follow jobs: lists of trees, packs of content, and what jobs left as their outputs. Bodies are octets, not
 // JSON, because there are many of them and they are large. Hashing and disks are a worker's business, not the loop's.
 //
-// Whoever knows a tree's digest may have it: a digest cannot be guessed, and those of a job are shown to those who may see the job.
+// The head keeps the same content once, and tells nobody that it has what they did not bring: which pieces are missing is answered from
+// what the asker has shown to have. A tree may be read, and used for a job, by those who brought it and by the members of projects
+// whose jobs used or left it. Nodes, which run anybody's jobs, may read whatever they know the digest of.
 #include "api/files.h"
 
 #include <fmt/format.h>
@@ -9,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "files/pack.h"
+#include "model/surroundings.h"
 
 namespace billow::api::files {
 namespace {
@@ -24,12 +27,34 @@ void octets(const CallPtr& call, std::string body) {
   call->exchange->respond(std::move(response));
 }
 
+Store* store_of(const Call& call) {
+  auto* host = dynamic_cast<FilesHost*>(&call.host);
+  return host ? &host->files() : nullptr;
+}
+
+std::string project_owner(ProjectId project) { return fmt::format("project:{}", project.value); }
+std::string owner_of(const Call& call) {
+  if (call.principal.scope != TokenScope::node) return fmt::format("user:{}", call.principal.user.value);
+  const auto token = call.host.state().tokens.find(call.principal.token);
+  return "node:" + (token == call.host.state().tokens.end() ? "" : token->second.node);
+}
+
+bool may_read(const Call& call, Store& store, const Sha256& tree) {
+  if (call.principal.scope == TokenScope::node || store.owned(owner_of(call), tree)) return true;
+  for (const auto& [id, project] : call.host.state().projects)
+    if (control::role_in(call.host.state(), call.principal, id) && store.owned(project_owner(id), tree)) return true;
+  return false;
+}
+// The same answer for what is not there and for what is somebody else's.
+Error no_tree(const Sha256& digest) {
+  return {Code::not_found, fmt::format("no tree {} is kept here", content::digest_hex(digest)), "submit the job again: its files are then uploaded anew"};
+}
+
 // Runs on a worker and answers with octets, or with what went wrong.
 void on_worker(CallPtr call, std::function<Result<std::string>(Store&, const std::string& body)> work) {
-  auto* host = dynamic_cast<FilesHost*>(&call->host);
-  if (!host) return call->fail({Code::unsupported, "this head keeps no files", ""});
-  Store& store = host->files();
-  const Status queued = call->host.workers().submit([&store, call, work = std::move(work)] { return work(store, call->request().body); },
+  Store* kept = store_of(*call);
+  if (!kept) return call->fail({Code::unsupported, "this head keeps no files", ""});
+  const Status queued = call->host.workers().submit([&store = *kept, call, work = std::move(work)] { return work(store, call->request().body); },
                                                     [call](Result<std::string> out) {
                                                       if (!out) call->fail(out.error());
                                                       else octets(call, std::move(*out));
@@ -46,20 +71,20 @@ std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
 
 void add_tree(CallPtr call) {
   if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
-  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
+  on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
     const content::Tree tree = BILLOW_TRY(content::decode(body));
     std::vector<Sha256> pieces;
     for (const auto& entry : tree.entries) pieces.insert(pieces.end(), entry.pieces.begin(), entry.pieces.end());
-    const std::vector<Sha256> missing = store.missing(pieces);
-    if (missing.empty()) BILLOW_TRY_VOID(store.add_tree(sha256(body), body));
+    const std::vector<Sha256> missing = store.missing(owner, pieces);
+    if (missing.empty()) BILLOW_TRY_VOID(store.add_tree(owner, sha256(body), body));
     return content::encode_digests(missing);
   });
 }
 
 void add_pack(CallPtr call) {
   if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
-  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
-    BILLOW_TRY_VOID(store.add(body));
+  on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
+    BILLOW_TRY_VOID(store.add(owner, body));
     return std::string();
   });
 }
@@ -67,12 +92,28 @@ void add_pack(CallPtr call) {
 void get_tree(CallPtr call) {
   const auto digest = content::parse_digest(call->parts[0]);
   if (!digest) return call->fail(digest.error());
+  if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
   on_worker(call, [digest = *digest](Store& store, const std::string&) { return store.read_tree(digest); });
 }
 
+// Of one tree, which says who may have them.
 void get_pieces(CallPtr call) {
-  on_worker(call, [](Store& store, const std::string& body) -> Result<std::string> {
+  const bool node = call->principal.scope == TokenScope::node;
+  std::optional<Sha256> tree;
+  if (!node) {
+    const auto digest = content::parse_digest(call->request().param("tree"));
+    if (!digest) return call->fail({Code::invalid, "say which tree these pieces are of", "add ?tree=DIGEST"});
+    if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
+    tree = *digest;
+  }
+  on_worker(call, [tree](Store& store, const std::string& body) -> Result<std::string> {
     const auto digests = BILLOW_TRY(content::decode_digests(body));
+    if (tree) {
+      content::DigestSet inside;
+      for (const auto& entry : BILLOW_TRY(content::decode(BILLOW_TRY(store.read_tree(*tree)))).entries) inside.insert(entry.pieces.begin(), entry.pieces.end());
+      for (const Sha256& digest : digests)
+        if (!inside.contains(digest)) return fail(Code::not_found, fmt::format("the tree has no content {}", content::digest_hex(digest)));
+    }
     std::string pack;
     for (const Sha256& digest : digests) {
       const std::string bytes = BILLOW_TRY(store.read(digest));
@@ -81,6 +122,18 @@ void get_pieces(CallPtr call) {
     }
     return pack;
   });
+}
+
+Status may_use(const Call& call, const Environment& env, const std::string& project) {
+  const auto named = env.find(surroundings::files);
+  Store* store = store_of(call);
+  if (named == env.end() || !store) return {};
+  const Sha256 digest = BILLOW_TRY(content::parse_digest(named->second));
+  if (!may_read(call, *store, digest)) return pass(no_tree(digest));
+  // From now on the members of the project may have it: they may see the job, and run it again.
+  for (const auto& [id, one] : call.host.state().projects)
+    if (project.empty() ? control::role_in(call.host.state(), call.principal, id).value_or(Role::viewer) != Role::viewer : one.name == project) return store->give(project_owner(id), digest);
+  return {};
 }
 
 // From the node that ran it: what the task left behind, as the tree with this digest.
@@ -100,6 +153,9 @@ void set_outputs(CallPtr call) {
   if (!own) return call->fail({Code::forbidden, fmt::format("task {} does not run on node {}", *number, speaks_for), ""});
   const Status written = write_file_atomic(outputs_path(call->host, task->second.job, task->second.rank), content::digest_hex(*digest) + "\n", 0600);
   if (!written) return call->fail(written.error());
+  if (const auto job = state.jobs.find(task->second.job); job != state.jobs.end())
+    if (Store* store = store_of(*call))
+      if (const Status given = store->give(project_owner(job->second.project), *digest); !given) return call->fail(given.error());
   call->reply(200, Json::object({{"ok", true}}));
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/call.h"
 #include "api/documents.h"
+#include "api/files.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -201,6 +202,7 @@ void submit(CallPtr call) {
   auto project = project_to_submit_to(*call, body->project);
   if (!project) return call->fail(project.error());
   command.project = std::move(*project);
+  if (const Status files = files::may_use(*call, command.env, command.project); !files) return call->fail(files.error());
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
     command.finished = std::move(finished);

@@ -15,7 +15,12 @@ int cmd_cp(const Parsed& parsed) {
   if (parsed.operands.size() != 2 || parsed.operands[0].find(':') == std::string::npos)
     return report_usage({Code::invalid, "cp needs a job and a place", "write it like: billow cp 12: results   (the outputs of job 12 into ./results)"});
   const std::string from = parsed.operands[0];
-  const std::string job = from.substr(0, from.find(':')), path = from.substr(from.find(':') + 1);
+  const std::string job = from.substr(0, from.find(':')), given = from.substr(from.find(':') + 1);
+  std::string path = given;
+  while (path.starts_with("./")) path.erase(0, 2);
+  while (path.ends_with('/')) path.pop_back();
+  if (path == ".") path.clear();
+  if (given.starts_with('/')) return report_usage({Code::invalid, fmt::format("{}: outputs are named by their path in the job's working directory", given), "write it like: billow cp 12:results/model.pt ."});
   if (auto ok = check_job_label(job); !ok) return report_usage(ok.error());
   const auto rank = parse_int(parsed.get("rank", "0"), 0, 1'000'000);
   if (!rank) return report_usage(Error(rank.error()).in("--rank"));

@@ -43,6 +43,7 @@ constexpr OptionSpec up_options[] = {
     {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
     {"store", 0, "URL", "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)"},
     {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
+    {"files-dir", 0, "DIR", "keep what people upload here (files/ in the data directory); a standby head needs the same one", false, Completes::directory},
     {"backup-dir", 0, "DIR", "back the store up into this directory by schedule; see `billow store restore`", false, Completes::directory},
     {"backup-every", 0, "T", "how often (24h)"},
     {"backup-keep", 0, "N", "how many are kept (7)"},
@@ -113,7 +114,9 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   return options;
 }
 
-Status set_backups(const Parsed& parsed, head::HeadOptions& options) {
+Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
+  options.files_dir = parsed.get("files-dir");
+  if (!options.files_dir.empty() && options.files_dir.front() != '/') return fail(Code::invalid, fmt::format("--files-dir {}: not a full path", options.files_dir), "begin it with /");
   options.backup_dir = parsed.get("backup-dir");
   if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep"))) return fail(Code::invalid, "backups need a directory", "name it: --backup-dir DIR");
   if (!options.backup_dir.empty() && options.backup_dir.front() != '/') return fail(Code::invalid, fmt::format("--backup-dir {}: not a full path", options.backup_dir), "begin it with /");
@@ -223,7 +226,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 int cmd_up(const Parsed& parsed) {
   if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
-  if (const Status ok = set_backups(parsed, options); !ok) return report_usage(ok.error());
+  if (const Status ok = set_directories(parsed, options); !ok) return report_usage(ok.error());
   if (options.standby && options.store.empty())
     return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow"});
   if (!options.sim.empty()) {

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/file_client.h"
 #include "agent/file_service.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/sync.h"
+#include "cli/table.h"
 #include "model/surroundings.h"
 
 namespace billow::cli {
@@ -62,7 +64,10 @@ int cmd_stage(const Parsed& parsed) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   child = 0;
-  const Status left = agent::leave_outputs(socket, ".", split(outputs, '\n'));
+  agent::NotLeft not_left;
+  const Status left = agent::leave_outputs(socket, ".", split(outputs, '\n'), not_left);
+  for (const std::string& path : not_left.absent) say(fmt::format("the job left no {}", printable(path)));
+  for (const std::string& trouble : not_left.bad) say(fmt::format("an output could not be kept: {}", printable(trouble)));
   if (!left) say(fmt::format("the job's outputs could not be kept: {}", left.error().message));
   if (WIFSIGNALED(status)) {
     ::signal(WTERMSIG(status), SIG_DFL);
@@ -70,7 +75,7 @@ int cmd_stage(const Parsed& parsed) {
     return 128 + WTERMSIG(status);
   }
   const int code = WEXITSTATUS(status);
-  return code == 0 && !left ? staging_failed : code;
+  return code == 0 && (!left || !not_left.bad.empty()) ? staging_failed : code;
 }
 
 }  // namespace

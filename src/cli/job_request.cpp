@@ -165,10 +165,12 @@ Result<std::string> output_path(std::string_view value) {
   std::string path(value);
   while (path.starts_with("./")) path.erase(0, 2);
   while (path.ends_with('/')) path.pop_back();
+  if (path.empty()) return fail(Code::invalid, fmt::format("--output \"{}\": the whole working directory is no output", value), "name what is to stay: --output results");
   for (const std::string& name : split(path, '/'))
     if (name.empty() || name == "." || name == ".." || value.starts_with('/'))
       return fail(Code::invalid, fmt::format("--output {}: not a path inside the working directory", value), "write it like --output results or --output out/model.pt");
   if (path.find('\n') != std::string::npos) return fail(Code::invalid, "--output: a path has no line breaks");
+  if (!valid_utf8(path)) return fail(Code::invalid, fmt::format("--output {}: not written in UTF-8", printable(value)), "give the directory it is in a plain name and declare that");
   return path;
 }
 

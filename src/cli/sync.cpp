@@ -192,7 +192,7 @@ Status download_tree(Client& client, const std::string& digest, const std::strin
         if (!batch.empty() && bytes > files::pack_bytes_wanted) break;
         batch.push_back(order[i].first);
       }
-      const std::string pack = BILLOW_TRY(octets(head, net::Method::post, "/v1/files/pieces", files::encode_digests(batch)));
+      const std::string pack = BILLOW_TRY(octets(head, net::Method::post, "/v1/files/pieces?tree=" + digest, files::encode_digests(batch)));
       BILLOW_TRY_VOID(files::each_piece(pack, [&](const Sha256& one, std::string_view bytes) -> Status {
         here[one] = std::string(bytes);
         return {};

@@ -85,15 +85,15 @@ void IgnoreRules::add(std::string_view directory, std::string_view content) {
   }
 }
 
-bool IgnoreRules::ignored(std::string_view path, bool is_directory) const {
+IgnoreRules::Verdict IgnoreRules::verdict(std::string_view path, bool is_directory) const {
   for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
     if (rule->directories_only && !is_directory) continue;
     if (!path.starts_with(rule->base)) continue;
     const std::string_view rest = path.substr(rule->base.size());
     const std::string_view name = rest.substr(rest.rfind('/') + 1);
-    if (glob_matches(rule->pattern, rule->anchored ? rest : name)) return !rule->negated;
+    if (glob_matches(rule->pattern, rule->anchored ? rest : name)) return rule->negated ? Verdict::taken : Verdict::left_out;
   }
-  return false;
+  return Verdict::none;
 }
 
 }  // namespace billow::files

@@ -12,7 +12,10 @@ class IgnoreRules {
  public:
   // The content of an ignore file that lies in `directory` (relative to the root; empty: the root).
   void add(std::string_view directory, std::string_view content);
-  bool ignored(std::string_view path, bool is_directory) const;
+  bool ignored(std::string_view path, bool is_directory) const { return verdict(path, is_directory) == Verdict::left_out; }
+  // `taken`: a "!" pattern asks for it by name.
+  enum class Verdict { none, left_out, taken };
+  Verdict verdict(std::string_view path, bool is_directory) const;
 
  private:
   struct Rule {

@@ -21,13 +21,13 @@ struct Source {
 struct Scan {
   Tree tree;
   std::unordered_map<Sha256, Source, DigestHash> sources;   // where each piece can be read
-  std::vector<std::string> warnings;                        // ".env is uploaded with the rest"
+  std::vector<std::string> warnings;                        // ".env may hold secrets and stays here"
 };
 
 struct ScanOptions {
   std::string root;
   std::vector<std::string> only;      // these paths alone (relative); empty: everything
-  bool ignore_files = true;           // honour .gitignore and .billowignore
+  bool ignore_files = true;           // honour .gitignore and .billowignore, and leave out what looks like a secret
   std::string cache;                  // file; empty: read everything
 };
 

@@ -11,13 +11,15 @@
 #include <unordered_set>
 
 #include "base/file.h"
-#include "base/log.h"
+#include "base/text.h"
 #include "files/pack.h"
 
 namespace billow::files {
 namespace {
 
-constexpr Duration kept_at_least = minutes(10);
+// A pack's file follows its last use by a minute at most, a tree's at once.
+constexpr std::int64_t pack_time_lag_s = 90;
+constexpr Duration trim_pause = seconds(10);
 
 std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& directory, std::string_view suffix) {
   std::vector<std::pair<std::int64_t, std::string>> out;
@@ -36,24 +38,18 @@ std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& di
 
 }  // namespace
 
-std::size_t DigestHash::operator()(const Sha256& digest) const {
-  std::size_t out = 0;
-  std::memcpy(&out, digest.data(), sizeof out);  // as good a hash as any
-  return out;
-}
-
-Result<std::unique_ptr<Store>> Store::open(std::string directory, std::uint64_t bytes_max) {
-  BILLOW_TRY_VOID(make_directories(directory + "/packs", 0700));
-  BILLOW_TRY_VOID(make_directories(directory + "/trees", 0700));
-  std::unique_ptr<Store> store(new Store(std::move(directory), bytes_max));
+Result<std::unique_ptr<Store>> Store::open(Options options) {
+  for (const char* part : {"/packs", "/trees", "/owners"}) BILLOW_TRY_VOID(make_directories(options.directory + part, 0700));
+  std::unique_ptr<Store> store(new Store(std::move(options)));
   BILLOW_TRY_VOID(store->load());
   return store;
 }
 
 // Only headers are read: a piece is checked when it came in, and by whoever receives it.
 Status Store::load() {
-  for (const auto& [age, name] : files_in(directory_ + "/packs", ".pack")) {
-    const Fd fd(::open((directory_ + "/packs/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  (void)files_in(options_.directory + "/trees", " ");  // clears what a crash left
+  for (const auto& [age, name] : files_in(options_.directory + "/packs", ".pack")) {
+    const Fd fd(::open((options_.directory + "/packs/" + name).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) continue;
     const auto pack = packs_.insert(packs_.end(), Pack{name, static_cast<std::uint64_t>(info.st_size), {}, {}});
@@ -88,19 +84,19 @@ std::uint64_t Store::bytes() const {
 // To the end of the line. Its file's time follows now and then, so that the order outlives a restart.
 void Store::touch(Packs::iterator pack) const {
   const SteadyTime now = system_clock().steady();
-  if (now - pack->used > minutes(1)) ::utimensat(AT_FDCWD, (directory_ + "/packs/" + pack->name).c_str(), nullptr, 0);
+  if (now - pack->used > minutes(1)) ::utimensat(AT_FDCWD, pack_path(*pack).c_str(), nullptr, 0);
   pack->used = now;
   packs_.splice(packs_.end(), packs_, pack);
 }
 
-std::vector<Sha256> Store::missing(const std::vector<Sha256>& digests) {
+std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<Sha256>& digests) {
   std::lock_guard lock(mutex_);
   std::vector<Sha256> out;
-  std::unordered_set<Sha256, DigestHash> asked;
+  DigestSet asked;
   const Pack* last = nullptr;
   for (const Sha256& digest : digests) {
     const auto found = places_.find(digest);
-    if (found == places_.end()) {
+    if (found == places_.end() || (!owner.empty() && !owners_.has(owner, digest))) {
       if (asked.insert(digest).second) out.push_back(digest);
     } else if (&*found->second.pack != last) {
       touch(found->second.pack);
@@ -110,34 +106,92 @@ std::vector<Sha256> Store::missing(const std::vector<Sha256>& digests) {
   return out;
 }
 
-Status Store::add(std::string_view pack) {
+Status Store::add(const std::string& owner, std::string_view pack) {
+  std::vector<Sha256> brought;
+  std::string fresh;   // what is not here yet, as a pack of its own
   std::vector<std::pair<Sha256, std::pair<std::uint64_t, std::uint32_t>>> pieces;
+  bool all_fresh = true;
   BILLOW_TRY_VOID(each_piece(pack, [&](const Sha256& digest, std::string_view bytes) -> Status {
+    brought.push_back(digest);
     pieces.push_back({digest, {static_cast<std::uint64_t>(bytes.data() - pack.data()), static_cast<std::uint32_t>(bytes.size())}});
+    all_fresh = all_fresh && !has(digest);
     return {};
   }));
-  if (pieces.empty()) return {};
-  const std::string name = hex(random_bytes(12)) + ".pack";
-  BILLOW_TRY_VOID(write_file_atomic(directory_ + "/packs/" + name, pack, 0600));
+  if (!all_fresh) {
+    std::erase_if(pieces, [&](const auto& piece) { return has(piece.first); });
+    for (auto& [digest, where] : pieces) {
+      const std::string_view bytes = pack.substr(where.first, where.second);
+      add_piece(fresh, digest, bytes);
+      where.first = fresh.size() - bytes.size();
+    }
+    pack = fresh;
+  }
+  if (!pieces.empty()) {
+    if (options_.bytes_refused > 0) {
+      std::lock_guard lock(mutex_);
+      trim_locked();
+      if (bytes_ + pack.size() > options_.bytes_refused)
+        return fail(Code::storage_full, fmt::format("there is no room for more files: {} are kept for jobs that wait or run", format_bytes(bytes_)), "stop jobs that are not needed, or keep data on a volume");
+    }
+    const std::string name = hex(random_bytes(12)) + ".pack";
+    BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
+    std::lock_guard lock(mutex_);
+    const auto place = packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
+    bytes_ += pack.size();
+    for (const auto& [digest, where] : pieces)
+      if (places_.emplace(digest, Place{place, where.first, where.second}).second) place->pieces.push_back(digest);
+    trim_locked();
+  }
+  if (owner.empty()) return {};
   std::lock_guard lock(mutex_);
-  const auto place = packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
-  bytes_ += pack.size();
-  for (const auto& [digest, where] : pieces)
-    if (places_.emplace(digest, Place{place, where.first, where.second}).second) place->pieces.push_back(digest);
-  trim();
-  return {};
+  return owners_.add(owner, brought);
 }
 
 void Store::trim() {
+  std::lock_guard lock(mutex_);
+  trim_again_ = {};
+  trim_locked();
+}
+
+void Store::trim_locked() {
   const SteadyTime now = system_clock().steady();
-  while (bytes_ > bytes_max_ && !packs_.empty()) {
-    Pack& oldest = packs_.front();
-    if (oldest.used.ns > 0 && now - oldest.used < kept_at_least) return;
-    ::unlink((directory_ + "/packs/" + oldest.name).c_str());
-    for (const Sha256& digest : oldest.pieces) places_.erase(digest);
-    bytes_ -= oldest.bytes;
-    packs_.pop_front();
+  if (bytes_ <= options_.bytes_max || now < trim_again_) return;
+  const Needed needed = options_.needed ? options_.needed() : Needed{};
+  std::unordered_set<const Pack*> staying;
+  const auto stay = [&](const Sha256& digest) {
+    if (const auto found = places_.find(digest); found != places_.end()) staying.insert(&*found->second.pack);
+  };
+  for (const Sha256& digest : needed.pieces) stay(digest);
+  for (const Sha256& tree : needed.trees) {
+    const auto list = read_file(tree_path(tree), tree_list_bytes_max);
+    const auto known = list ? decode(*list) : Result<Tree>(fail(Code::not_found, ""));
+    if (!known) continue;
+    for (const Entry& e : known->entries)
+      for (const Sha256& piece : e.pieces) stay(piece);
   }
+  std::int64_t newest_gone = 0;
+  for (auto pack = packs_.begin(); pack != packs_.end() && bytes_ > options_.bytes_max;) {
+    if (pack->used.ns > 0 && now - pack->used < options_.kept_at_least) break;  // and all after it
+    if (staying.contains(&*pack)) {
+      ++pack;
+      continue;
+    }
+    struct stat info {};
+    if (::stat(pack_path(*pack).c_str(), &info) == 0) newest_gone = std::max<std::int64_t>(newest_gone, info.st_mtim.tv_sec);
+    ::unlink(pack_path(*pack).c_str());
+    for (const Sha256& digest : pack->pieces) places_.erase(digest);
+    bytes_ -= pack->bytes;
+    pack = packs_.erase(pack);
+  }
+  if (bytes_ > options_.bytes_max) trim_again_ = now + trim_pause;
+  if (newest_gone == 0) return;
+  // A tree is used no later than its pieces: the lists that may have lost some go too.
+  const DigestSet trees(needed.trees.begin(), needed.trees.end());
+  for (const auto& [used, name] : files_in(options_.directory + "/trees", "")) {
+    const auto digest = parse_digest(name);
+    if (used <= newest_gone + pack_time_lag_s && digest && !trees.contains(*digest)) ::unlink(tree_path(*digest).c_str());
+  }
+  owners_.prune([this](const Sha256& digest) { return places_.contains(digest) || file_exists(tree_path(digest)); });
 }
 
 Result<std::string> Store::read(const Sha256& digest) const {
@@ -149,7 +203,7 @@ Result<std::string> Store::read(const Sha256& digest) const {
     const auto found = places_.find(digest);
     if (found == places_.end()) return fail(Code::not_found, fmt::format("no content {} is kept here", digest_hex(digest)));
     touch(found->second.pack);
-    path = directory_ + "/packs/" + found->second.pack->name;
+    path = pack_path(*found->second.pack);
     offset = found->second.offset;
     out.resize(found->second.size);
   }
@@ -163,17 +217,30 @@ Result<std::string> Store::read(const Sha256& digest) const {
   return out;
 }
 
-Status Store::add_tree(const Sha256& digest, std::string_view list) {
+Status Store::add_tree(const std::string& owner, const Sha256& digest, std::string_view list) {
   if (sha256(list) != digest) return fail(Code::invalid, "the list of files is not what its digest says");
-  const std::string path = directory_ + "/trees/" + digest_hex(digest);
-  if (file_exists(path)) return {};
-  return write_file_atomic(path, list, 0600);
+  const std::string path = tree_path(digest);
+  if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0)
+    if (const Status written = write_file_atomic(path, list, 0600); !written && !file_exists(path)) return written;
+  return owner.empty() ? Status{} : give(owner, digest);
 }
 
 Result<std::string> Store::read_tree(const Sha256& digest) const {
-  auto list = read_file(directory_ + "/trees/" + digest_hex(digest), tree_list_bytes_max);
+  const std::string path = tree_path(digest);
+  auto list = read_file(path, tree_list_bytes_max);
   if (!list) return fail(Code::not_found, fmt::format("no tree {} is kept here", digest_hex(digest)), "submit the job again: its files are then uploaded anew");
+  ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
   return list;
+}
+
+bool Store::owned(const std::string& owner, const Sha256& digest) {
+  std::lock_guard lock(mutex_);
+  return owner.empty() || owners_.has(owner, digest);
+}
+
+Status Store::give(const std::string& owner, const Sha256& digest) {
+  std::lock_guard lock(mutex_);
+  return owners_.add(owner, {digest});
 }
 
 }  // namespace billow::files

@@ -2,11 +2,14 @@
 // needed before.
 //
 // A pack is written beside its name and renamed, so a crash leaves whole ones. Which piece lies where is in memory, read from the packs
-// when the store is opened. Beyond the limit the packs that were used longest ago go, but none used within the last minutes: somebody
-// may just have been told that they are there. Thread-safe.
+// when the store is opened. Beyond the limit the packs that were used longest ago go, but none that work still needs, and none used
+// within the last minutes: somebody may just have been told that they are there. Thread-safe.
+//
+// Content is kept once, and known to those alone who brought it: see owners.h. The owner "" is the store itself, and knows everything.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -17,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "files/owners.h"
 #include "files/tree.h"
 
 namespace billow::limits {
@@ -25,26 +29,38 @@ inline constexpr std::uint64_t head_files_bytes_max = 50ull << 30;  // of what p
 
 namespace billow::files {
 
-struct DigestHash {
-  std::size_t operator()(const Sha256& digest) const;
-};
-
 class Store {
  public:
-  static Result<std::unique_ptr<Store>> open(std::string directory, std::uint64_t bytes_max);
+  // What must stay whatever the limit says.
+  struct Needed {
+    std::vector<Sha256> trees, pieces;
+  };
+  struct Options {
+    std::string directory;
+    std::uint64_t bytes_max = 0;
+    std::uint64_t bytes_refused = 0;       // more than this is not taken, where all of it is needed; 0: always taken
+    Duration kept_at_least = minutes(10);
+    std::function<Needed()> needed;        // asked when the limit is passed
+  };
+  static Result<std::unique_ptr<Store>> open(Options options);
 
   bool has(const Sha256& digest) const;
-  // Those that are not here, each once. What is here counts as used.
-  std::vector<Sha256> missing(const std::vector<Sha256>& digests);
-  // Checks every piece; nothing is kept of a pack that holds a wrong one.
-  Status add(std::string_view pack);
+  // Those that are not here or that the owner has not shown to have, each once. What is here counts as used.
+  std::vector<Sha256> missing(const std::string& owner, const std::vector<Sha256>& digests);
+  // Checks every piece; nothing is kept of a pack that holds a wrong one, nor what is here already. They are the owner's from then on.
+  Status add(const std::string& owner, std::string_view pack);
   Result<std::string> read(const Sha256& digest) const;
 
   // Lists of trees, by their own digest. One is only kept when all its pieces are here.
-  Status add_tree(const Sha256& digest, std::string_view list);
+  Status add_tree(const std::string& owner, const Sha256& digest, std::string_view list);
   Result<std::string> read_tree(const Sha256& digest) const;
+  // Whether a tree (or piece) was brought by, or given to, this owner.
+  bool owned(const std::string& owner, const Sha256& digest);
+  Status give(const std::string& owner, const Sha256& digest);
 
   std::uint64_t bytes() const;
+  // To the limit, as far as what is there is not needed. Happens by itself when something is added.
+  void trim();
 
  private:
   struct Pack {
@@ -60,17 +76,20 @@ class Store {
     std::uint32_t size = 0;
   };
 
-  Store(std::string directory, std::uint64_t bytes_max) : directory_(std::move(directory)), bytes_max_(bytes_max) {}
+  explicit Store(Options options) : options_(std::move(options)), owners_(options_.directory + "/owners") {}
   Status load();
   void touch(Packs::iterator pack) const;
-  void trim();
+  void trim_locked();
+  std::string pack_path(const Pack& pack) const { return options_.directory + "/packs/" + pack.name; }
+  std::string tree_path(const Sha256& digest) const { return options_.directory + "/trees/" + digest_hex(digest); }
 
-  std::string directory_;
-  std::uint64_t bytes_max_;
+  Options options_;
   mutable std::mutex mutex_;
   mutable Packs packs_;
   std::unordered_map<Sha256, Place, DigestHash> places_;
   std::uint64_t bytes_ = 0;
+  Owners owners_;
+  SteadyTime trim_again_;   // after one that could not free anything
 };
 
 }  // namespace billow::files

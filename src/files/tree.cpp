@@ -60,16 +60,10 @@ Status check_path(std::string_view path) {
   return {};
 }
 
-// A link may point anywhere inside the tree, by a relative way that never leaves it.
 Status check_link(std::string_view path, std::string_view target) {
   if (target.empty() || target.size() > path_bytes_max || target.find('\0') != std::string_view::npos) return bad(path, "links to nothing");
   if (target.front() == '/') return bad(path, "links to an absolute path");
-  std::int64_t depth = static_cast<std::int64_t>(std::count(path.begin(), path.end(), '/'));
-  for (const std::string& name : split(target, '/')) {
-    if (name == "..") --depth;
-    else if (!name.empty() && name != ".") ++depth;
-    if (depth < 0) return bad(path, "links out of the tree");
-  }
+  if (!link_stays_inside(path, target)) return bad(path, "links out of the tree");
   return {};
 }
 
@@ -79,6 +73,20 @@ std::uint64_t Tree::bytes() const {
   std::uint64_t sum = 0;
   for (const Entry& e : entries) sum += e.size;
   return sum;
+}
+
+bool link_stays_inside(std::string_view path, std::string_view target) {
+  if (target.empty() || target.front() == '/') return false;
+  std::int64_t depth = static_cast<std::int64_t>(std::count(path.begin(), path.end(), '/'));
+  bool named = false;
+  for (const std::string& name : split(target, '/')) {
+    if (name == "..") {
+      if (named || --depth < 0) return false;
+    } else if (!name.empty() && name != ".") {
+      named = true;
+    }
+  }
+  return true;
 }
 
 std::size_t piece_size(const Entry& entry, std::size_t index) {

@@ -41,6 +41,10 @@ struct Tree {
 std::string encode(const Tree& tree);
 Result<Tree> decode(std::string_view list);
 
+// Whether a link at `path` can only lead into its tree: a relative way that goes up first, if at all, and never above the root. ".." after
+// a name is refused even where it looks harmless: the name may be a link itself, and then ".." is not where it seems to be.
+bool link_stays_inside(std::string_view path, std::string_view target);
+
 // The bytes of one piece: all but the last of a file are whole.
 std::size_t piece_size(const Entry& entry, std::size_t index);
 std::string digest_hex(const Sha256& digest);

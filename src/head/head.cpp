@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "base/text.h"
 #include "head/agents.h"
 #include "head/backups.h"
@@ -26,6 +27,7 @@
 #include "head/sampling.h"
 #include "head/notifier.h"
 #include "head/open_files.h"
+#include "model/surroundings.h"
 #include "net/address.h"
 #include "net/http_server.h"
 #include "net/workers.h"
@@ -68,7 +70,9 @@ class Head final : public api::Host, public api::FilesHost {
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
     gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); }});
-    files_ = BILLOW_TRY(files::Store::open(options_.data_dir + "/files", limits::head_files_bytes_max));
+    files_ = BILLOW_TRY(files::Store::open({.directory = files_dir(), .bytes_max = limits::head_files_bytes_max, .bytes_refused = limits::head_files_bytes_max / 4 * 5, .needed = [this] { return *needed_files_.lock(); }}));
+    look_at_needed_files();
+    timers_.push_back(loop_.every(minutes(1), [this] { look_at_needed_files(); }));
     BILLOW_TRY_VOID(make_directories(outputs_dir(), 0700));
     api_ = std::make_unique<api::Api>(*this);
     notifier_->catch_up();
@@ -166,7 +170,7 @@ class Head final : public api::Host, public api::FilesHost {
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
   files::Store& files() override { return *files_; }
-  std::string outputs_dir() const override { return options_.data_dir + "/files/outputs"; }
+  std::string outputs_dir() const override { return files_dir() + "/outputs"; }
   std::string authority() const override { return own_tls_.authority_pem; }
   std::string authority_fingerprint() const override { return own_tls_.fingerprint; }
   const Telemetry& telemetry() const override { return engine_->telemetry(); }
@@ -209,6 +213,17 @@ class Head final : public api::Host, public api::FilesHost {
  private:
   Journal& journal_of_store() const { return (*store_)->journal(); }
   std::string socket_path() const { return options_.data_dir + "/head.sock"; }
+  std::string files_dir() const { return options_.files_dir.empty() ? options_.data_dir + "/files" : options_.files_dir; }
+  // The trees of everything that may still start: environments live as long as the jobs, schedules and endpoints that use them.
+  void look_at_needed_files() {
+    files::Store::Needed needed;
+    for (const auto& [digest, stored] : state().environments) {
+      if (!stored.env) continue;
+      if (const auto named = stored.env->find(surroundings::files); named != stored.env->end())
+        if (const auto tree = files::parse_digest(named->second)) needed.trees.push_back(*tree);
+    }
+    *needed_files_.lock() = std::move(needed);
+  }
 
   // Beyond this machine nothing goes unencrypted, unless somebody says that a proxy sees to it.
   Status prepare_tls() {
@@ -331,6 +346,7 @@ class Head final : public api::Host, public api::FilesHost {
   std::unique_ptr<Reviews> reviews_;
   std::unique_ptr<Backups> backups_;
   std::unique_ptr<Gateways> gateways_;
+  Sync<files::Store::Needed> needed_files_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;

@@ -23,6 +23,7 @@ struct HeadOptions {
   bool plain_http = false;         // no TLS whatever the address: something in front of us does it
   std::string tls_cert, tls_key;   // given; else the head is its own authority
   std::vector<std::string> tls_names;
+  std::string files_dir;           // what people upload; empty: files/ in the data directory. Heads of one store share it
   std::string store;               // "postgres://…"; empty: SQLite in the data directory
   bool standby = false;            // wait until the head that leads on that store is gone
   std::string backup_dir;          // scheduled backups go here; empty: none

@@ -74,6 +74,11 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
   BILLOW_TRY_VOID(make_directories(data_dir, 0700));
   const Fd lock = BILLOW_TRY(lock_data_dir(data_dir));
   const std::string staged = data_dir + "/restoring";
+  // Gone again whichever way this ends: a restore that failed leaves the directory as it found it.
+  struct Staged {
+    std::string path;
+    ~Staged() { (void)remove_tree(path); }
+  } const leftover{staged};
   BILLOW_TRY_VOID(remove_tree(staged));
   BILLOW_TRY_VOID(make_directories(staged, 0700));
   auto report = BILLOW_TRY(copy_into(path, staged));
@@ -94,7 +99,6 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
   for (const char* name : {"/snapshots", "/billow.db"})
     if (file_exists(staged + name) && ::rename((staged + name).c_str(), (data_dir + name).c_str()) != 0) return fail_errno(data_dir + name, errno);
   BILLOW_TRY_VOID(sync_directory(data_dir));
-  BILLOW_TRY_VOID(remove_tree(staged));
   return report;
 }
 

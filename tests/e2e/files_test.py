@@ -12,6 +12,33 @@ from rig import BILLOW, MARK, poll
 WHY_NOT = net.usable()
 MAGIC = b"billow-tree-1\n"
 
+# Takes every connection that a job may have, and sends a byte of a long list now and then.
+DAWDLE = """
+import os, socket, sys, time
+name = b"\\0" + os.environ["BILLOW_FILES_SOCKET"].encode()
+open_ones = []
+for _ in range(8):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(name)
+    s.sendall(b"put 1000000\\n")
+    open_ones.append(s)
+open(sys.argv[1], "w").close()
+while True:
+    for s in open_ones:
+        try:
+            s.sendall(b"b")
+        except OSError:
+            pass
+    time.sleep(1)
+"""
+ASK = """
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(b"\\0" + os.environ["BILLOW_FILES_SOCKET"].encode())
+s.sendall(b"get " + sys.argv[1].encode() + b"\\n")
+print(s.makefile().readline())
+"""
+
 
 def tree(*entries):
     """The list of a tree, made by hand as somebody with bad intentions would."""
@@ -56,6 +83,12 @@ class Files(unittest.TestCase):
         return subprocess.run([*self.net.inside("laptop"), "sh", "-c", command, cwd, BILLOW, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
                               env=environment, check=False)
 
+    def start_on_laptop(self, cwd, *args):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
+        environment.update({MARK: self.rig.data, "HOME": self.rig.home("laptop")})
+        return subprocess.Popen([*self.net.inside("laptop"), "sh", "-c", 'cd "$0" && exec "$@"', cwd, BILLOW, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, env=environment)
+
     def kept(self, host):
         directory = os.path.join(self.rig.node_dir(host), "node/files/packs")
         return sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)) if os.path.isdir(directory) else 0
@@ -67,10 +100,10 @@ class Files(unittest.TestCase):
                            "cat train.py link; ls -A; pwd; mkdir -p results/deep; echo model > results/deep/m.pt; echo scratch > other; exit 3")
         self.assertEqual(done.returncode, 3, done)
         lines = done.stdout.splitlines()
-        self.assertEqual(lines[0], "print(open('data/x.txt').read())weights.env")
-        self.assertEqual(lines[1:-1], [".gitignore", "data", "link", "train.py"])
+        self.assertEqual(lines[0], "print(open('data/x.txt').read())weights.gitignore")
+        self.assertEqual(lines[1:-1], ["data", "link", "train.py"])
         self.assertNotEqual(lines[-1], root)
-        self.assertIn(".env may hold secrets", done.stderr)
+        self.assertIn(".env may hold secrets and stays here", done.stderr)
         poll(lambda: not os.path.exists(lines[-1]), "the directory gone with its task", 20)
         job = self.rig.json("ps", "-a")["jobs"][0]["id"]
         back = os.path.join(self.rig.root, "back")
@@ -121,11 +154,93 @@ class Files(unittest.TestCase):
         self.assertIn("does not follow", done.stderr)
 
     def test_a_job_does_not_begin_without_its_files(self):
-        # As if the head had forgotten them: a digest that it never had.
-        job = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"}, "env": {"BILLOW_FILES": "ab" * 32}}).json["id"]
+        # A digest that nobody ever uploaded is refused at once.
+        body = {"spec": {"argv": ["touch", self.rig.file("ran")], "cwd": "/"}, "env": {"BILLOW_FILES": "ab" * 32}}
+        answer = self.rig.api("POST", "/v1/jobs", body)
+        self.assertEqual(answer.status, 404, answer)
+        self.assertIn("no tree", answer.body.decode())
+        # One that the head has lost since ends the job before it began.
+        root = self.project("lost", only_here="lost")
+        body["env"]["BILLOW_FILES"] = digest = self.tree_of(root)
+        os.unlink(os.path.join(self.rig.data, "files/trees", digest))
+        job = self.rig.api("POST", "/v1/jobs", body).json["id"]
         self.assertEqual(self.rig.cli("wait", job, timeout=60).code, 125)
         self.assertIn("could not be brought", self.rig.ok("logs", job).text)
         self.assertFalse(os.path.exists(self.rig.file("ran")))
+
+    def octets(self, method, path, body=b"", token=None):
+        return self.rig.api(method, path, body, token=token, headers={"Content-Type": "application/octet-stream"})
+
+    def tree_of(self, root):
+        """Uploads a directory of one level by hand, as the head's owner; the tree's digest."""
+        entries, pack = [], b""
+        for name in sorted(os.listdir(root)):
+            with open(os.path.join(root, name), "rb") as f:
+                content = f.read()
+            digest = hashlib.sha256(content).digest()
+            entries.append((b"f", name.encode(), len(content), b"", [digest]))
+            pack += digest + struct.pack("<Q", len(content)) + content
+        self.assertEqual(self.octets("POST", "/v1/files/packs", pack).status, 200)
+        self.assertEqual(self.octets("POST", "/v1/files/trees", tree(*entries)).body, b"")
+        return hashlib.sha256(tree(*entries)).hexdigest()
+
+    def test_what_one_has_nobody_else_learns_of(self):
+        root = self.project("mine", secret="nobody knows this")
+        digest = self.tree_of(root)
+        self.rig.ok("project", "create", "elsewhere")
+        self.rig.ok("project", "member", "elsewhere", "eve")
+        eve = self.rig.json("token", "create", "eve-token", "--user", "eve")["token"]
+        piece = hashlib.sha256(b"nobody knows this").digest()
+        listed = tree((b"f", b"secret", 17, b"", [piece]))
+        self.assertEqual(hashlib.sha256(listed).hexdigest(), digest)
+        # Who knows a digest learns neither whether it is there, nor what is in it, nor gets it by way of a job.
+        self.assertEqual(self.octets("POST", "/v1/files/trees", listed, token=eve).body, piece)
+        for method, path, body in (("GET", f"/v1/files/trees/{digest}", b""), ("POST", f"/v1/files/pieces?tree={digest}", piece), ("GET", f"/v1/files/trees/{'cd' * 32}", b"")):
+            answer = self.octets(method, path, body, token=eve)
+            self.assertEqual(answer.status, 404, (path, answer))
+        own = tree((b"f", b"own", 3, b"", [hashlib.sha256(b"own").digest()]))
+        self.octets("POST", "/v1/files/packs", hashlib.sha256(b"own").digest() + struct.pack("<Q", 3) + b"own", token=eve)
+        self.assertEqual(self.octets("POST", "/v1/files/trees", own, token=eve).body, b"")
+        mine = hashlib.sha256(own).hexdigest()
+        self.assertEqual(self.octets("POST", f"/v1/files/pieces?tree={mine}", piece, token=eve).status, 404)
+        answer = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["cat", "secret"], "cwd": "/"}, "env": {"BILLOW_FILES": digest}}, token=eve)
+        self.assertEqual(answer.status, 404, answer)
+        # Who has the content brings it, and it is kept once all the same.
+        packs = os.path.join(self.rig.data, "files/packs")
+        before = len(os.listdir(packs))
+        self.assertEqual(self.octets("POST", "/v1/files/packs", piece + struct.pack("<Q", 17) + b"nobody knows this", token=eve).status, 200)
+        self.assertEqual(len(os.listdir(packs)), before)
+        self.assertEqual(self.octets("POST", "/v1/files/trees", listed, token=eve).body, b"")
+
+    def test_one_bad_output_costs_only_itself(self):
+        root = self.project("outputs", a="1")
+        done = self.laptop(root, "run", "--output", "good", "--output", "odd", "--output", "absent", "--", "sh", "-c",
+                           "mkdir good odd && echo kept > good/x && echo x > \"odd/$(head -c 300 /dev/zero | tr '\\0' n | cut -c1-200)\" && truncate -s 70G odd/huge")
+        self.assertEqual(done.returncode, 125, done)
+        self.assertIn("an output could not be kept: odd: ", done.stderr)
+        self.assertIn("the job left no absent", done.stderr)
+        job = self.rig.json("ps", "-a")["jobs"][0]["id"]
+        done = self.laptop("/", "cp", f"{job}:good/", os.path.join(self.rig.root, "good-back"))
+        self.assertEqual(done.returncode, 0, done)
+        self.assertTrue(os.path.exists(os.path.join(self.rig.root, "good-back/good/x")))
+
+    def test_a_job_that_dawdles_holds_up_nobody(self):
+        root = self.project("slow", **{"dawdle.py": DAWDLE})
+        begun = self.rig.file("dawdling")
+        slow = [self.start_on_laptop(root, "run", "--", "python3", "dawdle.py", f"{begun}{i}") for i in range(3)]
+        try:
+            for i in range(3):
+                poll(lambda i=i: os.path.exists(f"{begun}{i}"), "connections that say nothing", 60)
+            done = self.laptop(root, "run", "--output", "out", "--", "sh", "-c", "echo x > out; ls dawdle.py", timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (0, "dawdle.py\n"), done)
+            # And a job gets its own files, not what its node may read.
+            other = self.tree_of(self.project("others", s="not yours"))
+            done = self.laptop(root, "run", "--", "python3", "-c", ASK, other)
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, "error these are not this job's files"), done)
+        finally:
+            for process in slow:
+                process.terminate()
+                process.wait(30)
 
     def test_bad_trees_and_packs_are_refused(self):
         digest = hashlib.sha256(b"x").digest()
@@ -134,6 +249,7 @@ class Files(unittest.TestCase):
             "upwards": tree(file(b"../../etc/cron.d/x")),
             "absolute": tree(file(b"/etc/passwd")),
             "links out": tree((b"l", b"a", 0, b"../../..", ())),
+            "y\\" links out": tree((b"d", b"p", 0, b"", ()), (b"d", b"p/q", 0, b"", ()), (b"l", b"p/q/x", 0, b"../..", ()), (b"l", b"p/q/y", 0, b"x/../../..", ())),
             "no directory": tree((b"l", b"a", 0, b"b", ()), file(b"a/x")),
             "at most": tree(file(b"bomb", 1 << 50)),
             "damaged": MAGIC + b"\xff\xff\x00\x00",

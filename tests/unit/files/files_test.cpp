@@ -57,6 +57,9 @@ TEST(Tree, RefusesWhatLeadsOutOfIt) {
       {{{link("a", "/etc")}}, "absolute"},
       {{{link("a", "../..")}}, "out of the tree"},
       {{{directory("d"), link("d/a", "../../x")}}, "out of the tree"},
+      // Each looks as if it stayed inside; through the first the second does not.
+      {{{directory("p"), directory("p/q"), link("p/q/x", "../.."), link("p/q/y", "x/../../..")}}, "out of the tree"},
+      {{{directory("d"), link("a", "d/../d")}}, "out of the tree"},
       {{{directory("d"), link("d/l", "."), file("d/l/x", "1")}}, "no directory"},
       {{{file("a", "1"), file("a", "2")}}, "twice"},
       {{{file(std::string("a\0b", 3), "1")}}, "zero byte"},
@@ -123,12 +126,45 @@ TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
   ASSERT_EQ(::symlink("/etc/passwd", at("outside").c_str()), 0);
   const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = at("../cache-" + root_.substr(root_.rfind('/') + 1))});
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".env", ".gitignore", "keep.log", "src", "src/data.bin", "src/inside", "src/train.py"}));
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".gitignore", "keep.log", "src", "src/data.bin", "src/inside", "src/train.py"}));
   ASSERT_EQ(found->warnings.size(), 2u);
   EXPECT_NE(found->warnings[0].find(".env"), std::string::npos);
   EXPECT_NE(found->warnings[1].find("outside"), std::string::npos);
   EXPECT_TRUE(decode(encode(found->tree)));
   ::unlink(at("../cache-" + root_.substr(root_.rfind('/') + 1)).c_str());
+}
+
+TEST_F(Files, ASecretGoesAlongOnlyWhereItIsAskedForByName) {
+  for (const char* name : {".env", ".env.local", "keys/id_rsa", "tls/server.key", ".netrc"}) write(name, "secret");
+  for (const char* name : {".env.example", "envs/env", "monkey"}) write(name, "plain");
+  const ScanOptions options{.root = root_, .only = {}, .ignore_files = true, .cache = {}};
+  auto found = scan(options);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".env.example", "envs", "envs/env", "keys", "monkey", "tls"}));
+  EXPECT_EQ(found->warnings.size(), 5u);
+  write(".billowignore", "!.env\n");
+  found = scan(options);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".env", ".env.example", "envs", "envs/env", "keys", "monkey", "tls"}));
+}
+
+// By its size, before anything is read: holes of a hundred gigabytes would take minutes.
+TEST_F(Files, WhatIsTooLargeIsRefusedBeforeItIsRead) {
+  for (const char* name : {"a", "b", "c"}) {
+    write(name, "");
+    ASSERT_EQ(::truncate(at(name).c_str(), static_cast<off_t>(tree_bytes_max / 2)), 0);
+  }
+  const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = {}});
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, Code::too_large);
+}
+
+TEST_F(Files, AFileThatCannotBeReadIsAnErrorNotAnEmptyOne) {
+  ASSERT_TRUE(make_directories(at("d")));
+  // A file of the kernel's that says it has bytes and gives an error for them: /proc/self/mem at zero.
+  const auto piece = read_piece({"/proc/self/mem", 0, 16}, sha256(""));
+  ASSERT_FALSE(piece);
+  EXPECT_NE(piece.error().code, Code::conflict) << piece.error().message;
 }
 
 TEST_F(Files, ACachedLookGivesTheSameTreeAndSeesChanges) {
@@ -160,21 +196,21 @@ TEST_F(Files, TravelsThroughAStoreAndIsWrittenOutAsItWas) {
   ASSERT_EQ(::symlink("a/one", at("in/link").c_str()), 0);
   const auto found = scan({.root = at("in"), .only = {}, .ignore_files = true, .cache = {}});
   ASSERT_TRUE(found);
-  auto store = Store::open(at("store"), 1 << 30);
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
   ASSERT_TRUE(store);
   std::vector<Sha256> all;
   for (const Entry& e : found->tree.entries) all.insert(all.end(), e.pieces.begin(), e.pieces.end());
-  EXPECT_EQ((*store)->missing(all).size(), 3u);
-  for (const Sha256& digest : (*store)->missing(all)) {
+  EXPECT_EQ((*store)->missing("", all).size(), 3u);
+  for (const Sha256& digest : (*store)->missing("", all)) {
     std::string pack;
     add_piece(pack, digest, *read_piece(found->sources.at(digest), digest));
-    ASSERT_TRUE((*store)->add(pack));
+    ASSERT_TRUE((*store)->add("", pack));
   }
-  EXPECT_TRUE((*store)->missing(all).empty());
+  EXPECT_TRUE((*store)->missing("", all).empty());
   store->reset();
-  store = Store::open(at("store"), 1 << 30);  // as after a restart
+  store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});  // as after a restart
   ASSERT_TRUE(store);
-  EXPECT_TRUE((*store)->missing(all).empty());
+  EXPECT_TRUE((*store)->missing("", all).empty());
   ASSERT_TRUE(make_directories(at("out")));
   const Status done = write_tree(at("out"), found->tree, [&](const Sha256& digest) { return (*store)->read(digest); });
   ASSERT_TRUE(done) << done.error().message;
@@ -182,15 +218,66 @@ TEST_F(Files, TravelsThroughAStoreAndIsWrittenOutAsItWas) {
 }
 
 TEST_F(Files, AStoreBelievesNothingThatIsNotItsDigest) {
-  auto store = Store::open(at("store"), 1 << 30);
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
   std::string pack;
   add_piece(pack, sha256("right"), "wrong");
-  EXPECT_FALSE((*store)->add(pack));
+  EXPECT_FALSE((*store)->add("", pack));
   EXPECT_FALSE((*store)->has(sha256("right")));
   pack.clear();
   add_piece(pack, sha256("right"), "right");
-  EXPECT_FALSE((*store)->add(std::string_view(pack).substr(0, pack.size() - 1)));
-  EXPECT_FALSE((*store)->add_tree(sha256("x"), "y"));
+  EXPECT_FALSE((*store)->add("", std::string_view(pack).substr(0, pack.size() - 1)));
+  EXPECT_FALSE((*store)->add_tree("", sha256("x"), "y"));
+}
+
+TEST_F(Files, ContentIsKeptOnceAndKnownToThoseWhoBroughtIt) {
+  auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
+  std::string pack;
+  add_piece(pack, sha256("shared"), "shared");
+  const std::vector<Sha256> one{sha256("shared")};
+  ASSERT_TRUE((*store)->add("user:1", pack));
+  const std::uint64_t bytes = (*store)->bytes();
+  EXPECT_TRUE((*store)->missing("user:1", one).empty());
+  EXPECT_EQ((*store)->missing("user:2", one).size(), 1u);  // as if it were not there
+  ASSERT_TRUE((*store)->add("user:2", pack));
+  EXPECT_TRUE((*store)->missing("user:2", one).empty());
+  EXPECT_EQ((*store)->bytes(), bytes);  // and is there once
+  const std::string list = encode(Tree{{file("a", "shared")}});
+  ASSERT_TRUE((*store)->add_tree("user:1", sha256(list), list));
+  EXPECT_TRUE((*store)->owned("user:1", sha256(list)));
+  EXPECT_FALSE((*store)->owned("user:2", sha256(list)));
+  ASSERT_TRUE((*store)->give("project:7", sha256(list)));
+  store->reset();
+  store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});  // as after a restart
+  EXPECT_TRUE((*store)->missing("user:2", one).empty());
+  EXPECT_EQ((*store)->missing("user:3", one).size(), 1u);
+  EXPECT_TRUE((*store)->owned("project:7", sha256(list)));
+}
+
+TEST_F(Files, TheLongestUnusedGoesButNothingThatIsNeeded) {
+  const auto content = [](char c) { return std::string(1000, c); };
+  const auto pack_of = [&](char c) {
+    std::string pack;
+    add_piece(pack, sha256(content(c)), content(c));
+    return pack;
+  };
+  Store::Needed needed;
+  auto store = Store::open({.directory = at("store"), .bytes_max = 3500, .bytes_refused = 5000, .kept_at_least = {}, .needed = [&] { return needed; }});
+  const std::string list = encode(Tree{{file("a", content('a'))}});
+  ASSERT_TRUE((*store)->add("", pack_of('a')));
+  ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
+  needed.trees = {sha256(list)};
+  for (const char c : {'b', 'c', 'd', 'e'}) ASSERT_TRUE((*store)->add("", pack_of(c)));
+  EXPECT_LE((*store)->bytes(), 3500u);
+  EXPECT_TRUE((*store)->has(sha256(content('a'))));   // the oldest, and needed
+  EXPECT_FALSE((*store)->has(sha256(content('b'))));
+  EXPECT_TRUE((*store)->has(sha256(content('e'))));
+  EXPECT_TRUE((*store)->read_tree(sha256(list)));
+  // Where everything is needed, more is refused rather than something lost.
+  for (const char c : {'d', 'e', 'f', 'g'}) needed.pieces.push_back(sha256(content(c)));
+  ASSERT_TRUE((*store)->add("", pack_of('f')));
+  const Status full = (*store)->add("", pack_of('g'));
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::storage_full);
 }
 
 TEST_F(Files, WritingNeverFollowsALinkThatIsThere) {

@@ -1,0 +1,20 @@
+// The job's side of its node's file service, for `billow stage`: runs as the job's own user, with nothing but the name of a socket.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace billow::agent {
+
+// Brings the tree with this digest into a directory.
+Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory);
+// Hands over what lies at these paths, as far as it can be had, and tells what cannot: one bad path costs nothing but itself.
+struct NotLeft {
+  std::vector<std::string> absent;  // the job made none
+  std::vector<std::string> bad;     // there, but not to be had: "out/core: Permission denied"
+};
+Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths, NotLeft& not_left);
+
+}  // namespace billow::agent

@@ -1,0 +1,25 @@
+// Both ends of the socket on which jobs and their node's agent hand each other files: plain blocking reads and writes with a patience.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+
+namespace billow::agent::file_socket {
+
+inline constexpr std::size_t line_bytes_max = 4096;
+
+// In the abstract namespace: no file.
+std::pair<sockaddr_un, socklen_t> address_of(const std::string& name);
+// Neither side waits longer than this for the other to take or give something.
+void be_patient(int fd, int seconds);
+Status send_all(int fd, std::string_view data);
+Status receive(int fd, char* into, std::size_t size);
+Result<std::string> receive_line(int fd);
+
+}  // namespace billow::agent::file_socket
