@@ -12,6 +12,7 @@
 
 #include "agent/file_socket.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "files/scan.h"
 
@@ -104,6 +105,19 @@ Status stage_files(const std::string& socket, const std::string& digest, const s
     if (sha256(out) != piece) return fail(Code::invalid, "a piece of a file is not what its digest says");
     return out;
   });
+}
+
+Result<BroughtInput> bring_input(const std::string& socket, const std::string& url, const std::string& path, const std::map<std::string, std::string>& variables) {
+  Json asked = Json::object({{"url", url}, {"path", path}});
+  for (const auto& [name, value] : variables) asked.set(name, value);
+  const std::string text = asked.dump();
+  std::string answer;
+  BILLOW_TRY(ask(socket, fmt::format("input {}\n", text.size()), answer, [&](int fd) { return send_all(fd, text); }));
+  const auto parts = split(answer, ' ');
+  BroughtInput out;
+  if (parts.size() != 4 || parts[0] != "ok") return fail(Code::internal, "the agent answers oddly");
+  for (std::size_t i = 0; i < 3; ++i) (i == 0 ? out.files : i == 1 ? out.bytes : out.fetched_bytes) = static_cast<std::uint64_t>(BILLOW_TRY(parse_int(parts[i + 1], 0, INT64_MAX)));
+  return out;
 }
 
 Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths, NotLeft& not_left) {

@@ -1,6 +1,8 @@
 // The job's side of its node's file service, for `billow stage`: runs as the job's own user, with nothing but the name of a socket.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,11 @@ namespace billow::agent {
 
 // Brings the tree with this digest into a directory.
 Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory);
+// Has an object from elsewhere put at a path in the job's directory. `variables`: the keys for it, by the names that S3 tools use.
+struct BroughtInput {
+  std::uint64_t files = 0, bytes = 0, fetched_bytes = 0;
+};
+Result<BroughtInput> bring_input(const std::string& socket, const std::string& url, const std::string& path, const std::map<std::string, std::string>& variables);
 // Hands over what lies at these paths, as far as it can be had, and tells what cannot: one bad path costs nothing but itself.
 struct NotLeft {
   std::vector<std::string> absent;  // the job made none

@@ -11,11 +11,13 @@
 #include <thread>
 
 #include "agent/file_socket.h"
+#include "agent/project_cache.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "files/pack.h"
 #include "files/scan.h"
+#include "model/surroundings.h"
 #include "net/blocking_client.h"
 
 namespace billow::agent {
@@ -103,6 +105,7 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
   FileService* raw = service.get();
   service->store_ = BILLOW_TRY(files::Store::open({.directory = service->options_.directory, .bytes_max = service->options_.bytes_max, .bytes_refused = 0, .kept_at_least = {}, .needed = [raw] { return raw->needed(); }}));
   BILLOW_TRY_VOID(service->prepare_work_dir());
+  service->objects_ = BILLOW_TRY(ObjectCache::open({service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
   service->listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto [address, size] = address_of(service->options_.socket);
   const int fd = service->listener_.get();
@@ -140,8 +143,9 @@ void FileService::accept() {
       ++by_task_[*task];
       peers_.insert(peer.get());
     }
-    std::thread([this, fd = peer.release(), task = *task, tree = options_.tree_of(*task), head = options_.head()] {
-      serve(fd, task, tree, head);
+    std::thread([this, fd = peer.release(), task = *task, record = options_.record_of(*task), head = options_.head()] {
+      if (record) serve(fd, task, *record, head);
+      else (void)send_all(fd, "again\n");
       std::lock_guard lock(serving_mutex_);
       peers_.erase(fd);
       ::close(fd);
@@ -151,7 +155,7 @@ void FileService::accept() {
   }
 }
 
-void FileService::serve(int peer, TaskId task, const std::string& tree, const net::Endpoint& head) {
+void FileService::serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head) {
   be_patient(peer, first_line_patience_s);
   const auto line = receive_line(peer);
   if (!line) return;
@@ -159,10 +163,13 @@ void FileService::serve(int peer, TaskId task, const std::string& tree, const ne
   Status done = fail(Code::invalid, "not understood");
   if (line->starts_with("get ")) {
     // Its own tree and no other: a job has what its user has, not what this node may read.
+    const std::string tree = record.variable(surroundings::files);
     if (line->substr(4) != tree) done = fail(Code::forbidden, "these are not this job's files");
     else done = get(peer, tree, head);
   } else if (line->starts_with("put ")) {
     if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = put(peer, task, static_cast<std::uint64_t>(*bytes), head);
+  } else if (line->starts_with("input ")) {
+    if (const auto bytes = parse_int(line->substr(6), 1, 64 << 10)) done = input(peer, task, record, static_cast<std::uint64_t>(*bytes));
   }
   if (done) return;
   log_warn("task {}: files: {}", task.value, done.error().message);
@@ -287,10 +294,28 @@ Status FileService::put(int peer, TaskId task, std::uint64_t list_bytes, const n
   return send_all(peer, "ok\n");
 }
 
+// With the keys that the job brought, which are kept nowhere.
+Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes) {
+  std::string text(bytes, '\0');
+  BILLOW_TRY_VOID(receive(peer, text.data(), text.size()));
+  const Json asked = BILLOW_TRY(parse_json(text));
+  const auto get = [&](const char* name) { return std::string(asked[name].str_or("")); };
+  if (record.variable(surroundings::files).empty()) return fail(Code::invalid, "an input needs a working directory that follows the job");
+  const std::string path = BILLOW_TRY(plain_path(get("path")));
+  const auto brought = objects_->bring({.place = BILLOW_TRY(objects::parse_place(get("url"))), .access = objects::access_of([&](const char* name) { return get(name); }),
+                                        .root = work_path(options_.work_dir, task), .path = path, .owner = record.identity});
+  if (!brought) return pass(brought.error());
+  return send_all(peer, fmt::format("ok {} {} {}\n", brought->files, brought->bytes, brought->fetched_bytes));
+}
+
 void FileService::forget(TaskId task) {
   const std::string path = work_path(options_.work_dir, task);
-  (void)workers_->submit([path]() -> std::function<void()> {
+  (void)workers_->submit([this, path]() -> std::function<void()> {
     if (const Status gone = remove_tree(path); !gone && file_exists(path)) log_warn("{}", gone.error().message);
+    if (system_clock().steady() > trim_caches_) {
+      trim_project_caches(options_.work_dir, options_.cache_bytes_max);
+      trim_caches_ = system_clock().steady() + minutes(10);
+    }
     return [] {};
   });
 }

@@ -6,6 +6,7 @@
 //
 // In:  "get DIGEST\n"            out: "ok BYTES\n", the list of the tree, then every piece of every file in the list's order
 //      "put BYTES\n", list, pieces   out: "ok\n"
+//      "input BYTES\n", JSON       out: "ok FILES BYTES FETCHED\n", once an object from elsewhere lies in the job's directory
 // Either way instead: "error TEXT\n", "again\n" where the task is not known yet, or "busy\n" where it has enough connections.
 #pragma once
 
@@ -20,11 +21,14 @@
 #include <string>
 #include <vector>
 
+#include "agent/object_cache.h"
+#include "agent/task_spec.h"
 #include "base/file.h"
 #include "base/result.h"
 #include "files/store.h"
 #include "model/job.h"
 #include "net/address.h"
+#include "wire/agent_v1.h"
 #include "net/loop.h"
 #include "net/tls.h"
 #include "net/workers.h"
@@ -32,6 +36,9 @@
 namespace billow::agent {
 
 inline constexpr const char* files_socket_variable = "BILLOW_FILES_SOCKET";
+// For `billow stage`: "URL<tab>path" a line, of what is brought before the command and sent after it.
+inline constexpr const char* inputs_variable = "BILLOW_INPUTS";
+inline constexpr const char* object_outputs_variable = "BILLOW_OBJECT_OUTPUTS";
 
 class FileService {
  public:
@@ -45,7 +52,8 @@ class FileService {
     std::string work_dir;       // where jobs' directories are
     // Asked on the loop:
     std::function<std::optional<TaskId>(int pid)> task_of;
-    std::function<std::string(TaskId)> tree_of;  // the digest of the tree that follows it; empty: none
+    std::function<Result<TaskRecord>(TaskId)> record_of;
+    std::uint64_t cache_bytes_max = 0;   // of objects from elsewhere; again as much of projects' caches
   };
   static Result<std::unique_ptr<FileService>> create(net::Loop& loop, Options options);
   ~FileService();
@@ -60,7 +68,8 @@ class FileService {
   void accept();
   Status prepare_work_dir();
   files::Store::Needed needed();
-  void serve(int peer, TaskId task, const std::string& tree, const net::Endpoint& head);
+  void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
+  Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
   Status get(int peer, std::string_view digest, const net::Endpoint& head);
   Status put(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
   Status fetch(const Sha256& digest, const net::Endpoint& head, files::Tree& tree, std::string& list, std::list<std::vector<Sha256>>::iterator pieces);
@@ -68,6 +77,7 @@ class FileService {
   net::Loop& loop_;
   Options options_;
   std::unique_ptr<files::Store> store_;
+  std::unique_ptr<ObjectCache> objects_;
   Fd listener_;
   net::Watch watch_;
   std::mutex fetching_mutex_;
@@ -79,8 +89,15 @@ class FileService {
   std::condition_variable served_;
   std::set<int> peers_;
   std::map<TaskId, std::size_t> by_task_;
+  SteadyTime trim_caches_;                   // the worker's: when they are looked at next
   std::unique_ptr<net::Workers> workers_;    // removes directories
 };
+
+// The variables that tell `billow stage` and the job what is brought and kept for it. An error where files cannot follow jobs here.
+struct FilePlaces {
+  std::string socket, work_dir, data_dir;
+};
+Status add_file_variables(const wire::agent_v1::Start& start, const FilePlaces& places, Environment& env);
 
 // Where a task's files are written; made by the agent, owned by the job's user.
 std::string work_path(const std::string& work_dir, TaskId task);

@@ -79,10 +79,7 @@ class NodeAgent {
     std::string files_socket = "billow-files-" + sha256_hex(options_.data_dir).substr(0, 16);
     auto files = FileService::create(loop_, {.directory = options_.data_dir + "/files", .bytes_max = options_.files_bytes_max, .socket = files_socket, .head = [this] { return endpoints_[head_at_ % endpoints_.size()]; }, .tls = options_.tls,
                                              .token_file = options_.token_file, .work_dir = files_work_dir(), .task_of = [this](int pid) { return tasks_ ? tasks_->task_of(pid) : std::nullopt; },
-                                             .tree_of = [this](TaskId task) {
-                                               const auto record = tasks_->record_of(task);
-                                               return record ? record->variable(surroundings::files) : std::string();
-                                             }});
+                                             .record_of = [this](TaskId task) { return tasks_->recorded(task); }, .cache_bytes_max = options_.cache_bytes_max});
     if (files) files_ = std::move(*files);
     else log_warn("files cannot follow jobs to this node: {}", files.error().message), files_socket.clear();
     MigClaims migs(options_.allow_mig_changes ? backend_.get() : nullptr, options_.data_dir + "/mig-made", inventory_.gpus);

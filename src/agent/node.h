@@ -25,6 +25,7 @@ struct NodeOptions {
   std::string only_gpus;     // "0,2" or UUIDs: what an engine gave us; "none": no GPU; empty: all there are
   bool allow_mig_changes = false;  // MIG instances are made and taken down as jobs need them
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
+  std::uint64_t cache_bytes_max = 100ull << 30;  // of models and data from elsewhere, and again as much of what projects' jobs keep here
   std::uint64_t files_bytes_max = 20ull << 30;  // of what followed jobs here, kept for the next ones
   std::string metrics;       // address where /metrics of this node is served; empty: nowhere
   std::string pool;          // empty: it joined by itself

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,20 @@ void Sandbox::apply_to(TaskSpec& spec, const std::vector<DeviceNode>& nodes, con
   for (const DeviceNode& node : nodes)
     if (std::find(granted.begin(), granted.end(), node.gpu) == granted.end()) spec.hide_devices.push_back(node.path);
   spec.user_namespace = kind_ == SandboxKind::user_namespace && !spec.hide_devices.empty();
+}
+
+Status Sandbox::bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const {
+  for (const BoundVolume& volume : volumes) {
+    struct stat info {};
+    if (::stat(volume.source.c_str(), &info) != 0) return fail(Code::unavailable, fmt::format("the volume for {} is not on this node: {}: {}", volume.path, volume.source, strerrordesc_np(errno)));
+    if (!S_ISDIR(info.st_mode)) return fail(Code::unavailable, fmt::format("the volume for {} is no directory on this node: {}", volume.path, volume.source));
+    for (const std::string_view system : {"/proc", "/sys", "/dev"})
+      if (volume.path == system || volume.path.starts_with(std::string(system) + "/")) return fail(Code::invalid, fmt::format("a volume cannot lie in {}", system));
+    if (kind_ == SandboxKind::variables_only) return fail(Code::unavailable, fmt::format("this node's agent may not mount volumes ({})", why_));
+    spec.binds.push_back(volume);
+  }
+  if (!spec.binds.empty()) spec.user_namespace = kind_ == SandboxKind::user_namespace;
+  return {};
 }
 
 std::string Sandbox::report() const {

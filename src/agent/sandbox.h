@@ -30,6 +30,8 @@ class Sandbox {
   // Hides from the job every node whose GPU it was not given. Nodes that belong to all (nvidiactl, nvidia-uvm) are not
   // listed and stay.
   void apply_to(TaskSpec& spec, const std::vector<DeviceNode>& nodes, const std::vector<int>& granted) const;
+  // Mounts volumes in a namespace of the job's own. An error where this agent may not mount, or a volume is not on this node.
+  Status bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const;
   // A line for `billow doctor`.
   std::string report() const;
 

@@ -60,6 +60,7 @@ void write_isolation(Writer& w, const TaskSpec& spec) {
   w.text_if(SpecTag::cgroup_memory, spec.cgroup_memory);
   w.text_if(SpecTag::cgroup_freezer_v1, spec.cgroup_freezer_v1);
   for (const auto& name : spec.hide_devices) w.text(SpecTag::hide_device, name);
+  for (const BoundVolume& bind : spec.binds) w.text(SpecTag::bind, fmt::format("{}\n{}\n{}", bind.read_only ? "ro" : "rw", bind.source, bind.path));
   if (spec.user_namespace) w.mark(SpecTag::user_namespace);
   if (spec.no_new_privs) w.mark(SpecTag::no_new_privs);
   for (const auto& limit : spec.resource_limits) {

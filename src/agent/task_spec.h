@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/result.h"
+#include "model/surroundings.h"
 #include "supervise/protocol.h"
 
 namespace billow::agent {
@@ -44,6 +45,7 @@ struct TaskSpec {
   std::string cgroup_memory;
   std::string cgroup_freezer_v1;
   std::vector<std::string> hide_devices;  // relative to /dev
+  std::vector<BoundVolume> binds;         // directories of the node, mounted where the job wants them
   bool user_namespace = false;
   std::vector<ResourceLimit> resource_limits;
   std::optional<int> nice;

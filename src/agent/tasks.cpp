@@ -433,7 +433,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
     plan.groups = spec.identity->groups;
   }
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
-  if (start.env.contains(surroundings::files)) env[files_socket_variable] = options_.files_socket;
+  BILLOW_TRY_VOID(add_file_variables(start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
@@ -447,6 +447,8 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, TaskC
   for (const GpuInfo& gpu : options_.gpus) files.push_back(gpu.device_files);
   // A job that has the node to itself has nothing between it and the hardware; its control group only tells what belongs to it.
   if (options_.sim_state_dir.empty() && !start.bare) sandbox_.apply_to(spec, device_nodes(files), granted);
+  // In a container they are the container's to mount.
+  if (start.surroundings.image.empty()) BILLOW_TRY_VOID(sandbox_.bind_to(spec, start.volumes));
   auto made = cgroups_.create(start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli, .mem_mib = start.bare ? 0 : start.mem_mib});
   if (made) {
     group = std::move(*made);
@@ -605,7 +607,7 @@ std::optional<TaskId> Tasks::task_of(int pid) const {
   return std::nullopt;
 }
 
-Result<TaskRecord> Tasks::record_of(TaskId task) const {
+Result<TaskRecord> Tasks::recorded(TaskId task) const {
   return record_of_spec(BILLOW_TRY(read_file(dirs_.path(task) + "/" + supervise::file_spec, supervise::spec_bytes_max)));
 }
 

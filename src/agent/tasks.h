@@ -67,7 +67,7 @@ class Tasks {
   // The task a process belongs to; none where it is nobody's of ours.
   std::optional<TaskId> task_of(int pid) const;
   // What was recorded of a task when it began.
-  Result<TaskRecord> record_of(TaskId task) const;
+  Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(); }
   std::size_t live() const { return links_.size(); }

@@ -102,6 +102,11 @@ void create(CallPtr call);
 void end(CallPtr call);
 void code(CallPtr call);
 }  // namespace session
+namespace volumes {
+void list(CallPtr call);
+void add(CallPtr call);
+void remove(CallPtr call);
+}  // namespace volumes
 namespace fleet {
 void join(CallPtr call);
 void pools(CallPtr call);

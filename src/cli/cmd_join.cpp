@@ -28,6 +28,7 @@ constexpr OptionSpec join_options[] = {
     {"only-gpus", 0, "LIST", "offer only these: numbers or UUIDs with commas, or none"},
     {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
     {"in-allocation", 0, nullptr, "an engine (Slurm) ends this machine's turn: tasks end with it, and a signal sends them elsewhere"},
+    {"cache-max", 0, "SIZE", "keep at most this much of models and data from elsewhere (100G)"},
     {"files-max", 0, "SIZE", "keep at most this much of what followed jobs here (20G)"},
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -218,6 +219,11 @@ int cmd_join(const Parsed& parsed) {
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
+  if (parsed.has("cache-max")) {
+    const auto bytes = parse_bytes(parsed.get("cache-max"));
+    if (!bytes) return report_usage(Error(bytes.error()).in("--cache-max"));
+    options.cache_bytes_max = *bytes;
+  }
   if (parsed.has("files-max")) {
     const auto bytes = parse_bytes(parsed.get("files-max"));
     if (!bytes) return report_usage(Error(bytes.error()).in("--files-max"));

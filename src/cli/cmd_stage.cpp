@@ -2,19 +2,24 @@
 // command there, and when it has ended hands its declared outputs to this machine's agent.
 #include <fmt/format.h>
 #include <signal.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/file_client.h"
 #include "agent/file_service.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/sync.h"
 #include "cli/table.h"
+#include "files/scan.h"
 #include "model/surroundings.h"
+#include "objects/objects.h"
 
 namespace billow::cli {
 namespace {
@@ -37,6 +42,36 @@ int start(const std::vector<std::string>& command) {
   return error == ENOENT ? 127 : 126;
 }
 
+// What S3 tools read, as far as the job has it.
+std::map<std::string, std::string> keys() {
+  std::map<std::string, std::string> out;
+  for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
+    if (const char* value = ::getenv(name); value && *value) out[name] = value;
+  return out;
+}
+
+// A file as the object, or a directory's files as objects below it.
+Status send_objects(const std::string& url, const std::string& path) {
+  const objects::Place place = BILLOW_TRY(objects::parse_place(url));
+  const auto have = keys();
+  const objects::Objects objects(objects::access_of([&](const char* name) {
+    const auto found = have.find(name);
+    return found == have.end() ? std::string() : found->second;
+  }));
+  const auto found = BILLOW_TRY(files::list(".", path));
+  const bool single = found.size() == 1 && found.front() == path;
+  BILLOW_TRY_VOID(objects::in_parallel(found.size(), objects::connections, [&](std::size_t i) -> Status {
+    const std::string below = single ? path.substr(path.rfind('/') + 1) : found[i].substr(path.size() + 1);
+    const std::string key = single && !place.key.empty() && !place.key.ends_with('/') ? place.key : place.key.empty() || place.key.ends_with('/') ? place.key + below : place.key + "/" + below;
+    const Fd fd(::open(found[i].c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0) return fail_errno(found[i], errno);
+    return objects.write(place, key, fd.get(), static_cast<std::uint64_t>(info.st_size));
+  }));
+  say(fmt::format("{}: {} file{} sent to {}", printable(path), found.size(), found.size() == 1 ? "" : "s", printable(url)));
+  return {};
+}
+
 int cmd_stage(const Parsed& parsed) {
   if (parsed.operands.empty()) return report_usage({Code::invalid, "no command", "this is put before a job's command by Billow itself"});
   const auto variable = [](const char* name) { const char* text = ::getenv(name); return std::string(text ? text : ""); };
@@ -45,7 +80,23 @@ int cmd_stage(const Parsed& parsed) {
     say(fmt::format("the job's files could not be brought: {}", done.error().message));
     return staging_failed;
   }
-  if (outputs.empty()) return start(parsed.operands);
+  const auto lines_of = [&](const char* name) {
+    std::vector<std::pair<std::string, std::string>> out;   // URL and path
+    for (const std::string& line : split(variable(name), '\n'))
+      if (const auto tab = line.find('\t'); tab != std::string::npos) out.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+    return out;
+  };
+  for (const auto& [url, path] : lines_of(agent::inputs_variable)) {
+    const auto brought = agent::bring_input(socket, url, path, keys());
+    if (!brought) {
+      say(fmt::format("the input {} could not be brought: {}", printable(url), printable(brought.error().message)));
+      return staging_failed;
+    }
+    say(fmt::format("{}: {} file{}, {}{}", printable(path), brought->files, brought->files == 1 ? "" : "s", format_bytes(brought->bytes),
+                    brought->fetched_bytes == 0 ? ", from this node's cache" : brought->fetched_bytes < brought->bytes ? fmt::format(", {} of it fetched", format_bytes(brought->fetched_bytes)) : ""));
+  }
+  const auto sent_after = lines_of(agent::object_outputs_variable);
+  if (outputs.empty() && sent_after.empty()) return start(parsed.operands);
   for (int s : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) {
     struct sigaction action {};
     action.sa_handler = pass_signal;
@@ -65,7 +116,9 @@ int cmd_stage(const Parsed& parsed) {
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   child = 0;
   agent::NotLeft not_left;
-  const Status left = agent::leave_outputs(socket, ".", split(outputs, '\n'), not_left);
+  const Status left = outputs.empty() ? Status{} : agent::leave_outputs(socket, ".", split(outputs, '\n'), not_left);
+  for (const auto& [url, path] : sent_after)
+    if (const Status sent = send_objects(url, path); !sent) not_left.bad.push_back(fmt::format("{}: {}", path, sent.error().message));
   for (const std::string& path : not_left.absent) say(fmt::format("the job left no {}", printable(path)));
   for (const std::string& trouble : not_left.bad) say(fmt::format("an output could not be kept: {}", printable(trouble)));
   if (!left) say(fmt::format("the job's outputs could not be kept: {}", left.error().message));

@@ -10,6 +10,8 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "cli/table.h"
+#include "objects/objects.h"
 #include "wire/codec.h"
 
 namespace billow::cli {
@@ -52,7 +54,9 @@ constexpr OptionSpec job_option_table[] = {
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
     {"sync", 0, nullptr, "the working directory follows the job (by itself where the head is on another machine)"},
     {"no-sync", 0, nullptr, "it does not: the node has it already"},
-    {"output", 0, "PATH", "a path in it to keep when the job ends; fetch it with `billow cp`", true},
+    {"output", 0, "PATH[=URL]", "a path in it to keep when the job ends: fetch it with `billow cp`, or send it to s3://bucket/prefix", true},
+    {"input", 0, "URL[:PATH]", "bring s3://bucket/prefix or https://… there before the job starts; kept on the node for the next", true},
+    {"volume", 0, "NAME:DIR[:ro]", "mount this volume there (see `billow volume list`)", true},
     {"suspendable", 0, "auto|yes|no", "prepare it for being suspended fast; auto: slices and spot jobs, not a dedicated GPU"},
     {"strict", 0, nullptr, "a slice's share of compute is a hard cap, also while others leave theirs unused"},
     {"share", 0, "time", "share the GPU by the driver's time-slicing, with no limit enforced, for what cannot be gated (Vulkan, OptiX)"},
@@ -161,17 +165,47 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
 }
 
 // A plain path inside the working directory.
-Result<std::string> output_path(std::string_view value) {
+Result<std::string> output_path(std::string_view value, std::string_view option = "output") {
   std::string path(value);
   while (path.starts_with("./")) path.erase(0, 2);
   while (path.ends_with('/')) path.pop_back();
-  if (path.empty()) return fail(Code::invalid, fmt::format("--output \"{}\": the whole working directory is no output", value), "name what is to stay: --output results");
+  if (path.empty()) return fail(Code::invalid, fmt::format("--{} \"{}\": the whole working directory is no place for one", option, value), "name what is to stay: --output results");
   for (const std::string& name : split(path, '/'))
     if (name.empty() || name == "." || name == ".." || value.starts_with('/'))
-      return fail(Code::invalid, fmt::format("--output {}: not a path inside the working directory", value), "write it like --output results or --output out/model.pt");
-  if (path.find('\n') != std::string::npos) return fail(Code::invalid, "--output: a path has no line breaks");
-  if (!valid_utf8(path)) return fail(Code::invalid, fmt::format("--output {}: not written in UTF-8", printable(value)), "give the directory it is in a plain name and declare that");
+      return fail(Code::invalid, fmt::format("--{} {}: not a path inside the working directory", option, value), "write it like --output results or --output out/model.pt");
+  if (path.find_first_of("\n\t") != std::string::npos) return fail(Code::invalid, fmt::format("--{}: a path has no line breaks", option));
+  if (!valid_utf8(path)) return fail(Code::invalid, fmt::format("--{} {}: not written in UTF-8", option, printable(value)), "give the directory it is in a plain name and declare that");
   return path;
+}
+
+// "s3://bucket/data", "s3://bucket/data:train", "https://host:8080/model.bin:weights/model.bin"
+Result<ObjectWish> object_input(std::string_view value) {
+  const auto host = value.find("://");
+  const auto after_host = host == std::string_view::npos ? 0 : std::min(value.find('/', host + 3), value.size());
+  const auto colon = value.rfind(':');
+  const bool named = colon != std::string_view::npos && colon > after_host;
+  ObjectWish wish{std::string(named ? value.substr(0, colon) : value), ""};
+  const auto place = objects::parse_place(wish.url);
+  if (!place) return pass(Error(place.error()).in("--input"));
+  std::string_view path = named ? value.substr(colon + 1) : std::string_view();
+  if (!named) {
+    path = wish.url;
+    path = path.substr(0, path.find_first_of("?#"));
+    while (path.ends_with('/')) path.remove_suffix(1);
+    path = path.substr(path.rfind('/') + 1);
+  }
+  wish.path = BILLOW_TRY(output_path(path, "input"));
+  return wish;
+}
+
+// "data:/mnt/data", "data:/mnt/data:ro"
+Result<VolumeWish> volume_wish(std::string_view value) {
+  const auto parts = split(value, ':');
+  const auto bad = [&](std::string_view why) { return fail(Code::invalid, fmt::format("--volume {}: {}", value, why), "write it like --volume data:/mnt/data or --volume data:/mnt/data:ro"); };
+  if (parts.size() < 2 || parts.size() > 3 || parts[0].empty()) return bad("not NAME:DIRECTORY");
+  if (!parts[1].starts_with('/')) return bad("the directory does not begin with /");
+  if (parts.size() == 3 && parts[2] != "ro" && parts[2] != "rw") return bad(fmt::format("\"{}\" is neither ro nor rw", parts[2]));
+  return VolumeWish{parts[0], parts[1], parts.size() == 3 && parts[2] == "ro"};
 }
 
 Status set_names(std::vector<std::string>& into, std::string_view name, std::string_view value) {
@@ -303,7 +337,16 @@ Status set_option(JobRequest& q, std::string_view name, std::string_view value, 
   else if (name == "no-env") q.env.none = true;
   else if (name == "sync") q.sync = Sync::yes;
   else if (name == "no-sync") q.sync = Sync::no;
-  else if (name == "output") q.outputs.push_back(BILLOW_TRY(output_path(value)));
+  else if (name == "output") {
+    const auto url = value.find("=s3://");
+    if (url == std::string_view::npos) q.outputs.push_back(BILLOW_TRY(output_path(value)));
+    else {
+      if (const auto place = objects::parse_place(value.substr(url + 1)); !place) return pass(Error(place.error()).in("--output"));
+      s.surroundings.outputs.push_back({std::string(value.substr(url + 1)), BILLOW_TRY(output_path(value.substr(0, url)))});
+    }
+  }
+  else if (name == "input") s.surroundings.inputs.push_back(BILLOW_TRY(object_input(value)));
+  else if (name == "volume") s.surroundings.volumes.push_back(BILLOW_TRY(volume_wish(value)));
   else if (name == "cwd") {
     s.cwd = BILLOW_TRY(absolute(value, relative_to));
     q.cwd_given = true;

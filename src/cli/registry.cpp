@@ -30,6 +30,7 @@ CommandTable all_commands() {
   add_loadtest_commands(table);
   add_store_commands(table);
   add_file_commands(table);
+  add_volume_commands(table);
   add_rank_commands(table);
   add_stage_commands(table);
   add_meta_commands(table);

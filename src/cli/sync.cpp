@@ -208,6 +208,8 @@ Status download_tree(Client& client, const std::string& digest, const std::strin
 
 bool should_sync(const Client& client, const JobRequest& request) {
   if (request.sync != Sync::automatic) return request.sync == Sync::yes;
+  // What is brought and kept needs a directory of the job's own.
+  if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() || !request.spec.surroundings.outputs.empty()) return true;
   const net::Address& head = client.address().endpoint.address;
   return !head.is_unix() && !is_loopback(head.host);
 }
@@ -216,7 +218,8 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
   for (const char* name : {surroundings::files, surroundings::outputs}) env.erase(name);  // of a job that submits another
   if (!request.outputs.empty()) env[surroundings::outputs] = join(request.outputs, "\n");
   if (!should_sync(client, request)) {
-    if (!request.outputs.empty()) return fail(Code::invalid, "--output collects from a working directory that followed the job", "add --sync");
+    if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() || !request.spec.surroundings.outputs.empty())
+      return fail(Code::invalid, "--input and --output need a working directory that follows the job", "leave --no-sync out");
     return {};
   }
   const std::string& directory = request.spec.cwd;

@@ -27,5 +27,6 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
 
 void add_file_commands(CommandTable& table);   // cp
 void add_stage_commands(CommandTable& table);  // stage
+void add_volume_commands(CommandTable& table);
 
 }  // namespace billow::cli

@@ -238,6 +238,32 @@ class Walker {
 
 Result<Scan> scan(const ScanOptions& options) { return Walker(options).run(); }
 
+Result<std::vector<std::string>> list(const std::string& root, const std::string& path) {
+  std::vector<std::string> out, directories;
+  const auto look = [&](const std::string& at) -> Status {
+    struct stat info {};
+    if (::lstat((root + "/" + at).c_str(), &info) != 0) return fail_errno(at, errno);
+    if (S_ISREG(info.st_mode)) out.push_back(at);
+    else if (S_ISDIR(info.st_mode)) directories.push_back(at);
+    if (out.size() > tree_entries_max) return fail(Code::too_large, fmt::format("{} holds more than {} files", path, tree_entries_max));
+    return {};
+  };
+  BILLOW_TRY_VOID(look(path));
+  while (!directories.empty()) {
+    const std::string directory = std::move(directories.back());
+    directories.pop_back();
+    DIR* dir = ::opendir((root + "/" + directory).c_str());
+    if (!dir) return fail_errno(directory, errno);
+    Status fine;
+    while (const dirent* item = ::readdir(dir))
+      if (fine && std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0) fine = look(directory + "/" + item->d_name);
+    ::closedir(dir);
+    BILLOW_TRY_VOID(fine);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 Result<std::string> read_piece(const Source& source, const Sha256& digest) {
   const Fd fd(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return fail_errno(source.path, errno);

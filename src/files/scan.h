@@ -32,6 +32,8 @@ struct ScanOptions {
 };
 
 Result<Scan> scan(const ScanOptions& options);
+// The plain files at or below a path, by their paths from the root. Links are not followed and not listed.
+Result<std::vector<std::string>> list(const std::string& root, const std::string& path);
 // The piece itself. An error where the file changed since it was looked at.
 Result<std::string> read_piece(const Source& source, const Sha256& digest);
 

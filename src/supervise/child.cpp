@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "supervise/binds.h"
 #include "supervise/private_dev.h"
 #include "supervise/sys.h"
 
@@ -138,9 +139,12 @@ void reset_signals() {
 [[noreturn]] void run_child(const Spec& spec, const Io& io, bool born_in_v2, int failure) {
   connect_io(io, failure);
   enter_cgroups(spec, born_in_v2, failure);
-  if (spec.hide_count > 0) {
+  if (spec.hide_count > 0 || spec.binds_count > 0) {
     const char* stage = "";
-    if (const int error = enter_private_dev(spec, &stage)) give_up(failure, error, stage);
+    int error = enter_mount_namespace(spec, &stage);
+    if (error == 0 && spec.hide_count > 0) error = enter_private_dev(spec, &stage);
+    if (error == 0 && spec.binds_count > 0) error = mount_binds(spec, &stage);
+    if (error != 0) give_up(failure, error, stage);
   }
   limit_resources(spec, failure);
   become_user(spec, failure);

@@ -109,14 +109,17 @@ int enter_user_namespace() {
 
 }  // namespace
 
-int enter_private_dev(const Spec& spec, const char** stage) {
+int enter_mount_namespace(const Spec& spec, const char** stage) {
   *stage = "make a user namespace";
   if (spec.user_namespace)
     if (const int error = enter_user_namespace()) return error;
   *stage = "make a mount namespace";
   if (unshare(CLONE_NEWNS) != 0) return errno;
   // What we mount must not reach the machine; what the machine mounts later may still reach the job.
-  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return errno;
+  return mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0 ? 0 : errno;
+}
+
+int enter_private_dev(const Spec& spec, const char** stage) {
   *stage = "make a private /dev";
   // The task directory is the current one; `dev` in it is only ever a mount point.
   if (mkdir("dev", 0755) != 0 && errno != EEXIST) return errno;

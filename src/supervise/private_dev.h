@@ -9,7 +9,9 @@
 
 namespace billow::supervise {
 
-// Runs in the child, before privileges are dropped. 0, or an errno with what failed in `*stage`.
+// Runs in the child, before privileges are dropped. 0, or an errno with what failed in `*stage`. The first makes the mount namespace that
+// the second and mount_binds() need.
+int enter_mount_namespace(const Spec& spec, const char** stage);
 int enter_private_dev(const Spec& spec, const char** stage);
 
 }  // namespace billow::supervise

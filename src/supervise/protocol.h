@@ -80,6 +80,7 @@ enum class SpecTag : std::uint16_t {
   subscription = 25,       // u32 Subscription of the connection the supervisor is born with
   no_new_privs = 26,       // no bytes
   oom_score_adj = 27,      // i32 for the job
+  bind = 29,               // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's own namespace
   meta = 28,               // bytes: the agent's own notes, of no meaning to the supervisor
 };
 

@@ -27,6 +27,13 @@ bool text(const Entry& e, const char** out) {
 
 bool absolute(const Entry& e, const char** out) { return text(e, out) && (*out)[0] == '/'; }
 
+// "ro" or "rw", and two absolute paths that do not lead upwards, a line each.
+bool bind_line(const Entry& e, const char** out) {
+  if (!text(e, out) || (strncmp(*out, "ro\n/", 4) != 0 && strncmp(*out, "rw\n/", 4) != 0)) return false;
+  const char* second = strchr(*out + 3, '\n');
+  return second != nullptr && second[1] == '/' && second[2] != 0 && strchr(second + 1, '\n') == nullptr && strstr(*out, "/../") == nullptr && e.bytes < 8192;
+}
+
 // Relative to /dev and unable to leave it.
 bool device_name(const Entry& e, const char** out) {
   return text(e, out) && (*out)[0] != 0 && (*out)[0] != '/' && strstr(*out, "..") == nullptr;
@@ -54,12 +61,13 @@ const char* read_rlimit(const Entry& e, Spec* s) {
   return nullptr;
 }
 
-// One entry other than the three lists.
+// One entry other than the lists.
 const char* read_entry(const Entry& e, Spec* s) {
   switch (e.tag) {
     case SpecTag::argv:
     case SpecTag::env:
     case SpecTag::hide_device:
+    case SpecTag::bind:
       return nullptr;  // the lists are gathered by the caller
     case SpecTag::cwd: return absolute(e, &s->cwd) ? nullptr : "spec: the working directory must be an absolute path";
     case SpecTag::uid:
@@ -122,7 +130,7 @@ const char* gather(const char* data, std::size_t bytes, SpecTag tag, const char*
     if (!next_entry(data, bytes, &at, &e)) return "spec: an entry reaches beyond the end";
     if (e.tag != tag) continue;
     if (*left < 2) return "spec: too many entries";
-    const bool good = tag == SpecTag::hide_device ? device_name(e, *pointers) : text(e, *pointers);
+    const bool good = tag == SpecTag::hide_device ? device_name(e, *pointers) : tag == SpecTag::bind ? bind_line(e, *pointers) : text(e, *pointers);
     if (!good) return "spec: a string is malformed";
     ++*pointers, --*left, ++*count;
   }
@@ -157,6 +165,7 @@ const char* decode_spec(const char* data, std::size_t bytes, const char** pointe
   if (const char* wrong = gather(data, bytes, SpecTag::argv, &pointers, &left, &out->argv, &out->argv_count)) return wrong;
   if (const char* wrong = gather(data, bytes, SpecTag::env, &pointers, &left, &out->env, &out->env_count)) return wrong;
   if (const char* wrong = gather(data, bytes, SpecTag::hide_device, &pointers, &left, &out->hide_devices, &out->hide_count)) return wrong;
+  if (const char* wrong = gather(data, bytes, SpecTag::bind, &pointers, &left, &out->binds, &out->binds_count)) return wrong;
   if (out->argv_count == 0 || out->argv[0][0] == 0) return "spec: no command";
   return nullptr;
 }

@@ -22,7 +22,8 @@ struct Spec {
   const char** argv;  // NULL-terminated
   const char** env;   // NULL-terminated
   const char** hide_devices;  // NULL-terminated
-  std::uint32_t argv_count, env_count, hide_count;
+  const char** binds;         // NULL-terminated
+  std::uint32_t argv_count, env_count, hide_count, binds_count;
   const char* cwd;
   bool has_uid, has_gid, has_groups;
   std::uint32_t uid, gid;
@@ -52,7 +53,7 @@ struct Spec {
 };
 
 // How many pointers decode_spec may need for a file of that size.
-constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) { return file_bytes / (sizeof(SpecEntry) + 1) + 3; }
+constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) { return file_bytes / (sizeof(SpecEntry) + 1) + 4; }
 
 // Null when well-formed; else what is wrong, as a constant text. `data` must outlive `out`.
 const char* decode_spec(const char* data, std::size_t bytes, const char** pointers, std::size_t pointers_count, Spec* out);

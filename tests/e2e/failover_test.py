@@ -2,8 +2,10 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -73,19 +75,40 @@ class Pair:
 
 
 class Failover(postgres.PostgresTest):
-    def pair(self, name):
+    def pair(self, name, *more):
         pair = Pair(self.pg.database(name))
         self.addCleanup(pair.close)
         pair.addresses = {"a": f"127.0.0.1:{free_port()}", "b": f"127.0.0.1:{free_port()}"}
-        pair.start("a")
+        pair.start("a", *more)
         poll(lambda: pair.leads("a"), "the first head", 60)
         token = pair.cli("a", "token", "create", "--node").stdout.strip()
         both = ",".join(f"https://{address}" for address in pair.addresses.values())
         pair.spawn("node", "join", both, "--token", token, "--node-name", "box", "--data", os.path.join(pair.rig.root, "box"), "--sim", "4xH100")
         poll(lambda: "box" in pair.cli("a", "nodes").stdout, "the node", 60)
-        pair.start("b", "--standby")
+        pair.start("b", "--standby", *more)
         poll(lambda: "standing by" in pair.log("b"), "the standby", 60)
         return pair
+
+    def test_a_job_that_waits_has_its_files_when_another_head_starts_it(self):
+        shared = tempfile.mkdtemp(prefix="billow-shared-files-")
+        self.addCleanup(shutil.rmtree, shared, ignore_errors=True)
+        pair = self.pair("withfiles", "--files-dir", shared)
+        with open(pair.rig.file("train.txt"), "w", encoding="ascii") as f:
+            f.write("what the job came with")
+        gate = pair.rig.file("not-yet")
+        blocker = json.loads(pair.cli("a", "submit", "--json", "--gpus", 4, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done").stdout)["id"]
+        waiting = json.loads(pair.cli("a", "submit", "--json", "--gpus", 4, "--sync", "--output", "out", "--", "sh", "-c", "cp train.txt out; cat train.txt").stdout)["id"]
+        pair.heads["a"].kill()
+        poll(lambda: pair.leads("b"), "the takeover", 30)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(pair.cli("b", "wait", blocker, timeout=60).returncode, 0)
+        self.assertEqual(pair.cli("b", "wait", waiting, timeout=60).returncode, 0)
+        self.assertEqual(pair.cli("b", "logs", waiting).stdout, "what the job came with")
+        back = pair.rig.file("came-back")
+        self.assertEqual(pair.cli("b", "cp", f"{waiting}:", back).returncode, 0)
+        with open(os.path.join(back, "out"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "what the job came with")
 
     def load(self, pair, threads=4):
         """Submits to whoever answers, as fast as it does; the ids that were accepted, with who accepted them."""

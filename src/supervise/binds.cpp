@@ -1,0 +1,151 @@
+#include "supervise/binds.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "supervise/sys.h"
+
+namespace billow::supervise {
+namespace {
+
+using Path = Text<4352>;
+
+struct DirEntry64 {
+  std::uint64_t inode;
+  std::int64_t offset;
+  unsigned short bytes;
+  unsigned char type;
+  char name[];
+};
+
+int bind_over(const char* from, const char* to, unsigned long recursive) { return mount(from, to, nullptr, MS_BIND | recursive, nullptr) == 0 ? 0 : errno; }
+
+// Everything in `from` bound or copied into the empty `to`.
+int mirror(const char* from, const char* to) {
+  const int dir = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return errno;
+  char buffer[8u << 10];
+  int error = 0;
+  while (error == 0) {
+    const long n = syscall(SYS_getdents64, dir, buffer, sizeof(buffer));
+    if (n <= 0) break;
+    for (long at = 0; at < n && error == 0;) {
+      const auto* entry = reinterpret_cast<const DirEntry64*>(buffer + at);
+      at += entry->bytes;
+      if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0) continue;
+      Path source, target;
+      source << from << "/" << entry->name;
+      target << to << "/" << entry->name;
+      struct stat st {};
+      if (lstat(source.data, &st) != 0) continue;  // gone meanwhile
+      if (S_ISLNK(st.st_mode)) {
+        char link[4096];
+        const ssize_t length = readlink(source.data, link, sizeof(link) - 1);
+        if (length <= 0) continue;
+        link[length] = 0;
+        if (symlink(link, target.data) != 0) error = errno;
+      } else if (S_ISDIR(st.st_mode)) {
+        error = mkdir(target.data, 0755) == 0 ? bind_over(source.data, target.data, MS_REC) : errno;
+      } else {
+        const int fd = open(target.data, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0) error = errno;
+        else close(fd), error = bind_over(source.data, target.data, 0);
+      }
+    }
+  }
+  close(dir);
+  return error;
+}
+
+bool is_directory(const char* path) {
+  struct stat st {};
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+// The directories of `path` below `above`, which is there.
+int make_below(const char* path, std::size_t above) {
+  Path part;
+  for (std::size_t at = 0; path[at] != 0 && at + 1 < sizeof(part.data);) {
+    do part.data[at] = path[at], ++at;
+    while (path[at] != 0 && path[at] != '/' && at + 1 < sizeof(part.data));
+    part.data[at] = 0;
+    if (at > above && mkdir(part.data, 0755) != 0 && errno != EEXIST) return errno;
+  }
+  return 0;
+}
+
+// Makes the directory in this namespace alone.
+int make_place(const char* path, const char** stage) {
+  if (is_directory(path)) return 0;
+  Path above;
+  above << path;
+  while (above.size > 1 && !is_directory(above.data)) {
+    while (above.size > 0 && above.data[above.size - 1] != '/') above.data[--above.size] = 0;
+    while (above.size > 1 && above.data[above.size - 1] == '/') above.data[--above.size] = 0;
+  }
+  *stage = "make the volume's place (below / it must be there already; use /mnt/NAME)";
+  if (above.size <= 1) return ENOENT;
+  *stage = "make the volume's place";
+  // The task directory is the current one; `place` in it is only ever a mount point.
+  if (mkdir("place", 0755) != 0 && errno != EEXIST) return errno;
+  if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0) return errno;
+  if (const int error = mirror(above.data, "place")) return error;
+  if (mount("place", above.data, nullptr, MS_MOVE, nullptr) != 0) return errno;
+  if (const int error = make_below(path, above.size)) return error;
+  return 0;
+}
+
+int mount_one(const char* source, const char* path, bool read_only, const char** stage) {
+  *stage = "find the volume on this node";
+  // Held open: what is mounted is what was there, whatever is mounted over it below.
+  const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (from < 0) return errno;
+  int error = make_place(path, stage);
+  if (error == 0) {
+    Text<64> opened;
+    opened << "/proc/self/fd/" << static_cast<std::uint64_t>(from);
+    *stage = "mount a volume";
+    // What is mounted inside a volume stays outside of a read-only one: it could not be made read-only with it.
+    error = bind_over(opened.data, path, read_only ? 0 : MS_REC);
+  }
+  close(from);
+  if (error != 0) return error;
+  struct statvfs now {};
+  unsigned long flags = MS_NOSUID | MS_NODEV;
+  if (statvfs(path, &now) == 0) {
+    if (now.f_flag & ST_NOEXEC) flags |= MS_NOEXEC;
+    if (now.f_flag & ST_RDONLY) flags |= MS_RDONLY;
+    if (now.f_flag & ST_NOATIME) flags |= MS_NOATIME;
+    if (now.f_flag & ST_RELATIME) flags |= MS_RELATIME;
+    if (now.f_flag & ST_NODIRATIME) flags |= MS_NODIRATIME;
+  }
+  if (read_only) flags |= MS_RDONLY;
+  *stage = read_only ? "make a volume read-only" : "mount a volume without devices";
+  return mount(nullptr, path, nullptr, MS_REMOUNT | MS_BIND | flags, nullptr) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+int mount_binds(const Spec& spec, const char** stage) {
+  const mode_t before = umask(0);
+  int error = 0;
+  // "ro" or "rw", the source and the place, a line each.
+  for (const char** bind = spec.binds; *bind != nullptr && error == 0; ++bind) {
+    const char* source = *bind + 3;
+    const char* end = strchr(source, '\n');
+    Path from;
+    for (const char* c = source; c < end && from.size + 1 < sizeof(from.data); ++c) from.data[from.size++] = *c;
+    from.data[from.size] = 0;
+    error = mount_one(from.data, end + 1, (*bind)[1] == 'o', stage);
+  }
+  umask(before);
+  return error;
+}
+
+}  // namespace billow::supervise

@@ -1,0 +1,192 @@
+"""Inputs and outputs on a real S3 server, the node's cache of them, and volumes of the node."""
+import hashlib
+import http.server
+import os
+import threading
+import unittest
+
+import s3
+from rig import Rig, poll
+
+WHY_NOT = s3.usable()
+
+
+class Rigged(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="1xH100")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.rig.close()
+
+    def last(self):
+        return self.rig.json("ps", "-a")["jobs"][0]["id"]
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Objects(Rigged):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            cls.server = s3.Server(os.path.join(cls.rig.root, "s3"), "data")
+        except BaseException:
+            cls.rig.close()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        try:
+            cls.server.close()
+        finally:
+            super().tearDownClass()
+
+    def run_job(self, *args, env=None, expect=0):
+        options = [word for name, value in {**self.server.env(), **(env or {})}.items() for word in ("--env-var", f"{name}={value}")]
+        done = self.rig.cli("run", *options, *args, timeout=120)
+        self.assertEqual(done.code, expect, done)
+        return done
+
+    def test_what_goes_out_comes_in_again_and_is_fetched_once(self):
+        # Large enough for parts both ways, and names that a signature must encode.
+        make = "mkdir -p 'out/a b' && head -c 40000000 /dev/urandom > 'out/a b/big+1=x.bin' && echo hello > out/small && : > out/empty && find out -type f -exec sha256sum {} + | sort"
+        sent = self.run_job("--output", "out=s3://data/runs/1", "--", "sh", "-c", make)
+        self.assertIn("3 files sent to s3://data/runs/1", sent.errors)
+        got = self.run_job("--input", "s3://data/runs/1:out", "--", "sh", "-c", "find out -type f -exec sha256sum {} + | sort; touch out/mine; echo x >> out/small")
+        self.assertEqual(got.text.splitlines(), sent.text.splitlines())
+        self.assertIn("out: 3 files", got.errors)
+        self.assertNotIn("cache", got.errors)
+        # The second job has the node's copy, as it was.
+        again = self.run_job("--input", "s3://data/runs/1/small:one", "--input", "s3://data/runs/1/", "--", "sh", "-c", "cat one 1/small; sha256sum < '1/a b/big+1=x.bin'")
+        self.assertEqual(again.text.splitlines()[:2], ["hello", "hello"])
+        self.assertIn("from this node's cache", again.errors)
+        # What changed at its source is fetched again.
+        self.run_job("--output", "new=s3://data/runs/1/small", "--", "sh", "-c", "echo changed > new")
+        changed = self.run_job("--input", "s3://data/runs/1/small", "--", "cat", "small")
+        self.assertEqual(changed.text, "changed\n")
+        self.assertNotIn("cache", changed.errors)
+
+    def test_keys_are_needed_each_time(self):
+        self.run_job("--output", "secret=s3://data/private/secret", "--", "sh", "-c", "echo hidden > secret")
+        self.assertEqual(self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret").text, "hidden\n")
+        done = self.run_job("--input", "s3://data/private/secret", "--", "cat", "secret", env={"AWS_SECRET_ACCESS_KEY": "wrong"}, expect=125)
+        self.assertEqual(done.text, "")
+        self.assertIn("could not be brought", done.errors)
+
+    def test_what_is_wrong_is_said(self):
+        for url, word in (("s3://data/nothing-here", "there is nothing at"), ("s3://no-such-bucket/x", "no-such-bucket")):
+            done = self.run_job("--input", url, "--", "true", expect=125)
+            self.assertIn(word, done.errors)
+        for option, word in (("ftp://host/x", "neither s3:// nor http"), ("s3://", "no bucket"), ("https://user:pw@host/x", "password"), ("s3://data/x:../up", "not a path inside")):
+            done = self.rig.cli("run", "--input", option, "--", "true")
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(word, done.errors)
+        done = self.run_job("--output", "x=s3://no-such-bucket/x", "--", "sh", "-c", "echo 1 > x", expect=125)
+        self.assertIn("an output could not be kept: x", done.errors)
+        job = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "surroundings": {"inputs": [{"url": "s3://data/x", "path": "../x"}]}}}).json["id"]
+        self.assertNotEqual(self.rig.cli("wait", job, timeout=60).code, 0)
+
+    def test_http_inputs_and_the_projects_cache(self):
+        content = os.urandom(300_000)
+        served = []
+
+        class Files(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                served.append(self.command)
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.send_header("ETag", '"v1"')
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(content)
+
+            do_GET = do_HEAD = answer
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        url = f"http://127.0.0.1:{server.server_port}/models/m.bin"
+        for _ in range(2):
+            done = self.rig.ok("run", "--input", url, "--", "sh", "-c", "sha256sum < m.bin; ls -l m.bin | cut -c1-10")
+            self.assertEqual(done.text.split()[0], hashlib.sha256(content).hexdigest())
+            self.assertEqual(done.text.split()[-1], "-r--r--r--")
+        self.assertEqual(served.count("GET"), 1, served)
+        first = self.rig.ok("run", "--", "sh", "-c", 'test -d "$BILLOW_CACHE" && echo kept > "$BILLOW_CACHE/x" && echo "$BILLOW_CACHE"').text.strip()
+        self.assertEqual(self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n")
+        self.rig.ok("project", "create", "other")
+        self.assertNotEqual(self.rig.ok("run", "--project", "other", "--", "sh", "-c", 'echo "$BILLOW_CACHE"; ls "$BILLOW_CACHE"').text.strip(), first)
+
+
+class Volumes(Rigged):
+    def volume(self, name, *options):
+        path = os.path.join(self.rig.root, "volumes", name)
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, "data.txt"), "w", encoding="ascii") as f:
+            f.write(f"of {name}\n")
+        self.rig.ok("volume", "add", name, "--path", path, *options)
+        return path
+
+    def test_a_volume_is_where_the_job_wants_it_and_nowhere_else(self):
+        path = self.volume("plain")
+        done = self.rig.ok("run", "--volume", "plain:/mnt/billow-test/deep", "--", "sh", "-c", "cat /mnt/billow-test/deep/data.txt && echo new > /mnt/billow-test/deep/written && ls /mnt")
+        self.assertEqual(done.text.splitlines()[0], "of plain")
+        self.assertIn("billow-test", done.text)
+        with open(os.path.join(path, "written"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "new\n")
+        self.assertFalse(os.path.exists("/mnt/billow-test"), "made on the node itself")
+        # Over what is there already, and read-only where the job says so.
+        over = self.rig.file("over")
+        os.makedirs(over, exist_ok=True)
+        done = self.rig.cli("run", "--volume", f"plain:{over}:ro", "--", "sh", "-c", f"cat {over}/data.txt; echo x > {over}/no")
+        self.assertNotEqual(done.code, 0)
+        self.assertIn("of plain", done.text)
+        self.assertIn("Read-only", done.errors)
+        self.assertEqual(os.listdir(over), [])
+
+    def test_a_volume_declared_read_only_stays_so(self):
+        path = self.volume("fixed", "--read-only")
+        done = self.rig.cli("run", "--volume", "fixed:/mnt/fixed:rw", "--", "sh", "-c", "cat /mnt/fixed/data.txt; touch /mnt/fixed/x")
+        self.assertIn("of fixed", done.text)
+        self.assertNotEqual(done.code, 0)
+        self.assertEqual(os.listdir(path), ["data.txt"])
+
+    def test_only_nodes_that_have_it_and_projects_that_may(self):
+        self.volume("far", "--label", "zone=nowhere")
+        job = self.rig.json("submit", "--volume", "far:/mnt/far", "--", "true")["id"]
+        why = poll(lambda: self.rig.cli("explain", job).text, "a reason")
+        self.assertIn("zone", why)
+        self.rig.ok("stop", job)
+        self.rig.ok("project", "create", "owners")
+        self.volume("owned", "--project", "owners")
+        done = self.rig.cli("run", "--volume", "owned:/mnt/owned", "--", "true")
+        self.assertEqual(done.code, 1, done)
+        self.assertIn('has no volume "owned"', done.errors)
+        self.assertEqual(self.rig.ok("run", "--project", "owners", "--volume", "owned:/mnt/owned", "--", "cat", "/mnt/owned/data.txt").text, "of owned\n")
+
+    def test_what_cannot_be_is_refused(self):
+        path = self.volume("gone")
+        for wish, word in (("nothing:/mnt/x", "no volume"), ("gone:mnt", "does not begin with /"), ("gone", "not NAME:DIRECTORY"), ("gone:/mnt/x:wo", "neither ro nor rw"), ("gone:/", "place of /"), ("gone:/mnt/../etc", ".. in it")):
+            done = self.rig.cli("run", "--volume", wish, "--", "true")
+            self.assertNotEqual(done.code, 0, done)
+            self.assertIn(word, done.errors)
+        for place, word in (("/proc/x", "cannot lie in /proc"), ("/billow-nowhere", "below / it must be there")):
+            done = self.rig.cli("run", "--volume", f"gone:{place}", "--", "true")
+            self.assertNotEqual(done.code, 0, done)
+            self.assertIn(word, done.errors + self.rig.cli("describe", self.last()).text)
+        os.unlink(os.path.join(path, "data.txt"))
+        os.rmdir(path)
+        done = self.rig.cli("run", "--volume", "gone:/mnt/gone", "--", "true")
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn("not on this node", done.errors + self.rig.cli("describe", self.last()).text)
+        self.assertIn("gone", self.rig.ok("volume", "list").text)
+        self.rig.ok("volume", "rm", "gone")
+        self.assertNotIn("gone", self.rig.ok("volume", "list").text)
+        self.assertEqual(self.rig.cli("volume", "rm", "gone").code, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

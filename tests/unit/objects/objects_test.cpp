@@ -1,0 +1,49 @@
+// Signatures, names and answers of S3-compatible stores.
+#include <gtest/gtest.h>
+
+#include "objects/objects.h"
+#include "objects/sign.h"
+#include "objects/xml.h"
+
+namespace billow::objects {
+namespace {
+
+// The example of the Signature Version 4 documentation: "GET Object" with a range is in its "Signature Calculations for the
+// Authorization Header" (examplebucket, 24 May 2013).
+TEST(Sign, IsWhatTheDocumentationComputes) {
+  const Access access{.access_key = "AKIAIOSFODNN7EXAMPLE", .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", .session_token = "", .region = "us-east-1", .endpoint = ""};
+  net::Headers headers;
+  sign(headers, {net::Method::get, "/", encode_query({{"prefix", "J"}, {"max-keys", "2"}}), "examplebucket.s3.amazonaws.com", ""}, access, WallTime{1'369'353'600'000'000'000});
+  EXPECT_EQ(headers.get("x-amz-date"), "20130524T000000Z");
+  EXPECT_EQ(headers.get("Authorization"),
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date, "
+            "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
+}
+
+TEST(Sign, EncodesAsS3Does) {
+  EXPECT_EQ(encode_path("/a b/c+d=é/"), "/a%20b/c%2Bd%3D%C3%A9/");
+  EXPECT_EQ(encode_query({{"b", "1 2"}, {"a", ""}}), "a=&b=1%202");
+}
+
+TEST(Place, IsABucketOrAUrl) {
+  const auto place = parse_place("s3://data/models/llama/");
+  ASSERT_TRUE(place);
+  EXPECT_TRUE(place->s3);
+  EXPECT_EQ(place->bucket, "data");
+  EXPECT_EQ(place->key, "models/llama/");
+  EXPECT_TRUE(parse_place("s3://data"));
+  EXPECT_TRUE(parse_place("https://host:8080/x?y=1"));
+  for (const char* bad : {"", "s3://", "s3:///x", "s3://a b/x", "ftp://x/y", "https://me:secret@host/x", "https://", "s3://data/\nx", "/etc/passwd"}) EXPECT_FALSE(parse_place(bad)) << bad;
+}
+
+TEST(Xml, GivesWhatIsInAnAnswer) {
+  const std::string xml = "<R><Contents><Key>a&amp;b &lt;1&gt;</Key><Size>3</Size></Contents><Contents><Key>c</Key></Contents><Cut>x";
+  ASSERT_EQ(elements(xml, "Contents").size(), 2u);
+  EXPECT_EQ(element(xml, "Key"), "a&b <1>");
+  EXPECT_EQ(element(xml, "Nothing"), "");
+  EXPECT_EQ(element(xml, "Cut"), "");
+  EXPECT_EQ(element("<K>&#x2F;&#38;&bogus;</K>", "K"), "/&&bogus;");
+}
+
+}  // namespace
+}  // namespace billow::objects
