@@ -6,7 +6,7 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain cordon uncordon events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest store cp ranks stage completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain cordon uncordon events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest store cp volume ranks stage completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -25,6 +25,7 @@ _billow() {
     store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    volume) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     webhook) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm test" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
   esac
   case $cmd in
@@ -58,6 +59,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -71,7 +74,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "submit")
       case $prev in
@@ -103,6 +106,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -118,7 +123,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -150,6 +155,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -163,7 +170,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -281,6 +288,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -296,7 +305,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -421,9 +430,10 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --sim) return ;;
         --only-gpus) return ;;
+        --cache-max) return ;;
         --files-max) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --files-max --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --files-max --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "node rm")
       case $prev in
@@ -603,11 +613,12 @@ _billow() {
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
         --store) return ;;
+        --files-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --standby --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -1017,6 +1028,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -1030,7 +1043,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1127,6 +1140,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -1142,7 +1157,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1174,6 +1189,8 @@ _billow() {
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
+        --input) return ;;
+        --volume) return ;;
         --suspendable) return ;;
         --share) return ;;
         --suspend-hook) return ;;
@@ -1190,7 +1207,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -1245,6 +1262,31 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rank --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "volume add")
+      case $prev in
+        --path) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --pool) return ;;
+        --label|-l) return ;;
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--path --pool --label -l --project -p --read-only --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "volume list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "volume rm")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "ranks")
       case $prev in
         --procs) return ;;

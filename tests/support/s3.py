@@ -1,4 +1,5 @@
-"""An S3 server of its own for a test: s3rver from npm, which checks signatures, lists in pages and takes uploads in parts."""
+"""An S3 server of its own for a test: s3rver from npm, which knows its access keys (of the newer signatures it does not check
+the sum: tests/unit/objects does), lists in pages and takes uploads in parts."""
 import os
 import shutil
 import subprocess
