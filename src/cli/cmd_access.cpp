@@ -1,5 +1,6 @@
 // People, projects and tokens; and schedules, which are kept the same way.
 #include <fmt/format.h>
+#include <pwd.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -64,7 +65,13 @@ int user_create(const Parsed& p) {
   if (!name) return report_usage(name.error());
   const Json body = Json::object({{"name", *name}, {"unix_name", p.get("unix-name", *name)}, {"role", p.get("role", "member")}});
   return ask(p, [&](Client& c) { return c.post("/v1/users", body.dump()); },
-             [&](const Json&) { print(fmt::format("user {} is there; give a token with `billow token create NAME --user {}`\n", *name, *name)); });
+             [&](const Json&) {
+               print(fmt::format("user {} is there; give a token with `billow token create NAME --user {}`\n", *name, *name));
+               // The nodes are asked when a job starts there; this machine's accounts are the best guess there is now.
+               const std::string account = p.get("unix-name", *name);
+               if (!::getpwnam(account.c_str()))
+                 say(fmt::format("note: there is no account \"{}\" on this machine. Its jobs start only on nodes that have one; make it there (useradd {}), or name another: --unix-name ACCOUNT", account, account));
+             });
 }
 
 int user_list(const Parsed& p) {

@@ -213,6 +213,7 @@ int cmd_endpoints(const Parsed& parsed) {
 int change(const Parsed& parsed, const char* verb, const std::string& path, const Json& body, const std::function<std::string(const Json&)>& told) {
   const auto name = one_operand(parsed, verb, "endpoint");
   if (!name) return report_usage(name.error());
+  if (const Status named = check_name("endpoint", *name); !named) return report_usage(named.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
   const std::string target = "/v1/endpoints/" + net::percent_encode(*name) + path;

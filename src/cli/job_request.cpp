@@ -98,7 +98,9 @@ Result<std::int32_t> parse_signal(std::string_view text) {
 Status set_gpus(Resources& r, std::string_view value) {
   const auto milli = parse_milli(value);
   if (!milli) return in_option(milli.error(), "gpus", value);
-  if (*milli % 1000 == 0 && *milli / 1000 <= 1024) {
+  if (*milli % 1000 == 0 && *milli / 1000 > static_cast<std::int64_t>(limits::gpus_per_node_max))
+    return fail(Code::invalid, fmt::format("--gpus {}: no node has more than {} GPUs", value, limits::gpus_per_node_max), "--gpus is per node; for more, ask for several nodes: --nodes 4 --gpus 8");
+  if (*milli % 1000 == 0) {
     r.gpus = static_cast<std::int32_t>(*milli / 1000);
     r.share.milli = r.gpus > 0 ? whole_gpu_milli : 0;
   } else if (*milli < 1000) {
@@ -146,7 +148,10 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
   if (name == "gpus") BILLOW_TRY_VOID(set_gpus(r, value));
   else if (name == "gpu-mem") BILLOW_TRY_VOID(set_mib(r.share.mem_mib, name, value));
   else if (name == "mem") BILLOW_TRY_VOID(set_mib(r.mem_mib, name, value));
-  else if (name == "mig") r.mig_profile = lower(value);
+  else if (name == "mig") {
+    if (trim(value).empty()) return fail(Code::invalid, "--mig needs a profile", "write it as NVIDIA does, for example --mig 1g.10gb; `billow nodes -g` shows the instances there are");
+    r.mig_profile = lower(value);
+  }
   else if (name == "whole-node") r.whole_node = true;
   else if (name == "exclusive") r.exclusive = true;
   else if (name == "gpu-type") {
@@ -364,7 +369,11 @@ Status set_options(JobRequest& request, const Parsed& parsed) {
 Status complete(JobRequest& q) {
   Resources& r = q.spec.resources;
   if (r.gpus == 0 && (r.share.mem_mib > 0 || !r.mig_profile.empty())) r.gpus = 1;  // --gpu-mem 20G: of one GPU, compute in proportion
-  if (!r.mig_profile.empty()) r.share.milli = whole_gpu_milli;                      // of each instance
+  if (!r.mig_profile.empty()) {
+    if (r.gpus > 0 && r.share.milli > 0 && r.share.milli < whole_gpu_milli)
+      return fail(Code::invalid, fmt::format("--mig {} is a part of a GPU already; it cannot be divided again", r.mig_profile), "leave --gpus out; --gpus 2 with --mig asks for two instances");
+    r.share.milli = whole_gpu_milli;  // of each instance
+  }
   if (r.gpus == 0 && !r.gpu_types.empty() && !r.takes_node()) return fail(Code::invalid, "--gpu-type was given, but no GPU asked for", "add --gpus 1");
   if (!q.cwd_given) {
     char here[PATH_MAX];

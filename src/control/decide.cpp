@@ -1,6 +1,7 @@
 // From a command to its decision, and from the scheduler's plan to events; what makes a job acceptable; whom a token speaks for.
 #include "control/decider.h"
 
+#include <csignal>
 #include <fmt/format.h>
 
 #include "base/limits.h"
@@ -99,7 +100,7 @@ Status validate(const JobSpec& spec) {
   if (spec.cwd.find('\0') != std::string::npos || !valid_utf8(spec.cwd)) return bad("the working directory is not UTF-8 text");
   if (!spec.cwd.empty() && spec.cwd.front() != '/') return bad(fmt::format("the working directory \"{}\" is not absolute", spec.cwd));
   const Resources& r = spec.resources;
-  if (r.gpus < 0 || r.gpus > 1024) return bad(fmt::format("{} GPUs per node are out of range", r.gpus));
+  if (r.gpus < 0 || r.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max)) return bad(fmt::format("{} GPUs per node are out of range", r.gpus), "more than one node's GPUs are asked for with --nodes N --gpus M");
   // Memory alone is a share too: the scheduler gives compute in proportion to it.
   if (r.gpus > 0 && (r.share.milli < (r.share.mem_mib > 0 ? 0 : 1) || r.share.milli > whole_gpu_milli)) return bad("a share of a GPU is between 0.001 and 1");
   if (r.gpus > 1 && !r.share.whole() && r.mig_profile.empty()) return bad("a fraction is of one GPU; several GPUs are whole ones", "ask for --gpus 0.5 or --gpus 2");
@@ -112,6 +113,10 @@ Status validate(const JobSpec& spec) {
   if (spec.retries > limits::retries_max) return bad(fmt::format("--retries is at most {}", limits::retries_max));
   if (spec.retry_backoff.ns < 0 || spec.retry_backoff > hours(24)) return bad("the retry back-off must be between 0 and 24 h");
   if (spec.stop_grace.ns < 0 || spec.stop_grace > limits::stop_grace_max) return bad("the stop grace must be between 0 and 1 h");
+  const bool slice = r.gpus > 0 && (!r.share.whole() || r.share.mem_mib > 0) && r.mig_profile.empty();
+  if (!r.mig_profile.empty() && r.share.mem_mib > 0) return bad("a MIG instance has the memory of its profile", "leave --gpu-mem out, or --mig");
+  if (spec.strict && !slice) return bad("--strict caps the share of a slice, and this job asks for none", "ask for a part of a GPU: --gpus 0.5 --strict");
+  if (spec.time_sliced && !slice) return bad("--share time is about a slice of a GPU, and this job asks for none", "ask for a part of a GPU: --gpus 0.5 --share time");
   if (spec.strict && spec.time_sliced) return bad("--strict caps a share that --share time does not enforce", "give one of the two");
   if (spec.checkpoint_every.ns != 0) {
     if (spec.checkpoint_every < seconds(1)) return bad("the checkpoint interval is at least a second");
@@ -121,6 +126,8 @@ Status validate(const JobSpec& spec) {
     if (spec.nodes > 1) return bad("Billow keeps checkpoints of jobs on one node", "let a job of several nodes write its own to shared storage");
   }
   if (spec.checkpoint_signal < 0 || spec.checkpoint_signal > 64) return bad("--checkpoint-signal is a signal's name or number");
+  if (spec.checkpoint_signal == SIGKILL || spec.checkpoint_signal == SIGSTOP)
+    return bad(fmt::format("no job can answer signal {} with a checkpoint: it {} it", spec.checkpoint_signal, spec.checkpoint_signal == SIGKILL ? "kills" : "stops"), "use one that it can catch: --checkpoint-signal USR1");
   if (spec.after.size() > limits::dependencies_max) return bad(fmt::format("more than {} dependencies", limits::dependencies_max));
   for (std::size_t i = 0; i < spec.after.size(); ++i)
     for (std::size_t k = 0; k < i; ++k)

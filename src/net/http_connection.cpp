@@ -311,6 +311,7 @@ void Connection::abandoned() {
   exchange_ = nullptr;
   if (state_ == State::streaming) return close();
   if (state_ != State::handling) return;
+  if (peer_eof_) return close();  // the handler was told that its client has left, and owes nobody an answer
   log_error("request {}: the handler gave no answer", request_id_);
   send_whole(problem(500, "this request got no answer, which is a defect of Billow", "see the log", request_id_), keep_alive_);
 }

@@ -56,6 +56,18 @@ std::string split_over_nodes(const Impl& index, const PlacementClass& c, std::in
   return fmt::format("ask for at most --gpus {}", gpus_max);
 }
 
+// "5 × 1g.10gb, 1 × 2g.20gb": the MIG instances of the nodes it may use.
+std::string instances_there(const Impl& index, const PlacementClass& c) {
+  std::map<std::string, int> counts;
+  for (const NodeState& n : index.nodes)
+    if (allowed(c, n))
+      for (const GpuShape& g : n.shape.gpus)
+        for (const MigPlace& place : g.mig_places) ++counts[place.profile];
+  std::string out;
+  for (const auto& [profile, count] : counts) out += fmt::format("{}{} × {}", out.empty() ? "" : ", ", count, profile);
+  return out;
+}
+
 // Every node refused an empty start: say which request is too large, the narrowest first.
 Status why_no_node(const Impl& index, const PlacementClass& c) {
   const Resources& r = c.resources;
@@ -80,8 +92,11 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
   const std::string of_type = r.gpu_types.empty() ? "" : " of type " + join(r.gpu_types, " or ");
   if (allowed_count == 0) return infeasible("no node matches the region, zone, pool, label and fabric constraints of the job");
   if (c.mig) {
-    return gpus_max == 0 ? infeasible(fmt::format("no GPU{} is in MIG mode, so there is no {} instance", of_type, r.mig_profile))
-                         : infeasible(fmt::format("no GPU{} here can hold {} of {}", of_type, plural(r.gpus, "MIG instance"), r.mig_profile));
+    if (gpus_max == 0)
+      return infeasible(fmt::format("no GPU{} is in MIG mode, so there is no {} instance", of_type, r.mig_profile), "a part of any GPU: --gpus 0.25; or an administrator turns MIG mode on (nvidia-smi -mig 1)");
+    const std::string there = instances_there(index, c);
+    return infeasible(fmt::format("no GPU{} here can hold {} of {}; {}", of_type, plural(r.gpus, "MIG instance"), r.mig_profile, there.empty() ? "no instance is made yet" : "there are " + there),
+                      "ask for one of these; or the node's `billow up` (or `join`) may make others as asked for: --allow-mig-changes");
   }
   if (r.gpus > gpus_max) {
     const std::string but = fmt::format("{}{}", sick ? fmt::format(" ({} out of service, see `billow nodes`)", sick) : "", cut_up ? fmt::format(" ({} in MIG mode, given as instances: --mig PROFILE)", cut_up) : "");

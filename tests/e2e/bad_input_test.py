@@ -38,6 +38,32 @@ class Requests(RigTest):
             self.assertIn(word, self.refused(*args, "--", "true"), args)
         self.assertIn("no such job", self.refused("--after", "12345", "--", "true"))
 
+    def test_options_that_do_not_go_together_say_so(self):
+        for args, words in ((["--gpus", "1", "--strict"], ("--strict", "--gpus 0.5 --strict")), (["--strict"], ("--strict",)), (["--gpus", "1", "--share", "time"], ("--share time", "--gpus 0.5")),
+                            (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided again", "leave --gpus out")),
+                            (["--mig", ""], ("--mig needs a profile", "1g.10gb")), (["--mig", "big"], ("no MIG profile", "1g.10gb")),
+                            (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")), (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
+                            (["--gpus", "1000000"], ("no node has more than 64 GPUs", "--nodes")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
+            errors = self.refused(*args, "--", "true")
+            for word in words:
+                self.assertIn(word, errors, args)
+        for spec in ({"strict": True}, {"time_sliced": True}, {"checkpoint_signal": 9}):  # and so does the API
+            answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", resources={"gpus": 1, "share": {"milli": 1000}}, **spec))
+            self.assertEqual((answer.status, answer.json["code"]), (400, "invalid"), answer)
+            self.assertTrue(answer.json["hint"], answer)
+
+    def test_names_that_are_paths(self):
+        for args in (("delete", "../x"), ("scale", "../x", "--max", "2"), ("delete", "")):
+            done = self.rig.cli(*args)
+            self.assertNotEqual(done.code, 0)
+            self.assertIn("endpoint", done.errors, args)
+
+    def test_a_user_without_an_account_is_told(self):
+        done = self.rig.ok("user", "create", "nobody-has-this-name")
+        self.assertIn('no account "nobody-has-this-name"', done.errors)
+        self.assertIn("--unix-name", done.errors)
+        self.assertNotIn("no account", self.rig.ok("user", "create", "somebody", "--unix-name", "nobody").errors)
+
     def test_malformed_json(self):
         for body in (b"{", b"nonsense", b'{"spec": {"argv": ["true"]}', b'{"spec": 5}', b"\xff\xfe", b"[" * 100000, b'{"spec":{"argv":["\x00"]}}', b'{"a":1e999999}'):
             answer = self.rig.api("POST", "/v1/jobs", body)

@@ -102,6 +102,26 @@ class Health(unittest.TestCase):
             rig.close()
 
 
+class OwnLog(unittest.TestCase):
+    def test_a_client_that_leaves_is_no_trouble(self):
+        rig = Rig(sim="1xH100")
+        try:
+            job = rig.submit("--", "sleep", 600)
+            rig.wait_for(job, "running")
+            for command in (("wait", job), ("logs", "-f", job), ("events", "-f")):
+                client = rig.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                poll(lambda: any(os.readlink(f"/proc/{client.pid}/fd/{fd}").startswith("socket:") for fd in os.listdir(f"/proc/{client.pid}/fd")), "its call to be under way")
+                rig.ok("ps")  # what was sent before has been taken up
+                client.kill()
+                client.wait()
+            # The head has heard of all of it once it has answered later calls.
+            for _ in range(20):
+                rig.ok("ps")
+            self.assertEqual([line for line in rig.head_log().splitlines() if " error " in line or " warn " in line], [])
+        finally:
+            rig.close()
+
+
 class Live(unittest.TestCase):
     def test_the_stream_tells_everything_and_then_what_changes(self):
         rig = Rig(sim="2xH100")
