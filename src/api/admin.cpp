@@ -1,4 +1,5 @@
 // The routes of the installation: status, nodes, projects, users, tokens, schedules, shutdown.
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -98,9 +99,14 @@ std::optional<T> read_body(const CallPtr& call) {
 void status(CallPtr call) {
   const auto& state = call->host.state();
   Json document = call->host.about();
-  std::int64_t gpus = 0, free_milli = 0;
+  std::int64_t gpus = 0, free_milli = 0, instances = 0, instances_held = 0;
   std::uint64_t ready = 0;
   for (const auto& [id, node] : state.nodes) {
+    if (std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(), [](const NodeGpu& g) { return !g.mig.empty(); })) {
+      const Json cut = node_document(state, node, nullptr);
+      for (const Json& gpu : cut["gpus"].items())
+        for (const Json& instance : gpu["mig_instances"].items()) ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
+    }
     gpus += static_cast<std::int64_t>(node.offer.gpus.size());
     if (node.reachable) ++ready, free_milli += state.index.free_milli(id);
   }
@@ -109,6 +115,7 @@ void status(CallPtr call) {
   document.set("seq", state.seq);
   document.set("nodes", Json::object({{"total", state.nodes.size()}, {"ready", ready}}));
   document.set("gpus", Json::object({{"total", gpus}, {"free", static_cast<double>(free_milli) / 1000.0}}));
+  if (instances > 0) document.set("mig", Json::object({{"instances", instances}, {"held", instances_held}}));
   document.set("jobs", Json::object({{"held", count(JobState::held)}, {"queued", count(JobState::queued)}, {"running", count(JobState::running)}, {"suspended", count(JobState::suspended)}}));
   document.set("store", store_health_name(call->host.journal().health()));
   Json you = Json::object({{"user", call->principal.name}, {"role", enum_name(call->principal.role)}, {"scope", enum_name(call->principal.scope)}});

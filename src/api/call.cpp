@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/documents.h"
+#include "api/times.h"
 #include "base/text.h"
 
 namespace billow::api {
@@ -101,7 +102,7 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   const auto checked = [call, missing, fn](Json document) {
     const Project* project = call->host.state().project_by_name(document["project"].str_or(""));
     if (!project || !may_see(*call, project->id)) return missing();
-    fn(std::move(document));
+    with_times(call, {std::move(document)}, [fn](std::vector<Json> documents) { fn(std::move(documents.front())); });
   };
   const auto& state = host.state();
   if (const Job* job = state.find_job(id)) {

@@ -43,6 +43,16 @@ Json mig_profiles(const NodeGpu& gpu) {
   for (const sched::MigPlace& place : sched::parse_mig_offer(gpu.mig).places) out.push(place.profile);
   return out;
 }
+// The MIG instances of a card: those that exist, and those that are held (which may have been made for their job), by place.
+struct HeldInstance { std::string profile; JobId job; };
+Json mig_instances(const NodeGpu& gpu, const std::map<std::int32_t, HeldInstance>& held) {
+  std::map<std::int32_t, HeldInstance> all = held;
+  for (const sched::MigPlace& place : sched::parse_mig_offer(gpu.mig).places) all.try_emplace(place.start, HeldInstance{place.profile, {}});
+  Json out = Json::array();
+  for (const auto& [start, instance] : all)
+    out.push(Json::object({{"profile", instance.profile}, {"start", start}, {"job", instance.job ? Json(instance.job.value) : Json()}}));
+  return out;
+}
 Json strings(const std::vector<std::string>& list) {
   Json out = Json::array();
   for (const auto& s : list) out.push(s);
@@ -80,13 +90,22 @@ Json exit_document(const ExitStatus& exit) {
   return Json::object({{"kind", enum_name(exit.kind)}, {"code", exit.code}, {"signal", exit.signal}, {"text", exit.text()}});
 }
 
-Json task_document(const control::State& state, const Task& task) {
+// The instances a task holds: which profile, on which card, from which memory slice on.
+Json mig_of(const Task& task, const std::string& profile) {
+  Json out = Json::array();
+  for (const GpuGrant& grant : task.gpus)
+    if (grant.mig_start >= 0) out.push(Json::object({{"gpu", grant.gpu}, {"profile", profile}, {"start", grant.mig_start}}));
+  return out;
+}
+
+Json task_document(const control::State& state, const Task& task, const std::string& mig_profile) {
   Json gpus = Json::array();
   for (const GpuGrant& grant : task.gpus) gpus.push(grant.gpu);
   Json doc = Json::object({{"id", task.id.value}, {"rank", task.rank}, {"node", node_name(state, task.node)}, {"node_id", task.node.value},
                            {"state", enum_name(task.state)}, {"gpus", std::move(gpus)}, {"gpu_type", gpu_type(state, task)},
                            {"gpu_milli", ledger::gpu_milli(task)}, {"started_at", time_or_null(task.started_at)},
                            {"ended_at", time_or_null(task.lease_to)}});
+  if (Json mig = mig_of(task, mig_profile); mig.size()) doc.set("mig", std::move(mig));
   if (task.price_class == PriceClass::suspended) doc.set("ram_mib", task.ram_mib);
   if (!task.unsuspendable.empty()) doc.set("unsuspendable", task.unsuspendable);
   if (task.state == TaskState::ended) {
@@ -102,6 +121,19 @@ std::string array_text(const ArraySpec& a) {
   if (a.step != 1) out += fmt::format(":{}", a.step);
   if (a.running_max) out += fmt::format("%{}", a.running_max);
   return out;
+}
+
+// Whether it can be suspended at all, whatever it does just now, and if not why.
+Json suspendable_document(const control::State& state, const Job& job) {
+  bool never = !control::could_be_suspended(*job.spec);
+  for (const TaskId id : job.tasks)
+    if (const Task* task = state.find_task(id)) never = never || !task->unsuspendable.empty();
+  std::string why;
+  if (const Status can = never ? control::suspendable(state, job) : Status(); !can) {
+    why = can.error().message;
+    if (const auto at = why.find(": "); at != std::string::npos) why.erase(0, at + 2);  // "job 12 cannot be suspended: …"
+  }
+  return Json::object({{"can", !never}, {"why", why}});
 }
 
 }  // namespace
@@ -127,6 +159,18 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   doc.set("submitted_at", format_utc(job.submitted_at));
   doc.set("started_at", time_or_null(job.started_at));
   doc.set("ended_at", time_or_null(job.ended_at));
+  // Running and being suspended are told apart. A job that held one lease only has run since its start; of others the leases tell (times.h).
+  if (job.started_at) {
+    std::uint64_t leases = job.attempt + (tasks.empty() && !is_final(job.state) ? 1u : 0u);
+    for (const Task& task : tasks) leases = std::max<std::uint64_t>(leases, job.attempt + task.lease_number);
+    doc.set("leases", leases);
+    if (leases == 1) {
+      const WallTime until = job.ended_at ? job.ended_at : now;
+      doc.set("ran_s", std::max<std::int64_t>(0, (until - job.started_at).ns / 1'000'000'000));
+      doc.set("suspended_s", 0);
+    }
+  }
+  if (!is_final(job.state)) doc.set("suspendable", suspendable_document(state, job));
   if (job.not_before) doc.set("not_before", format_utc(job.not_before));
   NanoUsd cost = job.cost;
   std::int64_t rate = 0;
@@ -136,7 +180,7 @@ Json job_document(const control::State& state, const Job& job, const std::vector
       cost += ledger::lease_cost(task, now);
       rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     }
-    task_list.push(task_document(state, task));
+    task_list.push(task_document(state, task, job.spec->resources.mig_profile));
   }
   if (is_final(job.state)) {
     doc.set("exit", exit_document(job.exit));
@@ -231,6 +275,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
   Json gpus = Json::array();
   std::vector<std::int64_t> used(node.offer.gpus.size());
   std::vector<Json> jobs(node.offer.gpus.size(), Json::array());
+  std::vector<std::map<std::int32_t, HeldInstance>> instances(node.offer.gpus.size());
   if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end()) {
     for (TaskId id : on->second) {
       const Task& task = state.tasks.at(id);
@@ -240,6 +285,7 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
         if (gpu >= used.size()) continue;
         used[gpu] += grant.share.milli;
         jobs[gpu].push(task.job.value);
+        if (grant.mig_start >= 0) instances[gpu][grant.mig_start] = {state.jobs.at(task.job).spec->resources.mig_profile, task.job};
       }
     }
   }
@@ -247,7 +293,8 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
     const NodeGpu& gpu = node.offer.gpus[i];
     Json doc = Json::object({{"index", gpu.index}, {"type", gpu.type}, {"model", gpu.model}, {"vendor", gpu.vendor}, {"mem_mib", gpu.mem_mib},
                              {"uuid", gpu.uuid}, {"used_milli", used[i]}, {"unhealthy", node.gpu_trouble(gpu)}, {"jobs", std::move(jobs[i])},
-                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}, {"mig", mig_profiles(gpu)}});
+                             {"nvlink_domain", gpu.nvlink_domain}, {"numa", gpu.numa}, {"mig", mig_profiles(gpu)}, {"mig_instances", mig_instances(gpu, instances[i])},
+                             {"mig_any", sched::parse_mig_offer(gpu.mig).any}});
     if (readings) {
       for (const auto& r : readings->gpus) {
         if (r.gpu != gpu.index) continue;

@@ -4,6 +4,7 @@
 #include "api/call.h"
 #include "api/documents.h"
 #include "api/files.h"
+#include "api/times.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -179,10 +180,12 @@ void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, s
   all.erase(std::unique(all.begin(), all.end(), [](const Json& a, const Json& b) { return a["id"] == b["id"]; }), all.end());
   const bool more = all.size() > listing.limit;
   if (more) all.resize(listing.limit);
-  Json jobs = Json::array();
-  std::string next = more ? fmt::format("{}", all.back()["id"].int_or(0)) : "";
-  for (Json& document : all) jobs.push(std::move(document));
-  call->reply_durable(200, Json::object({{"jobs", std::move(jobs)}, {"next", next}}));
+  const std::string next = more ? fmt::format("{}", all.back()["id"].int_or(0)) : "";
+  with_times(call, std::move(all), [call, next](std::vector<Json> documents) {
+    Json jobs = Json::array();
+    for (Json& document : documents) jobs.push(std::move(document));
+    call->reply_durable(200, Json::object({{"jobs", std::move(jobs)}, {"next", next}}));
+  });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "api/call.h"
 #include "api/documents.h"
+#include "api/times.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "ledger/meter.h"
@@ -51,7 +52,8 @@ std::uint64_t signature(const control::State& state, const Job& job) {
 }
 
 // Times are milliseconds since 1970; money is nano-dollars: what has been spent at `at`, and what goes on being spent per second.
-void put_job(std::string& out, const control::State& state, const Job& job, WallTime now, WallTime billed) {
+// `closed` is what it ran and was suspended before the lease it holds now; null: not known yet.
+void put_job(std::string& out, const control::State& state, const Job& job, const JobTimes* closed, WallTime now, WallTime billed) {
   NanoUsd cost = job.cost;
   std::int64_t rate = 0;
   put(out, "{{\"id\":{},\"label\":", job.id.value);
@@ -71,6 +73,8 @@ void put_job(std::string& out, const control::State& state, const Job& job, Wall
   put(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}", spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus * static_cast<std::int64_t>(spec.nodes) : 0, spec.spot, spec.pty, job.attempt);
   put_time(out, "submitted", job.submitted_at);
   put_time(out, "started", job.started_at);
+  if (job.started_at && closed) put(out, ",\"ran\":{},\"suspended\":{}", closed->ran.ms(), closed->suspended.ms());
+  if (!job.tasks.empty()) put_time(out, "since", state.tasks.at(job.tasks.front()).lease_from);
   out += ",\"where\":[";
   bool first = true;
   for (TaskId id : job.tasks) {
@@ -112,6 +116,30 @@ struct Live : std::enable_shared_from_this<Live> {
   std::unordered_map<NodeId, std::uint64_t> nodes;
   std::unordered_map<NodeId, std::vector<std::uint64_t>> readings;
   std::string summary;
+  struct Held { std::uint64_t leases = 0; std::optional<JobTimes> closed; };
+  std::unordered_map<JobId, Held> held;                  // what leases that have ended say of jobs that held several
+
+  // What is known of a job's earlier leases. The store is asked once for each change of them, and the row is sent again then.
+  const JobTimes* closed_of(const Job& job) {
+    static const JobTimes none;
+    if (!held_before(state(), job)) return &none;
+    std::uint64_t leases = job.attempt * 1'000'000ull + (job.tasks.empty() ? 999'999 : state().tasks.at(job.tasks.front()).lease_number);
+    Held& known = held[job.id];
+    if (known.leases != leases) {
+      known.leases = leases;
+      const Status queued = call->host.workers().submit(
+          [&queries = call->host.queries(), id = job.id] { return queries.leases({.project = {}, .job = id, .from = {}, .before = {}, .after = {}, .limit = 10'000}); },
+          [self = shared_from_this(), id = job.id, leases, nodes = job.spec->nodes](Result<std::vector<LeaseRow>> rows) {
+            const auto at = self->held.find(id);
+            if (self->done || !rows || at == self->held.end() || at->second.leases != leases) return;
+            at->second.closed = times_of(*rows, nodes);
+            self->jobs[id] = 0;
+            self->dirty = true;
+          });
+      if (!queued) known.leases = 0;   // too much to do just now: asked again when the row changes
+    }
+    return known.closed ? &*known.closed : nullptr;
+  }
 
   const control::State& state() const { return call->host.state(); }
   bool visible(ProjectId project) const { return control::role_in(state(), call->principal, project).has_value(); }
@@ -189,7 +217,7 @@ struct Live : std::enable_shared_from_this<Live> {
       if (rows++ >= rows_per_piece) { dirty = true; sent = 0; break; }
       sent = hash;
       if (!list.empty()) list += ',';
-      put_job(list, state(), job, now, call->host.billed());
+      put_job(list, state(), job, closed_of(job), now, call->host.billed());
     }
     if (!list.empty()) put(out, ",\"jobs\":[{}]", list);
     if (!gone.empty()) {
@@ -199,6 +227,7 @@ struct Live : std::enable_shared_from_this<Live> {
       for (std::size_t i = 0; i < gone.size(); ++i) {
         put(out, "{}{}", i ? "," : "", gone[i].value);
         jobs.erase(gone[i]);
+        held.erase(gone[i]);
         if (documents >= ended_max) continue;
         if (const std::string document = call->host.recently_finished(gone[i]); !document.empty()) {
           if (!ended.empty()) ended += ',';

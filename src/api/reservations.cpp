@@ -1,4 +1,5 @@
 // The routes of reservations, and the documents of what projects share: quotas and reserved GPUs.
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -79,6 +80,22 @@ Status may_reserve(const Call& call, ProjectId project) {
   return fail(Code::forbidden, fmt::format("only an admin of project {} may reserve for it", call.host.state().projects.at(project).name), "ask one of them");
 }
 
+// Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and whoever reserved should know.
+Json asked_to_leave(const control::State& state, const Reservation& r) {
+  Json out = Json::array();
+  for (const auto& [id, task] : state.tasks) {
+    const Job& job = state.jobs.at(task.job);
+    if (!task.holds_gpus() || !job.spec->spot || task.reservation == r.id) continue;
+    const bool there = std::any_of(r.places.begin(), r.places.end(), [&](const ReservedPlace& place) {
+      return place.node == task.node && std::any_of(place.gpus.begin(), place.gpus.end(), [&](const GpuGrant& g) {
+        return std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& held) { return held.gpu == g.gpu; });
+      });
+    });
+    if (there) out.push(Json::object({{"job", job_label(job)}, {"name", job.spec->name}, {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
+  }
+  return out;
+}
+
 }  // namespace
 
 void make(CallPtr call) {
@@ -102,7 +119,11 @@ void make(CallPtr call) {
                   .place = body->place, .node_labels = body->node_labels, .from = body->from ? body->from : call->host.now(), .until = body->until};
   call->execute(std::move(command), 201, [call](const std::vector<Event>& events) {
     for (const Event& event : events)
-      if (const auto* made = std::get_if<ReservationMade>(&event.body)) return reservation_document(call->host.state(), made->reservation, call->host.now());
+      if (const auto* made = std::get_if<ReservationMade>(&event.body)) {
+        Json document = reservation_document(call->host.state(), made->reservation, call->host.now());
+        document.set("asked_to_leave", asked_to_leave(call->host.state(), made->reservation));
+        return document;
+      }
     return Json::object();
   });
 }

@@ -8,6 +8,10 @@
 namespace billow::api::jobs {
 namespace {
 
+std::string_view how_it_ended(std::string_view state) {
+  return state == "lost" || state == "stopped" ? (state == "lost" ? "was lost" : "was stopped") : state;
+}
+
 // The job's number, where the caller may act on it; else the call has been answered.
 std::optional<JobId> job_to_act_on(CallPtr call) {
   const auto ref = parse_job_ref(call->host, call->parts[0]);
@@ -16,8 +20,12 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
     return std::nullopt;
   }
   const auto owner = owner_of(call->host.state(), ref->id);
-  if (!owner) {
-    call->fail({Code::conflict, fmt::format("job {} is not there any more, or never was", ref->id.value), "see `billow ps -a`"});
+  if (!owner) {  // it ended, and the answer says when and how; or it never was
+    with_job_document(call, ref->id, [call](Json document) {
+      const std::string exit(document.at("exit", "text").str_or("")), label(document["label"].str_or("?"));
+      call->fail({Code::conflict, fmt::format("job {} has ended: it {} at {}{}", label, how_it_ended(document["state"].str_or("")), document["ended_at"].str_or("?"), exit.empty() ? "" : " (" + exit + ")"),
+                  fmt::format("only what runs can be suspended, and only what is suspended resumed; see `billow describe {}`", label)});
+    });
     return std::nullopt;
   }
   if (const Status ok = may_act(*call, owner->project, owner->user); !ok) {

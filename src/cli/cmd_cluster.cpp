@@ -42,6 +42,7 @@ int cmd_status(const Parsed& parsed) {
   std::string text = fmt::format("{}  billow {}, up {}, pid {}\n", painted(ready ? "ready" : "not ready yet", ready ? Colour::green : Colour::yellow, look),
                                  status["version"].str_or("?"), age(status["started_at"], now()), status["pid"].int_or(0));
   text += fmt::format("  nodes  {} ready of {}\n   GPUs  {} free of {}\n", status.at("nodes", "ready").int_or(0), status.at("nodes", "total").int_or(0), status.at("gpus", "free").double_or(0), status.at("gpus", "total").int_or(0));
+  if (const auto instances = status.at("mig", "instances").int_or(0); instances > 0) text += fmt::format("    MIG  {} of {} instance{} held; `billow nodes -g` shows where\n", status.at("mig", "held").int_or(0), instances, instances == 1 ? "" : "s");
   const Json& jobs = status["jobs"];
   text += fmt::format("   jobs  {} running, {} queued, {} held\n", jobs["running"].int_or(0), jobs["queued"].int_or(0), jobs["held"].int_or(0));
   text += fmt::format("    you  {} ({}{}{})\n", status.at("you", "user").str_or("?"), status.at("you", "role").str_or("?"),
@@ -65,6 +66,23 @@ std::string gpus_of_node(const Json& node) {
   return out.empty() ? "-" : out;
 }
 
+// "1g.10gb@0 job 12, 2g.20gb@2 free": the MIG instances of a card, by the memory slice they begin at.
+std::string instances_of(const Json& gpu) {
+  std::string out;
+  for (const Json& i : gpu["mig_instances"].items())
+    out += fmt::format("{}{}@{} {}", out.empty() ? "" : ", ", i["profile"].str_or("?"), i["start"].int_or(0), i["job"].is_number() ? fmt::format("job {}", i["job"].uint_or(0)) : "free");
+  if (gpu["mig_any"].bool_or(false)) out += out.empty() ? "MIG, made as asked for" : ", more as asked for";
+  return out;
+}
+
+// "2 of 7 MIG instances held" of a node, or nothing where none of its cards is cut.
+std::string instances_held(const Json& node) {
+  int all = 0, held = 0;
+  for (const Json& gpu : node["gpus"].items())
+    for (const Json& i : gpu["mig_instances"].items()) ++all, held += i["job"].is_number() ? 1 : 0;
+  return all ? fmt::format("{} of {} MIG instance{} held", held, all, all == 1 ? "" : "s") : "";
+}
+
 double used_gpus(const Json& node) {
   double used = 0;
   for (const Json& gpu : node["gpus"].items()) used += static_cast<double>(gpu["used_milli"].int_or(0)) / 1000;
@@ -77,6 +95,7 @@ Table nodes_table(const std::vector<Json>& nodes) {
   for (const Json& node : nodes) {
     const std::string_view state = node["state"].str_or("?");
     std::string remark(node["reason"].str_or(""));
+    if (const std::string mig = instances_held(node); !mig.empty()) remark += (remark.empty() ? "" : ", ") + mig;
     if (node["simulated"].bool_or(false)) remark += remark.empty() ? "simulated" : ", simulated";
     for (const Json& gpu : node["gpus"].items())
       if (const auto ill = gpu["unhealthy"].str_or(""); !ill.empty()) remark += fmt::format("{}GPU {}: {}", remark.empty() ? "" : ", ", gpu["index"].int_or(0), ill);
@@ -94,14 +113,17 @@ Table gpus_table(const std::vector<Json>& nodes) {
     for (const Json& gpu : node["gpus"].items()) {
       std::string jobs;
       for (const Json& job : gpu["jobs"].items()) jobs += (jobs.empty() ? "" : ",") + (job.is_string() ? job.as_string() : fmt::format("{}", job.uint_or(0)));
-      const auto ill = gpu["unhealthy"].str_or("");
+      // A cut card: who holds which instance says more than who holds something of it. A sick one still says who is on it.
+      if (const std::string mig = instances_of(gpu); !mig.empty()) jobs = mig;
+      if (const auto ill = gpu["unhealthy"].str_or(""); !ill.empty()) jobs = fmt::format("{}{}{}", jobs, jobs.empty() ? "" : "; ", ill);
+      const bool ill = !gpu["unhealthy"].str_or("").empty();
       const std::int64_t busy = gpu["util_pct"].int_or(-1), used = gpu["mem_used_mib"].int_or(0);
       table.row({std::string(node["name"].str_or("?")), fmt::format("{}", gpu["index"].int_or(0)), std::string(gpu["type"].str_or("?")),
                  fmt::format("{:g}", static_cast<double>(gpu["used_milli"].int_or(0)) / 1000), busy < 0 ? "-" : fmt::format("{}%", busy),
                  fmt::format("{} / {}", used > 0 ? mebibytes(used) : "0", mebibytes(gpu["mem_mib"].int_or(0))),
                  gpu["power_w"].is_number() ? fmt::format("{:.0f} W", gpu["power_w"].double_or(0)) : "-",
                  gpu["temperature_c"].int_or(0) > 0 ? fmt::format("{} °C", gpu["temperature_c"].int_or(0)) : "-",
-                 ill.empty() ? Table::Cell(jobs) : Table::Cell(std::string(ill), Colour::red)});
+                 ill ? Table::Cell(jobs, Colour::red) : Table::Cell(jobs)});
     }
   return table;
 }

@@ -93,6 +93,11 @@ int cmd_reserve(const Parsed& p) {
   for (const Json& place : (*made)["places"].items()) where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
   print(fmt::format("reservation {}: {} GPUs on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)), where,
                     (*made)["from"].str_or("?"), (*made)["until"].str_or("?"), (*made)["cost"].str_or("?")));
+  if (const auto leave = (*made)["asked_to_leave"].items(); !leave.empty()) {
+    std::string who;
+    for (const Json& job : leave) who += fmt::format("{}{} ({})", who.empty() ? "" : ", ", job["job"].str_or("?"), printable(job["user"].str_or("?")));
+    say(fmt::format("note: {} spot job{} there now and will be asked to leave when it begins: {}", leave.size(), leave.size() == 1 ? " runs" : "s run", who));
+  }
   say(fmt::format("run inside it: billow run --reservation {} --gpus 1 -- …", (*made)["id"].uint_or(0)));
   return 0;
 }

@@ -44,6 +44,7 @@ std::string remark_of(const Json& job) {
     for (const Json& task : job["tasks"].items()) {
       const std::string name(task["node"].str_or(""));
       if (!name.empty() && nodes.find(name) == std::string::npos) nodes += (nodes.empty() ? "" : ",") + name;
+      for (const Json& mig : task["mig"].items()) nodes += fmt::format(" GPU {} {}@{}", mig["gpu"].int_or(0), mig["profile"].str_or("?"), mig["start"].int_or(0));
     }
     return nodes;
   }
@@ -56,6 +57,13 @@ std::string name_of(const Json& job) {
 }
 
 }  // namespace
+
+std::string whole_seconds(std::int64_t s) { return s < 60 ? fmt::format("{}s", s) : format_duration(seconds(s)); }
+
+std::string run_time(const Json& job, WallTime now) {
+  // Documents of jobs that ended before this was counted have no such member.
+  return job["ran_s"].is_number() ? whole_seconds(job["ran_s"].int_or(0)) : span_between(job["started_at"], job["ended_at"], now);
+}
 
 Result<Json> fetch_jobs(Client& client, const JobFilter& filter) {
   Json all = Json::array();
@@ -122,7 +130,7 @@ Table jobs_table(const std::vector<Json>& jobs, WallTime now) {
     const bool array = is_array(job);
     table.row({array ? fmt::format("{}[]", job["label"].str_or("?")) : std::string(job["label"].str_or("?")), name_of(job), std::string(job["user"].str_or("")),
                {state_text(job), colour_of_state(state)}, gpus_of_job(job), age(job["submitted_at"], now),
-               span_between(job["started_at"], job["ended_at"], now), std::string(job["cost"].str_or("-")), {remark_of(job), Colour::dim}});
+               run_time(job, now), std::string(job["cost"].str_or("-")), {remark_of(job), Colour::dim}});
   }
   return table;
 }
@@ -164,12 +172,12 @@ void describe_tasks(Facts& facts, const Json& job) {
     for (const Json& gpu : task["gpus"].items()) gpus += (gpus.empty() ? "GPU " : ",") + fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
     std::string line = fmt::format("rank {} on {} {}", task["rank"].int_or(0), task["node"].str_or("?"), task["state"].str_or("?"));
     if (!gpus.empty()) line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
+    for (const Json& mig : task["mig"].items()) line += fmt::format(", MIG {} from slice {}", mig["profile"].str_or("?"), mig["start"].int_or(0));
     if (const auto mib = task["ram_mib"].int_or(0); mib > 0) line += fmt::format(", holds {} of memory", mebibytes(mib));
     const Json& usage = task["usage"];
     if (const auto ns = usage["cpu_user_ns"].int_or(0) + usage["cpu_system_ns"].int_or(0); ns > 0) line += fmt::format(", CPU {}", format_duration(nanoseconds(ns)));
     if (const auto kib = usage["rss_peak_kib"].int_or(0); kib > 0) line += fmt::format(", peak {}", format_bytes(static_cast<std::uint64_t>(kib) << 10));
     facts.add("task", line);
-    if (const auto why = task["unsuspendable"].str_or(""); !why.empty() && !job["final"].bool_or(false)) facts.add("suspendable", fmt::format("no: {}", why));
   }
 }
 
@@ -211,7 +219,12 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   facts.add("submitted", fmt::format("{} ({} ago)", job["submitted_at"].str_or("?"), age(job["submitted_at"], now)));
   facts.add("started", job["started_at"].str_or(""));
   facts.add("ended", job["ended_at"].str_or(""));
-  facts.add("ran for", span_between(job["started_at"], job["ended_at"], now));
+  facts.add("ran for", run_time(job, now));
+  if (const auto s = job["suspended_s"].int_or(0); s > 0) facts.add("suspended", fmt::format("for {} in all, which is not counted above", whole_seconds(s)));
+  if (const Json& can = job["suspendable"]; can.is_object()) {
+    const bool yes = can["can"].bool_or(false);
+    facts.add("suspendable", yes ? std::string("yes") : fmt::format("no: {}", can["why"].str_or("")));
+  }
   facts.add("cost", fmt::format("{}{}{}", job["cost"].str_or("-"), job["rate"].str_or("").empty() ? "" : " at ", job["rate"].str_or("")));
   describe_tasks(facts, job);
   return facts.text;

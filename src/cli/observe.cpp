@@ -93,7 +93,7 @@ class Readings {
 double seconds_of_job(const Json& job, double seen_s) {
   const WallTime from = parse_utc(job["started_at"].str_or("")), to = parse_utc(job["ended_at"].str_or(""));
   if (!from || !to) return seen_s;
-  const double told = static_cast<double>(to.ns - from.ns) / 1e9;
+  const double told = static_cast<double>(to.ns - from.ns) / 1e9 - static_cast<double>(job["suspended_s"].int_or(0));
   return std::abs(told - seen_s) <= 1.5 && seen_s > 0 ? seen_s : told;
 }
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/console.h"
+#include "cli/job_list.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 
@@ -385,7 +386,9 @@ std::string summary_of(const Json& job, WallTime now) {
   std::string text = fmt::format("job {} {}", job["label"].str_or("?"), job["state"].str_or("?"));
   // An array has no start of its own; its elements have.
   const Json& from = job["started_at"].is_string() ? job["started_at"] : job["submitted_at"];
-  if (const std::string time = span_between(from, job["ended_at"], now); time != "-") text += " · " + time;
+  const std::string time = job["ran_s"].is_number() ? run_time(job, now) : span_between(from, job["ended_at"], now);
+  if (time != "-") text += " · " + time;
+  if (const auto s = job["suspended_s"].int_or(0); s > 0) text += fmt::format(" (and {} suspended)", whole_seconds(s));
   if (const auto cost = job["cost"].str_or(""); !cost.empty()) text += fmt::format(" · {}", cost);
   if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done") text += fmt::format(" · {}", exit);
   return text;

@@ -208,6 +208,7 @@ std::string gpus_of_job(const Json& job) {
   for (const Json& type : job["gpu_types"].items()) types += (types.empty() ? "" : "|") + std::string(type.str_or("?"));
   std::string count = milli > 0 && milli < 1000 ? fmt::format("{:g}", static_cast<double>(milli) / 1000) : fmt::format("{}", gpus);
   if (milli == 0) count = mebibytes(job["gpu_mem_mib"].int_or(0));
+  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty()) count = gpus > 1 ? fmt::format("{}×{}", gpus, profile) : std::string(profile);
   if (job["nodes"].int_or(1) > 1) count = fmt::format("{}×{}", job["nodes"].int_or(1), count);
   return types.empty() ? count : count + " " + types;
 }

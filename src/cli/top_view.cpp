@@ -97,6 +97,9 @@ void TopView::take(const Json& piece) {
     job.gpu_milli = j["gpu_milli"].int_or(0);
     job.submitted = j["submitted"].int_or(0);
     job.started = j["started"].int_or(0);
+    job.since = j["since"].int_or(0);
+    job.ran = j["ran"].int_or(-1);
+    job.suspended = j["suspended"].int_or(0);
     job.cost_nano = j["cost_nano"].int_or(0);
     job.rate_nano = j["rate_nano"].int_or(0);
     job.at = j["at"].int_or(0);
@@ -237,7 +240,8 @@ std::vector<std::string> TopView::gpu_lines(int rows, int cols, bool colours) co
       const Gpu& gpu = node.gpus[i];
       std::string line = fmt::format("{} {:>2} {} ", fit(node.name, 10), i, fit(gpu.type, 7));
       if (!gpu.trouble.empty()) {
-        line += paint(red, gpu.trouble);
+        const std::string holder = who(gpu);   // sick or not: somebody's work may be on it
+        line += (holder.empty() ? "" : holder + "  ") + paint(red, gpu.trouble);
       } else {
         const bool unused = gpu.milli > 0 && gpu.util >= 0 && gpu.util < 2;
         const std::string holder = who(gpu);
@@ -255,6 +259,14 @@ std::vector<std::string> TopView::gpu_lines(int rows, int cols, bool colours) co
   return out;
 }
 
+// Time suspended is not time run. A suspended job's row says how long it has been away, a waiting one's how long it waits.
+std::int64_t TopView::spent_ms(const Job& job, std::int64_t now_ms) {
+  if (job.state == "suspended") return job.suspended + (job.since ? now_ms - job.since : 0);
+  if (job.state == "running" && job.ran >= 0 && job.since) return job.ran + now_ms - job.since;
+  if (job.state == "running" && job.started) return now_ms - job.started;
+  return now_ms - (job.since ? job.since : job.submitted);
+}
+
 std::vector<const TopView::Job*> TopView::chosen(std::int64_t now_ms) const {
   std::vector<const Job*> list;
   const std::string needle = lower(filter_);
@@ -268,7 +280,7 @@ std::vector<const TopView::Job*> TopView::chosen(std::int64_t now_ms) const {
   const auto value = [&](const Job& job) -> std::int64_t {
     switch (sort_) {
       case Sort::number: return static_cast<std::int64_t>(job.id);
-      case Sort::time: return now_ms - (job.started ? job.started : job.submitted);
+      case Sort::time: return spent_ms(job, now_ms);
       case Sort::gpus: return job.gpu_milli;
       case Sort::cost: return cost(job, now_ms);
       case Sort::rate: return job.rate_nano;
@@ -295,7 +307,7 @@ std::vector<std::string> TopView::job_lines(int rows, int cols, std::int64_t now
     const bool unused = idle(job);
     const char* colour = job.state == "running" ? (unused ? yellow : green) : job.state == "queued" || job.state == "held" ? dim : "";
     out.push_back(cut(fmt::format("{} {} {} {} {} {} {} {}", fit(job.label, 7), fit(job.name, static_cast<std::size_t>(name_columns)), fit(job.user, 9), paint(colour, fit(unused ? "idle" : job.state, 10)), right(gpus_text(job.gpu_milli), 5),
-                                  right(lasting(now_ms - (job.started ? job.started : job.submitted)), 8), right(format_usd({cost(job, now_ms)}), 9), right(job.rate_nano ? per_hour(job.rate_nano) : "-", 9)),
+                                  right(lasting(spent_ms(job, now_ms)), 8), right(format_usd({cost(job, now_ms)}), 9), right(job.rate_nano ? per_hour(job.rate_nano) : "-", 9)),
                       static_cast<std::size_t>(cols)));
   }
   if (list.empty()) out.push_back(jobs_.empty() ? "no job waits or runs" : "no job matches");

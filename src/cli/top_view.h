@@ -40,7 +40,7 @@ class TopView {
   struct Job {
     std::uint64_t id = 0;
     std::string label, name, user, project, state, reason;
-    std::int64_t gpu_milli = 0, submitted = 0, started = 0, cost_nano = 0, rate_nano = 0, at = 0;
+    std::int64_t gpu_milli = 0, submitted = 0, started = 0, since = 0, ran = -1, suspended = 0, cost_nano = 0, rate_nano = 0, at = 0;
     std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> where;
   };
   enum class Sort { number, time, gpus, cost, rate };
@@ -51,6 +51,7 @@ class TopView {
   std::vector<const Job*> chosen(std::int64_t now_ms) const;
   bool idle(const Job& job) const;
   std::int64_t cost(const Job& job, std::int64_t now_ms) const;
+  static std::int64_t spent_ms(const Job& job, std::int64_t now_ms);   // running, suspended or waiting: whichever its state is about
   std::string who(const Gpu& gpu) const;
 
   std::map<std::uint64_t, Node> nodes_;

@@ -36,14 +36,16 @@ Status suspendable(const State& state, const Job& job) {
   const auto cannot = [&](std::string why, std::string hint = {}) {
     return fail(Code::conflict, fmt::format("job {} cannot be suspended: {}", job.id.value, why), std::move(hint));
   };
-  if (job.state != JobState::running) return cannot(fmt::format("it is {}", enum_name(job.state)));
+  // First what will not change: that is told of a job that waits, too.
   const JobSpec& spec = *job.spec;
   if (spec.suspendable == Suspendable::no) return cannot("it was submitted with --suspendable no");
   if (spec.nodes > 1) return cannot("it runs on several nodes, whose processes would time out on each other", "let it write checkpoints: --checkpoint-every 20m");
   if (!spec.resources.mig_profile.empty()) return cannot("it runs in a MIG instance", "let it write checkpoints: --checkpoint-every 20m");
-  if (job.stopping != StopCause::none) return cannot("it is being stopped");
+  if (job.state != JobState::running && job.state != JobState::suspended) return cannot(fmt::format("it is {}", enum_name(job.state)));
   const Task& task = only_task(state, job);
   if (!task.unsuspendable.empty()) return cannot(task.unsuspendable, "let it write checkpoints: --checkpoint-every 20m");
+  if (job.state != JobState::running) return cannot(fmt::format("it is {}", enum_name(job.state)));
+  if (job.stopping != StopCause::none) return cannot("it is being stopped");
   if (task.state == TaskState::unreachable) return cannot("its node does not answer");
   if (job.suspension.phase == SuspendPhase::resuming) return cannot("it is just resuming", "try again in a moment");
   if (task.state != TaskState::running) return cannot(fmt::format("it is {}", enum_name(task.state)), "try again in a moment");

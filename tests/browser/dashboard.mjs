@@ -73,6 +73,10 @@ test('a job is suspended, gives its GPU back, and goes on where it was', async (
   await page.waitForSelector('.log .ll:has-text("tick 5")');
   await page.click('button:has-text("Suspend")');
   await page.waitForSelector('.title .state.suspended', { timeout: 30000 });
+  const ranAtSuspend = job(id).ran_s;
+  await until(() => job(id).suspended_s >= 2, 'time suspended is counted');
+  equal(job(id).ran_s, ranAtSuspend, 'time suspended is not time run');
+  await until(async () => /ran \d+ s, suspended \d+ s/.test(await text(page, '.timeline .note')), 'both are told apart on the page');
   const ticks = async () => Number((await page.locator('.log .ll').last().innerText()).split(' ')[1]);
   await until(async () => { const a = await ticks(); await page.waitForTimeout(500); return (await ticks()) === a; }, 'a log that stands still');
   const before = await ticks();
@@ -171,11 +175,17 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   await context.close();
 });
 
-test('all logs of an array are searched at once', async () => {
+test('a failed job says why, one that cannot be suspended says so, and all logs of an array are searched at once', async () => {
   const { page, context, trouble } = await open(browser);
+  const kept = submit('--gpus', 1, '--suspendable', 'no', '--', 'sleep', '300');
+  await go(page, `/jobs/${kept}`);
+  await page.waitForSelector('dd:has-text("no: it was submitted with --suspendable no")');
+  await page.waitForSelector('button:has-text("Suspend"):disabled');
+  stop(kept);
   const array = submit('--array', '0-2', '--', 'sh', '-c', 'echo plain; [ $BILLOW_ARRAY_INDEX = 1 ] && echo "the needle $BILLOW_ARRAY_INDEX"; true');
   billow('wait', array);
   await go(page, `/jobs/${array}`);
+  await until(async () => (await page.locator('.elements tbody tr .state.succeeded').count()) === 3, 'its elements are listed');
   await page.fill('input[aria-label="Text to find in all logs"]', 'NEEDLE');
   await page.keyboard.press('Enter');
   await page.waitForSelector('small:has-text("1 match in 3 logs")');
@@ -262,10 +272,11 @@ test('the keyboard goes everywhere', async () => {
 });
 
 test('every page is accessible in light, dark and on a phone, and fits its width', async () => {
-  const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300');
+  const id = submit('--gpus', 1, '--name', 'seen', '--', 'sleep', '300'), array = submit('--array', '0-3', '--name', 'four', '--', 'true');
+  billow('wait', array);
   for (const options of [{}, { dark: true }, { width: 390, height: 844 }]) {
     const { page, context, trouble } = await open(browser, options);
-    for (const path of ['/', '/jobs', `/jobs/${id}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/waste', '/advisor', '/activity', '/admin']) {
+    for (const path of ['/', '/jobs', `/jobs/${id}`, `/jobs/${array}`, '/run', '/terminal', '/endpoints', '/nodes', `/nodes/${job(id).tasks[0].node}`, '/costs', '/waste', '/advisor', '/activity', '/admin']) {
       await go(page, path);
       await page.waitForSelector('main h1');
       await page.waitForTimeout(150);

@@ -131,6 +131,14 @@ class Mig(RigTest):
         self.assertIn("MIG 1g.10gb", self.rig.ok("describe", jobs[0]).text)
         done = self.rig.cli("suspend", jobs[0])
         self.assertIn("MIG", done.errors)
+        # Where they lie and who has them is seen: by node, by card, by job.
+        self.assertIn("2 of 2 MIG instances held", self.rig.ok("nodes").text)
+        self.assertIn("MIG  2 of 2 instances held", self.rig.ok("status").text)
+        held = self.rig.json("nodes")["nodes"][0]["gpus"][0]["mig_instances"]
+        self.assertEqual(sorted((i["profile"], i["job"]) for i in held), [("1g.10gb", j) for j in sorted(jobs)])
+        for i in held:
+            self.assertIn(f"1g.10gb@{i['start']} job {i['job']}", self.rig.ok("nodes", "-g").text)
+            self.assertIn(f"1g.10gb@{i['start']}", self.rig.ok("ps").text)
         # Nobody allowed Billow to make a third one: who asks for it waits for one of the two, and other sizes are refused.
         third = self.rig.submit("--mig", "1g.10gb", "--", "true")
         poll(lambda: self.rig.json("explain", third)["reasons"], "why it waits")
@@ -138,6 +146,8 @@ class Mig(RigTest):
         other = self.rig.cli("submit", "--mig", "3g.40gb", "--", "true")
         self.assertNotEqual(other.code, 0)
         self.assertIn("3g.40gb", other.errors)
+        self.assertIn("there are 2 × 1g.10gb", other.errors)
+        self.assertIn("--allow-mig-changes", other.errors)
         self.rig.ok("stop", "--force", "--wait", jobs[0])
         self.rig.ok("wait", third)
         self.rig.ok("stop", "--force", "--wait", jobs[1])

@@ -48,11 +48,21 @@ class Suspend(RigTest):
         self.assertTrue(self.stands_still(self.rig.file("count")))
         self.assertEqual(self.rig.json("nodes")["nodes"][0]["gpus"][0]["used_milli"], 0)
         self.assertIn("billow resume", self.rig.ok("describe", job).text)
+        ran = doc["ran_s"]
+        poll(lambda: self.rig.job(job)["suspended_s"] >= 2, "time suspended is counted")
+        self.assertEqual(self.rig.job(job)["ran_s"], ran, "time suspended is not time run")
+        self.assertRegex(self.rig.ok("describe", job).text, r"suspended +for \d+s in all, which is not counted above")
         before = number(self.rig.file("count"))
         self.rig.ok("resume", "--wait", job)
         poll(lambda: number(self.rig.file("count")) > before, "the job to go on")
         self.assertEqual(self.rig.job(job)["attempt"], 1)
+        self.assertRegex(self.rig.ok("describe", job).text, "suspendable  yes")
         self.rig.ok("stop", "--force", "--wait", job)
+        for order in ("suspend", "resume"):
+            done = self.rig.cli(order, job)
+            self.assertNotEqual(done.code, 0)
+            self.assertRegex(done.errors, rf"job {job} has ended: it was stopped at 20\d\d-.*Z")
+            self.assertIn("no job 999", self.rig.cli(order, 999).errors)
 
     def test_a_suspended_job_survives_agent_and_head(self):
         job = self.counting("--gpus", 1)
@@ -80,6 +90,7 @@ class Suspend(RigTest):
         self.assertNotEqual(done.code, 0)
         self.assertIn("--suspendable no", done.errors)
         self.assertEqual(self.rig.job(job)["state"], "running")
+        self.assertIn("no: it was submitted with --suspendable no", self.rig.ok("describe", job).text)
         self.rig.ok("stop", "--force", "--wait", job)
 
     def test_hooks_run_before_and_after_as_the_user(self):

@@ -24,7 +24,7 @@ export interface Job {
   gpu_types: string[]; cost_nano_usd: number; cost: string; rate: string; cwd: string; labels: Record<string, string>; tasks: Task[]; priority: number; nodes: number;
   spot: boolean; pty: boolean; time_limit_s: number; cpu_milli: number; mem_mib: number; exit?: { text: string }; exit_code?: number; array_spec?: string;
   array?: { id: number; index: number };
-  ran_s?: number; suspended_s?: number; suspendable?: { can: boolean; why: string }; mig_profile?: string;
+  leases?: number; ran_s?: number; suspended_s?: number; suspendable?: { can: boolean; why: string }; mig_profile?: string;
   waits_for?: string;   // placed, and not begun: what is still brought there
   suspension?: { phase: string; since: string | null; resumes_by_itself: boolean };
   elements?: { count: number; left: number; running: number; succeeded: number };

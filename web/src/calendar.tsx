@@ -32,7 +32,7 @@ export function Calendar({ list, now }: { list: Reservation[]; now: number }) {
         <line class="now" x1={x(now)} x2={x(now)} y1={top - 4} y2={h} />
         {drawn.map((r, i) => {
           const a = x(Date.parse(r.from)), b = Math.max(a + 6, x(Date.parse(r.until))), y = top + i * rowH;
-          return <g><text class="name" x="12" y={y + 20}>{(r.name || `reservation ${r.id}`).slice(0, 18)}</text><rect class={`bar ${r.state}`} x={a} y={y + 4} width={b - a} height={rowH - 10} rx="6" /><text class="what" x={b + 92 > w ? a - 6 : b + 6} y={y + 20} text-anchor={b + 92 > w ? 'end' : 'start'}>{gpus(r.gpu_milli)} GPUs</text></g>;
+          return <g><text class="name" x="12" y={y + 20}>{(r.name || `reservation ${r.id}`).slice(0, 18)}</text><rect class={`bar ${r.state}`} x={a} y={y + 4} width={b - a} height={rowH - 10} rx="6" /><text class="what" x={b + 92 > w ? a - 6 : b + 6} y={y + 20} text-anchor={b + 92 > w ? 'end' : 'start'}>{gpus(r.gpu_milli)} {r.gpu_milli === 1000 ? 'GPU' : 'GPUs'}</text></g>;
         })}
       </svg></div>
       {later > 0 && <p class="note">{plural(later, 'more begins', 'more begin')} after these two weeks.</p>}

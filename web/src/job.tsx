@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { get, has, post, problem, type Explanation, type Job, type Series } from './api';
 import { Chart } from './chart';
 import { gib, gpus, lasting, moment, rate, usd } from './format';
+import { Elements } from './elements';
 import { Log } from './log';
 import { SearchAll } from './search';
 import { Badge, confirm } from './ui';
@@ -17,14 +18,15 @@ function Timeline({ job, now, ran, suspended }: { job: Job; now: number; ran: nu
   points.push(job.ended_at ? [job.state, end] : ['now', now]);
   const all = Math.max(1, end - from);
   const waited = job.started_at ? Math.max(0, Date.parse(job.started_at) - from) : all;
-  const again = job.started_at ? Math.max(0, all - waited - ran - suspended) : 0;
-  const parts: [string, number][] = [['wait', waited], [`ran ${job.state}`, ran], ['slept', suspended], ['wait', again]];
+  const rest = job.started_at ? Math.max(0, all - waited - ran - suspended) : 0;
+  const again = rest >= 5000 ? rest : 0;   // documents have whole seconds: less is rounding
+  const parts: [string, number][] = [['wait', waited], [`ran ${job.state}`, ran + rest - again], ['slept', suspended], ['wait', again]];
   let x = 0;
   return (
     <div class="timeline">
       <svg viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">{parts.map(([kind, ms]) => { const at = x, w = Math.min(1000 - at, (ms / all) * 1000); x += w; return w > 0 && <rect class={kind} x={at} y="3" width={Math.max(2, w)} height="6" rx="3" />; })}</svg>
       <ol>{points.map(([what, at]) => <li><b>{what}</b> {what === 'now' ? '' : moment(at)}</li>)}</ol>
-      <p class="note">waited {lasting(waited / 1000)}{job.started_at ? `, ran ${lasting(ran / 1000)}` : ''}{suspended >= 1000 ? `, suspended ${lasting(suspended / 1000)}` : ''}{again >= 5000 ? `, waited again ${lasting(again / 1000)}` : ''}{job.attempt > 1 ? `, attempt ${job.attempt}` : ''}</p>
+      <p class="note">waited {lasting(waited / 1000)}{job.started_at ? `, ran ${lasting(ran / 1000)}` : ''}{suspended >= 1000 ? `, suspended ${lasting(suspended / 1000)}` : ''}{again ? `, waited again ${lasting(again / 1000)}` : ''}{job.attempt > 1 ? `, attempt ${job.attempt}` : ''}</p>
     </div>
   );
 }
@@ -56,7 +58,7 @@ function Charts({ id, running, began, cores }: { id: string; running: boolean; b
   }, [id, running]);
   const s = data.value;
   if (!began) return null;
-  if (!s || s.points < 2) return <section class="panel"><h2>Use</h2><p class="note">{running ? 'The first points come within seconds.' : 'Nothing was recorded: it ran for less than a moment.'}</p></section>;
+  if (!s || s.points < 2) return <section class="panel gap"><h2>Use</h2><p class="note">{running ? 'The first points come within seconds.' : 'Nothing was recorded: it ran for less than a moment.'}</p></section>;
   const any = (name: string) => s.series[name]?.some((v) => v != null && v > 0);
   const known = (name: string) => s.series[name]?.some((v) => v != null);
   const common = { fromMs: s.from_ms, stepS: s.step_s };
@@ -140,19 +142,21 @@ export function JobPage({ id }: { id: string }) {
           {why.value.would_start_now && <p>What would help: {why.value.would_start_now}</p>}
         </section>
       )}
-      <Timeline job={j} now={now} ran={ranMs(counted, now)} suspended={suspendedMs(counted, now)} />
+      {!j.elements && <Timeline job={j} now={now} ran={ranMs(counted, now)} suspended={suspendedMs(counted, now)} />}
       <dl class="facts">
         <dt>Command</dt><dd><code>{j.command}</code></dd>
         <dt>Who</dt><dd>{j.user}, project <a href={`#/jobs?show=all&project=${encodeURIComponent(j.project)}`}>{j.project}</a></dd>
         <dt>Asked for</dt><dd>{j.mig_profile ? `${j.gpus > 1 ? `${j.gpus} MIG instances` : 'a MIG instance'} of ${j.mig_profile}` : j.gpu_milli ? `${gpus(j.gpu_milli)} GPU${j.gpu_milli > 1000 ? 's' : ''}` : j.gpu_mem_mib ? `${gib(j.gpu_mem_mib)} of a GPU` : 'no GPU'}{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}{j.spot ? ', spot' : ''}{j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}</dd>
-        <dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`).join('; ') || '–'}</dd>
+        {!j.elements && <><dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`).join('; ') || '–'}</dd></>}
+        {j.elements && <><dt>Submitted</dt><dd>{moment(j.submitted_at)}{j.ended_at ? `, the last ended ${moment(j.ended_at)}` : ''}</dd></>}
         {!j.final && j.reason && j.reason !== j.waits_for && j.state === 'running' && <><dt>Remark</dt><dd>{j.reason}</dd></>}
         {j.suspendable && !j.elements && <><dt>Suspendable</dt><dd>{j.suspendable.can ? 'yes' : `no: ${j.suspendable.why}`}</dd></>}
         <dt>Cost</dt><dd><b>{usd(cost)}</b>{j.rate && !j.final ? ` at ${j.rate}` : ''}</dd>
-        {j.exit && <><dt>Ended</dt><dd>{j.exit.text}{j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}</dd></>}
-        {j.elements && <><dt>Elements</dt><dd>{j.elements.count} ({j.elements.succeeded} done, {j.elements.running} running, {j.elements.left} left)</dd></>}
+        {j.exit && !j.elements && <><dt>Ended</dt><dd>{j.exit.text}{j.reason && j.reason !== j.exit.text ? `; ${j.reason}` : ''}</dd></>}
+        {j.elements && <><dt>Elements</dt><dd>{[[j.elements.succeeded, 'succeeded'], [j.elements.running, 'running'], [Math.max(0, j.elements.left - j.elements.running), 'waiting'], [j.elements.count - j.elements.left - j.elements.succeeded, 'not succeeded']].filter(([n]) => n).map(([n, what]) => `${n} ${what}`).join(', ')} of {j.elements.count}</dd></>}
         {Object.keys(j.labels).length > 0 && <><dt>Labels</dt><dd>{Object.entries(j.labels).map(([k, v]) => <span class="tag">{k}={v}</span>)}</dd></>}
       </dl>
+      {j.elements && <Elements id={id} count={j.elements.count} final={j.final} />}
       {(j.elements || j.nodes > 1) && <SearchAll id={id} ranks={j.nodes || 1} elements={!!j.elements} />}
       {!j.elements && <><Log id={id} ranks={j.nodes || 1} final={j.final} /><Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} /></>}
     </article>

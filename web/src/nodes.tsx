@@ -122,6 +122,7 @@ export function NodePage({ name }: { name: string }) {
   const admin = status.value?.you.role === 'admin';
   const act = async (path: string, said: string) => { try { await post(`/v1/nodes/${encodeURIComponent(name)}/${path}`); error.value = ''; notify(said); } catch (e) { error.value = problem(e); } };
   const host = hosts.get(node.id);
+  const models = [...new Set(node.gpus.map((g) => g.model))];
   return (
     <article>
       <p class="crumbs"><a href="#/nodes">Nodes</a> / {name}</p>
@@ -135,15 +136,16 @@ export function NodePage({ name }: { name: string }) {
       {node.gpus.length > 0 && <>
         <h2>How it is wired</h2>
         <Topology node={node} />
-        <h2>GPUs</h2>
+        <h2>GPUs {models.length === 1 && <small>{node.gpus.length} × {models[0]}</small>}</h2>
         <div class="scroll" tabIndex={0} role="region" aria-label="GPUs as a table"><table>
-          <thead><tr><th>GPU</th><th class="wide">Model</th><th>Given out</th><th>Busy</th><th>Memory</th><th>Power</th><th>°C</th><th>Jobs</th><th>Health</th>{admin && <th><span class="sr">Act</span></th>}</tr></thead>
+          <thead><tr><th>GPU</th>{models.length > 1 && <th class="wide">Model</th>}<th>Jobs</th><th class="wide">Given out</th><th>Busy</th><th class="wide">Memory</th><th class="wide">Power</th><th class="wide">°C</th><th>Health</th>{admin && <th><span class="sr">Act</span></th>}</tr></thead>
           <tbody>{node.gpus.map((g, i) => {
             const r = readings.get(node.id)?.[i];
             return <tr class={chosen === g.index ? 'chosen' : ''}>
-              <td><a href={`#/nodes/${node.name}?gpu=${g.index}`} aria-label={`Charts of GPU ${g.index}`}>{g.index}</a></td><td class="wide wrap">{g.model}</td><td>{gpus(r?.milli ?? 0)}</td><td class="num">{r && r.util >= 0 ? `${r.util} %` : '–'}</td>
-              <td>{gib(r?.mem ?? -1)} of {gib(g.mem_mib)}</td><td class="num">{r && r.watts >= 0 ? `${r.watts} W` : '–'}</td><td class="num">{r && r.celsius > 0 ? r.celsius : '–'}</td>
-              <td class="wrap any">{[...new Set(r?.jobs ?? [])].map((id) => <><a href={`#/jobs/${jobs.get(id)?.label ?? id}`}>{jobs.get(id)?.name || id}</a> </>)}</td>
+              <td><a href={`#/nodes/${node.name}?gpu=${g.index}`} aria-label={`Charts of GPU ${g.index}`}>{g.index}</a></td>{models.length > 1 && <td class="wide wrap">{g.model}</td>}
+              <td class="clip">{[...new Set(r?.jobs ?? [])].map((id, k) => <>{k > 0 && ', '}<a href={`#/jobs/${jobs.get(id)?.label ?? id}`}>{jobs.get(id)?.name || `job ${id}`}</a></>)}{!r?.jobs.length && (r?.milli ? 'another project' : <span class="dim">free</span>)}</td>
+              <td class="wide num">{r?.milli ? `${r.milli / 10} %` : '–'}</td><td class="num">{r && r.util >= 0 ? `${r.util} %` : '–'}</td>
+              <td class="wide">{gib(r?.mem ?? -1)} of {gib(g.mem_mib)}</td><td class="wide num">{r && r.watts >= 0 ? `${r.watts} W` : '–'}</td><td class="wide num">{r && r.celsius > 0 ? r.celsius : '–'}</td>
               <td class={`wrap ${g.unhealthy ? 'bad' : r && r.score >= 0 && r.score < 100 ? 'warn' : ''}`}>{healthText(r, g.unhealthy)}</td>
               {admin && <td>{g.unhealthy ? <button class="quiet small" onClick={() => act(`gpus/${g.index}/undrain`, `GPU ${g.index} takes work again`)} aria-label={`Let GPU ${g.index} take work again`}>Take work again</button>
                 : <button class="quiet small" onClick={() => act(`gpus/${g.index}/drain`, `GPU ${g.index} is drained`)} aria-label={`Drain GPU ${g.index}`}>Drain</button>}</td>}

@@ -79,7 +79,7 @@ export const attention = computed(() => {
   const since = Date.now() - 86_400_000;
   for (const row of ended.value.slice(0, 40))
     if ((row.state === 'failed' || row.state === 'lost') && (row.ended ?? 0) > since)
-      out.push({ text: `Job ${row.label} ${row.name || row.command.slice(0, 40)} ${row.state}${row.reason || row.exit ? `: ${row.reason || row.exit}` : ''}`, href: `#/jobs/${row.label}`, grave: false });
+      out.push({ text: `Job ${row.label} (${row.name || row.command.slice(0, 40)}) ${row.state === 'lost' ? 'was lost' : row.state}${row.reason || row.exit ? `: ${row.reason || row.exit}` : ''}`, href: `#/jobs/${row.label}`, grave: false });
   return out;
 });
 
@@ -103,6 +103,9 @@ function take(piece: Piece): void {
     if (piece.gone) for (const id of piece.gone) jobs.delete(id);
     if (piece.ended?.length) {
       const rows = piece.ended.map(rowOf);
+      // Of jobs that were suspended or began again the store tells how long they ran.
+      for (const job of piece.ended) if (job.ran_s === undefined && (job.leases ?? 0) > 1)
+        void get<Job>(`/v1/jobs/${job.id}`).then((j) => { ended.value = ended.value.map((r) => (r.id === j.id ? rowOf(j) : r)); }, () => {});
       const known = new Set(rows.map((r) => r.id));
       ended.value = [...rows.sort((a, b) => (b.ended ?? 0) - (a.ended ?? 0)), ...ended.value.filter((r) => !known.has(r.id))].slice(0, endedMax);
     }
