@@ -55,7 +55,7 @@ _billow() {
       'profile:run once, measure, and say which slice or card is right'
       'compare:the same command on several types of GPU\: time, cost, cost per unit of work'
       'loadtest:time to first token, time per token and throughput of an endpoint, against a service level'
-      'cp:bring a job'\''s outputs here'
+      'cp:copy files into and out of jobs'
       'ranks:start the processes of one node of a gang (put before the command of jobs with --nodes or --procs)'
       'stage:bring a job'\''s files, then start its command (put before the command of jobs whose directory follows them)'
       'completion:a script that completes commands, options and job numbers'
@@ -210,7 +210,7 @@ _billow() {
     "volume list") _arguments -s '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' ;;
     "volume rm") _arguments -s '--json[print JSON, for scripts]' '--head[the head to ask\: http\://host\:port, https\://… or unix\:/path (BILLOW_HEAD)]:URL:' '--data[data directory of the local head (BILLOW_DATA)]:DIR:_files -/' '--help[show this help]' '-h[show this help]' '*:operand:' ;;
     "ranks") _arguments -s '--procs[processes on this node (1)]:N:' '--barrier[wait this long for the other nodes before the command starts (2m)]:T:' '--help[show this help]' '-h[show this help]' '*::command:_normal' ;;
-    "stage") _arguments -s '--help[show this help]' '-h[show this help]' '*::command:_normal' ;;
+    "stage") _arguments -s '--copy-in[write what the agent sends into the working directory]' '--copy-out[hand the agent what lies at a path in it]' '--help[show this help]' '-h[show this help]' '*::command:_normal' ;;
     "completion") _arguments -s '--help[show this help]' '-h[show this help]' '*:operand:(bash zsh fish)' ;;
     "version") _arguments -s '--json[print JSON, for scripts]' '--help[show this help]' '-h[show this help]' ;;
     "help") _arguments -s '--markdown[the whole reference, as in docs/cli.md]' '--help[show this help]' '-h[show this help]' '*:operand:' ;;

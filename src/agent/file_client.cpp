@@ -84,15 +84,15 @@ files::Scan look_at(const std::string& directory, const std::vector<std::string>
 
 }  // namespace
 
-Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory) {
-  const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
-  std::string answer;
-  const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
-  const auto bytes = answer.starts_with("ok ") ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)) : Result<std::int64_t>(fail(Code::internal, "the agent answers oddly"));
+namespace {
+
+// The list of the tree and then its pieces, as the agent sends them after "ok BYTES".
+Status receive_tree(int fd, const std::string& answer, const Sha256* wanted, const std::string& directory) {
+  const auto bytes = answer.starts_with("ok ") ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)) : Result<std::int64_t>(fail(Code::internal, answer.starts_with("error ") ? answer.substr(6) : "the agent answers oddly"));
   if (!bytes) return pass(bytes.error());
   std::string list(static_cast<std::size_t>(*bytes), '\0');
-  BILLOW_TRY_VOID(receive(fd.get(), list.data(), list.size()));
-  if (sha256(list) != wanted) return fail(Code::invalid, "the list of files is not what its digest says");
+  BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
+  if (wanted && sha256(list) != *wanted) return fail(Code::invalid, "the list of files is not what its digest says");
   const files::Tree tree = BILLOW_TRY(files::decode(list));
   // Pieces come in the list's order; their sizes follow from it.
   std::vector<std::size_t> sizes;
@@ -101,10 +101,35 @@ Status stage_files(const std::string& socket, const std::string& digest, const s
   std::size_t next = 0;
   return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
     std::string out(sizes[next++], '\0');
-    BILLOW_TRY_VOID(receive(fd.get(), out.data(), out.size()));
+    BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
     if (sha256(out) != piece) return fail(Code::invalid, "a piece of a file is not what its digest says");
     return out;
   });
+}
+
+}  // namespace
+
+Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory) {
+  const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
+  std::string answer;
+  const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
+  return receive_tree(fd.get(), answer, &wanted, directory);
+}
+
+Status take_tree(int fd, const std::string& directory) { return receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory); }
+
+Status give_tree(int fd, const std::string& directory, const std::string& path) {
+  struct stat info {};
+  if (!path.empty() && ::lstat((directory + "/" + path).c_str(), &info) != 0) return fail(errno == ENOENT ? Code::not_found : Code::forbidden, fmt::format("{}: {}", path, ::strerrordesc_np(errno)));
+  const files::Scan found = BILLOW_TRY(files::scan({.root = directory, .only = path.empty() ? std::vector<std::string>() : std::vector<std::string>{path}, .ignore_files = false, .cache = {}}));
+  const std::string list = files::encode(found.tree);
+  BILLOW_TRY_VOID(files::decode(list));
+  BILLOW_TRY_VOID(send_all(fd, fmt::format("put {}\n", list.size())));
+  BILLOW_TRY_VOID(send_all(fd, list));
+  for (const files::Entry& e : found.tree.entries)
+    for (const Sha256& piece : e.pieces) BILLOW_TRY_VOID(send_all(fd, BILLOW_TRY(files::read_piece(found.sources.at(piece), piece))));
+  const std::string answer = BILLOW_TRY(receive_line(fd));
+  return answer == "ok" ? Status{} : fail(Code::unavailable, answer.starts_with("error ") ? answer.substr(6) : answer);
 }
 
 Result<BroughtInput> bring_input(const std::string& socket, const std::string& url, const std::string& path, const std::map<std::string, std::string>& variables) {

@@ -12,6 +12,9 @@ namespace billow::agent {
 
 // Brings the tree with this digest into a directory.
 Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory);
+// The same two over a descriptor that is open already, for a helper of the agent's.
+Status take_tree(int fd, const std::string& directory);
+Status give_tree(int fd, const std::string& directory, const std::string& path);
 // Has an object from elsewhere put at a path in the job's directory. `variables`: the keys for it, by the names that S3 tools use.
 struct BroughtInput {
   std::uint64_t files = 0, bytes = 0, fetched_bytes = 0;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "agent/file_copy.h"
 #include "agent/file_socket.h"
 #include "agent/project_cache.h"
 #include "base/json.h"
@@ -29,6 +30,7 @@ constexpr int first_line_patience_s = 10;
 constexpr int peer_patience_s = 120;       // a job that neither reads nor writes for so long is not waited for
 constexpr std::size_t per_task_max = 2;    // connections; whoever is slow holds up nobody but itself
 constexpr std::size_t served_max = 512;
+constexpr std::size_t copies_max = 32;
 constexpr const char* owner_file = ".owner";
 
 // The head, as this node.
@@ -65,7 +67,7 @@ FileService::~FileService() {
   {
     std::unique_lock lock(serving_mutex_);
     for (const int fd : peers_) ::shutdown(fd, SHUT_RDWR);
-    served_.wait(lock, [this] { return peers_.empty(); });
+    served_.wait(lock, [this] { return peers_.empty() && copies_ == 0; });
   }
   workers_.reset();
   // Nothing of ours stays where nothing of a job's does.
@@ -167,7 +169,7 @@ void FileService::serve(int peer, TaskId task, const TaskRecord& record, const n
     if (line->substr(4) != tree) done = fail(Code::forbidden, "these are not this job's files");
     else done = get(peer, tree, head);
   } else if (line->starts_with("put ")) {
-    if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = put(peer, task, static_cast<std::uint64_t>(*bytes), head);
+    if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = outputs(peer, task, static_cast<std::uint64_t>(*bytes), head);
   } else if (line->starts_with("input ")) {
     if (const auto bytes = parse_int(line->substr(6), 1, 64 << 10)) done = input(peer, task, record, static_cast<std::uint64_t>(*bytes));
   }
@@ -267,7 +269,8 @@ Status FileService::get(int peer, std::string_view text, const net::Endpoint& he
   return {};
 }
 
-Status FileService::put(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& at) {
+// A tree that comes over the socket goes to the head; its digest.
+Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const net::Endpoint& at) {
   std::string list(list_bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, list.data(), list.size()));
   const files::Tree tree = BILLOW_TRY(files::decode(list));
@@ -290,8 +293,42 @@ Status FileService::put(int peer, TaskId task, std::uint64_t list_bytes, const n
     }
   BILLOW_TRY_VOID(flush());
   if (!missing.empty() && !BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list)).empty()) return fail(Code::unavailable, "the head did not keep all outputs");
-  BILLOW_TRY_VOID(head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), files::digest_hex(sha256(list))));
+  return files::digest_hex(sha256(list));
+}
+
+Status FileService::outputs(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& at) {
+  const std::string digest = BILLOW_TRY(put(peer, list_bytes, at));
+  const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
+  HeadClient head(at, options_.tls, std::string(trim(token)));
+  BILLOW_TRY_VOID(head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), digest));
   return send_all(peer, "ok\n");
+}
+
+void FileService::copy(const wire::agent_v1::CopyFiles& asked, const TaskRecord& record, std::function<void(Result<std::string>)> done) {
+  CopyHelper helper{record.cwd, record.identity, !asked.tree.empty(), asked.path};
+  if (const std::string own = work_path(options_.work_dir, asked.task); file_exists(own)) helper.cwd = own;
+  if (!helper.path.empty())
+    if (const auto plain = plain_path(helper.path); !plain) return done(pass(plain.error()));
+  {
+    std::lock_guard lock(serving_mutex_);
+    if (copies_ >= copies_max) return done(fail(Code::exhausted, "this node copies for too many others right now: try again in a moment"));
+    ++copies_;
+  }
+  std::thread([this, helper, tree = asked.tree, head = options_.head(), done = std::move(done)] {
+    auto digest = std::make_shared<Result<std::string>>(std::string());
+    const Status went = run_copy_helper(helper, [&](int fd) -> Status {
+      if (helper.into) return get(fd, tree, head);
+      const std::string line = BILLOW_TRY(receive_line(fd));
+      if (!line.starts_with("put ")) return fail(Code::internal, "the copying process broke off");
+      *digest = BILLOW_TRY(put(fd, static_cast<std::uint64_t>(BILLOW_TRY(parse_int(line.substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))), head));
+      return send_all(fd, "ok\n");
+    });
+    if (!went) *digest = pass(went.error());
+    std::lock_guard lock(serving_mutex_);
+    --copies_;
+    loop_.post([done, digest] { done(std::move(*digest)); });
+    served_.notify_all();
+  }).detach();
 }
 
 // With the keys that the job brought, which are kept nowhere.

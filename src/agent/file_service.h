@@ -29,6 +29,7 @@
 #include "model/job.h"
 #include "net/address.h"
 #include "wire/agent_v1.h"
+#include "wire/copy.h"
 #include "net/loop.h"
 #include "net/tls.h"
 #include "net/workers.h"
@@ -60,6 +61,8 @@ class FileService {
 
   // The directory of a task is not needed any more. Removed in the background.
   void forget(TaskId task);
+  // Into or out of the directory of a task that runs, in the background; `done` comes on the loop, with the digest of what came out.
+  void copy(const wire::agent_v1::CopyFiles& asked, const TaskRecord& record, std::function<void(Result<std::string>)> done);
   // What earlier lives left behind: every directory but those of the tasks that live.
   void forget_others(const std::vector<TaskId>& live);
 
@@ -71,7 +74,8 @@ class FileService {
   void serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head);
   Status input(int peer, TaskId task, const TaskRecord& record, std::uint64_t bytes);
   Status get(int peer, std::string_view digest, const net::Endpoint& head);
-  Status put(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
+  Result<std::string> put(int peer, std::uint64_t list_bytes, const net::Endpoint& head);
+  Status outputs(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& head);
   Status fetch(const Sha256& digest, const net::Endpoint& head, files::Tree& tree, std::string& list, std::list<std::vector<Sha256>>::iterator pieces);
 
   net::Loop& loop_;
@@ -89,6 +93,7 @@ class FileService {
   std::condition_variable served_;
   std::set<int> peers_;
   std::map<TaskId, std::size_t> by_task_;
+  std::size_t copies_ = 0;                   // under way
   SteadyTime trim_caches_;                   // the worker's: when they are looked at next
   std::unique_ptr<net::Workers> workers_;    // removes directories
 };

@@ -34,6 +34,7 @@
 #include "net/http_server.h"
 #include "net/loop.h"
 #include "net/workers.h"
+#include "wire/copy.h"
 #include "wire/codec.h"
 
 namespace billow::agent {
@@ -252,6 +253,7 @@ class NodeAgent {
     if (socket_ && socket_->open()) socket_->send_binary(encode(message, blob));
   }
   void on_frame(std::string_view frame) {
+    if (is_copy_frame(frame)) return copy_files(frame);
     auto decoded = decode_to_agent(frame);
     if (!decoded) {
       log_warn("the head said something unreadable: {}", decoded.error().message);
@@ -262,6 +264,25 @@ class NodeAgent {
     Effects effects;
     core_->on_message(decoded->message, decoded->blob, now(), effects);
     perform(effects);
+  }
+
+  // Files of a job that runs here, by its user's hand.
+  void copy_files(std::string_view frame) {
+    const auto message = decode_copy(frame);
+    const auto* asked = message ? std::get_if<CopyFiles>(&*message) : nullptr;
+    if (!asked) return;
+    const auto answer = [this, request = asked->request](Result<std::string> done) {
+      FilesCopied copied{.request = request, .began = false, .tree = done ? *done : "", .error = done ? "" : done.error().message};
+      if (!done && copied.error.empty()) copied.error = "it failed";
+      if (socket_ && socket_->open()) socket_->send_binary(encode_copy(copied));
+    };
+    if (socket_ && socket_->open()) socket_->send_binary(encode_copy(FilesCopied{.request = asked->request, .began = true}));
+    const auto live = tasks_->watched();
+    const bool runs = std::any_of(live.begin(), live.end(), [&](const WatchedTask& task) { return task.task == asked->task; });
+    const auto record = tasks_->recorded(asked->task);
+    if (!files_) return answer(fail(Code::unavailable, "files cannot be copied on this node: see the agent's log"));
+    if (!runs || !record) return answer(fail(Code::not_found, "the job does not run here any more"));
+    files_->copy(*asked, *record, answer);
   }
 
   // In an allocation a signal means that the engine wants its node back: the head is told, which sends the work elsewhere, and we

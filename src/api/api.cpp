@@ -67,6 +67,7 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
       {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
       {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
+      {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
       {{Method::post, "/v1/files/trees", Need::files}, files::add_tree},
       {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
       {{Method::post, "/v1/files/packs", Need::files}, files::add_pack},

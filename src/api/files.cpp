@@ -170,4 +170,40 @@ void outputs(CallPtr call) {
   });
 }
 
+// Into or out of a job that runs. Its owner's and its project's admins' alone: what a job has in its directory it did not declare.
+void copy(CallPtr call) {
+  auto* host = dynamic_cast<FilesHost*>(&call->host);
+  Store* store = store_of(*call);
+  if (!host || !store) return call->fail({Code::unsupported, "this head keeps no files", ""});
+  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  if (!ref) return call->fail(ref.error());
+  auto body = call->body();
+  if (!body) return call->fail(body.error());
+  for (const auto& [name, value] : body->members())
+    if ((name != "tree" && name != "path" && name != "rank") || (name == "rank" ? !value.is_number() : !value.is_string())) return call->fail({Code::invalid, fmt::format("\"{}\" is not understood", name), ""});
+  const auto& state = call->host.state();
+  const auto job = state.jobs.find(ref->id);
+  if (job == state.jobs.end())
+    return with_job_document(call, ref->id, [call, id = ref->id](Json) { call->fail({Code::conflict, fmt::format("job {} does not run", id.value), "what it declared with --output can be fetched: billow cp JOB: DIRECTORY"}); });
+  if (const Status may = may_act(*call, job->second.project, job->second.user); !may) return call->fail(may.error());
+  const std::int64_t rank = (*body)["rank"].int_or(0);
+  const Task* task = nullptr;
+  for (const TaskId id : job->second.tasks)
+    if (const auto found = state.tasks.find(id); found != state.tasks.end() && found->second.rank == rank && found->second.state != TaskState::ended && found->second.state != TaskState::starting) task = &found->second;
+  if (!task) return call->fail({Code::conflict, fmt::format("job {} does not run{}", ref->id.value, rank ? fmt::format(" on node {} of it", rank) : ""), "files can be copied while it does"});
+  wire::agent_v1::CopyFiles request{.request = 0, .task = task->id, .tree = std::string((*body)["tree"].str_or("")), .path = std::string((*body)["path"].str_or(""))};
+  if (!request.tree.empty()) {
+    const auto digest = content::parse_digest(request.tree);
+    if (!digest) return call->fail(digest.error());
+    if (!may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
+    if (const Status given = store->give(project_owner(job->second.project), *digest); !given) return call->fail(given.error());
+  }
+  host->copy_files(task->node, std::move(request), [call, store, owner = owner_of(*call)](Result<std::string> tree) {
+    if (!tree) return call->fail(tree.error());
+    if (const auto digest = content::parse_digest(*tree))
+      if (const Status given = store->give(owner, *digest); !given) return call->fail(given.error());
+    call->reply(200, Json::object({{"tree", *tree}}));
+  });
+}
+
 }  // namespace billow::api::files

@@ -6,6 +6,7 @@
 
 #include "api/call.h"
 #include "files/store.h"
+#include "wire/copy.h"
 
 namespace billow::api {
 
@@ -14,6 +15,8 @@ class FilesHost {
   virtual ~FilesHost() = default;
   virtual billow::files::Store& files() = 0;
   virtual std::string outputs_dir() const = 0;  // which tree each job left
+  // Into or out of a running job's directory, by its node's agent; with the digest of what came out.
+  virtual void copy_files(NodeId node, wire::agent_v1::CopyFiles request, std::function<void(Result<std::string>)> done) = 0;
 };
 
 namespace files {
@@ -23,6 +26,7 @@ void add_pack(CallPtr call);
 void get_pieces(CallPtr call);
 void set_outputs(CallPtr call);
 void outputs(CallPtr call);
+void copy(CallPtr call);
 // Whether the caller may have a job started with the files its environment names. Files that were never uploaded here are refused as well
 // as those that are somebody else's, in the same words. The project's members may have them from then on.
 Status may_use(const Call& call, const Environment& env, const std::string& project);

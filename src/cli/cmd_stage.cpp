@@ -24,6 +24,10 @@
 namespace billow::cli {
 namespace {
 
+constexpr OptionSpec stage_options[] = {
+    {"copy-in", 0, nullptr, "write what the agent sends into the working directory"},
+    {"copy-out", 0, nullptr, "hand the agent what lies at a path in it"},
+};
 constexpr int staging_failed = 125;   // as container runtimes say that they, not the command, failed
 
 volatile sig_atomic_t child = 0;
@@ -72,7 +76,17 @@ Status send_objects(const std::string& url, const std::string& path) {
   return {};
 }
 
+// For a copy into or out of a running job's directory: started there by the agent, as the job's user, with a socket as descriptor 3.
+int copy(const Parsed& parsed) {
+  constexpr int peer = 3;
+  const Status done = parsed.has("copy-in") ? agent::take_tree(peer, ".") : agent::give_tree(peer, ".", parsed.operands.empty() ? "" : parsed.operands[0]);
+  if (done) return 0;
+  say(done.error().message);
+  return 1;
+}
+
 int cmd_stage(const Parsed& parsed) {
+  if (parsed.has("copy-in") || parsed.has("copy-out")) return copy(parsed);
   if (parsed.operands.empty()) return report_usage({Code::invalid, "no command", "this is put before a job's command by Billow itself"});
   const auto variable = [](const char* name) { const char* text = ::getenv(name); return std::string(text ? text : ""); };
   const std::string socket = variable(agent::files_socket_variable), digest = variable(surroundings::files), outputs = variable(surroundings::outputs);
@@ -139,6 +153,7 @@ void add_stage_commands(CommandTable& table) {
                    .example = "billow stage -- python train.py",
                    .run = cmd_stage,
                    .usage = "[--] COMMAND [ARG…]",
+                   .options = {stage_options},
                    .operands = Operands::command,
                    .group = "head",
                    .talks_to_head = false,

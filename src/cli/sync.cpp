@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -134,15 +135,17 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 
 }  // namespace
 
-Result<Upload> upload_directory(Client& client, const std::string& directory) {
+namespace {
+
+// Until the head has all of it. A file that changes while it is read is looked at again; one that never rests is an error.
+Result<Upload> upload(Client& client, const std::string& shown, const std::function<Result<files::Scan>()>& look) {
   BILLOW_TRY(client.get("/v1/status"));  // a head of this machine's is started by the first who asks
   Octets head(client.address());
   Upload out;
-  // A file that changes while it is read is looked at again; one that never rests is an error.
   for (int attempt = 1;; ++attempt) {
-    const files::Scan found = BILLOW_TRY(files::scan({.root = directory, .only = {}, .ignore_files = true, .cache = cache_path(directory)}));
+    const files::Scan found = BILLOW_TRY(look());
     const std::string list = files::encode(found.tree);
-    if (list.size() > files::tree_list_bytes_max) return fail(Code::too_large, fmt::format("{} holds too many files", directory), "name what need not follow the job in .billowignore");
+    if (list.size() > files::tree_list_bytes_max) return fail(Code::too_large, fmt::format("{} holds too many files", shown), "name what need not follow the job in .billowignore");
     out.digest = files::digest_hex(sha256(list));
     out.files = found.tree.entries.size();
     out.bytes = found.tree.bytes();
@@ -158,6 +161,31 @@ Result<Upload> upload_directory(Client& client, const std::string& directory) {
     if (BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list)).empty()) return out;
     if (attempt == 3) return fail(Code::unavailable, "the head does not keep what is uploaded", "is its disk full?");
   }
+}
+
+}  // namespace
+
+Result<Upload> upload_directory(Client& client, const std::string& directory) {
+  return upload(client, directory, [&] { return files::scan({.root = directory, .only = {}, .ignore_files = true, .cache = cache_path(directory)}); });
+}
+
+Result<Upload> upload_path(Client& client, const std::string& path, bool directory, const std::string& place) {
+  return upload(client, path, [&]() -> Result<files::Scan> {
+    const auto slash = path.rfind('/');
+    const std::string above = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash), name = slash == std::string::npos ? path : path.substr(slash + 1);
+    files::Scan found = BILLOW_TRY(directory ? files::scan({.root = path, .only = {}, .ignore_files = false, .cache = {}}) : files::scan({.root = above, .only = {name}, .ignore_files = false, .cache = {}}));
+    // The directories that lead to its place come first.
+    std::vector<files::Entry> entries;
+    for (auto at = place.find('/'); at != std::string::npos; at = place.find('/', at + 1)) entries.push_back({.path = place.substr(0, at), .kind = files::Kind::directory, .mode = 0755});
+    if (directory) entries.push_back({.path = place, .kind = files::Kind::directory, .mode = 0755});
+    for (files::Entry& e : found.tree.entries) {
+      e.path = directory ? place + "/" + e.path : place;
+      entries.push_back(std::move(e));
+    }
+    if (!directory && entries.back().kind == files::Kind::link) return fail(Code::invalid, fmt::format("{} is a link", path), "name what it leads to");
+    found.tree.entries = std::move(entries);
+    return found;
+  });
 }
 
 Status download_tree(Client& client, const std::string& digest, const std::string& directory, const std::string& only) {

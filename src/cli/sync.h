@@ -17,6 +17,9 @@ struct Upload {
   std::vector<std::string> warnings;
 };
 Result<Upload> upload_directory(Client& client, const std::string& directory);
+// One file, or everything in a directory, as a tree in which it lies at `place`.
+Result<Upload> upload_path(Client& client, const std::string& path, bool directory, const std::string& place);
+inline constexpr Duration copy_patience = hours(6);   // of one copy into or out of a running job
 // Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not there.
 Status download_tree(Client& client, const std::string& digest, const std::string& directory, const std::string& only = {});
 

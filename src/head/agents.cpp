@@ -14,6 +14,7 @@ struct Agents::Link final : Session {
   std::string address;
 
   bool send(const ToAgent& message, std::string_view blob) override { return socket->send_binary(encode(message, blob)); }
+  bool send_raw(std::string_view frame) override { return socket->send_binary(frame); }
   bool open() const override { return socket->open(); }
   void close(std::string_view why) override { socket->close(why == "refused" ? net::WebSocket::close_policy : net::WebSocket::close_going_away, std::string(why)); }
   std::string peer() const override { return address; }
@@ -74,6 +75,11 @@ void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, Tok
 
 void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   link->heard = clock_.steady();
+  if (is_copy_frame(data)) {
+    const auto copying = decode_copy(data);
+    if (const auto* copied = copying ? std::get_if<FilesCopied>(&*copying) : nullptr; copied && link->node) copies_.take(link->node, *copied);
+    return;
+  }
   auto frame = decode_from_agent(data);
   if (!frame) return sessions_.refuse(link, frame.error().message, "is this agent of the same version as its head?");
   if (auto* h = std::get_if<Hello>(&frame->message)) {
@@ -119,6 +125,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
 void Agents::closed(const std::shared_ptr<Link>& link) {
   if (!sessions_.closed(link)) return;
   readings_.erase(link->node);
+  copies_.node_gone(link->node);
   // Whoever waits for its logs is told, and asks again when it is back.
   std::vector<api::Host::OnChunk> orphans;
   for (auto at = waiting_->reads.begin(); at != waiting_->reads.end();) {
@@ -162,6 +169,7 @@ const Heartbeat* Agents::readings(NodeId node) const {
 }
 
 void Agents::watch_silence() {
+  copies_.look(clock_.steady());
   sessions_.watch_silence([this](const SessionPtr& session) { closed(std::static_pointer_cast<Link>(session)); });
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "api/host.h"
+#include "head/copies.h"
 #include "head/sessions.h"
 #include "net/loop.h"
 #include "net/websocket.h"
@@ -34,6 +35,7 @@ class Agents {
   // What nodes call this machine, whose own agent comes by a Unix socket.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent
+  Copies& copies() { return copies_; }
   void renew_leases() { sessions_.renew_leases(); }
   std::size_t count() const { return sessions_.count(); }
 
@@ -48,6 +50,7 @@ class Agents {
   const Clock& clock_;
   std::string own_address_ = "127.0.0.1";
   Sessions sessions_;
+  Copies copies_{[this](NodeId node, const std::string& frame) { return sessions_.send_raw(node, frame); }};
   mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;

@@ -170,6 +170,7 @@ class Head final : public api::Host, public api::FilesHost {
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
   files::Store& files() override { return *files_; }
+  void copy_files(NodeId node, wire::agent_v1::CopyFiles request, std::function<void(Result<std::string>)> done) override { agents_->copies().start(node, std::move(request), clock_.steady(), std::move(done)); }
   std::string outputs_dir() const override { return files_dir() + "/outputs"; }
   std::string authority() const override { return own_tls_.authority_pem; }
   std::string authority_fingerprint() const override { return own_tls_.fingerprint; }

@@ -20,6 +20,7 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual bool send(const wire::agent_v1::ToAgent& message, std::string_view blob) = 0;
+  virtual bool send_raw(std::string_view) { return false; }  // a frame of another kind than the protocol's
   virtual bool open() const = 0;
   virtual void close(std::string_view why) = 0;   // what was sent before goes out first
   virtual std::string peer() const = 0;
@@ -50,6 +51,10 @@ class Sessions {
   // The connection is gone. True: it was the one that spoke for its node, which is now without.
   bool closed(const SessionPtr& session);
   // To an agent that is away nothing is kept: its hello brings everything up to date.
+  bool send_raw(NodeId node, std::string_view frame) {
+    const auto found = sessions_.find(node);
+    return found != sessions_.end() && found->second->send_raw(frame);
+  }
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob);
   void deliver(const control::Effect& effect) { send(effect.node, effect.message, {}); }
   // On a timer. Cuts sessions gone quiet (`cut` is told of each), declares nodes silent and, much later, fenced.

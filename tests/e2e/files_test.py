@@ -1,8 +1,11 @@
 """The working directory follows a job to another machine, and what it leaves comes back."""
 import hashlib
+import json
 import os
+import re
 import struct
 import subprocess
+import time
 import unittest
 
 import net
@@ -52,7 +55,7 @@ def tree(*entries):
 class Files(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b", "laptop")
+        cls.net = net.Net("head", "a", "b", "c", "laptop")
         try:
             cls.rig = FarRig(cls.net)
             cls.rig.join_all("ab")
@@ -212,6 +215,91 @@ class Files(unittest.TestCase):
         self.assertEqual(self.octets("POST", "/v1/files/packs", piece + struct.pack("<Q", 17) + b"nobody knows this", token=eve).status, 200)
         self.assertEqual(len(os.listdir(packs)), before)
         self.assertEqual(self.octets("POST", "/v1/files/trees", listed, token=eve).body, b"")
+
+    def test_files_go_into_and_out_of_a_running_job(self):
+        outside = os.path.join(self.rig.root, "outside")
+        os.makedirs(outside, exist_ok=True)
+        with open(os.path.join(outside, "x"), "w", encoding="ascii") as f:
+            f.write("precious")
+        root = self.project("live", **{"data__x.csv": "1,2,3", "one": "hello"})
+        script = f"mkdir -p out sub; echo first > out/a; ln -s /etc/passwd out/escape; ln -s {outside} trap; until [ -e in/go ]; do sleep 0.05; done; cat in/go in/deep/x.csv > out/b; echo ready; sleep 300"
+        done = self.laptop(root, "submit", "--json", "--", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done)
+        job = json.loads(done.stdout)["id"]
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        self.rig.wait_for(job, "running")
+        back = os.path.join(self.rig.root, "live-back")
+        done = poll(lambda: (lambda d: d if d.returncode == 0 else None)(self.laptop("/", "cp", f"{job}:out", back)), "what the job has so far", 60)
+        self.assertEqual(os.listdir(os.path.join(back, "out")), ["a"])  # a link that leads out stays there
+        for arguments in (("data", f"{job}:in/deep"), ("one", f"{job}:in/go")):
+            done = self.laptop(root, "cp", *arguments)
+            self.assertEqual(done.returncode, 0, done)
+        poll(lambda: "ready" in self.rig.cli("logs", job).text, "the job goes on", 60)
+        done = self.laptop("/", "cp", f"{job}:out/b", back)
+        self.assertEqual(done.returncode, 0, done)
+        with open(os.path.join(back, "b"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "hello1,2,3")
+        done = self.laptop(root, "cp", "one", f"{job}:sub/")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(self.laptop("/", "cp", f"{job}:sub/one", back).returncode, 0)
+        # Nothing leaves the directory, either way, and who may not touch the job may not touch its files.
+        for arguments, word in (((f"{job}:nothing", back), "No such file"), ((f"{job}:../x", back), "not a path inside"), ((f"{job}:trap/x", back), "no directory"),
+                                (("one", f"{job}:trap/x"), "trap"), (("one", f"{job}:/etc/x"), "not a path inside"), (("one", "two"), "cp needs"), (("absent", f"{job}:x"), "No such file")):
+            done = self.laptop(root, "cp", *arguments)
+            self.assertNotEqual(done.returncode, 0, (arguments, done))
+            self.assertIn(word, done.stderr)
+        self.assertEqual(os.listdir(outside), ["x"])
+        with open(os.path.join(outside, "x"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "precious")
+        self.assertFalse(os.path.exists(os.path.join(back, "x")))
+        self.rig.cli("user", "create", "mallory", "--unix-name", "nobody")
+        self.rig.cli("project", "create", "far-away")
+        self.rig.ok("project", "member", "far-away", "mallory")
+        mallory = self.rig.json("token", "create", "mallory-token", "--user", "mallory")["token"]
+        self.assertIn(self.rig.api("POST", f"/v1/jobs/{job}/files", {"path": "out"}, token=mallory).status, (403, 404))
+        self.rig.ok("stop", "--force", job)
+        self.rig.cli("wait", job, timeout=60)
+        done = self.laptop(root, "cp", "one", f"{job}:late")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("does not run", done.stderr)
+
+    def test_an_upload_that_broke_off_goes_on_where_it_was(self):
+        root = self.project("large", small="x")
+        for i in range(24):
+            with open(os.path.join(root, f"f{i}"), "wb") as f:
+                f.write(os.urandom(8 << 20))
+        packs = os.path.join(self.rig.data, "files/packs")
+        size = lambda: sum(entry.stat().st_size for entry in os.scandir(packs) if entry.name.endswith(".pack"))
+        before = size()
+        first = self.start_on_laptop(root, "submit", "--", "true")
+        deadline = time.monotonic() + 60
+        while size() - before < 30 << 20 and time.monotonic() < deadline:
+            pass  # the moment is short
+        first.kill()
+        first.wait()
+        kept = size() - before
+        self.assertLess(kept, 24 * 8 << 20, "it was over before it could be broken off")
+        done = self.laptop(root, "run", "--", "true")
+        self.assertEqual(done.returncode, 0, done)
+        sent = re.search(r"([\d.]+) MiB of ([\d.]+) MiB uploaded", done.stderr)
+        self.assertTrue(sent, done)
+        # A pack for each of the four connections may have been on its way.
+        self.assertLess(float(sent[1]), 192 - (kept >> 20) + 1, done.stderr)
+
+    def test_a_node_keeps_no_more_than_its_limit(self):
+        process = self.rig.join("c", self.rig.join_token(), "--files-max", "3M", "--label", "small=yes")
+        try:
+            self.rig.node_here("c")
+            for i in range(3):
+                root = self.project(f"limit{i}", **{f"f{k}": os.urandom(500_000).hex() for k in range(2)})
+                done = self.laptop(root, "run", "--node-label", "small=yes", "--", "sh", "-c", "cat f0 f1 | wc -c")
+                self.assertEqual((done.returncode, done.stdout.strip()), (0, "2000000"), done)
+                self.assertLessEqual(self.kept("c"), 3 << 20)
+            self.assertGreater(self.kept("c"), 1 << 20)
+        finally:
+            process.terminate()
+            process.wait(30)
+            poll(lambda: self.rig.cli("node", "rm", "c").code == 0, "the node gone", 60)
 
     def test_one_bad_output_costs_only_itself(self):
         root = self.project("outputs", a="1")

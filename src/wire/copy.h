@@ -1,0 +1,41 @@
+// Files into and out of the directory of a job that runs, asked of its node's agent. The content goes by way of the head's store, as
+// trees do; these frames, marked apart from the protocol's own, only say which.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace billow::wire::agent_v1 {
+
+// head → agent
+struct CopyFiles {
+  static constexpr const char* kind = "copy_files";
+  std::uint64_t request = 0;
+  TaskId task;
+  std::string tree;            // digest of what is to be written there; empty: something is to be brought out
+  std::string path;            // …this; empty: everything
+  template <class V>
+  void fields(V& v) { v("request", request); v("task", task); v("tree", tree); v("path", path); }
+};
+// agent → head
+struct FilesCopied {
+  static constexpr const char* kind = "files_copied";
+  std::uint64_t request = 0;
+  bool began = false;          // only that it was understood: the end is told by another
+  std::string tree;            // of what was brought out
+  std::string error;
+  template <class V>
+  void fields(V& v) { v("request", request); v("began", began); v("tree", tree); v("error", error); }
+};
+
+using Copying = std::variant<CopyFiles, FilesCopied>;
+bool is_copy_frame(std::string_view frame);
+std::string encode_copy(const Copying& message);
+Result<Copying> decode_copy(std::string_view frame);
+
+}  // namespace billow::wire::agent_v1
