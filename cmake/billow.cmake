@@ -21,6 +21,7 @@ if(BILLOW_SYSROOT_LIBS)
 endif()
 find_library(BILLOW_BOOST_JSON NAMES libboost_json.a ${only_there} REQUIRED)
 find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
+find_library(BILLOW_ZSTD NAMES libzstd.a ${only_there} REQUIRED)
 
 add_library(billow_flags INTERFACE)
 # The five warnings switched off give false alarms in the standard library of g++ 12 at -O2.

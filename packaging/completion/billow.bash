@@ -6,12 +6,13 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain cordon uncordon events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest store cp volume ranks stage completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel schedule status nodes drain undrain cordon uncordon events pool machine join node login logout context top project user token reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest store cp volume ranks stage box env rerun completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    env) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "save create list show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     idle) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -56,6 +57,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -74,7 +77,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --tty -t --no-stdin --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "submit")
       case $prev in
@@ -103,6 +106,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -123,7 +128,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -f -- "$cur")); return ;;
     "shell")
       case $prev in
@@ -152,6 +157,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -170,7 +177,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "attach")
       case $prev in
@@ -285,6 +292,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -305,7 +314,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --array -a --cron --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "schedule list")
       case $prev in
@@ -1025,6 +1034,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -1043,7 +1054,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1137,6 +1148,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -1157,7 +1170,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --for --steps --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "compare")
       case $prev in
@@ -1186,6 +1199,8 @@ _billow() {
         --retries) return ;;
         --backoff) return ;;
         --after) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+        --image) return ;;
+        --env) return ;;
         --env-var|-e) return ;;
         --cwd|-C) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --output) return ;;
@@ -1207,7 +1222,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --env-var -e --no-env --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --gpu-types --steps --units --show-output --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "loadtest")
       case $prev in
@@ -1297,6 +1312,62 @@ _billow() {
     "stage")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--copy-in --copy-out --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "box")
+      case $prev in
+        --image) return ;;
+        --environment) return ;;
+        --limit) return ;;
+        --store) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --limit --store --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "env save")
+      case $prev in
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -d -- "$cur")); return ;;
+    "env create")
+      case $prev in
+        --image) return ;;
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "env list")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "env show")
+      case $prev in
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "env rm")
+      case $prev in
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "rerun")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;

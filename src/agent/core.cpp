@@ -282,6 +282,7 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                  [&](const task_event::Started& e) {
                    held.status.started_at = e.at;
                    if (held.status.state == TaskState::starting) held.status.state = TaskState::running;
+                   held.status.waits_for.clear();
                    report(held, now, out);
                  },
                  [&](const task_event::Suspended& e) {
@@ -308,6 +309,11 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                  [&](const task_event::Checkpointed& e) {
                    held.status.checkpoint = e.checkpoint;
                    report(held, now, out);
+                 },
+                 [&](const task_event::Waiting& e) {
+                   if (held.status.state != TaskState::starting || held.status.waits_for == e.text) return;
+                   held.status.waits_for = e.text;
+                   if (connected_) report(held, now, out);  // a hello says it by itself
                  },
                  [&](const task_event::LogAdvanced& e) { held.status.log_end = std::max(held.status.log_end, e.log_end); },
                  [&](const task_event::Ended& e) {

@@ -91,10 +91,12 @@ struct Resumed { TaskId task; std::uint32_t order; std::string error; };
 struct Declared { TaskId task; std::string unsuspendable; };
 struct Checkpointed { TaskId task; Checkpoint checkpoint; };
 struct LogAdvanced { TaskId task; std::uint64_t log_end; };
+// What a task that starts waits for, in words for people; empty: nothing.
+struct Waiting { TaskId task; std::string text; };
 // Also for a task that could not be started at all (ExitKind::exec_failed).
 struct Ended { TaskStatus status; };
 }  // namespace task_event
-using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::Checkpointed, task_event::LogAdvanced, task_event::Ended>;
+using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::Checkpointed, task_event::LogAdvanced, task_event::Waiting, task_event::Ended>;
 
 // A task found on disk when the agent starts.
 struct RecoveredTask {

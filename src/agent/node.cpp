@@ -86,7 +86,8 @@ class NodeAgent {
     MigClaims migs(options_.allow_mig_changes ? backend_.get() : nullptr, options_.data_dir + "/mig-made", inventory_.gpus);
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
                                               backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
-                                              keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir()},
+                                              keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir(),
+                                              [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
                                        .files_done = [this](TaskId task) { if (files_) files_->forget(task); },
@@ -100,6 +101,7 @@ class NodeAgent {
     for (const RecoveredTask& task : core.tasks)
       if (task.status.state != TaskState::ended) live.push_back(task.status.task);
     if (files_) files_->forget_others(live);
+    tasks_->forget_other_rooms(live);
     if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
     core_ = std::make_unique<Core>(std::move(core), now());
     sampler_ = std::make_unique<Sampler>(backend_.get(), inventory_.gpus);

@@ -13,6 +13,7 @@
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
 #include "agent/mig_claims.h"
+#include "agent/rooms.h"
 #include "agent/checkpointer.h"
 #include "agent/sampler.h"
 #include "agent/suspender.h"
@@ -35,6 +36,8 @@ class Tasks {
     MigClaims migs;
     std::string files_socket;       // where `billow stage` gets a job's files; empty: no files can follow a job here
     std::string work_dir;           // where they are written
+    std::function<ContentSource()> head;         // where environments are fetched from
+    std::uint64_t environment_bytes_max = 0;     // kept unpacked, of each user
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -70,6 +73,7 @@ class Tasks {
   Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(); }
+  void forget_other_rooms(const std::vector<TaskId>& live) { rooms_.forget_others(live); }
   std::size_t live() const { return links_.size(); }
   // The live tasks with the pids of their supervisors.
   std::vector<std::pair<TaskId, int>> supervisors() const;
@@ -82,7 +86,9 @@ class Tasks {
     bool follow = false;
   };
   Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
-  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, TaskCgroup& group, TaskPlan& plan);
+  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, const Rooms::Room* room, TaskCgroup& group, TaskPlan& plan);
+  void begin(const effect::StartTask& e, const Rooms::Room* room);
+  void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
@@ -114,6 +120,7 @@ class Tasks {
   Suspender suspender_;
   Checkpointer checkpointer_;
   MigClaims migs_;
+  Rooms rooms_;
 };
 
 }  // namespace billow::agent

@@ -96,6 +96,16 @@ Status may_act(const Call& call, ProjectId project, UserId owner) {
   return fail(Code::forbidden, role == Role::viewer ? "a viewer may only look" : "this job belongs to somebody else", "its owner or an admin of the project may do this");
 }
 
+// What a job that was placed and has not begun waits for: its image, its environment.
+void add_start_note(Json& document, const Host& host, const Job& job) {
+  if (job.state != JobState::running) return;
+  for (const TaskId task : job.tasks)
+    if (std::string text = host.waits_for(task); !text.empty()) {
+      document.set("waits_for", text);
+      return document.set("reason", std::move(text));
+    }
+}
+
 void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   Host& host = call->host;
   const auto missing = [call, id] { call->fail({Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}); };
@@ -108,6 +118,7 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   if (const Job* job = state.find_job(id)) {
     Json document = live_job_document(state, *job, host.now());
     add_waiting_reason(document, state, *job, host.now());
+    add_start_note(document, host, *job);
     return host.when_durable([checked, document = std::move(document)] { checked(document); });
   }
   if (const auto array = state.arrays.find(id); array != state.arrays.end()) {

@@ -39,6 +39,7 @@ Result<JobRef> parse_job_ref(const Host& host, std::string_view text);
 
 // Finds a job or array, live or finished, checks that the caller may see it, and hands over its document. A finished one comes
 // from the store, by way of a worker.
+void add_start_note(Json& document, const Host& host, const Job& job);
 void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
 // Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a project.
 Status may_see(const Call& call, ProjectId project);
@@ -64,7 +65,15 @@ void suspend(CallPtr call);
 void resume(CallPtr call);
 void signal(CallPtr call);
 void explain(CallPtr call);
+void rerun(CallPtr call);
+void set_image(CallPtr call);
 }  // namespace jobs
+namespace environments {
+void list(CallPtr call);
+void get(CallPtr call);
+void save(CallPtr call);
+void remove(CallPtr call);
+}  // namespace environments
 namespace advice {
 void advise(CallPtr call);
 }  // namespace advice

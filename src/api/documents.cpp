@@ -65,6 +65,8 @@ void add_spec(Json& doc, const JobSpec& spec) {
   doc.set("command", shell_join(spec.argv));
   doc.set("argv", strings(spec.argv));
   doc.set("cwd", spec.cwd);
+  if (const Surroundings& around = spec.surroundings; !around.image.empty()) doc.set("image", around.image);
+  else if (!around.environment.empty()) doc.set("environment", Json::object({{"name", around.environment}, {"digest", around.environment_digest}}));
   doc.set("retries", spec.retries);
   doc.set("priority", spec.priority);
   doc.set("spot", spec.spot);
@@ -372,7 +374,9 @@ JobRow job_row(const control::State& state, const control::FinishedJob& finished
   }
   row.charge = job.cost;
   row.labels.assign(job.spec->labels.begin(), job.spec->labels.end());
-  row.doc = job_document(state, job, finished.tasks, job.ended_at).dump();
+  Json document = job_document(state, job, finished.tasks, job.ended_at);
+  document.set("spec", parse_json(wire::to_json_text(*job.spec)).value_or(Json()));   // to run it again
+  row.doc = document.dump();
   return row;
 }
 

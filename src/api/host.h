@@ -61,6 +61,7 @@ class Host {
   virtual std::unique_ptr<Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) = 0;
   virtual std::unique_ptr<Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) = 0;
   virtual const wire::agent_v1::Heartbeat* readings(NodeId node) const = 0;
+  virtual std::string waits_for(TaskId) const { return {}; }   // what a task that starts waits for
   // What was. `live_series` is of a job whose series is in memory; null: ask the history.
   virtual const History& history() const = 0;
   virtual const Telemetry& telemetry() const = 0;

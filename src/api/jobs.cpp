@@ -5,6 +5,7 @@
 #include "api/documents.h"
 #include "api/files.h"
 #include "api/times.h"
+#include "api/rerun.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -165,7 +166,10 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
         continue;
       }
       const bool state_ok = listing.states.empty() || listing.states.contains(j.state);
-      if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) && may_see(call, j.project)) out.push_back(live_job_document(state, j, call.host.now()));
+      if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) && may_see(call, j.project)) {
+        out.push_back(live_job_document(state, j, call.host.now()));
+        add_start_note(out.back(), call.host, j);
+      }
     }
   }
   return out;
@@ -198,6 +202,7 @@ void submit(CallPtr call) {
   if (!body) return call->fail(body.error());
   SubmitJob command;
   command.spec = std::move(body->spec);
+  command.spec.surroundings.environment_digest.clear();  // what the name stands for decides; older content is for reruns alone
   command.env = std::move(body->env);
   command.user = call->principal.user;
   command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));
@@ -209,7 +214,11 @@ void submit(CallPtr call) {
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
     command.finished = std::move(finished);
-    call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) { return submitted_document(call->host, events, key); });
+    call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) {
+      for (const Event& event : events)
+        if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) keep_variables(call->host, submitted->spec->env_digest);
+      return submitted_document(call->host, events, key);
+    });
   });
 }
 
@@ -248,7 +257,11 @@ void list(CallPtr call) {
 void get(CallPtr call) {
   const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
-  with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
+  with_job_document(call, ref->id, [call, id = ref->id](Json document) {
+    if (document["image"].is_string())
+      if (std::string digest = image_digest_of(call->host, id); !digest.empty()) document.set("image_digest", std::move(digest));
+    call->reply(200, document);
+  });
 }
 
 void wait(CallPtr call) {

@@ -187,6 +187,7 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
 // ---- attach -------------------------------------------------------------------------------------------------------
 
 constexpr std::size_t input_ahead_bytes_max = 256 << 10;
+constexpr Duration waits_every = milliseconds(500);
 
 struct Attachment : std::enable_shared_from_this<Attachment> {
   CallPtr call;
@@ -212,17 +213,31 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   bool waiting = false, done = false;
   TaskId at;
   NodeId node;
+  net::Timer waits;
+  std::string waits_for;
 
   void begin() {
     socket->on_message([self = shared_from_this()](std::string_view data, bool binary) { binary ? self->type(data) : self->control(data); });
     socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
     socket->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->drained(); });
     changes = call->host.watch_job(job, [weak = weak_from_this()](const Event&) { if (auto self = weak.lock()) self->look(true); });
+    waits = call->host.loop().every(waits_every, [weak = weak_from_this()] { if (auto self = weak.lock()) self->look_what_it_waits_for(); });
+    look(true);
+  }
+  // No event tells of it. Once there is output, nothing is waited for any more.
+  void look_what_it_waits_for() {
+    const Job* live = call->host.state().find_job(job);
+    std::string text;
+    if (live && !done)
+      for (const TaskId task : live->tasks) text += call->host.waits_for(task);
+    if (text == waits_for) return;
+    waits_for = std::move(text);
     look(true);
   }
   void close() {
     if (done) return;
     done = true;
+    waits = {};
     pull.reset();
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {

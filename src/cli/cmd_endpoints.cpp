@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/environments.h"
 #include "cli/endpoints.h"
 #include "cli/job_request.h"
 #include "cli/table.h"
@@ -144,6 +145,7 @@ int cmd_deploy(const Parsed& parsed) {
   if (auto done = complete(request); !done) return report_usage(done.error());
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
+  if (auto ready = prepare_environment(*client, request); !ready) return report(ready.error());
   const auto env = job_environment(own_environment(), request.env);
   if (!env) return report_usage(env.error());
   std::string body = "{\"name\":";

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/environments.h"
 #include "cli/job_request.h"
 #include "cli/rank_output.h"
 #include "cli/session.h"
@@ -77,6 +78,7 @@ bool answer_was_lost(const Error& error) {
 Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
   BILLOW_TRY_VOID(resolve_after(client, request));
   BILLOW_TRY_VOID(resolve_reservation(client, request));
+  BILLOW_TRY_VOID(prepare_environment(client, request));
   Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
   BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
   // A key of our own makes asking again safe when the answer was lost on the way.

@@ -29,6 +29,8 @@ void add_money_commands(CommandTable& table);     // budget, price, idle, keepal
 void add_profile_commands(CommandTable& table);   // profile, compare
 void add_loadtest_commands(CommandTable& table);  // loadtest
 void add_rank_commands(CommandTable& table);      // ranks
+void add_box_commands(CommandTable& table);       // box
+void add_environment_commands(CommandTable& table);  // env save, create, list, show, rm; rerun
 void add_meta_commands(CommandTable& table);      // completion, version, help
 
 int schedule_add(const Parsed& parsed);  // shares its way with `submit --cron`

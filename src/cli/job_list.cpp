@@ -206,6 +206,8 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   if (is_array(job)) facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
   if (const auto array = job.at("array", "id").uint_or(0); array > 0) facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
   facts.add("command", job["command"].str_or(""));
+  if (const auto image = job["image"].str_or(""); !image.empty()) facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "", job["image_digest"].str_or("")));
+  if (const auto name = job.at("environment", "name").str_or(""); !name.empty()) facts.add("environment", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
   facts.add("directory", job["cwd"].str_or(""));
   facts.add("environment", "as it was at submission, without variables that look like credentials (see `billow run --help`)");
   facts.add("user", fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));

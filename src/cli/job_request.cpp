@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/table.h"
+#include "model/image_name.h"
 #include "objects/objects.h"
 #include "wire/codec.h"
 
@@ -49,6 +50,8 @@ constexpr OptionSpec job_option_table[] = {
     {"retries", 0, "N", "start again after a failure, up to N times"},
     {"backoff", 0, "T", "wait before the first retry; doubles each time (1s)"},
     {"after", 0, "[KIND:]ID", "start after that job: ok:ID (the default), any:ID or failed:ID", true, Completes::job},
+    {"image", 0, "NAME", "run in this container image: its files, your command; your variables stay behind but for --env-var"},
+    {"env", 0, "NAME", "run in this saved environment (`billow env save`)"},
     {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
     {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
@@ -337,6 +340,15 @@ Status set_option(JobRequest& q, std::string_view name, std::string_view value, 
   else if (name == "label" || name == "node-label" || name == "constraint") {
     auto [key, text] = BILLOW_TRY(key_value(name, value));
     (name == "label" ? s.labels : s.node_labels).insert_or_assign(std::move(key), std::move(text));
+  }
+  else if (name == "image") {
+    s.surroundings.image = BILLOW_TRY(parse_image_name(value)).text();
+    q.env.none = true;  // what describes this machine would mislead there
+  }
+  else if (name == "env") {
+    if (value.find('=') != std::string_view::npos) return fail(Code::invalid, fmt::format("--env {}: --env names a saved environment", value), fmt::format("to set a variable: --env-var {}", value));
+    BILLOW_TRY_VOID(check_name("environment", value));
+    s.surroundings.environment = std::string(value);
   }
   else if (name == "env-var") q.env.named.emplace_back(value);
   else if (name == "no-env") q.env.none = true;

@@ -33,6 +33,8 @@ CommandTable all_commands() {
   add_volume_commands(table);
   add_rank_commands(table);
   add_stage_commands(table);
+  add_box_commands(table);
+  add_environment_commands(table);
   add_meta_commands(table);
   return table;
 }

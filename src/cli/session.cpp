@@ -172,7 +172,13 @@ class Session {
       offset_ = 0;
     }
     if (type == "end") return finish({.exit_code = exit_code_of(job_), .job = job_});
-    if (job_["state"].str_or("") == "running") start();
+    // Placed, and its image or environment is still on the way: nothing runs yet that keys could go to.
+    const bool brings = !job_["waits_for"].str_or("").empty() && first_;
+    if (brings) {
+      started_ = false;
+      raw_.reset();
+      maybe_say_why_waiting();
+    } else if (job_["state"].str_or("") == "running") start();
     else if (line_shown_ || !errors_.terminal) maybe_say_why_waiting();
   }
 
@@ -301,8 +307,10 @@ class Session {
     if (started_ || o_.quiet || end_ || job_.is_null() || steady() - begun_ < silent_start) return;
     const std::string line = waiting_line(job_);
     if (!errors_.terminal) {
-      if (line == last_line_) return;
-      last_line_ = line;
+      // Into a file or a log a thing is said once, not with every figure.
+      const std::string plain = without_digits(line);
+      if (plain == last_line_) return;
+      last_line_ = plain;
       return say(line);
     }
     const std::string shown = clipped(fmt::format("{} ({})", line, format_duration(seconds((steady() - begun_).ns / 1'000'000'000))), errors_.columns - 1);
@@ -375,6 +383,11 @@ std::optional<OutputMessage> parse_output(std::string_view message) {
 int exit_code_of(const Json& job) {
   const std::string_view state = job["state"].str_or("");
   return static_cast<int>(job["exit_code"].int_or(state == "succeeded" ? 0 : 1) & 0xFF);
+}
+
+std::string without_digits(std::string text) {
+  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  return text;
 }
 
 std::string waiting_line(const Json& job) {

@@ -42,6 +42,7 @@ Result<SessionEnd> attach_session(Client& client, SessionOptions options);
 int exit_code_of(const Json& job);
 // "job 12 failed · 3s · $0.0042 · exit code 3"
 std::string summary_of(const Json& job, WallTime now);
+std::string without_digits(std::string text);
 // "job 12 is queued: …"
 std::string waiting_line(const Json& job);
 

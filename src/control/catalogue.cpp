@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "control/applier.h"
 #include "control/decider.h"
+#include "model/image_name.h"
 
 namespace billow::control {
 namespace {
@@ -46,12 +47,16 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
   const std::string& project_name = state.projects.at(project).name;
   for (const std::size_t n : {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
     if (n > limits::surroundings_max) return fail(Code::too_large, fmt::format("a job has at most {} volumes, secrets, inputs and outputs of each kind", limits::surroundings_max));
+  if (!s.image.empty()) {
+    BILLOW_TRY(parse_image_name(s.image));
+    if (!s.environment.empty()) return fail(Code::invalid, "a job runs in an image or in an environment, not in both", "leave out --image or --env");
+  }
   if (!s.environment.empty()) {
     const SavedEnvironment* found = nullptr;
     if (const auto own = state.saved_environments.find({project, s.environment}); own != state.saved_environments.end()) found = &own->second;
     for (const auto& [key, other] : state.saved_environments) if (!found && other.shared && key.second == s.environment) found = &other;
     // A rerun names the content it ran with, which may be older than what the name stands for now.
-    if (!found) return fail(Code::not_found, fmt::format("project {} has no environment \"{}\"", project_name, s.environment), near_hint(state.saved_environments, project, s.environment, "env"));
+    if (!found && s.environment_digest.empty()) return fail(Code::not_found, fmt::format("project {} has no environment \"{}\"", project_name, s.environment), near_hint(state.saved_environments, project, s.environment, "env"));
     if (s.environment_digest.empty()) s.environment_digest = found->digest;
   } else {
     s.environment_digest.clear();

@@ -32,6 +32,7 @@ class Agents {
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
+  std::string waits_for(TaskId task) const { return sessions_.waits_for(task); }
   // What nodes call this machine, whose own agent comes by a Unix socket.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent

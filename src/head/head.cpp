@@ -168,6 +168,7 @@ class Head final : public api::Host, public api::FilesHost {
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, OnChunk fn) override { return agents_->read_log(node, std::move(request), std::move(fn)); }
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn) override { return agents_->watch_input(task, std::move(fn)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
+  std::string waits_for(TaskId task) const override { return agents_->waits_for(task); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
   files::Store& files() override { return *files_; }
   void copy_files(NodeId node, wire::agent_v1::CopyFiles request, std::function<void(Result<std::string>)> done) override { agents_->copies().start(node, std::move(request), clock_.steady(), std::move(done)); }
@@ -223,6 +224,11 @@ class Head final : public api::Host, public api::FilesHost {
       if (const auto named = stored.env->find(surroundings::files); named != stored.env->end())
         if (const auto tree = files::parse_digest(named->second)) needed.trees.push_back(*tree);
     }
+    // What has a name stays until the name goes, and what a job was submitted with until it has ended.
+    const auto keep = [&](const std::string& digest) { if (const auto tree = files::parse_digest(digest)) needed.trees.push_back(*tree); };
+    for (const auto& [key, environment] : state().saved_environments) keep(environment.digest);
+    for (const auto& [id, job] : state().jobs)
+      if (!job.spec->surroundings.environment_digest.empty()) keep(job.spec->surroundings.environment_digest);
     *needed_files_.lock() = std::move(needed);
   }
 

@@ -67,6 +67,8 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
 }
 
 void Sessions::report(const SessionPtr& session, const Report& r) {
+  if (r.status.state == TaskState::starting && !r.status.waits_for.empty()) waits_for_[r.status.task] = r.status.waits_for;
+  else waits_for_.erase(r.status.task);
   engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [session, number = r.number](Result<std::vector<Event>> events) {
     if (!events) log_warn("node {}: {}", session->name, events.error().message);
     session->send(Ack{number}, {});

@@ -60,6 +60,11 @@ class Sessions {
   // On a timer. Cuts sessions gone quiet (`cut` is told of each), declares nodes silent and, much later, fenced.
   void watch_silence(const std::function<void(const SessionPtr&)>& cut);
   bool connected(NodeId node) const { return sessions_.contains(node); }
+  // What a task that starts waits for, as its agent said last. Never journalled: it is of no use later.
+  std::string waits_for(TaskId task) const {
+    const auto found = waits_for_.find(task);
+    return found == waits_for_.end() ? std::string() : found->second;
+  }
   std::size_t count() const { return sessions_.size(); }
   std::string peer_of(NodeId node) const {
     const auto found = sessions_.find(node);
@@ -73,6 +78,7 @@ class Sessions {
   const Clock& clock_;
   std::function<Engine&()> engine_;
   std::unordered_map<NodeId, SessionPtr> sessions_;
+  std::unordered_map<TaskId, std::string> waits_for_;
   std::unordered_map<TaskId, SteadyTime> marked_at_;      // when a task's mark was last journalled
   std::unordered_map<NodeId, SteadyTime> silent_since_;   // of nodes the state knows and that are not connected
   // Sessions whose hello is decided and not durable yet, by node name. Their nodes are not silent: to declare one unreachable after

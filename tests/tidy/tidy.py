@@ -10,7 +10,7 @@ import tempfile
 
 # From the design: base -> model -> wire, net -> sched, ledger, gpu -> control, store -> agent, pool, gateway, advise -> api ->
 # head -> cli. A module may include modules of earlier layers, and those named beside it within its own.
-LAYERS = [["base"], ["files", "model"], ["wire", "net"], ["sched", "ledger", "gpu", "objects"], ["control", "store"],
+LAYERS = [["base"], ["files", "model"], ["wire", "net"], ["sched", "ledger", "gpu", "objects"], ["box", "control", "store"],
           ["supervise", "vault", "agent", "pool", "gateway", "advise"], ["api"], ["head"], ["cli"]]
 SAME_LAYER = {"agent": {"supervise", "vault"}, "vault": {"supervise"}, "gateway": {"agent"}, "pool": {"agent"}}
 RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}

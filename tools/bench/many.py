@@ -18,6 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from environment import environment_figures  # noqa: E402
 from slurm import Slurm  # noqa: E402
 
 
@@ -318,7 +319,7 @@ def main():
     parser.add_argument("--billow", required=True)
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--agents", type=int, default=2000)
-    parser.add_argument("only", nargs="?", choices=("slurm", "agents", "sync"))
+    parser.add_argument("only", nargs="?", choices=("slurm", "agents", "sync", "env"))
     options = parser.parse_args()
     if options.only in (None, "slurm"):
         slurm_figures(options.billow, options.jobs)
@@ -326,6 +327,12 @@ def main():
         agent_figures(options.billow, options.agents)
     if options.only in (None, "sync"):
         sync_figures(options.billow, 10_000, 200)
+    if options.only in (None, "env"):
+        head = Head(options.billow)
+        try:
+            environment_figures(head, options.billow)
+        finally:
+            head.close()
 
 
 if __name__ == "__main__":

@@ -77,6 +77,20 @@ TEST_F(AgentCore, StartsATaskOnceHoweverOftenItIsAsked) {
   EXPECT_EQ(only<effect::StartTask>(again).size(), 0u);
 }
 
+TEST_F(AgentCore, AStartingTaskSaysWhatItWaitsForUntilItRuns) {
+  connect();
+  say(start_of(5));
+  const auto told = sent<v1::Report>(happen(task_event::Waiting{TaskId(5), "pulling x"}));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].status.waits_for, "pulling x");
+  EXPECT_EQ(told[0].status.state, TaskState::starting);
+  EXPECT_TRUE(sent<v1::Report>(happen(task_event::Waiting{TaskId(5), "pulling x"})).empty());
+  const auto runs = sent<v1::Report>(happen(task_event::Started{TaskId(5), at(1).wall}));
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].status.waits_for, "");
+  EXPECT_TRUE(sent<v1::Report>(happen(task_event::Waiting{TaskId(5), "late"})).empty());
+}
+
 TEST_F(AgentCore, IgnoresEverythingBeforeWelcome) {
   Effects out;
   core.on_connected(at(0), out);

@@ -1,0 +1,79 @@
+// The rooms in which tasks with an image or an environment run. What a room is made of is brought before its task starts, by a helper
+// that runs as the task's user; what the task waits for meanwhile is said in a few words. Then the room is put in front of the task's
+// command (`billow box`), which the supervisor starts like any other.
+//
+// Each user has a store of its own on the node, which nobody else can enter. What a task writes into its room lies there under the
+// task's own name, and goes when the task has ended.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/content_fetch.h"
+#include "agent/task_spec.h"
+#include "agent/users.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "box/environment.h"
+#include "box/plan.h"
+#include "gpu/device.h"
+#include "net/loop.h"
+#include "net/workers.h"
+#include "wire/agent_v1.h"
+
+namespace billow::agent {
+
+class Rooms {
+ public:
+  struct Options {
+    std::string directory;            // of all users' stores
+    std::string owner;                // tells this agent's tasks from those of another one
+    std::vector<GpuInfo> gpus;
+    std::function<ContentSource()> head;          // where environments are fetched from; asked on the loop
+    std::uint64_t environment_bytes_max = 0;      // unpacked, of each user
+  };
+  struct Callbacks {
+    std::function<void(TaskId, std::string)> note;   // what a task waits for; empty: nothing any more
+  };
+  Rooms(net::Loop& loop, Options options, Callbacks callbacks);
+  ~Rooms();
+
+  static bool needed(const wire::agent_v1::Start& start);
+
+  struct Room {
+    box::Plan plan;
+    std::string image_digest;         // of the image it is made of
+    box::Environment environment;     // or of the environment
+  };
+  using Done = std::function<void(Result<Room>)>;
+  // Brings what the room is made of. `done` is called on the loop, unless it is cancelled before.
+  void prepare(const wire::agent_v1::Start& start, const UserRecord& user, Done done);
+  bool preparing(TaskId task) const { return preparing_.contains(task); }
+  void cancel(TaskId task);
+
+  // Puts the room before the command of a spec that is otherwise complete. `granted` are the cards it was given, by number.
+  Status furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, TaskSpec& spec) const;
+  // What it wrote into its room may go.
+  void ended(TaskId task);
+  // What earlier lives left behind: everything but what the tasks that live have written.
+  void forget_others(const std::vector<TaskId>& live);
+
+ private:
+  std::string key_of(TaskId task) const;
+  Result<std::string> store_of(const UserRecord& user);
+  void remove_scratch(const std::function<bool(const std::string& key)>& which);
+
+  net::Loop& loop_;
+  Options options_;
+  Callbacks callbacks_;
+  Json cdi_;
+  Fd held_;   // a lock on the directory: what cleans up old temporary files leaves a locked one alone
+  std::map<TaskId, std::shared_ptr<std::atomic<bool>>> preparing_;   // by task: to be given up
+  std::unique_ptr<net::Workers> workers_;
+};
+
+}  // namespace billow::agent

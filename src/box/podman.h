@@ -1,0 +1,51 @@
+// Images for jobs: brought and kept by podman, in a store of the job's user, as that user and with nothing more than it has.
+//
+// Everything podman does here happens in a user namespace with one user in it, so that it needs neither root nor ranges of other
+// people's numbers: every file of an image belongs to the job's user. Podman brings, checks and unpacks; it starts nothing.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "box/plan.h"
+#include "model/image_name.h"
+
+namespace billow::box {
+
+struct ImageWish {
+  std::string store;
+  ImageName name;
+  std::function<void(std::string)> note;   // what is waited for, now and then
+};
+// The image, brought if it is not here. Enters namespaces: for a process of its own. Two at a time for one store wait for each other.
+Result<LocalImage> provide_image(const ImageWish& wish);
+
+// The directory to which a LocalImage's layers are relative.
+std::string layers_dir(const std::string& store);
+// Where a program is, by the usual directories; an error says how to install it.
+Result<std::string> find_program(const std::string& name);
+
+// How far a pull has come, from what podman draws on a terminal.
+class PullProgress {
+ public:
+  // What was printed. True where a figure changed.
+  bool take(std::string_view text);
+  std::int64_t done_bytes() const;
+  std::int64_t total_bytes() const;   // of the layers begun so far
+  std::string text(const std::string& image) const;  // "pulling docker.io/x: 312 of 1,900 MB"
+
+ private:
+  struct Layer {
+    std::string name;
+    std::int64_t done = 0, total = 0;
+  };
+  void line(std::string_view text);
+  std::string partial_;
+  std::vector<Layer> layers_;
+  bool changed_ = false;
+};
+
+}  // namespace billow::box

@@ -1,0 +1,379 @@
+"""Jobs in container images and saved environments: real podman, runc and registry, without a network."""
+import os
+import pwd
+import shutil
+import subprocess
+import unittest
+
+import images
+import net
+from join_test import FarRig, Join
+from rig import BIN, Rig, poll
+
+WHY_NOT = images.missing()
+NO_NET = net.usable()
+SIM_CUDA = os.path.join(os.path.dirname(os.path.abspath(BIN)), "sim-cuda")
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Images(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rig = Rig(sim="2xH100")
+        try:
+            cls.registry = images.Registry(cls.rig.root)
+            cls.image = cls.registry.push("tools:1", images.root_tar(), "ENV FLAVOUR=plain", "WORKDIR /srv")
+        except BaseException:
+            cls.rig.close()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        try:
+            cls.registry.close()
+        finally:
+            cls.rig.close()
+            images.forget(os.path.join(cls.rig.data, "agent"))
+
+    def run_in(self, *args, image=None, **options):
+        at = args.index("--")
+        return self.rig.cli("run", "--image", image or self.image, *args[:at], *args[at:], timeout=120, **options)
+
+    def sh(self, script, *options, **more):
+        return self.run_in(*options, "--", "sh", "-c", script, **more)
+
+    def test_the_image_is_the_root_and_the_directory_comes_along(self):
+        with open(self.rig.file("here.txt"), "w", encoding="utf-8") as f:
+            f.write("mine\n")
+        done = self.sh('cat /etc/hello here.txt; echo "$FLAVOUR $HOME"; echo out > left.txt; pwd; test -e /usr/bin/python3 || echo no python', env={"OUTSIDE": "1"})
+        self.assertEqual(done.code, 0, done)
+        self.assertEqual(done.text.split("\n")[:5], ["from the image", "mine", "plain /root", self.rig.files, "no python"])
+        with open(self.rig.file("left.txt"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "out\n")
+
+    def test_only_named_variables_come_along(self):
+        done = self.sh("env", "--env-var", "GIVEN=yes", env={"OUTSIDE": "1"})
+        self.assertIn("GIVEN=yes", done.text)
+        self.assertIn("BILLOW_JOB_ID=", done.text)
+        self.assertNotIn("OUTSIDE", done.text)
+        self.assertNotIn("BILLOW_BOX_PLAN", done.text)
+
+    def test_exit_codes_signals_and_missing_commands(self):
+        self.assertEqual(self.sh("exit 7").code, 7)
+        self.assertEqual(self.sh("kill -9 $$").code, 137)
+        gone = self.run_in("--", "no-such-command")
+        self.assertEqual(gone.code, 127, gone)
+        self.assertIn("no such command in the image", gone.errors + gone.text)
+
+    def test_input_is_passed_on(self):
+        done = self.run_in("--", "cat", stdin=b"a line\n" * 1000)
+        self.assertEqual(done.out, b"a line\n" * 1000)
+
+    def test_what_one_job_writes_the_next_does_not_see(self):
+        self.assertEqual(self.sh("echo changed > /etc/hello; echo new > /root/new; cat /etc/hello").text, "changed\n")
+        self.assertEqual(self.sh("cat /etc/hello; ls /root").text, "from the image\n")
+        scratch = os.path.join(images.boxes(os.path.join(self.rig.data, "agent")), "0", "scratch")
+        poll(lambda: not os.path.isdir(scratch) or not os.listdir(scratch), "the writable layers gone")
+
+    def test_root_inside_is_nobody_outside(self):
+        done = self.sh("id -u; cat /proc/self/uid_map; grep -c 'CapEff.*0000' /proc/self/status; mkdir /sys/fs/cgroup/x 2>&1; mount -t tmpfs none /root 2>&1; grep NoNewPrivs /proc/self/status; true")
+        lines = done.text.split("\n")
+        self.assertEqual(lines[0], "0")
+        self.assertEqual(lines[1].split(), ["0", "0", "1"])   # a user namespace of one user, also for root
+        self.assertIn("Read-only", done.text)
+        self.assertRegex(done.text, "mount: .*(denied|permitted)")
+        self.assertIn("NoNewPrivs:\t1", done.text)
+
+    def test_its_processes_stay_in_the_jobs_control_groups_and_limits_hold(self):
+        groups = self.sh("cat /proc/self/cgroup", "--mem", "64M", "--cpus", "0.5")
+        self.assertIn("/billow/", groups.text)
+        eaten = self.sh("dd if=/dev/zero of=/dev/null bs=200M count=1", "--mem", "64M")
+        self.assertEqual(eaten.code, 137, eaten)
+        self.assertIn("memory", eaten.errors)
+
+    def test_stopping_is_gentle_first(self):
+        job = self.rig.submit("--image", self.image, "--", "sh", "-c", "trap 'echo told; exit 3' TERM; echo ready; while true; do sleep 0.1; done")
+        poll(lambda: "ready" in self.rig.cli("logs", job).text, "the job's first word")
+        self.rig.ok("stop", job)
+        self.rig.wait_for(job, "stopped")
+        self.assertIn("told", self.rig.ok("logs", job).text)
+
+    def test_a_terminal(self):
+        script = f"tty; stty size; echo done"
+        done = subprocess.run(["script", "-qec", " ".join([*self.rig.command("run", "-t", "--image", self.image, "--"), "sh", "-c", f"'{script}'"]), "/dev/null"], stdin=subprocess.DEVNULL, capture_output=True,
+                              env=self.rig.environment, cwd=self.rig.files, timeout=120, check=False)
+        self.assertIn(b"/dev/pts/", done.stdout)
+        self.assertIn(b"done", done.stdout)
+
+    def test_suspended_and_resumed(self):
+        job = self.rig.submit("--image", self.image, "--", "sh", "-c", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done")
+        poll(lambda: "3\n" in self.rig.cli("logs", job).text, "some numbers")
+        self.rig.ok("suspend", job)
+        self.rig.wait_for(job, "suspended")
+        before = self.rig.ok("logs", job).text
+        self.rig.ok("resume", job)
+        self.rig.wait_for(job, "running")
+        poll(lambda: len(self.rig.cli("logs", job).text) > len(before) + 5, "it counts on")
+        self.assertTrue(self.rig.ok("logs", job).text.startswith(before))   # it went on, and did not begin again
+        self.rig.ok("stop", job, "--force")
+
+    def test_gpus_come_by_the_device_interface(self):
+        done = self.sh("env | grep -E 'BILLOW_GPU_|CUDA_VISIBLE' | sort", "--gpus", "1")
+        self.assertRegex(done.text, r"BILLOW_GPU_[01]=GPU-")
+        self.assertRegex(done.text, r"CUDA_VISIBLE_DEVICES=GPU-")
+        self.assertNotIn("BILLOW_GPU_", self.sh("env | grep BILLOW_GPU_ || true").text)
+
+    def test_pulled_once_and_pinned_for_a_rerun(self):
+        name = self.registry.push("moving:1", images.root_tar({"etc/version": b"one\n"}))
+        first = self.rig.submit("--image", name, "--", "cat", "/etc/version")
+        self.rig.wait_for(first, "succeeded", 60)
+        digest = images.manifest_digest(self.registry, "moving", "1")
+        self.assertEqual(self.rig.job(first)["image_digest"], digest)
+        blobs = self.registry.gets("blobs")
+        self.assertEqual(self.run_in("--", "cat", "/etc/version", image=name).text, "one\n")
+        self.assertEqual(self.registry.gets("blobs"), blobs)   # nothing was fetched again
+        self.registry.push("moving:1", images.root_tar({"etc/version": b"two\n"}))
+        again = self.rig.json("rerun", first)["id"]
+        self.rig.wait_for(again, "succeeded", 60)
+        self.assertEqual(self.rig.ok("logs", again).text, "one\n")
+        self.assertTrue(self.rig.job(again)["image"].endswith("@" + digest), self.rig.job(again)["image"])
+
+    def test_an_image_of_the_users_own_podman(self):
+        if shutil.which("podman") is None:
+            self.skipTest("no podman")
+        done = subprocess.run(["podman", "--runtime=runc", "--cgroup-manager=cgroupfs", "import", "-", "localhost/billow-e2e:1"], input=images.root_tar({"etc/own": b"built here\n"}), capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        try:
+            self.assertEqual(self.run_in("--", "cat", "/etc/own", image="localhost/billow-e2e:1").text, "built here\n")
+        finally:
+            subprocess.run(["podman", "--runtime=runc", "--cgroup-manager=cgroupfs", "rmi", "localhost/billow-e2e:1"], capture_output=True, check=False)
+
+    def test_what_is_waited_for_is_said(self):
+        big = self.registry.push("big:1", images.root_tar(size=150_000_000))
+        job = self.rig.submit("--image", big, "--", "true")
+        seen = []
+        def look():
+            document = self.rig.api("GET", f"/v1/jobs/{job}").json
+            if document.get("waits_for"):
+                seen.append(document["waits_for"])
+                self.assertEqual(document["reason"], document["waits_for"])
+            return document["final"]
+        poll(look, "the end", 120)
+        self.assertTrue(any("pulling" in text and big in text for text in seen), seen)
+        self.assertEqual(self.rig.job(job)["state"], "succeeded")
+
+    def test_stopped_while_its_image_is_brought(self):
+        # Nobody listens there; podman tries for a while.
+        job = self.rig.submit("--image", f"10.255.255.1:1/x:1", "--", "true")
+        poll(lambda: self.rig.api("GET", f"/v1/jobs/{job}").json.get("waits_for") or self.rig.api("GET", f"/v1/jobs/{job}").json["final"], "the pull")
+        self.rig.ok("stop", job)
+        self.rig.wait_for(job, "stopped", 20)
+
+    def test_images_that_are_not_there(self):
+        for name, words in ((self.registry.name("nosuch:1"), "there is no image"), ("localhost/nosuch", "there is no image"), ("127.0.0.1:9/x", "could not be pulled")):
+            done = self.run_in("--", "true", image=name)
+            self.assertEqual(done.code, 125, done)
+            self.assertIn(words, done.errors)
+
+    def test_names_with_options_in_them(self):
+        for name in ("-v", "--privileged", "a b", "x\ty", "x\n-v", "docker://ubuntu", "UPPER", "a//b", "../x", "x:", "x@sha256:1", "x;reboot", "$(id)", "a" * 600, "ünicode", "host:99999/x"):
+            typed = self.rig.cli("run", "--image=" + name, "--", "true")
+            self.assertEqual(typed.code, 2, (name, typed))
+            self.assertIn("is not the name of an image", typed.errors)
+            sent = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "surroundings": {"image": name}}, "env": {}})
+            self.assertEqual(sent.status, 400, (name, sent))
+
+    def test_ranks_have_a_room_each(self):
+        done = self.sh('echo "rank $RANK of $WORLD_SIZE"; touch /root/$RANK; ls /root', "--procs", "2")
+        self.assertEqual(done.code, 0, done)
+        self.assertEqual(sorted(done.text.split("\n"))[1:], ["[0] 0", "[0] rank 0 of 2", "[1] 1", "[1] rank 1 of 2"])
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+@unittest.skipUnless(os.path.exists(SIM_CUDA + "/libcuda.so.1"), "the simulated driver is not built")
+class Slices(unittest.TestCase):
+    """A CUDA program in an image, on a simulated driver, behind the real shim and the real vault."""
+
+    def test_the_shim_keeps_the_slice_and_suspends_it(self):
+        rig = Rig(sim="1xH100", BILLOW_CUDA=SIM_CUDA + "/libcuda.so.1")
+        registry = images.Registry(rig.root)
+        try:
+            here = os.path.dirname(os.path.abspath(__file__))
+            image = registry.push("cuda:1", images.python_tar({"/usr/lib/libcuda.so.1": SIM_CUDA + "/libcuda.so.1", "/srv/cuda_loop.py": os.path.join(here, "cuda_loop.py")}), "ENV LD_LIBRARY_PATH=/usr/lib")
+            done, count = rig.file("done"), rig.file("count")
+            job = rig.submit("--image", image, "--gpu-mem", "1G", "--", "python3", "/srv/cuda_loop.py", done, count, 64)
+            def number():
+                with open(count, encoding="ascii") as f:
+                    return int(f.read() or 0)
+            poll(lambda: os.path.exists(count) and number() > 2 or rig.job(job)["final"], "the slice to run", 90)
+            self.assertIn("total 1024 MiB", rig.ok("logs", job).text)
+            rig.ok("suspend", job)
+            self.assertGreaterEqual(rig.wait_for(job, "suspended", 60)["tasks"][0]["ram_mib"], 64)   # its device memory lies in the vault
+            before = number()
+            rig.ok("resume", job)
+            rig.wait_for(job, "running", 60)
+            poll(lambda: number() > before, "it to count on")
+            open(done, "w", encoding="ascii").close()
+            rig.wait_for(job, "succeeded", 60)
+        finally:
+            registry.close()
+            rig.close()
+            images.forget(os.path.join(rig.data, "agent"))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class OtherUsers(unittest.TestCase):
+    def test_a_job_is_its_user_outside_and_root_inside(self):
+        try:
+            user = pwd.getpwnam("nobody")
+        except KeyError:
+            self.skipTest("there is no user nobody")
+        rig = Rig(sim="1xH100")
+        registry = images.Registry(rig.root)
+        try:
+            image = registry.push("tools:1", images.root_tar())
+            rig.ok("user", "create", "worker", "--unix-name", "nobody")
+            rig.ok("project", "create", "red")
+            rig.ok("project", "member", "red", "worker")
+            token = rig.json("token", "create", "worker-token", "--user", "worker")["token"]
+            work = os.path.join(rig.root, "work")
+            os.mkdir(work)
+            os.chown(work, user.pw_uid, user.pw_gid)
+            done = rig.cli("run", "--cwd", work, "--image", image, "--", "sh", "-c", "id -u; touch made; cat /etc/hello; cat /proc/self/uid_map", env={"BILLOW_TOKEN": token}, timeout=120)
+            self.assertEqual(done.code, 0, done)
+            lines = done.text.split("\n")
+            self.assertEqual(lines[0], "0")
+            self.assertEqual(lines[2].split(), ["0", str(user.pw_uid), "1"])
+            self.assertEqual(os.stat(os.path.join(work, "made")).st_uid, user.pw_uid)
+        finally:
+            registry.close()
+            rig.close()
+            images.forget(os.path.join(rig.data, "agent"))
+
+
+def fetched(log, name):
+    return log.count(f"environment {name} (")
+
+
+@unittest.skipIf(NO_NET, NO_NET)
+class Environments(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.net = net.Net("head", "a", "b")
+        try:
+            cls.rig = FarRig(cls.net)
+            cls.rig.join_all("ab")
+            cls.place = os.path.join(cls.rig.root, "tools")   # seen by all three, which share a disk: the saved content must win
+            os.makedirs(os.path.join(cls.place, "bin"))
+            os.makedirs(os.path.join(cls.place, "lib", "deep"))
+            cls.write("bin/greet", "#!/bin/sh\ncat $(dirname $0)/../lib/word\n", 0o755)
+            cls.write("lib/word", "saved\n")
+            cls.write("lib/deep/empty", "")
+            os.symlink("/bin/sh", os.path.join(cls.place, "bin/shell"))
+            cls.rig.ok("env", "save", "tools", cls.place, timeout=120)
+            cls.write("lib/word", "changed since\n")
+        except BaseException:
+            cls.net.close()
+            raise
+
+    @classmethod
+    def write(cls, path, text, mode=0o644):
+        with open(os.path.join(cls.place, path), "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(os.path.join(cls.place, path), mode)
+
+    @classmethod
+    def tearDownClass(cls):
+        try:
+            Join.tearDownClass.__func__(cls)
+        finally:
+            for host in "ab":
+                images.forget(os.path.join(cls.rig.node_dir(host), "node"))
+
+    def run_job(self, *command, env="tools", options=()):
+        return self.rig.cli("run", "--env", env, "--no-sync", "--cwd", "/", *options, "--", *command, timeout=120)
+
+    def test_the_saved_tree_is_seen_at_its_place_and_its_programs_come_first(self):
+        done = self.run_job("greet")
+        self.assertEqual((done.code, done.text), (0, "saved\n"), done)
+        self.assertEqual(self.run_job("sh", "-c", f"readlink {self.place}/bin/shell; test -x {self.place}/bin/greet && stat -c %s {self.place}/lib/deep/empty").text, "/bin/sh\n0\n")
+
+    def test_each_node_fetches_it_once(self):
+        for _ in range(2):
+            done = self.run_job("greet", options=("--nodes", "2"))   # one on each
+            self.assertEqual(sorted(done.text.split("\n"))[1:], ["[0] saved", "[1] saved"], done)
+        for host in "ab":
+            self.assertEqual(fetched(self.rig.log_of(host), "tools"), 1, self.rig.log_of(host)[-2000:])
+
+    def test_what_a_job_writes_is_its_own(self):
+        wrote = self.run_job("sh", "-c", f"echo mine > {self.place}/lib/word; echo new > {self.place}/new; greet")
+        self.assertEqual(wrote.text, "mine\n", wrote)
+        self.assertEqual(self.run_job("sh", "-c", f"greet; test -e {self.place}/new || echo clean").text, "saved\nclean\n")
+        with open(os.path.join(self.place, "lib/word"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "changed since\n")
+
+    def test_saved_again_a_rerun_keeps_what_it_ran_with(self):
+        place = os.path.join(self.rig.root, "other")
+        os.makedirs(os.path.join(place, "bin"))
+        def save(word):
+            with open(os.path.join(place, "bin/say"), "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\necho {word} $WHO\n")
+            os.chmod(os.path.join(place, "bin/say"), 0o755)
+            return self.rig.json("env", "save", "other", place, timeout=120)["digest"]
+        one = save("one")
+        job = self.rig.submit("--env", "other", "--no-sync", "--cwd", "/", "--env-var", "WHO=me", "--", "say")
+        self.rig.wait_for(job, "succeeded", 60)
+        two = save("two")
+        self.assertNotEqual(one, two)
+        self.assertEqual(self.run_job("say", env="other").text.strip(), "two")
+        again = self.rig.json("rerun", job)["id"]
+        self.rig.wait_for(again, "succeeded", 60)
+        self.assertEqual(self.rig.ok("logs", again).text, "one me\n")
+        self.assertEqual(self.rig.job(again)["environment"], {"name": "other", "digest": one})
+        # Gone by name: what ran can still be run again, and nothing new can ask for it.
+        self.rig.ok("env", "rm", "other")
+        gone = self.run_job("say", env="other")
+        self.assertNotEqual(gone.code, 0)
+        self.assertIn("environment", gone.errors)
+        last = self.rig.json("rerun", job)["id"]
+        self.rig.wait_for(last, "succeeded", 60)
+        self.assertEqual(self.rig.ok("logs", last).text, "one me\n")
+
+    def test_removed_while_in_use(self):
+        place = os.path.join(self.rig.root, "brief")
+        os.makedirs(os.path.join(place, "bin"))
+        self.rig.ok("env", "save", "brief", place, timeout=120)
+        job = self.rig.submit("--env", "brief", "--no-sync", "--cwd", "/", "--", "sh", "-c", f"echo up; while ! test -e {self.rig.root}/go; do sleep 0.1; done; ls {place}")
+        poll(lambda: "up" in self.rig.cli("logs", job).text, "the job")
+        self.rig.ok("env", "rm", "brief")
+        open(os.path.join(self.rig.root, "go"), "w", encoding="utf-8").close()
+        self.rig.wait_for(job, "succeeded", 60)
+        self.assertEqual(self.rig.ok("logs", job).text, "up\nbin\n")
+
+    def test_a_root_file_system(self):
+        if WHY_NOT:
+            self.skipTest(WHY_NOT)
+        place = os.path.join(self.rig.root, "rootfs")
+        os.makedirs(place)
+        subprocess.run(["tar", "-C", place, "-xf", "-"], input=images.root_tar(), check=True)
+        self.rig.ok("env", "save", "tiny", place, timeout=120)
+        self.assertEqual(self.rig.json("env", "show", "tiny")["path"], "/")
+        done = self.run_job("sh", "-c", "cat /etc/hello; ls /", env="tiny")
+        self.assertEqual(done.code, 0, done)
+        self.assertTrue(done.text.startswith("from the image\n"), done)
+        self.assertNotIn("usr", done.text)
+
+    def test_names(self):
+        typo = self.run_job("true", env="tolls")
+        self.assertNotEqual(typo.code, 0)
+        variable = self.rig.cli("run", "--env", "A=b", "--", "true")
+        self.assertEqual(variable.code, 2)
+        self.assertIn("--env-var A=b", variable.errors)
+        both = self.rig.cli("run", "--env", "tools", "--image", "ubuntu", "--", "true")
+        self.assertNotEqual(both.code, 0)
+        listed = self.rig.json("env", "list")["environments"]
+        self.assertIn("tools", [e["name"] for e in listed])
+
+
+if __name__ == "__main__":
+    unittest.main()

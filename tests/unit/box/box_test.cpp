@@ -1,0 +1,120 @@
+// Rooms without a machine: names, descriptions and figures.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "box/bundle.h"
+#include "box/cdi.h"
+#include "box/podman.h"
+#include "model/image_name.h"
+
+namespace billow::box {
+namespace {
+
+bool holds(const Json& list, std::string_view text) {
+  return std::any_of(list.items().begin(), list.items().end(), [&](const Json& item) { return item.str_or("") == text; });
+}
+const Json* mount_at(const Json& bundle, std::string_view target) {
+  for (const Json& m : bundle["mounts"].items())
+    if (m["destination"].str_or("") == target) return &m;
+  return nullptr;
+}
+
+TEST(ImageName, IsTakenApart) {
+  const auto full = parse_image_name("host.example:5000/team/sub/image:1.2-x@sha256:" + std::string(64, 'a'));
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->registry, "host.example:5000");
+  EXPECT_EQ(full->repository, "team/sub/image");
+  EXPECT_EQ(full->tag, "1.2-x");
+  EXPECT_EQ(parse_image_name("ubuntu")->qualified(), "docker.io/library/ubuntu:latest");
+  EXPECT_EQ(parse_image_name("pytorch/pytorch:2.4")->qualified(), "docker.io/pytorch/pytorch:2.4");
+  EXPECT_EQ(parse_image_name("localhost/mine")->qualified(), "localhost/mine:latest");
+  EXPECT_EQ(parse_image_name("a/b:t")->pinned("sha256:" + std::string(64, '0')), "a/b@sha256:" + std::string(64, '0'));
+  EXPECT_TRUE(parse_image_name("127.0.0.1:5000/x")->on_loopback());
+  EXPECT_FALSE(parse_image_name("127x.example/x")->on_loopback());
+}
+
+TEST(ImageName, RefusesWhatCouldBeReadAsSomethingElse) {
+  for (const std::string& bad : std::vector<std::string>{"", "-v", "--privileged", "a b", "a\tb", "a\nb", std::string("a\0b", 3), "docker://a", "oci:/x", "dir:/etc", "UPPER", "a//b", "/a", "a/", "../a", "a:", "a:-t", "a@sha256:1", "a;b", "$(a)", "`a`", "a|b",
+                                                         "ä", std::string(600, 'a'), "host:0/x", "host:99999/x", "-h.example/x", "a:" + std::string(129, 't')})
+    EXPECT_FALSE(parse_image_name(bad)) << bad;
+}
+
+TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
+  Plan plan;
+  plan.config = {.env = {"PATH=/opt/bin", "A=image"}, .entrypoint = {"/entry"}, .command = {"serve"}, .directory = "/srv", .user = "app"};
+  const auto bundle = make_bundle(plan, {.root = "/r", .command = {"python", "x.py"}, .env = {"A=job"}, .passwd = "root:x:0:0::/root:/bin/sh\napp:x:5:5::/home/app:/bin/sh\n"});
+  ASSERT_TRUE(bundle);
+  const Json& process = (*bundle)["process"];
+  EXPECT_EQ(process["args"].dump(), R"(["/entry","python","x.py"])");
+  EXPECT_EQ(process["cwd"].str_or(""), "/srv");
+  EXPECT_TRUE(holds(process["env"], "PATH=/opt/bin"));
+  EXPECT_TRUE(holds(process["env"], "A=job"));
+  EXPECT_TRUE(holds(process["env"], "HOME=/home/app"));
+  EXPECT_TRUE(process["noNewPrivileges"].bool_or(false));
+  const auto own = make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""});
+  EXPECT_EQ((*own)["process"]["args"].dump(), R"(["/entry","serve"])");
+  EXPECT_FALSE(make_bundle(Plan{}, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));
+}
+
+TEST(Bundle, MakesNoNamespaceButOfMountsAndMakesNoDevice) {
+  Plan plan;
+  plan.devices = {"/dev/nvidia0"};
+  plan.mounts = {{.source = "/data", .target = "/data", .read_only = true}};
+  const auto bundle = make_bundle(plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = ""});
+  ASSERT_TRUE(bundle);
+  EXPECT_EQ(bundle->at("linux", "namespaces").dump(), R"([{"type":"mount"}])");
+  ASSERT_NE(mount_at(*bundle, "/dev/nvidia0"), nullptr);
+  ASSERT_NE(mount_at(*bundle, "/data"), nullptr);
+  EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], "ro"));
+  EXPECT_TRUE(bundle->at("linux", "resources").is_null());   // limits are the job's control group's
+}
+
+TEST(Bundle, ShowsOnlyDirectoriesThatHideNothing) {
+  for (const char* good : {"/home/ana/project", "/data", "/tmp/x", "/var/tmp/billow-1/7", "/work", "/usrlocal"}) EXPECT_TRUE(may_show(good)) << good;
+  for (const char* bad : {"/", "", "relative", "/usr", "/usr/local/src", "/etc", "/home", "/root", "/proc/1", "/lib64"}) EXPECT_FALSE(may_show(bad)) << bad;
+}
+
+TEST(Cdi, GivesAJobItsOwnCardsAndTheDriver) {
+  GpuInfo one, two;
+  one.index = 0;
+  one.uuid = "GPU-a";
+  one.device_files = {"/dev/null"};
+  two.index = 1;
+  two.uuid = "GPU-b";
+  two.device_files = {"/dev/zero"};
+  const Json cdi = make_cdi({one, two}, {.libraries = {"/usr/lib/x/libcuda.so.1"}, .programs = {"/usr/bin/nvidia-smi"}, .sockets = {}, .devices = {"/dev/full"}});
+  EXPECT_EQ(cdi["kind"].str_or(""), "billow.io/gpu");
+  Plan plan;
+  ASSERT_TRUE(add_devices(cdi, {"1"}, plan));
+  EXPECT_EQ(plan.devices, (std::vector<std::string>{"/dev/zero", "/dev/full"}));
+  EXPECT_EQ(plan.library_dirs, std::vector<std::string>{driver_dir});
+  ASSERT_EQ(plan.mounts.size(), 2u);
+  EXPECT_EQ(plan.mounts[0].target, std::string(driver_dir) + "/libcuda.so.1");
+  EXPECT_TRUE(plan.mounts[0].read_only);
+  EXPECT_TRUE(std::find(plan.env.begin(), plan.env.end(), "BILLOW_GPU_1=GPU-b") != plan.env.end());
+  Plan none;
+  ASSERT_TRUE(add_devices(cdi, {}, none));
+  EXPECT_TRUE(none.devices.empty() && none.mounts.empty());
+  EXPECT_FALSE(add_devices(cdi, {"7"}, none));
+  Plan by_uuid;
+  EXPECT_TRUE(add_devices(cdi, {"GPU-a"}, by_uuid));
+  EXPECT_EQ(by_uuid.devices.front(), "/dev/null");
+}
+
+TEST(PullProgress, AddsUpLayers) {
+  PullProgress p;
+  EXPECT_FALSE(p.take("Trying to pull x...\r\n"));
+  EXPECT_TRUE(p.take("Copying blob 1a2b3c4d5e6f [=>-------] 10.0MiB / 100.0MiB\r\n"));
+  EXPECT_TRUE(p.take("\x1b[1A\x1b[JCopying blob 9f8e7d6c5b4a [=>-------] 512.0KiB / 1.0GiB\r\nCopying blob 1a2b3c4d5e6f [==>------] 5"));
+  EXPECT_EQ(p.total_bytes(), (100ll << 20) + (1ll << 30));
+  EXPECT_TRUE(p.take("0.0MiB / 100.0MiB\r\n"));
+  EXPECT_EQ(p.done_bytes(), (50ll << 20) + (512ll << 10));
+  EXPECT_TRUE(p.take("Copying blob 1a2b3c4d5e6f done\r\n"));
+  EXPECT_EQ(p.done_bytes(), (100ll << 20) + (512ll << 10));
+  EXPECT_EQ(p.text("x"), "pulling x: 105 of 1,178 MB");
+}
+
+}  // namespace
+}  // namespace billow::box
