@@ -91,7 +91,7 @@ int cmd_reserve(const Parsed& p) {
   }
   std::string where;
   for (const Json& place : (*made)["places"].items()) where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
-  print(fmt::format("reservation {}: {} GPUs on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)), where,
+  print(fmt::format("reservation {}: {} GPU{} on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)), (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", where,
                     (*made)["from"].str_or("?"), (*made)["until"].str_or("?"), (*made)["cost"].str_or("?")));
   if (const auto leave = (*made)["asked_to_leave"].items(); !leave.empty()) {
     std::string who;

@@ -403,7 +403,7 @@ class Browser(unittest.TestCase):
             rig.close()
 
     def test_dashboard(self):
-        self.run_script("dashboard.mjs", "8xH100", 420)
+        self.run_script("dashboard.mjs", "8xH100", 600)
 
     def test_tasks(self):
         self.run_script("tasks.mjs", "8xH100", 240)

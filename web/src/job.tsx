@@ -147,7 +147,7 @@ export function JobPage({ id }: { id: string }) {
         <dt>Command</dt><dd><code>{j.command}</code></dd>
         <dt>Who</dt><dd>{j.user}, project <a href={`#/jobs?show=all&project=${encodeURIComponent(j.project)}`}>{j.project}</a></dd>
         <dt>Asked for</dt><dd>{j.mig_profile ? `${j.gpus > 1 ? `${j.gpus} MIG instances` : 'a MIG instance'} of ${j.mig_profile}` : j.gpu_milli ? `${gpus(j.gpu_milli)} GPU${j.gpu_milli > 1000 ? 's' : ''}` : j.gpu_mem_mib ? `${gib(j.gpu_mem_mib)} of a GPU` : 'no GPU'}{j.gpu_types.length ? ` of ${j.gpu_types.join(' or ')}` : ''}{j.nodes > 1 ? ` on each of ${j.nodes} nodes` : ''}{j.spot ? ', spot' : ''}{j.time_limit_s ? `, at most ${lasting(j.time_limit_s)}` : ''}</dd>
-        {!j.elements && <><dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`).join('; ') || '–'}</dd></>}
+        {j.tasks.length > 0 && <><dt>Where</dt><dd>{j.tasks.map((t) => `${t.node}${t.gpus.length ? ` (${t.gpu_type} ${t.gpus.join(', ')}${t.mig?.length ? `, MIG ${t.mig.map((m) => `${m.profile} from slice ${m.start}`).join(', ')}` : ''})` : ''}`).join('; ')}</dd></>}
         {j.elements && <><dt>Submitted</dt><dd>{moment(j.submitted_at)}{j.ended_at ? `, the last ended ${moment(j.ended_at)}` : ''}</dd></>}
         {!j.final && j.reason && j.reason !== j.waits_for && j.state === 'running' && <><dt>Remark</dt><dd>{j.reason}</dd></>}
         {j.suspendable && !j.elements && <><dt>Suspendable</dt><dd>{j.suspendable.can ? 'yes' : `no: ${j.suspendable.why}`}</dd></>}
@@ -158,7 +158,7 @@ export function JobPage({ id }: { id: string }) {
       </dl>
       {j.elements && <Elements id={id} count={j.elements.count} final={j.final} />}
       {(j.elements || j.nodes > 1) && <SearchAll id={id} ranks={j.nodes || 1} elements={!!j.elements} />}
-      {!j.elements && <><Log id={id} ranks={j.nodes || 1} final={j.final} /><Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} /></>}
+      {!j.elements && j.started_at && <><Log id={id} ranks={j.nodes || 1} final={j.final} /><Charts id={id} running={!j.final} began={!!j.started_at} cores={j.cpu_milli / 1000} /></>}
     </article>
   );
 }

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { get, type Job, type Row } from './api';
 import { cents2, lasting, plural, usd } from './format';
 import { Badge, Card, Empty, Line } from './ui';
-import { clock, ended, gpuTick, isIdle, jobs, jobsTick, ranMs, route } from './store';
+import { clock, ended, gpuTick, isIdle, jobs, jobsTick, ranMs, route, rowOf } from './store';
 import { report, type CostLine } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
@@ -14,8 +14,9 @@ const spans: [string, string, number, number][] = [['today', 'Today', 0, 0], ['y
 const shownMax = 50;
 const worthCounting = 1e7;   // a cent: every job idles for the moment between its start and its first kernel
 
-interface Waste { unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string }[] }
-interface Wasted { id: string; row?: Row; line?: CostLine; idle: number; nowRate: number; text: string }
+interface Waste { unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string; nano_usd_per_s?: number }[]; lines?: WasteLine[] }
+interface WasteLine extends CostLine { what?: string; oversized_nano_usd?: number; wasted_nano_usd?: number }
+interface Wasted { id: string; row?: Row; line?: WasteLine; wasted: number; nowRate: number; text: string }
 
 // What is known here of a job that the ledger names by its number alone.
 const known = new Map<string, Row>();
@@ -24,11 +25,17 @@ function rowFor(id: string): Row | undefined {
   return jobs.get(n) ?? ended.peek().find((r) => r.label === id) ?? known.get(id);
 }
 
+const wastedBy = (l: WasteLine) => l.wasted_nano_usd ?? l.idle_nano_usd ?? 0;
+function why(l: WasteLine): string {
+  const part = (nano: number) => `${Math.round((nano / Math.max(1, l.cost_nano_usd ?? nano)) * 100)} %`;
+  return [(l.idle_nano_usd ?? 0) >= worthCounting ? `idle for ${part(l.idle_nano_usd!)} of what it cost` : '', (l.oversized_nano_usd ?? 0) >= worthCounting ? `larger than it needed: ${usd(l.oversized_nano_usd!)}` : ''].filter(Boolean).join('; ');
+}
+
 export function WastePage() {
   const given = new URLSearchParams(route.value.split('?')[1] ?? '');
   const span = spans.find(([id]) => id === given.get('span')) ?? spans[2];
   const from = isoDay(Date.now() - span[2] * dayMs), to = isoDay(Date.now() - span[3] * dayMs);
-  const lines = useSignal<CostLine[] | null>(null);
+  const lines = useSignal<WasteLine[] | null>(null);
   const sums = useSignal<Waste | null>(null);
   const named = useSignal(0);
   jobsTick.value; gpuTick.value; named.value;
@@ -36,16 +43,18 @@ export function WastePage() {
     let gone = false;
     const load = () => {
       if (document.hidden) return;
-      void report(from, to, 'job,user,project').then(async (d) => {
+      void get<Waste>(`/v1/waste?since=${from}&until=${to}&by=job,user,project&limit=${shownMax}`).then(async (d) => {
         if (gone) return;
-        const wasted = d.lines.filter((l) => l.job && (l.idle_nano_usd ?? 0) >= worthCounting).sort((a, b) => (b.idle_nano_usd ?? 0) - (a.idle_nano_usd ?? 0)).slice(0, shownMax);
+        sums.value = d;
+        // A head that does not list them says by its costs what each job held idle.
+        const list: WasteLine[] = d.lines ?? (await report(from, to, 'job,user,project')).lines.filter((l) => l.job);
+        const wasted = list.filter((l) => wastedBy(l) >= worthCounting).sort((a, b) => wastedBy(b) - wastedBy(a)).slice(0, shownMax);
         lines.value = wasted;
         for (const l of wasted) {
-          if (gone || rowFor(l.job!)) continue;
-          try { const j = await get<Job>(`/v1/jobs/${l.job}`); known.set(l.job!, { ...({} as Row), id: j.id, label: j.label, name: j.name, command: j.command, user: j.user, project: j.project, state: j.state, started: 1, ran: (j.ran_s ?? 0) * 1000, where: [], final: j.final }); named.value++; } catch { /* then its number stands for it */ }
+          if (gone || l.what || rowFor(l.job!)) continue;
+          try { const j = await get<Job>(`/v1/jobs/${l.job}`); known.set(l.job!, rowOf(j)); named.value++; } catch { /* then its number stands for it */ }
         }
       }, () => { if (!gone) lines.value ??= []; });
-      void get<Waste>(`/v1/waste?since=${from}&until=${to}`).then((d) => { if (!gone) sums.value = d; }, () => {});
     };
     load();
     const timer = window.setInterval(load, 15_000);
@@ -53,13 +62,13 @@ export function WastePage() {
   }, [from, to]);
   const now = clock.value;
   const all = new Map<string, Wasted>();
-  for (const line of lines.value ?? []) all.set(line.job!, { id: line.job!, row: rowFor(line.job!), line, idle: line.idle_nano_usd ?? 0, nowRate: 0, text: '' });
+  for (const line of lines.value ?? []) all.set(line.job!, { id: line.job!, row: rowFor(line.job!), line, wasted: wastedBy(line), nowRate: 0, text: '' });
   const idleNow = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j, 10_000));
   if (span[3] === 0) for (const j of idleNow) {
-    const at = all.get(j.label) ?? { id: j.label, row: j, idle: 0, nowRate: 0, text: '' };
+    const at = all.get(j.label) ?? { id: j.label, row: j, wasted: 0, nowRate: 0, text: '' };
     all.set(j.label, { ...at, row: j, nowRate: j.rate_nano, text: sums.value?.idle_now.find((i) => i.job === j.id)?.text ?? '' });
   }
-  const rows = [...all.values()].sort((a, b) => b.idle - a.idle || b.nowRate - a.nowRate);
+  const rows = [...all.values()].sort((a, b) => b.wasted - a.wasted || b.nowRate - a.nowRate);
   const w = sums.value;
   return (
     <section>
@@ -73,9 +82,9 @@ export function WastePage() {
         <div class="scroll" tabIndex={0} role="region" aria-label="Jobs by what they wasted"><table class="wasted">
           <thead><tr><th>Job</th><th class="wide">Who</th><th class="wide">State</th><th class="right">Wasted</th><th class="right wide">Charged</th><th class="right wide">Ran</th><th>Why</th></tr></thead>
           <tbody>{rows.slice(0, shownMax).map((r) => <tr>
-            <td class="clip"><a href={`#/jobs/${r.id}`}>{r.row?.name || r.row?.command.slice(0, 40) || `job ${r.id}`}</a></td><td class="wide">{r.row?.user ?? r.line?.user ?? ''}<small> {r.row?.project ?? r.line?.project ?? ''}</small></td><td class="wide">{r.row && <Badge state={r.row.state} />}</td>
-            <td class="right"><b>{r.idle >= worthCounting ? usd(r.idle) : '< $0.01'}</b></td><td class="right wide">{r.line ? usd(r.line.charge_nano_usd) : '–'}</td><td class="right wide">{r.row?.started ? lasting(ranMs(r.row, now) / 1000) : '–'}</td>
-            <td class="on">{r.nowRate > 0 ? <span class="warn">idle now, at {usd(r.nowRate * 3600)} / h{r.text ? `: ${r.text}` : ''}</span> : r.idle > 0 ? `idle for ${Math.round((r.idle / Math.max(1, r.line?.cost_nano_usd ?? r.idle)) * 100)} % of what it cost` : ''}</td>
+            <td class="clip"><a href={`#/jobs/${r.id}`}>{r.row?.name || r.line?.what || r.row?.command.slice(0, 40) || `job ${r.id}`}</a></td><td class="wide">{r.row?.user ?? r.line?.user ?? ''}<small> {r.row?.project ?? r.line?.project ?? ''}</small></td><td class="wide">{r.row && <Badge state={r.row.state} />}</td>
+            <td class="right"><b>{r.wasted >= worthCounting ? usd(r.wasted) : '< $0.01'}</b></td><td class="right wide">{r.line ? usd(r.line.charge_nano_usd) : '–'}</td><td class="right wide">{r.row?.started ? lasting(ranMs(r.row, now) / 1000) : '–'}</td>
+            <td class="on">{r.nowRate > 0 ? <span class="warn">idle now, at {usd(r.nowRate * 3600)} / h{r.text ? `: ${r.text}` : ''}</span> : r.line ? why(r.line) : ''}</td>
           </tr>)}</tbody>
         </table></div>
       )}
