@@ -92,7 +92,26 @@ bool can_suspend(const State& state, const Job& job) {
   return std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).unsuspendable.empty(); });
 }
 
+namespace {
+// A replica of an endpoint that keeps some awake: it is paid for while it waits for requests, on purpose, and its gateway puts to sleep
+// what is beyond them.
+bool waits_on_purpose(const State& state, const Job& job) {
+  const auto of = job.spec->labels.find(label_endpoint);
+  if (of == job.spec->labels.end()) return false;
+  const auto endpoint = state.endpoints.find(of->second);
+  if (endpoint == state.endpoints.end()) return false;
+  const Revision* current = endpoint->second.current();
+  return current && std::max(current->policy.min, current->policy.base_on_demand) > 0;
+}
+}  // namespace
+
 IdleRules idle_rules(const State& state, const Job& job) {
+  if (waits_on_purpose(state, job)) {
+    IdleRules rules{{}, {}, can_suspend(state, job), job.spec->nodes > 1};
+    rules.policy.enabled = false;
+    rules.floor = {Duration{}, Duration{}};
+    return rules;
+  }
   return {state.money.policy_of(job.project), state.money.floor, can_suspend(state, job), job.spec->nodes > 1};
 }
 
@@ -151,7 +170,7 @@ struct Consequences {
   void operator()(const IdleWarned& e) {
     if (e.action != IdleAction::suspend && e.action != IdleAction::stop) return;
     const Job* job = state.find_job(e.job);
-    if (!job || job->stopping != StopCause::none || job->suspension.phase != SuspendPhase::none) return;
+    if (!job || job->stopping != StopCause::none || job->suspension.phase != SuspendPhase::none || waits_on_purpose(state, *job)) return;
     for (TaskId id : job->tasks) {
       if (state.tasks.at(id).state == TaskState::ended) continue;
       const auto said = state.money.idling.find(id);
@@ -194,6 +213,14 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
   } else if (std::holds_alternative<IdlePolicySet>(event.body) || std::holds_alternative<IdleFloorSet>(event.body)) {
     for (const auto& [id, job] : state.jobs)
       live_tasks(job, [&](const Task& task) { effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}}); });
+  } else if (std::holds_alternative<EndpointScaled>(event.body) || std::holds_alternative<RevisionJudged>(event.body)) {
+    const auto* scaled = std::get_if<EndpointScaled>(&event.body);
+    const auto replicas = state.replicas.find(scaled ? scaled->endpoint : std::get<RevisionJudged>(event.body).endpoint);
+    if (replicas != state.replicas.end())
+      for (JobId id : replicas->second) {
+        const Job& job = state.jobs.at(id);
+        live_tasks(job, [&](const Task& task) { effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}}); });
+      }
   } else if (const auto* declared = std::get_if<TaskDeclared>(&event.body)) {
     const Task& task = state.tasks.at(declared->task);
     effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, state.jobs.at(task.job))}});

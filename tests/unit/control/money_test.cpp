@@ -293,6 +293,34 @@ TEST(Money, IdleTasksEndTheirJobOnlyWhenAllOfThemIdle) {
   w.check_replay();
 }
 
+// A replica that an endpoint keeps awake is paid for while it waits, on purpose: idleness does not touch it, on its node neither.
+TEST(Money, ReplicasThatAreKeptAwakeOnPurposeAreLeftAlone) {
+  for (const std::uint32_t min : {1u, 0u}) {
+    SCOPED_TRACE(min);
+    World w;
+    w.must(AgentHello{offer("n1", 1), {}});
+    DeployEndpoint deploy;
+    deploy.name = "chat";
+    deploy.user = w.core.state().users.begin()->first;
+    deploy.spec.argv = {"serve"};
+    deploy.spec.resources.gpus = 1;
+    deploy.spec.resources.share = {1000, 0};
+    deploy.policy.min = min;
+    w.must(deploy);
+    w.must(StartReplica{.endpoint = "chat", .revision = 1, .port = 9000});
+    w.must(JudgeRevision{"chat", 1, true, ""});
+    const JobId id(1);
+    const TaskId task = w.job(id)->tasks.front();
+    const NodeId node = w.core.state().find_task(task)->node;
+    w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = w.wall}});
+    EXPECT_EQ(idle_rules(w.core.state(), *w.job(id)).policy.enabled, min == 0);
+    w.must(IdleReported{node, task, IdleState::idle, IdleAction::suspend, "idle 15m"});
+    EXPECT_EQ(w.job(id)->suspension.phase, min == 0 ? SuspendPhase::suspending : SuspendPhase::none);
+    EXPECT_EQ(w.all<IdleActed>().size(), min == 0 ? 1u : 0u);
+    w.check_replay();
+  }
+}
+
 TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   World w;
   w.must(AgentHello{offer("own", 1), {}});

@@ -138,6 +138,30 @@ TEST(Endpoints, ReplicasKeepApartByDefault) {
   w.check_replay();
 }
 
+TEST(Endpoints, AReplicaIsPlacedInTheRegionItIsFor) {
+  World w;
+  for (const char* region : {"eu", "us"}) {
+    NodeOffer o = offer(std::string("n-") + region, 4);
+    o.labels["region"] = region;
+    w.must(AgentHello{o, {}});
+  }
+  DeployEndpoint deploy;
+  deploy.name = "chat";
+  deploy.user = w.ana();
+  deploy.spec = w.job().spec;
+  deploy.spec.place.regions = {"eu", "us"};
+  deploy.policy.max = 2;
+  w.must(deploy);
+  const auto start = [](const char* region) { return StartReplica{.endpoint = "chat", .revision = 1, .port = 9000, .spot = false, .region = region}; };
+  for (int i = 0; i < 2; ++i) w.must(start("us"));
+  for (const auto& [id, task] : w.core.state().tasks) EXPECT_EQ(w.core.state().nodes.at(task.node).offer.name, "n-us");
+  EXPECT_FALSE(w.run(start("us"))) << "its maximum there";
+  w.must(start("eu"));
+  EXPECT_EQ(w.core.state().tasks.size(), 3u);
+  EXPECT_FALSE(w.run(start("asia"))) << "it is not served there";
+  w.check_replay();
+}
+
 // Two half-used nodes, and a job that needs a whole one.
 TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
   for (const bool has_checkpoint : {true, false}) {
