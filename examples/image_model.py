@@ -36,8 +36,11 @@ def main():
                 prompt, steps = str(asked["prompt"]), int(asked.get("steps", 4))
             except (ValueError, KeyError, TypeError):
                 return self.answer(400, "text/plain", b'send {"prompt": "...", "steps": 4}\n')
-            with one_at_a_time:
-                image = pipeline(prompt=prompt, num_inference_steps=steps).images[0]
+            try:
+                with one_at_a_time:
+                    image = pipeline(prompt=prompt, num_inference_steps=steps).images[0]
+            except Exception as error:  # of the model: a caller is told, and the next one is served
+                return self.answer(500, "text/plain", f"{type(error).__name__}: {error}\n".encode())
             out = io.BytesIO()
             image.save(out, format="PNG")
             self.answer(200, "image/png", out.getvalue())
