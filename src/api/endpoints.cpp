@@ -89,6 +89,7 @@ Json replicas_document(const control::State& state, const std::string& name) {
       one.set("task_state", enum_name(task.state));
       one.set("node", state.nodes.contains(task.node) ? state.nodes.at(task.node).offer.name : "");
     }
+    if (const auto region = job.spec->labels.find(label_region); region != job.spec->labels.end()) one.set("region", region->second);
     if (!job.reason.empty()) one.set("reason", job.reason);
     list.push(std::move(one));
   }
@@ -212,9 +213,14 @@ void remove_key(CallPtr call) {
 }
 
 void gateway(CallPtr call) {
+  std::string region;
+  for (const auto& [key, value] : call->request().query)
+    if (key == "region") region = value;
+  if (!region.empty())
+    if (const Status named = check_name("region", region); !named) return call->fail(named.error());
   auto socket = call->exchange->upgrade_websocket({.subprotocol = "", .message_bytes_max = 16 << 20, .queue_bytes_max = 64 << 20});
   if (!socket) return call->fail(socket.error());
-  call->host.adopt_gateway(std::move(*socket));
+  call->host.adopt_gateway(std::move(*socket), std::move(region));
 }
 
 }  // namespace billow::api::endpoints

@@ -73,7 +73,7 @@ class Host {
   virtual std::string webhook_secret(std::uint64_t webhook) const = 0;
   virtual void test_webhook(std::uint64_t webhook, std::function<void(Result<int> status)> done) = 0;
   // ---- gateways
-  virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket) = 0;
+  virtual void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) = 0;
   virtual const gateway::EndpointFigures* endpoint_figures(const std::string& name) const = 0;  // null: none has been heard
   virtual std::vector<std::string> gateway_addresses() const = 0;
 

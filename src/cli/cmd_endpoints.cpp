@@ -38,6 +38,7 @@ constexpr OptionSpec deploy_options[] = {
     {"slo", 0, "TIME", "how soon the first byte should come; half of it is what a request may be held (1s)"},
     {"health", 0, "PATH", "answers 2xx when a replica can serve; without it any answer will do"},
     {"start-timeout", 0, "TIME", "until a started replica must be healthy (10m)"},
+    {"regions", 0, "A,B", "replicas in each of these regions, by the demand at its gateway; --min and --max hold in each"},
     {"base-on-demand", 0, "N", "with --spot: so many replicas always on, and not on spot"},
     {"queue", 0, "N", "requests held at most; more get 429 (1000)"},
     {"access", 0, "WHO", "local: this machine's clients, others with a key; key: with a key only; open: everybody", false, Completes::choice, "local,key,open"},
@@ -136,6 +137,8 @@ int cmd_deploy(const Parsed& parsed) {
   if (request.spec.argv.front() == "--") request.spec.argv.erase(request.spec.argv.begin());
   if (request.spec.argv.empty()) return report_usage({Code::invalid, "no command to serve with", "billow deploy hello -- python serve.py"});
   if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  if (parsed.has("regions"))
+    if (auto set = set_option(request, "region", parsed.get("regions")); !set) return report_usage(set.error());
   if (request.sync == Sync::yes || !request.outputs.empty())
     return report_usage({Code::invalid, "an endpoint outlives what was uploaded for it, so its directory does not follow it", "keep its files where its nodes see them"});
   EndpointPolicy policy;
@@ -278,6 +281,8 @@ constexpr OptionSpec gateway_options[] = {
     {"listen", 0, "ADDR", "where endpoints are served (127.0.0.1:7071); may be given several times", true},
     {"head", 0, "URL", "the head whose endpoints are served: unix:PATH, http://…, https://…"},
     {"token-file", 0, "FILE", "a file with the gateway's credential", false, Completes::file},
+    {"region", 0, "NAME", "the region it serves: it steers the replicas there, and passes on to the nearest other what they cannot serve"},
+    {"advertise", 0, "ADDR", "where gateways of other regions reach it, HOST:PORT (default: where it listens, without TLS)"},
     {"data", 0, "DIR", "where its table and access log are kept", false, Completes::directory},
     {"serve", 0, "NAME=ADDR", "without a head: a fixed endpoint at HOST:PORT[,HOST:PORT…]; may be given several times", true},
     {"cert", 0, "FILE", "serve HTTPS with this certificate", false, Completes::file},
@@ -296,6 +301,12 @@ int cmd_gateway(const Parsed& parsed) {
   options.head = parsed.get("head");
   options.token_path = parsed.get("token-file");
   options.serve = parsed.all("serve");
+  options.region = parsed.get("region");
+  options.advertise = parsed.get("advertise");
+  if (!options.region.empty())
+    if (const Status named = check_name("region", options.region); !named) return report_usage(named.error());
+  if (!options.advertise.empty())
+    if (const auto address = net::parse_address(options.advertise); !address) return report_usage(Error(address.error()).in("--advertise"));
   options.listen_any_port_if_taken = parsed.has("any-port");
   if (options.head.empty() == options.serve.empty())
     return report_usage({Code::invalid, "a gateway serves a head's endpoints (--head) or fixed ones (--serve)", "billow gateway --serve hello=127.0.0.1:8000"});

@@ -26,8 +26,14 @@ Offered offered_key(const net::Headers& headers) {
 
 }  // namespace
 
-std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret) {
+std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret, std::string_view peer_key) {
   const auto& headers = front.head().headers;
+  if (const auto peer = headers.get(peer_header); !peer.empty()) {
+    if (!equal_constant_time(peer, peer_key)) return net::problem(403, fmt::format("{} is not for clients", peer_header), "", front.request_id());
+    front.ticket.from_peer = true;  // who let the client in
+    front.ticket.strip_header = peer_header;
+    return std::nullopt;
+  }
   if (const auto internal = headers.get(internal_header); !internal.empty()) {
     if (!equal_constant_time(internal, secret)) return net::problem(403, fmt::format("{} is not for clients", internal_header), "", front.request_id());
     front.ticket.strip_header = internal_header;

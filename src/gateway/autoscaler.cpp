@@ -7,6 +7,12 @@ namespace billow::gateway {
 namespace {
 constexpr Duration panic_hold = seconds(6);
 constexpr Duration rest_min = milliseconds(500);  // nobody sleeps sooner than this after a request
+// Of an endpoint that has hardly been seen. Chosen on the conversation trace from a single cold replica (see docs/endpoints.md).
+constexpr double stream_min = 3;                  // arrivals, fading: fewer are single calls
+constexpr double growth_max = 8, growth_per_lead = 2;
+constexpr double service_guess_s = 5;             // of a request, until this many have ended
+constexpr std::uint64_t service_known = 20;
+constexpr Duration forgotten = minutes(10);       // after such a silence it is new again
 }  // namespace
 
 void Learned::add(Duration d) {
@@ -42,6 +48,8 @@ void Autoscaler::served(Duration service_time, SteadyTime now) {
 }
 
 void Autoscaler::arrived(SteadyTime now) {
+  if (last_arrival_.ns == 0 || now - last_arrival_ > forgotten) first_arrival_ = now;
+  last_arrival_ = now;
   short_rate_.add(now);
   long_rate_.add(now);
 }
@@ -55,7 +63,7 @@ std::uint32_t Autoscaler::replicas_for(double load) const {
 
 // The load (requests being served at once) after `horizon`: what is there fades as it is served, what comes fills up.
 double Autoscaler::load_ahead(const Router& router, Duration horizon, SteadyTime now) const {
-  const double here = static_cast<double>(router.in_flight()) + static_cast<double>(router.held());
+  const double here = static_cast<double>(router.in_flight()) + static_cast<double>(router.held()) + router.lent();
   const double service_s = std::max(service_.seconds(), 1e-3);
   const double faded = std::exp(-horizon.seconds() / service_s);
   const double rate = std::max(short_rate_.per_second(now), long_rate_.per_second(now));
@@ -67,8 +75,24 @@ double Autoscaler::load_ahead(const Router& router, Duration horizon, SteadyTime
   return std::max(settled, here + std::max(0.0, certain - short_done_.per_second(now)) * horizon.seconds());
 }
 
+// Nothing is expected beyond the endpoint's own idle time: who set it knows when it is over, and a rate that only fades would keep the
+// last one awake, and others coming, for minutes more.
+bool Autoscaler::silent(const Router& router, SteadyTime now) const {
+  return router.in_flight() == 0 && router.held() == 0 && router.lent() == 0 && now - last_arrival_ >= policy_.idle;
+}
+
+// What a load may have become when a replica started now is there. Who has watched for a shorter time than a start takes knows little
+// about it: it may grow by a multiple, the more the shorter it has been seen. What turns out not to be needed sleeps, and has cost a start.
+double Autoscaler::may_become(const Router& router, SteadyTime now) const {
+  if (long_rate_.weight(now) < stream_min) return 0;
+  const double seen_s = std::max((now - first_arrival_).seconds(), 1.0);
+  const double growth = std::min(growth_max, 1 + growth_per_lead * start_lead().seconds() / seen_s);
+  const double service_s = service_.count() < service_known ? std::max(service_.seconds(), service_guess_s) : service_.seconds();
+  return growth * std::max<double>(router.in_flight(), std::max(short_rate_.per_second(now), long_rate_.per_second(now)) * service_s);
+}
+
 std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, SteadyTime now) const {
-  const double serving = router.in_flight();
+  const double serving = router.in_flight() + router.lent();
   const double held = static_cast<double>(router.held());
   const Duration lead = sleepers ? resume_lead() : start_lead();
   double load = serving;
@@ -82,7 +106,7 @@ std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, Stea
   std::uint32_t need = replicas_for(load);
   if (held > 0 && need == 0) need = 1;
   // Where coming takes longer than a request may wait, capacity has to be there before the load is.
-  if (lead > policy_.wait_target) {
+  if (lead > policy_.wait_target && !silent(router, now)) {
     const double ahead = load_ahead(router, lead, now);
     if (ahead > 0.5) need = std::max(need, replicas_for(ahead + std::sqrt(ahead)));
   }
@@ -95,7 +119,8 @@ void Autoscaler::put_to_sleep(const Router& router, std::uint32_t need, SteadyTi
   std::vector<const Replica*> idle;
   for (const auto& [key, r] : router.replicas()) {
     if (!r.current) continue;
-    if (r.phase == Phase::ready || r.phase == Phase::resuming || r.phase == Phase::starting) ++awake;
+    // One that is starting is not there yet: nobody goes to sleep in its favour.
+    if (r.phase == Phase::ready || r.phase == Phase::resuming) ++awake;
     if (r.phase == Phase::ready && Router::releasable(r)) idle.push_back(&r);
   }
   // Spot first (it is the burst), then who has been idle longest.
@@ -123,7 +148,7 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router, const ScaleCap
     if (!r.spot) ++on_demand;
     if (r.phase == Phase::ready || r.phase == Phase::resuming) ++awake;
     if (r.phase == Phase::starting) ++starting;
-    if (r.phase == Phase::suspended) sleepers.push_back(&r);
+    if (r.phase == Phase::suspended || r.phase == Phase::falling) sleepers.push_back(&r);
   }
   const Duration wait = router.oldest_wait(now);
   if (router.held() > 0 && wait > policy_.wait_target) panic_until_ = now + panic_hold;
@@ -132,8 +157,12 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router, const ScaleCap
   const std::uint32_t need = awake_needed(router, !sleepers.empty(), now);
   wanted_ = std::min(std::max(need, policy_.min), max);
 
-  // 1. Awake. Who fell asleep last is woken first: its memory is likeliest to be warm.
-  std::sort(sleepers.begin(), sleepers.end(), [](const Replica* a, const Replica* b) { return a->since > b->since; });
+  // 1. Awake. Who fell asleep last is woken first: its memory is likeliest to be warm. One that is still falling asleep is called back
+  // when nobody else can come: a request that meets it must not start a cold one.
+  std::sort(sleepers.begin(), sleepers.end(), [](const Replica* a, const Replica* b) {
+    if (a->phase != b->phase) return a->phase == Phase::suspended;
+    return a->since > b->since;
+  });
   std::size_t next = 0;
   for (; awake < wanted_ && next < sleepers.size(); ++next, ++awake) actions.push_back({ScaleAction::Kind::resume, sleepers[next]->key});
   const auto start = [&] {
@@ -147,8 +176,8 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router, const ScaleCap
 
   // 2. In existence: enough for what may come while a cold one starts. They sleep as soon as they are not needed.
   const double ahead = load_ahead(router, start_lead(), now);
-  if (policy_.keep_suspended.ns > 0 && ahead > 0.5) {
-    const std::uint32_t pool = std::min(max, replicas_for(ahead + std::sqrt(ahead)));
+  if (policy_.keep_suspended.ns > 0 && ahead > 0.5 && !silent(router, now)) {
+    const std::uint32_t pool = std::min(max, replicas_for(std::max(ahead + std::sqrt(ahead), may_become(router, now))));
     while (all < pool) start();
   }
 
@@ -156,7 +185,7 @@ std::vector<ScaleAction> Autoscaler::decide(const Router& router, const ScaleCap
   put_to_sleep(router, need, now, actions);
   // 3. Sleepers nobody wanted for their keep time.
   for (const Replica* r : sleepers)
-    if (now - r->since >= policy_.keep_suspended) actions.push_back({ScaleAction::Kind::stop, r->key});
+    if (r->phase == Phase::suspended && now - r->since >= policy_.keep_suspended) actions.push_back({ScaleAction::Kind::stop, r->key});
   return actions;
 }
 

@@ -8,10 +8,11 @@
 //      served in time by slots that become free. As long as waking is quicker than the wait allowed, nothing is kept awake on
 //      suspicion.
 //   2. How many must exist at all? Enough for the load that may come within the time of a cold start: from the arrival rate over a
-//      short and a long window (a burst counts at once, a lull only after a while), with a margin for chance.
+//      short and a long window (a burst counts at once, a lull only after a while), with a margin for chance, and a larger one for
+//      an endpoint that has been seen for less time than a start takes.
 // A replica beyond need sleeps once it has been idle for about what waking it costs (renting versus buying: at most twice the best
 // that could be had); the last one only after the endpoint's own idle time. A sleeper nobody wanted for its keep time is stopped.
-// A replica that serves is never chosen. Panic: while somebody waits longer than the target, nobody goes to sleep, and for
+// A replica that serves is never chosen, and one that is falling asleep is called back rather than another started. Panic: while somebody waits longer than the target, nobody goes to sleep, and for
 // `panic_hold` after it.
 #pragma once
 
@@ -103,6 +104,8 @@ class Autoscaler {
  private:
   std::uint32_t awake_needed(const Router& router, bool sleepers, SteadyTime now) const;
   double load_ahead(const Router& router, Duration horizon, SteadyTime now) const;
+  double may_become(const Router& router, SteadyTime now) const;
+  bool silent(const Router& router, SteadyTime now) const;
   std::uint32_t replicas_for(double load) const;
   void put_to_sleep(const Router& router, std::uint32_t need, SteadyTime now, std::vector<ScaleAction>& actions) const;
 
@@ -115,6 +118,7 @@ class Autoscaler {
   Rate short_done_{seconds(8)};
   std::uint32_t wanted_ = 0;
   SteadyTime panic_until_;
+  SteadyTime first_arrival_, last_arrival_;
 };
 
 }  // namespace billow::gateway

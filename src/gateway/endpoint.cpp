@@ -12,6 +12,7 @@ namespace billow::gateway {
 namespace {
 constexpr Duration placeholder_life = seconds(10);
 constexpr Duration move_patience = seconds(5);   // until an order nobody followed is given again
+constexpr Duration call_back_patience = seconds(1);  // until one that was called back and still runs is taken for awake
 constexpr Duration check_delay_max = seconds(1);
 constexpr Duration crash_habit = seconds(10);
 
@@ -51,6 +52,8 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   // A head that has just come back does not know where its nodes are before they dial in. A replica does not move meanwhile.
   for (ReplicaRow& each : row.replicas)
     if (const auto before = replicas_.find(each.job); each.address.empty() && before != replicas_.end()) each.address = before->second.row.address;
+  // Of a replica that came and went between two tables nothing is known; where there are other gateways it may have been another's.
+  const bool ours = row.elsewhere.empty() || replicas_.contains(row.failed_job);
   row_ = std::move(row);
   known_ = true;
   if (row_.rolling != rolled_) {
@@ -58,7 +61,7 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
     failed_before_ = row_.failed_job;
     rolling_failure_.clear();
   }
-  if (failed_anew) replica_failed(now);
+  if (failed_anew && ours) replica_failed(now);
   router.configure({.concurrency = row_.policy.concurrency, .queue_max = row_.policy.queue_max});
   scaler.configure(scale_policy(row_.policy));
   std::set<ReplicaKey> here;
@@ -126,6 +129,7 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
   if (row.stopping || row.task_state == TaskState::stopping) return router.set_phase(row.job, Phase::leaving, now);
   switch (row.task_state) {
     case TaskState::suspended:
+      live.fell = false;
       if (row.job_state == JobState::suspended) {
         // Asked to wake and waiting for its place, it is still on its way.
         const bool asked = r.phase == Phase::resuming && now - r.since < move_patience;
@@ -133,10 +137,13 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
       }
       return;
     case TaskState::suspending:
-      router.set_phase(row.job, Phase::leaving, now);
+      live.fell = false;
+      router.set_phase(row.job, row.resume_wanted || r.phase == Phase::resuming ? Phase::resuming : Phase::falling, now);
       return;
     case TaskState::resuming: router.set_phase(row.job, Phase::resuming, now); return;
     case TaskState::running:
+      // Called back before the order to sleep was followed: this may be from before that order, so it is not believed yet.
+      if (live.fell && now - live.asked_at < call_back_patience) return;
       if (r.phase == Phase::resuming || (r.phase == Phase::suspended && live.healthy)) ready(live, now);
       return;
     case TaskState::unreachable: return;  // its node does not answer the head, which says nothing about it and us
@@ -274,8 +281,14 @@ void LiveEndpoint::steer(SteadyTime now) {
   // An order nobody followed: a sleep that could not be, a wake that was lost on the way.
   for (auto& [key, live] : replicas_) {
     const Replica* r = router.find(key);
-    if (!r || live.row.stopping || now - r->since < move_patience) continue;
-    if (r->phase == Phase::leaving && r->current && live.healthy && live.row.task_state == TaskState::running && !live.told_to_stop) router.set_phase(key, Phase::ready, now);
+    if (!r || live.row.stopping) continue;
+    // It was called back in time, or the order to sleep was refused: it never slept.
+    if (live.fell && r->phase == Phase::resuming && live.healthy && live.row.task_state == TaskState::running && now - live.asked_at >= call_back_patience) {
+      live.fell = live.waking = false;
+      router.set_phase(key, Phase::ready, now);
+    }
+    if (now - r->since < move_patience) continue;
+    if ((r->phase == Phase::leaving || r->phase == Phase::falling) && r->current && live.healthy && live.row.task_state == TaskState::running && !live.told_to_stop) router.set_phase(key, Phase::ready, now);
     if (r->phase == Phase::resuming && live.row.job_state == JobState::suspended && !live.row.resume_wanted) router.set_phase(key, Phase::suspended, now);
   }
   roll(now);
@@ -283,6 +296,7 @@ void LiveEndpoint::steer(SteadyTime now) {
   if (row_.serving == 0) return;
   ScaleCaps caps;
   if (!row_.held_back.empty()) caps = {static_cast<std::uint32_t>(router.replicas().size()), row_.held_back};
+  if (!row_.steered) caps = {0, "other regions serve it"};
   for (const ScaleAction& action : scaler.decide(router, caps, now)) {
     const auto found = replicas_.find(action.replica);
     switch (action.kind) {
@@ -291,6 +305,8 @@ void LiveEndpoint::steer(SteadyTime now) {
         break;
       case ScaleAction::Kind::resume:
         if (found == replicas_.end()) break;
+        // Its order to sleep is on its way, and this one follows on the same line.
+        found->second.fell = found->second.row.task_state == TaskState::running;
         router.set_phase(action.replica, Phase::resuming, now);
         found->second.waking = true;
         move(action.replica, "resume", "a request waits for it", now);
@@ -301,7 +317,7 @@ void LiveEndpoint::steer(SteadyTime now) {
         const Replica* r = router.find(action.replica);
         // One that cannot sleep is worth more awake until the endpoint's idle time is over.
         if (!can && now - r->idle_since < row_.policy.idle) break;
-        router.set_phase(action.replica, Phase::leaving, now);
+        router.set_phase(action.replica, can ? Phase::falling : Phase::leaving, now);
         move(action.replica, can ? "suspend" : "stop", "idle", now);
         break;
       }
@@ -314,7 +330,7 @@ void LiveEndpoint::steer(SteadyTime now) {
 }
 
 void LiveEndpoint::roll(SteadyTime now) {
-  if (row_.rolling == 0 || (judged_ == row_.rolling && now - judged_at_ < move_patience)) return;
+  if (row_.rolling == 0 || !row_.steered || (judged_ == row_.rolling && now - judged_at_ < move_patience)) return;
   std::uint32_t have = 0, healthy = 0, awake = 0;
   std::string late;
   for (const auto& [key, live] : replicas_) {
@@ -328,7 +344,7 @@ void LiveEndpoint::roll(SteadyTime now) {
   for (const auto& [placeholder, revision] : asked_)
     if (revision == row_.rolling) ++have;
   std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
-  if (why.empty() && have == 0 && row_.failed_job != failed_before_) why = row_.failed_reason;  // it came and went between two tables
+  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_) why = row_.failed_reason;  // it came and went between two tables
   if (!why.empty()) {
     judged_ = row_.rolling;
     judged_at_ = now;
@@ -353,6 +369,11 @@ void LiveEndpoint::retire(SteadyTime now) {
     live.told_to_stop = true;
     move(key, "stop", "another revision serves", now);
   }
+}
+
+bool LiveEndpoint::awake(ReplicaKey but) const {
+  const auto& all = router.replicas();
+  return std::any_of(all.begin(), all.end(), [&](const auto& each) { return each.second.phase == Phase::ready && each.second.current && each.first != but; });
 }
 
 bool LiveEndpoint::waits_for_room() const {
@@ -381,7 +402,7 @@ bool LiveEndpoint::yield_one(SteadyTime now) {
     if (Router::releasable(r) && live != replicas_.end() && live->second.row.unsuspendable.empty()) idle = key;
   }
   if (idle == 0 || router.held() > 0 || ready <= std::max(row_.policy.min, row_.policy.base_on_demand) || row_.policy.keep_suspended.ns == 0) return false;
-  router.set_phase(idle, Phase::leaving, now);
+  router.set_phase(idle, Phase::falling, now);
   move(idle, "suspend", "others wait for its place", now);
   return true;
 }
@@ -393,7 +414,7 @@ EndpointFigures LiveEndpoint::figures() const {
   f.in_flight = router.in_flight();
   for (const auto& [key, r] : router.replicas()) {
     if (r.phase == Phase::ready) ++f.ready;
-    if (r.phase == Phase::suspended) ++f.sleeping;
+    if (r.phase == Phase::suspended || r.phase == Phase::falling) ++f.sleeping;
     if (r.phase == Phase::starting || r.phase == Phase::resuming) ++f.coming;
   }
   f.wanted = scaler.wanted();

@@ -44,6 +44,7 @@ struct LiveReplica {
   SteadyTime first_seen, check_at, asked_at;
   Duration check_delay = milliseconds(20);
   bool waking = false;                 // asked to wake: what it takes is measured
+  bool fell = false;                   // called back before anything was seen of its falling asleep
 };
 
 class LiveEndpoint {
@@ -66,6 +67,7 @@ class LiveEndpoint {
   void unreachable(ReplicaKey key, SteadyTime now);
   // Others wait for room and this endpoint has an idle replica it can spare: it sleeps now. True: one does.
   bool yield_one(SteadyTime now);
+  bool awake(ReplicaKey but = 0) const;  // a replica of ours, other than that one, serves or could
   bool waits_for_room() const;         // a replica of ours has been asked for and has no place yet
   SteadyTime waits_since() const;
 

@@ -15,13 +15,14 @@ namespace {
 
 constexpr Duration tick_period = milliseconds(50);
 constexpr Duration room_patience = milliseconds(100);  // until an idle replica of another endpoint gives its place up
+constexpr Duration pass_on_patience = seconds(2);      // until a request goes to a region where somebody must be woken for it
 constexpr std::uint16_t ports_from = 20000, ports_to = 32000;
 
 constexpr std::string_view prefix = "/f/";
 
 }  // namespace
 
-Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), id_prefix_(random_token(6)), secret_(random_token(24)) {}
+Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), id_prefix_(random_token(6)), secret_(random_token(24)), peer_key_(random_token(24)) {}
 
 Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
@@ -29,6 +30,7 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
   if (!out->options_.data_dir.empty()) out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
   out->calls_ = std::make_unique<Calls>(*out);
+  out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
   return out;
 }
@@ -40,6 +42,7 @@ Gateway::~Gateway() {
   calls_.reset();
   held_.clear();
   for (auto& [name, endpoint] : endpoints_) endpoint->close();
+  peers_.reset();
   proxy_.reset();
   client_.reset();
 }
@@ -55,6 +58,7 @@ std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {
 
 void Gateway::take_table(Table table) {
   const auto now = loop_.steady();
+  peers_->take(table.peers);
   std::set<std::string> here;
   for (EndpointRow& row : table.endpoints) {
     here.insert(row.name);
@@ -82,12 +86,14 @@ void Gateway::take_table(Table table) {
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
     for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
-    endpoint->steer(now);
+    // Who waits is served first: one that has just woken must not look idle.
     give_out(*endpoint);
+    endpoint->steer(now);
   }
   calls_->take(std::move(table.calls));
   if (options_.data_dir.empty()) return;
   Table kept;
+  kept.peers = table.peers;
   for (const auto& [name, endpoint] : endpoints_) kept.endpoints.push_back(endpoint->row());
   std::string text = wire::to_json_text(kept);
   if (text == kept_table_) return;
@@ -122,6 +128,9 @@ Figures Gateway::figures() const {
   Figures out;
   for (const auto& address : proxy_->bound_addresses()) out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") + address);
   for (const auto& [name, endpoint] : endpoints_) out.endpoints.push_back(endpoint->figures());
+  out.peer_address = options_.advertise;
+  if (out.peer_address.empty() && options_.proxy.tls.cert_path.empty() && !proxy_->bound_addresses().empty()) out.peer_address = proxy_->bound_addresses().front();
+  if (!out.peer_address.empty()) out.peer_key = peer_key_;
   return out;
 }
 
@@ -136,7 +145,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
   if (!endpoint)
     return front->refuse(net::problem(404, fmt::format("there is no endpoint \"{}\"", check_name("endpoint", name) ? name : "?"), "see `billow endpoints`", front->request_id()));
   if (auto answer = cors_preflight(*front, endpoint->policy())) return front->refuse(std::move(*answer));
-  if (auto no = check_access(*front, *endpoint, secret_)) return front->refuse(std::move(*no));
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_)) return front->refuse(std::move(*no));
   Ticket& ticket = front->ticket;
   ticket.prefix_bytes = prefix.size() + name.size();
   ticket.timeout = endpoint->policy().timeout;
@@ -152,6 +161,7 @@ void Gateway::arrived(const std::shared_ptr<Front>& front) {
 void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid) {
   const auto now = loop_.steady();
   Ticket& ticket = front->ticket;
+  if (pass_on(front, endpoint, {})) return;
   if (const std::string why = endpoint.hopeless(now); !why.empty()) {
     auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why), "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
     answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
@@ -178,8 +188,36 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& en
   endpoint.steer(now);
 }
 
+// What this region cannot serve now goes to the nearest that is awake, and to one that sleeps when ours does not come soon or must not.
+// It stays this region's demand: what is served elsewhere on its behalf wakes a replica here.
+bool Gateway::pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited) {
+  const auto& elsewhere = endpoint.row().elsewhere;
+  if (elsewhere.empty() || front->ticket.from_peer || endpoint.awake()) return false;
+  const bool anyone = !endpoint.row().steered || waited > pass_on_patience;
+  const auto to = peers_->nearest([&](const std::string& region) {
+    return std::any_of(elsewhere.begin(), elsewhere.end(), [&](const Elsewhere& e) { return e.region == region && (anyone || e.awake > 0); });
+  });
+  if (!to) return false;
+  endpoint.router.lent(true);
+  front->give(to);
+  endpoint.steer(loop_.steady());
+  return true;
+}
+
 void Gateway::give_out(LiveEndpoint& endpoint) {
   if (endpoint.router.held() == 0) return;
+  if (!endpoint.row().elsewhere.empty() && !endpoint.awake()) {
+    std::vector<std::pair<RequestId, SteadyTime>> waiting;
+    for (const auto& [id, held] : endpoint.router.queue()) waiting.emplace_back(id, held.since);
+    for (const auto& [id, since] : waiting) {
+      const auto found = held_.find(id);
+      if (found == held_.end()) continue;
+      const auto front = found->second;
+      if (!pass_on(front, endpoint, loop_.steady() - since)) continue;
+      endpoint.router.cancel(id);
+      held_.erase(id);
+    }
+  }
   for (const auto& each : endpoint.router.dispatch(loop_.steady())) {
     const auto found = held_.find(each.request);
     if (found == held_.end()) {
@@ -203,9 +241,12 @@ bool Gateway::failed(const std::shared_ptr<Front>& front, const Failure& failure
   const auto now = loop_.steady();
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
   log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
-  if (!failure.sent_anything) endpoint->unreachable(from, now);
+  // Where there is no other to go to, it is asked first whether it is still there: one that has just died would use up every try.
+  if (!failure.sent_anything || !endpoint->awake(from)) endpoint->unreachable(from, now);
+  if (Peers::is_peer(from)) peers_->lost(from);
   if (!may_retry(failure)) return false;
   ++endpoint->totals.retried;
+  if (Peers::is_peer(from)) endpoint->router.lent(false);
   endpoint->router.finished(from, now);
   front->ticket.upstream = nullptr;
   for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
@@ -230,8 +271,12 @@ void Gateway::over(Front& front, End end) {
   if (end == End::replica_failed || end == End::timed_out || (end == End::refused && ticket.status >= 500)) ++endpoint->totals.failed;
   if (held_.erase(ticket.id) > 0) endpoint->router.cancel(ticket.id);
   if (!ticket.upstream) return;
-  endpoint->router.finished(ticket.upstream->key, now);
-  endpoint->scaler.served(now - ticket.given, now);
+  if (Peers::is_peer(ticket.upstream->key)) {
+    endpoint->router.lent(false);
+  } else {
+    endpoint->router.finished(ticket.upstream->key, now);
+    endpoint->scaler.served(now - ticket.given, now);
+  }
   if (ticket.first_byte.ns != 0) {
     endpoint->first_byte.add(ticket.first_byte - ticket.arrived);
     endpoint->held_time.add(ticket.given - ticket.arrived);
@@ -277,10 +322,11 @@ void Gateway::tick() {
       }
     }
     for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
-    endpoint->steer(now);
     give_out(*endpoint);
+    endpoint->steer(now);
   }
   make_room();
+  peers_->tick(now);
   calls_->tick(now);
   if (now - saved_at_ > seconds(2)) {
     saved_at_ = now;
@@ -301,7 +347,7 @@ void Gateway::make_room() {
   for (const auto& [name, endpoint] : endpoints_) {
     SteadyTime since{INT64_MAX};
     for (const auto& [key, r] : endpoint->router.replicas()) {
-      if (r.phase == Phase::leaving) ++leaving;
+      if (r.phase == Phase::leaving || r.phase == Phase::falling) ++leaving;
       if (r.phase == Phase::ready && r.in_flight == 0) since = std::min(since, std::max(r.idle_since, r.since));
     }
     if (since.ns != INT64_MAX && now - since > room_patience) idle.emplace_back(since, endpoint.get());
@@ -329,8 +375,8 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
     const bool healthy = answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
     live->checked(key, healthy, loop_.steady());
     if (!healthy) return;
-    live->steer(loop_.steady());
     give_out(*live);
+    live->steer(loop_.steady());
   });
 }
 

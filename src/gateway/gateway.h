@@ -9,6 +9,7 @@
 
 #include "gateway/access_log.h"
 #include "gateway/endpoint.h"
+#include "gateway/peers.h"
 #include "gateway/proxy.h"
 #include "net/http_client.h"
 
@@ -31,6 +32,7 @@ class Gateway final : public ProxyHost {
   struct Options {
     Proxy::Options proxy;
     std::string data_dir;              // table.json and access.log; empty: neither
+    std::string advertise;             // where other gateways reach this one; empty: where it listens without TLS
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -61,6 +63,7 @@ class Gateway final : public ProxyHost {
   void own_page(const std::shared_ptr<Front>& front);
   void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
   void give_out(LiveEndpoint& endpoint);
+  bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);
   void tick();
   void make_room();
   void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
@@ -80,11 +83,12 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<net::HttpClient> client_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
+  std::unique_ptr<Peers> peers_;
   std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>> endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
-  std::string id_prefix_, secret_;
+  std::string id_prefix_, secret_, peer_key_;
   std::string kept_table_;             // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters of before this process
   SteadyTime saved_at_;
@@ -94,7 +98,7 @@ class Gateway final : public ProxyHost {
 };
 
 // Whether a client may call an endpoint, and what of its request is for the gateway alone. An answer means: no.
-std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret);
+std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret, std::string_view peer_key);
 // The answer to a browser's question before a call from another site; none: it is no such question.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 // Tokens that a model's answer reports in its "usage".
@@ -112,6 +116,8 @@ struct GatewayOptions {
   std::string data_dir;
   std::string head;                    // unix:…, http://…; empty: only what `serve` names
   std::string token_path;
+  std::string region;                  // whose replicas it steers
+  std::string advertise;
   std::vector<std::string> serve;      // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
 };

@@ -1,6 +1,7 @@
 // Heads rewritten on their way through: what belongs to one hop stays with it, what the next must know is added.
 #include <array>
 
+#include "gateway/peers.h"
 #include "gateway/proxy.h"
 
 namespace billow::gateway {
@@ -70,8 +71,11 @@ bool repeatable_method(std::string_view method) {
 
 void write_request_head(std::string& out, const Front& front) {
   const auto& head = front.head();
-  const std::string_view prefix = std::string_view(head.target).substr(0, front.ticket.prefix_bytes);
-  std::string_view target = std::string_view(head.target).substr(front.ticket.prefix_bytes);
+  // Another gateway is shown what the client asked for; a replica its own part of it.
+  const bool to_peer = front.ticket.upstream && !front.ticket.upstream->peer_key.empty();
+  const std::size_t prefix_bytes = to_peer ? 0 : front.ticket.prefix_bytes;
+  const std::string_view prefix = std::string_view(head.target).substr(0, prefix_bytes);
+  std::string_view target = std::string_view(head.target).substr(prefix_bytes);
   out.append(head.method).append(" ");
   if (target.empty() || target[0] != '/') out += '/';
   out.append(target).append(" HTTP/1.1\r\n");
@@ -96,8 +100,13 @@ void write_request_head(std::string& out, const Front& front) {
     append_number(out, *head.content_length);
     out += "\r\n";
   }
-  append_field(out, "X-Forwarded-For", address_of(front.peer()));
-  append_field(out, "X-Forwarded-Proto", front.tls() ? "https" : "http");
+  const auto told = [&](const char* name, std::string_view own) {
+    const std::string_view by_peer = front.ticket.from_peer ? head.headers.get(name) : std::string_view();
+    append_field(out, name, by_peer.empty() ? own : by_peer);
+  };
+  told("X-Forwarded-For", address_of(front.peer()));
+  told("X-Forwarded-Proto", front.tls() ? "https" : "http");
+  if (to_peer) append_field(out, peer_header, front.ticket.upstream->peer_key);
   if (!host.empty()) append_field(out, "X-Forwarded-Host", host);
   if (!prefix.empty()) append_field(out, "X-Forwarded-Prefix", prefix);
   append_field(out, "X-Request-Id", front.request_id());

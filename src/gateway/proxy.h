@@ -36,6 +36,7 @@ struct Upstream {
   ReplicaKey key = 0;
   std::string name;                                // "127.0.0.1:20017", for the log
   net::RawAddress address;
+  std::string peer_key;                            // another gateway, and the key it knows us by; empty: a replica
   std::vector<std::shared_ptr<Back>> idle;
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
   void close();                                    // its kept connections
@@ -49,6 +50,7 @@ struct Ticket {
   Duration timeout = seconds(60);                  // from its arrival to the answer's head
   std::string strip_header;                        // carried the endpoint's key: not the replica's business
   std::string allow_origin;                        // CORS
+  bool from_peer = false;                          // another gateway passed it on
   std::uint32_t tries = 0;
   std::shared_ptr<Upstream> upstream;              // while one serves it
   SteadyTime arrived, given, first_byte;           // given: when a replica was

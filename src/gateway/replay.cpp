@@ -115,6 +115,13 @@ class World {
         break;
       }
       case What::asleep:
+        // Called back while it fell asleep, it goes through with it and wakes again.
+        if (const Replica* r = router_.find(e.id); r && r->phase == Phase::resuming) {
+          release(e.id);
+          hold(e.id);
+          push(now_ + options_.model.wake_s, What::ready, e.id);
+          break;
+        }
         release(e.id);
         router_.set_phase(e.id, Phase::suspended, now);
         break;
@@ -165,13 +172,17 @@ class World {
       switch (action.kind) {
         case ScaleAction::Kind::start: start(options_.model.start_s, now); break;
         case ScaleAction::Kind::resume:
+          ++result_.wakes;
+          if (router_.find(action.replica)->phase == Phase::falling) {
+            router_.set_phase(action.replica, Phase::resuming, now);
+            break;
+          }
           router_.set_phase(action.replica, Phase::resuming, now);
           hold(action.replica);
-          ++result_.wakes;
           push(now_ + options_.model.wake_s, What::ready, action.replica);
           break;
         case ScaleAction::Kind::suspend:
-          router_.set_phase(action.replica, Phase::leaving, now);
+          router_.set_phase(action.replica, Phase::falling, now);
           push(now_ + options_.model.sleep_s, What::asleep, action.replica);
           break;
         case ScaleAction::Kind::stop:

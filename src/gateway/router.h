@@ -28,6 +28,7 @@ enum class Phase {
   starting,   // a job that has not answered its health check yet
   ready,
   leaving,    // serves what it has and takes no more
+  falling,    // on its way to sleep, idle: it takes no more, and can be called back
   suspended,  // sleeps in memory
   resuming,
 };
@@ -92,6 +93,9 @@ class Router {
   std::size_t held() const { return held_.size(); }
   const std::map<RequestId, Held>& queue() const { return held_; }
   std::uint32_t in_flight() const;
+  // Requests that another region serves on our behalf.
+  void lent(bool more) { more ? ++lent_ : lent_ -= lent_ > 0; }
+  std::uint32_t lent() const { return lent_; }
   Duration oldest_wait(SteadyTime now) const;
   // Seconds until a refused client should come back: how long the queue takes at the measured service time, 1 to 60.
   int retry_after_s(Duration service_time) const;
@@ -101,6 +105,7 @@ class Router {
 
   Options options_;
   std::map<ReplicaKey, Replica> replicas_;
+  std::uint32_t lent_ = 0;
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order
 };
 

@@ -20,7 +20,8 @@ constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 // One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and said again by whoever still wants it.
 class Line final : public HeadLink {
  public:
-  Line(net::Loop& loop, Gateway& gateway, net::Endpoint head, std::string token_path) : loop_(loop), gateway_(gateway), head_(std::move(head)), token_path_(std::move(token_path)) {
+  Line(net::Loop& loop, Gateway& gateway, net::Endpoint head, std::string token_path, std::string region)
+      : loop_(loop), gateway_(gateway), head_(std::move(head)), token_path_(std::move(token_path)), region_(std::move(region)) {
     dial();
     figures_timer_ = loop.every(figures_period, [this] { say(gateway_.figures()); });
   }
@@ -42,7 +43,7 @@ class Line final : public HeadLink {
     const auto token = read_file(token_path_, 4096);
     net::ClientRequest request;
     request.endpoint = head_;
-    request.target = "/v1/gateway";
+    request.target = region_.empty() ? "/v1/gateway" : "/v1/gateway?region=" + net::percent_encode(region_);
     request.timeout = seconds(5);
     if (token) request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
     gateway_.client().connect_websocket(std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20}, [this](Result<std::shared_ptr<net::WebSocket>> made) {
@@ -80,7 +81,7 @@ class Line final : public HeadLink {
   net::Loop& loop_;
   Gateway& gateway_;
   net::Endpoint head_;
-  std::string token_path_;
+  std::string token_path_, region_;
   std::shared_ptr<net::WebSocket> socket_;
   std::unordered_map<std::uint64_t, std::function<void(Result<Reply>)>> asked_;
   net::Timer again_, figures_timer_;
@@ -126,6 +127,7 @@ Status run_gateway(GatewayOptions options) {
   made.proxy.listen = options.listen;
   made.proxy.tls = options.tls;
   made.data_dir = options.data_dir;
+  made.advertise = options.advertise;
   auto opened = Gateway::create(loop, made);
   if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
     log_warn("{}; another port is used", opened.error().message);
@@ -151,7 +153,7 @@ Status run_gateway(GatewayOptions options) {
     gateway->take_table(std::move(fixed));
   } else {
     if (const auto loaded = gateway->load_table(); !loaded) log_warn("{}", loaded.error().message);
-    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path);
+    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
     gateway->set_link(line.get());
   }
   // A first signal lets what is under way end, a second one does not.

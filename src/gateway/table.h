@@ -30,6 +30,14 @@ struct ReplicaRow {
   }
 };
 
+// How an endpoint stands in another gateway's hands.
+struct Elsewhere {
+  std::string region;
+  std::uint32_t awake = 0;
+  template <class V>
+  void fields(V& v) { v("region", region); v("awake", awake); }
+};
+
 struct EndpointRow {
   std::string name;
   EndpointPolicy policy;               // of the revision in force
@@ -38,21 +46,35 @@ struct EndpointRow {
   std::uint64_t failed_job = 0;
   std::string failed_reason;
   std::string held_back;               // why no replica may be started (a budget, a quota); empty: they may
-  std::vector<ReplicaRow> replicas;
+  std::vector<ReplicaRow> replicas;    // this gateway's
+  bool steered = true;                 // whether this gateway may have replicas of it
+  std::vector<Elsewhere> elsewhere;    // other gateways that may
   template <class V>
   void fields(V& v) {
+    v("steered", steered); v("elsewhere", elsewhere);
     v("name", name); v("policy", policy); v("serving", serving); v("rolling", rolling); v("keys", keys); v("failed_job", failed_job);
     v("failed_reason", failed_reason); v("held_back", held_back); v("replicas", replicas);
   }
 };
 
 
+// Another gateway of the same head, to which requests may be passed on.
+struct PeerRow {
+  std::string region;
+  std::string address;                 // HOST:PORT
+  std::string key;                     // by which it knows its peers
+  bool operator==(const PeerRow&) const = default;
+  template <class V>
+  void fields(V& v) { v("region", region); v("address", address); v("key", key); }
+};
+
 struct Table {
   static constexpr const char* kind = "table";
   std::vector<EndpointRow> endpoints;
-  std::vector<AsyncCall> calls;        // that wait to be carried out
+  std::vector<AsyncCall> calls;        // that wait to be carried out, by this gateway
+  std::vector<PeerRow> peers;
   template <class V>
-  void fields(V& v) { v("endpoints", endpoints); v("calls", calls); }
+  void fields(V& v) { v("endpoints", endpoints); v("calls", calls); v("peers", peers); }
 };
 // The answer to a message that carried a number: it is durable, or why not.
 struct Reply {
@@ -136,8 +158,9 @@ struct Figures {
   static constexpr const char* kind = "figures";
   std::vector<std::string> addresses;  // where this gateway listens
   std::vector<EndpointFigures> endpoints;
+  std::string peer_address, peer_key;  // where and how other gateways reach it; empty: not at all
   template <class V>
-  void fields(V& v) { v("addresses", addresses); v("endpoints", endpoints); }
+  void fields(V& v) { v("addresses", addresses); v("endpoints", endpoints); v("peer_address", peer_address); v("peer_key", peer_key); }
 };
 // That a revision is healthy and takes over, or never will be, is said in the words of the event it becomes.
 using FromGateway = std::variant<StartReplica, MoveReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures>;

@@ -22,11 +22,30 @@ std::string held_back(const control::State& state, const std::set<JobId>& replic
   return {};
 }
 
+// How long a gateway may be away until another looks after its region's replicas.
+constexpr Duration adopt_after = seconds(60);
+
+const std::vector<std::string>& regions_of(const Endpoint& endpoint) {
+  static const std::vector<std::string> anywhere;
+  const Revision* current = endpoint.current();
+  return current ? current->spec->place.regions : anywhere;
+}
+
+std::string region_of(const Job& replica) {
+  const auto label = replica.spec->labels.find(label_region);
+  return label == replica.spec->labels.end() ? std::string() : label->second;
+}
+
+bool among(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
 }  // namespace
 
 struct Gateways::Link {
   std::shared_ptr<net::WebSocket> socket;
+  std::string region;
   std::vector<std::string> addresses;
+  std::string peer_address, peer_key;
+  std::map<std::string, gateway::EndpointFigures> figures;
   std::string sent;                    // the last table
   void send(const gateway::ToGateway& message) {
     if (socket->open()) socket->send_text(gateway::encode(message));
@@ -44,26 +63,66 @@ Gateways::~Gateways() {
   for (const auto& link : links_) link->socket->abort();
 }
 
-void Gateways::adopt(std::shared_ptr<net::WebSocket> socket) {
-  // Only one can steer: a second one, who sees no requests, would put to sleep what the first one serves from. It dials again, and is
-  // taken when the first has gone.
-  if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->socket->open(); })) {
-    log_debug("another gateway is connected already");
+void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region) {
+  // Only one can steer a region: a second one, who sees no requests, would put to sleep what the first one serves from. It dials again,
+  // and is taken when the first has gone.
+  if (link_of(region)) {
+    log_debug("another gateway of region \"{}\" is connected already", region);
     socket->close();
     return;
   }
   auto link = std::make_shared<Link>();
   link->socket = std::move(socket);
+  link->region = std::move(region);
+  gone_since_.erase(link->region);
   links_.push_back(link);
   link->socket->on_close([this, alive = alive_, weak = std::weak_ptr(link)](const net::WebSocket::Closed&) {
     if (!*alive) return;
-    if (const auto gone = weak.lock()) std::erase(links_, gone);
+    const auto gone = weak.lock();
+    if (!gone) return;
+    gone_since_[gone->region] = loop_.steady();
+    std::erase(links_, gone);
+    changed();
   });
   link->socket->on_message([this, alive = alive_, weak = std::weak_ptr(link)](std::string_view text, bool) {
     if (const auto from = weak.lock(); from && *alive) heard(from, text);
   });
-  log_info("a gateway is connected");
+  log_info("a gateway is connected{}", link->region.empty() ? "" : ", of region " + link->region);
   changed();
+}
+
+const Gateways::Link* Gateways::leader() const {
+  for (const auto& link : links_)
+    if (link->socket->open()) return link.get();
+  return nullptr;
+}
+
+const Gateways::Link* Gateways::link_of(const std::string& region) const {
+  for (const auto& link : links_)
+    if (link->socket->open() && link->region == region) return link.get();
+  return nullptr;
+}
+
+// Whether it may have replicas of an endpoint. Where no gateway of the endpoint's regions is there, the first one stands in.
+bool Gateways::steers(const Link& link, const Endpoint& endpoint) const {
+  const auto& regions = regions_of(endpoint);
+  if (!link.socket->open()) return false;
+  if (among(regions, link.region)) return true;
+  if (std::any_of(regions.begin(), regions.end(), [&](const std::string& r) { return link_of(r) != nullptr; })) return false;
+  return &link == leader();
+}
+
+// Whose replica it is; null: its gateway is away for a moment, and nobody else's.
+const Gateways::Link* Gateways::owner(const Endpoint& endpoint, const Job& replica) const {
+  const std::string region = region_of(replica);
+  if (region.empty()) {
+    for (const auto& link : links_)
+      if (!among(regions_of(endpoint), link->region) && steers(*link, endpoint)) return link.get();
+    return leader();
+  }
+  if (const Link* own = link_of(region)) return own;
+  const auto gone = gone_since_.find(region);
+  return gone != gone_since_.end() && loop_.steady() - gone->second < adopt_after ? nullptr : leader();
 }
 
 void Gateways::leave() {
@@ -91,20 +150,22 @@ void Gateways::changed() {
   loop_.post([this, alive = alive_] {
     if (!*alive) return;
     posted_ = false;
-    options_.engine().when_durable([this, alive, text = table()] {
-      if (!*alive) return;
-      for (const auto& link : links_) {
-        if (link->sent == text || !link->socket->open()) continue;
+    for (const auto& link : links_) {
+      if (!link->socket->open()) continue;
+      options_.engine().when_durable([alive, link, text = table(*link)] {
+        if (!*alive || link->sent == text || !link->socket->open()) return;
         link->sent = text;
         link->socket->send_text(text);
-      }
-    });
+      });
+    }
   });
 }
 
-std::string Gateways::table() const {
+std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
+  for (const auto& other : links_)
+    if (other.get() != &link && other->socket->open() && !other->peer_address.empty()) table.peers.push_back({other->region, other->peer_address, other->peer_key});
   for (const auto& [name, endpoint] : state.endpoints) {
     gateway::EndpointRow row;
     row.name = name;
@@ -114,10 +175,18 @@ std::string Gateways::table() const {
     for (const EndpointKey& key : endpoint.keys) row.keys.push_back(key.hash);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
+    row.steered = steers(link, endpoint);
+    for (const auto& other : links_)
+      if (other.get() != &link && steers(*other, endpoint)) row.elsewhere.push_back({other->region, 0});
     if (const auto replicas = state.replicas.find(name); replicas != state.replicas.end()) {
       row.held_back = held_back(state, replicas->second, system_clock().wall());
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
+        if (const Link* whose = owner(endpoint, job); whose != &link) {
+          const bool awake = whose && !job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::running && job.stopping == StopCause::none;
+          for (auto& other : row.elsewhere) other.awake += awake && other.region == whose->region;
+          continue;
+        }
         gateway::ReplicaRow replica{.job = id.value, .job_state = job.state};
         replica.revision = static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
         replica.spot = job.spec->spot;
@@ -134,8 +203,10 @@ std::string Gateways::table() const {
     }
     table.endpoints.push_back(std::move(row));
   }
-  for (const auto& [id, call] : state.calls)
-    if (call.state == CallState::waiting) table.calls.push_back(call);
+  // Carried out by one of them, whoever took them in.
+  if (&link == leader())
+    for (const auto& [id, call] : state.calls)
+      if (call.state == CallState::waiting) table.calls.push_back(call);
   return gateway::encode(gateway::ToGateway(std::move(table)));
 }
 
@@ -161,18 +232,66 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
   struct Hear {
     Gateways& self;
     const std::shared_ptr<Link>& link;
-    void operator()(const gateway::StartReplica& m) { self.run(billow::StartReplica{m.endpoint, m.revision, m.port, m.spot}); }
+    void operator()(const gateway::StartReplica& m) {
+      const auto found = self.options_.engine().state().endpoints.find(m.endpoint);
+      if (found == self.options_.engine().state().endpoints.end() || !self.steers(*link, found->second)) return;
+      const Revision* revision = found->second.revision(m.revision);
+      self.run(billow::StartReplica{m.endpoint, m.revision, m.port, m.spot, revision && among(revision->spec->place.regions, link->region) ? link->region : ""});
+    }
     void operator()(const gateway::MoveReplica& m) { self.move(m); }
-    void operator()(const RevisionJudged& m) { self.run(JudgeRevision{m.endpoint, m.revision, m.healthy, m.reason}); }
+    void operator()(const RevisionJudged& m) { self.judged(link, m); }
     void operator()(const gateway::AcceptCall& m) { self.accept_call(link, m); }
     void operator()(const gateway::EndCall& m) { self.end_call(link, m); }
     void operator()(const gateway::AskCall& m) { self.ask_call(link, m); }
     void operator()(const gateway::Figures& m) {
+      const bool moved = link->peer_address != m.peer_address || link->peer_key != m.peer_key;
       link->addresses = m.addresses;
-      for (const auto& each : m.endpoints) self.figures_[each.name] = each;
+      link->peer_address = m.peer_address;
+      link->peer_key = m.peer_key;
+      for (const auto& each : m.endpoints) {
+        link->figures[each.name] = each;
+        self.add_up(each.name);
+      }
+      if (moved) self.changed();
     }
   };
   std::visit(Hear{*this, link}, *message);
+}
+
+// A broken revision is broken for all; a healthy one takes over when everybody who serves it says so.
+void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& verdict) {
+  const auto& endpoints = options_.engine().state().endpoints;
+  const auto found = endpoints.find(verdict.endpoint);
+  if (found == endpoints.end() || found->second.rolling != verdict.revision) return;
+  if (verdict.healthy) {
+    auto& [revision, regions] = agreed_[verdict.endpoint];
+    if (revision != verdict.revision) regions.clear();
+    revision = verdict.revision;
+    regions.insert(link->region);
+    for (const auto& other : links_)
+      if (steers(*other, found->second) && !regions.contains(other->region)) return;
+  }
+  agreed_.erase(verdict.endpoint);
+  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason});
+}
+
+// Counters add up; of times the worst is told.
+void Gateways::add_up(const std::string& endpoint) {
+  gateway::EndpointFigures sum;
+  sum.name = endpoint;
+  for (const auto& link : links_) {
+    const auto found = link->figures.find(endpoint);
+    if (found == link->figures.end()) continue;
+    const auto& f = found->second;
+    sum.requests += f.requests, sum.failed += f.failed, sum.refused += f.refused, sum.cancelled += f.cancelled, sum.retried += f.retried;
+    sum.cold_starts += f.cold_starts, sum.wakes += f.wakes, sum.tokens_in += f.tokens_in, sum.tokens_out += f.tokens_out;
+    sum.held += f.held, sum.in_flight += f.in_flight, sum.ready += f.ready, sum.sleeping += f.sleeping, sum.coming += f.coming, sum.wanted += f.wanted;
+    sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
+    sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
+    sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);
+    sum.wake_us = std::max(sum.wake_us, f.wake_us);
+  }
+  figures_[endpoint] = sum;
 }
 
 void Gateways::accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish) {

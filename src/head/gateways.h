@@ -1,10 +1,14 @@
 // The gateways' connections: the table of endpoints out whenever it changes, wishes and figures in. A wish becomes a command like any
-// other; figures are samples, of which the newest is kept in memory. One gateway is connected at a time.
+// other; figures are samples, of which the newest is kept in memory.
+//
+// One gateway of a region is connected at a time, and one alone steers a replica: that of its region, or, for endpoints that are served
+// anywhere, the one that has been connected longest. A revision takes over when every gateway that steers it has found it healthy.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,7 +28,7 @@ class Gateways {
   Gateways(net::Loop& loop, Options options);
   ~Gateways();
 
-  void adopt(std::shared_ptr<net::WebSocket> socket);
+  void adopt(std::shared_ptr<net::WebSocket> socket, std::string region);
   void leave();                                    // tells all of them to end
   std::size_t count() const;
   std::vector<std::string> addresses() const;      // where they listen
@@ -33,7 +37,13 @@ class Gateways {
  private:
   struct Link;
   void changed();
-  std::string table() const;
+  std::string table(const Link& link) const;
+  const Link* leader() const;
+  const Link* link_of(const std::string& region) const;
+  bool steers(const Link& link, const Endpoint& endpoint) const;
+  const Link* owner(const Endpoint& endpoint, const Job& replica) const;
+  void judged(const std::shared_ptr<Link>& link, const RevisionJudged& verdict);
+  void add_up(const std::string& endpoint);
   void heard(const std::shared_ptr<Link>& link, std::string_view text);
   void move(const gateway::MoveReplica& wish);
   void run(Command command);
@@ -44,7 +54,9 @@ class Gateways {
   net::Loop& loop_;
   Options options_;
   std::vector<std::shared_ptr<Link>> links_;
-  std::map<std::string, gateway::EndpointFigures> figures_;
+  std::map<std::string, gateway::EndpointFigures> figures_;   // of all of them together
+  std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>> agreed_;  // by endpoint: a revision, and the regions it is healthy in
+  std::map<std::string, SteadyTime> gone_since_;   // regions whose gateway was there and is not
   std::unique_ptr<api::Subscription> events_;
   net::Timer look_again_;
   bool posted_ = false, leaving_ = false;

@@ -178,7 +178,7 @@ class Head final : public api::Host, public api::FilesHost {
   const Telemetry& telemetry() const override { return engine_->telemetry(); }
   const History& history() const override { return *history_; }
   const JobSeries* live_series(JobId job) const override { return sampling_->live_series(job); }
-  void adopt_gateway(std::shared_ptr<net::WebSocket> socket) override { gateways_->adopt(std::move(socket)); }
+  void adopt_gateway(std::shared_ptr<net::WebSocket> socket, std::string region) override { gateways_->adopt(std::move(socket), std::move(region)); }
   const gateway::EndpointFigures* endpoint_figures(const std::string& name) const override { return gateways_->figures(name); }
   std::vector<std::string> gateway_addresses() const override { return gateways_->addresses(); }
   Json about() const override {
@@ -305,7 +305,10 @@ class Head final : public api::Host, public api::FilesHost {
       return;
     }
     if (local_gateway_alive(options_.data_dir)) return;
-    const auto started = ensure_local_gateway(options_.data_dir, "unix:" + socket_path(), options_.gateway_listen);
+    std::string region;  // this machine's gateway is that of its region
+    for (const std::string& label : options_.labels)
+      if (label.starts_with("region=")) region = label.substr(7);
+    const auto started = ensure_local_gateway(options_.data_dir, "unix:" + socket_path(), options_.gateway_listen, region);
     if (!started) log_error("{}", started.error().message);
     gateway_looks_to_skip_ = 5;
   }

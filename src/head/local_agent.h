@@ -27,7 +27,7 @@ bool local_agent_alive(const std::string& data_dir);
 bool lock_is_held(const std::string& path);
 
 // The same for this machine's gateway, which outlives the head for the same reason: endpoints go on being served.
-Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen);
+Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region);
 bool local_gateway_alive(const std::string& data_dir);
 // Runs a program that is nobody's child, with its output in a log.
 Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files = 0);

@@ -369,8 +369,7 @@ def live(options, judge):
             t.join()
         in_time = 100 * sum(t <= 2 for t in firsts) / max(len(calls), 1)
         judge.say(f"{options.minutes:g} minutes of {os.path.basename(options.trace[0])}, {len(calls)} requests: dropped", f"{len(dropped)} {dropped[:3] if dropped else ''}", "0", not dropped)
-        # Where waking has been slow the last one is kept a while longer, for what the arrival rate still promises.
-        poll(lambda: rig.json("status")["gpus"]["free"] == 16, "all of them asleep", 400)
+        poll(lambda: rig.json("status")["gpus"]["free"] == 16, "all of them asleep after their idle time of 10 s", 60)
         billed = sum(float(x) for x in re.findall(r"(?m)^billow_gpu_seconds_total\{[^}]*\} (\S+)", rig.api("GET", "/metrics").body.decode()))
         print(f"       first byte within 2 s: {in_time:.2f} %; {billed:.0f} GPU-s billed, {billed / options.minutes / 60:.1f} GPUs on average", flush=True)
     finally:

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include <map>
+
 #include "gateway/autoscaler.h"
 
 namespace billow::gateway {
@@ -98,6 +100,96 @@ TEST(Autoscaler, TheFirstRequestWakesASleeperAtOnce) {
   EXPECT_EQ(actions[0].replica, 7u);
   f.add(7, Phase::resuming, 10);
   EXPECT_TRUE(f.decide(10.1).empty()) << "asked for once";
+}
+
+// A request that comes while the only replica is on its way to sleep calls it back; a cold one beside it would be paid for nothing.
+TEST(Autoscaler, OneThatFallsAsleepIsCalledBackAndNoneIsStarted) {
+  Fixture f;
+  f.add(7, Phase::falling, 0);
+  (void)f.arrive(0.1);
+  const auto actions = f.decide(0.1);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].kind, Kind::resume);
+  EXPECT_EQ(actions[0].replica, 7u);
+}
+
+TEST(Autoscaler, NobodySleepsInFavourOfOneThatIsOnlyStarting) {
+  Fixture f;
+  f.policy.idle = {};
+  f.scaler.configure(f.policy);
+  f.add(1, Phase::starting, 0);
+  f.add(2, Phase::resuming, 0);
+  (void)f.arrive(0);
+  f.add(2, Phase::ready, 0.01);
+  EXPECT_EQ(Fixture::count(f.decide(0.01), Kind::suspend), 0u) << "somebody waits for it";
+  ASSERT_EQ(f.router.dispatch(at(0.01)).size(), 1u);
+  f.router.finished(2, at(0.1));
+  EXPECT_EQ(Fixture::count(f.decide(0.2), Kind::suspend), 1u);
+}
+
+// A rate that fades slowly promised work long after the last request: the last replica stayed awake for minutes beyond its idle time.
+TEST(Autoscaler, TheLastOneSleepsAfterTheIdleTimeHoweverBusyItWas) {
+  for (const double service_s : {0.1, 8.0, 30.0}) {
+    SCOPED_TRACE(service_s);
+    Fixture f;
+    f.policy.idle = seconds(10);
+    f.scaler.configure(f.policy);
+    f.scaler.woke(seconds(3));      // slower than a request may wait, so that capacity is kept for what may come
+    f.scaler.came_up(seconds(40));
+    for (ReplicaKey k : {1, 2, 3}) f.add(k, Phase::ready, 0);
+    std::multimap<double, ReplicaKey> done;
+    double last = 0;
+    for (double t = 0; t < 400; t += 0.05) {
+      while (!done.empty() && done.begin()->first <= t) {
+        f.router.finished(done.begin()->second, at(t));
+        f.scaler.served(nanoseconds(static_cast<std::int64_t>(service_s * 1e9)), at(t));
+        last = t;
+        done.erase(done.begin());
+      }
+      if (t < 60)
+        if (const auto a = f.arrive(t); a.verdict == Router::Verdict::go) done.emplace(t + service_s, a.replica);
+      for (const auto& a : f.router.dispatch(at(t))) done.emplace(t + service_s, a.replica);
+      for (const auto& action : f.decide(t))
+        if (action.kind == Kind::suspend) f.add(action.replica, Phase::suspended, t);
+        else if (action.kind == Kind::resume) f.add(action.replica, Phase::ready, t);
+      std::size_t awake = 0;
+      for (const auto& [key, r] : f.router.replicas()) awake += r.phase == Phase::ready;
+      if (t > 61 && done.empty() && f.router.held() == 0 && t > last + 17) {
+        ASSERT_EQ(awake, 0u) << "at " << t << ", the last request ended at " << last;
+      }
+    }
+    EXPECT_TRUE(done.empty());
+  }
+}
+
+// A stream that has only begun may be many times as large when a replica that is started now is there; one call is no stream, and what
+// has been watched for long needs no such margin.
+TEST(Autoscaler, AYoungStreamHasMoreReplicasMadeThanItNeedsYet) {
+  Fixture f;
+  f.add(1, Phase::ready, 0);
+  (void)f.arrive(0);
+  EXPECT_TRUE(f.decide(0).empty()) << "a single call";
+  for (int i = 1; i < 4; ++i) (void)f.arrive(i);
+  EXPECT_GE(Fixture::count(f.decide(3), Kind::start), 4u);
+  Fixture old;
+  for (ReplicaKey k : {1, 2}) old.add(k, Phase::ready, 0);
+  for (double t = 0; t < 2000; t += 2) {
+    const auto a = old.arrive(t);
+    old.router.finished(a.replica, at(t + 1));
+    old.scaler.served(seconds(1), at(t + 1));
+  }
+  EXPECT_EQ(Fixture::count(old.decide(2000), Kind::start), 0u);
+}
+
+TEST(Autoscaler, WhatAnotherRegionServesForUsIsOurDemand) {
+  Fixture f;
+  f.add(7, Phase::suspended, 0);
+  EXPECT_TRUE(f.decide(1).empty());
+  f.router.lent(true);
+  EXPECT_EQ(Fixture::count(f.decide(1), Kind::resume), 1u);
+  f.router.lent(false);
+  f.router.lent(false);
+  EXPECT_EQ(f.router.lent(), 0u);
 }
 
 TEST(Autoscaler, WithoutASleeperOneIsStarted) {

@@ -133,6 +133,90 @@ TEST(LiveEndpoint, WithoutMoneyCallersAreToldAndWithItTheyAreHeld) {
   EXPECT_EQ(s.endpoint.hopeless(s.now), "");
 }
 
+// The request that meets a replica on its way to sleep: the order to wake follows the order to sleep at once, no other replica is asked
+// for, and nothing that was said before the order to sleep is taken for an answer to it.
+TEST(LiveEndpoint, ARequestCallsBackWhoIsOnItsWayToSleep) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.max = 4;
+  s.row.policy.idle = seconds(5);
+  s.add(1, 1);
+  s.healthy(1);
+  s.now = s.now + seconds(10);
+  s.endpoint.steer(s.now);
+  const auto moves = [&] {
+    std::vector<std::string> out;
+    for (const auto& m : s.all<MoveReplica>()) out.push_back(m.what);
+    return out;
+  };
+  ASSERT_EQ(moves(), std::vector<std::string>{"suspend"});
+  s.endpoint.scaler.arrived(s.now);
+  EXPECT_EQ(s.endpoint.router.arrive(1, s.now, s.now + seconds(60)).verdict, Router::Verdict::held);
+  s.endpoint.steer(s.now);
+  EXPECT_EQ(moves(), (std::vector<std::string>{"suspend", "resume"}));
+  EXPECT_TRUE(s.all<StartReplica>().empty());
+  s.show();  // a table from before the order
+  EXPECT_EQ(s.endpoint.figures().ready, 0u);
+  const auto shown = [&](JobState job, TaskState task, bool wanted) {
+    s.now = s.now + milliseconds(5);
+    s.row.replicas[0].job_state = job;
+    s.row.replicas[0].task_state = task;
+    s.row.replicas[0].resume_wanted = wanted;
+    s.show();
+  };
+  shown(JobState::running, TaskState::suspending, true);
+  shown(JobState::suspended, TaskState::suspended, true);
+  shown(JobState::running, TaskState::resuming, false);
+  EXPECT_EQ(s.endpoint.figures().ready, 0u);
+  shown(JobState::running, TaskState::running, false);
+  EXPECT_EQ(s.endpoint.figures().ready, 1u);
+  EXPECT_EQ(moves().size(), 2u) << "who waits for it is there: it is not put to sleep again";
+  EXPECT_EQ(s.endpoint.router.dispatch(s.now).size(), 1u);
+}
+
+TEST(LiveEndpoint, AnOrderToSleepThatWasRefusedIsForgottenWhenItIsCalledBack) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.idle = seconds(5);
+  s.add(1, 1);
+  s.healthy(1);
+  s.now = s.now + seconds(10);
+  s.endpoint.steer(s.now);
+  s.endpoint.scaler.arrived(s.now);
+  (void)s.endpoint.router.arrive(1, s.now, s.now + seconds(60));
+  s.endpoint.steer(s.now);
+  EXPECT_EQ(s.endpoint.figures().ready, 0u);
+  s.now = s.now + milliseconds(1100);
+  s.endpoint.steer(s.now);
+  EXPECT_EQ(s.endpoint.figures().ready, 1u);
+}
+
+TEST(LiveEndpoint, WhatOtherRegionsSteerIsNeitherStartedNorJudgedHere) {
+  Stage s;
+  s.row.rolling = 1;
+  s.row.steered = false;
+  s.row.elsewhere = {{"us", 1}};
+  s.row.policy.min = 2;
+  s.show();
+  s.row.rolling = 0;
+  s.row.serving = 1;
+  s.show();
+  EXPECT_TRUE(s.said.empty());
+}
+
+TEST(LiveEndpoint, AReplicaThatFailedInAnotherRegionStopsNothingHere) {
+  Stage s;
+  s.row.serving = 1;
+  s.row.policy.min = 1;
+  s.row.elsewhere = {{"us", 1}};
+  s.row.failed_job = 7;
+  s.show();
+  s.row.failed_job = 8;
+  s.row.failed_reason = "exit code 3";
+  s.show();
+  EXPECT_EQ(s.endpoint.hopeless(s.now), "");
+}
+
 TEST(LiveEndpoint, OneThatCrashesAfterItServedIsReplacedAtOnce) {
   Stage s;
   s.row.serving = 1;

@@ -1,0 +1,81 @@
+#include "gateway/peers.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace billow::gateway {
+namespace {
+constexpr Duration ask_every = seconds(2);
+constexpr Duration answer_within = seconds(3);
+}  // namespace
+
+Peers::~Peers() {
+  for (const auto& peer : peers_)
+    if (peer->upstream) peer->upstream->close();
+}
+
+void Peers::take(const std::vector<PeerRow>& rows) {
+  std::vector<std::shared_ptr<Peer>> kept;
+  for (const PeerRow& row : rows) {
+    const auto same = std::find_if(peers_.begin(), peers_.end(), [&](const auto& p) { return p->row == row; });
+    if (same != peers_.end()) {
+      kept.push_back(*same);
+      continue;
+    }
+    auto made = Upstream::create(++last_key_, row.address);
+    if (!made) {
+      log_warn("the gateway of region {}: {}", row.region, made.error().message);
+      continue;
+    }
+    auto peer = std::make_shared<Peer>();
+    peer->row = row;
+    peer->upstream = std::move(*made);
+    peer->upstream->peer_key = row.key;
+    kept.push_back(std::move(peer));
+  }
+  for (const auto& old : peers_)
+    if (std::find(kept.begin(), kept.end(), old) == kept.end()) old->upstream->close();
+  peers_ = std::move(kept);
+  tick(loop_.steady());
+}
+
+void Peers::tick(SteadyTime now) {
+  for (const auto& peer : peers_)
+    if (!peer->asking && now >= peer->ask_at) ask(peer);
+}
+
+void Peers::ask(const std::shared_ptr<Peer>& peer) {
+  peer->asking = true;
+  net::ClientRequest request;
+  request.endpoint.address = net::parse_address(peer->row.address).value_or(net::Address{});
+  request.target = "/healthz";
+  request.timeout = answer_within;
+  request.headers = {{"User-Agent", "billow-gateway"}, {"Connection", "close"}};
+  client_.fetch(std::move(request), [weak = std::weak_ptr(peer), began = loop_.steady(), &loop = loop_](Result<net::Response> answer) {
+    const auto live = weak.lock();
+    if (!live) return;
+    const auto now = loop.steady();
+    live->asking = false;
+    live->ask_at = now + ask_every;
+    const bool there = answer && answer->status == 200;
+    // The newest counts for half: distances change slowly, single answers are late by chance.
+    if (there) live->round_trip = live->there ? (live->round_trip + (now - began)) / 2 : now - began;
+    if (there != live->there) log_info("the gateway of region {} {}", live->row.region, there ? "answers" : "does not answer");
+    live->there = there;
+  });
+}
+
+std::shared_ptr<Upstream> Peers::nearest(const std::function<bool(const std::string& region)>& fits) const {
+  const Peer* best = nullptr;
+  for (const auto& peer : peers_)
+    if (peer->there && fits(peer->row.region) && (!best || peer->round_trip < best->round_trip)) best = peer.get();
+  return best ? best->upstream : nullptr;
+}
+
+void Peers::lost(ReplicaKey key) {
+  for (const auto& peer : peers_)
+    if (peer->upstream->key == key) peer->there = false;
+}
+
+}  // namespace billow::gateway

@@ -1,0 +1,48 @@
+// Gateways of other regions. Each is asked now and then whether it is there, which also measures how far away it is, so that a request
+// this region cannot serve goes to the nearest that can. It goes to the other gateway, not to its replicas: who steers replicas must
+// see every request they have, or it would put to sleep what is busy.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gateway/proxy.h"
+#include "gateway/table.h"
+#include "net/http_client.h"
+
+namespace billow::gateway {
+
+// The header by which a gateway knows what another has passed on: checked already, and not to be passed on again.
+inline constexpr char peer_header[] = "X-Billow-Peer";
+
+class Peers {
+ public:
+  Peers(net::Loop& loop, net::HttpClient& client) : loop_(loop), client_(client) {}
+  ~Peers();
+  void take(const std::vector<PeerRow>& rows);
+  void tick(SteadyTime now);
+  // The nearest that answers, of those whose region `fits`. None: null.
+  std::shared_ptr<Upstream> nearest(const std::function<bool(const std::string& region)>& fits) const;
+  // It could not be reached: not until it answers again.
+  void lost(ReplicaKey key);
+  static bool is_peer(ReplicaKey key) { return (key & first_key) != 0; }
+
+ private:
+  static constexpr ReplicaKey first_key = std::uint64_t{1} << 62;
+  struct Peer {
+    PeerRow row;
+    std::shared_ptr<Upstream> upstream;
+    bool there = false, asking = false;
+    Duration round_trip;
+    SteadyTime ask_at;
+  };
+  void ask(const std::shared_ptr<Peer>& peer);
+  net::Loop& loop_;
+  net::HttpClient& client_;
+  std::vector<std::shared_ptr<Peer>> peers_;
+  ReplicaKey last_key_ = first_key;
+};
+
+}  // namespace billow::gateway
