@@ -41,6 +41,15 @@ void put_time(std::string& out, const char* name, WallTime at) {
   if (at) put(out, ",\"{}\":{}", name, at.ns / 1'000'000);
 }
 
+// What a job that was placed and has not begun waits for: its image, its environment. No event tells of it.
+std::string brought(const Host& host, const Job& job) {
+  if (job.state != JobState::running) return {};
+  for (const TaskId id : job.tasks)
+    if (host.state().tasks.at(id).state == TaskState::starting)
+      if (std::string text = host.waits_for(id); !text.empty()) return text;
+  return {};
+}
+
 std::uint64_t signature(const control::State& state, const Job& job) {
   std::uint64_t hash = mix(mix(mix(1, static_cast<std::uint64_t>(job.state)), job.reason), job.attempt);
   hash = mix(mix(hash, static_cast<std::uint64_t>(job.stopping)), static_cast<std::uint64_t>(job.spec->priority));
@@ -53,7 +62,7 @@ std::uint64_t signature(const control::State& state, const Job& job) {
 
 // Times are milliseconds since 1970; money is nano-dollars: what has been spent at `at`, and what goes on being spent per second.
 // `closed` is what it ran and was suspended before the lease it holds now; null: not known yet.
-void put_job(std::string& out, const control::State& state, const Job& job, const JobTimes* closed, WallTime now, WallTime billed) {
+void put_job(std::string& out, const control::State& state, const Job& job, std::string_view reason, const JobTimes* closed, WallTime now, WallTime billed) {
   NanoUsd cost = job.cost;
   std::int64_t rate = 0;
   put(out, "{{\"id\":{},\"label\":", job.id.value);
@@ -68,7 +77,7 @@ void put_job(std::string& out, const control::State& state, const Job& job, cons
   out += ",\"project\":";
   append_json_string(out, state.projects.at(job.project).name);
   put(out, ",\"state\":\"{}\",\"reason\":", enum_name(job.state));
-  append_json_string(out, job.reason);
+  append_json_string(out, reason);
   const auto& spec = *job.spec;
   put(out, ",\"gpu_milli\":{},\"spot\":{},\"pty\":{},\"attempt\":{}", spec.resources.gpus ? spec.resources.share.milli * spec.resources.gpus * static_cast<std::int64_t>(spec.nodes) : 0, spec.spot, spec.pty, job.attempt);
   put_time(out, "submitted", job.submitted_at);
@@ -211,13 +220,14 @@ struct Live : std::enable_shared_from_this<Live> {
       const Job& job = at->second;
       if (!visible(job.project) || (job.array && job.tasks.empty())) continue;
       ++seen;
-      const std::uint64_t hash = signature(state(), job);
+      const std::string starts = brought(call->host, job);
+      const std::uint64_t hash = mix(signature(state(), job), starts);
       std::uint64_t& sent = jobs[job.id];
       if (sent == hash) continue;
       if (rows++ >= rows_per_piece) { dirty = true; sent = 0; break; }
       sent = hash;
       if (!list.empty()) list += ',';
-      put_job(list, state(), job, closed_of(job), now, call->host.billed());
+      put_job(list, state(), job, starts.empty() ? job.reason : starts, closed_of(job), now, call->host.billed());
     }
     if (!list.empty()) put(out, ",\"jobs\":[{}]", list);
     if (!gone.empty()) {

@@ -27,6 +27,11 @@ test('a job run from the form shows its price and its log, live', async () => {
   equal(await page.locator('.log b').count(), 0, 'log text never becomes markup');
   equal(await page.locator('.log .a-r').innerText(), 'red', 'ANSI colours are shown');
   await page.waitForSelector('.title .state.succeeded', { timeout: 20000 });
+  const first = page.url();
+  await page.click('button:has-text("Run again")');
+  await page.waitForURL((url) => url.href !== first && /#\/jobs\/\d+$/.test(url.href));
+  await page.waitForSelector('.log .ll:has-text("done <b>bold</b>")', { timeout: 20000 });   // as it ran: the same name, command and GPUs
+  await page.waitForSelector('h1:has-text("from-the-form")');
   await page.fill('input[aria-label="Find in the log"]', 'bold');
   await until(async () => (await page.locator('.log .ll').count()) === 1, 'only the line that matches');
   equal(trouble, [], 'no errors in the console');

@@ -90,7 +90,7 @@ export function JobPage({ id }: { id: string }) {
   const job = useSignal<Job | null>(null);
   const why = useSignal<Explanation | null>(null);
   const error = useSignal('');
-  const can = useSignal({ suspend: false });
+  const can = useSignal({ suspend: false, rerun: false });
   // The stream's row of this job changes when the job does; then its document is read again.
   jobsTick.value;
   const row = jobs.get(Number(id.split('.')[0]));
@@ -104,7 +104,7 @@ export function JobPage({ id }: { id: string }) {
         job.value = j;
         if (j.state === 'running' || j.state === 'succeeded') why.value = null;
         else why.value = await get<Explanation>(`/v1/jobs/${id}/explain`).catch(() => null);
-        can.value = { suspend: await has('/v1/jobs/{id}/suspend') };
+        can.value = { suspend: await has('/v1/jobs/{id}/suspend'), rerun: await has('/v1/jobs/{id}/rerun') };
       } catch (e) { if (!gone) error.value = problem(e); }
     };
     void load();
@@ -113,6 +113,8 @@ export function JobPage({ id }: { id: string }) {
     return () => { gone = true; window.clearInterval(timer); };
   }, [id, mark]);
   const act = async (what: string, body: unknown, said: string) => { try { await post(`/v1/jobs/${id}/${what}`, body); error.value = ''; notify(said); } catch (e) { error.value = problem(e); } };
+  // The same command with the same surroundings: files, image, environment and variables as they were.
+  const again = async () => { try { location.hash = `/jobs/${(await post<{ id: number }>(`/v1/jobs/${id}/rerun`)).id}`; } catch (e) { error.value = problem(e); } };
   const j = job.value;
   if (!j) return <p class="note">{error.value || 'Reading…'}</p>;
   const now = clock.value;
@@ -130,7 +132,8 @@ export function JobPage({ id }: { id: string }) {
         {!j.final && can.value.suspend && j.state === 'suspended' && <button onClick={() => act('resume', {}, `Job ${j.label} goes on when there is room`)}>Resume</button>}
         {!j.final && <button class="quiet" onClick={() => act('stop', {}, `Job ${j.label} is told to stop`)}>Stop</button>}
         {!j.final && j.tasks.length > 0 && <button class="quiet" onClick={() => confirm('Stop it at once?', 'It is killed without time to save anything.', 'Kill it', () => { void act('stop', { force: true }, `Job ${j.label} is killed`); })}>Stop at once</button>}
-        <a class="button quiet" href={rerunLink(j)}>Run again…</a>
+        {can.value.rerun && !j.elements && j.final && <button class="quiet" onClick={again}>Run again</button>}
+        <a class="button quiet" href={rerunLink(j)}>{can.value.rerun ? 'Change and run…' : 'Run again…'}</a>
       </p>
       {error.value && <p role="alert" class="bad">{error.value}</p>}
       {j.waits_for && <p class="finding starting" role="status"><b>Starting:</b> {j.waits_for}</p>}
