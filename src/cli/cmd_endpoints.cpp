@@ -9,6 +9,7 @@
 #include "cli/environments.h"
 #include "cli/endpoints.h"
 #include "cli/job_request.h"
+#include "cli/sync.h"
 #include "cli/table.h"
 #include "gateway/gateway.h"
 #include "gateway/replay.h"
@@ -139,8 +140,7 @@ int cmd_deploy(const Parsed& parsed) {
   if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
   if (parsed.has("regions"))
     if (auto set = set_option(request, "region", parsed.get("regions")); !set) return report_usage(set.error());
-  if (request.sync == Sync::yes || !request.outputs.empty())
-    return report_usage({Code::invalid, "an endpoint outlives what was uploaded for it, so its directory does not follow it", "keep its files where its nodes see them"});
+  if (!request.outputs.empty() || !request.spec.surroundings.outputs.empty()) return report_usage({Code::invalid, "an endpoint has no end at which outputs could be kept", "let it write to a volume: --volume NAME:/mnt/NAME"});
   EndpointPolicy policy;
   if (auto read = read_policy(parsed, policy); !read) return report_usage(read.error());
   policy.spot = request.spec.spot;
@@ -149,8 +149,11 @@ int cmd_deploy(const Parsed& parsed) {
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
   if (auto ready = prepare_environment(*client, request); !ready) return report(ready.error());
-  const auto env = job_environment(own_environment(), request.env);
+  auto env = job_environment(own_environment(), request.env);
   if (!env) return report_usage(env.error());
+  // The head keeps what an endpoint's revisions came with as long as there are any.
+  if (request.sync == Sync::yes || !request.spec.surroundings.inputs.empty())
+    if (const Status synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced) return report(synced.error());
   std::string body = "{\"name\":";
   append_json_string(body, name);
   body += ",\"policy\":" + wire::to_json_text(policy) + "," + submit_body(request, *env).substr(1);

@@ -1,6 +1,7 @@
 #include "objects/objects.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,22 @@ Result<std::string> read_at(int fd, std::uint64_t offset, std::size_t size) {
     done += static_cast<std::size_t>(n);
   }
   return out;
+}
+
+// Addresses of the link alone are a cloud's own (credentials of the machine, user data): whoever fetches for somebody else does not go there.
+Status check_host(const net::Endpoint& endpoint) {
+  for (const net::RawAddress& raw : BILLOW_TRY(net::resolve(endpoint.address))) {
+    sockaddr_storage address{};
+    std::memcpy(&address, raw.bytes, std::min<std::size_t>(sizeof address, raw.length));
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
+    const unsigned char* bytes = address.ss_family == AF_INET ? reinterpret_cast<const unsigned char*>(&v4->sin_addr) : v6->sin6_addr.s6_addr;
+    const bool mapped = address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+    if (mapped) bytes += 12;
+    const bool local = address.ss_family == AF_INET || mapped ? bytes[0] == 169 && bytes[1] == 254 : address.ss_family == AF_INET6 && ((bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) || (bytes[0] == 0xfd && bytes[1] == 0x00 && bytes[2] == 0x0e && bytes[3] == 0xc2));
+    if (local) return fail(Code::forbidden, fmt::format("{} is an address of the machine's own cloud", endpoint.address.host), "name the object's real place");
+  }
+  return {};
 }
 
 }  // namespace
@@ -140,6 +157,7 @@ Result<Objects::Answer> Objects::call(const Asked& asked) const {
   int redirects = 0;
   for (int attempt = 1;; ++attempt) {
     const net::Url url = BILLOW_TRY(net::parse_url(base));
+    BILLOW_TRY_VOID(check_host(url.endpoint));
     const std::string query = encode_query(asked.query);
     net::BlockingClient client({.endpoint = url.endpoint, .tls = {}});
     net::BlockingClient::Call request{.method = asked.method, .target = place.s3 ? path + (query.empty() ? "" : "?" + query) : url.target, .headers = asked.headers, .body = asked.body, .timeout = seconds(120),

@@ -4,6 +4,7 @@ import http.server
 import os
 import threading
 import unittest
+import urllib.request
 
 import s3
 from rig import Rig
@@ -114,6 +115,18 @@ class Objects(Rigged):
             done = self.rig.ok("run", "--input", url, "--", "sh", "-c", "sha256sum < m.bin; ls -l m.bin | cut -c1-10")
             self.assertEqual(done.text.split()[0], hashlib.sha256(content).hexdigest())
             self.assertEqual(done.text.split()[-1], "-r--r--r--")
+        self.assertEqual(served.count("GET"), 1, served)
+        # An endpoint's replicas have theirs in the same way, from the same copy.
+        with open(self.rig.file("page.txt"), "w", encoding="ascii") as f:
+            f.write("came along")
+        done = self.rig.cli("deploy", "models", "--sync", "--json", "--input", url, "--", "sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT", timeout=120)
+        self.assertEqual(done.code, 0, done)
+        self.addCleanup(self.rig.cli, "endpoint", "rm", "models")
+        where = done.json["urls"][0].rstrip("/")
+        with urllib.request.urlopen(where + "/m.bin", timeout=60) as answer:
+            self.assertEqual(answer.read(), content)
+        with urllib.request.urlopen(where + "/page.txt", timeout=60) as answer:
+            self.assertEqual(answer.read(), b"came along")
         self.assertEqual(served.count("GET"), 1, served)
         first = self.rig.ok("run", "--", "sh", "-c", 'test -d "$BILLOW_CACHE" && echo kept > "$BILLOW_CACHE/x" && echo "$BILLOW_CACHE"').text.strip()
         self.assertEqual(self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n")

@@ -36,6 +36,14 @@ TEST(Place, IsABucketOrAUrl) {
   for (const char* bad : {"", "s3://", "s3:///x", "s3://a b/x", "ftp://x/y", "https://me:secret@host/x", "https://", "s3://data/\nx", "/etc/passwd"}) EXPECT_FALSE(parse_place(bad)) << bad;
 }
 
+TEST(Objects, DoNotAskTheMachinesOwnCloud) {
+  for (const char* url : {"http://169.254.169.254/latest/meta-data/", "http://[fe80::1]/x", "http://[::ffff:169.254.169.254]/x", "http://[fd00:ec2::254]/x"}) {
+    const auto list = Objects({}).list(*parse_place(url));
+    ASSERT_FALSE(list) << url;
+    EXPECT_EQ(list.error().code, Code::forbidden) << list.error().message;
+  }
+}
+
 TEST(Xml, GivesWhatIsInAnAnswer) {
   const std::string xml = "<R><Contents><Key>a&amp;b &lt;1&gt;</Key><Size>3</Size></Contents><Contents><Key>c</Key></Contents><Cut>x";
   ASSERT_EQ(elements(xml, "Contents").size(), 2u);
