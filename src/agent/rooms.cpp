@@ -170,7 +170,10 @@ void add_named_files(const std::vector<std::string>& env, box::Plan& plan) {
 
 Rooms::Rooms(net::Loop& loop, Options options, Callbacks callbacks)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), cdi_(box::make_cdi(options_.gpus, box::find_driver_files())),
-      workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 4, .queue_max = 4096})) {}
+      workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 4, .queue_max = 4096})) {
+  if (options_.cdi_file.empty() || options_.gpus.empty()) return;
+  if (const Status written = write_file_atomic(options_.cdi_file, cdi_.dump_pretty() + "\n", 0644); !written) log_warn("{}", written.error().message);
+}
 
 Rooms::~Rooms() {
   for (const auto& [task, cancelled] : preparing_) *cancelled = true;   // or the workers would wait for what they bring

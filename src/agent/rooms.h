@@ -31,6 +31,7 @@ class Rooms {
  public:
   struct Options {
     std::string directory;            // of all users' stores
+    std::string cdi_file;             // where the description of the GPUs is left for others; empty: nowhere
     std::string owner;                // tells this agent's tasks from those of another one
     std::vector<GpuInfo> gpus;
     std::function<ContentSource()> head;          // where environments are fetched from; asked on the loop

@@ -57,7 +57,7 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
                            .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
                            .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
       migs_(std::move(options_.migs)),
-      rooms_(loop, {.directory = options_.work_dir + "/boxes", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max},
+      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {}
 
 Tasks::~Tasks() = default;

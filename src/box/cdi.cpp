@@ -63,18 +63,20 @@ Json make_cdi(const std::vector<GpuInfo>& gpus, const DriverFiles& driver) {
     for (const char* option : more) options.push(option);
     return Json::object({{"hostPath", source}, {"containerPath", target}, {"options", std::move(options)}});
   };
-  Json devices = Json::array(), all_nodes = Json::array();
+  Json devices = Json::array(), all_nodes = Json::array(), all_env = Json::array();
   for (const GpuInfo& gpu : gpus) {
     Json nodes = Json::array();
     for (const std::string& file : gpu.device_files)
       if (file_exists(file)) nodes.push(device_node(file)), all_nodes.push(device_node(file));
     Json env = Json::array();
     env.push(fmt::format("BILLOW_GPU_{}={}", gpu.index, gpu.uuid));
+    all_env.push(fmt::format("BILLOW_GPU_{}={}", gpu.index, gpu.uuid));
     const Json edits = Json::object({{"env", std::move(env)}, {"deviceNodes", std::move(nodes)}});
     devices.push(Json::object({{"name", std::to_string(gpu.index)}, {"containerEdits", edits}}));
     if (!gpu.uuid.empty()) devices.push(Json::object({{"name", gpu.uuid}, {"containerEdits", edits}}));
   }
-  devices.push(Json::object({{"name", "all"}, {"containerEdits", Json::object({{"env", Json::array()}, {"deviceNodes", std::move(all_nodes)}})}}));
+  // One that adds nothing would make the whole description invalid.
+  if (!gpus.empty()) devices.push(Json::object({{"name", "all"}, {"containerEdits", Json::object({{"env", std::move(all_env)}, {"deviceNodes", std::move(all_nodes)}})}}));
   Json nodes = Json::array(), mounts = Json::array(), env = Json::array();
   for (const std::string& device : driver.devices) nodes.push(device_node(device));
   for (const std::string& library : driver.libraries) mounts.push(mounted(library, fmt::format("{}/{}", driver_dir, base_name(library)), {"ro", "nosuid", "nodev", "bind"}));

@@ -1,6 +1,6 @@
 // GPUs as other container tools know them: a description by the Container Device Interface (CDI 0.5), made from what this machine's
-// cards and driver are, with one device for each card. A job's room is built from the same description that `billow cdi` prints for
-// podman or docker, so both see the same.
+// cards and driver are, with one device for each card. A job's room is built from the same description that the agent leaves in its data
+// directory for podman or docker, so both see the same.
 #pragma once
 
 #include <string>

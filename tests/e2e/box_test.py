@@ -1,4 +1,5 @@
 """Jobs in container images and saved environments: real podman, runc and registry, without a network."""
+import json
 import os
 import pwd
 import shutil
@@ -8,7 +9,7 @@ import unittest
 import images
 import net
 from join_test import FarRig, Join
-from rig import BIN, Rig, poll
+from rig import BILLOW, BIN, Rig, poll
 
 WHY_NOT = images.missing()
 NO_NET = net.usable()
@@ -122,6 +123,47 @@ class Images(unittest.TestCase):
         self.assertRegex(done.text, r"BILLOW_GPU_[01]=GPU-")
         self.assertRegex(done.text, r"CUDA_VISIBLE_DEVICES=GPU-")
         self.assertNotIn("BILLOW_GPU_", self.sh("env | grep BILLOW_GPU_ || true").text)
+
+    def test_the_devices_are_described_for_others_too(self):
+        """podman itself reads the agent's description, and gives a container the same."""
+        described = json.loads(self.rig.read("agent/cdi.json"))
+        self.assertEqual(described["kind"], "billow.io/gpu")
+        self.assertLessEqual({"0", "1", "all"}, {d["name"] for d in described["devices"]})
+        command = ("mkdir -p /tmp/cdi && mount -t tmpfs none /tmp/cdi && mkdir -p /tmp/cdi/cdi && cp \"$0\" /tmp/cdi/cdi/billow.json && mount -t overlay -o lowerdir=/tmp/cdi:/etc none /etc && exec \"$@\"")
+        podman = ["podman", f"--root={self.registry.root}/storage", f"--runroot={self.registry.root}/run", f"--tmpdir={self.registry.root}/tmp", "--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]
+        done = subprocess.run(["unshare", "-m", "sh", "-c", command, os.path.join(self.rig.data, "agent/cdi.json"), *podman, "run", "--rm", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
+                               "--device", "billow.io/gpu=1", self.image, "env"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stdout, "BILLOW_GPU_1=GPU-")
+        self.assertNotIn("BILLOW_GPU_0=", done.stdout)
+
+    def test_cgroups_of_every_kind(self):
+        """The same room where the machine shows only cgroup v1, and only v2."""
+        views = {"v1": "umount /sys/fs/cgroup/unified 2>/dev/null || true", "v2": "umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup"}
+        for kind, view in views.items():
+            with self.subTest(kind):
+                rig = Rig(sim="1xH100", up=False)
+                rig.command = lambda *args, view=view: ["unshare", "-m", "sh", "-c", view + '; exec "$0" "$@"', BILLOW, *map(str, args)]
+                try:
+                    rig.up()
+                    done = rig.cli("run", "--image", self.image, "--", "sh", "-c", "cat /etc/hello; exit 4", timeout=120)
+                    self.assertEqual((done.code, done.text), (4, "from the image\n"), done)
+                finally:
+                    rig.close()
+                    images.forget(os.path.join(rig.data, "agent"))
+
+    def test_a_node_without_podman_says_so(self):
+        rig = Rig(sim="1xH100", up=False)
+        rig.command = lambda *args: ["unshare", "-m", "sh", "-c", 'mount --bind /dev/null "$(readlink -f "$(command -v podman)")"; exec "$0" "$@"', BILLOW, *map(str, args)]
+        try:
+            rig.up()
+            done = rig.cli("run", "--image", self.image, "--", "true", timeout=60)
+            self.assertEqual(done.code, 125, done)
+            self.assertIn("podman is not installed on this node", done.errors)
+            self.assertIn("apt install podman runc", done.errors)
+        finally:
+            rig.close()
+            images.forget(os.path.join(rig.data, "agent"))
 
     def test_pulled_once_and_pinned_for_a_rerun(self):
         name = self.registry.push("moving:1", images.root_tar({"etc/version": b"one\n"}))
@@ -362,6 +404,19 @@ class Environments(unittest.TestCase):
         self.assertEqual(done.code, 0, done)
         self.assertTrue(done.text.startswith("from the image\n"), done)
         self.assertNotIn("usr", done.text)
+
+    def test_made_of_an_image(self):
+        if WHY_NOT:
+            self.skipTest(WHY_NOT)
+        # The registry is on the head's machine, and only there: a node that knew nothing but its name could not reach it.
+        registry = images.Registry(self.rig.root, self.net.inside("head"))
+        try:
+            image = registry.push("base:1", images.root_tar({"etc/made": b"of an image\n"}), "ENV MOOD=good", "WORKDIR /srv")
+            self.rig.ok("env", "create", "base", "--image", image, timeout=120)
+        finally:
+            registry.close()
+        done = self.run_job("sh", "-c", "cat /etc/made; echo $MOOD; pwd", env="base")
+        self.assertEqual((done.code, done.text), (0, "of an image\ngood\n/srv\n"), done)
 
     def test_names(self):
         typo = self.run_job("true", env="tolls")

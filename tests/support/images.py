@@ -78,6 +78,11 @@ def python_tar(extra):
                 elif name.endswith((".py", ".so")):
                     add(path)
         for inside, path in extra.items():
+            if path.endswith(".so.1"):
+                for line in subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.splitlines():
+                    for word in line.split():
+                        if word.startswith("/"):
+                            add(word)
             tar.add(os.path.realpath(path), inside.lstrip("/"), recursive=False)
     return out.getvalue()
 
@@ -91,7 +96,9 @@ def link(name, target):
 class Registry:
     """A registry on loopback, and a podman of the test's own that fills it."""
 
-    def __init__(self, root):
+    def __init__(self, root, inside=()):
+        """`inside`: put before its commands, where it is to run in a network of its own."""
+        self.inside = list(inside)
         self.root = os.path.join(root, "registry")
         os.makedirs(self.root)
         self.port = free_port()
@@ -99,10 +106,12 @@ class Registry:
         with open(config, "w", encoding="utf-8") as f:
             f.write(f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {self.root}/data}}}}\nhttp: {{addr: 127.0.0.1:{self.port}}}\n")
         self.log = open(os.path.join(self.root, "log"), "wb")
-        self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*self.inside, "docker-registry", "serve", config], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
         poll(self.answers, "the registry", 30)
 
     def answers(self):
+        if self.inside:
+            return subprocess.run([*self.inside, "python3", "-c", f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{self.port}/v2/', timeout=5)"], capture_output=True, check=False).returncode == 0
         with contextlib.suppress(OSError):
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/", timeout=5) as answer:
                 return answer.status == 200
@@ -110,7 +119,7 @@ class Registry:
 
     def podman(self, *args, **options):
         state = [f"--root={self.root}/storage", f"--runroot={self.root}/run", f"--tmpdir={self.root}/tmp", "--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=none"]
-        done = subprocess.run(["podman", *state, *args], capture_output=True, check=False, **options)
+        done = subprocess.run([*self.inside, "podman", *state, *args], capture_output=True, check=False, **options)
         if done.returncode != 0:
             raise AssertionError(f"podman {args}: {done.stderr.decode()[-1000:]}")
         return done.stdout.decode().strip()
