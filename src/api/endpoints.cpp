@@ -157,6 +157,7 @@ void deploy(CallPtr call) {
   }
   command.name = body->name;
   command.spec = std::move(body->spec);
+  command.spec.surroundings.environment_digest.clear();  // what the name stands for decides
   command.env = std::move(body->env);
   if (const Status files = files::may_use(*call, command.env, command.project); !files) return call->fail(files.error());
   command.policy = std::move(body->policy);

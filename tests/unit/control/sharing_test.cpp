@@ -138,6 +138,24 @@ TEST(Endpoints, ReplicasKeepApartByDefault) {
   w.check_replay();
 }
 
+TEST(Endpoints, AReplicaRunsInWhatItsRevisionWasDeployedWith) {
+  World w;
+  w.must(AgentHello{offer("n1", 4), {}});
+  DeployEndpoint deploy;
+  deploy.name = "chat";
+  deploy.user = w.ana();
+  deploy.spec = w.job().spec;
+  deploy.spec.surroundings.image = "docker.io/library/python:3";
+  w.must(deploy);
+  w.must(StartReplica{.endpoint = "chat", .revision = 1, .port = 9000});
+  ASSERT_EQ(w.core.state().replicas.at("chat").size(), 1u);
+  EXPECT_EQ(w.core.state().find_job(*w.core.state().replicas.at("chat").begin())->spec->surroundings.image, deploy.spec.surroundings.image);
+  deploy.spec.surroundings = {};
+  deploy.spec.surroundings.volumes = {{"nosuch", "/data", false}};
+  EXPECT_FALSE(w.run(deploy)) << "a volume that is not there is told when it is deployed, not when a replica starts";
+  w.check_replay();
+}
+
 TEST(Endpoints, AReplicaIsPlacedInTheRegionItIsFor) {
   World w;
   for (const char* region : {"eu", "us"}) {
