@@ -80,6 +80,7 @@ Status SchedIndex::check_invariants() const {
   if (a.array_running != b.array_running) return differs("array counts differ");
   if (a.repairs != b.repairs) return differs("repairs differ");
   if (a.ending != b.ending) return differs("expected ends differ");
+  if (a.moving != b.moving) return differs("those that move differ");
   std::size_t members = 0;
   for (GroupSlot g = 0; g < a.groups.size(); ++g) {
     for (Slot s : a.groups.at(g).members) {

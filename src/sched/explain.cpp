@@ -43,17 +43,20 @@ Status check_types(const Impl& index, const Resources& r) {
                                 close.empty() ? "" : fmt::format("did you mean {}? ", close), inventory(index)));
 }
 
-// A hint that works: as many GPUs over several nodes, if there are nodes for it; else the most one node can give.
+std::int64_t nodes_for(const Impl& index, const PlacementClass& c, std::int64_t gpus) {
+  PlacementClass part = c;
+  part.resources.gpus = static_cast<std::int32_t>(gpus);
+  return std::ranges::count_if(index.nodes, [&](const NodeState& n) { return allowed(part, n) && fit_empty(part, n).has_value(); });
+}
+
+// A hint that works: as many GPUs over several nodes, if there are nodes for it; else the most there is.
 std::string split_over_nodes(const Impl& index, const PlacementClass& c, std::int64_t gpus_max) {
-  for (std::int64_t nodes = 2; nodes <= c.resources.gpus; ++nodes) {
-    PlacementClass part = c;
-    part.resources.gpus = static_cast<std::int32_t>((c.resources.gpus + nodes - 1) / nodes);
-    if (part.resources.gpus > gpus_max || part.resources.gpus * nodes != c.resources.gpus) continue;
-    std::int64_t could = 0;
-    for (const NodeState& n : index.nodes) could += allowed(part, n) && fit_empty(part, n) ? 1 : 0;
-    if (could >= nodes) return fmt::format("ask for several nodes: --nodes {} --gpus {}", nodes, part.resources.gpus);
+  const std::int64_t asked = c.resources.gpus;
+  for (std::int64_t gpus = gpus_max; gpus > 0; --gpus) {
+    if (asked % gpus == 0 && nodes_for(index, c, gpus) >= asked / gpus) return fmt::format("ask for several nodes: --nodes {} --gpus {}", asked / gpus, gpus);
   }
-  return fmt::format("ask for at most --gpus {}", gpus_max);
+  const std::int64_t most = nodes_for(index, c, gpus_max);
+  return most > 1 ? fmt::format("ask for at most --gpus {}, or over several nodes --nodes {} --gpus {}", gpus_max, most, gpus_max) : fmt::format("ask for at most --gpus {}", gpus_max);
 }
 
 // "5 × 1g.10gb, 1 × 2g.20gb": the MIG instances of the nodes it may use.

@@ -4,24 +4,34 @@
 
 namespace billow::sched {
 
-void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from) {
+void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom) {
   auto it = index_.slot_of.find(placement.node);
   if (it == index_.slot_of.end()) return;
   shift_room(then, index_.nodes[it->second].shape, placement, holder, -1);
   Held& held = nodes_[it->second];
   hide(it->second, held);
-  held.parts.push_back({from, std::move(then)});
+  held.parts.push_back({from, std::move(then), whom});
   show(it->second, held);
 }
 
-// "Showing" a hold makes the node look fuller: every number is cut to the least spare of its parts.
+bool Holds::binds(const Part& part, const Leaves& leaves) {
+  if (leaves.end && leaves.end <= part.from) return false;
+  return part.whom == For::job || !leaves.asked_from || part.from < leaves.asked_from;
+}
+
 void Holds::show(Slot slot, Held& held) {
-  if (held.shown || held.parts.empty()) return;
+  show(slot, held, [](const Part&) { return true; });
+}
+
+// "Showing" a hold makes the node look fuller: every number is cut to the least spare of its parts.
+void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& shown) {
+  if (held.shown || std::ranges::none_of(held.parts, shown)) return;
   NodeState& node = index_.nodes[slot];
   Room& hidden = held.hidden;
   hidden = Room{.gpus = std::vector<GpuState>(node.gpus.size()), .tasks = 1};
   const auto cut = [](auto& most, auto have, auto spare) { most = std::max<std::decay_t<decltype(most)>>(most, have - std::max<decltype(have)>(spare, 0)); };
   for (const Part& part : held.parts) {
+    if (!shown(part)) continue;
     cut(hidden.cpu_milli, node.free_cpu_milli, part.spare.cpu_milli);
     cut(hidden.mem_mib, node.free_mem_mib, part.spare.mem_mib);
     for (std::size_t g = 0; g < std::min(node.gpus.size(), part.spare.gpus.size()); ++g) {
@@ -64,7 +74,7 @@ void Holds::hide_all() {
   for (auto& [slot, held] : nodes_) hide(slot, held);
 }
 
-void Holds::take(const Placement& placement, const JobRequest& request, WallTime end) {
+void Holds::take(const Placement& placement, const JobRequest& request, const Leaves& leaves) {
   auto slot = index_.slot_of.find(placement.node);
   auto it = slot == index_.slot_of.end() ? nodes_.end() : nodes_.find(slot->second);
   if (it == nodes_.end()) {
@@ -74,7 +84,7 @@ void Holds::take(const Placement& placement, const JobRequest& request, WallTime
   hide(it->first, it->second);
   index_.take(placement, request);
   for (Part& part : it->second.parts) {
-    if (!end || end > part.from) shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
+    if (binds(part, leaves)) shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
   }
   show(it->first, it->second);
 }
@@ -101,19 +111,23 @@ Room Holds::true_room(Slot slot, const Held& held) const {
   return room;
 }
 
+Room Holds::true_room(Slot slot) const {
+  auto it = nodes_.find(slot);
+  return it == nodes_.end() ? room_of(index_.nodes[slot]) : true_room(slot, it->second);
+}
+
 bool Holds::truly_free(const Placement& placement, const JobRequest& request) const {
   auto slot = index_.slot_of.find(placement.node);
   if (slot == index_.slot_of.end()) return false;
   const NodeState& node = index_.nodes[slot->second];
-  auto it = nodes_.find(slot->second);
-  Room room = it == nodes_.end() ? room_of(node) : true_room(slot->second, it->second);
+  Room room = true_room(slot->second);
   if (request.resources.takes_node() && room.tasks > 0) return false;
   shift_room(room, node.shape, placement, request, -1);
   return room.cpu_milli >= 0 && room.mem_mib >= 0 &&
          std::ranges::all_of(room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
 }
 
-std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime end) const {
+std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leaves& leaves) const {
   std::optional<Placement> best;
   std::tuple<double, std::uint64_t, NodeGroups::Precedence> best_key;
   for (const auto& [slot, held] : nodes_) {
@@ -121,7 +135,7 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime en
     if (!allowed(c, node)) continue;
     Room room = true_room(slot, held);
     for (const Part& part : held.parts) {  // parts it would outlive still bind it
-      if (end && end <= part.from) continue;
+      if (!binds(part, leaves)) continue;
       room.tasks = std::max(room.tasks, 1);
       room.cpu_milli = std::min(room.cpu_milli, part.spare.cpu_milli);
       room.mem_mib = std::min(room.mem_mib, part.spare.mem_mib);
@@ -144,7 +158,7 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, WallTime en
 namespace {
 
 // The oldest jobs of the node end one after the other until the task fits: when the last of them started, and the room then.
-std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot) {
+std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot, const CutRoom& cut) {
   const NodeState& node = index.nodes[slot];
   if (!allowed(c, node)) return std::nullopt;
   std::vector<std::pair<std::int64_t, JobId>> jobs;
@@ -157,9 +171,11 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
   std::int64_t started_ns = 0;
   for (std::size_t next = 0;; ++next) {
     std::int64_t free = 0;
-    for (const GpuState& g : d.then.gpus) free += g.free_milli;
+    Room room = d.then;
+    cut(room, slot);
+    for (const GpuState& g : room.gpus) free += std::max(g.free_milli, 0);
     const bool hopeless = c.resources.takes_node() ? next < jobs.size() : !c.mig && free < asked;   // spares the exact look
-    if (auto p = hopeless ? std::nullopt : fit_room(c, node, d.then)) {
+    if (auto p = hopeless ? std::nullopt : fit_room(c, node, room)) {
       d.placement = std::move(*p);
       return std::pair(started_ns, std::move(d));
     }
@@ -174,10 +190,10 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
 
 }  // namespace
 
-std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks) {
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, const CutRoom& cut) {
   std::vector<std::pair<std::int64_t, Drain>> found;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
-    if (auto d = drain(index, c, s)) found.push_back(std::move(*d));
+    if (auto d = drain(index, c, s, cut)) found.push_back(std::move(*d));
   }
   std::ranges::sort(found, {}, [&](const auto& f) { return std::tuple(f.first, index.nodes[f.second.slot].hash, f.second.placement.node); });
   const Closeness close = c.constraints.close_required && tasks > 1 ? c.constraints.close : Closeness::anywhere;

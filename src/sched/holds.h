@@ -4,9 +4,10 @@
 // A hold says, per node, what may still be taken by work that would be there when the holder comes (`spare`), and when that is.
 // While holds stand, the index shows held nodes with only that much free, so that every other choice respects them by itself;
 // work that surely ends before may look at the true room. A job that passes a hold never delays it: either it is gone by
-// then, or it fits beside what is held.
+// then, or it fits beside what is held. A hold for a reservation that has not begun does not bind work that gives way when it does.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "sched/index.h"
@@ -15,25 +16,38 @@ namespace billow::sched {
 
 class Holds {
  public:
+  enum class For { job, reservation };
+  struct Part {
+    WallTime from;
+    Room spare;
+    For whom = For::job;
+  };
+  // When and how a job that is placed would be gone again.
+  struct Leaves {
+    WallTime end;               // zero: nobody knows
+    WallTime asked_from;        // it is asked to leave by reservations that begin at this time or later; zero: by none
+  };
+
   explicit Holds(SchedIndex::Impl& index) : index_(index) {}
   ~Holds() { hide_all(); }   // the index shows the truth again
   Holds(const Holds&) = delete;
   Holds& operator=(const Holds&) = delete;
 
   // On the node of `placement`, keep it free at `from`, when `then` is all the node will have.
-  void keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from);
+  void keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom = For::job);
   bool any() const { return !nodes_.empty(); }
 
-  // Takes room on a node for a job that ends at `end` (zero: unknown), keeping the holds right.
-  void take(const Placement& placement, const JobRequest& request, WallTime end);
+  // Takes room on a node for a job that leaves so, keeping the holds right.
+  void take(const Placement& placement, const JobRequest& request, const Leaves& leaves);
 
   // Takes room for the one it was held for: what is spare beside the hold stays as it was.
   void take_own(const Placement& placement, const JobRequest& request);
   // Whether the node truly has the room of the placement free.
   bool truly_free(const Placement& placement, const JobRequest& request) const;
+  Room true_room(Slot slot) const;
 
-  // A place for one task that is gone by `end` on held nodes, counting only the holds it would meet.
-  std::optional<Placement> place_short(const PlacementClass& c, WallTime end) const;
+  // A place for one task that leaves so on held nodes, counting only the holds it would meet.
+  std::optional<Placement> place_short(const PlacementClass& c, const Leaves& leaves) const;
 
   // The true room, holds aside, while the object lives.
   class Truth {
@@ -43,19 +57,33 @@ class Holds {
    private:
     Holds& holds_;
   };
+  // Only the holds that a job which leaves so would meet, or only those of jobs, while the object lives.
+  class Met {
+   public:
+    Met(Holds& holds, const Leaves& leaves) : Met(holds, [&](const Part& part) { return binds(part, leaves); }) {}
+    static Met of_jobs(Holds& holds) { return Met(holds, [](const Part& part) { return part.whom == For::job; }); }
+    ~Met() { holds_.hide_all(); holds_.show_all(); }
+    Met(const Met&) = delete;
+    Met& operator=(const Met&) = delete;
+   private:
+    template <class F>
+    Met(Holds& holds, F shown) : holds_(holds) {
+      holds_.hide_all();
+      for (auto& [slot, held] : holds_.nodes_) holds_.show(slot, held, shown);
+    }
+    Holds& holds_;
+  };
 
  private:
-  struct Part {
-    WallTime from;
-    Room spare;
-  };
   struct Held {
     std::vector<Part> parts;
     Room hidden;             // what the index does not show of the node now
     bool shown = false;
   };
+  static bool binds(const Part& part, const Leaves& leaves);
   Room true_room(Slot slot, const Held& held) const;
   void show(Slot slot, Held& held);
+  void show(Slot slot, Held& held, const std::function<bool(const Part&)>& shown);
   void hide(Slot slot, Held& held);
   void show_all();
   void hide_all();
@@ -75,6 +103,8 @@ struct Drain {
   Placement placement;
   Room then;            // of the node, when those have ended
 };
-std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks);
+// `cut` takes away of a node's room what is promised to reservations.
+using CutRoom = std::function<void(Room&, Slot)>;
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, const CutRoom& cut);
 
 }  // namespace billow::sched

@@ -48,7 +48,7 @@ void SchedIndex::upsert_project(const ProjectSettings& settings) {
   for (const auto& [id, job] : x.queued) {
     if (job.kind->proto.project == settings.id) again.push_back(x.request_of(id, job));
   }
-  for (const JobRequest& job : again) enqueue(job);
+  for (const JobRequest& job : again) x.enqueue(job);
 }
 
 void SchedIndex::remove_project(ProjectId id) {
@@ -253,26 +253,29 @@ JobRequest SchedIndex::Impl::request_of(JobId id, const QueuedJob& job) const {
   return r;
 }
 
-void SchedIndex::enqueue(const JobRequest& job) {
-  Impl& x = *impl_;
+void SchedIndex::enqueue(const JobRequest& job) { impl_->enqueue(job); }
+void SchedIndex::dequeue(JobId id) { impl_->dequeue(id); }
+
+void SchedIndex::Impl::enqueue(const JobRequest& job) {
   dequeue(job.id);
-  QueuedJob q{.kind = x.intern_kind(job), .order = job.order, .rank = x.rank_of(job), .submitted = job.submitted,
+  QueuedJob q{.kind = intern_kind(job), .order = job.order, .rank = rank_of(job), .submitted = job.submitted,
               .eligible_at = job.eligible_at, .time_limit = job.time_limit, .expected = job.expected, .expected_max = job.expected_max};
-  x.queued.emplace(job.id, q);
-  if (job.eligible_at.ns > 0) x.sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
-  else x.make_ready(job.id, q);
-  ++x.version;
+  queued.emplace(job.id, q);
+  if (job.eligible_at.ns > 0) sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
+  else make_ready(job.id, q);
+  if (job.moves) moving.insert(job.id);
+  ++version;
 }
 
-void SchedIndex::dequeue(JobId id) {
-  Impl& x = *impl_;
-  auto it = x.queued.find(id);
-  if (it == x.queued.end()) return;
-  if (x.sleeping.erase({it->second.eligible_at.ns, id}) == 0) x.make_unready(id, it->second);
+void SchedIndex::Impl::dequeue(JobId id) {
+  auto it = queued.find(id);
+  if (it == queued.end()) return;
+  if (sleeping.erase({it->second.eligible_at.ns, id}) == 0) make_unready(id, it->second);
   Kind* kind = it->second.kind;
-  x.queued.erase(it);
-  x.release_kind(kind);
-  ++x.version;
+  if (kind->proto.moves) moving.erase(id);
+  queued.erase(it);
+  release_kind(kind);
+  ++version;
 }
 
 // ---- Running jobs
@@ -314,6 +317,7 @@ void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime w
   auto it = x.queued.find(id);
   if (it == x.queued.end()) return;
   RunningJob job{.request = x.request_of(id, it->second), .placements = std::move(placements), .started = when};
+  job.request.moves = false;  // it has arrived
   job.dominant_milli = x.dominant_milli(job.request);
   learn(x, job.request.resources, it->second.kind->placement->learned_at);
   dequeue(id);
@@ -339,6 +343,7 @@ void SchedIndex::restore_running(const RunningJob& job) {
   }
   if (lost && job.request.elastic) x.repairs.insert(id);
   if (job.leaving && job.leaving_for) x.leaving_for[job.leaving_for].insert(id);
+  if (job.request.moves) x.moving.insert(id);
   x.note_end(id, job);
   x.running.emplace(id, job);
   ++x.version;
@@ -404,13 +409,15 @@ void forget_leaving(SchedIndex::Impl& x, JobId id, const RunningJob& job) {
 
 }  // namespace
 
-void SchedIndex::leaving(JobId id, JobId for_job) {
+void SchedIndex::leaving(JobId id, JobId for_job, bool moves) {
   auto it = impl_->running.find(id);
   if (it == impl_->running.end()) return;
   stays(id);
   impl_->forget_end(id, it->second);
   it->second.leaving = true;
   it->second.leaving_for = for_job;
+  it->second.request.moves = moves;
+  if (moves) impl_->moving.insert(id);
   impl_->note_end(id, it->second);
   if (for_job) impl_->leaving_for[for_job].insert(id);
   ++impl_->version;
@@ -423,6 +430,7 @@ void SchedIndex::stays(JobId id) {
   impl_->forget_end(id, it->second);
   it->second.leaving = false;
   it->second.leaving_for = {};
+  if (std::exchange(it->second.request.moves, false)) impl_->moving.erase(id);
   impl_->note_end(id, it->second);
   ++impl_->version;
 }
@@ -437,6 +445,7 @@ void SchedIndex::ended(JobId id, WallTime when) {
   for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
   x.repairs.erase(id);
   forget_leaving(x, id, job);
+  if (job.request.moves) x.moving.erase(id);
   x.forget_end(id, job);
   x.running.erase(it);
   ++x.version;

@@ -74,7 +74,11 @@ struct PlacementClass {
   struct Tried {                      // by one pass, as far as it got: what found no room finds none later in it
     std::uint64_t pass = 0;
     std::int32_t tasks = 0;           // so many found none; 0: not tried
-    std::int64_t short_end_ns = 0;    // and a job that ends by then found none beside what is held; 0: not tried
+    struct Short {                    // and so many that end by then found none beside what is held
+      std::int32_t tasks = 0;         // 0: not tried
+      std::int64_t end_ns = 0;
+    };
+    std::array<Short, 2> shorter;     // those that do not give way to reservations, and those that do
   };
   mutable Tried tried;
   std::size_t learned_at = 0;         // where `learned.recent` probably has its resources
@@ -152,6 +156,7 @@ struct SchedIndex::Impl {
   std::int64_t yielding = 0;                           // running jobs that could be asked to give way
   std::int64_t movable = 0;                            // …and to go on elsewhere
   std::map<JobId, std::set<JobId>> leaving_for;        // who waits for whose room
+  std::set<JobId> moving;                              // told to leave, or queued again, and to go on elsewhere
   std::uint64_t passes = 0;                            // numbers of planning passes, and of parts of them
   std::uint64_t planned_version = 0;                   // the last plan found nothing to do at this version…
   Plan planned;                                        // …and this is that plan
@@ -174,6 +179,8 @@ struct SchedIndex::Impl {
   void give(const Placement& placement, const JobRequest& request);
 
   // Queue
+  void enqueue(const JobRequest& job);
+  void dequeue(JobId id);
   ProjectState& project(ProjectId id);
   Kind* intern_kind(const JobRequest& job);
   void release_kind(Kind* kind);
@@ -196,6 +203,8 @@ struct SchedIndex::Impl {
 
 // When a running job ends at the latest, or probably; zero: not known.
 WallTime end_of(const RunningJob& job);
+// Whether it can be asked to leave: for an owner, for a reservation that begins.
+inline bool gives_way(const JobRequest& job) { return job.spot || job.yields != Yields::never; }
 // GPU thousandths a whole job holds.
 std::int64_t gpu_milli_of(const JobRequest& request, const std::vector<Placement>& placements);
 std::int64_t gpu_milli_of(const JobRequest& request);
@@ -240,8 +249,6 @@ const std::string& domain_name(const Place& place, Closeness level);
 // A node for a new member of a running gang, near the others: in their domain where there is one, elsewhere only if nearness is a wish.
 std::optional<Placement> place_beside(SchedIndex::Impl& index, const JobRequest& request, const RunningJob& job);
 
-// A reservation's placement less what its own jobs hold of it, those just started among them.
-Placement left_of(const SchedIndex::Impl& index, const Reservation& reservation, const Placement& reserved, const std::deque<RunningJob>& started);
 // A class for a request that is not in the index (feasible, reservations).
 PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job);
 

@@ -1,6 +1,7 @@
 #include "sched/lines.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace billow::sched {
 namespace {
@@ -8,6 +9,12 @@ namespace {
 bool later(const Front& a, const Front& b) { return b.key() < a.key(); }
 
 }  // namespace
+
+double queue_level(std::int32_t priority, Duration waited, Duration starve_after) {
+  const double scale = std::copysign(std::log2(1.0 + std::abs(static_cast<double>(priority))), static_cast<double>(priority));
+  if (starve_after.ns <= 0 || waited < starve_after) return scale;
+  return scale + static_cast<double>(waited.ns) / static_cast<double>(starve_after.ns) - 1;
+}
 
 void LinePart::add(const Front& front) {
   if (!front.fed) return add_again(front);   // by age, which need not be the order of its project
@@ -55,7 +62,7 @@ Front LinePart::take_first() {
 
 bool LinePart::operator>(const LinePart& o) const {
   const Front &a = first(), &b = o.first();
-  return std::tie(a.tier_down, a.priority_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.priority_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
+  return std::tie(a.tier_down, a.level_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.level_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
 }
 
 void Line::form() {
@@ -77,7 +84,7 @@ void Line::put_back() {
 
 bool Line::operator>(const Line& o) const {
   const Front &a = first(), &b = o.first();
-  return std::tie(a.tier_down, a.priority_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.priority_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
+  return std::tie(a.tier_down, a.level_down, a.fed, a.since_ns, share_, a.rank, a.job) > std::tie(b.tier_down, b.level_down, b.fed, b.since_ns, o.share_, b.rank, b.job);
 }
 
 void Lines::form() {

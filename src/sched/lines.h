@@ -1,7 +1,7 @@
 // The order in which a pass looks at what is queued. Every project has a line of its kinds; the pass takes from the line whose
-// first job comes first: what a project is guaranteed, then on-demand, then spot; in each by priority; then starved jobs, those that
-// wait longest first; then the project that has had least for its weight; then age. A project that shares fairly between its users has
-// a part of the line for each of them, and the user who has had least of it comes first.
+// first job comes first: what a project is guaranteed, then on-demand, then spot; in each by priority, which grows with long waiting;
+// then starved jobs, those that wait longest first; then the project that has had least for its weight; then age. A project that
+// shares fairly between its users has a part of the line for each of them, and the user who has had least of it comes first.
 //
 // A start changes how much its project and its user have had, hence where their line and part stand, and nothing else: so a start
 // costs one look at the lines, not at the kinds. Kinds come in the index's own order and need no sorting here.
@@ -17,17 +17,23 @@
 
 namespace billow::sched {
 
+// What a job's priority counts for. Priorities are compared on a logarithmic scale (±log2(1+|p|), so their order is kept), on which a
+// job that has waited for more than `starve_after` rises by one for each further `starve_after`. Both of two jobs rise alike, so one
+// of priority p is passed by jobs of a higher priority q only if they were submitted before it or within (scale(q) − scale(p) + 1)
+// times `starve_after` after it: who is before it is settled after that long, and it is next when those have started.
+double queue_level(std::int32_t priority, Duration waited, Duration starve_after);
+
 // The first job of a kind that has not been looked at.
 struct Front {
   int tier_down = 0;       // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never comes back first
-  std::int32_t priority_down = 0;
+  double level_down = 0;   // by priority, and by how long it has waited
   bool fed = true;         // not starved
   std::int64_t since_ns = 0;  // of starved ones: when they were submitted. Whoever comes later can no longer pass them.
   std::uint64_t rank = 0;
   JobId job;
   Kind* kind = nullptr;
   std::set<ReadyKey>::const_iterator at;
-  auto key() const { return std::tie(tier_down, priority_down, fed, since_ns, rank, job); }
+  auto key() const { return std::tie(tier_down, level_down, fed, since_ns, rank, job); }
 };
 
 // One user's part of a line, or all of it.

@@ -185,7 +185,8 @@ class SchedIndex {
   // Its room is free. A lost member of an elastic job is replaced; one that has ended by itself is not.
   void member_lost(JobId job, std::int32_t task_index, WallTime when, bool replace = true);
   void member_replaced(JobId job, std::int32_t task_index, Placement placement);  // a Repair happened
-  void leaving(JobId job, JobId for_job = {});   // a Preempt (or stop) is under way: its room will be free soon
+  // A Preempt (or stop) is under way: its room will be free soon. One that moves is queued again (JobRequest::moves), and goes on elsewhere.
+  void leaving(JobId job, JobId for_job = {}, bool moves = false);
   void stays(JobId job);                         // …or was called off
   // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter two).
   void ended(JobId job, WallTime when);
@@ -226,7 +227,9 @@ class SchedIndex {
 };
 
 Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
-Explanation explain(const SchedIndex& index, JobId job, WallTime now);
+// Why a queued job waits; what would start it now is asked for apart, because each change that is tried costs a plan.
+enum class Advice { none, wanted };
+Explanation explain(const SchedIndex& index, JobId job, WallTime now, Advice advice = Advice::wanted);
 // When the queued job will start if nothing new comes, played forward on a copy; zero: not known. Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
@@ -241,5 +244,7 @@ struct ReservationRequest {
   ReservationId instead_of;   // this one gives up its places
 };
 Result<std::vector<Placement>> place_reservation(const SchedIndex& index, const ReservationRequest& request, WallTime now);
+// Running jobs on what is reserved that may still be there when it begins: they are asked to leave then.
+std::vector<JobId> in_the_way(const SchedIndex& index, const Reservation& reservation, WallTime now);
 
 }  // namespace billow::sched

@@ -53,6 +53,9 @@ std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double
   const double y_step = nice_step(y_max), x_step = nice_step(x_max);
   for (double v = 0; v <= y_max * 1.0001; v += y_step)
     out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#e4e4e4\"/><text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n", left, y(v), width - right, left - 6, y(v) + 4, v);
+  // All there is: where no step of the scale falls near it, it is written beside it.
+  out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\" stroke=\"#999\" stroke-dasharray=\"4 3\"/>", left, y(y_max), width - right);
+  if (y_max - std::floor(y_max / y_step * 1.0001) * y_step > 0.35 * y_step) out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n", left - 6, y(y_max) + 4, y_max);
   for (double t = 0; t <= x_max * 1.0001; t += x_step)
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:g}</text>\n", x(t), height - bottom + 18, t);
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text><text x=\"8\" y=\"{:.1f}\">{}</text>\n", (left + width - right) / 2, height - 8,

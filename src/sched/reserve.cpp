@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "sched/index.h"
+#include "sched/reserved.h"
 
 namespace billow::sched {
 namespace {
@@ -18,13 +18,6 @@ using Impl = SchedIndex::Impl;
 constexpr std::size_t later_tries_max = 64;   // ends of others looked at for "it would fit from …"
 
 bool overlap(const Reservation& r, WallTime from, WallTime until) { return r.from < until && from < r.until; }
-
-// When the job is surely over; zero: nobody knows.
-WallTime surely_over(const RunningJob& job, WallTime now) {
-  if (job.leaving) return now;
-  if (job.request.time_limit.ns > 0) return job.started + job.request.time_limit;
-  return {};
-}
 
 struct NodeRoom {
   Slot slot = no_slot;
@@ -60,10 +53,11 @@ struct Search {
     for (JobId id : node.jobs) {
       if (std::exchange(last, id) == id) continue;
       const RunningJob& job = index.running.at(id);
-      if (index.reservations.contains(job.request.reservation)) continue;  // counted as its reservation
+      // While its own reservation lasts it is counted as that; afterwards it goes on.
+      if (const auto own = index.reservations.find(job.request.reservation); own != index.reservations.end() && overlap(own->second, from, until)) continue;
       const WallTime end = surely_over(job, now);
       if (end && end <= from) continue;
-      if (job.request.spot || job.request.yields != Yields::never) {
+      if (gives_way(job.request)) {
         found.clears = true;
         continue;
       }
@@ -160,31 +154,23 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped, cons
   return fail(Code::exhausted, fmt::format("not enough is sure to be free from {} until {}", format_utc(std::max(r.from, now)), format_utc(r.until)), std::move(hint));
 }
 
-Placement left_of(const SchedIndex::Impl& index, const Reservation& r, const Placement& reserved, const std::deque<RunningJob>& started) {
-  Placement left = reserved;
-  const NodeState* node = index.find(reserved.node);
-  if (!node) return left;
-  const auto less = [&](const RunningJob& job) {
-    if (job.request.reservation != r.id) return;
-    for (const Placement& p : job.placements) {
-      if (p.node != reserved.node) continue;
-      left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
-      left.mem_mib = std::max<std::int64_t>(0, left.mem_mib - p.mem_mib);
-      for (const GpuShare& used : p.gpus) {
-        for (GpuShare& g : left.gpus) {
-          if (g.gpu != used.gpu) continue;
-          g.share.milli = std::max(0, g.share.milli - used.share.milli);
-          g.share.mem_mib = std::max<std::int64_t>(0, g.share.mem_mib - used.share.mem_mib);
-        }
+std::vector<JobId> in_the_way(const SchedIndex& wrapped, const Reservation& r, WallTime now) {
+  const Impl& index = wrapped.impl();
+  std::set<JobId> found;
+  for (const Placement& reserved : r.placements) {
+    const NodeState* node = index.find(reserved.node);
+    if (!node) continue;
+    for (JobId id : node->jobs) {
+      const RunningJob& job = index.running.at(id);
+      const WallTime end = surely_over(job, now);
+      if (job.request.reservation == r.id || (end && end <= std::max(r.from, now))) continue;
+      for (const Placement& p : job.placements) {
+        const bool meets = p.node == reserved.node && std::ranges::any_of(p.gpus, [&](const GpuShare& g) { return std::ranges::find(reserved.gpus, g.gpu, &GpuShare::gpu) != reserved.gpus.end(); });
+        if (meets) found.insert(id);
       }
     }
-  };
-  JobId last;
-  for (JobId id : node->jobs) {
-    if (std::exchange(last, id) != id) less(index.running.at(id));
   }
-  for (const RunningJob& job : started) less(job);
-  return left;
+  return {found.begin(), found.end()};
 }
 
 }  // namespace billow::sched

@@ -9,8 +9,9 @@
 // Billow's own policies:
 //   known durations     smallest remaining service first, with the weight of a job's width (GPUs^w) chosen by looking ahead:
 //                       each candidate w is played to the end on the jobs at hand, and the best is followed.
-//   unknown durations   levels of attained service that widen five-fold; within a level narrow jobs first, then the one that
-//                       has come furthest, so that what was begun is finished.
+//   unknown durations   every job is let in for a minute, and then for five, before any goes on for longer: what is short ends there
+//                       instead of waiting for what is long. Then levels of attained service that widen five-fold; within a level
+//                       narrow jobs first, then the one that has come furthest, so that what was begun is finished.
 //   interleaving        groups are built for the most completions per second and GPU, and opened again while GPUs are idle.
 #include <algorithm>
 #include <cmath>
@@ -226,6 +227,14 @@ class QueueSim {
   bool levels() const { return o_.policy == QueuePolicy::best && !o_.durations_known; }
   double level_base() const { return o_.interleave ? 8 : 5; }
   static constexpr double level_first = 20000;  // GPU-seconds
+  static constexpr std::array<double, 2> first_turns_s = {60, 300};   // of time on GPUs, before the levels
+
+  // Which of its first turns a job is in; past the last: none.
+  static std::size_t turn_of(const Live& l) {
+    std::size_t turn = 0;
+    while (turn < first_turns_s.size() && l.held_s >= first_turns_s[turn] * (1 - 1e-9)) ++turn;
+    return turn;
+  }
 
   // When a running job leaves its level, unless something happens before.
   double next_level_change() const {
@@ -233,6 +242,10 @@ class QueueSim {
     double soonest = forever;
     for (const Live* l : waiting_) {
       if (!l->running) continue;
+      if (const std::size_t turn = turn_of(*l); turn < first_turns_s.size()) {
+        soonest = std::min(soonest, now_ + std::max(first_turns_s[turn] - l->held_s, 20.0));
+        continue;
+      }
       const double attained = l->held_s * l->job->gpus;
       double limit = level_first;
       while (attained >= limit * (1 - 1e-9)) limit *= level_base();
@@ -274,6 +287,7 @@ class QueueSim {
       case QueuePolicy::best: break;
     }
     if (o_.durations_known) return l.left_s * std::pow(gpus, width_weight_);
+    if (const std::size_t turn = turn_of(l); turn < first_turns_s.size()) return -1e12 * static_cast<double>(first_turns_s.size() - turn) + gpus * 1e9;
     double limit = level_first;
     int level = 0;
     while (l.held_s * gpus >= limit * (1 - 1e-9)) { limit *= level_base(); ++level; }

@@ -134,6 +134,7 @@ struct JobRequest {
   bool elastic = false;              // a lost member is replaced alone
   WallTime eligible_at;              // not before (retry back-off, --begin)
   ReservationId reservation;         // runs inside this advance reservation
+  bool moves = false;                // it was asked to go on elsewhere, where room is kept for it until it has started there
 
   bool operator==(const JobRequest&) const = default;
   template <class V>
@@ -142,7 +143,7 @@ struct JobRequest {
     v("order", order); v("resources", resources); v("tasks", tasks); v("constraints", constraints);
     v("time_limit", time_limit); v("expected", expected); v("expected_max", expected_max); v("spot", spot); v("yields", yields); v("moves_after", moves_after); v("run_min", run_min);
     v("array", array); v("array_running_max", array_running_max); v("elastic", elastic); v("eligible_at", eligible_at);
-    v("reservation", reservation);
+    v("reservation", reservation); v("moves", moves);
   }
 };
 

@@ -14,13 +14,6 @@ struct Asked {
 };
 using Eligible = std::function<std::optional<Asked>(JobId, const RunningJob&)>;
 
-// What asking costs: work thrown away (nearly nothing when it is suspended), and a little for each job disturbed.
-double cost_of(const RunningJob& job, WallTime now, Yields mode) {
-  const double gpus = std::max<double>(static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, 0.1);
-  const double elapsed = std::max(0.0, (now - job.started).seconds());
-  return 30.0 + gpus * (mode == Yields::by_suspend ? 10.0 : 60.0 + elapsed);
-}
-
 struct NodeChoice {
   Slot slot = no_slot;
   double cost = 0;
@@ -30,12 +23,19 @@ struct NodeChoice {
 
 // The cheapest set of jobs on one node whose room lets the task in: cheapest first until it fits, then whoever turns out not
 // to be needed stays, dearest first.
-std::optional<NodeChoice> choose_on(Impl& index, const PlacementClass& c, Slot slot, const Eligible& eligible) {
+std::optional<NodeChoice> choose_on(const VictimSearch& search, const PlacementClass& c, Slot slot, const Stay& stay, const Eligible& eligible) {
+  const Impl& index = search.index;
   const NodeState& node = index.nodes[slot];
   if (!allowed(c, node)) return std::nullopt;
   NodeChoice choice{.slot = slot};
   Room room = room_of(node);
-  if (auto p = fit_room(c, node, room)) {
+  const auto fits = [&] {
+    if (!search.reserved.any()) return fit_room(c, node, room);
+    Room beside = room;
+    search.reserved.cut(beside, slot, node.shape, stay);
+    return fit_room(c, node, beside);
+  };
+  if (auto p = fits()) {
     choice.placement = std::move(*p);
     return choice;
   }
@@ -57,20 +57,20 @@ std::optional<NodeChoice> choose_on(Impl& index, const PlacementClass& c, Slot s
   std::optional<Placement> placement;
   while (taken < asked.size() && !placement) {
     shift(asked[taken++].second.victim, +1);
-    placement = fit_room(c, node, room);
+    placement = fits();
   }
   if (!placement) return std::nullopt;
   asked.resize(taken);
   for (std::size_t i = asked.size(); i-- > 0 && asked.size() > 1;) {
     shift(asked[i].second.victim, -1);
-    if (auto still = fit_room(c, node, room)) {
+    if (auto still = fits()) {
       placement = std::move(still);
       asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       shift(asked[i].second.victim, +1);
     }
   }
-  choice.placement = *fit_room(c, node, room);
+  choice.placement = *fits();
   for (auto& [cost, preempt] : asked) {
     choice.cost += cost;
     choice.victims.push_back(preempt);
@@ -78,11 +78,12 @@ std::optional<NodeChoice> choose_on(Impl& index, const PlacementClass& c, Slot s
   return choice;
 }
 
-VictimPlan choose(Impl& index, const PlacementClass& c, const JobRequest& job, const Eligible& eligible) {
+VictimPlan choose(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay, const Eligible& eligible) {
+  const Impl& index = search.index;
   std::vector<NodeChoice> choices;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
     if (!index.nodes[s].present) continue;
-    if (auto choice = choose_on(index, c, s, eligible)) choices.push_back(std::move(*choice));
+    if (auto choice = choose_on(search, c, s, stay, eligible)) choices.push_back(std::move(*choice));
   }
   const auto tasks = static_cast<std::size_t>(job.tasks);
   if (choices.size() < tasks) return {};
@@ -121,6 +122,12 @@ VictimPlan choose(Impl& index, const PlacementClass& c, const JobRequest& job, c
 
 }  // namespace
 
+double cost_of(const RunningJob& job, WallTime now, Yields mode) {
+  const double gpus = std::max<double>(static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, 0.1);
+  const double elapsed = std::max(0.0, (now - job.started).seconds());
+  return 30.0 + gpus * (mode == Yields::by_suspend ? 10.0 : 60.0 + elapsed);
+}
+
 Tier tier_of_queued(const Impl& index, const JobRequest& job, std::int64_t project_milli) {
   if (job.spot) return Tier::spot;
   auto it = index.projects.find(job.project);
@@ -129,14 +136,15 @@ Tier tier_of_queued(const Impl& index, const JobRequest& job, std::int64_t proje
   return project_milli + gpu_milli_of(job) <= it->second.settings.guaranteed_milli ? Tier::guaranteed : Tier::borrowed;
 }
 
-VictimPlan find_victims(Impl& index, const PlacementClass& c, const JobRequest& job, WallTime now, const std::set<JobId>& spoken_for) {
+VictimPlan find_victims(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay) {
+  const Impl& index = search.index;
   if (index.yielding == 0) return {};
   auto project = index.projects.find(job.project);
   const Tier tier = tier_of_queued(index, job, project == index.projects.end() ? 0 : project->second.covered_milli());
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || spoken_for.contains(id) || (r.yields == Yields::never && !r.spot)) return std::nullopt;
-    if (now - victim.started < r.run_min) return std::nullopt;
+    if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r)) return std::nullopt;
+    if (search.now - victim.started < r.run_min) return std::nullopt;
     const ProjectState& p = index.projects.at(r.project);
     Tier theirs = Tier::borrowed;
     if (r.spot) theirs = Tier::spot;
@@ -145,13 +153,13 @@ VictimPlan find_victims(Impl& index, const PlacementClass& c, const JobRequest& 
     const bool higher = tier > theirs || (tier == theirs && job.priority > r.priority && (tier != Tier::guaranteed || r.project == job.project));
     if (!higher) return std::nullopt;
     Asked a;
-    const Yields mode = r.yields == Yields::never ? Yields::by_requeue : r.yields;
+    const Yields mode = mode_of(r);
     a.preempt = {.victim = id, .mode = mode, .cause = PreemptCause::priority, .for_job = job.id};
     if (tier > theirs) a.preempt.cause = theirs == Tier::spot ? PreemptCause::spot : PreemptCause::reclaim;
-    a.cost = cost_of(victim, now, mode);
+    a.cost = cost_of(victim, search.now, mode);
     return a;
   };
-  VictimPlan plan = choose(index, c, job, eligible);
+  VictimPlan plan = choose(search, c, job, stay, eligible);
   // Each victim of a project was judged alone; together they must not take its guarantee.
   std::map<ProjectId, std::int64_t> left;
   std::size_t kept = 0;
@@ -168,15 +176,17 @@ VictimPlan find_victims(Impl& index, const PlacementClass& c, const JobRequest& 
   return kept == plan.victims.size() ? plan : VictimPlan{};
 }
 
-VictimPlan find_moves(Impl& index, const PlacementClass& c, const JobRequest& job, WallTime now, const std::set<JobId>& spoken_for) {
+VictimPlan find_moves(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay) {
+  Impl& index = search.index;
+  const WallTime now = search.now;
   if (index.movable == 0) return {};
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
+    if (victim.leaving || search.spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
     if (!r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, r.moves_after)) return std::nullopt;
     return Asked{{.victim = id, .mode = Yields::by_requeue, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
   };
-  VictimPlan plan = choose(index, c, job, eligible);
+  VictimPlan plan = choose(search, c, job, stay, eligible);
   if (!plan.found() || plan.victims.empty()) return {};
   // Everyone moved must have somewhere else to go, all at once.
   std::vector<std::pair<Placement, JobRequest>> trial;
@@ -185,9 +195,11 @@ VictimPlan find_moves(Impl& index, const PlacementClass& c, const JobRequest& jo
     JobRequest r = index.running.at(p.victim).request;
     for (const Placement& target : plan.placements) r.constraints.avoid_nodes.push_back(target.node);
     const PlacementClass elsewhere = class_of(index, r);
+    const ReservedView view(index, search.reserved, {now, r.time_limit.ns > 0 ? now + r.time_limit : WallTime{}, gives_way(r)});
     std::vector<Placement> found = place(index, elsewhere, 1);
     if (found.empty()) { all = false; break; }
     index.take(found[0], r);
+    plan.moves.emplace_back(p.victim, found[0]);
     trial.emplace_back(std::move(found[0]), std::move(r));
   }
   for (const auto& [placement, request] : trial) index.give(placement, request);

@@ -1,57 +1,18 @@
-// Answers for people: why a job waits, when it will start, and what would have to change for it to start now.
+// Answers for people: why a job waits. What would start it now is in advice.cpp, when it will start in forecast.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "sched/index.h"
+#include "sched/advice.h"
 
 namespace billow::sched {
 namespace {
 
 using Impl = SchedIndex::Impl;
 
-// The smallest step down that has room now: fewer GPUs, fewer nodes, any type, no required closeness.
-std::string smaller_that_fits(Impl& index, const JobRequest& job) {
-  const auto fits = [&](const JobRequest& j) { return !place(index, class_of(index, j), j.tasks).empty(); };
-  JobRequest j = job;
-  if (j.tasks > 1 && j.constraints.close_required) {
-    j.constraints.close_required = false;
-    if (fits(j)) return "preferring closeness instead of requiring it would start it now";
-  }
-  j = job;
-  if (!j.resources.gpu_types.empty()) {
-    j.resources.gpu_types.clear();
-    if (fits(j)) return "any GPU type would start it now";
-  }
-  for (j = job; j.tasks > 1;) {
-    --j.tasks;
-    if (fits(j)) return fmt::format("--nodes {} would start now", j.tasks);
-    if (job.tasks - j.tasks > 64) break;
-  }
-  for (j = job; j.resources.gpus > 1;) {
-    --j.resources.gpus;
-    if (fits(j)) return fmt::format("--gpus {} would start now", j.resources.gpus);
-  }
-  for (j = job; j.resources.gpus == 1 && j.resources.share.milli > 100;) {
-    j.resources.share.milli -= 100;
-    j.resources.share.mem_mib = 0;
-    if (fits(j)) return fmt::format("--gpus {:g} would start now", j.resources.share.milli / 1000.0);
-  }
-  return {};
-}
-
 std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 std::string gpus(std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); }
-
-// The largest request of the same kind that stays within `most` thousandths and has room now.
-std::string smaller_within(Impl& index, const JobRequest& job, std::int64_t most) {
-  JobRequest j = job;
-  while (j.tasks > 1 && gpu_milli_of(j) > most) --j.tasks;
-  if (gpu_milli_of(j) > most && j.resources.share.whole()) j.resources.gpus = static_cast<std::int32_t>(most / (1000 * j.tasks));
-  if (j.resources.gpus < 1 || gpu_milli_of(j) > most || place(index, class_of(index, j), j.tasks).empty()) return {};
-  return j.tasks != job.tasks ? fmt::format("--nodes {} would start now", j.tasks) : fmt::format("--gpus {} would start now", j.resources.gpus);
-}
 
 // What the project, its people and its array are held to.
 void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
@@ -63,27 +24,22 @@ void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
     if (s.budget_exhausted) add(ReasonKind::budget, "the budget of the project is used up");
     if (s.limit_milli >= 0 && p.running_milli + asked > s.limit_milli) {
       add(ReasonKind::project_limit, fmt::format("the project uses {} of its {} GPUs, and this asks for {}", gpus(p.running_milli), gpus(s.limit_milli), gpus(asked)));
-      e.would_start_now = smaller_within(index, job, s.limit_milli - p.running_milli);
     }
     if (!s.may_borrow && p.running_milli + asked > s.guaranteed_milli) {
       add(ReasonKind::quota, fmt::format("the project may not borrow beyond its {} guaranteed GPUs; {} are in use", gpus(s.guaranteed_milli), gpus(p.running_milli)));
-      e.would_start_now = smaller_within(index, job, s.guaranteed_milli - p.running_milli);
     }
-    // What could not be taken back is not lent (see Pass::within_limits).
+    // What could not be taken back is not lent (see Tally::within_limits).
     std::int64_t guaranteed = 0, lent = 0;
     for (const auto& [id, q] : index.projects) {
       guaranteed += q.settings.guaranteed_milli;
       lent += std::max<std::int64_t>(0, q.firm_milli - q.settings.guaranteed_milli);
     }
-    if (guaranteed > 0 && job.yields == Yields::never && !job.spot) {
+    if (guaranteed > 0 && !gives_way(job)) {
       const std::int64_t more = std::max<std::int64_t>(0, p.firm_milli + asked - s.guaranteed_milli) - std::max<std::int64_t>(0, p.firm_milli - s.guaranteed_milli);
       const std::int64_t open = std::max<std::int64_t>(0, index.total_milli - guaranteed);
       if (more > 0 && lent + more > open) {
         add(ReasonKind::quota, fmt::format("{} of {} GPUs are guaranteed to projects; work that cannot give way borrows only the other {}, of which {} are in use",
                                            gpus(guaranteed), gpus(index.total_milli), gpus(open), gpus(lent)));
-        JobRequest spot = job;
-        spot.spot = true;
-        if (!place(index, class_of(index, spot), spot.tasks).empty()) e.would_start_now = "--spot would start now: it may be preempted when the owner asks";
       }
     }
     auto user = p.users.find(job.user);
@@ -112,23 +68,17 @@ void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, 
 
 // Room is there, but promised: to a reservation, or to those that come first.
 void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
-  const Reservation* soonest = nullptr;
-  for (const auto& [id, r] : index.reservations)
-    if (r.until > now && (!soonest || r.from < soonest->from)) soonest = &r;
+  if (const Reservation* r = kept_from_it(index, job, now)) {
+    const bool begun = r->from <= now;
+    e.reasons.push_back({ReasonKind::reserved, fmt::format("the room is kept for reservation {} {} {}", r->id.value, begun ? "until" : "from", format_utc(begun ? r->until : r->from)), {}});
+    return;
+  }
   // Of the others: a job that has a place kept for it is told what keeps it from that place, not that it waits for itself.
   const auto other = [&](const auto& list) {
     for (const auto& entry : list) if (entry.job != job.id) return entry.job;
     return JobId{};
   };
   const JobId kept = other(next.reserves), behind = kept ? kept : other(next.starts);
-  if (!behind && soonest) {
-    const bool begun = soonest->from <= now;
-    e.reasons.push_back({ReasonKind::reserved, fmt::format("the room is kept for reservation {} {} {}", soonest->id.value, begun ? "until" : "from", format_utc(begun ? soonest->until : soonest->from)), {}});
-    if (begun) e.earliest_start = soonest->until;
-    else if (job.time_limit.ns == 0 || now + job.time_limit > soonest->from)
-      e.would_start_now = fmt::format("a time limit of {} or less (--time) would let it start now", format_duration(seconds((soonest->from - now).ns / 1'000'000'000)));
-    return;
-  }
   if (const auto p = index.projects.find(job.project); p != index.projects.end() && p->second.settings.policy == OrderPolicy::fifo && !p->second.kinds.empty()) {
     if (const JobId first = p->second.kinds.begin()->first; first != job.id) {
       e.reasons.push_back({ReasonKind::waiting_behind, fmt::format("its project starts jobs strictly in the order they were submitted (--policy fifo), and job {} is before it", first.value), first});
@@ -136,59 +86,11 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
     }
   }
   e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
-  if (kept && next.reserves.front().job == kept && next.reserves.front().expected_start && job.time_limit.ns == 0)
-    e.would_start_now = fmt::format("a time limit that ends before {} (--time) would let it pass", format_utc(next.reserves.front().expected_start));
 }
 
-}  // namespace
-
-Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
-  Impl& index = wrapped.impl();
-  Explanation e;
-  const auto add = [&](ReasonKind kind, std::string text, JobId behind = {}) { e.reasons.push_back({kind, std::move(text), behind}); };
-  auto queued = wrapped.queued(id);
-  if (!queued) {
-    add(ReasonKind::held, index.running.contains(id) ? "it is running" : "it is not in the queue: held, waiting for others to end, or finished");
-    return e;
-  }
-  const JobRequest& job = *queued;
-  if (Status ok = feasible(wrapped, job); !ok) {
-    const bool nobody = ok.error().code == Code::unavailable;  // no node yet: nothing else can be said
-    add(nobody ? ReasonKind::no_room : ReasonKind::infeasible, ok.error().message);
-    e.would_start_now = ok.error().hint;
-    if (nobody) return e;
-  }
-  if (job.eligible_at > now) {
-    add(ReasonKind::held, fmt::format("not before {}", format_utc(job.eligible_at)));
-    e.earliest_start = job.eligible_at;
-  }
-  limits_of(index, job, e);
-  if (!e.reasons.empty()) return e;
-
-  if (auto it = index.leaving_for.find(id); it != index.leaving_for.end()) {
-    add(ReasonKind::preempting, fmt::format("{} leaving to make room", it->second.size() == 1 ? "one job is" : fmt::format("{} jobs are", it->second.size())));
-    return e;
-  }
-  const Plan next = plan(wrapped, now, {.starts_max = 1 << 20, .tries_max = 1 << 20});
-  for (const Start& s : next.starts) {
-    if (s.job == id) {
-      add(ReasonKind::next, "it starts with the next plan");
-      e.earliest_start = now;
-      return e;
-    }
-  }
-  if (job.reservation) {
-    inside_reservation(index, job, now, e);
-    return e;
-  }
-  for (const Reserve& r : next.reserves) {
-    if (r.job == id) e.earliest_start = r.expected_start;
-  }
-  PlacementClass c = class_of(index, job);
-  if (!place(index, c, job.tasks).empty()) {
-    promised(index, job, next, now, e);
-    return e;
-  }
+// What is free in sum and together, where the job could go.
+void no_room_for(Impl& index, const JobRequest& job, const PlacementClass& c, Explanation& e) {
+  const auto add = [&](ReasonKind kind, std::string text) { e.reasons.push_back({kind, std::move(text), {}}); };
   std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0;
   for (const NodeState& n : index.nodes) {
     if (!allowed(c, n)) continue;
@@ -206,7 +108,55 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now) {
                                            c.home_regions.empty() ? "pools " + join(c.home_pools, ", ") : "regions " + join(c.home_regions, ", ")));
   else
     add(ReasonKind::no_room, "everything that could run it is in use");
-  e.would_start_now = smaller_that_fits(index, job);
+}
+
+// Nothing forbids it: what is in the way?
+void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, Explanation& e) {
+  Impl& index = wrapped.impl();
+  const auto add = [&](ReasonKind kind, std::string text) { e.reasons.push_back({kind, std::move(text), {}}); };
+  if (auto it = index.leaving_for.find(job.id); it != index.leaving_for.end()) {
+    return add(ReasonKind::preempting, fmt::format("{} leaving to make room", it->second.size() == 1 ? "one job is" : fmt::format("{} jobs are", it->second.size())));
+  }
+  const Plan next = plan(wrapped, now, whole_plan);
+  for (const Start& s : next.starts) {
+    if (s.job != job.id) continue;
+    e.earliest_start = now;
+    return add(ReasonKind::next, "it starts with the next plan");
+  }
+  if (job.reservation) return inside_reservation(index, job, now, e);
+  for (const Reserve& r : next.reserves) {
+    if (r.job == job.id) e.earliest_start = r.expected_start;
+  }
+  const PlacementClass c = class_of(index, job);
+  if (place(index, c, job.tasks).empty()) no_room_for(index, job, c, e);
+  else promised(index, job, next, now, e);
+}
+
+}  // namespace
+
+Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
+  Impl& index = wrapped.impl();
+  Explanation e;
+  const auto add = [&](ReasonKind kind, std::string text, JobId behind = {}) { e.reasons.push_back({kind, std::move(text), behind}); };
+  auto queued = wrapped.queued(id);
+  if (!queued) {
+    add(ReasonKind::held, index.running.contains(id) ? "it is running" : "it is not in the queue: held, waiting for others to end, or finished");
+    return e;
+  }
+  const JobRequest& job = *queued;
+  if (Status ok = feasible(wrapped, job); !ok) {
+    const bool nobody = ok.error().code == Code::unavailable;  // no node yet: nothing else can be said
+    add(nobody ? ReasonKind::no_room : ReasonKind::infeasible, ok.error().message);
+    e.would_start_now = ok.error().hint;
+    return e;
+  }
+  if (job.eligible_at > now) {
+    add(ReasonKind::held, fmt::format("not before {}", format_utc(job.eligible_at)));
+    e.earliest_start = job.eligible_at;
+  }
+  limits_of(index, job, e);
+  if (e.reasons.empty()) waiting_of(wrapped, job, now, e);
+  if (advice == Advice::wanted && e.reasons.front().kind != ReasonKind::next) e.would_start_now = what_would_start(wrapped, job, now);
   return e;
 }
 

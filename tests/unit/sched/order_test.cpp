@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "sched/lines.h"
 #include "support.h"
 
 namespace billow::sched {
@@ -119,7 +120,7 @@ TEST(Starvation, StarvedJobsComeByAgeWhateverTheirProjectsHaveHad) {
 // streams past it, and though nobody knows how long anything runs.
 TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
   int drained = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     SchedSettings settings;
@@ -179,6 +180,80 @@ TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
     EXPECT_LE(now, t0 + settings.starve_after + longest);
   }
   EXPECT_GT(drained, 40) << "the streams leave too much room to show anything";
+}
+
+TEST(Starvation, PriorityCountsLessTheLongerTheOtherHasWaited) {
+  const Duration day = hours(24);
+  const auto level = [&](int priority, Duration waited) { return queue_level(priority, waited, day); };
+  for (int p = -1000; p < 1000; ++p) ASSERT_LT(level(p, {}), level(p + 1, {})) << "among those that have not waited long, priority alone counts";
+  EXPECT_EQ(level(0, day), level(0, {}));
+  EXPECT_EQ(level(0, day * 2), level(1, {}));
+  EXPECT_EQ(level(0, day * 3), level(3, {}));
+  EXPECT_EQ(level(0, day * 11), level(1023, {}));
+  // Who comes so much later that the difference is made up never passes, however long both wait.
+  for (int days = 4; days < 30; ++days) EXPECT_GE(level(0, day * days), level(3, day * (days - 3)));
+}
+
+// The bound with mixed priorities. From (scale(q) − scale(p) + 1) × starve_after after it was submitted nobody who comes passes a job of
+// priority p, if q is the highest there is; when the last of those that are before it then has started, it starts within the longest run
+// of the others. However wide it is, whatever streams past it, and though nobody knows how long anything runs.
+TEST(Starvation, NoGangOfLowPriorityIsPassedForEver) {
+  int streams_that_would_starve_it = 0;
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    SchedSettings settings;
+    settings.starve_after = hours(2);
+    SchedIndex index(settings);
+    const std::uint64_t nodes = 2 + rng.below(3);
+    for (std::uint64_t i = 1; i <= nodes; ++i) index.upsert_node(node(i, static_cast<int>(rng.between(2, 6))));
+    const Duration longest = minutes(60);
+    JobRequest gang = job(1'000'000);
+    gang.order = 0;   // it was there first
+    gang.priority = -static_cast<std::int32_t>(rng.below(2));
+    const std::int32_t highest = gang.priority + static_cast<std::int32_t>(rng.between(1, 3));
+    do {
+      gang.tasks = static_cast<std::int32_t>(rng.between(1, static_cast<std::int64_t>(nodes)));
+      gang.resources.gpus = static_cast<std::int32_t>(rng.between(2, 6));
+    } while (!feasible(index, gang));
+    const double gap = queue_level(highest, {}, settings.starve_after) - queue_level(gang.priority, {}, settings.starve_after);
+    const WallTime settled = t0 + Duration{static_cast<std::int64_t>((gap + 1) * static_cast<double>(settings.starve_after.ns))} + milliseconds(1);   // past what rounding leaves open
+    std::uint64_t next = 0;
+    std::set<std::pair<WallTime, JobId>> ends;
+    std::set<JobId> before_it;      // submitted before it was settled who comes first, and not started yet
+    WallTime now = t0, last_of_them = t0;
+    bool started = false, asked = false;
+    while (!started) {
+      while (index.queued_count() < 24) {
+        JobRequest j = job(++next, rng.chance(0.2) ? 2 : 1);
+        j.project = ProjectId{1 + rng.below(3)};
+        j.priority = gang.priority + static_cast<std::int32_t>(rng.between(0, highest - gang.priority));
+        j.submitted = now + seconds(1);
+        index.enqueue(j);
+        if (j.submitted < settled) before_it.insert(j.id);
+      }
+      const Plan p = plan(index, now);
+      for (const Start& s : p.starts) {
+        started = started || s.job == gang.id;
+        if (before_it.erase(s.job) > 0) last_of_them = now;
+        ends.emplace(now + minutes(rng.between(1, 60)), s.job);
+      }
+      if (started) break;
+      ASSERT_LE(now, std::max(settled, before_it.empty() ? last_of_them : now) + longest) << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
+      ASSERT_LT(now, t0 + hours(72)) << "those before it never end";
+      carry_out(index, p, now);
+      if (HasFatalFailure()) return;
+      if (!std::exchange(asked, true)) {
+        gang.submitted = t0;
+        index.enqueue(gang);
+        continue;
+      }
+      now = now < settled ? std::min(ends.begin()->first, settled) : ends.begin()->first;
+      for (; !ends.empty() && ends.begin()->first <= now; ends.erase(ends.begin())) index.ended(ends.begin()->second, now);
+    }
+    streams_that_would_starve_it += now >= t0 + settings.starve_after * 2;
+  }
+  EXPECT_GT(streams_that_would_starve_it, 3) << "the streams leave too much room to show anything";
 }
 
 }  // namespace
