@@ -242,8 +242,14 @@ void add_waiting_reason(Json& document, const control::State& state, const Job& 
   const bool waits = job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted);
   if (!waits || !job.reason.empty()) return;
   if (state.nodes.empty()) return document.set("reason", "no node has joined yet");
-  const auto explanation = sched::explain(state.index, job.id, now);
-  if (!explanation.reasons.empty()) document.set("reason", explanation.reasons.front().text);
+  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
+  if (explanation.reasons.empty()) return;
+  std::string reason = explanation.reasons.front().text;
+  // Who waits for a reservation of others can mostly start at once if it says how long it runs. Trying costs plans: not behind a long queue.
+  constexpr std::size_t advice_queue_max = 200;
+  if (explanation.reasons.front().kind == sched::ReasonKind::reserved && state.index.queued_count() <= advice_queue_max)
+    if (const std::string cure = sched::explain(state.index, job.id, now).would_start_now; !cure.empty()) reason += "; " + cure;
+  document.set("reason", std::move(reason));
 }
 
 Json explain_document(const control::State& state, const Job& job, WallTime now) {
@@ -257,7 +263,8 @@ Json explain_document(const control::State& state, const Job& job, WallTime now)
       if (r.behind) reason.set("behind", r.behind.value);
       reasons.push(std::move(reason));
     }
-    earliest = time_or_null(explanation.earliest_start ? explanation.earliest_start : sched::forecast(state.index, job.id, now));
+    const WallTime played = sched::forecast(state.index, job.id, now);
+    earliest = time_or_null(played ? played : explanation.earliest_start);
     if (!explanation.would_start_now.empty()) would = explanation.would_start_now;
     for (const std::string& note : control::pool_notes(state, job, now)) reasons.push(Json::object({{"kind", "pool"}, {"text", note}}));
   } else if (!job.reason.empty()) {

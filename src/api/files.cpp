@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "control/residency.h"
 #include "files/pack.h"
 #include "model/surroundings.h"
 
@@ -67,6 +68,25 @@ std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
   return fmt::format("{}/{}.{}", files ? files->outputs_dir() : "", job.value, rank);
 }
 
+// A node gets the list of a tree, without which nobody knows what to ask for, only for a job that is on it: one that names the tree, or one
+// of a project that the tree was given to; and only where that project's data may be. The local agent's credential names no node: it is
+// the head's own, where everything is anyway.
+Status may_bring(const Call& call, Store& store, const Sha256& digest) {
+  if (call.principal.scope != TokenScope::node) return {};
+  const auto& state = call.host.state();
+  const auto token = state.tokens.find(call.principal.token);
+  if (token == state.tokens.end() || (token->second.node.empty() && !token->second.pool)) return {};
+  Status answer = fail(Code::forbidden, "this credential speaks for no node that has joined", "");
+  for (const auto& [id, node] : state.nodes) {
+    if (node.offer.name != token->second.node && !(token->second.pool && node.pool == token->second.pool)) continue;
+    answer = control::may_send(state, id, content::digest_hex(digest));
+    for (ProjectId project : control::projects_at(state, id))
+      if (store.owned(project_owner(project), digest)) answer = {};
+    if (answer) break;
+  }
+  return answer;
+}
+
 }  // namespace
 
 void add_tree(CallPtr call) {
@@ -92,7 +112,10 @@ void add_pack(CallPtr call) {
 void get_tree(CallPtr call) {
   const auto digest = content::parse_digest(call->parts[0]);
   if (!digest) return call->fail(digest.error());
-  if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
+  if (Store* store = store_of(*call)) {
+    if (!may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
+    if (const Status ok = may_bring(*call, *store, *digest); !ok) return call->fail(ok.error());
+  }
   on_worker(call, [digest = *digest](Store& store, const std::string&) { return store.read_tree(digest); });
 }
 

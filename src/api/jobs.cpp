@@ -326,6 +326,23 @@ void signal(CallPtr call) {
   call->reply(202, Json::object({{"ok", true}}));
 }
 
+namespace {
+
+// Of a job that has ended: how, and where to look.
+Json ended_explanation(const Json& document) {
+  const std::string state(document["state"].str_or("")), reason(document["reason"].str_or("")), exit(document.at("exit", "text").str_or(""));
+  std::string text = reason;
+  if (!exit.empty() && reason.find(exit) == std::string::npos && (state != "stopped" || reason.empty())) text += (text.empty() ? "" : "; ") + exit;
+  if (text.empty()) text = "it has ended";
+  Json reasons = Json::array();
+  reasons.push(Json::object({{"kind", "ended"}, {"text", text}}));
+  if (state == "failed" && !document["started_at"].str_or("").empty())
+    reasons.push(Json::object({{"kind", "ended"}, {"text", fmt::format("what it wrote before: billow logs {}", document["label"].str_or(""))}}));
+  return Json::object({{"id", document["id"]}, {"state", document["state"]}, {"reasons", std::move(reasons)}, {"earliest_start", Json()}, {"would_start_now", Json()}, {"expected", Json()}});
+}
+
+}  // namespace
+
 void explain(CallPtr call) {
   const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
@@ -339,7 +356,7 @@ void explain(CallPtr call) {
     }
   }
   if (!job) return with_job_document(call, ref->id, [call](Json document) {
-    call->reply(200, Json::object({{"id", document["id"]}, {"state", document["state"]}, {"reasons", Json::array()}, {"earliest_start", Json()}, {"would_start_now", Json()}, {"expected", Json()}}));
+    call->reply(200, ended_explanation(document));
   });
   if (const Status ok = may_see(*call, job->project); !ok) return call->fail(ok.error());
   call->reply_durable(200, explain_document(state, *job, call->host.now()));

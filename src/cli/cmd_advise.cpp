@@ -235,7 +235,7 @@ Status replay(const Parsed& parsed) {
   else
     for (const auto& [name, value] : document.members()) print(fmt::format("{:<18} {}\n", name, value.dump()));
   if (parsed.has("svg"))
-    BILLOW_TRY_VOID(write_file_atomic(parsed.get("svg"), control::replay_svg(result, static_cast<double>(gpus), fmt::format("{}, policy {}, durations {}", own ? "this head's history" : parsed.get("trace"), parsed.get("policy", "fair"), durations))));
+    BILLOW_TRY_VOID(write_file_atomic(parsed.get("svg"), control::replay_svg(result, static_cast<double>(gpus), fmt::format("{}, policy {}, durations {}", own ? std::string("this head's history") : parsed.get("trace").substr(parsed.get("trace").rfind('/') + 1), parsed.get("policy", "fair"), durations))));
   return {};
 }
 

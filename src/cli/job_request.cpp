@@ -101,9 +101,7 @@ Result<std::int32_t> parse_signal(std::string_view text) {
 Status set_gpus(Resources& r, std::string_view value) {
   const auto milli = parse_milli(value);
   if (!milli) return in_option(milli.error(), "gpus", value);
-  if (*milli % 1000 == 0 && *milli / 1000 > static_cast<std::int64_t>(limits::gpus_per_node_max))
-    return fail(Code::invalid, fmt::format("--gpus {}: no node has more than {} GPUs", value, limits::gpus_per_node_max), "--gpus is per node; for more, ask for several nodes: --nodes 4 --gpus 8");
-  if (*milli % 1000 == 0) {
+  if (*milli % 1000 == 0 && *milli / 1000 <= INT32_MAX) {
     r.gpus = static_cast<std::int32_t>(*milli / 1000);
     r.share.milli = r.gpus > 0 ? whole_gpu_milli : 0;
   } else if (*milli < 1000) {

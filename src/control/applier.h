@@ -38,7 +38,6 @@ struct Applier {
   void operator()(const JobsSubmitted& e);
   void operator()(const JobReady& e);
   void operator()(const DependencyMet& e);
-  void forget_dependent(JobId on, JobId who);
   void operator()(const JobPlaced& e);
   void operator()(const TaskStarted& e);
   void operator()(const TaskEnded& e);

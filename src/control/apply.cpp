@@ -60,7 +60,7 @@ void Applier::operator()(const JobsSubmitted& e) {
     j.waiting_for = e.waiting_for;
     if (e.waiting_for) {
       j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
-      for (const Dependency& d : e.spec->after) state.dependents[d.job].push_back(j.id);
+      for (const Dependency& d : e.spec->after) state.dependents.add(d.job, j.id);
     }
     ++state.count[j.state];
     const JobId id = j.id;
@@ -92,20 +92,14 @@ void Applier::operator()(const DependencyMet& e) {
   Job& j = job(e.job);
   BILLOW_CHECK(j.waiting_for > 0, "a dependency met twice");
   --j.waiting_for;
-  forget_dependent(e.on, e.job);
-}
-
-void Applier::forget_dependent(JobId on, JobId who) {
-  const auto found = state.dependents.find(on);
-  if (found == state.dependents.end()) return;
-  std::erase(found->second, who);
-  if (found->second.empty()) state.dependents.erase(found);
+  state.dependents.forget(e.on, e.job);
 }
 
 void Applier::operator()(const JobPlaced& e) {
   Job& j = job(e.job);
   set_state(j, JobState::running);
   j.reason.clear();
+  j.gives_way_to = {};
   ++j.attempt;
   if (!j.started_at) j.started_at = event.at;
   j.tasks.clear();
@@ -172,7 +166,7 @@ void Applier::operator()(const JobStopping& e) {
   }
   if (j.state == JobState::suspended) state.index.dequeue(j.id);
   j.gives_way_to = e.for_job;
-  state.index.leaving(j.id, e.for_job);
+  state.index.leaving(j.id, e.for_job, e.cause == StopCause::moved);
 }
 
 void Applier::drop_tasks(Job& j) {
@@ -184,10 +178,11 @@ void Applier::operator()(const JobRequeued& e) {
   Job& j = job(e.job);
   drop_tasks(j);
   j.member_lost_at = {};
+  // Who moves is known by it until it has started again: room is kept for it.
+  if (j.stopping != StopCause::moved) j.gives_way_to = {};
   j.stopping = StopCause::none;
   j.stop_forced = false;
   j.suspension = {};
-  j.gives_way_to = {};
   if (e.failed) ++j.failures;
   j.reason = e.reason;
   if (e.not_before > event.at) {
@@ -228,7 +223,7 @@ void Applier::operator()(const JobEnded& e) {
   Job& j = found->second;
   if (j.state == JobState::queued) state.index.dequeue(j.id);
   if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
-  if (j.waiting_for) for (const Dependency& d : j.spec->after) forget_dependent(d.job, j.id);
+  if (j.waiting_for) for (const Dependency& d : j.spec->after) state.dependents.forget(d.job, j.id);
   leave_state(j);
   j.state = e.state;
   j.exit = e.exit;

@@ -61,6 +61,8 @@ Decision Decider::operator()(const SubmitJob& c) {
   JobSpec spec = c.spec;
   spec.env_digest.clear();  // ours to give: one that was sent could name somebody else's environment
   if (spec.elastic) spec.rerun_if_lost = true;  // its members do start again
+  // Far too many GPUs: what the fleet has is the better answer than what a node could have.
+  if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max)) BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(spec));
   if (spec.checkpoint_every.ns > 0) spec.rerun_if_lost = true;  // that is what the checkpoints are for
   if (spec.reservation) {

@@ -52,7 +52,7 @@ bool could_run(const JobSpec& spec, const Pool& pool) {
 
 // Whether more machines would help: a job held back by a quota or a budget must not rent any.
 bool waits_for_room(const State& state, const Job& job, WallTime now) {
-  const auto explanation = sched::explain(state.index, job.id, now);
+  const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
   if (explanation.reasons.empty()) return true;
   switch (explanation.reasons.front().kind) {
     case sched::ReasonKind::held:

@@ -69,9 +69,7 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
 }
 
 void meet_dependents(const State& state, Events& events, JobId on, JobState ended) {
-  const auto found = state.dependents.find(on);
-  if (found == state.dependents.end()) return;
-  for (JobId id : found->second) {
+  for (JobId id : state.dependents.of(on)) {
     const Job& waiting = state.jobs.at(id);
     const auto dependency = std::find_if(waiting.spec->after.begin(), waiting.spec->after.end(), [&](const Dependency& d) { return d.job == on; });
     const bool ok = ended == JobState::succeeded;

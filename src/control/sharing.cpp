@@ -12,24 +12,6 @@
 
 namespace billow::control {
 
-// ---- residency
-
-bool may_hold(const Quota& quota, const std::string& region, const std::string& pool) {
-  const auto in = [](const std::vector<std::string>& allowed, const std::string& where) { return allowed.empty() || std::ranges::find(allowed, where) != allowed.end(); };
-  return in(quota.regions, region) && in(quota.pools, pool);
-}
-
-Status may_hold(const State& state, ProjectId project, NodeId node) {
-  const auto p = state.projects.find(project);
-  const auto n = state.nodes.find(node);
-  if (p == state.projects.end() || n == state.nodes.end()) return fail(Code::not_found, "there is no such project or node");
-  const Quota& quota = p->second.quota;
-  const auto region = n->second.offer.labels.find("region");
-  if (may_hold(quota, region == n->second.offer.labels.end() ? std::string() : region->second, pool_name(state, n->second))) return {};
-  return fail(Code::forbidden, fmt::format("data of project {} may not be on node {}", p->second.name, n->second.offer.name),
-              fmt::format("it is kept to {}", quota.regions.empty() ? "pools " + join(quota.pools, ", ") : "regions " + join(quota.regions, ", ")));
-}
-
 // ---- projects
 
 Decision Decider::operator()(const SetProject& c) {
@@ -64,6 +46,7 @@ Decision Decider::operator()(const SetProject& c) {
     return fail(Code::conflict, fmt::format("the guarantees of all projects would be {:g} GPUs; there are {:g}", static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
                 "lower another project's first: billow project list");
   if (changed.weight == project->weight && q == project->quota) return Events{};
+  BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
   return Events{std::move(changed)};
 }
 

@@ -132,7 +132,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
     }
     if (job.waiting_for == 0) continue;
     for (const Dependency& d : job.spec->after)
-      if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) state.dependents[d.job].push_back(id);
+      if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) state.dependents.add(d.job, id);
   }
   for (const auto& u : usage) state.index.set_usage(u);
 }
@@ -246,6 +246,7 @@ sched::JobRequest request_of(const State& state, const Job& job) {
     for (const GpuGrant& grant : task.gpus) request.constraints.only_gpus.push_back(grant.gpu);
     request.resources.mem_mib = 0;  // it holds that already
   }
+  request.moves = job.stopping == StopCause::moved || (job.gives_way_to && job.state != JobState::running);
   request.array = job.array;
   request.array_running_max = job.array ? static_cast<std::int32_t>(spec.array->running_max) : 0;
   request.elastic = spec.elastic;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "control/dependents.h"
 #include "control/durations.h"
 #include "control/money_state.h"
 #include "model/command.h"
@@ -95,7 +96,7 @@ struct State {
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;
   std::map<NodeId, std::set<TaskId>> tasks_on;                // live ones
-  std::unordered_map<JobId, std::vector<JobId>> dependents;   // who waits for this job or array
+  Dependents dependents;                                      // who waits for which job or array
   std::set<std::pair<std::int64_t, JobId>> backing_off;       // not_before, job
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;

@@ -244,7 +244,5 @@ struct ReservationRequest {
   ReservationId instead_of;   // this one gives up its places
 };
 Result<std::vector<Placement>> place_reservation(const SchedIndex& index, const ReservationRequest& request, WallTime now);
-// Running jobs on what is reserved that may still be there when it begins: they are asked to leave then.
-std::vector<JobId> in_the_way(const SchedIndex& index, const Reservation& reservation, WallTime now);
 
 }  // namespace billow::sched

@@ -154,23 +154,4 @@ Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped, cons
   return fail(Code::exhausted, fmt::format("not enough is sure to be free from {} until {}", format_utc(std::max(r.from, now)), format_utc(r.until)), std::move(hint));
 }
 
-std::vector<JobId> in_the_way(const SchedIndex& wrapped, const Reservation& r, WallTime now) {
-  const Impl& index = wrapped.impl();
-  std::set<JobId> found;
-  for (const Placement& reserved : r.placements) {
-    const NodeState* node = index.find(reserved.node);
-    if (!node) continue;
-    for (JobId id : node->jobs) {
-      const RunningJob& job = index.running.at(id);
-      const WallTime end = surely_over(job, now);
-      if (job.request.reservation == r.id || (end && end <= std::max(r.from, now))) continue;
-      for (const Placement& p : job.placements) {
-        const bool meets = p.node == reserved.node && std::ranges::any_of(p.gpus, [&](const GpuShare& g) { return std::ranges::find(reserved.gpus, g.gpu, &GpuShare::gpu) != reserved.gpus.end(); });
-        if (meets) found.insert(id);
-      }
-    }
-  }
-  return {found.begin(), found.end()};
-}
-
 }  // namespace billow::sched

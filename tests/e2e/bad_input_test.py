@@ -43,7 +43,7 @@ class Requests(RigTest):
                             (["--mig", "1g.10gb", "--gpu-mem", "10G"], ("MIG instance", "--gpu-mem")), (["--mig", "1g.10gb", "--gpus", "0.5"], ("cannot be divided again", "leave --gpus out")),
                             (["--mig", ""], ("--mig needs a profile", "1g.10gb")), (["--mig", "big"], ("no MIG profile", "1g.10gb")),
                             (["--checkpoint-signal", "KILL"], ("no job can answer signal 9", "USR1")), (["--checkpoint-signal", "STOP"], ("signal 19", "USR1")),
-                            (["--gpus", "1000000"], ("no node has more than 64 GPUs", "--nodes")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
+                            (["--gpus", "1000000"], ("infeasible: no node has 1000000 GPUs; largest is 8", "at most --gpus 8")), (["--output", "a\udcff"], ("--output", "UTF-8"))):
             errors = self.refused(*args, "--", "true")
             for word in words:
                 self.assertIn(word, errors, args)

@@ -27,6 +27,33 @@ class Sharing(RigTest):
         self.assertEqual(self.rig.cli("reserve", "cancel", "demo").code, 1)
         self.rig.ok("stop", "--wait", endless)
 
+    def test_spot_work_runs_before_a_reservation_and_who_waits_for_one_hears_the_cure(self):
+        spot = self.rig.submit("--gpus", 6, "--spot", "--", "sleep", 600)
+        self.rig.wait_for(spot, "running")
+        made = self.rig.cli("reserve", "--gpus", 8, "--from", "+3h", "--for", "1h", "--name", "later")
+        self.assertEqual(made.code, 0)
+        self.assertIn(f"will be asked to leave when it begins: {spot} ".encode(), made.err)
+        also = self.rig.submit("--gpus", 1, "--spot", "--", "sleep", 600)
+        self.rig.wait_for(also, "running")
+        said = self.rig.ok("submit", "--gpus", 1, "--", "sleep", 600).text
+        self.assertIn("the room is kept for reservation", said)
+        self.assertIn("--time 2h50m or --spot would start now", said)
+        waiting = int(said.split()[1])
+        self.rig.ok("stop", "--force", "--wait", waiting, spot, also)
+        self.rig.ok("reserve", "cancel", "later")
+
+    def test_explain_says_how_a_job_ended_and_what_is_far_too_much(self):
+        failed = self.rig.submit("--", "sh", "-c", "exit 3")
+        self.rig.cli("wait", failed)
+        why = self.rig.json("explain", failed)
+        self.assertEqual((why["state"], why["reasons"][0]["kind"]), ("failed", "ended"))
+        self.assertIn("exit code 3", why["reasons"][0]["text"])
+        self.assertIn(f"billow logs {failed}", self.rig.ok("explain", failed).text)
+        much = self.rig.cli("submit", "--gpus", 1000000, "--", "true")
+        self.assertEqual(much.code, 1)
+        self.assertIn(b"infeasible: no node has 1000000 GPUs; largest is 8", much.err)
+        self.assertIn(b"at most --gpus 8", much.err)
+
     def test_a_job_runs_inside_a_reservation(self):
         made = self.rig.json("reserve", "--gpus", 2, "--for", "1h", "--name", "inside")
         job = self.rig.submit("--reservation", "inside", "--gpus", 2, "--", "true")

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 TRACES = ["default", "cpu050", "cpu100", "cpu250", "gpushare40", "gpushare80", "gpushare100", "gpuspec10", "gpuspec25",
           "multigpu20", "multigpu50"]
@@ -178,6 +179,7 @@ def main():
     parser.add_argument("--only", choices=["packing", "queueing", "speed", "head"])
     parser.add_argument("--json", metavar="FILE", help="write every bar with its value there")
     args = parser.parse_args()
+    took = {}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for name, part in (("packing", lambda: packing(args, pool)), ("queueing", lambda: queueing(args, pool)),
                            ("speed", lambda: speed(args)), ("head", lambda: head(args))):
@@ -187,11 +189,15 @@ def main():
             if needs and not os.path.isdir(os.path.join(args.data, needs)):
                 print(f"no {needs} traces in {args.data} (--data DIR): {name} is left out")
                 continue
+            begun = time.monotonic()
             part()
+            took[name] = time.monotonic() - begun
+            print(f"({name}: {took[name]:.0f} s)", flush=True)
     print(f"\n{'bar':<62} {'measured':>12} {'':>2} {'asked':>10} {'ratio':>7}")
     for r in records:
         print(f"{r['name']:<62} {r['value']:>12,.2f} {r['rule']:>2} {r['bar']:>10,.2f} {r['ratio']:>7.2f}  {'holds' if r['holds'] else 'MISSED'} ({r['unit']})")
     print(f"{len(records) - len(missed)} of {len(records)} bars hold" + (f"; missed: {', '.join(missed)}" if missed else ""))
+    print(f"all of it took {sum(took.values()):.0f} s")
     if args.json:
         with open(args.json, "w") as f:
             json.dump(records, f, indent=1)
