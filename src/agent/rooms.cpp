@@ -186,6 +186,12 @@ std::string Rooms::key_of(TaskId task) const { return fmt::format("{}-{}", optio
 
 Result<std::string> Rooms::store_of(const UserRecord& user) {
   BILLOW_TRY_VOID(make_directories(options_.directory, 0711));
+  // In a directory where everybody may write: somebody else may have been there first.
+  for (const std::string& path : {options_.directory.substr(0, options_.directory.rfind('/')), options_.directory}) {
+    struct stat made {};
+    if (::lstat(path.c_str(), &made) != 0) return fail_errno(path, errno);
+    if (!S_ISDIR(made.st_mode) || made.st_uid != ::geteuid() || (made.st_mode & 022)) return fail(Code::conflict, fmt::format("{} is not this agent's own", path), "remove it, or find out who made it");
+  }
   if (!held_) {
     held_ = Fd(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (held_) (void)::flock(held_.get(), LOCK_SH | LOCK_NB);

@@ -94,6 +94,8 @@ Status run_in_image(Plan plan, const std::vector<std::string>& command, const st
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
   add_network_files(plan);
   std::erase_if(plan.mounts, [](const Mount& m) { return m.optional && !file_exists(m.source); });
+  for (const Mount& m : plan.mounts)
+    if (!file_exists(m.source)) return fail(Code::unavailable, fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
   std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
   const Json bundle = BILLOW_TRY(make_bundle(plan, {.root = scratch.root, .command = command, .env = env, .passwd = read_inside(scratch.root, "/etc/passwd")}));
   BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));

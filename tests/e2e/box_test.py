@@ -225,6 +225,22 @@ class Images(unittest.TestCase):
             sent = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "cwd": "/", "surroundings": {"image": name}}, "env": {}})
             self.assertEqual(sent.status, 400, (name, sent))
 
+    def test_volumes_are_seen_inside(self):
+        data = os.path.join(self.rig.root, "volume")
+        os.mkdir(data)
+        with open(os.path.join(data, "word"), "w", encoding="utf-8") as f:
+            f.write("shared\n")
+        self.rig.ok("volume", "add", "words", "--path", data)
+        done = self.sh("cat /mnt/words/word; echo more > /mnt/words/made; touch /mnt/still/x 2>&1", "--volume", "words:/mnt/words", "--volume", "words:/mnt/still:ro")
+        self.assertIn("shared\n", done.text)
+        self.assertIn("Read-only", done.text)
+        with open(os.path.join(data, "made"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "more\n")
+        self.rig.ok("volume", "add", "gone", "--path", os.path.join(self.rig.root, "nowhere"))
+        missing = self.sh("true", "--volume", "gone:/mnt/gone")
+        self.assertEqual(missing.code, 125, missing)
+        self.assertIn("is not on this node", missing.errors + missing.text)
+
     def test_ranks_have_a_room_each(self):
         done = self.sh('echo "rank $RANK of $WORLD_SIZE"; touch /root/$RANK; ls /root', "--procs", "2")
         self.assertEqual(done.code, 0, done)
@@ -287,6 +303,37 @@ class OtherUsers(unittest.TestCase):
             self.assertEqual(lines[0], "0")
             self.assertEqual(lines[2].split(), ["0", str(user.pw_uid), "1"])
             self.assertEqual(os.stat(os.path.join(work, "made")).st_uid, user.pw_uid)
+        finally:
+            registry.close()
+            rig.close()
+            images.forget(os.path.join(rig.data, "agent"))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Ordinary(unittest.TestCase):
+    def test_an_agent_without_any_privilege(self):
+        """Head, agent, image and environment, all as nobody."""
+        rig = Rig(sim="1xH100", up=False, HOME="/nonexistent")
+        uid = pwd.getpwnam("nobody").pw_uid
+        registry = images.Registry(rig.root)
+        try:
+            image = registry.push("tools:1", images.root_tar())
+            place = os.path.join(rig.files, "tools")
+            os.makedirs(os.path.join(place, "bin"))
+            with open(os.path.join(place, "bin/greet"), "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\necho saved\n")
+            os.chmod(os.path.join(place, "bin/greet"), 0o755)
+            os.makedirs(rig.data)
+            for path in (rig.data, rig.files, place, os.path.join(place, "bin"), os.path.join(place, "bin/greet")):
+                os.chown(path, uid, -1)
+            done = rig.cli("run", "--gpus", "1", "--image", image, "--", "sh", "-c", "id -u; cat /etc/hello; exit 6", user=uid, timeout=120)
+            self.assertEqual((done.code, done.text), (6, "0\nfrom the image\n"), done)
+            self.assertEqual(rig.cli("env", "save", "tools", place, user=uid, env={"XDG_CACHE_HOME": rig.data}, timeout=120).code, 0)
+            os.remove(os.path.join(place, "bin/greet"))
+            done = rig.cli("run", "--env", "tools", "--", "sh", "-c", f"greet; id -un; echo mine > {place}/bin/new; ls {place}/bin", user=uid, timeout=120)
+            self.assertEqual((done.code, done.text), (0, "saved\nnobody\ngreet\nnew\n"), done)
+            self.assertEqual(os.listdir(os.path.join(place, "bin")), [])
+            self.assertEqual(rig.cli("down", "--stop-jobs", user=uid).code, 0)
         finally:
             registry.close()
             rig.close()
