@@ -183,7 +183,7 @@ Result<Objects::Answer> Objects::call(const Asked& asked) const {
     const std::string code = element(response->body, "Code"), message = element(response->body, "Message");
     const std::string said = code.empty() ? fmt::format("the server answered {}", response->status) : fmt::format("{}{}{}", code, message.empty() ? "" : ": ", message.substr(0, 300));
     return fail(response->status == 403 || response->status == 401 ? Code::forbidden : net::code_of_status(response->status), fmt::format("{}: {}", place.url, said),
-                response->status == 403 && place.s3 ? "give the job its keys: --secret AWS_ACCESS_KEY_ID --secret AWS_SECRET_ACCESS_KEY" : "");
+                response->status == 403 && place.s3 ? "the job needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_ENDPOINT_URL where the store is not Amazon's)" : "");
   }
 }
 

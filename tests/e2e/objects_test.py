@@ -2,6 +2,8 @@
 import hashlib
 import http.server
 import os
+import shutil
+import tempfile
 import threading
 import unittest
 import urllib.request
@@ -132,6 +134,24 @@ class Objects(Rigged):
         self.assertEqual(self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n")
         self.rig.ok("project", "create", "other")
         self.assertNotEqual(self.rig.ok("run", "--project", "other", "--", "sh", "-c", 'echo "$BILLOW_CACHE"; ls "$BILLOW_CACHE"').text.strip(), first)
+
+
+class Leftovers(unittest.TestCase):
+    def test_what_agents_left_that_never_come_back_is_cleared(self):
+        dead, live = (tempfile.mkdtemp(prefix="billow-", dir="/var/tmp") for _ in range(2))
+        self.addCleanup(shutil.rmtree, dead, ignore_errors=True)
+        self.addCleanup(shutil.rmtree, live, ignore_errors=True)
+        for path, owner in ((dead, "/nowhere/at/all"), (live, "/")):
+            os.makedirs(os.path.join(path, "12"))
+            with open(os.path.join(path, ".owner"), "w", encoding="ascii") as f:
+                f.write(owner + "\n")
+        rig = Rig(sim="1xH100")
+        try:
+            rig.ok("run", "--", "true")
+            self.assertFalse(os.path.exists(dead))
+            self.assertTrue(os.path.exists(os.path.join(live, "12")))
+        finally:
+            rig.close()
 
 
 class Volumes(Rigged):
