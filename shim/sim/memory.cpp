@@ -332,6 +332,20 @@ SIM_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) { 
 SIM_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream) { SIM_ENTER(cuMemcpyHtoDAsync_v2); if (!to || !from) return CUDA_INVALID_VALUE; std::memcpy(at(to), from, bytes); return CUDA_OK; }
 SIM_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream) { SIM_ENTER(cuMemcpyDtoHAsync_v2); if (!to || !from) return CUDA_INVALID_VALUE; std::memcpy(to, at(from), bytes); return CUDA_OK; }
 SIM_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) { SIM_ENTER(cuMemcpyDtoDAsync_v2); if (!to || !from) return CUDA_INVALID_VALUE; std::memcpy(at(to), at(from), bytes); return CUDA_OK; }
+// Between devices a copy takes time: BILLOW_SIM_CUDA_PEER_GB_S (300), so that what measures it has something to measure.
+SIM_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes, CUstream stream) {
+  SIM_ENTER(cuMemcpyPeerAsync);
+  if (!to || !from) return CUDA_INVALID_VALUE;
+  static const double bytes_per_ns = [] {
+    const char* text = std::getenv("BILLOW_SIM_CUDA_PEER_GB_S");
+    const double given = text ? std::atof(text) : 0;
+    return given > 0 ? given : 300.0;
+  }();
+  std::memcpy(at(to), at(from), std::min<size_t>(bytes, 4096));  // enough to see that it went the right way
+  if (auto* s = static_cast<Stream*>(stream)) s->done_ns = std::max<uint64_t>(s->done_ns, now_ns()) + static_cast<uint64_t>(static_cast<double>(bytes) / bytes_per_ns);
+  return CUDA_OK;
+}
+SIM_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) { SIM_ENTER(cuDeviceCanAccessPeer); if (!can) return CUDA_INVALID_VALUE; *can = 1; return CUDA_OK; }
 SIM_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t bytes) { SIM_ENTER(cuMemsetD8_v2); if (!to) return CUDA_INVALID_VALUE; std::memset(at(to), value, bytes); return CUDA_OK; }
 SIM_EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream) { SIM_ENTER(cuMemsetD8Async); if (!to) return CUDA_INVALID_VALUE; std::memset(at(to), value, bytes); return CUDA_OK; }
 SIM_EXPORT CUresult cuMemHostRegister_v2(void* p, size_t bytes, unsigned) { SIM_ENTER(cuMemHostRegister_v2); return p && bytes ? CUDA_OK : CUDA_INVALID_VALUE; }

@@ -22,6 +22,7 @@ SteadyTime paid_until(Duration paid_for, Now now) { return paid_for.ns > 0 ? now
 Core::Core(CoreOptions options, Now now)
     : offer_(std::move(options.offer)), memory_(options.memory), next_report_number_(options.memory.report_numbers_used_below), head_seen_at_(now.steady) {
   seen_now_ = now.steady;
+  protocol_ = options.protocol;
   tasks_outlive_us_ = options.tasks_outlive_us;
   for (RecoveredTask& found : options.tasks) {
     Held held;
@@ -56,6 +57,7 @@ void Core::on_connected(Now now, Effects& out) {
   connected_ = true;
   welcomed_ = false;
   v1::Hello hello;
+  hello.version = protocol_;
   hello.version_min = v1::protocol_version_min;
   hello.epoch_seen = memory_.epoch;
   hello.sent_at = now.steady;

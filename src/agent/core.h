@@ -112,6 +112,7 @@ struct CoreOptions {
   NodeOffer offer;
   Memory memory;
   std::vector<RecoveredTask> tasks;
+  int protocol = wire::agent_v1::protocol_version;
   Duration tasks_outlive_us;   // 0: for ever; else supervisors end their tasks when this agent has been gone for so long
 };
 
@@ -186,6 +187,7 @@ class Core {
   Held* take_order(TaskId id, std::uint32_t order, Now now, Effects& out);
   SteadyTime ends_at(const Held& held) const;
   SteadyTime seen_now_;          // the newest time heard of, for what must end with this agent
+  int protocol_;
   Duration tasks_outlive_us_;
   std::string reclaimed_;
   bool bills() const;

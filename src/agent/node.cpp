@@ -14,11 +14,13 @@
 
 #include "agent/core.h"
 #include "agent/exposition.h"
+#include "agent/fabric.h"
 #include "agent/file_service.h"
 #include "model/surroundings.h"
 #include "agent/health.h"
 #include "agent/keepalive.h"
 #include "agent/readings.h"
+#include "agent/reclaim_watch.h"
 #include "agent/sampler.h"
 #include "agent/tasks.h"
 #include "base/crypto.h"
@@ -36,6 +38,7 @@
 #include "net/workers.h"
 #include "wire/copy.h"
 #include "wire/codec.h"
+#include "wire/spoken.h"
 
 namespace billow::agent {
 
@@ -46,6 +49,10 @@ namespace {
 constexpr Duration lock_patience = milliseconds(200);
 constexpr Duration allocation_linger = seconds(30);    // how long tasks live on when an agent in an allocation is killed
 constexpr Duration allocation_patience = seconds(20);  // Slurm kills half a minute after its signal
+// An engine signals every process of an allocation, in no order: a job may be seen to end before our own signal is there. An end
+// that might be the engine's doing is held back for as long as the two can lie apart on a busy machine.
+constexpr Duration allocation_doubt = milliseconds(250);
+constexpr Duration allocation_doubt_lost = seconds(2);  // its supervisor was told to end: who else but the engine
 
 Now now() { return {system_clock().wall(), system_clock().steady()}; }
 
@@ -92,6 +99,9 @@ class NodeAgent {
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
                                        .files_done = [this](TaskId task) { if (files_) files_->forget(task); },
                                        .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
+    fabric_ = std::make_unique<Fabric>(loop_, Fabric::Options{options_.data_dir, inventory_.gpus,
+                                              [this](const wire::fabric_v1::Answer& answer) { if (socket_ && socket_->open()) socket_->send_binary(wire::fabric_v1::encode(answer)); },
+                                              [this] { offer_changed(); }});
     CoreOptions core;
     core.offer = offer();
     if (const auto text = read_file(memory_path()))
@@ -102,6 +112,7 @@ class NodeAgent {
       if (task.status.state != TaskState::ended) live.push_back(task.status.task);
     if (files_) files_->forget_others(live);
     tasks_->forget_other_rooms(live);
+    core.protocol = wire::spoken_protocol();
     if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
     core_ = std::make_unique<Core>(std::move(core), now());
     sampler_ = std::make_unique<Sampler>(backend_.get(), inventory_.gpus);
@@ -114,6 +125,7 @@ class NodeAgent {
       metrics_ = BILLOW_TRY(net::HttpServer::create(loop_, server, [this](std::shared_ptr<net::Exchange> exchange) { answer_metrics(*exchange); }));
       log_info("metrics at http://{}/metrics", metrics_->bound_addresses().front());
     }
+    BILLOW_TRY_VOID(watch_for_reclaim());
     for (const TaskEvent& event : std::exchange(early_, {})) on_task_event(event);
     dial();
     sample();
@@ -199,6 +211,8 @@ class NodeAgent {
     // Of the file system its jobs work on: what a pool that prices storage bills for.
     if (struct statvfs disk {}; !out.labels.contains("disk-gib") && ::statvfs(options_.data_dir.c_str(), &disk) == 0)
       out.labels["disk-gib"] = std::to_string(static_cast<std::uint64_t>(static_cast<unsigned __int128>(disk.f_blocks) * disk.f_frsize >> 30));
+    for (const auto& [key, value] : link_labels(inventory_.gpus)) out.labels.emplace(key, value);
+    if (fabric_) for (const auto& [key, value] : fabric_->labels()) out.labels.emplace(key, value);
     if (options_.in_allocation) {
       const auto given = [](const char* name) { const char* text = ::getenv(name); return text ? parse_int(text, 1, 1 << 30).value_or(0) : 0; };
       if (const std::int64_t cpus = given("SLURM_CPUS_ON_NODE"); cpus > 0) out.cpu_milli = std::min(out.cpu_milli, cpus * 1000);
@@ -256,6 +270,11 @@ class NodeAgent {
   }
   void on_frame(std::string_view frame) {
     if (is_copy_frame(frame)) return copy_files(frame);
+    if (wire::fabric_v1::is_fabric(frame)) {
+      const auto ask = wire::fabric_v1::decode_ask(frame);
+      if (ask && core_->welcomed()) fabric_->ask(*ask);
+      return;
+    }
     auto decoded = decode_to_agent(frame);
     if (!decoded) {
       log_warn("the head said something unreadable: {}", decoded.error().message);
@@ -290,18 +309,65 @@ class NodeAgent {
   // In an allocation a signal means that the engine wants its node back: the head is told, which sends the work elsewhere, and we
   // leave when it is gone, or when the engine would kill us anyway.
   void signalled() {
-    if (!options_.in_allocation || leaving_) return loop_.stop();
+    if (!options_.in_allocation) return loop_.stop();
+    if (leaving_) return;  // the script around us passes on the signal that the engine sent us as well
     leaving_ = true;
     Effects effects;
     core_->on_reclaimed("its engine ends the allocation", now(), effects);
     perform(effects);
+    release_doubtful(SteadyTime{INT64_MAX});  // after the word that explains them
     leave_by_ = now().steady + allocation_patience;
     timers_.push_back(loop_.every(milliseconds(50), [this] { if (core_->idle() || now().steady > leave_by_) loop_.stop(); }));
+  }
+
+  // A rented machine is about to be taken back: the head sends its work elsewhere while there is time. We stay until the end.
+  Status watch_for_reclaim() {
+    if (options_.reclaim_notices.empty()) return {};
+    ReclaimWatch::Options watch;
+    watch.cloud = enum_value<Cloud>(options_.reclaim_notices);
+    if (!options_.metadata_url.empty()) watch.metadata_url = options_.metadata_url;
+    reclaim_ = BILLOW_TRY(ReclaimWatch::create(loop_, watch, [this](std::string reason) {
+      log_warn("this machine goes: {}", reason);
+      Effects effects;
+      core_->on_reclaimed(std::move(reason), now(), effects);
+      perform(effects);
+    }));
+    return {};
   }
 
   // ---- the core
   void on_task_event(const TaskEvent& event) {
     if (!core_) return early_.push_back(event);
+    if (options_.in_allocation && !leaving_)
+      if (const auto* ended = std::get_if<task_event::Ended>(&event); ended && is_doubtful(ended->status.exit)) {
+        doubtful_.emplace_back(now().steady + (ended->status.exit.kind == ExitKind::lost ? allocation_doubt_lost : allocation_doubt), *ended);
+        if (!doubt_) doubt_ = loop_.every(milliseconds(50), [this] { release_doubtful(now().steady); });
+        return;
+      }
+    take_event(event);
+  }
+  static bool is_doubtful(const ExitStatus& exit) {
+    switch (exit.kind) {
+      case ExitKind::exited: return exit.code != 0;
+      case ExitKind::signaled:
+      case ExitKind::lost: return true;
+      case ExitKind::exec_failed:
+      case ExitKind::oom:
+      case ExitKind::timed_out:
+      case ExitKind::unpaid:
+      case ExitKind::idle:
+      case ExitKind::stopped: return false;
+    }
+    return false;
+  }
+  void release_doubtful(SteadyTime due) {
+    for (auto& held : std::exchange(doubtful_, {})) {
+      if (held.first <= due) take_event(held.second);
+      else doubtful_.push_back(std::move(held));
+    }
+    if (doubtful_.empty()) doubt_.cancel();
+  }
+  void take_event(const TaskEvent& event) {
     Effects effects;
     core_->on_task_event(event, now(), effects);
     perform(effects);
@@ -481,7 +547,9 @@ class NodeAgent {
         changed = true;
       }
     }
-    if (!changed) return;
+    if (changed) offer_changed();
+  }
+  void offer_changed() {
     core_->set_offer(offer());
     if (socket_) socket_->close(net::WebSocket::close_normal, "the offer changed");
   }
@@ -500,6 +568,8 @@ class NodeAgent {
   GpuInventory inventory_;
   std::unique_ptr<FileService> files_;
   std::unique_ptr<KeepAliveSocket> keepalive_;
+  std::unique_ptr<ReclaimWatch> reclaim_;
+  std::unique_ptr<Fabric> fabric_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Tasks> tasks_;
   std::unique_ptr<Core> core_;
@@ -508,6 +578,8 @@ class NodeAgent {
   std::unique_ptr<net::HttpServer> metrics_;
   Heartbeat beat_;                    // the newest, kept for /metrics
   std::vector<TaskEvent> early_;      // said by supervisors while the core was being made
+  std::vector<std::pair<SteadyTime, task_event::Ended>> doubtful_;  // ends that wait, until then, for the signal which may explain them
+  net::Timer doubt_;
   std::vector<net::Timer> timers_;
   net::Timer redial_;
   net::Watch signals_;

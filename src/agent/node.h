@@ -27,6 +27,8 @@ struct NodeOptions {
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::uint64_t cache_bytes_max = 100ull << 30;  // of models and data from elsewhere, and again as much of what projects' jobs keep here
   std::uint64_t files_bytes_max = 20ull << 30;  // of what followed jobs here, kept for the next ones
+  std::string reclaim_notices;  // "auto", "aws", "gcp", "azure": this machine may be taken away, and its cloud's metadata says so first; empty: nobody looks
+  std::string metadata_url;  // where that is read; empty: where clouds have it
   std::string metrics;       // address where /metrics of this node is served; empty: nowhere
   std::string pool;          // empty: it joined by itself
   bool bills = false;        // somebody sends a bill for every hour it exists: it is given back when nothing runs

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "api/fabric.h"
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/log.h"
@@ -149,6 +150,7 @@ const std::vector<Route>& table() {
       {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
       {{Method::get, "/v1/agent", Need::node}, agent},
       {{Method::post, "/v1/join", Need::join}, fleet::join},
+      {{Method::post, "/v1/fabric/check", Need::admin}, fabric::check},
       {{Method::get, "/v1/pools", Need::look}, fleet::pools},
       {{Method::post, "/v1/pools", Need::admin}, fleet::add_pool},
       {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "control/fabric.h"
 #include "control/money.h"
 #include "ledger/meter.h"
 #include "sched/mig.h"
@@ -271,6 +272,8 @@ Json explain_document(const control::State& state, const Job& job, WallTime now)
     reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
     earliest = time_or_null(job.not_before);
   }
+  for (const std::string& note : control::fabric_notes(state, job)) reasons.push(Json::object({{"kind", "fabric"}, {"text", note}}));
+  if (const std::string note = control::fabric_unmeasured(state, job); !note.empty()) reasons.push(Json::object({{"kind", "fabric"}, {"text", note}}));
   Json expected;
   if (const Expectation& x = job.expected; x.runs > 0)
     expected = Json::object({{"likely_s", x.likely.seconds()}, {"at_most_s", x.at_most.seconds()}, {"runs", x.runs}, {"confidence", control::confidence(x)},

@@ -5,6 +5,7 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "wire/codec.h"
+#include "wire/spoken.h"
 
 namespace billow::api::fleet {
 namespace {
@@ -51,7 +52,7 @@ void join(CallPtr call) {
   IssueCredential command{.node = body->name, .hash = sha256_hex(secret), .user = call->principal.user, .pool = call->principal.pool};
   const std::string authority = call->host.authority();
   call->execute(std::move(command), 201, [secret, name = body->name, authority](const std::vector<Event>&) {
-    return Json::object({{"node", name}, {"credential", secret}, {"authority", authority}, {"protocol", wire::agent_v1::protocol_version}});
+    return Json::object({{"node", name}, {"credential", secret}, {"authority", authority}, {"protocol", wire::spoken_protocol()}});
   });
 }
 

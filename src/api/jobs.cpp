@@ -7,6 +7,7 @@
 #include "api/times.h"
 #include "api/rerun.h"
 #include "base/text.h"
+#include "control/fabric.h"
 #include "wire/codec.h"
 
 namespace billow::api::jobs {
@@ -68,6 +69,11 @@ Json submitted_document(const Host& host, const std::vector<Event>& events, cons
   const Job* job = host.state().find_job(first);
   document.set("state", job ? enum_name(job->state) : array ? "queued" : "ended");
   if (job) {
+    if (const auto notes = control::fabric_notes(host.state(), *job); !notes.empty()) {
+      Json warnings = Json::array();
+      for (const std::string& note : notes) warnings.push(note);
+      document.set("warnings", std::move(warnings));
+    }
     document.set("reason", job->reason);
     // Why it waits takes a look at the whole queue. Behind a long one the answer is not worth it: the submitter would wait too.
     constexpr std::size_t reason_queue_max = 1'000;

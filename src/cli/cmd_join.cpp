@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "agent/node.h"
+#include "agent/reclaim_watch.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -29,6 +30,8 @@ constexpr OptionSpec join_options[] = {
     {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
     {"in-allocation", 0, nullptr, "an engine (Slurm) ends this machine's turn: tasks end with it, and a signal sends them elsewhere"},
     {"cache-max", 0, "SIZE", "keep at most this much of models and data from elsewhere (100G)"},
+    {"reclaim-notices", 0, "CLOUD", "this machine may be taken away: read the notices of aws, gcp or azure (auto: whichever answers), and send its work elsewhere in time"},
+    {"metadata-url", 0, "URL", "where the notices are read, if not at http://169.254.169.254"},
     {"files-max", 0, "SIZE", "keep at most this much of what followed jobs here (20G)"},
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
@@ -224,6 +227,10 @@ int cmd_join(const Parsed& parsed) {
     if (!bytes) return report_usage(Error(bytes.error()).in("--cache-max"));
     options.cache_bytes_max = *bytes;
   }
+  options.reclaim_notices = parsed.get("reclaim-notices");
+  if (const std::string& cloud = options.reclaim_notices; !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
+    return report_usage({Code::invalid, fmt::format("--reclaim-notices: there is no cloud \"{}\" whose notices Billow reads", cloud), "one of auto, aws, gcp, azure"});
+  options.metadata_url = parsed.get("metadata-url");
   if (parsed.has("files-max")) {
     const auto bytes = parse_bytes(parsed.get("files-max"));
     if (!bytes) return report_usage(Error(bytes.error()).in("--files-max"));

@@ -90,6 +90,9 @@ Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
     (void)client.find_again();
     job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
   }
+  // What will slow it down, said before it runs.
+  if (job && !parsed.has("quiet"))
+    for (const Json& warning : (*job)["warnings"].items()) say("warning: " + printable(warning.str_or("")));
   return job;
 }
 

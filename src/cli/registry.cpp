@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "cli/cmd_check.h"
 #include "cli/cmd_store.h"
 #include "cli/commands.h"
 #include "cli/sync.h"
@@ -17,6 +18,7 @@ CommandTable all_commands() {
   add_schedule_commands(table);
   add_cluster_commands(table);
   add_pool_commands(table);
+  add_check_commands(table);
   add_join_commands(table);
   add_top_commands(table);
   add_access_commands(table);

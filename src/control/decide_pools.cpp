@@ -120,8 +120,10 @@ Decision Decider::operator()(const PoolSeen& c) {
       continue;
     }
     // Not listed: never made yet, or gone. One that is only wanted is the shell's to make, until it was seen once.
+    // A cloud may list late what it made; Slurm's list is its state, and what was in it once and is not any more is over.
     const bool was_there = !machine.external.empty() || machine.state != MachineState::wanted;
-    if (was_there && machine.wanted_at + limits::pool_list_lag < c.looked_at) {
+    const bool is_final = pool->second.kind == PoolKind::slurm && !machine.external.empty();
+    if (was_there && (is_final || machine.wanted_at + limits::pool_list_lag < c.looked_at)) {
       const std::string reason = machine.state == MachineState::releasing ? machine.reason : "it disappeared from its pool";
       machine_gone(state, machine, reason, context, events);
       // Made and gone before its agent said a word: another one would do the same at once.

@@ -80,6 +80,11 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
     if (const auto* copied = copying ? std::get_if<FilesCopied>(&*copying) : nullptr; copied && link->node) copies_.take(link->node, *copied);
     return;
   }
+  if (wire::fabric_v1::is_fabric(data)) {
+    const auto answer = wire::fabric_v1::decode_answer(data);
+    if (answer && link->node && on_fabric_) on_fabric_(link->node, *answer);
+    return;
+  }
   auto frame = decode_from_agent(data);
   if (!frame) return sessions_.refuse(link, frame.error().message, "is this agent of the same version as its head?");
   if (auto* h = std::get_if<Hello>(&frame->message)) {
@@ -161,6 +166,11 @@ std::unique_ptr<api::Subscription> Agents::watch_input(TaskId task, std::functio
   sub->id = waiting_->next++;
   waiting_->inputs[task][sub->id] = std::move(fn);
   return sub;
+}
+
+bool Agents::send_fabric(NodeId node, const wire::fabric_v1::Ask& ask) {
+  const auto link = std::static_pointer_cast<Link>(sessions_.find(node));
+  return link && link->socket->send_binary(wire::fabric_v1::encode(ask));
 }
 
 const Heartbeat* Agents::readings(NodeId node) const {

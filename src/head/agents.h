@@ -12,6 +12,7 @@
 #include "head/sessions.h"
 #include "net/loop.h"
 #include "net/websocket.h"
+#include "wire/fabric_v1.h"
 
 namespace billow::head {
 
@@ -29,6 +30,9 @@ class Agents {
   std::string host_of(NodeId node) const;
   bool is_own(NodeId node) const;  // this machine's agent, which came by the Unix socket
   bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
+  // Fabric checks speak a protocol of their own over the same connection.
+  bool send_fabric(NodeId node, const wire::fabric_v1::Ask& ask);
+  void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) { on_fabric_ = std::move(fn); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
@@ -55,6 +59,7 @@ class Agents {
   mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
+  std::function<void(NodeId, const wire::fabric_v1::Answer&)> on_fabric_;
   struct Waiting;
   std::shared_ptr<Waiting> waiting_;                      // log reads under way and input watchers
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "api/api.h"
+#include "api/fabric.h"
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/file.h"
@@ -21,6 +22,7 @@
 #include "head/gateways.h"
 #include "head/head_store.h"
 #include "head/local_agent.h"
+#include "head/fabric_check.h"
 #include "head/pools.h"
 #include "head/tls.h"
 #include "head/reviews.h"
@@ -44,7 +46,7 @@ constexpr Duration agent_look = milliseconds(200);
 
 std::string new_token() { return "bw_" + random_token(30); }
 
-class Head final : public api::Host, public api::FilesHost {
+class Head final : public api::Host, public api::FilesHost, public api::FabricHost {
  public:
   explicit Head(HeadOptions options) : options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 2, .queue_max = 4096})) {}
 
@@ -59,6 +61,7 @@ class Head final : public api::Host, public api::FilesHost {
     const std::string notify_key = BILLOW_TRY(store_->secret(options_.data_dir + "/notify-key", "notify-key", new_token));
     notifier_ = BILLOW_TRY(Notifier::create(loop_, {notify_key, options_.notify_command, [this]() -> Engine& { return *engine_; }, &store.journal(), &clock_}));
     const auto observe = [this](const control::State& state, const Event& event) -> std::function<void()> {
+      if (pools_) pools_->heard(event);
       auto notice = notice_of(state, event);
       if (!notice) return {};
       return [this, event, notice = std::move(notice)] { notifier_->on_event(event, notice); };
@@ -69,6 +72,9 @@ class Head final : public api::Host, public api::FilesHost {
     history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
+    fabric_ = std::make_unique<FabricCheck>(FabricCheck::Options{&loop_, [this]() -> const control::State& { return engine_->state(); },
+                                                                 [this](NodeId node, const wire::fabric_v1::Ask& ask) { return agents_->send_fabric(node, ask); }, [this] { return clock_.wall(); }});
+    agents_->on_fabric([this](NodeId node, const wire::fabric_v1::Answer& answer) { fabric_->take(node, answer); });
     gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); }});
     files_ = BILLOW_TRY(files::Store::open({.directory = files_dir(), .bytes_max = limits::head_files_bytes_max, .bytes_refused = limits::head_files_bytes_max / 4 * 5, .needed = [this] { return *needed_files_.lock(); }}));
     look_at_needed_files();
@@ -128,6 +134,7 @@ class Head final : public api::Host, public api::FilesHost {
     pools_.reset();
     if (sampling_) sampling_->save_all();
     api_.reset();
+    fabric_.reset();
     sampling_.reset();
     gateways_.reset();
     agents_.reset();
@@ -170,6 +177,7 @@ class Head final : public api::Host, public api::FilesHost {
   const wire::agent_v1::Heartbeat* readings(NodeId node) const override { return agents_->readings(node); }
   std::string waits_for(TaskId task) const override { return agents_->waits_for(task); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
+  void check_fabric(const std::vector<NodeId>& nodes, std::function<void(Result<Json>)> done) override { fabric_->start(nodes, std::move(done)); }
   files::Store& files() override { return *files_; }
   void copy_files(NodeId node, wire::agent_v1::CopyFiles request, std::function<void(Result<std::string>)> done) override { agents_->copies().start(node, std::move(request), clock_.steady(), std::move(done)); }
   std::string outputs_dir() const override { return files_dir() + "/outputs"; }
@@ -357,6 +365,7 @@ class Head final : public api::Host, public api::FilesHost {
   std::unique_ptr<Backups> backups_;
   std::unique_ptr<Gateways> gateways_;
   Sync<files::Store::Needed> needed_files_;
+  std::unique_ptr<FabricCheck> fabric_;
   std::unique_ptr<files::Store> files_;
   std::unique_ptr<api::Api> api_;
   std::unique_ptr<Notifier> notifier_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "base/crypto.h"
 #include "base/log.h"
 
@@ -9,9 +11,16 @@ namespace billow::head {
 namespace {
 
 constexpr Duration plan_every = milliseconds(250);
+constexpr Duration gather = milliseconds(15);  // jobs submitted one by one are counted together, and a burst of them is one look
+constexpr std::int64_t plan_share = 10;        // a plan over a long queue takes its time: at most this part of ours goes there
 constexpr Duration look_soon = seconds(1);     // while something is on its way
 constexpr Duration look_seldom = seconds(10);
+constexpr Duration look_after_order = milliseconds(300);
+constexpr std::size_t asked_at_once = 8;
 constexpr Duration ask_again = seconds(30);    // a machine that was asked for and is in no list
+
+// "fast-7", or "fast-7.0" of a machine of several nodes.
+bool is_node_of(const std::string& node, const std::string& machine) { return node == machine || node.starts_with(machine + "."); }
 
 }  // namespace
 
@@ -21,6 +30,7 @@ struct Pools::Running {
   bool busy = false;
   SteadyTime next_look;
   std::map<std::string, SteadyTime> asked;     // machines the engine said yes to, in this life of the head
+  std::set<std::string> tried;                 // and those it was asked for at all: it may have made one and not said so
   std::string last_error;
 };
 
@@ -30,6 +40,7 @@ struct Pools::Round {
   std::set<std::string> released, known;
   WallTime began;
   std::size_t credentials_left = 0;
+  bool lists = true;                           // false: nothing can be there yet of what is wanted, and it is asked for at once
 
   std::optional<std::vector<MachineSighting>> listed;
   std::string error;
@@ -38,7 +49,7 @@ struct Pools::Round {
 };
 
 Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
-    : loop_(loop), clock_(clock), engine_(std::move(engine)), options_(std::move(options)) {}
+    : loop_(loop), clock_(clock), engine_(std::move(engine)), options_(std::move(options)), began_(clock.wall()) {}
 Pools::~Pools() = default;
 
 void Pools::look() {
@@ -48,12 +59,31 @@ void Pools::look() {
   if (now - planned_at_ >= plan_every) {
     planned_at_ = now;
     engine.execute(PlanPools{}, {"head", ""}, {});
+    plan_took_ = clock_.steady() - now;
   }
   for (auto at = running_.begin(); at != running_.end();) {
     if (!engine.state().pools.contains(at->first) && !at->second->busy) at = running_.erase(at);
     else ++at;
   }
   for (const auto& [id, settings] : std::map(engine.state().pools)) begin(id, settings);
+}
+
+void Pools::heard(const Event& event) {
+  if (engine_().state().pools.empty()) return;
+  const bool wanted = std::holds_alternative<JobsSubmitted>(event.body) || std::holds_alternative<JobReady>(event.body) || std::holds_alternative<JobRequeued>(event.body);
+  // The machine of a node that fell silent may be gone: its engine knows.
+  if (const auto* silent = std::get_if<NodeUnreachable>(&event.body)) {
+    const auto node = engine_().state().nodes.find(silent->node);
+    const auto running = node == engine_().state().nodes.end() ? running_.end() : running_.find(node->second.pool);
+    if (running != running_.end()) running->second->next_look = {};
+  }
+  if (!wanted || nudged_) return;
+  nudged_ = true;
+  nudge_ = loop_.after(std::max(gather, plan_took_ * plan_share), [this] {
+    nudged_ = false;
+    planned_at_ = {};
+    look();
+  });
 }
 
 void Pools::begin(PoolId id, const Pool& settings) {
@@ -70,7 +100,7 @@ void Pools::begin(PoolId id, const Pool& settings) {
   if (r.busy) return;
   const control::State& state = engine_().state();
   auto round = std::make_shared<Round>();
-  bool moving = false;
+  bool moving = false, fresh = true;
   for (const auto& [name, machine] : state.machines) {
     if (machine.pool != id) continue;
     round->known.insert(name);
@@ -78,23 +108,29 @@ void Pools::begin(PoolId id, const Pool& settings) {
     if (machine.state == MachineState::wanted && machine.external.empty()) {
       const auto asked = r.asked.find(name);
       if (asked != r.asked.end() && now - asked->second < ask_again) continue;
+      fresh = fresh && machine.wanted_at >= began_ && !r.tried.contains(name);
       round->wanted.push_back({.machine = machine, .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url, .token = {}});
     } else if (machine.state == MachineState::releasing) {
       // What still runs there is on its way out; the engine would cut it short.
       bool busy = false;
       for (const auto& [node_id, tasks] : state.tasks_on) {
         const auto node = state.nodes.find(node_id);
-        busy = busy || (node != state.nodes.end() && node->second.pool == id && node->second.reachable &&
-                        (node->second.offer.name == name || node->second.offer.name.starts_with(name + ".")));
+        busy = busy || (node != state.nodes.end() && node->second.pool == id && node->second.reachable && is_node_of(node->second.offer.name, name));
       }
       if (!busy) round->released.insert(name);
+    } else if (machine.state == MachineState::here) {
+      bool answers = false;
+      for (const auto& [node_id, node] : state.nodes) answers = answers || (node.pool == id && node.reachable && is_node_of(node.offer.name, name));
+      moving = moving || !answers;  // it may be gone
     }
   }
   const bool due = now >= r.next_look;
   if (!due && round->wanted.empty()) return;
   if (!due && r.last_error.size() > 0) return;  // an engine that is away is not asked more often because more is wanted of it
   r.busy = true;
-  r.next_look = now + (moving ? look_soon : look_seldom);
+  round->lists = due || !fresh;
+  if (round->lists) r.next_look = now + (moving ? look_soon : look_seldom);
+  for (const pool::Order& order : round->wanted) r.tried.insert(order.machine.name);
   round->began = clock_.wall();
   // A credential of its own for each machine, durable before the machine can use it.
   round->credentials_left = round->wanted.size();
@@ -113,6 +149,24 @@ void Pools::begin(PoolId id, const Pool& settings) {
   }
 }
 
+// Several at a time: an engine's tool spends its time waiting.
+void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round) {
+  for (std::size_t from = 0; from < orders.size(); from += asked_at_once) {
+    const std::size_t to = std::min(orders.size(), from + asked_at_once);
+    std::vector<Status> made(to - from);
+    std::vector<std::thread> threads;
+    for (std::size_t i = from + 1; i < to; ++i) threads.emplace_back([&, i] { made[i - from] = engine.want(orders[i]); });
+    made[0] = engine.want(orders[from]);
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = from; i < to; ++i) {
+      const Status& one = made[i - from];
+      if (one) round.made.push_back(orders[i].machine.name);
+      else if (one.error().code == Code::unavailable) round.error = one.error().message;
+      else round.refused.push_back({orders[i].machine.name, one.error().message});
+    }
+  }
+}
+
 void Pools::run(PoolId id, std::shared_ptr<Round> round) {
   const auto found = running_.find(id);
   if (found == running_.end()) return;
@@ -120,6 +174,10 @@ void Pools::run(PoolId id, std::shared_ptr<Round> round) {
   const Status queued = found->second->worker->submit(
       [this, id, engine, round]() -> std::function<void()> {
         const auto done = [this, id, round] { finished(id, *round); };
+        if (!round->lists) {
+          ask(*engine, round->wanted, *round);
+          return done;
+        }
         auto listed = engine->nodes();
         if (!listed) {
           round->error = listed.error().message;
@@ -131,13 +189,8 @@ void Pools::run(PoolId id, std::shared_ptr<Round> round) {
           if (!round->released.contains(machine.name)) continue;
           if (const Status released = engine->release(machine); !released) round->error = released.error().message;
         }
-        for (const pool::Order& order : round->wanted) {
-          if (there.contains(order.machine.name)) continue;  // made by an earlier life of this head, or in the moment before it died
-          const Status made = engine->want(order);
-          if (made) round->made.push_back(order.machine.name);
-          else if (made.error().code == Code::unavailable) round->error = made.error().message;
-          else round->refused.push_back({order.machine.name, made.error().message});
-        }
+        std::erase_if(round->wanted, [&](const pool::Order& order) { return there.contains(order.machine.name); });  // made by an earlier life of this head, or in the moment before it died
+        ask(*engine, round->wanted, *round);
         round->strays = engine->reconcile(*listed, round->known);
         // What was just made is in the next look; this one is older.
         round->listed = std::move(*listed);
@@ -162,7 +215,7 @@ void Pools::finished(PoolId id, const Round& round) {
   const SteadyTime now = clock_.steady();
   for (const std::string& machine : round.made) {
     r.asked[machine] = now;
-    r.next_look = now;  // it is listed now, and whoever waits for it wants to know
+    r.next_look = std::min(r.next_look, now + look_after_order);  // it is listed now, and whoever waits for it wants to know
     log_info("pool {}: asked for {}", name, machine);
   }
   for (const std::string& machine : round.strays) log_warn("pool {}: {} was never asked for; it is ended", name, machine);
@@ -171,6 +224,7 @@ void Pools::finished(PoolId id, const Round& round) {
     engine.execute(refused, {"head", ""}, {});
   }
   if (round.listed) engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
+  std::erase_if(r.tried, [&](const std::string& machine) { return !engine.state().machines.contains(machine); });
   std::erase_if(r.asked, [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
 }
 

@@ -26,6 +26,8 @@ class Pools {
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
   ~Pools();
   void look();  // on a timer
+  // Something happened that may need a machine or have ended one: look now rather than with the timer's next turn.
+  void heard(const Event& event);
 
  private:
   struct Running;
@@ -33,6 +35,7 @@ class Pools {
   void begin(PoolId id, const Pool& settings);
   void run(PoolId id, std::shared_ptr<Round> round);
   void finished(PoolId id, const Round& round);
+  static void ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Round& round);
 
   net::Loop& loop_;
   const Clock& clock_;
@@ -40,6 +43,10 @@ class Pools {
   Options options_;
   std::map<PoolId, std::unique_ptr<Running>> running_;
   SteadyTime planned_at_;
+  Duration plan_took_;
+  WallTime began_;                             // orders from before are another life's, which may have carried them out
+  net::Timer nudge_;
+  bool nudged_ = false;
 };
 
 }  // namespace billow::head

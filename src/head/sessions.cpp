@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "control/money.h"
+#include "wire/spoken.h"
 
 namespace billow::head {
 
@@ -20,8 +21,9 @@ void Sessions::hello(const SessionPtr& session, const Hello& h) {
   if (h.version < protocol_version_min)
     return refuse(session, fmt::format("the agent speaks protocol {}, this head {} and newer", h.version, protocol_version_min),
                   fmt::format("install billow {} on the node, then start its agent again; running jobs go on meanwhile", BILLOW_VERSION));
-  if ((h.version_min > 0 ? h.version_min : h.version) > protocol_version)
-    return refuse(session, fmt::format("the agent speaks protocol {} and newer, this head {}", h.version_min > 0 ? h.version_min : h.version, protocol_version),
+  const int ours = wire::spoken_protocol();
+  if ((h.version_min > 0 ? h.version_min : h.version) > ours)
+    return refuse(session, fmt::format("the agent speaks protocol {} and newer, this head {}", h.version_min > 0 ? h.version_min : h.version, ours),
                   fmt::format("upgrade the head first, or install its version ({}) on the node", BILLOW_VERSION));
   Engine& engine = engine_();
   if (h.epoch_seen > engine.state().epoch)
@@ -61,8 +63,8 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   session->node = node->id;
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
-  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, protocol_version), BILLOW_VERSION, control::node_bills(*node)}, {});
-  log_info("node {} is here: {} GPUs, {} tasks", h.offer.name, node->offer.gpus.size(), h.tasks.size());
+  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION, control::node_bills(*node)}, {});
+  log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name, node->offer.gpus.size(), h.tasks.size(), h.offer.version, std::min(h.version, wire::spoken_protocol()));
   engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
 }
 

@@ -65,6 +65,10 @@ class Sessions {
     const auto found = waits_for_.find(task);
     return found == waits_for_.end() ? std::string() : found->second;
   }
+  SessionPtr find(NodeId node) const {
+    const auto found = sessions_.find(node);
+    return found == sessions_.end() ? nullptr : found->second;
+  }
   std::size_t count() const { return sessions_.size(); }
   std::string peer_of(NodeId node) const {
     const auto found = sessions_.find(node);

@@ -5,13 +5,14 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "pool/run_command.h"
+#include "base/run_command.h"
 
 namespace billow::pool {
 
-std::string cloud_init(const Order& order, const std::map<std::string, std::string>& labels) {
+std::string cloud_init(const Order& order, const billow::Pool& settings) {
   std::string join = fmt::format("billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow", shell_quote(order.head_url), shell_quote(order.machine.name));
-  for (const auto& [key, value] : labels) join += " --label " + shell_quote(key + "=" + value);
+  if (settings.spot) join += " --reclaim-notices auto";
+  for (const auto& [key, value] : settings.labels) join += " --label " + shell_quote(key + "=" + value);
   return fmt::format(R"(#cloud-config
 write_files:
   - path: /etc/billow/token
@@ -38,7 +39,7 @@ runcmd:
 
 Status CommandPool::want(const Order& order) {
   const std::string user_data = fmt::format("{}/{}.cloud-init", options_.work_dir, order.machine.name);
-  BILLOW_TRY_VOID(write_file_atomic(user_data, cloud_init(order, settings_.labels), 0600));
+  BILLOW_TRY_VOID(write_file_atomic(user_data, cloud_init(order, settings_), 0600));
   auto done = run_command({.argv = {"/bin/sh", "-c", settings_.create_command},
                            .env = {{"BILLOW_MACHINE", order.machine.name}, {"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation},
                                    {"BILLOW_HEAD", order.head_url}, {"BILLOW_TOKEN", order.token}, {"BILLOW_GPUS", std::to_string(order.machine.gpus)},

@@ -21,6 +21,6 @@ class CommandPool final : public Pool {
 };
 
 // The start-up text for a rented machine: installs nothing, starts `billow join` and keeps it running.
-std::string cloud_init(const Order& order, const std::map<std::string, std::string>& labels);
+std::string cloud_init(const Order& order, const billow::Pool& settings);
 
 }  // namespace billow::pool

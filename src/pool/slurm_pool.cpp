@@ -1,15 +1,21 @@
 #include "pool/slurm_pool.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
+#include "base/log.h"
 #include "base/text.h"
-#include "pool/run_command.h"
+#include "base/run_command.h"
 
 namespace billow::pool {
 namespace {
 
 constexpr Duration slurm_timeout = seconds(60);
+constexpr Duration quick_patience = seconds(10);  // until the script runs; a prolog takes its time
+constexpr std::size_t quick_max = 64;             // a process each beside the head
 
 // What the tools say when the controller is away, as opposed to when it says no.
 bool controller_away(const std::string& text) {
@@ -34,16 +40,30 @@ std::vector<std::string> SlurmPool::arguments(const Order& order) const {
   return args;
 }
 
+std::vector<std::string> SlurmPool::quick_arguments(const Order& order) const {
+  std::vector<std::string> args = {"srun", "--immediate=1", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none"};
+  for (const std::string& word : arguments(order))
+    if (word != "sbatch" && word != "--parsable" && word != "--no-requeue" && !word.starts_with("--output=") && !word.starts_with("--error=")) args.push_back(word);
+  args.insert(args.end(), {"/bin/sh", "-c", "eval \"$(cat)\""});  // no secret is an argument
+  return args;
+}
+
 std::string SlurmPool::script(const Order& order) const {
+  if (order.machine.nodes <= 1) return "#!/bin/sh\n" + node_script(order);
+  return fmt::format("#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n", order.machine.nodes, shell_quote(node_script(order)));
+}
+
+std::string SlurmPool::node_script(const Order& order) const {
   const Machine& m = order.machine;
   std::string join = "\"$billow\" join " + shell_quote(order.head_url) + " --token-file \"$dir/token\" --data \"$dir/data\" --in-allocation --only-gpus \"" +
                      (m.gpus > 0 ? std::string("${CUDA_VISIBLE_DEVICES:-none}") : std::string("none")) + "\"";
   for (const auto& [key, value] : settings_.labels) join += " --label " + shell_quote(key + "=" + value);
   join += " --label " + shell_quote("pool=" + settings_.name) + " --label slurm-job=\"$SLURM_JOB_ID\" --label slurm-node=\"$SLURMD_NODENAME\"";
+  if (settings_.spot) join += " --reclaim-notices auto";
   if (!settings_.sim.empty()) join += " --sim " + shell_quote(settings_.sim);
   join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\"" : " --node-name " + shell_quote(m.name);
   // On each node: a directory of its own that goes with the allocation, and the credential in a file.
-  const std::string node = fmt::format(
+  return fmt::format(
       "umask 077\n"
       "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
       "trap 'rm -rf \"$dir\"' EXIT\n"
@@ -57,11 +77,30 @@ std::string SlurmPool::script(const Order& order) const {
       "while kill -0 \"$agent\" 2>/dev/null; do wait \"$agent\"; code=$?; done\n"
       "exit \"$code\"\n",
       m.name, shell_quote(order.token), shell_quote(options_.billow), join);
-  if (m.nodes <= 1) return "#!/bin/sh\n" + node;
-  return fmt::format("#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n", m.nodes, shell_quote(node));
+}
+
+// True: it has begun. Everything else is left to sbatch, which says no in words.
+bool SlurmPool::start_at_once(const Order& order) {
+  const char* way = std::getenv("BILLOW_SLURM_START");
+  if (way && std::string_view(way) == "sbatch") return false;
+  if (auto quick = quick_.lock(); quick->refused || quick->running.size() >= quick_max) return false;
+  const std::string complaints = fmt::format("{}/{}.srun", options_.work_dir, order.machine.name);
+  auto started = start_command({.argv = quick_arguments(order), .input = "echo here\nexec >/dev/null 2>&1\n" + node_script(order), .complaints = complaints, .patience = quick_patience});
+  if (!started) {
+    log_warn("pool {}: {}; its allocations are begun by sbatch from now on", settings_.name, started.error().message);
+    quick_.lock()->refused = true;
+  }
+  if (started && started->pid > 0) quick_.lock()->running.insert(started->pid);
+  ::unlink(complaints.c_str());
+  return started && started->pid > 0;
+}
+
+void SlurmPool::reap() {
+  std::erase_if(quick_.lock()->running, [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
 Status SlurmPool::want(const Order& order) {
+  if (start_at_once(order)) return {};
   auto done = run_command({.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
   if (!done) return pass(done.error());
   if (done->code != 0) return failed("sbatch", *done);
@@ -86,6 +125,7 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
 }
 
 Result<std::vector<MachineSighting>> SlurmPool::nodes() {
+  reap();
   auto done = run_command({.argv = {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
                                     "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING", "--format=%j|%A|%T|%r|%e"},
                            .env = {{"SLURM_TIME_FORMAT", "%s"}}, .input = {}, .timeout = slurm_timeout});

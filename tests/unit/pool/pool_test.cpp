@@ -2,12 +2,14 @@
 #include "pool/pool.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "pool/command_pool.h"
-#include "pool/run_command.h"
+#include "base/run_command.h"
 #include "pool/slurm_pool.h"
 
 namespace billow::pool {
@@ -48,6 +50,13 @@ TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
   EXPECT_FALSE(has(pool.arguments(order(1, 0)), "--gres=gpu:h100:0"));
   EXPECT_NE(pool.script(order(1, 0)).find("--only-gpus \"none\""), std::string::npos);
   EXPECT_NE(pool.script(order(4, 8)).find("srun --ntasks=4"), std::string::npos);
+  const auto quick = pool.quick_arguments(order());
+  EXPECT_EQ(quick.front(), "srun");
+  EXPECT_TRUE(has(quick, "--job-name=billow-ab12-fast-7"));
+  EXPECT_TRUE(has(quick, "--gres=gpu:h100:2"));
+  EXPECT_FALSE(has(quick, "--parsable"));
+  EXPECT_FALSE(has(quick, "--no-requeue"));
+  for (const auto& word : quick) EXPECT_EQ(word.find("secret"), std::string::npos);
 }
 
 TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
@@ -56,6 +65,9 @@ TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
     const auto checked = run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
     ASSERT_TRUE(checked);
     EXPECT_EQ(checked->code, 0) << checked->err << pool.script(o);
+    const auto quick = run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = "echo here\nexec >/dev/null 2>&1\n" + pool.node_script(o)});
+    ASSERT_TRUE(quick);
+    EXPECT_EQ(quick->code, 0) << quick->err;
   }
 }
 
@@ -101,6 +113,19 @@ TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
   (void)remove_tree(dir);
 }
 
+TEST(CommandPool, CloudInitMakesTheMachineJoinAndReadNoticesWhereItMayBeTakenAway) {
+  billow::Pool p;
+  p.name = "cloud";
+  p.labels = {{"zone", "eu 1"}};
+  const std::string plain = cloud_init(order(), p);
+  EXPECT_TRUE(plain.starts_with("#cloud-config\n"));
+  EXPECT_NE(plain.find("billow join https://head:7070 --token-file /etc/billow/token"), std::string::npos) << plain;
+  EXPECT_NE(plain.find("--label 'zone=eu 1'"), std::string::npos);
+  EXPECT_EQ(plain.find("--reclaim-notices"), std::string::npos);
+  p.spot = true;
+  EXPECT_NE(cloud_init(order(), p).find("--reclaim-notices auto"), std::string::npos);
+}
+
 TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
   billow::Pool p;
   p.name = "cloud";
@@ -120,6 +145,26 @@ TEST(RunCommand, EndsWhatTakesTooLongWithEverythingItStarted) {
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::timed_out);
   EXPECT_LT((system_clock().steady() - before).ns, seconds(30).ns);
+}
+
+TEST(RunCommand, WhatStaysIsReturnedWithItsFirstLine) {
+  char dir[] = "/tmp/billow-pool-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(dir));
+  const std::string complaints = std::string(dir) + "/err";
+  const auto stays = start_command({.argv = {"/bin/sh", "-c", "eval \"$(cat)\""}, .input = "echo here\nexec >/dev/null\nsleep 60\n", .complaints = complaints});
+  ASSERT_TRUE(stays) << stays.error().message;
+  ASSERT_GT(stays->pid, 0);
+  EXPECT_EQ(::kill(-stays->pid, SIGKILL), 0);
+  EXPECT_EQ(::waitpid(stays->pid, nullptr, 0), stays->pid);
+  const auto ends = start_command({.argv = {"/bin/sh", "-c", "echo busy >&2; exit 3"}, .input = "", .complaints = complaints});
+  ASSERT_TRUE(ends);
+  EXPECT_EQ(ends->pid, 0);
+  EXPECT_EQ(ends->ended.code, 3);
+  EXPECT_EQ(ends->ended.complaint(), "busy");
+  const auto hangs = start_command({.argv = {"/bin/sleep", "60"}, .input = "", .complaints = complaints, .patience = milliseconds(100)});
+  ASSERT_FALSE(hangs);
+  EXPECT_EQ(hangs.error().code, Code::timed_out);
+  (void)remove_tree(dir);
 }
 
 TEST(RunCommand, LargeInputAndOutputDoNotBlockEachOther) {

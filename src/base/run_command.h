@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 
-namespace billow::pool {
+namespace billow {
 
 struct CommandSpec {
   std::vector<std::string> argv;
@@ -27,4 +27,18 @@ struct CommandResult {
 // An error only where it could not be run or took too long.
 Result<CommandResult> run_command(const CommandSpec& spec);
 
-}  // namespace billow::pool
+// A program that stays: started in a session of its own, it lives on when we end. Returned as soon as it has written its first line,
+// or has ended without one. What it writes later goes nowhere, its complaints into a file.
+struct StartedCommand {
+  int pid = 0;                // 0: it has ended
+  CommandResult ended;        // how, then; `err` is the file's content
+};
+struct StartSpec {
+  std::vector<std::string> argv;
+  std::string input;
+  std::string complaints;     // the file
+  Duration patience = seconds(10);  // without a line for this long it is ended, politely first; Code::timed_out
+};
+Result<StartedCommand> start_command(const StartSpec& spec);
+
+}  // namespace billow

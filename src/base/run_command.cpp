@@ -1,4 +1,4 @@
-#include "pool/run_command.h"
+#include "base/run_command.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,12 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <utility>
+
 #include "base/file.h"
 #include "base/text.h"
 
 extern char** environ;
 
-namespace billow::pool {
+namespace billow {
 namespace {
 
 struct Pipe {
@@ -46,6 +49,37 @@ std::vector<std::string> environment(const std::map<std::string, std::string>& m
   return out;
 }
 
+// `apart`: how it is set apart from us (a process group, or a session of its own).
+Result<pid_t> spawn(std::vector<std::string> words, std::vector<std::string> variables, const std::array<int, 3>& streams, int apart) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  for (int i = 0; i < 3; ++i) ::posix_spawn_file_actions_adddup2(&actions, streams[static_cast<std::size_t>(i)], i);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);  // the head blocks its signals; a program must not inherit that
+  sigset_t standard;
+  ::sigemptyset(&standard);
+  ::sigaddset(&standard, SIGPIPE);
+  ::posix_spawnattr_setsigdefault(&attributes, &standard);
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(&attributes, static_cast<short>(apart | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  std::vector<char*> argv, envp;
+  for (std::string& w : words) argv.push_back(w.data());
+  for (std::string& v : variables) envp.push_back(v.data());
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  pid_t pid = 0;
+  const int rc = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (rc != 0) return fail_errno(words.front(), rc);
+  return pid;
+}
+
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
 }  // namespace
 
 std::string CommandResult::complaint() const {
@@ -59,33 +93,7 @@ std::string CommandResult::complaint() const {
 
 Result<CommandResult> run_command(const CommandSpec& spec) {
   Pipe in = BILLOW_TRY(Pipe::create()), out = BILLOW_TRY(Pipe::create()), err = BILLOW_TRY(Pipe::create());
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, in.read.get(), 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out.write.get(), 1);
-  ::posix_spawn_file_actions_adddup2(&actions, err.write.get(), 2);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);  // the head blocks its signals; a program must not inherit that
-  sigset_t standard;
-  ::sigemptyset(&standard);
-  ::sigaddset(&standard, SIGPIPE);
-  ::posix_spawnattr_setsigdefault(&attributes, &standard);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> words = spec.argv, variables = environment(spec.env);
-  std::vector<char*> argv, envp;
-  for (std::string& w : words) argv.push_back(w.data());
-  for (std::string& v : variables) envp.push_back(v.data());
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  pid_t pid = 0;
-  const int rc = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (rc != 0) return fail_errno(spec.argv.front(), rc);
+  const pid_t pid = BILLOW_TRY(spawn(spec.argv, environment(spec.env), {in.read.get(), out.write.get(), err.write.get()}, POSIX_SPAWN_SETPGROUP));
   in.read.reset();
   out.write.reset();
   err.write.reset();
@@ -116,8 +124,44 @@ Result<CommandResult> run_command(const CommandSpec& spec) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
   if (late) return fail(Code::timed_out, fmt::format("{} took longer than {}", spec.argv.front(), format_duration(spec.timeout)));
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.code = code_of(status);
   return result;
 }
 
-}  // namespace billow::pool
+Result<StartedCommand> start_command(const StartSpec& spec) {
+  constexpr Duration polite = seconds(2);
+  Pipe in = BILLOW_TRY(Pipe::create()), out = BILLOW_TRY(Pipe::create());
+  Fd complaints(::open(spec.complaints.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!complaints) return fail_errno(spec.complaints, errno);
+  const pid_t pid = BILLOW_TRY(spawn(spec.argv, environment({}), {in.read.get(), out.write.get(), complaints.get()}, POSIX_SPAWN_SETSID));
+  in.read.reset();
+  out.write.reset();
+  (void)write_all(in.write.get(), spec.input);
+  in.write.reset();
+  StartedCommand started;
+  SteadyTime deadline = system_clock().steady() + spec.patience;
+  bool late = false;
+  while (out.read && started.ended.out.find('\n') == std::string::npos) {
+    const Duration left = deadline - system_clock().steady();
+    if (left.ns <= 0) {
+      ::kill(pid, late ? SIGKILL : SIGTERM);
+      if (std::exchange(late, true)) break;
+      deadline = system_clock().steady() + polite;
+      continue;
+    }
+    pollfd fd{out.read.get(), POLLIN, 0};
+    if (::poll(&fd, 1, static_cast<int>(left.ms() + 1)) > 0) take(out.read, started.ended.out);
+  }
+  if (!late && out.read) {
+    started.pid = pid;
+    return started;
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  if (late) return fail(Code::timed_out, fmt::format("{} said nothing for {}", spec.argv.front(), format_duration(spec.patience)));
+  started.ended.code = code_of(status);
+  if (auto text = read_file(spec.complaints, limits::pool_command_output_bytes_max)) started.ended.err = std::move(*text);
+  return started;
+}
+
+}  // namespace billow

@@ -1,0 +1,131 @@
+"""Head and agents exchanged for another version while jobs run, and back. The other version is this very program under another
+number and protocol (BILLOW_TEST_VERSION, BILLOW_TEST_PROTOCOL): it proves that both sides negotiate and that nothing is lost on
+the way, not that a future version will be compatible."""
+import os
+import signal
+import subprocess
+import unittest
+
+from rig import BILLOW, MARK, Rig, alive, poll
+
+OLD, NEW = {}, {"BILLOW_TEST_VERSION": "9.9.9", "BILLOW_TEST_PROTOCOL": "2"}
+
+
+class UpgradeRig(Rig):
+    """A head without a machine of its own, and one that joined it, kept running by what stands for its systemd unit."""
+
+    def __init__(self):
+        super().__init__(sim="1xH100", args=("--no-agent",))
+        self.listen = self.json("status")["addresses"][0].split("//")[1]
+        self.node_data = os.path.join(self.root, "node")
+        self.agent = None
+
+    def run_agent(self, version):
+        token = [] if os.path.exists(os.path.join(self.node_data, "node/credential")) else ["--token", self.ok("token", "create", "--node").text.strip()]
+        unit = 'while [ ! -e "$STOP" ]; do "$@"; done'
+        log = open(os.path.join(self.root, "node.log"), "a", encoding="utf-8")
+        self.stop = os.path.join(self.root, "stop-agent")
+        if os.path.exists(self.stop):
+            os.unlink(self.stop)
+        self.agent = subprocess.Popen(["sh", "-c", unit, "unit", BILLOW, "join", f"http://{self.listen}", *token, "--node-name", "box", "--data", self.node_data, "--sim", "2xH100"],
+                                      stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.plain(), **version, "STOP": self.stop})
+        log.close()
+        self.started.append(self.agent)
+
+    def plain(self):
+        return {k: v for k, v in self.environment.items() if k == MARK or not k.startswith("BILLOW_TEST_")}
+
+    def end_agent(self):
+        with open(self.stop, "w", encoding="ascii"):
+            pass
+        with open(os.path.join(self.node_data, "node/lock"), encoding="ascii") as f:
+            pid = int(f.read())
+        os.kill(pid, signal.SIGTERM)
+        self.agent.wait(30)
+        poll(lambda: not alive(pid), "the agent's end")
+
+    def node(self):
+        return next((n for n in self.json("nodes")["nodes"] if n["name"] == "box" and n["state"] == "ready"), None)
+
+    def speaks(self, version, protocol):
+        """That the last hello which this life of the head took was of that version, and what was agreed on."""
+        hellos = lambda: [line for line in self.head_log().rsplit(" is up: ", 1)[-1].splitlines() if "node box is here" in line]
+        poll(lambda: hellos() and hellos()[-1].endswith(f"billow {version}, protocol {protocol}"), f"an agent of {version} that speaks {protocol}", 60)
+        poll(lambda: (self.node() or {}).get("version") == version, f"the agent of {version}", 60)
+        return True
+
+    def exchange_head(self, version):
+        self.ok("down")
+        self.environment = {**self.plain(), **version}
+        self.up(listen=self.listen)
+
+
+class Upgrade(unittest.TestCase):
+    def test_there_and_back_with_a_job_running(self):
+        rig = UpgradeRig()
+        try:
+            own = rig.ok("version").text.split()[1]
+            rig.run_agent(OLD)
+            self.assertTrue(rig.speaks(own, 1), rig.head_log())
+            gate = rig.file("gate")
+            work = f"i=0; until [ -e {gate} ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo end $i; exit 3"
+            job = rig.submit("--gpus", 1, "--", "sh", "-c", work)
+            rig.wait_for(job, "running")
+
+            def goes_on():
+                seen = len(rig.ok("logs", job).out)
+                poll(lambda: len(rig.ok("logs", job).out) > seen, "more output", 30)
+                self.assertEqual((rig.job(job)["state"], rig.job(job)["attempt"]), ("running", 1))
+
+            goes_on()
+            for what, version, protocol in (("agent", NEW, 1), ("head", NEW, 2), ("agent", OLD, 1), ("head", OLD, 1)):
+                if what == "agent":
+                    rig.end_agent()
+                    rig.run_agent(version)
+                else:
+                    rig.exchange_head(version)
+                last = version if what == "agent" else last_agent
+                last_agent = last
+                self.assertTrue(rig.speaks(last.get("BILLOW_TEST_VERSION", own), protocol), (what, version, rig.head_log()[-2000:]))
+                goes_on()
+                # And what is new begins there as well.
+                self.assertEqual(rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n")
+            with open(gate, "w", encoding="ascii"):
+                pass
+            self.assertEqual(rig.cli("wait", job, timeout=60).code, 3)
+            lines = rig.ok("logs", job).text.splitlines()
+            self.assertEqual(lines[:-1], [f"line {i}" for i in range(len(lines) - 1)])
+            self.assertEqual(lines[-1], f"end {len(lines) - 1}")
+            rig.end_agent()
+        finally:
+            rig.close()
+
+    def test_maintenance_of_a_node(self):
+        rig = UpgradeRig()
+        try:
+            rig.run_agent(OLD)
+            poll(rig.node, "the node", 30)
+            gate = rig.file("gate")
+            job = rig.submit("--gpus", 1, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; echo done")
+            rig.wait_for(job, "running")
+            rig.ok("cordon", "box", "--reason", "new power supply")
+            waits = rig.submit("--gpus", 1, "--", "echo", "after")
+            self.assertIn("new power supply", rig.ok("nodes").text)
+            self.assertEqual(rig.job(waits)["state"], "queued")
+            with open(gate, "w", encoding="ascii"):
+                pass
+            self.assertEqual(rig.cli("wait", job, timeout=60).code, 0)  # what runs goes on to its end
+            self.assertEqual(rig.job(waits)["state"], "queued")
+            rig.end_agent()      # the machine is worked on
+            rig.run_agent(NEW)
+            poll(lambda: (rig.json("nodes")["nodes"][0] or {}).get("version") == "9.9.9", "the agent back", 60)
+            self.assertEqual(rig.job(waits)["state"], "queued")
+            rig.ok("uncordon", "box")
+            self.assertEqual(rig.cli("wait", waits, timeout=60).code, 0)
+            rig.end_agent()
+        finally:
+            rig.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
