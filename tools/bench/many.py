@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from environment import environment_figures  # noqa: E402
@@ -68,7 +69,7 @@ def slurm_figures(billow, jobs):
         # A first job, each way, on an idle cluster.
         bare, pooled = [], []
         head.run("pool", "add", "slurm", "fast", "--partition", "all", "--gres", "gpu:h100:8", "--max", 4, "--idle", "2s", "--sim", "8xH100", "--sbatch=--cpus-per-task=32")
-        for _ in range(3):
+        for _ in range(5):
             begin = time.perf_counter()
             slurm.run(["srun", "--gres=gpu:h100:1", "true"], check=True)
             bare.append(time.perf_counter() - begin)
@@ -76,24 +77,35 @@ def slurm_figures(billow, jobs):
             head.run("run", "--gpus", 1, "--", "true")
             pooled.append(time.perf_counter() - begin)
             until(lambda: not slurm.run(["squeue", "-h"]).stdout.strip(), "the allocation given back")
-        print(f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool {percentile(pooled, 50):.2f} s (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s)")
+        print(f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool {percentile(pooled, 50):.2f} s (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s; "
+              f"{min(pooled):.2f} to {max(pooled):.2f} s in {len(pooled)} tries)")
         head.run("pool", "rm", "fast")
         until(lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"], "the pool gone")
-        # The same short jobs: one sbatch each, and one submission each.
+        # The same short jobs, both ways: one command each, eight commands at a time, and as one array.
+        idle = lambda: not slurm.run(["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]).stdout.strip()
+        direct = {}
+        for way, submit in (("one at a time", lambda run: [run() for _ in range(jobs)]), ("eight at a time", lambda run: list(ThreadPoolExecutor(8).map(lambda _: run(), range(jobs))))):
+            begin = time.perf_counter()
+            submit(lambda: slurm.run(["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"], check=True))
+            until(idle, "sbatch's jobs", 600)
+            direct[way] = (time.perf_counter() - begin, submit)
         begin = time.perf_counter()
-        for _ in range(jobs):
-            slurm.run(["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"], check=True)
-        until(lambda: not slurm.run(["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]).stdout.strip(), "sbatch's jobs", 600)
-        direct = time.perf_counter() - begin
+        slurm.run(["sbatch", "--parsable", f"--array=1-{jobs}", "--output=/dev/null", "--wrap", "true"], check=True)
+        until(idle, "sbatch's array", 600)
+        direct["one array"] = (time.perf_counter() - begin, None)
         head.run("pool", "add", "slurm", "warm", "--partition", "all", "--gres", "gpu:h100:8", "--min", 4, "--max", 4, "--sim", "8xH100", "--sbatch=--cpus-per-task=32")
         until(lambda: len([m for p in json.loads(head.run("pool", "list", "--json").stdout)["pools"] for m in p["machines"] if m["state"] == "here"]) == 4, "four nodes")
-        begin = time.perf_counter()
-        last = 0
-        for _ in range(jobs):
-            last = json.loads(head.run("submit", "--json", "--", "true").stdout)["id"]
-        until(lambda: json.loads(head.run("status", "--json").stdout)["jobs"] in ({"held": 0, "queued": 0, "running": 0, "suspended": 0},), "Billow's jobs", 600)
-        through = time.perf_counter() - begin
-        print(f"{jobs} short jobs: sbatch {jobs / direct:.1f}/s, pool {jobs / through:.1f}/s (x{direct / through:.1f}); last was job {last}")
+        empty = lambda: json.loads(head.run("status", "--json").stdout)["jobs"] in ({"held": 0, "queued": 0, "running": 0, "suspended": 0},)
+        for way, (took, submit) in direct.items():
+            begin = time.perf_counter()
+            if submit:
+                submit(lambda: head.run("submit", "--json", "--", "true"))
+            else:
+                head.run("submit", "--json", "--array", f"1-{jobs}", "--", "true")
+            until(empty, "Billow's jobs", 600)
+            through = time.perf_counter() - begin
+            print(f"{jobs} short jobs, {way}: sbatch {jobs / took:.1f}/s, pool {jobs / through:.1f}/s (x{took / through:.1f})")
+        print(f"{jobs} short jobs, each by its best way: x{min(t for t, _ in direct.values()) / through:.1f}; one array against one sbatch each: x{direct['one at a time'][0] / through:.1f}")
         warm = []
         for _ in range(30):
             begin = time.perf_counter()
