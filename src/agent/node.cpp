@@ -22,6 +22,7 @@
 #include "agent/readings.h"
 #include "agent/reclaim_watch.h"
 #include "agent/sampler.h"
+#include "agent/task_status.h"
 #include "agent/tasks.h"
 #include "base/crypto.h"
 #include "base/file.h"
@@ -339,26 +340,12 @@ class NodeAgent {
   void on_task_event(const TaskEvent& event) {
     if (!core_) return early_.push_back(event);
     if (options_.in_allocation && !leaving_)
-      if (const auto* ended = std::get_if<task_event::Ended>(&event); ended && is_doubtful(ended->status.exit)) {
+      if (const auto* ended = std::get_if<task_event::Ended>(&event); ended && may_be_engines_doing(ended->status.exit)) {
         doubtful_.emplace_back(now().steady + (ended->status.exit.kind == ExitKind::lost ? allocation_doubt_lost : allocation_doubt), *ended);
         if (!doubt_) doubt_ = loop_.every(milliseconds(50), [this] { release_doubtful(now().steady); });
         return;
       }
     take_event(event);
-  }
-  static bool is_doubtful(const ExitStatus& exit) {
-    switch (exit.kind) {
-      case ExitKind::exited: return exit.code != 0;
-      case ExitKind::signaled:
-      case ExitKind::lost: return true;
-      case ExitKind::exec_failed:
-      case ExitKind::oom:
-      case ExitKind::timed_out:
-      case ExitKind::unpaid:
-      case ExitKind::idle:
-      case ExitKind::stopped: return false;
-    }
-    return false;
   }
   void release_doubtful(SteadyTime due) {
     for (auto& held : std::exchange(doubtful_, {})) {

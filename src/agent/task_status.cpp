@@ -84,4 +84,19 @@ TaskStatus lost_status(TaskId task, WallTime now, std::string message) {
   return status;
 }
 
+bool may_be_engines_doing(const ExitStatus& exit) {
+  switch (exit.kind) {
+    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::signaled:
+    case ExitKind::lost: return true;
+    case ExitKind::exec_failed:
+    case ExitKind::oom:
+    case ExitKind::timed_out:
+    case ExitKind::unpaid:
+    case ExitKind::idle:
+    case ExitKind::stopped: return false;
+  }
+  return false;
+}
+
 }  // namespace billow::agent
