@@ -12,7 +12,9 @@ namespace {
 
 using Impl = SchedIndex::Impl;
 
-constexpr std::size_t reservations_named_max = 8;   // looked at one by one
+constexpr std::size_t reservations_named_max = 8;   // looked at one by one…
+constexpr std::size_t short_queue = 50;             // …behind so few
+constexpr std::size_t tried_queue_max = 200;        // behind more the cause is told by where there is room: it is asked for every job that waits
 constexpr Duration submit_margin = seconds(30);     // between reading the advice and following it
 
 // How many plans an answer may cost: long queues make long plans.
@@ -167,13 +169,22 @@ const Reservation* kept_from_it(Impl& index, const JobRequest& job, WallTime now
     if (r.until > now) ahead.push_back(id);
   if (ahead.empty()) return nullptr;
   std::ranges::sort(ahead, {}, [&](ReservationId id) { return std::pair(index.reservations.at(id).from, id); });
+  if (index.queued.size() > tried_queue_max) {
+    const std::vector<Placement> room = place(index, class_of(index, job), job.tasks);
+    const auto there = [&](ReservationId id) {
+      return std::ranges::any_of(index.reservations.at(id).placements, [&](const Placement& p) { return std::ranges::find(room, p.node, &Placement::node) != room.end(); });
+    };
+    const auto found = std::ranges::find_if(ahead, there);
+    return found == ahead.end() ? nullptr : &index.reservations.at(*found);
+  }
   WhatIf what_if(index);
   std::map<ReservationId, Reservation> all = std::move(index.reservations);
   index.reservations.clear();
   ReservationId found;
   if (what_if.starts(job.id, now)) {
     found = ahead.front();   // it is for all of them together, unless one alone turns out to be enough
-    for (std::size_t i = 0; ahead.size() > 1 && i < std::min(ahead.size(), reservations_named_max); ++i) {
+    const std::size_t tried = index.queued.size() > short_queue ? 0 : std::min(ahead.size(), reservations_named_max);
+    for (std::size_t i = 0; ahead.size() > 1 && i < tried; ++i) {
       index.reservations = all;
       index.reservations.erase(ahead[i]);
       if (!what_if.starts(job.id, now)) continue;
