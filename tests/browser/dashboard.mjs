@@ -182,6 +182,10 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
 
 test('a failed job says why, one that cannot be suspended says so, and all logs of an array are searched at once', async () => {
   const { page, context, trouble } = await open(browser);
+  const broken = submit('--', 'sh', '-c', 'exit 3');
+  try { billow('wait', broken); } catch { /* with its code */ }
+  await go(page, `/jobs/${broken}`);
+  await page.waitForSelector('section.attention:has-text("Why it failed"):has-text("exit code 3")');
   const kept = submit('--gpus', 1, '--suspendable', 'no', '--', 'sleep', '300');
   await go(page, `/jobs/${kept}`);
   await page.waitForSelector('dd:has-text("no: it was submitted with --suspendable no")');
