@@ -68,6 +68,18 @@ void add_spec(Json& doc, const JobSpec& spec) {
   doc.set("cwd", spec.cwd);
   if (const Surroundings& around = spec.surroundings; !around.image.empty()) doc.set("image", around.image);
   else if (!around.environment.empty()) doc.set("environment", Json::object({{"name", around.environment}, {"digest", around.environment_digest}}));
+  const auto objects = [](const std::vector<ObjectWish>& wishes) {
+    Json out = Json::array();
+    for (const ObjectWish& wish : wishes) out.push(Json::object({{"url", wish.url}, {"path", wish.path}}));
+    return out;
+  };
+  if (const Surroundings& around = spec.surroundings; !around.volumes.empty() || !around.inputs.empty() || !around.outputs.empty()) {
+    Json volumes = Json::array();
+    for (const VolumeWish& wish : around.volumes) volumes.push(Json::object({{"name", wish.name}, {"path", wish.path}, {"read_only", wish.read_only}}));
+    if (!around.volumes.empty()) doc.set("volumes", std::move(volumes));
+    if (!around.inputs.empty()) doc.set("inputs", objects(around.inputs));
+    if (!around.outputs.empty()) doc.set("outputs", objects(around.outputs));
+  }
   doc.set("retries", spec.retries);
   doc.set("priority", spec.priority);
   doc.set("spot", spec.spot);

@@ -171,6 +171,7 @@ class Volumes(Rigged):
         with open(os.path.join(path, "written"), encoding="ascii") as f:
             self.assertEqual(f.read(), "new\n")
         self.assertFalse(os.path.exists("/mnt/billow-test"), "made on the node itself")
+        self.assertIn("plain at /mnt/billow-test/deep", self.rig.ok("describe", self.last()).text)
         # Over what is there already, and read-only where the job says so.
         over = self.rig.file("over")
         os.makedirs(over, exist_ok=True)
