@@ -697,6 +697,8 @@ _billow() {
       return ;;
     "waste")
       case $prev in
+        --by) return ;;
+        --limit) return ;;
         --since) return ;;
         --until) return ;;
         --project|-p) return ;;
@@ -705,7 +707,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--since --until --project -p --user -u --grid --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--by --limit --since --until --project -p --user -u --grid --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "invoice")
       case $prev in

@@ -703,6 +703,8 @@ complete -c billow -n '__fish_seen_subcommand_from cost' -l json -d 'print JSON,
 complete -c billow -n '__fish_seen_subcommand_from cost' -l head -r -f -d 'the head to ask: http://host:port, https://… or unix:/path (BILLOW_HEAD)'
 complete -c billow -n '__fish_seen_subcommand_from cost' -l data -r -f -a '(__fish_complete_directories)' -d 'data directory of the local head (BILLOW_DATA)'
 complete -c billow -n '__fish_seen_subcommand_from cost' -l help -s h -d 'show this help'
+complete -c billow -n '__fish_seen_subcommand_from waste' -l by -r -f -d 'a list with the most dollars wasted first: job, user, project, gpu, node, day, class'
+complete -c billow -n '__fish_seen_subcommand_from waste' -l limit -r -f -d 'lines of that list (20)'
 complete -c billow -n '__fish_seen_subcommand_from waste' -l since -r -f -d 'from this day on: 2026-11-01, 2026-11, or how long ago (7d); without it, this month'
 complete -c billow -n '__fish_seen_subcommand_from waste' -l until -r -f -d 'up to and with this day'
 complete -c billow -n '__fish_seen_subcommand_from waste' -l project -s p -r -f -d 'only of this project'

@@ -66,6 +66,7 @@ Json row_of(const Candidate& c) {
   row.set("kind", kind_name(c.latency.kind));
   row.set("binding", c.binding);
   row.set("price_date", rented ? Json(c.offer->price_date) : Json());
+  row.set("price_age_days", rented && c.offer->price_age_days ? Json(*c.offer->price_age_days) : Json());
   return row;
 }
 

@@ -212,7 +212,7 @@ CommandResult run_advise(const std::vector<std::string>& args, const CommandCont
 CommandResult run_prices(const std::vector<std::string>& args, const CommandContext& context) {
   constexpr const char* help =
       "billow prices: what GPUs cost, and how old each price is.\n\n"
-      "  billow prices [--gpu H100] [--instance p5.48xlarge] [--providers aws,gcp] [--regions us-] [--gpus-min N] [--limit N] [--json]\n"
+      "  billow prices [H100] [--gpu H100] [--instance p5.48xlarge] [--providers aws,gcp] [--regions us-] [--gpus-min N] [--limit N] [--json]\n"
       "  billow prices --gpus            the GPUs themselves\n"
       "  billow prices update FILE       import fresher prices (CSV: provider,instance,region,on_demand_usd_h,spot_usd_h,date)\n\n"
       "Example: billow prices --gpu H200 --regions us-\n";
@@ -224,8 +224,18 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
   auto loaded = catalogue_with_imports(context.data_dir);
   if (!loaded) return failed(loaded.error(), json);
   auto& catalogue = *loaded;
-  if (!o.words().empty()) {
-    if (o.words().size() != 2 || o.words()[0] != "update") return failed({Code::invalid, fmt::format("unexpected \"{}\"", o.words()[0]), "billow prices update FILE"}, json, 2);
+  if (o.words().size() == 1 && o.words()[0] == "update") return failed({Code::invalid, "update from which file?", "billow prices update FILE"}, json, 2);
+  // A word alone is a GPU, or an instance: what somebody types who has not read the help.
+  std::string gpu = o.text("--gpu"), instance = o.text("--instance");
+  if (o.words().size() == 1) {
+    const std::string& word = o.words()[0];
+    if (!gpu.empty() || !instance.empty()) return failed({Code::invalid, fmt::format("unexpected \"{}\"", word), "billow prices GPU, or --gpu GPU"}, json, 2);
+    const auto known = catalogue.gpu(word);
+    if (known) gpu = word;
+    else if (catalogue.instances_named(word)) instance = word;
+    else return failed(known.error(), json);
+  } else if (!o.words().empty()) {
+    if (o.words().size() != 2 || o.words()[0] != "update") return failed({Code::invalid, fmt::format("unexpected \"{}\"", o.words()[0]), "billow prices H100, or billow prices update FILE"}, json, 2);
     auto text = read_file(o.words()[1]);
     if (!text) return failed(text.error(), json);
     auto report = catalogue.update(*text);
@@ -266,21 +276,21 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
   }
   auto minimum = o.number("--gpus-min", 1, 1, 1024), limit = o.number("--limit", 40, 1, 100000);
   if (!minimum || !limit) return failed(minimum ? limit.error() : minimum.error(), json, 2);
-  if (o.has("--gpu"))
-    if (auto g = catalogue.gpu(o.text("--gpu")); !g) return failed(g.error(), json);
+  if (!gpu.empty())
+    if (auto g = catalogue.gpu(gpu); !g) return failed(g.error(), json);
   std::vector<const Instance*> only;
-  if (o.has("--instance")) {
-    auto found = catalogue.instances_named(o.text("--instance"));
+  if (!instance.empty()) {
+    auto found = catalogue.instances_named(instance);
     if (!found) return failed(found.error(), json);
     only = *found;
   }
-  auto offers = catalogue.offers({.providers = o.list("--providers"), .regions = o.list("--regions"), .gpu = o.text("--gpu"), .gpus_min = static_cast<int>(*minimum), .gpus_only = only.empty(), .with_unknown_price = true});
+  auto offers = catalogue.offers({.providers = o.list("--providers"), .regions = o.list("--regions"), .gpu = gpu, .gpus_min = static_cast<int>(*minimum), .gpus_only = only.empty(), .with_unknown_price = true});
   if (!only.empty()) std::erase_if(offers, [&](auto& offer) { return std::find(only.begin(), only.end(), offer.instance) == only.end(); });
   auto each = [](const Offer& offer) { return offer.price && offer.price->on_demand_h ? usd(*offer.price->on_demand_h) / offer.instance->gpus : 1e9; };
   std::stable_sort(offers.begin(), offers.end(), [&](auto& a, auto& b) { return each(a) < each(b); });
-  if (offers.empty() && o.has("--gpu") && !o.has("--instance")) {
+  if (offers.empty() && !gpu.empty() && instance.empty()) {
     // A GPU that is known and that nobody offers (here): its facts, and a price that is unknown.
-    auto& g = **catalogue.gpu(o.text("--gpu"));
+    auto& g = **catalogue.gpu(gpu);
     if (json)
       r.out = Json(Json::Array{Json::object({{"provider", "unknown"}, {"instance", "unknown"}, {"region", "unknown"}, {"gpu", g.name}, {"gpus", "unknown"}, {"fabric", "unknown"}, {"memory_mib_per_gpu", g.memory_mib ? Json(*g.memory_mib) : Json("unknown")},
                                              {"on_demand_usd_h", "unknown"}, {"spot_usd_h", "unknown"}, {"price_date", "unknown"}, {"price_age_days", "unknown"}})}).dump() + "\n";
@@ -306,7 +316,8 @@ CommandResult run_prices(const std::vector<std::string>& args, const CommandCont
                             {"price_date", p.date.empty() ? Json("unknown") : Json(p.date)}, {"price_age_days", age ? Json(*age) : Json("unknown")}}));
   }
   if (json) r.out = list.dump() + "\n";
-  else if (offers.size() > static_cast<std::size_t>(*limit)) r.out += fmt::format("… and {} more (--limit)\n", offers.size() - static_cast<std::size_t>(*limit));
+  else r.out += "dollars for an hour of the whole instance, cheapest per GPU first; each price is of the day it says\n";
+  if (!json && offers.size() > static_cast<std::size_t>(*limit)) r.out += fmt::format("… and {} more (--limit)\n", offers.size() - static_cast<std::size_t>(*limit));
   return r;
 }
 

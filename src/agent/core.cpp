@@ -325,7 +325,10 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                    held.status.state = TaskState::ended;
                    held.status.order = order;
                    held.status.checkpoint = checkpoint;
-                   if (held.watch) held.status.usage.meter = held.watch->meter(now.steady);
+                   if (held.watch) {
+                     held.watch->sent({held.status.usage.meter.egress_bytes, true});
+                     held.status.usage.meter = held.watch->meter(now.steady);
+                   }
                    held.watch.reset();
                    out.push_back(effect::SaveMeter{id, held.status.usage.meter, now.steady});
                    live_.erase(id);

@@ -63,7 +63,7 @@ void Core::say_marks(Now now, Effects& out) {
     if (!held.watch || held.status.state == TaskState::starting) continue;
     const TaskMeter meter = held.watch->meter(now.steady);
     out.push_back(effect::SaveMeter{id, meter, now.steady});
-    if (meter.measured) message.marks.push_back({id, meter});
+    if (meter.measured || meter.egress_bytes > 0) message.marks.push_back({id, meter});
   }
   if (welcomed_ && !message.marks.empty()) out.push_back(effect::Send{std::move(message)});
 }

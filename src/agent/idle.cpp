@@ -167,6 +167,7 @@ std::optional<SteadyTime> IdleTracker::host_worked(const IdleSample& sample) {
   bytes(&Step::io, tuning_.io_active_bytes_s);
   bytes(&Step::rx, tuning_.net_rx_active_bytes_s);
   bytes(&Step::tx, tuning_.net_tx_active_bytes_s);
+  bytes(&Step::output, tuning_.output_active_bytes_s);
   if (sum_.cpu_s < tuning_.cpu_active_cores * sum_.dt_s) return worked;
   // A counter nobody can read might have moved.
   if (!sample.io_bytes || !sample.page_faults) return sample.at;

@@ -4,7 +4,8 @@
 // for minutes, a dead notebook keeps its connections open. So a task is *quiet* at a sample only if nothing of what follows
 // shows work, and idle or hung only after it has been quiet without a break for `confirm_after`:
 //   GPU    SM or memory activity (GPM), else utilisation; PCIe traffic; a change of the memory held. One sample is enough.
-//   host   storage and network bytes above what keep-alives, scrapes and autosaves cause, averaged over `host_window`;
+//   host   storage and network bytes above what keep-alives, scrapes and autosaves cause, and output above what a watchdog writes,
+//          averaged over `host_window`;
 //          CPU time, but only together with a trace of progress (bytes, page faults, memory, new processes, output): a bare
 //          spin burns CPU too. Waiting in the kernel for a device counts for as long as `blocked_max`.
 //   people input on the terminal.
@@ -81,6 +82,7 @@ struct IdleTuning {
   // A busy claim is false below all of these. A deadlocked collective holds a quarter of the SMs at most and moves no memory.
   double hung_still_pct = 2, hung_sm_pct = 30, hung_dram_pct = 1, hung_tensor_pct = 0.5, hung_power_range = 0.15;
   double hung_power_factor = 1.7;  // of idle power; one spinning thread draws 1.55 on an H200
+  double output_active_bytes_s = 1 << 10;  // a page a minute is a watchdog or a heartbeat; text at this rate is what a job makes
   double io_active_bytes_s = 64 << 10, net_rx_active_bytes_s = 4 << 10, net_tx_active_bytes_s = 64 << 10;
   double cpu_active_cores = 0.10;
   // Traces of progress that make CPU time count.

@@ -441,10 +441,15 @@ class NodeAgent {
       return std::pair(std::move(beat), std::move(looked.tasks));
     }, [this](std::pair<Heartbeat, std::vector<std::pair<TaskId, TaskSample>>> result) {
       sampling_ = false;
-      const Heartbeat& beat = result.first;
+      Heartbeat& beat = result.first;
       Effects effects;
       for (const auto& [task, sample] : result.second) core_->on_sample(task, sample, now(), effects);
       perform(effects);
+      for (TaskReading& reading : beat.tasks)
+        if (const TaskWatch* watch = core_->watch(reading.task)) {
+          reading.quiet_s = watch->verdict().quiet.ns / 1'000'000'000;
+          reading.idle_text = watch->text();
+        }
       watch_health(beat);
       if (metrics_) beat_ = beat;
       if (core_->welcomed()) send(beat, {});

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "agent/egress.h"
 #include "agent/idle_signals.h"
 #include "agent/proc_stats.h"
 #include "base/file.h"
@@ -24,7 +25,7 @@ namespace {
 constexpr int tcp_established = 1;
 constexpr std::size_t fds_per_process_max = 4096;  // beyond it a process holds a server's load, and other signals tell
 
-void take_sockets(const char* data, std::size_t size, std::map<std::uint64_t, SocketUse>& out, bool& done) {
+void take_sockets(const char* data, std::size_t size, Sockets& out, bool& done) {
   for (auto* header = reinterpret_cast<const nlmsghdr*>(data); NLMSG_OK(header, static_cast<std::uint32_t>(size)); header = NLMSG_NEXT(header, size)) {
     if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) {
       done = true;
@@ -33,6 +34,10 @@ void take_sockets(const char* data, std::size_t size, std::map<std::uint64_t, So
     const auto* message = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
     SocketUse use;
     use.established = message->idiag_state == tcp_established;
+    use.cookie = static_cast<std::uint64_t>(message->id.idiag_cookie[1]) << 32 | message->id.idiag_cookie[0];
+    unsigned char to[16];
+    std::memcpy(to, message->id.idiag_dst, sizeof to);
+    use.leaves = is_public(message->idiag_family, to);
     auto left = static_cast<int>(NLMSG_PAYLOAD(header, sizeof *message));
     for (const auto* attribute = reinterpret_cast<const rtattr*>(message + 1); RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
       if (attribute->rta_type != INET_DIAG_INFO) continue;
@@ -41,14 +46,15 @@ void take_sockets(const char* data, std::size_t size, std::map<std::uint64_t, So
       use.rx_bytes = static_cast<std::int64_t>(info.tcpi_bytes_received);
       use.tx_bytes = static_cast<std::int64_t>(info.tcpi_bytes_acked);
     }
-    if (message->idiag_inode != 0) out[message->idiag_inode] = use;
+    if (message->idiag_inode != 0) out.held[message->idiag_inode] = use;
+    else if (use.tx_bytes > 0) out.closed[use.cookie] = use;
   }
 }
 
 }  // namespace
 
-std::map<std::uint64_t, SocketUse> tcp_sockets() {
-  std::map<std::uint64_t, SocketUse> out;
+Sockets tcp_sockets() {
+  Sockets out;
   Fd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!fd) return out;
   for (const unsigned char family : {AF_INET, AF_INET6}) {
@@ -102,6 +108,27 @@ std::int64_t Sampler::energy_mj(const GpuSample& sample, SteadyTime now) {
   return static_cast<std::int64_t>(sum.mj);
 }
 
+std::int64_t Sampler::sent(const WatchedTask& task, const std::vector<std::uint64_t>& inodes, const Sockets& sockets) {
+  const auto [at, first] = traffic_.try_emplace(task.task);
+  Traffic& traffic = at->second;
+  // What sockets had sent before an agent that came back first saw them was counted, or not, by the one before: it is left out.
+  const bool count_new = !first || task.born_here;
+  std::map<std::uint64_t, std::int64_t> now;
+  // The kernel counts a connection's opening and closing as a byte each.
+  const auto take = [&](const SocketUse& socket, std::int64_t opening_and_closing) {
+    const std::int64_t bytes = std::max<std::int64_t>(0, socket.tx_bytes - opening_and_closing);
+    const auto before = traffic.sent.find(socket.cookie);
+    if (count_new) traffic.total += std::max<std::int64_t>(0, bytes - (before == traffic.sent.end() ? 0 : before->second));
+    now[socket.cookie] = bytes;
+  };
+  for (const std::uint64_t inode : inodes)
+    if (const auto socket = sockets.held.find(inode); socket != sockets.held.end() && socket->second.leaves) take(socket->second, 1);
+  for (const auto& [cookie, bytes] : traffic.sent)
+    if (const auto socket = sockets.closed.find(cookie); socket != sockets.closed.end()) take(socket->second, 2);
+  traffic.sent = std::move(now);
+  return traffic.total;
+}
+
 Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
   Sampled out;
   // A grant names a card by its place among those offered; the driver may count them otherwise.
@@ -113,6 +140,7 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
     const auto sample = backend_->sample(gpus_[place].index, {.processes = held != holders.end() && held->second > 1, .slow_pcie = false});
     if (sample) out.cards[gpus_[place].index] = *sample;
   }
+  std::erase_if(traffic_, [&](const auto& item) { return std::none_of(tasks.begin(), tasks.end(), [&](const WatchedTask& t) { return t.task == item.first; }); });
   if (tasks.empty()) return out;
   const ProcessTable table = ProcessTable::read();
   const auto sockets = tcp_sockets();
@@ -126,11 +154,14 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
     sample.idle = host_signals(now, pids);
     sample.idle.output_bytes = static_cast<std::int64_t>(task.output_bytes);
     if (task.last_input.ns > 0) sample.idle.last_input = task.last_input;
-    if (!sockets.empty()) {
+    if (task.egress) sample.egress = *task.egress;
+    if (!sockets.held.empty()) {
       std::int64_t rx = 0, tx = 0;
-      for (const std::uint64_t inode : socket_inodes(pids)) {
-        const auto found = sockets.find(inode);
-        if (found == sockets.end()) continue;
+      const std::vector<std::uint64_t> inodes = socket_inodes(pids);
+      if (!task.egress) sample.egress = {sent(task, inodes, sockets), false};
+      for (const std::uint64_t inode : inodes) {
+        const auto found = sockets.held.find(inode);
+        if (found == sockets.held.end()) continue;
         rx += found->second.rx_bytes;
         tx += found->second.tx_bytes;
         if (found->second.established) ++sample.idle.connections;

@@ -20,12 +20,27 @@ struct WatchedTask {
   std::vector<GpuGrant> gpus;
   std::uint64_t output_bytes = 0;
   SteadyTime last_input;             // 0: none
+  std::optional<Egress> egress;      // where the kernel counts it; else it is added up from sockets here
+  bool born_here = false;            // started by this agent: nothing of its traffic was counted before
 };
 
 struct Sampled {
   std::map<std::uint32_t, GpuSample> cards;
   std::vector<std::pair<TaskId, TaskSample>> tasks;
 };
+
+// Bytes and connections of TCP sockets, from the kernel's own accounts. Empty where it does not tell.
+struct SocketUse {
+  std::int64_t rx_bytes = 0, tx_bytes = 0;
+  std::uint64_t cookie = 0;            // of no other socket since the machine started
+  bool established = false;
+  bool leaves = false;                 // to a public address
+};
+struct Sockets {
+  std::map<std::uint64_t, SocketUse> held;    // by inode
+  std::map<std::uint64_t, SocketUse> closed;  // by cookie: their processes have let go, the kernel still sends
+};
+Sockets tcp_sockets();
 
 // Energy of a card whose driver has no counter is added up from its power.
 class Sampler {
@@ -35,6 +50,7 @@ class Sampler {
 
  private:
   std::int64_t energy_mj(const GpuSample& sample, SteadyTime now);
+  std::int64_t sent(const WatchedTask& task, const std::vector<std::uint64_t>& inodes, const Sockets& sockets);
 
   GpuBackend* backend_;
   std::vector<GpuInfo> gpus_;
@@ -43,14 +59,15 @@ class Sampler {
     double mj = 0;
   };
   std::map<std::uint32_t, Integral> integrals_;
+  // Bytes by socket (the kernel's cookie), so that one that closes takes nothing back, and one that drains after its process closed it
+  // still counts. What never shows in a look is missed: sockets that live for less than two seconds, and every protocol but TCP.
+  struct Traffic {
+    std::map<std::uint64_t, std::int64_t> sent;
+    std::int64_t total = 0;
+  };
+  std::map<TaskId, Traffic> traffic_;
 };
 
-// Bytes and connections of TCP sockets by their inode, from the kernel's own accounts. Empty where it does not tell.
-struct SocketUse {
-  std::int64_t rx_bytes = 0, tx_bytes = 0;
-  bool established = false;
-};
-std::map<std::uint64_t, SocketUse> tcp_sockets();
 // The inodes of the sockets these processes hold.
 std::vector<std::uint64_t> socket_inodes(const std::vector<int>& pids, const std::string& proc = "/proc");
 

@@ -1,5 +1,6 @@
 #include "agent/tasks.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "gpu/sim/sim_holders.h"
 #include "wire/codec.h"
 
@@ -149,12 +151,14 @@ void Tasks::lost(TaskId task) {
   std::vector<std::string> directories = group.v1;
   if (!group.v2.empty()) directories.push_back(group.v2);
   for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
+  TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
+  status.usage.meter.egress_bytes = all_sent(task, group.v2);
   (void)cgroups_.remove(group);
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
-  callbacks_.event(task_event::Ended{lost_status(task, system_clock().wall(), "its supervisor died")});
+  callbacks_.event(task_event::Ended{std::move(status)});
   advanced(task);
 }
 
@@ -169,6 +173,7 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   Link* l = link(task);
   l->input_known = false;
   l->cgroup = cgroups_.find(task).v2;
+  count_egress(task, l->cgroup);
   if (const auto found = dirs_.find(task))
     if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) l->gpus = meta->gpus;
   l->link.subscribe(supervise::Subscription::notify);
@@ -187,14 +192,16 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   const TaskCgroup group = cgroups_.find(task);
   const auto found = dirs_.find(task);
   const auto meta = found ? wire::from_json_text<TaskMeta>(found->meta) : Result<TaskMeta>(TaskMeta{});
+  TaskStatus status = status_of(task, record);
+  status.usage.meter.egress_bytes = all_sent(task, group.v2);
   if (meta && meta->bare && callbacks_.look_over) {
     // It had the node to itself and no sandbox: what it left is ended, and the node looked over, before the next job may come.
     std::vector<std::string> directories = group.v1;
     if (!group.v2.empty()) directories.push_back(group.v2);
     for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
-    callbacks_.look_over(status_of(task, record));
+    callbacks_.look_over(std::move(status));
   } else {
-    callbacks_.event(task_event::Ended{status_of(task, record)});
+    callbacks_.event(task_event::Ended{std::move(status)});
   }
   advanced(task);
   if (!group.empty() && !cgroups_.remove(group)) {
@@ -202,6 +209,33 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
     auto timer = std::make_shared<net::Timer>();
     *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
   }
+}
+
+// Before its first process, so that nothing is missed; for one that was found, what an earlier agent left there. `inside` are the
+// addresses of its gang: what the ranks send each other does not leave.
+void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::string& inside) {
+  if (cgroup.empty()) return;
+  auto counter = EgressCounter::attach(cgroup);
+  if (!counter) return log_debug("task {}: its traffic is added up from its sockets: {}", task.value, counter.error().message);
+  for (const std::string& address : split(inside, ',')) {
+    unsigned char bytes[16];
+    for (const int family : {AF_INET, AF_INET6})
+      if (::inet_pton(family, address.c_str(), bytes) == 1) (void)counter->leave_out(family, bytes);
+  }
+  egress_.insert_or_assign(task, std::move(*counter));
+}
+
+// The last word on its traffic; 0 where the kernel did not count all of it.
+std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
+  std::int64_t bytes = 0;
+  if (const auto counter = egress_.find(task); counter != egress_.end()) {
+    if (counter->second.found() || born_here_.contains(task)) bytes = counter->second.bytes();
+  } else if (const auto left = EgressCounter::find(cgroup)) {
+    bytes = left->bytes();
+  }
+  egress_.erase(task);
+  born_here_.erase(task);
+  return bytes;
 }
 
 // A grant counts the cards this node offers; an engine may have given it some of the machine's only.
@@ -248,6 +282,7 @@ std::vector<RecoveredTask> Tasks::recover() {
           break;
         }
         recovered.status = status_of(task.id, *task.exit);
+        if (!task.acknowledged) recovered.meter.egress_bytes = std::max(recovered.meter.egress_bytes, all_sent(task.id, cgroups_.find(task.id).v2));
         break;
       case TaskPresence::lost:
         if (task.acknowledged) {
@@ -362,7 +397,11 @@ void Tasks::perform(const effect::SaveMeter& e) {
 std::vector<WatchedTask> Tasks::watched() const {
   std::vector<WatchedTask> out;
   for (const auto& [id, l] : links_)
-    if (l->job_pid > 0 && !l->exited) out.push_back({id, l->job_pid, l->cgroup, l->gpus, l->log_end, l->last_input});
+    if (l->job_pid > 0 && !l->exited) {
+      WatchedTask task{id, l->job_pid, l->cgroup, l->gpus, l->log_end, l->last_input, {}, born_here_.contains(id)};
+      if (const auto counter = egress_.find(id); counter != egress_.end()) task.egress = Egress{counter->second.bytes(), counter->second.found() || task.born_here};
+      out.push_back(std::move(task));
+    }
   return out;
 }
 

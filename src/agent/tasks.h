@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "agent/cgroup.h"
 #include "agent/core.h"
+#include "agent/egress.h"
 #include "agent/launcher.h"
 #include "agent/log_reader.h"
 #include "agent/mig_claims.h"
@@ -98,6 +100,8 @@ class Tasks {
   void settle(TaskId task);
   void lost(TaskId task);
   void ended(TaskId task, const supervise::ExitRecord& record);
+  void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
+  std::int64_t all_sent(TaskId task, const std::string& cgroup);   // at its end
   void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
   std::uint32_t card_index(const GpuGrant& grant) const;
   void advanced(TaskId task);
@@ -121,6 +125,8 @@ class Tasks {
   Checkpointer checkpointer_;
   MigClaims migs_;
   Rooms rooms_;
+  std::unordered_map<TaskId, EgressCounter> egress_;
+  std::unordered_set<TaskId> born_here_;                          // started by this agent
 };
 
 }  // namespace billow::agent

@@ -173,8 +173,12 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
     log_warn("task {} was started before", id.value);
     return;
   }
+  const auto gang = e.start.env.find("BILLOW_ADDRESSES");
+  count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
+  born_here_.insert(id);
   auto launched = launcher_.launch(std::move(*made));
   if (!launched) {
+    (void)all_sent(id, group.v2);
     suspender_.ended(id);
     return could_not(launched.error());
   }

@@ -30,8 +30,11 @@ void TaskWatch::count_energy(const TaskSample& sample) {
   }
 }
 
+void TaskWatch::sent(const Egress& egress) { sent_bytes_ = std::max(sent_bytes_, (egress.from_start ? 0 : before_.egress_bytes) + egress.bytes); }
+
 TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   count_energy(sample);
+  sent(sample.egress);
   for (const GpuSignal& gpu : sample.idle.gpus) measured_ = measured_ || gpu.sm_active_pct || gpu.util_pct;
   if (first_sample_.ns == 0) first_sample_ = around.now;
   last_sample_ = around.now;
@@ -111,6 +114,7 @@ TaskMeter TaskWatch::meter(SteadyTime now) const {
   out.sm_peak_pct = std::max(out.sm_peak_pct, static_cast<std::int32_t>(peaks.sm_peak_pct + 0.5));
   out.engine_p95_pct = std::max(out.engine_p95_pct, static_cast<std::int32_t>(peaks.engine_p95_pct() + 0.5));
   out.measured = out.measured || measured_;
+  out.egress_bytes = sent_bytes_;
   return out;
 }
 

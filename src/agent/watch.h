@@ -16,6 +16,12 @@
 
 namespace billow::agent {
 
+// Sent to public addresses: since the task began, or since this agent first saw it.
+struct Egress {
+  std::int64_t bytes = 0;
+  bool from_start = false;
+};
+
 struct TaskSample {
   IdleSample idle;
   struct Energy {
@@ -23,6 +29,7 @@ struct TaskSample {
     std::int64_t milli = 1000;         // the task's part of the card
   };
   std::vector<std::optional<Energy>> energy;  // per GPU
+  Egress egress;
 };
 
 inline constexpr Duration head_answers_within = minutes(2);
@@ -31,11 +38,12 @@ inline constexpr Duration idle_said_again_after = minutes(1);
 
 class TaskWatch {
  public:
-  TaskWatch(IdleRules rules, SteadyTime now, TaskMeter before = {}) : from_(now), before_(before) { set_rules(std::move(rules)); }
+  TaskWatch(IdleRules rules, SteadyTime now, TaskMeter before = {}) : from_(now), before_(before), sent_bytes_(before.egress_bytes) { set_rules(std::move(rules)); }
 
   void set_rules(IdleRules rules);
   void keep(Duration lasts, SteadyTime now) { kept_from_ = now, kept_for_ = lasts; }
   void resumed(SteadyTime now);
+  void sent(const Egress& egress);
 
   struct Around {
     SteadyTime now;
@@ -67,6 +75,7 @@ class TaskWatch {
   Duration kept_for_;
   std::int64_t energy_uj_ = 0;         // micro-joules, so that parts of a card do not round away
   std::vector<std::optional<std::int64_t>> counter_mj_;
+  std::int64_t sent_bytes_ = 0;        // by this agent and those before; never shrinks
   bool measured_ = false;
   Duration active_by(SteadyTime now) const;
 

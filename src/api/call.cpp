@@ -116,7 +116,7 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   };
   const auto& state = host.state();
   if (const Job* job = state.find_job(id)) {
-    Json document = live_job_document(state, *job, host.now());
+    Json document = live_job_document(host, *job);
     add_waiting_reason(document, state, *job, host.now());
     add_start_note(document, host, *job);
     return host.when_durable([checked, document = std::move(document)] { checked(document); });

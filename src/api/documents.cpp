@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "api/host.h"
+#include "api/idle_now.h"
 #include "base/text.h"
 #include "control/fabric.h"
 #include "control/money.h"
@@ -165,10 +167,6 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   doc.set("state", enum_name(job.state));
   doc.set("final", is_final(job.state));
   doc.set("reason", job.reason);
-  // What its agent last said of a job that does nothing.
-  if (job.state == JobState::running && job.reason.empty())
-    for (TaskId id : job.tasks)
-      if (const auto idle = state.money.idling.find(id); idle != state.money.idling.end()) doc.set("reason", idle->second.text);
   doc.set("attempt", job.attempt);
   if (job.array) doc.set("array", Json::object({{"id", job.array.value}, {"index", job.array_index}}));
   doc.set("submitted_at", format_utc(job.submitted_at));
@@ -192,7 +190,7 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   Json task_list = Json::array();
   for (const Task& task : tasks) {
     if (task.state != TaskState::ended) {
-      cost += ledger::lease_cost(task, now);
+      cost += ledger::lease_cost(task, now) + control::egress_so_far(state, task.id);
       rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     }
     task_list.push(task_document(state, task, job.spec->resources.mig_profile));
@@ -219,10 +217,16 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   return doc;
 }
 
-Json live_job_document(const control::State& state, const Job& job, WallTime now) {
+Json live_job_document(const Host& host, const Job& job) {
+  const auto& state = host.state();
   std::vector<Task> tasks;
   for (TaskId id : job.tasks) tasks.push_back(state.tasks.at(id));
-  return job_document(state, job, tasks, now);
+  Json doc = job_document(state, job, tasks, host.now());
+  // What its agent says of a job that does nothing.
+  if (job.state == JobState::running && job.reason.empty())
+    for (const Task& task : tasks)
+      if (std::string text = idle_text(state, task.id, host.readings(task.node)); !text.empty()) doc.set("reason", std::move(text));
+  return doc;
 }
 
 Json array_document(const control::State& state, const control::ArrayState& array, WallTime ended_at) {
@@ -419,7 +423,7 @@ JobRow array_row(const control::State& state, const control::FinishedArray& fini
   return row;
 }
 
-LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease) {
+LeaseRow lease_row(const control::ClosedLease& lease) {
   const Task& task = lease.task;
   LeaseRow row;
   row.id = ledger::lease_id(task);
@@ -427,8 +431,8 @@ LeaseRow lease_row(const control::State& state, const control::ClosedLease& leas
   row.task = task.id;
   row.project = lease.project;
   row.user = lease.user;
-  row.node_name = node_name(state, task.node);
-  row.gpu_type = gpu_type(state, task);
+  row.node_name = lease.node_name.empty() ? fmt::format("node {}", task.node.value) : lease.node_name;
+  row.gpu_type = lease.gpu_type;
   row.milli = ledger::gpu_milli(task);
   row.price_class = enum_name(task.price_class);
   row.from = task.lease_from;
@@ -438,11 +442,10 @@ LeaseRow lease_row(const control::State& state, const control::ClosedLease& leas
   row.cost = lease.cost;
   row.idle = lease.idle;
   row.energy_mj = lease.energy_mj;
+  row.egress = lease.egress;
+  row.egress_bytes = lease.egress_bytes;
   row.gpus = static_cast<std::int32_t>(task.gpus.size());
-  if (const auto node = state.nodes.find(task.node); node != state.nodes.end() && !task.gpus.empty()) {
-    const auto index = static_cast<std::size_t>(task.gpus.front().gpu);
-    if (index < node->second.offer.gpus.size()) row.card_mem_mib = node->second.offer.gpus[index].mem_mib;
-  }
+  row.card_mem_mib = lease.card_mem_mib;
   const TaskMeter& meter = task.usage.meter;
   row.mem_peak_mib = meter.gpu_mem_peak_mib;
   row.sm_peak_pct = meter.sm_peak_pct;
@@ -455,9 +458,6 @@ EntryRow entry_row(const ledger::Entry& entry) {
   return {entry.number, enum_name(entry.kind), entry.node, entry.lease, entry.job, entry.project, entry.user, entry.from, entry.to, entry.amount, entry.correction};
 }
 
-NodeDayRow node_day_row(const control::State& state, const control::NodeDay& day) {
-  const auto node = state.nodes.find(day.node);
-  return {day.day, node_name(state, day.node), node == state.nodes.end() ? "" : control::pool_of(state, node->second), day.cost};
-}
+NodeDayRow node_day_row(const control::NodeDay& day) { return {day.day, day.name, day.pool, day.cost, day.provider_id}; }
 
 }  // namespace billow::api

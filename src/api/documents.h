@@ -11,8 +11,10 @@
 
 namespace billow::api {
 
+class Host;
+
 Json job_document(const control::State& state, const Job& job, const std::vector<Task>& tasks, WallTime now);
-Json live_job_document(const control::State& state, const Job& job, WallTime now);
+Json live_job_document(const Host& host, const Job& job);
 Json array_document(const control::State& state, const control::ArrayState& array, WallTime ended_at);
 // A queued job's document says why it waits.
 void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now);
@@ -26,9 +28,9 @@ Json event_document(const Event& event);
 // The rows a step leaves in the store.
 JobRow job_row(const control::State& state, const control::FinishedJob& finished);
 JobRow array_row(const control::State& state, const control::FinishedArray& finished);
-LeaseRow lease_row(const control::State& state, const control::ClosedLease& lease);
+LeaseRow lease_row(const control::ClosedLease& lease);
 EntryRow entry_row(const ledger::Entry& entry);
-NodeDayRow node_day_row(const control::State& state, const control::NodeDay& day);
+NodeDayRow node_day_row(const control::NodeDay& day);
 
 std::string job_label(const Job& job);
 

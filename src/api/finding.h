@@ -16,6 +16,6 @@ struct Finding {
 };
 
 // `cores` is what the job may use: its own limit, or the node's. `gpu_mem_mib` is the memory of the cards it holds, 0: unknown.
-std::vector<Finding> findings(const JobSeries& series, double cores, double gpu_mem_mib);
+std::vector<Finding> findings(const JobSeries& series, double cores, double gpu_mem_mib, int cards = 1);
 
 }  // namespace billow::api

@@ -78,16 +78,17 @@ Place place_of(const CallPtr& call) {
 void reply_job(const CallPtr& call, const Json& document, const JobSeries& series) {
   Json out = series_document(series.begin(), series.step(), job_series_columns, series.size(), [&](std::size_t i) { return series.point(i); });
   double cores = static_cast<double>(document["cpu_milli"].int_or(0)) / 1000, mem = 0;
+  int cards = 0;
   const auto& state = call->host.state();
   for (const Json& task : document["tasks"].items()) {
     const auto node = state.nodes.find(NodeId(task["node_id"].uint_or(0)));
     if (node == state.nodes.end()) continue;
     if (cores == 0) cores = static_cast<double>(node->second.offer.cpu_milli) / 1000;
     for (const Json& gpu : task["gpus"].items())
-      for (const NodeGpu& g : node->second.offer.gpus) if (g.index == gpu.int_or(-1)) mem += static_cast<double>(g.mem_mib);
+      for (const NodeGpu& g : node->second.offer.gpus) if (g.index == gpu.int_or(-1)) mem += static_cast<double>(g.mem_mib), ++cards;
   }
   Json list = Json::array();
-  for (const Finding& f : findings(series, cores, mem)) list.push(Json::object({{"kind", f.kind}, {"text", f.text}, {"hint", f.hint}}));
+  for (const Finding& f : findings(series, cores, mem, cards)) list.push(Json::object({{"kind", f.kind}, {"text", f.text}, {"hint", f.hint}}));
   out.set("cores", cores);
   out.set("findings", std::move(list));
   call->reply(200, out);

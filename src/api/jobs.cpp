@@ -173,7 +173,7 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
       }
       const bool state_ok = listing.states.empty() || listing.states.contains(j.state);
       if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) && may_see(call, j.project)) {
-        out.push_back(live_job_document(state, j, call.host.now()));
+        out.push_back(live_job_document(call.host, j));
         add_start_note(out.back(), call.host, j);
       }
     }

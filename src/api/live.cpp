@@ -6,11 +6,16 @@
 // summary says how many there are.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "api/call.h"
 #include "api/documents.h"
+#include "api/idle_now.h"
 #include "api/times.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "control/money.h"
 #include "ledger/meter.h"
 #include "net/sse.h"
 
@@ -89,7 +94,7 @@ void put_job(std::string& out, const control::State& state, const Job& job, std:
   for (TaskId id : job.tasks) {
     const Task& task = state.tasks.at(id);
     if (task.state == TaskState::ended) continue;
-    cost += ledger::lease_cost(task, billed);
+    cost += ledger::lease_cost(task, billed) + control::egress_so_far(state, task.id);
     rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     put(out, "{}[{}", first ? "" : ",", task.node.value);
     if (ledger::gpu_milli(task)) for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
@@ -152,6 +157,7 @@ struct Live : std::enable_shared_from_this<Live> {
 
   const control::State& state() const { return call->host.state(); }
   bool visible(ProjectId project) const { return control::role_in(state(), call->principal, project).has_value(); }
+  bool sees_all() const { return std::all_of(state().projects.begin(), state().projects.end(), [this](const auto& p) { return visible(p.first); }); }
 
   void begin() {
     call->exchange->start_stream(200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}});
@@ -332,7 +338,8 @@ struct Live : std::enable_shared_from_this<Live> {
     return !list.empty() || !hosts.empty();
   }
 
-  // Counts and money of the moment. `idle` is what leases cost whose cards do nothing right now.
+  // Counts and money of the moment. `idle` is what the jobs are charged that do nothing right now (idle_now.h), by number. All of it is
+  // of the projects the caller may see, but for the nodes and their GPUs, which are everybody's.
   bool add_summary(std::string& out) {
     std::int64_t gpus = 0, free_milli = 0, spend = 0, idle = 0;
     std::size_t ready = 0;
@@ -342,19 +349,22 @@ struct Live : std::enable_shared_from_this<Live> {
     }
     for (const auto& [id, task] : state().tasks) {
       if (task.state == TaskState::ended || !visible(state().jobs.at(task.job).project)) continue;
-      const std::int64_t nano = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
-      spend += nano;
-      const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : call->host.readings(task.node);
-      if (!beat) continue;
-      bool busy = false;
-      for (const GpuGrant& grant : task.gpus)
-        for (const auto& r : beat->gpus) if (r.gpu == grant.gpu && (r.util_pct < 0 || r.util_pct >= 2)) busy = true;
-      if (!busy) idle += nano;
+      spend += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     }
-    const auto count = [&](JobState s) { const auto found = state().count.find(s); return found == state().count.end() ? std::uint64_t{0} : found->second; };
-    std::string text = fmt::format("{{\"gpus\":{},\"gpus_free_milli\":{},\"nodes\":{},\"nodes_ready\":{},\"held\":{},\"queued\":{},\"running\":{},\"suspended\":{},\"spend_nano\":{},\"idle_nano\":{},\"store\":\"{}\"}}",
-                                   gpus, free_milli, state().nodes.size(), ready, count(JobState::held), count(JobState::queued), count(JobState::running), count(JobState::suspended), spend, idle,
-                                   store_health_name(call->host.journal().health()));
+    std::string idle_list;
+    std::size_t listed = 0;
+    for (const auto& [id, job] : idle_jobs(state(), [this](NodeId node) { return call->host.readings(node); })) {
+      if (!visible(state().jobs.at(id).project)) continue;
+      idle += job.nano_usd_per_s;
+      if (++listed <= limits::live_jobs_max) put(idle_list, "{}{}", idle_list.empty() ? "" : ",", id.value);
+    }
+    std::map<JobState, std::uint64_t> counts;
+    if (sees_all()) counts.insert(state().count.begin(), state().count.end());
+    else for (const auto& [id, job] : state().jobs) if (visible(job.project)) ++counts[job.state];
+    std::string text = fmt::format("{{\"gpus\":{},\"gpus_free_milli\":{},\"nodes\":{},\"nodes_ready\":{},\"held\":{},\"queued\":{},\"running\":{},\"suspended\":{},\"spend_nano\":{},\"idle_nano\":{},"
+                                   "\"idle_jobs\":[{}],\"scope\":\"{}\",\"store\":\"{}\"}}",
+                                   gpus, free_milli, state().nodes.size(), ready, counts[JobState::held], counts[JobState::queued], counts[JobState::running], counts[JobState::suspended], spend, idle,
+                                   idle_list, sees_all() ? "all" : "projects", store_health_name(call->host.journal().health()));
     if (text == summary) return false;
     put(out, ",\"summary\":{}", text);
     summary = std::move(text);

@@ -5,6 +5,7 @@
 
 #include "agent/exposition.h"
 #include "api/call.h"
+#include "api/idle_now.h"
 #include "control/money.h"
 #include "ledger/meter.h"
 
@@ -36,33 +37,23 @@ void add_fleet(Exposition& out, const Host& host) {
   }
 }
 
-// What leases cost now, and what of it is for cards that do nothing: allocated, under 2 % busy and drawing little more than at rest.
+// What leases cost now, and what of it is for jobs that do nothing (idle_now.h).
 void add_money(Exposition& out, const Host& host) {
   const auto& state = host.state();
   std::map<ProjectId, std::pair<std::int64_t, std::int64_t>> nano;  // spend, idle
   for (const auto& [id, project] : state.projects) nano[id];
+  for (const auto& [id, task] : state.tasks)
+    if (task.state != TaskState::ended) nano[state.jobs.at(task.job).project].first += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   std::int64_t held_idle_milli = 0, held_hung = 0;
-  for (const auto& [id, task] : state.tasks) {
-    if (task.state == TaskState::ended) continue;
-    auto& [spend, idle] = nano[state.jobs.at(task.job).project];
-    const std::int64_t rate = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
-    spend += rate;
-    const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : host.readings(task.node);
-    if (!beat) continue;
-    bool busy = false, hung = false;
-    for (const GpuGrant& grant : task.gpus)
-      for (const auto& r : beat->gpus) {
-        if (r.gpu != grant.gpu) continue;
-        busy = busy || r.util_pct < 0 || r.util_pct >= 2;
-        hung = hung || (r.util_pct >= 99 && r.sm_active_permille >= 0 && r.sm_active_permille < 20);  // all busy, nothing done
-      }
-    if (!busy) idle += rate, held_idle_milli += ledger::gpu_milli(task);
-    if (hung) ++held_hung;
+  for (const auto& [id, job] : idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
+    nano[state.jobs.at(id).project].second += job.nano_usd_per_s;
+    held_idle_milli += job.gpu_milli;
   }
+  for (const auto& [id, idle] : state.money.idling) if (idle.state == IdleState::hung) ++held_hung;
   for (const auto& [id, amounts] : nano) {
     const std::string project = label("project", state.projects.at(id).name);
     out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.", project, static_cast<double>(amounts.first) / 1e9);
-    out.add("billow_idle_usd_per_second", "gauge", "Of that, for GPUs that do nothing.", project, static_cast<double>(amounts.second) / 1e9);
+    out.add("billow_idle_usd_per_second", "gauge", "Of that, for jobs that have done nothing for a minute, by the verdict of their nodes.", project, static_cast<double>(amounts.second) / 1e9);
   }
   for (const auto& [key, use] : control::budget_uses(state, host.billed())) {
     const auto entry = state.money.budgets.find(key);
@@ -74,8 +65,8 @@ void add_money(Exposition& out, const Host& host) {
     out.add("billow_budget_spent_usd", "gauge", "What has been spent of a budget in its running period.", labels, static_cast<double>(use.spent.value) / 1e9);
     out.add("billow_budget_limit_usd", "gauge", "What a budget allows.", labels, static_cast<double>(entry->second.budget.limit.value) / 1e9);
   }
-  out.add("billow_gpus_idle", "gauge", "GPUs that leases hold and that do nothing.", "", static_cast<double>(held_idle_milli) / 1000);
-  out.add("billow_tasks_hung", "gauge", "Tasks whose GPU is busy all the time and does nothing.", "", static_cast<double>(held_hung));
+  out.add("billow_gpus_idle", "gauge", "GPUs held by jobs that have done nothing for a minute.", "", static_cast<double>(held_idle_milli) / 1000);
+  out.add("billow_tasks_hung", "gauge", "Tasks found hung: busy by their card's word, at the power of an idle one.", "", static_cast<double>(held_hung));
 }
 
 void add_head(Exposition& out, const Host& host) {

@@ -129,7 +129,7 @@ void budgets(CallPtr call) {
                             {"spent_pct", 100.0 * static_cast<double>(use.spent.value) / static_cast<double>(entry.budget.limit.value)}, {"burn_nano_usd_per_s", use.burn.nano_usd_per_s},
                             {"burn", format_rate_per_hour(use.burn)}, {"forecast_nano_usd", ledger::forecast(entry.budget, use).value}, {"forecast", format_usd(ledger::forecast(entry.budget, use))},
                             {"runs_out_at", gone ? Json(format_utc(*gone)) : Json()}, {"stops", entry.budget.stops}, {"grace_s", whole_s(entry.budget.grace)}, {"warned_pct", entry.progress.warned_pct},
-                            {"capped", static_cast<bool>(entry.progress.capped_at)}}));
+                            {"capped", static_cast<bool>(entry.progress.capped_at)}, {"spent_since", entry.progress.capped_at ? Json(format_utc(entry.progress.capped_at)) : Json()}}));
   }
   call->reply_durable(200, Json::object({{"budgets", std::move(list)}}));
 }

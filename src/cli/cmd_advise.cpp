@@ -260,9 +260,9 @@ void add_advise_commands(CommandTable& table) {
                    .group = group});
   table.push_back({.name = "prices",
                    .summary = "what GPUs cost, and how old each price is",
-                   .example = "billow prices --gpu H200 --regions us-\nbillow prices update fresh.csv",
+                   .example = "billow prices H100\nbillow prices --gpu H200 --regions us-\nbillow prices update fresh.csv",
                    .run = cmd_prices,
-                   .usage = "[update FILE]",
+                   .usage = "[GPU | update FILE]",
                    .details = "`update` imports prices from a CSV: provider,instance,region,on_demand_usd_h,spot_usd_h,date.",
                    .options = {price_options},
                    .operands = Operands::some,

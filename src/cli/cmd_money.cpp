@@ -107,7 +107,8 @@ int budget_set(const Parsed& p) {
   const Json body = Json::object({{"scope", owner->scope}, {"of", owner->of}, {"period", *period}, {"limit_nano_usd", limit->value}, {"stops", !p.has("warn-only")}, {"grace_s", grace->ns / 1'000'000'000}});
   return ask(p, [&](Client& c) { return c.put("/v1/budgets", body.dump()); },
              [&](const Json&) {
-               print(fmt::format("{} {} may spend {} {}\n", owner->scope, owner->of, format_usd(*limit), *period == "daily" ? "a day" : *period == "monthly" ? "a month" : "in all"));
+               print(fmt::format("{} {} may spend {} {}{}\n", owner->scope, owner->of, format_usd(*limit), *period == "daily" ? "a day" : *period == "monthly" ? "a month" : "in all",
+                                 p.has("warn-only") ? "; beyond it there are only warnings" : ""));
              });
 }
 
@@ -117,10 +118,12 @@ int budget_show(const Parsed& p) {
                Table table({{"OF"}, {"PERIOD"}, {"LIMIT", Table::Align::right}, {"SPENT", Table::Align::right}, {"", Table::Align::right}, {"NOW", Table::Align::right}, {"FORECAST", Table::Align::right}, {"RUNS OUT"}, {"AT THE CAP"}});
                for (const Json& b : list_in(answer, "budgets")) {
                  const double pct = b["spent_pct"].double_or(0);
+                 const std::string spent_since(b["spent_since"].str_or(""));
                  const Colour colour = pct >= 100 ? Colour::red : pct >= 80 ? Colour::yellow : Colour::none;
                  table.row({fmt::format("{} {}", b["scope"].str_or("?"), b["of"].str_or("?")), std::string(b["period"].str_or("?")), std::string(b["limit"].str_or("?")), {std::string(b["spent"].str_or("?")), colour},
-                            {fmt::format("{:.0f} %", pct), colour}, std::string(b["burn"].str_or("-")), std::string(b["forecast"].str_or("-")), std::string(b["runs_out_at"].str_or("-")),
-                            b["stops"].bool_or(true) ? (b["capped"].bool_or(false) ? "stopped" : "suspend, then stop") : "warn"});
+                            {fmt::format("{:.0f} %", pct), colour}, std::string(b["burn"].str_or("-")), std::string(b["forecast"].str_or("-")),
+                            spent_since.empty() ? std::string(b["runs_out_at"].str_or("-")) : "spent since " + spent_since,
+                            b["stops"].bool_or(true) ? (b["capped"].bool_or(false) ? "stopped" : "suspend, then stop") : "warns only"});
                }
                show_table(table, "there are no budgets; set one: billow budget set --project NAME 500");
              });
@@ -193,7 +196,12 @@ int price_list(const Parsed& p) {
              [](const Json& answer) {
                const auto hour = [](const Json& v) { return v.is_number() ? fmt::format("${:.4f}/h", v.double_or(0)) : std::string("-"); };
                Table table({{"PRICE OF"}, {"COST", Table::Align::right}, {"CHARGE", Table::Align::right}, {"SPOT", Table::Align::right}, {"HOW", Table::Align::left, 20}});
-               for (const Json& r : list_in(answer, "prices")) table.row({std::string(r["of"].str_or("?")), hour(r["cost_usd_h"]), hour(r["charge_usd_h"]), hour(r["charge_spot_usd_h"]), std::string(r["how"].str_or(""))});
+               for (const Json& r : list_in(answer, "prices")) {
+                 std::string how(r["how"].str_or(""));
+                 for (const auto& [field, of] : {std::pair("storage_gib_month_nano_usd", "storage {} a GiB and month"), std::pair("egress_gib_nano_usd", "egress {} a GiB")})
+                   if (const std::int64_t price = r[field].int_or(0); price > 0) how += (how.empty() ? "" : "; ") + fmt::format(fmt::runtime(of), format_usd({price}));
+                 table.row({std::string(r["of"].str_or("?")), hour(r["cost_usd_h"]), hour(r["charge_usd_h"]), hour(r["charge_spot_usd_h"]), how});
+               }
                if (!table.empty()) print(table.text(look_at(STDOUT_FILENO)) + "\n");
                else say("no price is set: the market's median is used (`billow prices`)");
                Table nodes({{"NODE"}, {"POOL"}, {"BILLS"}, {"GPUS", Table::Align::right}, {"COSTS", Table::Align::right}});

@@ -151,6 +151,8 @@ void TopView::take(const Json& piece) {
     suspended_ = (*s)["suspended"].int_or(0);
     spend_ = (*s)["spend_nano"].int_or(0);
     idle_ = (*s)["idle_nano"].int_or(0);
+    idle_jobs_.clear();
+    for (const Json& id : (*s)["idle_jobs"].items()) idle_jobs_.insert(id.uint_or(0));
   }
 }
 
@@ -189,20 +191,7 @@ bool TopView::key(std::string_view bytes) {
   return false;
 }
 
-bool TopView::idle(const Job& job) const {
-  if (job.state != "running") return false;
-  std::size_t cards = 0;
-  for (const auto& [id, list] : job.where) {
-    const auto node = nodes_.find(id);
-    for (const std::int64_t index : list) {
-      if (node == nodes_.end() || static_cast<std::size_t>(index) >= node->second.gpus.size()) return false;
-      const std::int64_t util = node->second.gpus[static_cast<std::size_t>(index)].util;
-      if (util < 0 || util >= 2) return false;
-      ++cards;
-    }
-  }
-  return cards > 0;
-}
+bool TopView::idle(const Job& job) const { return job.state == "running" && idle_jobs_.contains(job.id); }
 std::int64_t TopView::cost(const Job& job, std::int64_t now_ms) const {
   return job.cost_nano + (job.rate_nano && job.at ? job.rate_nano * std::max<std::int64_t>(0, now_ms - job.at) / 1000 : 0);
 }

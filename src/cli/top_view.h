@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,7 @@ class TopView {
   std::map<std::uint64_t, Node> nodes_;
   std::map<std::uint64_t, Job> jobs_;
   std::int64_t gpus_ = 0, free_milli_ = 0, running_ = 0, queued_ = 0, held_ = 0, suspended_ = 0, spend_ = 0, idle_ = 0;
+  std::set<std::uint64_t> idle_jobs_;  // by the head's definition
   bool away_ = false, help_ = false, typing_ = false, reverse_ = false, by_node_ = false;
   Sort sort_ = Sort::number;
   Show show_ = Show::all;

@@ -126,6 +126,13 @@ struct Bookkeeper {
     const std::int64_t base_mj = known == money().meters.end() ? 0 : known->second.base_energy_mj;
     tell(ledger::LeaseMarked{lease, at, std::max(Duration{}, meter.active - base), std::max<std::int64_t>(0, meter.energy_mj - base_mj)});
   }
+  // What the task has sent since its meter was last heard of; bytes without a price are kept too.
+  void buy(const Task& task, const TaskMeter& meter, WallTime at) {
+    const auto known = money().meters.find(task.id);
+    const TaskMeter before = known == money().meters.end() ? TaskMeter{} : known->second.meter;
+    if (meter.egress_bytes > before.egress_bytes || meter.egress > before.egress)
+      tell(ledger::LeaseExtra{ledger::lease_id(task), task.node, at, meter.egress - before.egress, meter.egress_bytes - before.egress_bytes});
+  }
   void operator()(const JobPlaced& e) {
     for (const Task& task : e.tasks) {
       open(task);
@@ -173,6 +180,7 @@ struct Bookkeeper {
     const LeaseId lease = ledger::lease_id(task);
     const TaskMeter& meter = e.usage.meter;
     if (meter.measured || meter.active.ns > 0) mark(lease, e.task, meter, e.lease_to);
+    buy(task, meter, {e.lease_to.ns - 1});
     tell(ledger::LeaseClosed{lease, e.lease_to});
     money().idling.erase(e.task);
     money().meters.erase(e.task);
@@ -183,6 +191,7 @@ struct Bookkeeper {
     for (const TaskMark& m : e.marks) {
       const Task& task = state.tasks.at(m.task);
       if (task.price_class != PriceClass::suspended) mark(ledger::lease_id(task), m.task, m.meter, event.billed_at());
+      buy(task, m.meter, event.billed_at());
       MeteredTask& metered = money().meters[m.task];
       metered.task = m.task;
       metered.meter = m.meter;

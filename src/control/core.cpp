@@ -19,12 +19,29 @@ Context Core::context_at(WallTime now, WallTime billed) const {
 
 namespace {
 
+// What a lease's row says of its node. Asked for while the node is there.
+void name_node(const State& state, ClosedLease& lease) {
+  const auto node = state.nodes.find(lease.task.node);
+  if (node == state.nodes.end()) return;
+  const NodeOffer& offer = node->second.offer;
+  lease.node_name = offer.name;
+  if (lease.task.gpus.empty()) return;
+  if (const auto index = static_cast<std::size_t>(lease.task.gpus.front().gpu); index < offer.gpus.size()) {
+    lease.gpu_type = offer.gpus[index].type;
+    lease.card_mem_mib = offer.gpus[index].mem_mib;
+  }
+}
+
 // The sums of a lease as its row shows them.
 ClosedLease lease_sums(const State& state, const Task& task, WallTime to, bool open) {
   const Job& job = state.jobs.at(task.job);
   const auto sums = state.money.books.lease_totals(ledger::lease_id(task), task.lease_from, to);
-  return {task, job.project, job.user, sums.charge, sums.active + sums.idle, sums.idle, sums.energy_mj, to, open};
+  ClosedLease out{task, job.project, job.user, sums.charge, sums.active + sums.idle, sums.idle, sums.energy_mj, to, open, sums.egress, sums.egress_bytes, {}, {}, 0};
+  name_node(state, out);
+  return out;
 }
+
+NodeDay node_day(const State& state, const Node& node, std::int64_t day) { return {node.id, day, {}, node.offer.name, pool_of(state, node), provider_id(state, node)}; }
 
 // What a closed day leaves in the store: the postings, every open lease up to midnight, every node's cost.
 void post_day(const State& state, const DayClosed& closed, Step& step) {
@@ -32,7 +49,10 @@ void post_day(const State& state, const DayClosed& closed, Step& step) {
   for (const auto& [id, task] : state.tasks)
     if (task.state != TaskState::ended && task.lease_from < midnight) step.leases.push_back(lease_sums(state, task, midnight, true));
   for (const auto& [id, node] : state.nodes)
-    if (const NanoUsd cost = state.money.books.fleet_between(id, from, midnight); cost.value != 0) step.node_days.push_back({id, closed.day, cost});
+    if (const NanoUsd cost = state.money.books.fleet_between(id, from, midnight); cost.value != 0) {
+      step.node_days.push_back(node_day(state, node, closed.day));
+      step.node_days.back().cost = cost;
+    }
 }
 
 }  // namespace
@@ -52,11 +72,13 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
         before->lease_to = body.lease_to;
       }
     }, event.body);
-    apply(state_, event);
     // A node that leaves has cost something today, and is not there any more when the day is closed.
-    if (const auto* removed = std::get_if<NodeRemoved>(&event.body)) {
-      const std::int64_t today = state_.money.days_closed;
-      if (const NanoUsd cost = state_.money.books.fleet_between(removed->node, {today * day_ns}, event.billed_at()); cost.value != 0) step.node_days.push_back({removed->node, today, cost});
+    std::optional<NodeDay> leaving;
+    if (const auto* removed = std::get_if<NodeRemoved>(&event.body)) leaving = node_day(state_, state_.nodes.at(removed->node), state_.money.days_closed);
+    apply(state_, event);
+    if (leaving) {
+      leaving->cost = state_.money.books.fleet_between(leaving->node, {leaving->day * day_ns}, event.billed_at());
+      if (leaving->cost.value != 0) step.node_days.push_back(std::move(*leaving));
     }
     if (before) step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
     for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
@@ -65,8 +87,10 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
     }
     if (const auto* closed = std::get_if<DayClosed>(&event.body)) post_day(state_, *closed, step);
     std::move(state_.money.posted.begin(), state_.money.posted.end(), std::back_inserter(step.entries));
-    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id)
-      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false});
+    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id) {
+      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false, {}, 0, {}, {}, 0});
+      name_node(state_, step.leases.back());
+    }
     std::vector<EventBody> more = react(state_, event.body, context);
     pending.insert(pending.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));

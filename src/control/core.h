@@ -22,12 +22,17 @@ struct ClosedLease {
   std::int64_t energy_mj = 0;
   WallTime to;                          // the amounts are up to here
   bool open = false;                    // still held: a day was closed
+  NanoUsd egress = {};                  // the part of charge, and of cost, that traffic came to
+  std::int64_t egress_bytes = 0;
+  std::string node_name = {}, gpu_type = {};  // as they were: a node may be gone before the row is written
+  std::int64_t card_mem_mib = 0;
 };
-// What a node cost on a day that was closed.
+// What a node cost on a day that was closed, or until it left.
 struct NodeDay {
   NodeId node;
   std::int64_t day = 0;
   NanoUsd cost;
+  std::string name = {}, pool = {}, provider_id = {};
 };
 
 struct Step {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "control/money.h"
 
 namespace billow::control {
 namespace {
@@ -14,11 +15,14 @@ ExitStatus lost(std::string why) { return {.kind = ExitKind::lost, .code = 0, .s
 
 }  // namespace
 
-TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context) {
+TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context) {
   // What a node's wall clock says is brought to the clock of bills by as much as the two differ here and now.
   WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed) : context.billed;
   to = std::max(to, task.lease_from);
-  return {.task = task.id, .exit = std::move(exit), .usage = usage, .lease_to = to, .cost = ledger::lease_cost(task, to)};
+  reckon_egress(state, task, usage.meter);
+  // What was sent was sent within the lease, however the clocks stand.
+  if (usage.meter.egress_bytes > 0) to = std::max(to, WallTime{task.lease_from.ns + 1});
+  return {.task = task.id, .exit = std::move(exit), .usage = usage, .lease_to = to, .cost = ledger::lease_cost(task, to) + usage.meter.egress};
 }
 
 void Decider::report_events(Events& events, const Task& task, const TaskStatus& status) {
@@ -29,7 +33,7 @@ void Decider::report_events(Events& events, const Task& task, const TaskStatus& 
   if (status.state != TaskState::ended) order_events(events, task, status);
   switch (status.state) {
     case TaskState::ended:
-      events.push_back(end_task(task, status.exit, status.usage, status.ended_at, context));
+      events.push_back(end_task(state, task, status.exit, status.usage, status.ended_at, context));
       std::get<TaskEnded>(events.back()).never_began = status.never_began;
       // The next job must not meet what this one left: the node takes no more work until somebody has looked.
       if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
@@ -75,11 +79,11 @@ Decision Decider::operator()(const AgentHello& c) {
     const auto known = std::find_if(c.tasks.begin(), c.tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
     if (known != c.tasks.end()) report_events(events, task, *known);
     else if (task.boot_id != c.offer.boot_id) {
-      events.push_back(end_task(task, lost("its node restarted"), {}, {}, context));
+      events.push_back(end_task(state, task, lost("its node restarted"), {}, {}, context));
       // A process leaves a directory, which the hello would have listed: without one, there was none.
       std::get<TaskEnded>(events.back()).never_began = !task.started_at;
     }
-    else if (task.started_at) events.push_back(end_task(task, lost("its node no longer knows it"), {}, {}, context));
+    else if (task.started_at) events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
     // Placed and never seen: the start is sent again, which the task's directory makes safe.
   }
   return events;
@@ -98,7 +102,7 @@ Decision Decider::operator()(const NodeFenced& c) {
   if (node == state.nodes.end() || node->second.reachable || on == state.tasks_on.end()) return events;
   for (TaskId id : on->second) {
     const Task& task = state.tasks.at(id);
-    if (state.jobs.at(task.job).spec->rerun_if_lost) events.push_back(end_task(task, lost("its node does not answer"), {}, {}, context));
+    if (state.jobs.at(task.job).spec->rerun_if_lost) events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
   }
   return events;
 }
@@ -126,7 +130,7 @@ Decision Decider::operator()(const RemoveNode& c) {
   if (node->second.reachable) return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name), "end its agent first");
   Events events;
   if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
-    for (TaskId id : on->second) events.push_back(end_task(state.tasks.at(id), lost("its node was removed"), {}, {}, context));
+    for (TaskId id : on->second) events.push_back(end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
   events.push_back(NodeRemoved{c.node});
   revoke_credentials(state, node->second.offer.name, events);
   return events;

@@ -32,7 +32,10 @@ Decision Decider::operator()(const MeterMarks& c) {
   MeterMarked marked{c.node, {}};
   for (const TaskMark& mark : c.marks) {
     const Task* task = state.find_task(mark.task);
-    if (task && task->node == c.node && task->state != TaskState::ended && mark.meter.active.ns >= 0 && mark.meter.energy_mj >= 0) marked.marks.push_back(mark);
+    if (task && task->node == c.node && task->state != TaskState::ended && mark.meter.active.ns >= 0 && mark.meter.energy_mj >= 0) {
+      marked.marks.push_back(mark);
+      reckon_egress(state, *task, marked.marks.back().meter);
+    }
   }
   if (marked.marks.empty()) return Events{};
   return Events{std::move(marked)};

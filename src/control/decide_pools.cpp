@@ -24,7 +24,7 @@ void machine_gone(const State& state, const Machine& machine, const std::string&
     if (const auto on = state.tasks_on.find(id); on != state.tasks_on.end()) {
       for (TaskId task_id : on->second) {
         const Task& task = state.tasks.at(task_id);
-        events.push_back(end_task(task, {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = "its machine is gone: " + reason}, {}, {}, context));
+        events.push_back(end_task(state, task, {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = "its machine is gone: " + reason}, {}, {}, context));
       }
     }
     events.push_back(NodeRemoved{id});

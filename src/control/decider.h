@@ -10,7 +10,7 @@ using Events = std::vector<EventBody>;
 using Decision = Result<Events>;
 
 // A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
-TaskEnded end_task(const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context);
+TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context);
 
 // The orders a scheduler's plan comes to (suspend.cpp).
 JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);

@@ -52,7 +52,37 @@ Rate storage_rate(const State& state, const Node& node) {
   return {};
 }
 
+NanoUsd egress_price(const State& state, NodeId id) {
+  const auto node = state.nodes.find(id);
+  if (node == state.nodes.end()) return {};
+  for (const std::string& of : {"node:" + node->second.offer.name, "pool:" + pool_of(state, node->second)})
+    if (const PriceRule* found = rule(state, of); found && found->egress_gib.value > 0) return found->egress_gib;
+  return {};
+}
+
 }  // namespace
+
+// Of all bytes so far and of those before, each rounded down: however often they are told, at one price they come to the same.
+void reckon_egress(const State& state, const Task& task, TaskMeter& meter) {
+  const auto known = state.money.meters.find(task.id);
+  const TaskMeter before = known == state.money.meters.end() ? TaskMeter{} : known->second.meter;
+  meter.egress_bytes = std::max(meter.egress_bytes, before.egress_bytes);
+  const __int128 price = egress_price(state, task.node).value;
+  const auto up_to = [&](std::int64_t bytes) { return static_cast<std::int64_t>(price * bytes >> 30); };
+  meter.egress = before.egress + NanoUsd{up_to(meter.egress_bytes) - up_to(before.egress_bytes)};
+}
+
+NanoUsd egress_so_far(const State& state, TaskId task) {
+  const auto known = state.money.meters.find(task);
+  return known == state.money.meters.end() ? NanoUsd{} : known->second.meter.egress;
+}
+
+std::string provider_id(const State& state, const Node& node) {
+  if (const auto label = node.offer.labels.find("provider-id"); label != node.offer.labels.end()) return label->second;
+  for (const auto& [name, machine] : state.machines)
+    if (node.offer.name == name || node.offer.name.starts_with(name + ".")) return machine.external;
+  return {};
+}
 
 Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices) {
   const bool spot = price_class == PriceClass::spot;
@@ -248,7 +278,8 @@ std::vector<EventBody> days_due(const State& state, const Context& context) {
         case ledger::EntryKind::active: closed.active += entry.amount; break;
         case ledger::EntryKind::idle: closed.idle += entry.amount; break;
         case ledger::EntryKind::unallocated: closed.unallocated += entry.amount; break;
-        case ledger::EntryKind::charge: closed.charge += entry.amount; break;
+        case ledger::EntryKind::charge:
+        case ledger::EntryKind::egress: closed.charge += entry.amount; break;
       }
     }
     closed.fleet = closed.active + closed.idle + closed.unallocated;

@@ -18,9 +18,15 @@ void keep_books(State& state, const Event& event);
 // What a lease that begins here is charged per whole GPU-second, and what the node costs a second.
 Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices);
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices);
+// What traffic that a task's agent has told of comes to: what was reckoned before, and the new bytes at the price of now.
+void reckon_egress(const State& state, const Task& task, TaskMeter& meter);
+// Of a task that runs, as far as its agent has told; part of what it is charged.
+NanoUsd egress_so_far(const State& state, TaskId task);
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);
 // The pool a node came from, by name; nodes that joined by themselves are of the one their label says, or of "local".
 std::string pool_of(const State& state, const Node& node);
+// What its provider calls it on a bill: its label provider-id, or what the pool's command said when the machine was made.
+std::string provider_id(const State& state, const Node& node);
 // Whether somebody sends a bill for every hour the node exists.
 bool node_bills(const Node& node);
 

@@ -140,9 +140,9 @@ void Engine::absorb(control::Step step) {
     batch.jobs.push_back(api::array_row(state, finished));
     remember_finished(finished.array.id, batch.jobs.back().doc);
   }
-  for (const auto& lease : step.leases) batch.leases.push_back(api::lease_row(state, lease));
+  for (const auto& lease : step.leases) batch.leases.push_back(api::lease_row(lease));
   for (const auto& entry : step.entries) batch.entries.push_back(api::entry_row(entry));
-  for (const auto& day : step.node_days) batch.node_days.push_back(api::node_day_row(state, day));
+  for (const auto& day : step.node_days) batch.node_days.push_back(api::node_day_row(day));
   const Seq seq = options_.journal->append(std::move(batch));
   BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "api/idle_now.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "head/agents.h"
@@ -170,16 +171,10 @@ void Sampling::sample_gpus(WallTime now) {
   }
   for (const auto& [id, task] : state.tasks) {
     if (task.state == TaskState::ended) continue;
-    const std::int64_t nano = task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     given += ledger::gpu_milli(task);
-    spend_nano += nano;
-    const auto* beat = ledger::gpu_milli(task) == 0 ? nullptr : options_.agents->readings(task.node);
-    if (!beat) continue;
-    bool idle = true;
-    for (const GpuGrant& grant : task.gpus)
-      for (const auto& r : beat->gpus) if (r.gpu == grant.gpu && (r.util_pct < 0 || r.util_pct >= 2)) idle = false;
-    if (idle) idle_nano += nano;
+    spend_nano += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   }
+  for (const auto& [id, job] : api::idle_jobs(state, [this](NodeId node) { return options_.agents->readings(node); })) idle_nano += job.nano_usd_per_s;
   const auto live = [&](JobState s) { const auto found = state.count.find(s); return found == state.count.end() ? 0.0 : static_cast<double>(found->second); };
   GpuSampleRow fleet;
   fleet.fill(unknown);

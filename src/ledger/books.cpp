@@ -75,6 +75,7 @@ Status Books::add(const LeaseClosed& fact) {
   const auto lease = leases_.find(fact.lease);
   if (lease == leases_.end()) return fail(Code::not_found, fmt::format("lease {} is not known", fact.lease.value));
   lease->second.closed = std::max(fact.at, lease->second.opened.at);
+  close_extras(lease->second);
   return {};
 }
 
@@ -103,12 +104,14 @@ std::int64_t Books::active_ns_until(const LeaseBook& lease, std::int64_t at_ns) 
 NanoUsd Books::fleet_until(const NodeBook& node, WallTime until) const {
   NanoUsd sum;
   for_pieces(node.spans, until, [&](const NodeSpan& span, std::int64_t from, std::int64_t to) { sum += piece(span.rate, to - from, 1, 1); });
+  for (auto extra = node.extras.begin(); extra != node.extras.end() && extra->first < until.ns; ++extra) sum += extra->second;
   return sum;
 }
 
 Books::Amounts Books::amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const {
   if (lease.closed) until = std::min(until, *lease.closed);
   Amounts sum;
+  sum.active = sum.charge = sum.egress = bought_until(lease, until, on).amount;
   for_pieces(lease.spans, until, [&](const LeaseSpan& span, std::int64_t from, std::int64_t to) {
     sum.charge += piece(span.rate, to - from, span.charged_milli, 1000);
     const auto node = nodes_.find(span.node);
@@ -139,7 +142,8 @@ void Books::post_leases(WallTime until, bool correction, std::vector<Entry>& out
     };
     post(EntryKind::active, now.active - lease.posted.active);
     post(EntryKind::idle, now.idle - lease.posted.idle);
-    post(EntryKind::charge, now.charge - lease.posted.charge);
+    post(EntryKind::charge, (now.charge - now.egress) - (lease.posted.charge - lease.posted.egress));
+    post(EntryKind::egress, now.egress - lease.posted.egress);
     lease.posted = now;
     for (const auto& [node, amount] : lease.posted_on) nodes_[node].posted_leases -= amount;
     for (const auto& [node, amount] : on) nodes_[node].posted_leases += amount;
@@ -211,7 +215,7 @@ NanoUsd Books::charge_between(LeaseId id, WallTime from, WallTime to) const {
   const LeaseBook& lease = found->second;
   const auto until = [&](WallTime at) {
     if (lease.closed) at = std::min(at, *lease.closed);
-    NanoUsd sum;
+    NanoUsd sum = bought_until(lease, at, nullptr).amount;
     for_pieces(lease.spans, at, [&](const LeaseSpan& span, std::int64_t begin, std::int64_t end) { sum += piece(span.rate, end - begin, span.charged_milli, 1000); });
     return sum;
   };
@@ -250,7 +254,8 @@ const LeaseOpened* Books::opened(LeaseId id) const {
 Books::Image Books::image() const {
   Image out{last_seq_, next_entry_, watermark_, kept_from_, {}, {}};
   for (const auto& [id, node] : nodes_) {
-    Image::Node n{id, {}, node.posted_leases, node.posted_unallocated};
+    Image::Node n{id, {}, node.posted_leases, node.posted_unallocated, {}};
+    for (const auto& [at, amount] : node.extras) n.extras.insert(n.extras.end(), {at, amount.value});
     for (const auto& [at, span] : node.spans) n.spans.push_back(span);
     out.nodes.push_back(std::move(n));
   }
@@ -259,9 +264,11 @@ Books::Image Books::image() const {
     l.opened = lease.opened;
     for (const auto& [at, span] : lease.spans) l.spans.push_back(span);
     for (const auto& [at, mark] : lease.marks) l.marks.insert(l.marks.end(), {at, mark.first, mark.second});
+    for (const auto& [at, extra] : lease.extras) l.extras.insert(l.extras.end(), {at, static_cast<std::int64_t>(extra.node.value), extra.amount.value, extra.bytes});
     l.is_closed = lease.closed.has_value();
     l.closed = lease.closed.value_or(WallTime{});
     l.posted = {lease.posted.active.value, lease.posted.idle.value, lease.posted.charge.value};
+    l.posted_egress = lease.posted.egress;
     for (const auto& [node, amount] : lease.posted_on) l.posted.insert(l.posted.end(), {static_cast<std::int64_t>(node.value), amount.value});
     out.leases.push_back(std::move(l));
   }
@@ -277,6 +284,7 @@ Books Books::restore(const Image& image) {
   for (const Image::Node& n : image.nodes) {
     NodeBook& node = out.nodes_[n.id];
     for (const NodeSpan& span : n.spans) node.spans[span.from.ns] = span;
+    for (std::size_t i = 0; i + 1 < n.extras.size(); i += 2) node.extras[n.extras[i]] = {n.extras[i + 1]};
     node.posted_leases = n.posted_leases;
     node.posted_unallocated = n.posted_unallocated;
   }
@@ -286,7 +294,9 @@ Books Books::restore(const Image& image) {
     for (const LeaseSpan& span : l.spans) lease.spans[span.from.ns] = span;
     for (std::size_t i = 0; i + 2 < l.marks.size(); i += 3) lease.marks[l.marks[i]] = {l.marks[i + 1], l.marks[i + 2]};
     if (l.is_closed) lease.closed = l.closed;
-    if (l.posted.size() >= 3) lease.posted = {{l.posted[0]}, {l.posted[1]}, {l.posted[2]}};
+    for (std::size_t i = 0; i + 3 < l.extras.size(); i += 4)
+      lease.extras[l.extras[i]] = {NodeId(static_cast<std::uint64_t>(l.extras[i + 1])), {l.extras[i + 2]}, l.extras[i + 3]};
+    if (l.posted.size() >= 3) lease.posted = {{l.posted[0]}, {l.posted[1]}, {l.posted[2]}, l.posted_egress};
     for (std::size_t i = 3; i + 1 < l.posted.size(); i += 2) lease.posted_on[NodeId(static_cast<std::uint64_t>(l.posted[i]))] = {l.posted[i + 1]};
     out.leases_.emplace(l.opened.lease, std::move(lease));
   }
@@ -304,6 +314,7 @@ Totals Books::totals(WallTime from, WallTime to) const {
     sum.active += b.active - a.active;
     sum.idle += b.idle - a.idle;
     sum.charge += b.charge - a.charge;
+    sum.egress += b.egress - a.egress;
   }
   sum.unallocated = sum.fleet - sum.active - sum.idle;
   return sum;
@@ -315,7 +326,7 @@ Books::LeaseTotals Books::lease_totals(LeaseId id, WallTime from, WallTime to) c
   const LeaseBook& lease = found->second;
   const WallTime begin = std::max(from, lease.opened.at), end = std::max(begin, lease.closed ? std::min(*lease.closed, to) : to);
   const Amounts a = amounts_until(lease, begin, nullptr), b = amounts_until(lease, end, nullptr);
-  LeaseTotals out{b.active - a.active, b.idle - a.idle, b.charge - a.charge, end - begin, {}, 0};
+  LeaseTotals out{b.active - a.active, b.idle - a.idle, b.charge - a.charge, end - begin, {}, 0, b.egress - a.egress, bought_until(lease, end, nullptr).bytes - bought_until(lease, begin, nullptr).bytes};
   out.active_time = Duration{active_ns_until(lease, end.ns) - active_ns_until(lease, begin.ns)};
   const auto energy_until = [&](WallTime at) {
     const auto after = lease.marks.upper_bound(at.ns);
@@ -329,7 +340,7 @@ NanoUsd Books::unposted() const {
   NanoUsd sum;
   for (const auto& [id, lease] : leases_) {
     const Amounts now = amounts_until(lease, watermark_, nullptr);
-    for (const NanoUsd d : {now.active - lease.posted.active, now.idle - lease.posted.idle, now.charge - lease.posted.charge})
+    for (const NanoUsd d : {now.active - lease.posted.active, now.idle - lease.posted.idle, now.charge - lease.posted.charge, now.egress - lease.posted.egress})
       sum += {std::abs(d.value)};
   }
   for (const auto& [id, node] : nodes_) sum += {std::abs((fleet_until(node, watermark_) - node.posted_leases - node.posted_unallocated).value)};
@@ -341,6 +352,7 @@ void Books::forget(WallTime before) {
   kept_from_ = std::max(kept_from_, before);
   std::erase_if(leases_, [&](const auto& item) { return item.second.closed && *item.second.closed < before; });
   for (auto& [id, lease] : leases_) thin_marks(lease, before);
+  thin_extras(before);
 }
 
 WallTime BillingClock::at(WallTime wall, SteadyTime steady, std::string_view boot_id) {

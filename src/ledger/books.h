@@ -79,10 +79,19 @@ struct LeaseMarked {
   Duration active;
   std::int64_t energy_mj = 0;
 };
-using Fact = std::variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked>;
+// Something bought by the piece while a lease ran: traffic. The node cost that much more, all of it for this lease, whose project pays it.
+struct LeaseExtra {
+  LeaseId lease;
+  NodeId node;
+  WallTime at;
+  NanoUsd amount;
+  std::int64_t bytes = 0;
+};
+using Fact = std::variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked, LeaseExtra>;
 
 // ---- entries
-enum class EntryKind { active, idle, unallocated, charge };
+// The cost book is active + idle + unallocated, the charge book charge + egress; what traffic cost is part of active.
+enum class EntryKind { active, idle, unallocated, charge, egress };
 struct Entry {
   std::uint64_t number = 0;
   EntryKind kind = EntryKind::active;
@@ -107,6 +116,7 @@ struct Entry {
 
 struct Totals {
   NanoUsd fleet, active, idle, unallocated, charge;
+  NanoUsd egress;                  // the part of charge, and of active, that traffic came to
   bool operator==(const Totals&) const = default;
 };
 
@@ -125,6 +135,8 @@ class Books {
     NanoUsd active, idle, charge;
     Duration held, active_time;
     std::int64_t energy_mj = 0;
+    NanoUsd egress;                                             // part of active and of charge
+    std::int64_t egress_bytes = 0;
   };
   LeaseTotals lease_totals(LeaseId lease, WallTime from, WallTime to) const;
   // What a lease is charged in a window, without looking at nodes; and per second right now.
@@ -158,6 +170,7 @@ class Books {
   };
   struct NodeBook {
     std::map<std::int64_t, NodeSpan> spans;                     // by when they begin
+    std::map<std::int64_t, NanoUsd> extras;                     // by when they were bought
     NanoUsd posted_leases, posted_unallocated;
   };
   struct LeaseSpan {
@@ -171,11 +184,17 @@ class Books {
       v("from_ns", from); v("node", node); v("price_class", price_class); v("milli", milli); v("charged_milli", charged_milli); v("rate", rate);
     }
   };
-  struct Amounts { NanoUsd active, idle, charge; };
+  struct Amounts { NanoUsd active, idle, charge, egress; };
+  struct Extra {
+    NodeId node;
+    NanoUsd amount;
+    std::int64_t bytes = 0;
+  };
   struct LeaseBook {
     LeaseOpened opened;
     std::map<std::int64_t, LeaseSpan> spans;
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> marks;  // at → active ns, energy mJ
+    std::map<std::int64_t, Extra> extras;                       // by when they were bought
     std::optional<WallTime> closed;
     Amounts posted;
     std::map<NodeId, NanoUsd> posted_on;                        // cost by node
@@ -186,13 +205,18 @@ class Books {
   Status add(const LeaseChanged& fact);
   Status add(const LeaseClosed& fact);
   Status add(const LeaseMarked& fact);
+  Status add(const LeaseExtra& fact);
   static std::int64_t active_ns_until(const LeaseBook& lease, std::int64_t at_ns);
   NanoUsd fleet_until(const NodeBook& node, WallTime until) const;
+  void put_extra(LeaseBook& lease, WallTime at, const Extra& extra);
+  void close_extras(LeaseBook& lease);
+  static Extra bought_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on);
   // Amounts of a lease from its beginning; `on` gets the cost by node.
   Amounts amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const;
   void post_leases(WallTime until, bool correction, std::vector<Entry>& out);
   void post_nodes(WallTime until, bool correction, std::vector<Entry>& out);
   void thin_marks(LeaseBook& lease, WallTime before) const;
+  void thin_extras(WallTime before);
 
   Seq last_seq_ = 0;
   std::uint64_t next_entry_ = 1;
@@ -207,8 +231,9 @@ struct Books::Image {
     NodeId id;
     std::vector<NodeSpan> spans;
     NanoUsd posted_leases, posted_unallocated;
+    std::vector<std::int64_t> extras;                           // two numbers each: at, amount
     template <class V>
-    void fields(V& v) { v("id", id); v("spans", spans); v("posted_leases", posted_leases); v("posted_unallocated", posted_unallocated); }
+    void fields(V& v) { v("id", id); v("spans", spans); v("posted_leases", posted_leases); v("posted_unallocated", posted_unallocated); v("extras", extras); }
   };
   struct Lease {
     LeaseOpened opened;
@@ -217,9 +242,12 @@ struct Books::Image {
     bool is_closed = false;
     WallTime closed;
     std::vector<std::int64_t> posted;                           // active, idle, charge; then node and amount by turns
+    NanoUsd posted_egress;
+    std::vector<std::int64_t> extras;                           // four numbers each: at, node, amount, bytes
     template <class V>
     void fields(V& v) {
       v("opened", opened); v("spans", spans); v("marks", marks); v("is_closed", is_closed); v("closed_ns", closed); v("posted", posted);
+      v("posted_egress", posted_egress); v("extras", extras);
     }
   };
   Seq last_seq = 0;
@@ -267,5 +295,6 @@ Energy energy(std::int64_t energy_mj, double grid_g_per_kwh);
 
 namespace billow {
 BILLOW_ENUM_NAMES(ledger::EntryKind, {ledger::EntryKind::active, "active"}, {ledger::EntryKind::idle, "idle"},
-                  {ledger::EntryKind::unallocated, "unallocated"}, {ledger::EntryKind::charge, "charge"});
+                  {ledger::EntryKind::unallocated, "unallocated"}, {ledger::EntryKind::charge, "charge"},
+                  {ledger::EntryKind::egress, "egress"});
 }

@@ -63,7 +63,7 @@ Period period_of(BudgetPeriod period, WallTime at) {
 }
 
 std::optional<WallTime> runs_out(const Budget& budget, const BudgetUse& use) {
-  if (use.burn.nano_usd_per_s <= 0) return std::nullopt;
+  if (use.burn.nano_usd_per_s <= 0 || use.spent >= budget.limit) return std::nullopt;
   const WallTime gone = use.at + lasts(left(budget, use), use.burn);
   const Period period = period_of(budget.period, use.at);
   if (period.to.ns != 0 && gone >= period.to) return std::nullopt;
@@ -84,6 +84,7 @@ BudgetStep step(const Budget& budget, const BudgetState& before, const BudgetUse
   const auto pct = static_cast<std::int64_t>(static_cast<__int128>(use.spent.value) * 100 / std::max<std::int64_t>(1, budget.limit.value));
   const bool capped = use.spent >= budget.limit;
   if (!capped) out.state.capped_at = {}, out.state.stopped = false;  // the limit was raised, or a correction came
+  else if (!budget.stops && out.state.capped_at.ns == 0) out.state.capped_at = use.at;
 
   if (capped && budget.stops) {
     if (out.state.capped_at.ns == 0) {

@@ -51,7 +51,7 @@ struct BudgetStep {
 };
 BudgetStep step(const Budget& budget, const BudgetState& state, const BudgetUse& use);
 
-// When the money is gone at today's burn; nothing where it lasts for the period.
+// When the money will be gone at today's burn; nothing where it lasts for the period, or is gone already (`capped_at` says since when).
 std::optional<WallTime> runs_out(const Budget& budget, const BudgetUse& use);
 // What the period will have cost at its end at today's burn; for `total`, what is spent.
 NanoUsd forecast(const Budget& budget, const BudgetUse& use);

@@ -18,15 +18,20 @@ constexpr std::int64_t day_ns = 86'400ll * 1'000'000'000;
 
 const std::vector<std::string>& own_columns() {
   static const std::vector<std::string> names{"x_Project", "x_User", "x_Job", "x_GpuType", "x_PriceClass", "x_Node",
-                                              "x_HardwareCost", "x_IdleCost", "x_EnergyKwh"};
+                                              "x_HardwareCost", "x_IdleCost", "x_EnergyKwh", "x_EgressBytes"};
   return names;
 }
 
 // format_utc shows the zero time as "-"; a bill's columns must be dates.
 std::string time_text(std::int64_t ns) { return ns == 0 ? "1970-01-01T00:00:00Z" : format_utc(WallTime{ns}); }
 
-std::string cell(const std::string& column, const CostLine& line, const FocusOptions& options, const Period& month) {
+// A row is of the time GPUs were held, or of the traffic that left meanwhile: two services, two units.
+enum class FocusRow { compute, egress };
+
+std::string cell(const std::string& column, const CostLine& line, FocusRow kind, const FocusOptions& options, const Period& month) {
   const std::string hours = fmt::format("{:.6f}", static_cast<double>(line.gpu_milli_ms) / 3.6e9);
+  const std::string gib = fmt::format("{:.9f}", static_cast<double>(line.egress_bytes) / (1 << 30));
+  const bool egress = kind == FocusRow::egress;
   if (column == "BilledCost" || column == "EffectiveCost" || column == "ListCost" || column == "ContractedCost") return decimal_usd(line.charge);
   if (column == "BillingAccountId") return options.account_id;
   if (column == "BillingAccountName") return options.account_name;
@@ -36,12 +41,13 @@ std::string cell(const std::string& column, const CostLine& line, const FocusOpt
   if (column == "ChargePeriodStart") return time_text(line.day * day_ns);
   if (column == "ChargePeriodEnd") return time_text((line.day + 1) * day_ns);
   if (column == "ChargeCategory") return "Usage";
+  if (column == "ChargeDescription" && egress) return fmt::format("{} GiB sent to public addresses", gib);
   if (column == "ChargeDescription") return fmt::format("{} {} GPU-hours{}", hours, line.gpu.empty() ? "mixed" : line.gpu, line.price_class.empty() ? "" : ", " + line.price_class);
-  if (column == "PricingQuantity") return hours;
-  if (column == "PricingUnit") return "GPU-Hours";
+  if (column == "PricingQuantity") return egress ? gib : hours;
+  if (column == "PricingUnit") return egress ? "GiB" : "GPU-Hours";
   if (column == "InvoiceIssuerName" || column == "ProviderName" || column == "PublisherName") return options.issuer;
-  if (column == "ServiceCategory") return "Compute";
-  if (column == "ServiceName") return "GPU compute";
+  if (column == "ServiceCategory") return egress ? "Networking" : "Compute";
+  if (column == "ServiceName") return egress ? "Data transfer out" : "GPU compute";
   return {};  // ChargeClass: empty, as for anything that corrects no earlier invoice
 }
 
@@ -60,14 +66,23 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
   std::vector<std::string> row = focus_columns();
   row.insert(row.end(), own_columns().begin(), own_columns().end());
   append_csv_row(out, row);
-  for (const CostLine& line : lines) {
+  const auto put = [&](const CostLine& line, FocusRow kind) {
     const Period month = period_of(BudgetPeriod::monthly, WallTime{line.day * day_ns});
     row.clear();
-    for (const std::string& column : focus_columns()) row.push_back(cell(column, line, options, month));
-    for (const std::string& value : {line.project, line.user, line.job, line.gpu, line.price_class, line.node, decimal_usd(line.cost),
-                                     decimal_usd(line.idle), fmt::format("{:.6f}", static_cast<double>(line.energy_mj) / 3.6e9)})
+    for (const std::string& column : focus_columns()) row.push_back(cell(column, line, kind, options, month));
+    for (const std::string& value : {line.project, line.user, line.job, line.gpu, line.price_class, line.node, decimal_usd(line.cost), decimal_usd(line.idle),
+                                     fmt::format("{:.6f}", static_cast<double>(line.energy_mj) / 3.6e9), fmt::format("{}", line.egress_bytes)})
       row.push_back(value);
     append_csv_row(out, row);
+  };
+  for (const CostLine& line : lines) {
+    CostLine compute = line, egress = line;
+    compute.charge -= line.egress, compute.cost -= line.egress, compute.egress_bytes = 0;
+    put(compute, FocusRow::compute);
+    if (line.egress_bytes == 0 && line.egress.value == 0) continue;
+    egress.charge = egress.cost = line.egress;
+    egress.idle = {}, egress.gpu_milli_ms = 0, egress.energy_mj = 0;
+    put(egress, FocusRow::egress);
   }
   return out;
 }

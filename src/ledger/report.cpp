@@ -77,6 +77,16 @@ Result<std::vector<Dimension>> parse_dimensions(std::string_view text) {
   return out;
 }
 
+void add_amounts(CostLine& sum, const CostLine& line) {
+  sum.charge += line.charge;
+  sum.cost += line.cost;
+  sum.idle += line.idle;
+  sum.gpu_milli_ms += line.gpu_milli_ms;
+  sum.energy_mj += line.energy_mj;
+  sum.egress += line.egress;
+  sum.egress_bytes += line.egress_bytes;
+}
+
 std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by) {
   std::map<std::vector<std::string>, CostLine> sums;
   std::vector<std::string> key(by.size());
@@ -84,11 +94,7 @@ std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vecto
     for (std::size_t i = 0; i < by.size(); ++i) key[i] = cell(line, by[i]);
     CostLine& sum = sums[key];
     for (const Dimension dimension : by) keep_dimension(sum, line, dimension);
-    sum.charge += line.charge;
-    sum.cost += line.cost;
-    sum.idle += line.idle;
-    sum.gpu_milli_ms += line.gpu_milli_ms;
-    sum.energy_mj += line.energy_mj;
+    add_amounts(sum, line);
   }
   std::vector<CostLine> out;
   for (auto& [k, line] : sums) out.push_back(std::move(line));
@@ -102,7 +108,7 @@ std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimen
   std::string out;
   std::vector<std::string> row;
   for (const Dimension dimension : by) row.emplace_back(enum_name(dimension));
-  for (const char* name : {"charge_usd", "cost_usd", "idle_usd", "gpu_hours", "energy_kwh"}) row.emplace_back(name);
+  for (const char* name : {"charge_usd", "cost_usd", "idle_usd", "gpu_hours", "energy_kwh", "egress_usd", "egress_gib"}) row.emplace_back(name);
   append_csv_row(out, row);
   for (const CostLine& line : lines) {
     row.clear();
@@ -112,6 +118,8 @@ std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimen
     row.push_back(decimal_usd(line.idle));
     row.push_back(fmt::format("{:.6f}", gpu_hours(line.gpu_milli_ms)));
     row.push_back(fmt::format("{:.6f}", static_cast<double>(line.energy_mj) / 3.6e9));
+    row.push_back(decimal_usd(line.egress));
+    row.push_back(fmt::format("{:.6f}", static_cast<double>(line.egress_bytes) / (1 << 30)));
     append_csv_row(out, row);
   }
   return out;
@@ -127,6 +135,8 @@ Json cost_json(const std::vector<CostLine>& lines, const std::vector<Dimension>&
     row.set("idle_nano_usd", line.idle.value);
     row.set("gpu_hours", gpu_hours(line.gpu_milli_ms));
     row.set("energy_kwh", static_cast<double>(line.energy_mj) / 3.6e9);
+    row.set("egress_nano_usd", line.egress.value);
+    row.set("egress_bytes", line.egress_bytes);
     out.push(std::move(row));
   }
   return out;
@@ -160,12 +170,13 @@ std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs) {
     for (const std::int64_t milli : {100, 125, 200, 250, 500}) {
       if (milli * 2 > sum.milli) break;  // a step that is not at least a half is not worth a change
       const bool memory_fits = sum.mem_peak_mib * 1100 <= sum.card_mem_mib * milli;
-      const bool engines_fit = sum.p95 * 10 <= static_cast<double>(milli);
+      const bool engines_fit = std::max(sum.p95, sum.sm / 2) * 10 <= static_cast<double>(milli);
       if (!memory_fits || !engines_fit) continue;
       const NanoUsd would{static_cast<std::int64_t>(static_cast<__int128>(sum.charge.value) * milli / sum.milli)};
       RightSize advice{what, sum.runs, milli, sum.charge, would, {}};
+      // A card without SM counters has told its utilisation alone; the p95 is what there is.
       advice.text = fmt::format("peak {:.1f} GB and {:.0f} % SM over {} run{}: `--gpus {}` would have cost {} instead of {}",
-                                static_cast<double>(sum.mem_peak_mib) / 1024, sum.sm, sum.runs, sum.runs == 1 ? "" : "s",
+                                static_cast<double>(sum.mem_peak_mib) / 1024, std::max(sum.sm, sum.p95), sum.runs, sum.runs == 1 ? "" : "s",
                                 static_cast<double>(milli) / 1000, spoken(would), spoken(sum.charge));
       out.push_back(std::move(advice));
       break;
@@ -175,11 +186,41 @@ std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs) {
   return out;
 }
 
-Waste waste(NanoUsd fleet, NanoUsd unallocated, NanoUsd idle, const std::vector<RightSize>& advice) {
-  Waste out{fleet, unallocated, idle, {}};
-  for (const RightSize& one : advice) out.inefficient += one.charged - one.would_have_been;
-  const NanoUsd active = fleet - unallocated - idle;
-  out.inefficient = std::clamp(out.inefficient, NanoUsd{}, std::max(NanoUsd{}, active));  // charges may be above cost; waste cannot
+std::map<std::string, NanoUsd> oversized(const std::vector<RunPeaks>& runs, const std::vector<RightSize>& advice) {
+  std::map<std::string, std::int64_t> enough;
+  for (const RightSize& one : advice) enough[one.what] = one.milli;
+  std::map<std::string, NanoUsd> out;
+  for (const RunPeaks& run : runs) {
+    const auto found = enough.find(run.what);
+    if (found == enough.end() || run.milli <= found->second) continue;
+    out[run.job].value += static_cast<std::int64_t>(static_cast<__int128>(run.active.value) * (run.milli - found->second) / run.milli);
+  }
+  return out;
+}
+
+std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines, const std::vector<Dimension>& by, const std::map<std::string, NanoUsd>& oversized,
+                                const std::map<std::string, std::string>& names) {
+  // First by job, where both kinds are known, then by what was asked for.
+  std::vector<Dimension> apart = by;
+  if (std::find(apart.begin(), apart.end(), Dimension::job) == apart.end()) apart.push_back(Dimension::job);
+  std::map<std::string, NanoUsd> left = oversized;
+  std::map<std::vector<std::string>, WasteLine> sums;
+  for (const CostLine& line : group(lines, apart)) {
+    std::vector<std::string> key;
+    for (const Dimension dimension : by) key.push_back(cell(line, dimension));
+    WasteLine& sum = sums[key];
+    for (const Dimension dimension : by) keep_dimension(sum.line, line, dimension);
+    add_amounts(sum.line, line);
+    if (const auto found = left.find(line.job); found != left.end()) {
+      const NanoUsd part = std::min(found->second, line.cost - line.idle);  // a job of several days has several lines
+      sum.oversized += part;
+      found->second -= part;
+    }
+    if (!sum.line.job.empty()) if (const auto name = names.find(line.job); name != names.end()) sum.what = name->second;
+  }
+  std::vector<WasteLine> out;
+  for (auto& [key, line] : sums) if (line.wasted().value > 0) out.push_back(std::move(line));
+  std::stable_sort(out.begin(), out.end(), [](const WasteLine& a, const WasteLine& b) { return a.wasted() > b.wasted(); });
   return out;
 }
 

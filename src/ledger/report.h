@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,15 @@ struct CostLine {
   NanoUsd idle;                    // the part of cost in which nothing was done
   std::int64_t gpu_milli_ms = 0;
   std::int64_t energy_mj = 0;
+  NanoUsd egress = {};             // the part of charge, and of cost, that traffic came to
+  std::int64_t egress_bytes = 0;
   bool operator==(const CostLine&) const = default;
 };
 
 // "project,day" → dimensions. An error lists what there is.
 Result<std::vector<Dimension>> parse_dimensions(std::string_view text);
+// Every amount of `line` to that of `sum`.
+void add_amounts(CostLine& sum, const CostLine& line);
 // Summed over all other dimensions, ordered by the given ones (days ascending, all else by charge, highest first).
 std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
 std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
@@ -50,6 +55,8 @@ struct RunPeaks {
   double sm_peak_pct = 0;
   bool measured = true;            // false: no GPM and no utilisation; nothing is advised from it
   NanoUsd charge;
+  std::string job = {};
+  NanoUsd active = {};             // what the hardware cost while the run worked
 };
 struct RightSize {
   std::string what;
@@ -58,16 +65,29 @@ struct RightSize {
   NanoUsd charged, would_have_been;
   std::string text;                // "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41 instead of $163"
 };
-// Only what saves something: over-provisioned is a p95 below 40 % and a memory peak that fits the smaller share with a tenth to
-// spare. Several GPUs are advised on only where one share of one card would have held them all. Highest saving first.
+// Only what saves something: over-provisioned is a p95 of SM and memory activity below 40 % and a memory peak that fits the smaller
+// share with a tenth to spare. The share advised is never below that p95, nor below half of the highest SM activity seen: where runs
+// work in bursts, 95 % of their time says little about them. Several GPUs are not advised on. Highest saving first.
 std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs);
+// What the smaller shares would have saved of the cost of the time worked, by job.
+std::map<std::string, NanoUsd> oversized(const std::vector<RunPeaks>& runs, const std::vector<RightSize>& advice);
 
 // ---- waste
 struct Waste {
   NanoUsd fleet, unallocated, idle, inefficient;  // inefficient: what the smaller shares above would have saved of the active cost
   std::string text() const;        // three lines for people
 };
-Waste waste(NanoUsd fleet, NanoUsd unallocated, NanoUsd idle, const std::vector<RightSize>& advice);
+
+// One job, user, project, …: dollars of hardware that came to nothing.
+struct WasteLine {
+  CostLine line;                   // kept apart by what was asked for; `idle` is its first part
+  NanoUsd oversized;               // the second: worked on a larger share than was needed
+  std::string what;                // of a job: its name or command
+  NanoUsd wasted() const { return line.idle + oversized; }
+};
+// Highest waste first; lines that wasted nothing are left out. `oversized` and `names` are by job.
+std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines, const std::vector<Dimension>& by, const std::map<std::string, NanoUsd>& oversized,
+                                const std::map<std::string, std::string>& names);
 
 // ---- days that stand out
 struct Anomaly {

@@ -72,6 +72,13 @@ constexpr Migration steps[] = {
       CREATE TABLE node_days (day INTEGER NOT NULL, node_name TEXT NOT NULL, pool TEXT NOT NULL, cost INTEGER NOT NULL,
                               PRIMARY KEY (day, node_name)) WITHOUT ROWID;
     )sql"},
+    {5, "traffic that left, and what providers call their machines", R"sql(
+      ALTER TABLE leases ADD COLUMN egress INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE leases ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE usage_daily ADD COLUMN egress INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE usage_daily ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;
+      ALTER TABLE node_days ADD COLUMN provider_id TEXT NOT NULL DEFAULT '';
+    )sql"},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

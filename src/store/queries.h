@@ -62,6 +62,8 @@ struct UsageRow {
   std::int64_t gpu_milli_ms = 0;  // milli-GPU × milliseconds held
   NanoUsd idle;                   // of cost
   std::int64_t energy_mj = 0;
+  NanoUsd egress = {};            // of charge and of cost
+  std::int64_t egress_bytes = 0;
 
   bool operator==(const UsageRow&) const = default;
 };

@@ -177,9 +177,9 @@ Status RowWriter::write_task(const TaskRow& task) {
 
 Status RowWriter::write_lease(const LeaseRow& lease) {
   const std::int64_t held = lease.milli * ((lease.to - lease.from).ns / 1'000'000);
-  std::int64_t charge_before = 0, cost_before = 0, held_before = 0, idle_before = 0, energy_before = 0;
+  std::int64_t charge_before = 0, cost_before = 0, held_before = 0, idle_before = 0, energy_before = 0, egress_before = 0, sent_before = 0;
   {
-    auto old = BILLOW_TRY(db_.query("SELECT charge, cost, milli * ((to_at - from_at) / 1000000), idle, energy_mj FROM leases WHERE id = ?"));
+    auto old = BILLOW_TRY(db_.query("SELECT charge, cost, milli * ((to_at - from_at) / 1000000), idle, energy_mj, egress, egress_bytes FROM leases WHERE id = ?"));
     old.bind(lease.id);
     if (BILLOW_TRY(old.step())) {
       charge_before = old.integer(0);
@@ -187,25 +187,29 @@ Status RowWriter::write_lease(const LeaseRow& lease) {
       held_before = old.integer(2);
       idle_before = old.integer(3);
       energy_before = old.integer(4);
+      egress_before = old.integer(5);
+      sent_before = old.integer(6);
     }
   }
   static const std::string sql = upsert_by_id("leases", "id, job_id, task_id, project_id, user_id, node_name, gpu_type, milli, price_class, "
                                                         "from_at, to_at, open, charge, cost, idle, energy_mj, gpus, card_mem_mib, mem_peak_mib, "
-                                                        "sm_peak_pct, engine_p95_pct, measured");
+                                                        "sm_peak_pct, engine_p95_pct, measured, egress, egress_bytes");
   auto q = BILLOW_TRY(db_.query(sql));
   q.bind_all(lease.id, lease.job, lease.task, lease.project, lease.user, lease.node_name, lease.gpu_type, lease.milli, lease.price_class,
              lease.from, lease.to, std::int64_t{lease.open}, lease.charge, lease.cost, lease.idle, lease.energy_mj, std::int64_t{lease.gpus},
-             lease.card_mem_mib, lease.mem_peak_mib, std::int64_t{lease.sm_peak_pct}, std::int64_t{lease.engine_p95_pct}, std::int64_t{lease.measured});
+             lease.card_mem_mib, lease.mem_peak_mib, std::int64_t{lease.sm_peak_pct}, std::int64_t{lease.engine_p95_pct}, std::int64_t{lease.measured},
+             lease.egress, lease.egress_bytes);
   BILLOW_TRY_VOID(q.run());
   // A lease metered up to midnight belongs to the day that ended then.
-  return db_.run("INSERT INTO usage_daily (day, project_id, user_id, gpu_type, price_class, charge, cost, gpu_milli_ms, idle, energy_mj) "
-                 "VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (day, project_id, user_id, gpu_type, price_class) DO UPDATE SET "
+  return db_.run("INSERT INTO usage_daily (day, project_id, user_id, gpu_type, price_class, charge, cost, gpu_milli_ms, idle, energy_mj, egress, egress_bytes) "
+                 "VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (day, project_id, user_id, gpu_type, price_class) DO UPDATE SET "
                  "charge = usage_daily.charge + excluded.charge, cost = usage_daily.cost + excluded.cost, "
                  "gpu_milli_ms = usage_daily.gpu_milli_ms + excluded.gpu_milli_ms, idle = usage_daily.idle + excluded.idle, "
-                 "energy_mj = usage_daily.energy_mj + excluded.energy_mj",
+                 "energy_mj = usage_daily.energy_mj + excluded.energy_mj, egress = usage_daily.egress + excluded.egress, "
+                 "egress_bytes = usage_daily.egress_bytes + excluded.egress_bytes",
                  std::max<std::int64_t>(0, lease.to.ns - 1) / day_ns, lease.project, lease.user, lease.gpu_type, lease.price_class,
                  lease.charge.value - charge_before, lease.cost.value - cost_before, held - held_before, lease.idle.value - idle_before,
-                 lease.energy_mj - energy_before);
+                 lease.energy_mj - energy_before, lease.egress.value - egress_before, lease.egress_bytes - sent_before);
 }
 
 Status RowWriter::write_entry(const EntryRow& entry) {
@@ -216,9 +220,9 @@ Status RowWriter::write_entry(const EntryRow& entry) {
 }
 
 Status RowWriter::write_node_day(const NodeDayRow& row) {
-  return db_.run("INSERT INTO node_days (day, node_name, pool, cost) VALUES (?,?,?,?) ON CONFLICT (day, node_name) DO UPDATE SET "
-                 "cost = node_days.cost + excluded.cost",
-                 row.day, row.node_name, row.pool, row.cost);
+  return db_.run("INSERT INTO node_days (day, node_name, pool, cost, provider_id) VALUES (?,?,?,?,?) ON CONFLICT (day, node_name) DO UPDATE SET "
+                 "cost = node_days.cost + excluded.cost, provider_id = excluded.provider_id",
+                 row.day, row.node_name, row.pool, row.cost, row.provider_id);
 }
 
 }  // namespace billow

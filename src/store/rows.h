@@ -76,6 +76,8 @@ struct LeaseRow {
   NanoUsd cost;             // what the hardware cost
   NanoUsd idle;             // the part of cost in which nothing was done
   std::int64_t energy_mj = 0;
+  NanoUsd egress = {};      // the part of charge, and of cost, that traffic came to
+  std::int64_t egress_bytes = 0;
   // What was measured, for right-sizing.
   std::int32_t gpus = 0;
   std::int64_t card_mem_mib = 0, mem_peak_mib = 0;
@@ -88,7 +90,7 @@ struct LeaseRow {
 // One posting of the books. Never replaced: a correction is a row of its own.
 struct EntryRow {
   std::uint64_t number = 0;
-  std::string kind;         // "active", "idle", "unallocated", "charge"
+  std::string kind;         // "active", "idle", "unallocated", "charge", "egress"
   NodeId node;
   LeaseId lease;            // zero: of a node alone
   JobId job;
@@ -106,6 +108,7 @@ struct NodeDayRow {
   std::string node_name;
   std::string pool;
   NanoUsd cost;
+  std::string provider_id = {};  // what its provider calls it on a bill; may be empty
   bool operator==(const NodeDayRow&) const = default;
 };
 

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* lease_columns =
     "leases.id, leases.job_id, leases.task_id, leases.project_id, leases.user_id, leases.node_name, leases.gpu_type, leases.milli, "
     "leases.price_class, leases.from_at, leases.to_at, leases.open, leases.charge, leases.cost, leases.idle, leases.energy_mj, "
-    "leases.gpus, leases.card_mem_mib, leases.mem_peak_mib, leases.sm_peak_pct, leases.engine_p95_pct, leases.measured";
+    "leases.gpus, leases.card_mem_mib, leases.mem_peak_mib, leases.sm_peak_pct, leases.engine_p95_pct, leases.measured, leases.egress, leases.egress_bytes";
 
 LeaseRow read_lease(const sql::Query& q) {
   LeaseRow l;
@@ -37,6 +37,8 @@ LeaseRow read_lease(const sql::Query& q) {
   l.sm_peak_pct = static_cast<std::int32_t>(q.integer(19));
   l.engine_p95_pct = static_cast<std::int32_t>(q.integer(20));
   l.measured = q.integer(21) != 0;
+  l.egress = {q.integer(22)};
+  l.egress_bytes = q.integer(23);
   return l;
 }
 
@@ -67,7 +69,7 @@ Result<std::vector<RunRow>> SqlQueries::runs(ProjectId project, WallTime from, W
   std::vector<RunRow> rows;
   while (BILLOW_TRY(q.step())) {
     LeaseRow lease = read_lease(q);
-    rows.push_back({std::string(q.text(22)), std::move(lease)});
+    rows.push_back({std::string(q.text(24)), std::move(lease)});
   }
   return rows;
 }
@@ -88,10 +90,10 @@ Result<std::vector<EntryRow>> SqlQueries::entries(const EntryQuery& query) const
 
 Result<std::vector<NodeDayRow>> SqlQueries::node_days(std::int64_t day_from, std::int64_t day_to) const {
   auto db = BILLOW_TRY(pool_.take());
-  auto q = BILLOW_TRY(db->query("SELECT day, node_name, pool, cost FROM node_days WHERE day BETWEEN ? AND ? ORDER BY day, node_name"));
+  auto q = BILLOW_TRY(db->query("SELECT day, node_name, pool, cost, provider_id FROM node_days WHERE day BETWEEN ? AND ? ORDER BY day, node_name"));
   q.bind_all(day_from, day_to);
   std::vector<NodeDayRow> rows;
-  while (BILLOW_TRY(q.step())) rows.push_back({q.integer(0), std::string(q.text(1)), std::string(q.text(2)), {q.integer(3)}});
+  while (BILLOW_TRY(q.step())) rows.push_back({q.integer(0), std::string(q.text(1)), std::string(q.text(2)), {q.integer(3)}, std::string(q.text(4))});
   return rows;
 }
 
@@ -105,7 +107,7 @@ Result<std::vector<UsageRow>> SqlQueries::usage(const UsageQuery& query) const {
   const std::string grouped = by.empty() ? "HAVING count(*) > 0" : fmt::format("GROUP BY {} ORDER BY {}", by, by);
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query(fmt::format(
-      "SELECT {}, {}, {}, {}, {}, sum(charge), sum(cost), sum(gpu_milli_ms), sum(idle), sum(energy_mj) FROM usage_daily "
+      "SELECT {}, {}, {}, {}, {}, sum(charge), sum(cost), sum(gpu_milli_ms), sum(idle), sum(energy_mj), sum(egress), sum(egress_bytes) FROM usage_daily "
       "WHERE day BETWEEN ? AND ? AND (?3 = 0 OR project_id = ?3) AND (?4 = 0 OR user_id = ?4) {}",
       dimension(query.by_day, "day", "0 AS a"), dimension(query.by_project, "project_id", "0 AS b"),
       dimension(query.by_user, "user_id", "0 AS c"), dimension(query.by_gpu_type, "gpu_type", "'' AS d"),
@@ -114,7 +116,7 @@ Result<std::vector<UsageRow>> SqlQueries::usage(const UsageQuery& query) const {
   std::vector<UsageRow> rows;
   while (BILLOW_TRY(q.step())) {
     rows.push_back({q.integer(0), ProjectId(q.number(1)), UserId(q.number(2)), std::string(q.text(3)), std::string(q.text(4)),
-                    {q.integer(5)}, {q.integer(6)}, q.integer(7), {q.integer(8)}, q.integer(9)});
+                    {q.integer(5)}, {q.integer(6)}, q.integer(7), {q.integer(8)}, q.integer(9), {q.integer(10)}, q.integer(11)});
   }
   return rows;
 }

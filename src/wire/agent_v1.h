@@ -77,8 +77,13 @@ struct TaskReading {
   std::int64_t cpu_milli = -1;
   std::int64_t mem_mib = -1;
   std::int64_t read_kib_s = -1, write_kib_s = -1;   // through system calls: files, pipes and sockets
+  std::int64_t quiet_s = -1;                        // without work, by the node's idle verdict
+  std::string idle_text;                            // once its idle ladder has warned: the reason and the countdown as of now
   template <class V>
-  void fields(V& v) { v("task", task); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("read_kib_s", read_kib_s); v("write_kib_s", write_kib_s); }
+  void fields(V& v) {
+    v("task", task); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("read_kib_s", read_kib_s); v("write_kib_s", write_kib_s);
+    v("quiet_s", quiet_s); v("idle_text", idle_text);
+  }
 };
 // Every limits::agent_heartbeat; carries the newest readings, which are samples and never journalled.
 struct Heartbeat {

@@ -102,6 +102,17 @@ class Reports(RigTest):
         waste = self.rig.json("waste")
         self.assertEqual(waste["fleet_nano_usd"] >= waste["unallocated_nano_usd"], True)
         self.assertIn("unallocated", self.rig.ok("waste").text)
+        self.assertEqual(waste["scope"], "everything")
+        self.assertNotIn("lines", waste)
+        by_job = self.rig.json("waste", "--by", "job", "--limit", 1000)
+        wasted = [line["wasted_nano_usd"] for line in by_job["lines"]]
+        self.assertEqual(wasted, sorted(wasted, reverse=True))
+        self.assertEqual(sum(wasted), by_job["idle_nano_usd"] + by_job["inefficient_nano_usd"])
+        for line in by_job["lines"]:
+            self.assertEqual(line["wasted_nano_usd"], line["idle_nano_usd"] + line["oversized_nano_usd"])
+            self.assertTrue(line["what"])
+        self.assertIn("WASTED", self.rig.ok("waste", "--by", "job,user").text + ("" if wasted else "WASTED"))
+        self.assertNotEqual(self.rig.cli("waste", "--by", "colour").code, 0)
         self.rig.ok("project", "tag", "default", "cost-centre=4711")
         invoice = self.rig.json("invoice", "--project", "default")
         self.assertEqual(invoice["tags"], {"cost-centre": "4711"})
@@ -153,12 +164,19 @@ class Budgets(RigTest):
         ended = poll(lambda: self.rig.job(job) if self.rig.job(job)["final"] else None, "the job's end")
         self.assertEqual(ended["state"], "stopped")
         self.assertIn("budget", ended["reason"])
+        # Since when it is spent is a moment that stays, whatever the clock does.
+        spent = [b for b in self.rig.json("budget", "show")["budgets"] if b["of"] == "tight"][0]
+        self.assertTrue(spent["capped"] and spent["spent_since"] and spent["runs_out_at"] is None, spent)
+        self.assertIn(f"spent since {spent['spent_since']}", self.rig.ok("budget", "show").text)
         self.assertNotEqual(self.rig.cli("budget", "set", "5").code, 0)
         self.assertNotEqual(self.rig.cli("budget", "set", "-5", "--project", "tight").code, 0)
         self.assertNotEqual(self.rig.cli("budget", "rm", "--project", "tight").code, 0)
 
     def test_users_and_jobs_have_budgets_too(self):
         self.rig.ok("price", "set", "H100", "--cost", "36000")
+        self.rig.ok("project", "create", "loose")
+        self.assertIn("only warnings", self.rig.ok("budget", "set", "5", "--project", "loose", "--warn-only").text)
+        self.assertRegex(self.rig.ok("budget", "show").text, r"project loose +.* warns only")
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.rig.wait_for(job, "running")
         user = self.rig.json("status")["you"]["user"]
@@ -181,6 +199,13 @@ class Idleness(RigTest):
         self.assertEqual([i["job"] for i in idle], [job])
         self.assertRegex(idle[0]["text"], r"^idle \d+s: .*(SM|utilisation) 0 %, \d+ W \(idle \d+ W\).*CPU 0 %, no I/O.*; suspending in ")
         self.assertIn(idle[0]["text"].split(":")[0][:4], self.rig.ok("describe", job).text)
+        # The countdown goes on, wherever it is shown, and what idles costs the same everywhere.
+        first = self.rig.job(job)["reason"]
+        poll(lambda: (now := self.rig.job(job)["reason"]) != first and "; suspending in " in now, "the countdown to go on")
+        poll(lambda: self.rig.json("waste")["idle_now"][0]["text"] != idle[0]["text"], "the countdown in the report")
+        rate = self.rig.json("waste")["idle_now"][0]["nano_usd_per_s"]
+        metric = [line for line in self.rig.api("GET", "/metrics").body.decode().splitlines() if line.startswith("billow_idle_usd_per_second")]
+        self.assertAlmostEqual(sum(float(line.split()[-1]) for line in metric), rate / 1e9)
         self.rig.ok("keepalive", job, "--for", "1h", "--reason", "waiting for labels")
         self.assertEqual(events(self.rig, "kept_alive")[-1]["event"]["reason"], "waiting for labels")
         other = self.rig.submit("--gpus", 1, "--", "sleep", 3600)
@@ -221,6 +246,33 @@ class Alone(RigTest):
         disk = os.statvfs(self.rig.data)
         priced = {n["node"]: n for n in self.rig.ok("price", "list", "--json").json["nodes"]}
         self.assertAlmostEqual(priced["rented"]["cost_usd_h"], 7.20 + (disk.f_blocks * disk.f_frsize >> 30) * 50 / 730.5, delta=0.001 * priced["rented"]["cost_usd_h"])
+
+    def test_a_machine_that_has_left_is_still_known_on_its_providers_bill(self):
+        folder = os.path.join(self.rig.root, "leaves")
+        agent = subprocess.Popen([BILLOW, "agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", f"{self.rig.data}/node-token", "--data", folder, "--node-name", "leaves",
+                                  "--sim", "1xL4", "--label", "provider-id=i-0abc"], env=self.rig.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        self.rig.started.append(agent)
+        self.rig.ok("price", "set", "L4", "--cost", "3600")
+        node = lambda: next((n for n in self.rig.ok("nodes", "--json").json["nodes"] if n["name"] == "leaves"), None)
+        poll(node, "the machine")
+        job = self.rig.submit("--gpus", "1", "--gpu-type", "L4", "--", "sleep", "601")
+        self.rig.wait_for(job, "running")
+        self.rig.kill(agent.pid)
+        agent.wait()
+        poll(lambda: self.rig.cli("node", "rm", "leaves").code == 0, "its end", 90)
+        day = self.rig.json("cost")["days"]["to"]
+        path = self.rig.file("bill.csv")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("BilledCost,EffectiveCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,ResourceId,ProviderName\n"
+                    f"5.00,5.00,USD,{day}T00:00:00Z,{day}T01:00:00Z,Usage,arn:aws:ec2:us-east-1:1:instance/i-0abc,AWS\n")
+        found = {v["resource"]: v for v in self.rig.json("bill", "import", path)["variances"]}
+        self.assertEqual(found["leaves"]["kind"], "differs" if abs(found["leaves"]["difference_nano_usd"]) > nano(0.01) else "agrees")
+        self.assertEqual(found["leaves"]["billed_nano_usd"], nano(5))
+        self.assertGreater(found["leaves"]["ours_nano_usd"], 0)
+        self.assertFalse([name for name in found if name.startswith("node ")], found)
+        self.assertEqual(self.rig.json("cost", "--job", job)["leases"][0]["node"], "leaves")
+        for pid in [pid for pid, line in self.rig.processes().items() if "sleep 601" in line]:
+            self.rig.kill(pid)                                     # nobody is left to end it
 
     def test_a_job_ends_when_its_paid_time_does_though_the_head_is_dead(self):
         self.rig.ok("price", "set", "H100", "--cost", "3600")

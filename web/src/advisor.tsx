@@ -5,7 +5,9 @@ import { has, post, problem } from './api';
 import { plural } from './format';
 import { Empty, Line } from './ui';
 
-interface Offer { gpu: string; gpus: number; precision: string; parallelism: string; replicas: number; slice?: string; instance: string | null; usd_month: number | null; ttft_ms: number; tpot_ms: number; kind: string; binding: string; price_date: string | null }
+interface Offer { gpu: string; gpus: number; precision: string; parallelism: string; replicas: number; slice?: string; instance: string | null; usd_month: number | null; ttft_ms: number; tpot_ms: number; kind: string; binding: string; price_date: string | null; price_age_days?: number | null }
+// A price is of some day, and may have changed since.
+const priced = (o: Offer) => (o.price_date ? `; prices of ${o.price_date}${o.price_age_days ? `, ${o.price_age_days} days old` : ''}` : '');
 const presets: [string, Record<string, string>][] = [
   ['70B at fp8', { model: '70B', weights: 'fp8', input: '1024', output: '256', rate: '2' }], ['8B chat', { model: '8B', weights: 'bf16', input: '512', output: '256', rate: '5' }],
   ['32B at int4', { model: '32B', weights: 'int4', input: '1024', output: '512', rate: '1' }],
@@ -52,11 +54,11 @@ export function Advisor() {
           </form>
           {error.value && <p role="alert" class="bad">{error.value}</p>}
           {answer.value && (answer.value.offers.length ? <>
-            <p class="finding best"><b>{answer.value.asked} costs {monthly(answer.value.offers)}</b> on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}{answer.value.offers[0].instance ? ` (${answer.value.offers[0].instance})` : ', which you have'}: the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every {answer.value.offers[0].tpot_ms.toFixed(0)} ms.</p>
+            <p class="finding best"><b>{answer.value.asked} costs {monthly(answer.value.offers)}</b> on {answer.value.offers[0].gpus} × {answer.value.offers[0].gpu}{answer.value.offers[0].instance ? ` (${answer.value.offers[0].instance})` : ', which you have'}: the first token after {answer.value.offers[0].ttft_ms.toFixed(0)} ms, then one every {answer.value.offers[0].tpot_ms.toFixed(0)} ms{priced(answer.value.offers[0])}.</p>
             <h2>What would do it, best first</h2>
             <div class="scroll" tabIndex={0} role="region" aria-label="Answers"><table>
               <thead><tr><th>GPUs</th><th>Where</th><th class="right">A month</th><th class="right">First token</th><th class="right">Per token</th><th>How</th><th>Limited by</th><th>Figures</th></tr></thead>
-              <tbody>{answer.value.offers.map((o) => <tr><td class="wrap"><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="wrap any">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td class="wrap">{o.precision}, {plural(o.replicas, 'replica')}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td class="wrap">{o.binding}</td><td class="wrap">{o.kind}{o.price_date ? `, prices of ${o.price_date}` : ''}</td></tr>)}</tbody>
+              <tbody>{answer.value.offers.map((o) => <tr><td class="wrap"><b>{o.gpus} × {o.gpu}</b>{o.slice ? ` (${o.slice})` : ''}</td><td class="wrap any">{o.instance ?? 'yours'}</td><td class="right">{o.usd_month != null ? `$${o.usd_month.toLocaleString()}` : '–'}</td><td class="right">{o.ttft_ms.toFixed(0)} ms</td><td class="right">{o.tpot_ms.toFixed(1)} ms</td><td class="wrap">{o.precision}, {plural(o.replicas, 'replica')}{o.parallelism ? `, ${o.parallelism}` : ''}</td><td class="wrap">{o.binding}</td><td class="wrap">{o.kind}{priced(o)}</td></tr>)}</tbody>
             </table></div>
             {answer.value.text && <details><summary>In words</summary><pre class="words">{answer.value.text}</pre></details>}
           </> : <pre class="words">{answer.value.text ?? 'No card keeps that promise.'}</pre>)}

@@ -35,7 +35,7 @@ export interface Status {
 }
 export interface Summary {
   gpus: number; gpus_free_milli: number; nodes: number; nodes_ready: number; held: number; queued: number; running: number; suspended: number;
-  spend_nano: number; idle_nano: number; store: string;
+  spend_nano: number; idle_nano: number; idle_jobs: number[]; scope: string; store: string;
 }
 export interface Reason { kind: string; text: string }
 export interface Explanation { state: string; reasons: Reason[]; earliest_start: string | null; would_start_now: string | null }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Row } from './api';
 import { ago, gpus, lasting, plural, usd } from './format';
 import { arrows, Badge, Empty, Line } from './ui';
-import { clock, costOf, ended, gpuTick, isIdle, jobs, jobsTick, nodesTick, ranMs, route, suspendedMs, whereText } from './store';
+import { clock, costOf, ended, isIdle, jobs, jobsTick, nodesTick, ranMs, route, summary, suspendedMs, whereText } from './store';
 import { stopIdleSoon } from './stopping';
 
 const query = signal('');
@@ -63,7 +63,7 @@ export function Jobs() {
   const inner = useRef<HTMLDivElement>(null);
   const tick = jobsTick.value, done = ended.value, words = query.value;
   nodesTick.value;
-  if (show === 'idle') gpuTick.value;
+  if (show === 'idle') summary.value;
   const rows = useMemo(() => {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
     const out: Row[] = [];
@@ -71,7 +71,7 @@ export function Jobs() {
     if (show !== 'ended') { const live = [...jobs.values()]; live.sort((a, b) => b.id - a.id); live.forEach(take); }
     done.forEach(take);
     return out;
-  }, [tick, done, words, show, project, show === 'idle' ? gpuTick.value : 0]);
+  }, [tick, done, words, show, project, show === 'idle' ? summary.value : 0]);
   useEffect(() => {
     const el = box.current;
     if (!el) return;

@@ -168,17 +168,18 @@ export function Overview() {
   const idle = running.filter((j) => isIdle(j));
   const left = (86_400_000 - (now % 86_400_000)) / 3_600_000;   // hours of this day, in UTC as the ledger counts days
   const list = attention.value;
+  const whose = s.scope === 'projects' ? ' in your projects' : '';   // nodes and their GPUs are everybody's
   return (
     <>
       <h1 class="sr">Overview</h1>
       <section class="cards" aria-label="At a glance">
         <Card title="GPUs free" value={gpus(s.gpus_free_milli) === '–' ? '0' : gpus(s.gpus_free_milli)} unit={`of ${s.gpus.toLocaleString()}`} href="#/nodes"
           note={fleet ? <><Spark values={fleet.series.util_pct} max={100} label="mean GPU load over the last day" /><span aria-hidden="true">load over 24 h</span></> : undefined} />
-        <Card title="Jobs" value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
-        <Card title="Spending now" value={usd(rateHour)} unit="/ h" href="#/costs"
+        <Card title={`Jobs${whose}`} value={s.running.toLocaleString()} unit="running" href="#/jobs" note={`${(s.queued + s.held).toLocaleString()} waiting${s.suspended ? `, ${s.suspended} suspended` : ''}`} />
+        <Card title={`Spending now${whose}`} value={usd(rateHour)} unit="/ h" href="#/costs"
           note={today ? <>{usd(today.spent)} today, about {usd(today.spent + s.spend_nano * left * 3600)} by midnight UTC</> : undefined} />
-        <Card title="Idle right now" value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
-          note={idle.length ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing` : s.idle_nano ? 'held by jobs that just began, or pause' : 'every GPU that is held works'} />
+        <Card title={`Idle right now${whose}`} value={usd(s.idle_nano * 3600)} unit="/ h" tone={s.idle_nano > 0 ? 'warn' : ''} href="#/jobs?show=idle"
+          note={idle.length ? `${plural(idle.length, 'job holds', 'jobs hold')} GPUs that do nothing` : 'every GPU that is held works'} />
         <Card title="Wasted in 7 days" value={wastedWeek.value == null ? '–' : cents2(wastedWeek.value)} href="#/waste" note="which jobs waste most" />
       </section>
       {list.length > 0 && (

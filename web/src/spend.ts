@@ -18,7 +18,7 @@ export const report = (from: string, to: string, by: string) => get<Report>(`/v1
 export interface BudgetView { name: string; period: string; spent: number; limit: number; tone: string; text: string; forecast: number; href: string }
 export const budgetState = signal<BudgetView[]>([]);
 interface Budget {
-  scope: string; of: string; period: string; limit_nano_usd: number; spent_nano_usd: number; forecast_nano_usd: number; runs_out_at: string | null; stops: boolean; warned_pct: number; capped: boolean;
+  scope: string; of: string; period: string; limit_nano_usd: number; spent_nano_usd: number; forecast_nano_usd: number; runs_out_at: string | null; stops: boolean; warned_pct: number; capped: boolean; spent_since: string | null;
 }
 export async function loadBudgets(): Promise<void> {
   if (!(await has('/v1/budgets'))) return;
@@ -29,7 +29,7 @@ export async function loadBudgets(): Promise<void> {
       const tone = b.capped || part >= 1 ? 'over' : part >= 0.5 || b.warned_pct >= 50 ? 'near' : '';
       const end = b.runs_out_at ? `used up ${moment(b.runs_out_at)} at this pace` : b.forecast_nano_usd > b.spent_nano_usd ? `about ${usd(b.forecast_nano_usd)} by its end` : '';
       return { name: `${b.scope} ${b.of}`, period: b.period, spent: b.spent_nano_usd, limit: b.limit_nano_usd, tone, forecast: b.forecast_nano_usd, href: '#/costs',
-        text: b.capped ? (b.stops ? 'its jobs are suspended' : 'used up') : end };
+        text: b.capped ? `used up ${b.spent_since ? `since ${moment(b.spent_since)}` : ''}${b.stops ? '; its jobs are suspended' : '; it only warns'}` : `${end}${b.stops ? '' : `${end ? '; ' : ''}it only warns`}` };
     });
     budgets.value = budgetState.value.filter((b) => b.tone).map((b) => ({ text: `Budget of ${b.name} (${b.period}): ${usd(b.spent)} of ${usd(b.limit)} spent, ${Math.round((b.spent / b.limit) * 100)} %${b.text ? `; ${b.text}` : ''}`, href: '#/costs', grave: b.tone === 'over' }));
   } catch { /* the stream says when the head is away */ }

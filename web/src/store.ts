@@ -50,19 +50,8 @@ export function whereText(row: Row): string {
   if (row.nodes) return row.nodes;
   return row.where.map(([node, ...cards]) => `${nodeName(node)}${cards.length ? ` · GPU ${cards.join(', ')}` : ''}`).join('; ');
 }
-// A running job whose cards all do nothing right now.
-export function isIdle(row: Row, after_ms = 60_000): boolean {
-  if (row.state !== 'running' || !row.started || clock.peek() - row.started < after_ms) return false;
-  let cards = 0;
-  for (const [node, ...list] of row.where) {
-    for (const index of list) {
-      const gpu = readings.get(node)?.[index];
-      if (!gpu || gpu.util < 0 || gpu.util >= 2) return false;
-      cards++;
-    }
-  }
-  return cards > 0;
-}
+// A job that does nothing right now, by the head's one definition: no work for a minute, by the verdict of its nodes.
+export function isIdle(row: Row): boolean { return row.state === 'running' && !!summary.peek()?.idle_jobs.includes(row.id); }
 
 export interface Attention { text: string; href: string; grave: boolean }
 export const budgets = signal<Attention[]>([]);      // what the budgets say, kept by the costs module

@@ -5,7 +5,7 @@ import { useEffect } from 'preact/hooks';
 import { get, type Job, type Row } from './api';
 import { cents2, lasting, plural, usd } from './format';
 import { Badge, Card, Empty, Line } from './ui';
-import { clock, ended, gpuTick, isIdle, jobs, jobsTick, ranMs, route, rowOf } from './store';
+import { clock, ended, isIdle, jobs, jobsTick, ranMs, route, rowOf, summary } from './store';
 import { report, type CostLine } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
@@ -38,7 +38,7 @@ export function WastePage() {
   const lines = useSignal<WasteLine[] | null>(null);
   const sums = useSignal<Waste | null>(null);
   const named = useSignal(0);
-  jobsTick.value; gpuTick.value; named.value;
+  jobsTick.value; summary.value; named.value;
   useEffect(() => {
     let gone = false;
     const load = () => {
@@ -63,7 +63,7 @@ export function WastePage() {
   const now = clock.value;
   const all = new Map<string, Wasted>();
   for (const line of lines.value ?? []) all.set(line.job!, { id: line.job!, row: rowFor(line.job!), line, wasted: wastedBy(line), nowRate: 0, text: '' });
-  const idleNow = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j, 10_000));
+  const idleNow = [...jobs.values()].filter((j) => j.rate_nano > 0 && isIdle(j));
   if (span[3] === 0) for (const j of idleNow) {
     const at = all.get(j.label) ?? { id: j.label, row: j, wasted: 0, nowRate: 0, text: '' };
     all.set(j.label, { ...at, row: j, nowRate: j.rate_nano, text: sums.value?.idle_now.find((i) => i.job === j.id)?.text ?? '' });
@@ -75,7 +75,7 @@ export function WastePage() {
       <h1>Waste</h1>
       <section class="cards" aria-label="Wasted">
         {w && <><Card title="Held and idle" value={cents2(w.idle_nano_usd)} note="by jobs whose GPUs did nothing" tone={w.idle_nano_usd >= worthCounting ? 'warn' : ''} /><Card title="Larger than needed" value={cents2(w.inefficient_nano_usd)} note="by what runs have used" /><Card title="Nobody held" value={cents2(w.unallocated_nano_usd)} note="GPUs paid for and free" /></>}
-        <Card title="Idle right now" value={usd(idleNow.reduce((a, j) => a + j.rate_nano, 0) * 3600)} unit="/ h" href="#/jobs?show=idle" note={idleNow.length ? `${plural(idleNow.length, 'job')}: see and stop ${idleNow.length === 1 ? 'it' : 'them'}` : 'nothing that is held idles'} />
+        <Card title="Idle right now" value={usd((summary.value?.idle_nano ?? 0) * 3600)} unit="/ h" href="#/jobs?show=idle" note={idleNow.length ? `${plural(idleNow.length, 'job')}: see and stop ${idleNow.length === 1 ? 'it' : 'them'}` : 'nothing that is held idles'} />
       </section>
       <div class="filters top"><h2>Jobs by what they wasted</h2><div class="tabs" role="group" aria-label="When">{spans.map(([id, word]) => <a href={`#/waste?span=${id}`} aria-current={span[0] === id ? 'true' : undefined}>{word}</a>)}</div></div>
       {lines.value && rows.length === 0 ? <Empty title="No job wasted a cent"><p>Counted is what a job pays for GPUs it holds while they do nothing. The same in a terminal:</p><Line text="billow waste" /></Empty> : (

@@ -229,6 +229,16 @@ TEST(Idle, TypingKeepsATaskAwakeFromTheMomentOfTheKey) {
   EXPECT_EQ(feed(tracker, at, minutes(1), typed).since, key);
 }
 
+TEST(Idle, OutputAtARateIsWorkAndAHeartbeatIsNot) {
+  SteadyTime at{seconds(100).ns};
+  IdleTracker writes, beats;
+  EXPECT_EQ(feed(writes, at, minutes(30), [](IdleSample& s) { s.output_bytes = s.at.ns / 1'000'000'000 * 2048; }).state, IdleState::active);
+  // "still waiting for rank 3 …", a line of a hundred bytes every ten seconds, as a watchdog of a dead job writes all weekend.
+  EXPECT_EQ(feed(beats, at, minutes(10), [](IdleSample& s) { s.output_bytes = s.at.ns / 10'000'000'000 * 100; }).state, IdleState::idle);
+  // Once the writing ends, so does the work, at the last page.
+  EXPECT_EQ(feed(writes, at, minutes(10), [&, last = at.ns / 1'000'000'000 * 2048](IdleSample& s) { s.output_bytes = last; }).state, IdleState::idle);
+}
+
 TEST(Idle, ATaskThatComesBackByItselfIsGivenItsOwnRhythm) {
   IdleTracker tracker;
   SteadyTime at{seconds(100).ns};

@@ -51,6 +51,35 @@ TEST(Watch, SaysWhyWhatAndWhenAndTheHeadActs) {
   for (const auto& s : w.said) EXPECT_FALSE(s.act_alone) << "the head is there";
 }
 
+TEST(Watch, TheCountdownGoesOnBetweenWarnings) {
+  Watched w({.can_suspend = true});
+  w.run(600, true);
+  w.run(9 * 60 + 40, false);
+  const std::string first = w.watch.text();
+  w.run(60, false);
+  EXPECT_NE(first, w.watch.text());
+  EXPECT_NE(first.find("; suspending in 5m"), std::string::npos) << first;
+  EXPECT_NE(w.watch.text().find("; suspending in 4m"), std::string::npos) << w.watch.text();
+}
+
+TEST(Watch, TrafficNeverShrinksAndIsCountedOnceOverLivesOfTheAgent) {
+  TaskWatch first({}, at_s(0));
+  first.sent({1000, true});
+  first.sent({700, true});
+  EXPECT_EQ(first.meter(at_s(10)).egress_bytes, 1000);
+  // The next agent finds the kernel's count, which goes on from where it was …
+  TaskWatch found({}, at_s(20), first.meter(at_s(20)));
+  EXPECT_EQ(found.meter(at_s(20)).egress_bytes, 1000);
+  found.sent({1500, true});
+  EXPECT_EQ(found.meter(at_s(30)).egress_bytes, 1500);
+  // … or has to begin from what it sees itself.
+  TaskWatch anew({}, at_s(20), first.meter(at_s(20)));
+  anew.sent({500, false});
+  EXPECT_EQ(anew.meter(at_s(30)).egress_bytes, 1500);
+  anew.sent({0, true});          // the end of a task whose kernel count did not hold all of it
+  EXPECT_EQ(anew.meter(at_s(30)).egress_bytes, 1500);
+}
+
 TEST(Watch, WithoutAHeadTheNodeStopsItsOwnTaskButNotOneRankOfAGang) {
   Watched alone({.can_suspend = true});
   alone.around.head_here = false;

@@ -7,12 +7,13 @@
 namespace billow::api {
 namespace {
 
-JobSeries series(double util, double cores, double read_kib_s, double mem_mib, int points = 40) {
+JobSeries series(double util, double cores, double read_kib_s, double mem_mib, int points = 40, double sm = std::nan("")) {
   JobSeries out({0});
   for (int i = 0; i < points; ++i) {
     JobSample s;
     s.fill(std::nan(""));
     s[col_gpu_util] = util * 10;
+    s[col_sm_active] = sm * 10;
     s[col_cpu] = cores * 1000;
     s[col_read] = read_kib_s;
     s[col_gpu_mem] = mem_mib;
@@ -37,6 +38,14 @@ TEST(Findings, ABusyGpuIsNot) { EXPECT_EQ(kinds(findings(series(95, 4, 300 * 102
 TEST(Findings, AHalfBusyGpuWithRoomEverywhereIsNot) { EXPECT_EQ(kinds(findings(series(40, 1, 10, 60'000), 16, 80'000)), ""); }
 TEST(Findings, NothingHappensAtAll) { EXPECT_EQ(kinds(findings(series(0, 0, 0, 60'000), 4, 80'000)), "idle "); }
 TEST(Findings, MuchMemoryIsUnused) { EXPECT_EQ(kinds(findings(series(95, 1, 0, 9'000), 4, 80'000)), "memory_headroom "); }
+TEST(Findings, ASliceIsAdvisedOnlyWhereItsEnginesAndItsMemoryWouldDo) {
+  const auto hint = [](const JobSeries& s, int cards = 1) { const auto found = findings(s, 16, 80'000, cards); return found.empty() ? std::string() : found.back().hint; };
+  EXPECT_NE(hint(series(22, 1, 0, 9'000)).find("--gpus 0.25"), std::string::npos);
+  EXPECT_NE(hint(series(45, 1, 0, 9'000)).find("--gpus 0.5 "), std::string::npos) << "the memory would fit a smaller one, the work would not";
+  EXPECT_EQ(hint(series(55, 1, 0, 9'000)).find("--gpus"), std::string::npos);
+  EXPECT_NE(hint(series(55, 1, 0, 9'000, 40, 18)).find("--gpus 0.2 "), std::string::npos) << "busy by the driver's word, 18 % of its SMs";
+  EXPECT_EQ(hint(series(22, 1, 0, 9'000), 4).find("--gpus"), std::string::npos) << "several cards were asked for with a reason";
+}
 TEST(Findings, AFewPointsSayNothing) { EXPECT_EQ(kinds(findings(series(30, 4, 0, 1, 5), 4, 80'000)), ""); }
 
 }  // namespace

@@ -368,6 +368,82 @@ TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt)
   w.check_replay();
 }
 
+TEST(Money, EgressIsChargedWhereThePoolPricesIt) {
+  World w;
+  w.must(AgentHello{offer("n1", 2, true), {}});
+  w.must(SetPrice{{.of = "pool:cloud", .egress_gib = {90'000'001}}});  // $0.09 and a bit, so that rounding shows
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  const Rate rate = w.core.state().find_task(task)->rate;
+  const WallTime began = w.billed;
+  const auto mark = [&](std::int64_t bytes) { w.must(MeterMarks{NodeId(1), {{task, {.active = seconds(100), .measured = true, .egress_bytes = bytes}}}}); };
+  const std::int64_t gib = 1 << 30;
+  w.pass_time(seconds(100));
+  for (int i = 1; i <= 7; ++i) mark(3 * gib / 7 * i);
+  mark(3 * gib);
+  mark(3 * gib);                 // said again
+  mark(gib);                     // an agent that came back and knows less
+  EXPECT_EQ(egress_so_far(w.core.state(), task).value, 3 * 90'000'001) << "however often it is told";
+  w.crash();
+  EXPECT_EQ(egress_so_far(w.core.state(), task).value, 3 * 90'000'001);
+  w.must(SetPrice{{.of = "pool:cloud", .egress_gib = {50'000'000}}});  // from here on
+  w.pass_time(seconds(100));
+  w.end(task, 0, {.active = seconds(200), .measured = true, .egress_bytes = 5 * gib});
+  const std::int64_t traffic = 3 * 90'000'001 + 2 * 50'000'000, time = 200 * rate.nano_usd_per_s;
+  EXPECT_EQ(w.finished[0].job.cost.value, time + traffic);
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].charge.value, time + traffic);
+  EXPECT_EQ(w.leases[0].egress.value, traffic);
+  EXPECT_EQ(w.leases[0].egress_bytes, 5 * gib);
+  const auto totals = w.core.state().money.books.totals(began, w.billed);
+  EXPECT_EQ((totals.active + totals.idle + totals.unallocated).value, totals.fleet.value);
+  EXPECT_EQ(totals.charge.value, time + traffic);
+  EXPECT_GE(totals.active.value, traffic) << "the traffic is a cost of the fleet, and this lease's";
+  w.check_replay();
+}
+
+TEST(Money, EgressWithoutAPriceIsKeptAndNotChargedAndCountsAgainstABudgetWhereItHasOne) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  const JobId free = w.submit(1);
+  w.pass_time(seconds(10));
+  w.end(w.job(free)->tasks.front(), 0, {.egress_bytes = 12345});
+  EXPECT_EQ(w.leases[0].egress_bytes, 12345);
+  EXPECT_EQ(w.leases[0].egress.value, 0);
+  w.must(SetPrice{{.of = "node:n1", .egress_gib = {1'000'000'000}}});
+  const BudgetKey key = project_budget(w, {100'000'000'000});
+  const JobId id = w.submit(1);
+  const TaskId task = w.job(id)->tasks.front();
+  const NanoUsd before = budget_uses(w.core.state(), w.billed).at(key).spent;
+  w.must(MeterMarks{NodeId(1), {{task, {.egress_bytes = 2ll << 30}}}});
+  w.pass_time(seconds(1));
+  const std::int64_t second = w.core.state().find_task(task)->rate.nano_usd_per_s;
+  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value, 2'000'000'000 + second);
+  w.end(task);
+  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value, 2'000'000'000 + second) << "the same once it has ended, though its end said nothing of traffic";
+  w.check_replay();
+}
+
+TEST(Money, ANodeThatLeftIsKnownByItsNameAndItsProvidersWordForIt) {
+  World w;
+  NodeOffer rented = offer("gpu-7", 1, true);
+  rented.labels["provider-id"] = "i-0abc";
+  w.must(AgentHello{rented, {}});
+  const NodeId node = w.core.state().node_by_name("gpu-7")->id;
+  const JobId id = w.submit(1);
+  w.pass_time(seconds(60));
+  w.must(NodeSilent{node});
+  w.must(RemoveNode{node});
+  ASSERT_EQ(w.node_days.size(), 1u);
+  EXPECT_EQ(w.node_days[0].name, "gpu-7");
+  EXPECT_EQ(w.node_days[0].pool, "cloud");
+  EXPECT_EQ(w.node_days[0].provider_id, "i-0abc");
+  ASSERT_EQ(w.leases.size(), 1u);
+  EXPECT_EQ(w.leases[0].node_name, "gpu-7") << "the lease that ended with it, too";
+  EXPECT_EQ(w.leases[0].gpu_type, "H100");
+  (void)id;
+}
+
 TEST(Money, ABudgetThatIsSetTellsTheAgentsAtOnceHowLongIsPaid) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});
@@ -406,17 +482,17 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
         auto at = open.begin();
         std::advance(at, rng.between(0, static_cast<std::int64_t>(open.size()) - 1));
         const TaskId id = *at;
-        if (state.find_task(id)) w.end(id, rng.chance(0.2) ? 1 : 0, {.active = seconds(rng.between(0, 50'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true});
+        if (state.find_task(id)) w.end(id, rng.chance(0.2) ? 1 : 0, {.active = seconds(rng.between(0, 50'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true, .egress_bytes = rng.between(0, 1ll << 40)});
       } else if (what < 0.75 && !open.empty()) {
         MeterMarks marks;
         const TaskId id = *open.begin();
         if (const Task* task = state.find_task(id)) {
           marks.node = task->node;
-          marks.marks.push_back({id, {.active = seconds(rng.between(0, 100'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true}});
+          marks.marks.push_back({id, {.active = seconds(rng.between(0, 100'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true, .egress_bytes = rng.between(0, 1ll << 40)}});
           w.must(marks);
         }
       } else if (what < 0.85) {
-        w.must(SetPrice{{.of = rng.chance(0.5) ? "gpu:H100" : "node:n1", .cost = Rate{rng.between(1, 5'000'000)}}});
+        w.must(SetPrice{{.of = rng.chance(0.5) ? "gpu:H100" : "node:n1", .cost = Rate{rng.between(1, 5'000'000)}, .egress_gib = {rng.between(0, 120'000'000)}}});
       } else if (what < 0.9) {
         if (!state.jobs.empty()) w.must(StopJob{state.jobs.begin()->first, "", false});
       } else if (what < 0.95 && !open.empty()) {
@@ -433,19 +509,31 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
       }
       look();
     }
+    look();
+    for (const TaskId id : open) if (w.core.state().find_task(id)) w.end(id);
     // From the journal alone: every lease from its opening to its end, no second twice or lost.
     std::map<TaskId, Task> held;
-    NanoUsd charged, by_job;
-    const auto close = [&](Task& task, WallTime to, NanoUsd cost) {
+    std::map<TaskId, NanoUsd> traffic;  // as the head reckoned it, which never shrinks
+    NanoUsd charged, by_job, egress;
+    const auto close = [&](Task& task, WallTime to, NanoUsd cost, NanoUsd sent = {}) {
       EXPECT_GE(to.ns, task.lease_from.ns);
-      EXPECT_EQ(cost, amount(task.rate, to - task.lease_from, ledger::charged_milli(task)));
+      EXPECT_EQ(cost, amount(task.rate, to - task.lease_from, ledger::charged_milli(task)) + sent);
+      egress += sent;
       charged += cost;
       task.lease_from = to;
       ++task.lease_number;
     };
     for (const Event& e : w.history) {
       if (const auto* p = std::get_if<JobPlaced>(&e.body)) for (const Task& t : p->tasks) held[t.id] = t;
-      if (const auto* t = std::get_if<TaskEnded>(&e.body)) close(held.at(t->task), t->lease_to, t->cost);
+      if (const auto* t = std::get_if<TaskEnded>(&e.body)) {
+        EXPECT_GE(t->usage.meter.egress, traffic[t->task]);
+        close(held.at(t->task), t->lease_to, t->cost, t->usage.meter.egress);
+      }
+      if (const auto* m = std::get_if<MeterMarked>(&e.body))
+        for (const TaskMark& mark : m->marks) {
+          EXPECT_GE(mark.meter.egress, traffic[mark.task]);
+          traffic[mark.task] = mark.meter.egress;
+        }
       if (const auto* t = std::get_if<TaskSuspended>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
         held.at(t->task).price_class = PriceClass::suspended, held.at(t->task).rate = t->rate, held.at(t->task).ram_mib = t->ram_mib;
@@ -455,13 +543,15 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
         held.at(t->task).price_class = t->price_class, held.at(t->task).rate = t->rate, held.at(t->task).gpus = t->gpus;
       }
     }
-    for (const ClosedLease& lease : w.leases) if (!lease.open) by_job += lease.charge;
+    NanoUsd by_lease;
+    for (const ClosedLease& lease : w.leases) if (!lease.open) by_job += lease.charge, by_lease += lease.egress;
     EXPECT_EQ(charged.value, by_job.value) << "the books charge what the journal says";
+    EXPECT_EQ(egress.value, by_lease.value) << "traffic included";
     // The entries: what was posted is what the nodes cost up to the last midnight.
     const auto& books = w.core.state().money.books;
     const WallTime midnight{w.core.state().money.days_closed * day_ns};
     NanoUsd posted, by_events;
-    for (const ledger::Entry& e : w.entries) if (e.kind != ledger::EntryKind::charge) posted += e.amount;
+    for (const ledger::Entry& e : w.entries) if (e.kind != ledger::EntryKind::charge && e.kind != ledger::EntryKind::egress) posted += e.amount;
     for (const DayClosed& d : w.all<DayClosed>()) {
       EXPECT_EQ((d.active + d.idle + d.unallocated).value, d.fleet.value);
       by_events += d.fleet;

@@ -50,6 +50,8 @@ History random_history(Rng& rng) {
             put(t, LeaseChanged{lease, at_s(t), node, suspend ? PriceClass::suspended : PriceClass::on_demand, suspend ? 0 : milli, milli,
                                 suspend ? Rate{rng.between(0, 1000)} : rate});
             ++h.pieces;
+          } else if (rng.chance(0.3)) {
+            put(t, LeaseExtra{lease, node, at_s(t), {rng.between(0, 5'000'000'000)}, rng.between(0, 1ll << 40)});
           } else {
             active += rng.between(0, t - marked);
             marked = t;
@@ -69,7 +71,7 @@ History random_history(Rng& rng) {
 
 // Second by second, in fractions of 1/capacity and 1/1000 nano-dollars.
 struct Oracle {
-  __int128 fleet = 0, leased = 0, charge = 0;  // leased × capacity, charge × 1000
+  __int128 fleet = 0, leased = 0, charge = 0, egress = 0;  // leased × capacity, charge × 1000
 };
 Oracle second_by_second(const History& h, std::int64_t from, std::int64_t to) {
   struct Lease { std::int64_t milli = 0, charged = 0, rate = 0; NodeId node; };
@@ -85,6 +87,12 @@ Oracle second_by_second(const History& h, std::int64_t from, std::int64_t to) {
       if (const auto* f = std::get_if<LeaseOpened>(&fact)) leases[f->lease] = {f->milli, f->milli, f->rate.nano_usd_per_s, f->node};
       if (const auto* f = std::get_if<LeaseChanged>(&fact)) leases[f->lease] = {f->milli, f->charged_milli, f->rate.nano_usd_per_s, f->node};
       if (const auto* f = std::get_if<LeaseClosed>(&fact)) leases.erase(f->lease);
+      if (const auto* f = std::get_if<LeaseExtra>(&fact); f && s >= from) {
+        sum.fleet += f->amount.value;
+        sum.egress += f->amount.value;
+        sum.leased += static_cast<__int128>(f->amount.value) * capacity;
+        sum.charge += static_cast<__int128>(f->amount.value) * 1000;
+      }
     }
     if (s < from) continue;
     for (const auto& [node, rate] : node_rate) sum.fleet += rate;
@@ -149,8 +157,10 @@ TEST(Books, ReconcileToZeroForRandomHistories) {
       EXPECT_EQ(first.fleet + rest.fleet, whole.fleet);
       EXPECT_EQ(first.active + rest.active, whole.active);
       EXPECT_EQ(first.charge + rest.charge, whole.charge);
+      EXPECT_EQ(first.egress + rest.egress, whole.egress);
       const Oracle oracle = second_by_second(history, a, c);
       EXPECT_EQ(whole.fleet.value, static_cast<std::int64_t>(oracle.fleet));
+      EXPECT_EQ(whole.egress.value, static_cast<std::int64_t>(oracle.egress));
       EXPECT_LE(std::abs((whole.active + whole.idle).value - static_cast<std::int64_t>(oracle.leased / capacity)), 2 * history.pieces);
       EXPECT_LE(std::abs(whole.charge.value - static_cast<std::int64_t>(oracle.charge / 1000)), 2 * history.pieces);
       EXPECT_GE(whole.active.value, 0);
@@ -164,6 +174,7 @@ TEST(Books, ReconcileToZeroForRandomHistories) {
         case EntryKind::idle: posted.idle += entry.amount; break;
         case EntryKind::unallocated: posted.unallocated += entry.amount; break;
         case EntryKind::charge: posted.charge += entry.amount; break;
+        case EntryKind::egress: posted.charge += entry.amount, posted.egress += entry.amount; break;
       }
     }
     posted.fleet = posted.active + posted.idle + posted.unallocated;
@@ -215,6 +226,61 @@ TEST(Books, ForgettingEndedLeasesChangesNothingThatCanStillBeAsked) {
   EXPECT_LT(thrifty.leases_held(), books.leases_held());
   EXPECT_EQ(thrifty.totals(at_s(1500), at_s(span_s)), books.totals(at_s(1500), at_s(span_s)));
   EXPECT_EQ(thrifty.unposted().value, 0);
+}
+
+TEST(Books, WhatIsBoughtByThePieceCostsTheNodeAndIsChargedToTheLeaseOnce) {
+  Books books;
+  Seq seq = 0;
+  ASSERT_TRUE(books.apply(++seq, NodePriced{NodeId(1), at_s(0), {1000}, capacity}));
+  ASSERT_TRUE(books.apply(++seq, LeaseOpened{LeaseId(1), JobId(1), TaskId(1), ProjectId(1), UserId(1), NodeId(1), "H100", PriceClass::on_demand, 1000, {5}, at_s(10)}));
+  const Totals without = books.totals(at_s(0), at_s(100));
+  ASSERT_TRUE(books.apply(++seq, LeaseExtra{LeaseId(1), NodeId(1), at_s(50), {7'000}, 70}));
+  ASSERT_TRUE(books.apply(++seq, LeaseExtra{LeaseId(1), NodeId(1), at_s(90), {3'000}, 30}));
+  ASSERT_TRUE(books.apply(++seq, LeaseClosed{LeaseId(1), at_s(80)}));  // it had ended before the second was heard of
+  const Totals with = books.totals(at_s(0), at_s(100));
+  EXPECT_EQ((with.fleet - without.fleet).value, 10'000);
+  EXPECT_EQ(with.unallocated + with.active + with.idle, with.fleet);
+  EXPECT_EQ(with.charge.value, 70 * 5 + 10'000);
+  EXPECT_EQ(with.egress.value, 10'000);
+  EXPECT_EQ(books.charge_between(LeaseId(1), at_s(0), at_s(60)).value, 50 * 5 + 7'000);
+  const auto lease = books.lease_totals(LeaseId(1), at_s(10), at_s(80));
+  EXPECT_EQ(lease.charge.value, 70 * 5 + 10'000);
+  EXPECT_EQ(lease.egress.value, 10'000);
+  EXPECT_EQ(lease.egress_bytes, 100);
+  EXPECT_EQ(books.totals(at_s(80), at_s(100)).charge.value, 0);
+  const Books back = Books::restore(books.image());
+  EXPECT_EQ(back.totals(at_s(0), at_s(100)), with);
+  EXPECT_FALSE(books.apply(++seq, LeaseExtra{LeaseId(9), NodeId(1), at_s(50), {1}, 1}));
+  EXPECT_FALSE(books.apply(++seq, LeaseExtra{LeaseId(1), NodeId(1), at_s(50), {-1}, 0}));
+
+  // Posted with a day that is over, as entries of their own; traffic that comes late is a correction.
+  NanoUsd egress;
+  for (const Entry& entry : books.close(at_s(100))) {
+    EXPECT_FALSE(entry.correction);
+    if (entry.kind == EntryKind::egress) egress += entry.amount;
+  }
+  EXPECT_EQ(egress.value, 10'000);
+  ASSERT_TRUE(books.apply(seq += 10, LeaseExtra{LeaseId(1), NodeId(1), at_s(120), {500}, 5}));
+  const std::vector<Entry> late = books.close(at_s(100));
+  ASSERT_EQ(late.size(), 2u);
+  EXPECT_EQ(late[0].kind, EntryKind::active);
+  EXPECT_EQ(late[1].kind, EntryKind::egress);
+  for (const Entry& entry : late) EXPECT_TRUE(entry.correction && entry.amount.value == 500);
+  EXPECT_EQ(books.unposted().value, 0);
+}
+
+TEST(Books, ALeaseThatBoughtSomethingIsNeverWithoutAMoment) {
+  Books books;
+  ASSERT_TRUE(books.apply(1, NodePriced{NodeId(1), at_s(0), {1000}, 1000}));
+  ASSERT_TRUE(books.apply(2, LeaseOpened{LeaseId(1), JobId(1), TaskId(1), ProjectId(1), UserId(1), NodeId(1), "H100", PriceClass::on_demand, 1000, {2000}, at_s(10)}));
+  ASSERT_TRUE(books.apply(3, LeaseExtra{LeaseId(1), NodeId(1), at_s(20), {77}, 7}));
+  ASSERT_TRUE(books.apply(4, LeaseClosed{LeaseId(1), at_s(10)}));  // by a clock that was wrong, it never ran
+  const Totals all = books.totals(at_s(0), at_s(30));
+  EXPECT_EQ(all.charge.value, 77);
+  EXPECT_EQ(all.active + all.idle + all.unallocated, all.fleet);
+  EXPECT_EQ(books.totals(at_s(0), at_s(10)).fleet.value + books.totals(at_s(10), at_s(30)).fleet.value, all.fleet.value);
+  (void)books.close(at_s(30));
+  EXPECT_EQ(books.unposted().value, 0);
 }
 
 TEST(Books, RefuseWhatCannotBe) {

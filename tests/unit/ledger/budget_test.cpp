@@ -56,6 +56,7 @@ TEST(Budget, ForecastsTheBurnAndSaysWhenTheMoneyIsGone) {
   EXPECT_EQ(step(budget, {}, use).text.substr(0, 55), "80 % of this month's $500.00 is spent; at $4.00/h it la");
   EXPECT_NEAR(static_cast<double>(forecast(budget, use).value) / 1e9, 400 + 4 * 24 * 16, 0.01);
   EXPECT_FALSE(runs_out(budget, {.spent = dollars(1), .burn = {1}, .at = november_15}));
+  EXPECT_FALSE(runs_out(budget, {.spent = budget.limit, .burn = {1'000'000}, .at = november_15})) << "it is gone: no date that moves on";
 }
 
 TEST(Budget, AJobWhoseMinimumCannotBePaidIsHeldWithTheReason) {

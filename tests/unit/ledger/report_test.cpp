@@ -64,8 +64,8 @@ TEST(Report, SumsByAnyDimensions) {
   EXPECT_EQ(by_project[0].charge, dollars(25));
   EXPECT_EQ(by_project[0].day, 0);
   EXPECT_EQ(cost_csv(by_project, *parse_dimensions("project")),
-            "project,charge_usd,cost_usd,idle_usd,gpu_hours,energy_kwh\nvision,25,18,2,10.000000,2.000000\n"
-            "\"speech, \"\"new\"\"\",20,9,1,5.000000,1.000000\n");
+            "project,charge_usd,cost_usd,idle_usd,gpu_hours,energy_kwh,egress_usd,egress_gib\nvision,25,18,2,10.000000,2.000000,0,0.000000\n"
+            "\"speech, \"\"new\"\"\",20,9,1,5.000000,1.000000,0,0.000000\n");
   const auto by_both = group(lines(), *parse_dimensions("project,day"));
   EXPECT_EQ(by_both.size(), 3u);
   EXPECT_EQ(cost_json(by_both, *parse_dimensions("project,day")).items()[1]["day"].str_or(""), "2026-11-15");
@@ -88,11 +88,57 @@ TEST(RightSizing, SaysWhatWouldHaveDone) {
   EXPECT_TRUE(right_size(runs).empty());
 }
 
+TEST(RightSizing, NeverBelowWhatTheEnginesNeeded) {
+  const auto milli = [](double p95, double peak) {
+    const auto advice = right_size({{"x", 1000, 1, 80'000, 2'000, p95, peak, true, dollars(100)}});
+    return advice.empty() ? 0 : advice[0].milli;
+  };
+  EXPECT_EQ(milli(5, 8), 100);
+  EXPECT_EQ(milli(15, 20), 200) << "the memory would fit a tenth";
+  EXPECT_EQ(milli(25, 30), 250);
+  EXPECT_EQ(milli(35, 40), 500);
+  EXPECT_EQ(milli(5, 60), 500) << "rare bursts of more than half a card";
+  for (double p95 = 5; p95 <= 100; p95 += 5) {
+    const auto got = milli(p95, p95);
+    EXPECT_TRUE(got == 0 || static_cast<double>(got) >= p95 * 10) << p95;
+  }
+}
+
+TEST(WasteReport, ListsWhatWastedMostFirstAndAddsUp) {
+  const auto line = [](const char* job, const char* user, double cost, double idle) {
+    CostLine out;
+    out.day = november_15;
+    out.job = job, out.user = user, out.project = "vision";
+    out.charge = out.cost = dollars(cost), out.idle = dollars(idle);
+    return out;
+  };
+  const std::vector<CostLine> lines = {line("1", "ana", 100, 1), line("2", "ben", 10, 9), line("3", "ana", 50, 0), line("3", "ana", 50, 2), line("4", "ben", 5, 0)};
+  const std::vector<RunPeaks> runs = {{"train", 1000, 1, 80'000, 9'000, 20, 22, true, dollars(100), "3", dollars(98)}, {"eval", 1000, 1, 80'000, 70'000, 90, 95, true, dollars(10), "2", dollars(1)}};
+  const auto advice = right_size(runs);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].milli, 200);
+  const auto over = oversized(runs, advice);
+  const auto by_job = waste_by(lines, {Dimension::job}, over, {{"3", "train"}, {"2", "eval"}});
+  ASSERT_EQ(by_job.size(), 3u) << "job 4 wasted nothing";
+  EXPECT_EQ(by_job[0].line.job, "3");
+  EXPECT_EQ(by_job[0].what, "train");
+  EXPECT_EQ(by_job[0].oversized, dollars(98 * 0.8));
+  EXPECT_EQ(by_job[0].wasted(), dollars(98 * 0.8 + 2));
+  EXPECT_EQ(by_job[1].line.job, "2");
+  EXPECT_EQ(by_job[2].line.job, "1");
+  NanoUsd jobs, users;
+  for (const auto& w : by_job) jobs += w.wasted();
+  const auto by_user = waste_by(lines, {Dimension::user}, over, {});
+  for (const auto& w : by_user) users += w.wasted();
+  EXPECT_EQ(jobs, users);
+  EXPECT_EQ(by_user[0].line.user, "ana");
+  EXPECT_TRUE(by_user[0].what.empty());
+}
+
 TEST(WasteReport, KeepsTheThreeKindsApart) {
-  const Waste w = waste(dollars(100), dollars(30), dollars(20), {{"x", 1, 250, dollars(40), dollars(10), ""}});
-  EXPECT_EQ(w.inefficient, dollars(30));
-  EXPECT_EQ(waste(dollars(100), dollars(50), dollars(45), {{"x", 1, 250, dollars(40), dollars(10), ""}}).inefficient, dollars(5));
+  const Waste w{dollars(100), dollars(30), dollars(20), dollars(15)};
   EXPECT_NE(w.text().find("30.0 %"), std::string::npos);
+  EXPECT_NE(w.text().find("15.0 %"), std::string::npos);
 }
 
 TEST(Anomalies, TellsTheDayThatStandsOut) {
@@ -124,9 +170,11 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
   const auto spec_text = read_file(data_dir() + "/prices/focus_1.2_mandatory.csv");
   if (!spec_text) GTEST_SKIP() << "no FOCUS column list: " << spec_text.error().message;
   const auto spec = parse_csv(*spec_text);
-  const auto exported = parse_csv(focus_csv(lines(), {}));
+  std::vector<CostLine> with = lines();
+  with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
+  const auto exported = parse_csv(focus_csv(with, {}));
   ASSERT_TRUE(spec && exported);
-  EXPECT_EQ(exported->rows.size(), 3u);
+  EXPECT_EQ(exported->rows.size(), 4u);
   for (const auto& row : spec->rows) {
     const std::size_t column = exported->column(row[0]);
     ASSERT_NE(column, std::string::npos) << row[0];
@@ -139,6 +187,28 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
   }
   for (const std::string& name : exported->header)
     EXPECT_TRUE(name.starts_with("x_") || std::any_of(spec->rows.begin(), spec->rows.end(), [&](const auto& row) { return row[0] == name; })) << name;
+}
+
+TEST(Focus, TrafficIsALineOfItsOwn) {
+  std::vector<CostLine> with = lines();
+  with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
+  const auto plain = parse_csv(focus_csv(lines(), {})), exported = parse_csv(focus_csv(with, {}));
+  ASSERT_TRUE(plain && exported);
+  ASSERT_EQ(exported->rows.size(), plain->rows.size() + 1);
+  const auto cell = [&](std::size_t row, const char* name) { return exported->rows[row][exported->column(name)]; };
+  EXPECT_EQ(cell(0, "ServiceCategory"), "Compute");
+  EXPECT_EQ(cell(0, "BilledCost"), "10");
+  EXPECT_EQ(cell(1, "ServiceCategory"), "Networking");
+  EXPECT_EQ(cell(1, "ChargeCategory"), "Usage");
+  EXPECT_EQ(cell(1, "BilledCost"), "2.5");
+  EXPECT_EQ(cell(1, "PricingQuantity"), "30.000000000");
+  EXPECT_EQ(cell(1, "PricingUnit"), "GiB");
+  EXPECT_EQ(cell(1, "x_EgressBytes"), std::to_string(30ll << 30));
+  const auto bill = parse_focus(focus_csv(with, {}));
+  ASSERT_TRUE(bill);
+  NanoUsd sum;
+  for (const BilledLine& line : bill->lines) sum += line.billed;
+  EXPECT_EQ(sum, dollars(45)) << "the same sum, on one more line";
 }
 
 TEST(Focus, OurOwnExportComesBackToTheNanoDollar) {
