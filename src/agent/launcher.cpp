@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+
+#include "supervise/secrets.h"
 
 namespace billow::agent {
 namespace {
@@ -17,7 +20,7 @@ using namespace supervise;
 
 constexpr std::size_t link_out_bytes_max = 1 << 20;
 constexpr std::size_t read_bytes = 128 << 10;
-// The supervisor's own descriptors (0 to 4) are made by dup2 in order; sources must lie above them.
+// The supervisor's own descriptors (0 to 5) are made by dup2 in order; sources must lie above them.
 constexpr int first_safe_fd = 10;
 
 Result<Fd> lift(Fd fd) {
@@ -184,17 +187,24 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
   return launcher;
 }
 
-Result<SupervisorLink> Launcher::launch(NewTask task) {
+Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail_errno("socketpair", errno);
   Fd ours(ends[0]);
   const Fd theirs = BILLOW_TRY(lift(Fd(ends[1])));
   const Fd lock = BILLOW_TRY(lift(std::move(task.lock)));
+  Fd memory;
+  if (!secrets.empty()) {
+    memory = BILLOW_TRY(lift(Fd(::memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
+    BILLOW_TRY_VOID(write_all(memory.get(), secrets));
+    if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail_errno("seal memory", errno);
+  }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   for (const int target : {0, 1, 2}) posix_spawn_file_actions_adddup2(&actions, null_.get(), target);
   posix_spawn_file_actions_adddup2(&actions, theirs.get(), fd_ctl);
   posix_spawn_file_actions_adddup2(&actions, lock.get(), fd_lock);
+  if (memory) posix_spawn_file_actions_adddup2(&actions, memory.get(), fd_secrets);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;

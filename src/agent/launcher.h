@@ -70,7 +70,8 @@ class Launcher {
   static Result<Launcher> create(LauncherOptions options);
 
   // Starts the supervisor of a task directory just made; its lock goes over to the supervisor.
-  Result<SupervisorLink> launch(NewTask task);
+  // `secrets`: variables as "NAME=value\0", which go through memory and are in no file.
+  Result<SupervisorLink> launch(NewTask task, std::string_view secrets = {});
   // Finds the supervisor of an adopted task. One that has just been started may not listen yet, and one that ends listens
   // no more: while its lock is held it is tried again, for `patience` at most. unavailable: look at the directory again.
   Result<SupervisorLink> connect(const std::string& task_path, Duration patience = seconds(5)) const;

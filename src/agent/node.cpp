@@ -98,6 +98,7 @@ class NodeAgent {
                                               [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
+                                       .send_tunnel = [this](const Tunnelled& message, std::string_view blob) { if (socket_ && socket_->open()) socket_->send_binary(encode_tunnel(message, blob)); },
                                        .files_done = [this](TaskId task) { if (files_) files_->forget(task); },
                                        .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
     fabric_ = std::make_unique<Fabric>(loop_, Fabric::Options{options_.data_dir, inventory_.gpus,
@@ -275,6 +276,12 @@ class NodeAgent {
       const auto ask = wire::fabric_v1::decode_ask(frame);
       if (ask && core_->welcomed()) fabric_->ask(*ask);
       return;
+    }
+    if (is_tunnel_frame(frame)) {
+      const auto tunnelled = decode_tunnel(frame);
+      if (!tunnelled || !core_->welcomed()) return;
+      core_->on_head_alive(now());
+      return tasks_->tunnels().take(tunnelled->message, tunnelled->blob);
     }
     auto decoded = decode_to_agent(frame);
     if (!decoded) {

@@ -58,7 +58,8 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
       checkpointer_(loop, {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
                            .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
                            .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
-      migs_(std::move(options_.migs)),
+      migs_(std::move(options_.migs)), secret_files_(owner_), ssh_(owner_),
+      tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); }}),
       rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {}
 
@@ -99,6 +100,13 @@ Suspender::Callbacks Tasks::suspender_callbacks() {
 Tasks::Link* Tasks::link(TaskId task) {
   const auto found = links_.find(task);
   return found == links_.end() ? nullptr : found->second.get();
+}
+
+std::string Tasks::key_of(TaskId task) const { return task_key(owner_, task); }
+
+int Tasks::pid_of(TaskId task) const {
+  const auto found = links_.find(task);
+  return found == links_.end() || found->second->exited ? 0 : found->second->job_pid;
 }
 
 void Tasks::watch(TaskId task, SupervisorLink supervisor) {
@@ -158,6 +166,7 @@ void Tasks::lost(TaskId task) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
+  close_doors(task);
   callbacks_.event(task_event::Ended{std::move(status)});
   advanced(task);
 }
@@ -186,6 +195,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
+  close_doors(task);
   remove_hostfile(owner_, task);
   rooms_.ended(task);
   if (callbacks_.files_done) callbacks_.files_done(task);
@@ -310,6 +320,9 @@ std::vector<RecoveredTask> Tasks::recover() {
     out.push_back(std::move(recovered));
   }
   migs_.sweep();
+  std::vector<TaskId> live;
+  for (const RecoveredTask& task : out) if (task.status.state != TaskState::ended) live.push_back(task.status.task);
+  secret_files_.remove_others(live);
   return out;
 }
 

@@ -20,6 +20,8 @@
 #include "agent/sampler.h"
 #include "agent/suspender.h"
 #include "agent/sandbox.h"
+#include "agent/secret_files.h"
+#include "agent/ssh_door.h"
 #include "agent/task_dir.h"
 #include "gpu/backend.h"
 #include "net/loop.h"
@@ -44,6 +46,7 @@ class Tasks {
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
+    std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send_tunnel;
     std::function<void(TaskId)> files_done;      // its working directory may go; may be missing
     std::function<void(TaskStatus)> look_over;   // of a bare task that has ended; may be missing. Answers with Ended.
   };
@@ -74,7 +77,8 @@ class Tasks {
   // What was recorded of a task when it began.
   Result<TaskRecord> recorded(TaskId task) const;
   void forget_readers();            // the connection is gone, and with it whoever read logs
-  void reap() { launcher_.reap(); }
+  void reap() { launcher_.reap(), ssh_.reap(); }
+  Tunnels& tunnels() { return tunnels_; }
   void forget_other_rooms(const std::vector<TaskId>& live) { rooms_.forget_others(live); }
   std::size_t live() const { return links_.size(); }
   // The live tasks with the pids of their supervisors.
@@ -94,6 +98,10 @@ class Tasks {
   Suspender::Callbacks suspender_callbacks();
   std::vector<int> processes_of(TaskId task) const;
   void watch(TaskId task, SupervisorLink link);
+  Result<Tunnels::Door> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
+  void close_doors(TaskId task);
+  std::string key_of(TaskId task) const;  // the variable that its processes have, and nobody else's
+  int pid_of(TaskId task) const;   // of its first process; 0: none that is known to run
   Link* link(TaskId task);
   void closed(TaskId task);
   void adopt(TaskId task, SupervisorLink link);
@@ -124,6 +132,9 @@ class Tasks {
   Suspender suspender_;
   Checkpointer checkpointer_;
   MigClaims migs_;
+  SecretFiles secret_files_;
+  SshDoors ssh_;
+  Tunnels tunnels_;
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   std::unordered_set<TaskId> born_here_;                          // started by this agent

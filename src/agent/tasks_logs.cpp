@@ -56,6 +56,7 @@ void Tasks::perform(const effect::CancelLog& e) {
 }
 
 void Tasks::forget_readers() {
+  tunnels_.close_all();
   readers_.clear();
   reading_.clear();
 }

@@ -11,6 +11,7 @@
 #include "agent/task_status.h"
 #include "agent/users.h"
 #include "base/limits.h"
+#include "base/crypto.h"
 #include "base/log.h"
 #include "gpu/topology.h"
 #include "model/surroundings.h"
@@ -46,6 +47,8 @@ std::vector<std::string> command_of(const Start& start, const Rooms::Room* room)
 }  // namespace
 
 Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const Rooms::Room* room, TaskCgroup& group, TaskPlan& plan) {
+  for (const GivenSecret& secret : start.secrets)
+    if (secret.variable.empty() && secret.file.empty()) return fail(Code::conflict, secret.value);  // why the head could not give it
   TaskSpec spec;
   spec.argv = command_of(start, room);
   spec.cwd = start.cwd.empty() ? "/" : start.cwd;
@@ -99,6 +102,16 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
   BILLOW_TRY_VOID(add_file_variables(start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
+  for (const SecretWish& wish : start.surroundings.secrets) {
+    if (wish.file.empty()) continue;
+    if (room && room->plan.root) return fail(Code::unsupported, fmt::format("secret {} cannot be a file inside an image: ask for it as a variable, --secret {}", wish.name, wish.name));
+    if (wish.file != "/run/secrets/" + wish.name)
+      return fail(Code::unsupported, fmt::format("secret {} cannot be put at {}: ask for it as --secret {}:file, and read the file that $NAME_FILE names", wish.name, wish.file, wish.name));
+  }
+  for (const std::string& variable : BILLOW_TRY(secret_files_.write(start.task, start.surroundings.secrets, start.secrets, user))) {
+    const auto equals = variable.find('=');
+    env[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
   if (room) {
@@ -132,6 +145,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
 void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
   migs_.release(task);
   rooms_.ended(task);
+  secret_files_.remove(task);
   TaskStatus status;
   status.task = task;
   status.state = TaskState::ended;
@@ -176,7 +190,10 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
   const auto gang = e.start.env.find("BILLOW_ADDRESSES");
   count_egress(id, group.v2, gang == e.start.env.end() ? std::string() : gang->second);
   born_here_.insert(id);
-  auto launched = launcher_.launch(std::move(*made));
+  std::string secrets;
+  for (const GivenSecret& secret : e.start.secrets)
+    if (std::string value; !secret.variable.empty() && base64_decode(secret.value, value)) (((secrets += secret.variable) += '=') += value) += '\0';
+  auto launched = launcher_.launch(std::move(*made), secrets);
   if (!launched) {
     (void)all_sent(id, group.v2);
     suspender_.ended(id);

@@ -42,12 +42,17 @@ Result<UserRecord> look_up_user(const std::string& name) {
   return from_passwd(*found);
 }
 
-Result<UserRecord> current_user() {
+Result<UserRecord> look_up_uid(std::uint32_t uid) {
   std::vector<char> buffer(64 << 10);
   passwd entry{};
   passwd* found = nullptr;
-  ::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found);
-  if (found != nullptr) return from_passwd(*found);
+  ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) return fail(Code::not_found, fmt::format("user {} has no account on this machine", uid));
+  return from_passwd(*found);
+}
+
+Result<UserRecord> current_user() {
+  if (auto named = look_up_uid(::geteuid())) return named;
   // An account without a name (a container's uid) is still somebody.
   return UserRecord{std::to_string(::geteuid()), "/", "/bin/sh", {::geteuid(), ::getegid(), {}}};
 }

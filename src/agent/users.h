@@ -15,6 +15,7 @@ struct UserRecord {
 
 // The account of that name on this machine, with its groups.
 Result<UserRecord> look_up_user(const std::string& name);
+Result<UserRecord> look_up_uid(std::uint32_t uid);
 // The account this process runs as.
 Result<UserRecord> current_user();
 

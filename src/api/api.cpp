@@ -5,6 +5,8 @@
 #include "api/call.h"
 #include "api/fabric.h"
 #include "api/files.h"
+#include "api/secrets.h"
+#include "api/tunnel.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -66,6 +68,7 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/jobs/{id}/explain", Need::look}, jobs::explain},
       {{Method::get, "/v1/jobs/{id}/logs", Need::look}, streams::logs},
       {{Method::get, "/v1/jobs/{id}/attach", Need::look}, streams::attach},
+      {{Method::get, "/v1/jobs/{id}/tunnel", Need::work}, streams::tunnel},
       {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
       {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
       {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
@@ -96,6 +99,9 @@ const std::vector<Route>& table() {
       {{Method::del, "/v1/projects/{project}/members/{user}", Need::work}, admin::remove_member},
       {{Method::get, "/v1/users", Need::look}, admin::users},
       {{Method::post, "/v1/users", Need::admin}, admin::add_user},
+      {{Method::get, "/v1/secrets", Need::look}, secrets::list},
+      {{Method::put, "/v1/secrets/{name}", Need::work}, secrets::set},
+      {{Method::del, "/v1/secrets/{name}", Need::work}, secrets::remove},
       {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
       {{Method::post, "/v1/tokens", Need::work}, admin::create_token},
       {{Method::del, "/v1/tokens/{id}", Need::work}, admin::revoke_token},

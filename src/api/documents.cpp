@@ -163,6 +163,7 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   Json doc = Json::object({{"id", job.id.value}, {"label", job_label(job)}});
   add_spec(doc, *job.spec);
   doc.set("user", user_name(state, job.user));
+  if (const auto user = state.users.find(job.user); user != state.users.end() && user->second.unix_name != user->second.name) doc.set("unix_user", user->second.unix_name);
   doc.set("project", project_name(state, job.project));
   doc.set("state", enum_name(job.state));
   doc.set("final", is_final(job.state));
@@ -353,7 +354,7 @@ void cover_secrets(Json& json) {
   if (json.is_array()) for (Json& item : json.as_array()) cover_secrets(item);
   if (!json.is_object()) return;
   auto& members = json.as_object();
-  std::erase_if(members, [](const Json::Member& m) { return m.first == "hash"; });
+  std::erase_if(members, [](const Json::Member& m) { return m.first == "hash" || m.first == "sealed"; });
   for (auto& [name, value] : members) {
     if (name == "env" && value.is_object()) for (auto& [variable, text] : value.as_object()) text = Json("…");
     else if (name == "webhook" && value["url"].is_string()) {

@@ -215,6 +215,9 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   NodeId node;
   net::Timer waits;
   std::string waits_for;
+  bool telling = false;           // of earlier attempts; the newest one's turn comes after
+  bool history = false;           // whoever attaches from the beginning wants what earlier attempts said too
+  std::vector<TaskPlace> earlier; // their tasks, the first first
 
   void begin() {
     socket->on_message([self = shared_from_this()](std::string_view data, bool binary) { binary ? self->type(data) : self->control(data); });
@@ -255,12 +258,59 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       if (self->done) return;
       const bool final = document["final"].bool_or(false);
       const auto place = place_of(document, 0);
-      if (announce && !final) self->say(Json::object({{"type", "state"}, {"job", document}}));
+      if (self->telling || (place && self->history && self->tell_history(*place, document))) return;
+      if (announce && !final) self->say(Json::object({{"type", "state"}, {"job", document}, {"may_type", self->may_type}}));
       if (place && place->task != self->at && (!self->at || self->waiting)) return self->start(*place, document["attempt"].uint_or(0));
       if (final && (self->waiting || !place)) {
         self->say(Json::object({{"type", "end"}, {"job", document}}));
         self->socket->close();
       }
+    });
+  }
+  // A job that failed and was started again before anybody could attach. True: its earlier tasks are looked up, and told first.
+  bool tell_history(TaskPlace now, const Json& document) {
+    history = false;
+    if (document["attempt"].uint_or(0) < 2 || document["nodes"].uint_or(1) > 1) return false;
+    telling = true;
+    const Status queued = call->host.workers().submit([&queries = call->host.queries(), job = job] { return queries.leases({.project = {}, .job = job, .from = {}, .before = {}, .after = {}, .limit = 1000}); },
+                                                      [self = shared_from_this(), now](Result<std::vector<LeaseRow>> rows) {
+      std::map<TaskId, NodeId> before;  // a suspended one has several leases
+      for (const LeaseRow& row : rows ? *rows : std::vector<LeaseRow>{})
+        if (const Node* on = self->call->host.state().node_by_name(row.node_name); on && row.task < now.task) before[row.task] = on->id;
+      for (const auto& [task, on] : before) self->earlier.push_back({task, on});
+      self->next_earlier();
+    });
+    return telling = queued.has_value();
+  }
+  void next_earlier() {
+    if (done) return;
+    if (earlier.empty()) {
+      telling = false;
+      pull.reset();
+      return look(true);
+    }
+    const TaskPlace place = earlier.front();
+    earlier.erase(earlier.begin());
+    pull = std::make_shared<LogPull>(call->host, place, 0, -1, false, [weak = weak_from_this()](const LogChunk& chunk, std::string_view frames) {
+      const auto self = weak.lock();
+      if (!self || self->done) return;
+      // Where to resume is in the newest attempt, at its beginning.
+      self->tell(chunk, frames, 0);
+      if (chunk.end || !chunk.error.empty()) return self->call->host.loop().post([self] { self->next_earlier(); });
+      if (self->socket->buffered() < (256 << 10)) self->pull->next();
+      else self->behind = true;
+    });
+    pull->next();
+  }
+  void tell(const LogChunk& chunk, std::string_view frames, std::optional<std::uint64_t> resume_at) {
+    std::string message;
+    agent::for_each_record(frames, chunk.offset, [&](const agent::LogRecord& record) {
+      // 0x80: the offset to resume at follows, eight bytes, little endian.
+      message.assign(1, static_cast<char>(0x80 | (record.stream == supervise::Stream::err ? 2 : 1)));
+      const std::uint64_t next = resume_at.value_or(record.offset + sizeof(supervise::RecordHead) + record.data.size());
+      for (int i = 0; i < 8; ++i) message += static_cast<char>(next >> (8 * i));
+      message += record.data;
+      socket->send_binary(message);
     });
   }
   void start(TaskPlace place, std::uint64_t its_attempt) {
@@ -303,15 +353,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     }
     patience = absence_tries;
     if (chunk.lost_bytes) say(Json::object({{"type", "gap"}, {"bytes", chunk.lost_bytes}}));
-    std::string message;
-    agent::for_each_record(frames, chunk.offset, [&](const agent::LogRecord& record) {
-      // 0x80: the offset to resume at follows, eight bytes, little endian.
-      message.assign(1, static_cast<char>(0x80 | (record.stream == supervise::Stream::err ? 2 : 1)));
-      const std::uint64_t next = record.offset + sizeof(supervise::RecordHead) + record.data.size();
-      for (int i = 0; i < 8; ++i) message += static_cast<char>(next >> (8 * i));
-      message += record.data;
-      socket->send_binary(message);
-    });
+    tell(chunk, frames, std::nullopt);
     if (done) return;
     if (chunk.end) {
       waiting = true;
@@ -438,6 +480,7 @@ void attach(CallPtr call) {
   attachment->offset = *offset;
   attachment->attempt = *attempt;
   if (!request.param("tail").empty()) attachment->tail = static_cast<std::int64_t>(*tail);
+  attachment->history = *offset == 0 && *attempt == 0 && request.param("tail").empty();
   if (const auto owner = owner_of(call->host.state(), ref->id))
     attachment->may_type = call->principal.scope != TokenScope::read && may_act(*call, owner->project, owner->user).has_value();
   with_job_document(call, ref->id, [attachment](Json document) {

@@ -33,6 +33,7 @@ constexpr OptionSpec up_options[] = {
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"allow-mig-changes", 0, nullptr, "make MIG instances on this machine as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
+    {"secrets-key", 0, "FILE", "the key that secrets are kept with (secrets.key in the data directory); heads of one store share it", false, Completes::file},
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"gateway", 0, "ADDR", "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
@@ -108,6 +109,8 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.tls_key = parsed.get("tls-key");
   options.tls_names = parsed.all("tls-name");
   options.notify_command = parsed.get("notify-command");
+  options.secrets_key = parsed.get("secrets-key");
+  if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' && ::getcwd(here, sizeof here)) options.secrets_key = std::string(here) + "/" + options.secrets_key;
   const char* store = ::getenv("BILLOW_STORE");
   options.store = parsed.get("store", store ? store : "");
   options.standby = parsed.has("standby");

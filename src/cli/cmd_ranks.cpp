@@ -15,13 +15,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/gang_shell.h"
 
 namespace billow::cli {
 namespace {
@@ -48,10 +51,25 @@ struct Meeting {
   std::int64_t rank = 0, nodes = 1;
   std::int64_t repairs = -1;  // -1: not an elastic gang
   std::string address, port, job;
+  std::string key;            // that only this job's tasks have; empty: of an older head
   std::vector<std::string> names;
   SteadyTime deadline;
 
   std::string name_of(std::int64_t r) const { return static_cast<std::size_t>(r) < names.size() ? names[static_cast<std::size_t>(r)] : fmt::format("node {}", r); }
+  // Both sides show that they have the key: on the way here a command is started for whoever is taken for the first node.
+  std::string proof(const char* what, std::int64_t of, std::string_view nonce) const { return hmac_sha256_hex(key, fmt::format("{} {} {} {}", what, job, of, nonce)); }
+  std::string hello(const std::string& nonce) const {
+    return key.empty() ? fmt::format("billow {} {}\n", job, rank) : fmt::format("billow {} {} {} {}\n", job, rank, nonce, proof("hello", rank, nonce));
+  }
+  std::string answer(std::int64_t to, const std::string& nonce) const { return key.empty() ? "go\n" : fmt::format("go {}\n", proof("go", to, nonce)); }
+  // The rank that says hello, and its answer; nothing for a stranger, or another job's.
+  std::optional<std::pair<std::int64_t, std::string>> greeted(const std::string& line) const {
+    const auto words = split(line, ' ');
+    if (words.size() != (key.empty() ? 3u : 5u) || words[0] != "billow" || words[1] != job) return std::nullopt;
+    const auto who = parse_int(words[2], 1, nodes - 1);
+    if (!who || (!key.empty() && !equal_constant_time(words[4], proof("hello", *who, words[3])))) return std::nullopt;
+    return std::pair(*who, answer(*who, key.empty() ? "" : words[3]));
+  }
   int left_ms() const { return static_cast<int>(std::max<std::int64_t>(0, (deadline - system_clock().steady()).ms())); }
 };
 
@@ -60,10 +78,10 @@ bool readable(int fd, int ms) {
   return ::poll(&p, 1, ms) > 0;
 }
 
-// A line of at most 200 bytes; empty where none came in time.
+// A line of at most 400 bytes; empty where none came in time.
 std::string read_line(int fd, int ms) {
   std::string line;
-  for (char c; line.size() < 200 && readable(fd, ms) && ::read(fd, &c, 1) == 1;) {
+  for (char c; line.size() < 400 && readable(fd, ms) && ::read(fd, &c, 1) == 1;) {
     if (c == '\n') return line;
     line += c;
   }
@@ -90,11 +108,12 @@ Result<Fd> listen_here(const Meeting& m) {
   return fail_errno("start barrier", why);
 }
 
-// The listener is kept where later members may come.
-Result<Fd> meet_as_first(const Meeting& m) {
+// The listener is kept where later members may come; the connections where this node starts what the others run.
+Result<Fd> meet_as_first(const Meeting& m, std::vector<Fd>& others) {
   Fd listener = BILLOW_TRY(listen_here(m));
   if (m.repairs > 0) return listener;  // it takes a lost member's place: the others have begun
-  std::vector<Fd> others(static_cast<std::size_t>(m.nodes));
+  others = std::vector<Fd>(static_cast<std::size_t>(m.nodes));
+  std::vector<std::string> answers(others.size());
   std::int64_t missing = m.nodes - 1;
   while (missing > 0) {
     if (!readable(listener.get(), m.left_ms())) {
@@ -104,15 +123,14 @@ Result<Fd> meet_as_first(const Meeting& m) {
     }
     Fd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer) continue;
-    const auto words = split(read_line(peer.get(), 2000), ' ');
-    if (words.size() != 3 || words[0] != "billow" || words[1] != m.job) continue;  // a stranger, or another job
-    const auto rank = parse_int(words[2], 1, m.nodes - 1);
-    if (!rank) continue;
-    Fd& place = others[static_cast<std::size_t>(*rank)];
+    const auto who = m.greeted(read_line(peer.get(), 2000));
+    if (!who) continue;
+    Fd& place = others[static_cast<std::size_t>(who->first)];
     if (!place) --missing;
     place = std::move(peer);
+    answers[static_cast<std::size_t>(who->first)] = who->second;
   }
-  for (const Fd& fd : others) if (fd) (void)::send(fd.get(), "go\n", 3, MSG_NOSIGNAL);
+  for (std::size_t i = 0; i < others.size(); ++i) if (others[i]) (void)::send(others[i].get(), answers[i].data(), answers[i].size(), MSG_NOSIGNAL);
   return m.repairs < 0 ? Fd() : std::move(listener);
 }
 
@@ -141,10 +159,10 @@ Result<Fd> meet_as_other(const Meeting& m) {
       ::freeaddrinfo(found);
       if (rc2 == 0) {
         ::fcntl(fd.get(), F_SETFL, 0);
-        const std::string hello = fmt::format("billow {} {}\n", m.job, m.rank);
+        const std::string nonce = random_token(12), hello = m.hello(nonce);
         (void)::send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
-        if (read_line(fd.get(), m.left_ms()) == "go") return Fd();
-        trouble = "the first node gave up";
+        if (read_line(fd.get(), m.left_ms()) + "\n" == m.answer(m.rank, nonce)) return fd;
+        trouble = "the first node gave up, or somebody else answers in its place";
       } else {
         trouble = ::strerror(errno);
       }
@@ -228,7 +246,7 @@ Result<Process> start(const std::vector<std::string>& command, std::int64_t rank
   return p;
 }
 
-int run_processes(const std::vector<std::string>& command, std::int64_t node, std::int64_t procs, const Fd& latecomers) {
+int run_processes(const std::vector<std::string>& command, std::int64_t node, std::int64_t procs, const Meeting& m, const Fd& latecomers) {
   std::vector<Process> all;
   for (std::int64_t i = 0; i < procs; ++i) {
     auto made = start(command, node * procs + i, i, node == 0 && i == 0);
@@ -260,7 +278,8 @@ int run_processes(const std::vector<std::string>& command, std::int64_t node, st
     if (latecomers) fds.push_back({latecomers.get(), POLLIN, 0});
     ::poll(fds.data(), fds.size(), 100);
     if (latecomers && fds.back().revents & POLLIN)
-      if (const Fd peer(::accept4(latecomers.get(), nullptr, nullptr, SOCK_CLOEXEC)); peer) (void)::send(peer.get(), "go\n", 3, MSG_NOSIGNAL);
+      if (const Fd peer(::accept4(latecomers.get(), nullptr, nullptr, SOCK_CLOEXEC)); peer)
+        if (const auto who = m.greeted(read_line(peer.get(), 2000))) (void)::send(peer.get(), who->second.data(), who->second.size(), MSG_NOSIGNAL);
     for (std::size_t i = 0; i < whose.size(); ++i) {
       if (!(fds[i].revents & (POLLIN | POLLHUP | POLLERR))) continue;
       auto [p, out] = whose[i];
@@ -298,16 +317,22 @@ int cmd_ranks(const Parsed& parsed) {
   m.address = text_variable("MASTER_ADDR");
   m.port = std::to_string(variable("MASTER_PORT", 0) + 1);
   m.repairs = variable("BILLOW_REPAIRS", -1);
+  m.key = text_variable("BILLOW_GANG_KEY");
   m.job = text_variable("BILLOW_JOB_ID") + "." + text_variable("BILLOW_ATTEMPT");
   m.names = split(text_variable("BILLOW_NODES"), ',');
   m.deadline = system_clock().steady() + *patience;
-  Fd latecomers;
+  Fd met;
+  std::vector<Fd> others;
   if (m.nodes > 1) {
-    auto met = m.rank == 0 ? meet_as_first(m) : meet_as_other(m);
-    if (!met) return report(met.error());
-    latecomers = std::move(*met);
+    auto came = m.rank == 0 ? meet_as_first(m, others) : meet_as_other(m);
+    if (!came) return report(came.error());
+    met = std::move(*came);
   }
-  return run_processes(parsed.operands, m.rank, *procs, latecomers);
+  if (m.nodes > 1 && !m.key.empty() && starts_the_others(parsed.operands))
+    return m.rank == 0 ? run_leading(parsed.operands, {m.names, split(text_variable("BILLOW_ADDRESSES"), ','), std::move(others)}) : run_following(std::move(met));
+  others.clear();
+  if (m.rank != 0) met.reset();
+  return run_processes(parsed.operands, m.rank, *procs, m, met);
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ constexpr OptionSpec submit_options[] = {{"quiet", 'q', nullptr, "print the numb
 constexpr OptionSpec attach_options[] = {
     {"tty", 't', nullptr, "the job has a terminal (found out by itself where the head says so)"},
     {"tail", 0, "SIZE", "begin with this much of the earlier output (64K)"},
-    {"no-stdin", 0, nullptr, "only watch"},
+    {"watch", 'w', nullptr, "only look: nothing of here reaches the job, and Ctrl-C leaves"},
+    {"no-stdin", 0, nullptr, "the job reads nothing from here"},
     {"quiet", 'q', nullptr, "say nothing of Billow's own"},
 };
 
@@ -242,13 +243,14 @@ int cmd_attach(const Parsed& parsed) {
   if (!client) return report(client.error());
   auto job = client->get(path_of_job(*operand));
   if (!job) return report(job.error());
-  const bool tty = parsed.has("tty") || (*job)["pty"].bool_or(false);
+  const bool watch = parsed.has("watch"), tty = !watch && (parsed.has("tty") || (*job)["pty"].bool_or(false));
   SessionOptions options{.job = *operand,
                          .tty = tty,
-                         .forward_input = !parsed.has("no-stdin") && (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 && input_is_worth_forwarding())),
+                         .forward_input = !watch && !parsed.has("no-stdin") && (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 && input_is_worth_forwarding())),
                          .quiet = parsed.has("quiet"),
                          .json = parsed.has("json"),
                          .tail = fmt::format("{}", tail)};
+  options.watch = watch;
   return watch_session(parsed, *client, options, (*job)["nodes"].uint_or(1));
 }
 
@@ -299,7 +301,8 @@ void add_run_commands(CommandTable& table) {
                    .example = "billow attach 12",
                    .run = cmd_attach,
                    .usage = "JOB",
-                   .details = "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\.",
+                   .details = "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\. Several may be attached at once and share its terminal; members of the project\n"
+                              "that it does not belong to watch.",
                    .options = {attach_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

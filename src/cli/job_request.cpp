@@ -39,7 +39,7 @@ constexpr OptionSpec job_option_table[] = {
     {"topology", 0, "LEVEL[:required]", "how near a gang's nodes are: switch, rack, zone (the default), region, anywhere; or nvlink, of one node's GPUs"},
     {"spread", 0, nullptr, "a gang's nodes, or an array's elements, apart from each other"},
     {"pack", 0, nullptr, "close together (the default)"},
-    {"elastic", 0, nullptr, "when one node of the gang is lost, replace that member only; the others go on"},
+    {"elastic", 0, nullptr, "when one node of the gang is lost, or one member fails and --retries are left, replace that member only; the others go on"},
     {"reservation", 0, "ID", "run inside this reservation (a number or its name)"},
     {"time", 0, "T", "time limit, such as 90m or 2h; the job is stopped then"},
     {"name", 'n', "NAME", "a name, for people"},
@@ -54,6 +54,7 @@ constexpr OptionSpec job_option_table[] = {
     {"env", 0, "NAME", "run in this saved environment (`billow env save`)"},
     {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
     {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
+    {"secret", 0, "NAME[=VAR]", "a secret of the project as a variable, or NAME:file as a file whose path is in NAME_FILE", true},
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
     {"sync", 0, nullptr, "the working directory follows the job (by itself where the head is on another machine)"},
     {"no-sync", 0, nullptr, "it does not: the node has it already"},
@@ -168,6 +169,28 @@ Result<bool> set_resource(Resources& r, std::string_view name, std::string_view 
     return false;
   }
   return true;
+}
+
+// "HF_TOKEN", "HF_TOKEN=TOKEN", "key:file", "key:/run/key"
+Result<SecretWish> parse_secret(std::string_view text) {
+  SecretWish wish;
+  const auto at = text.find_first_of("=:");
+  wish.name = text.substr(0, at);
+  if (const Status good = check_name("secret", wish.name); !good) return in_option(good.error(), "secret", text);
+  if (at == std::string_view::npos) {
+    wish.variable = wish.name;
+  } else if (text[at] == '=') {
+    wish.variable = text.substr(at + 1);
+    // Whoever writes the value here by mistake must not have it sent, stored and shown as the name of a variable.
+    if (std::any_of(wish.variable.begin(), wish.variable.end(), [](char c) { return (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_'; }))
+      return fail(Code::invalid, fmt::format("--secret {}=…: what follows = is the name of a variable, in capitals, not a value", wish.name), fmt::format("set the value with `billow secret set {}`, then ask for --secret {}", wish.name, wish.name));
+  } else {
+    const std::string_view how = text.substr(at + 1);
+    wish.file = how == "file" ? "/run/secrets/" + wish.name : std::string(how);
+  }
+  if (wish.variable.empty() && !wish.file.starts_with('/'))
+    return fail(Code::invalid, fmt::format("--secret {}: not NAME, NAME=VARIABLE or NAME:file", text), "the value itself is set with `billow secret set NAME`, never given here");
+  return wish;
 }
 
 // A plain path inside the working directory.
@@ -350,6 +373,7 @@ Status set_option(JobRequest& q, std::string_view name, std::string_view value, 
   }
   else if (name == "env-var") q.env.named.emplace_back(value);
   else if (name == "no-env") q.env.none = true;
+  else if (name == "secret") s.surroundings.secrets.push_back(BILLOW_TRY(parse_secret(value)));
   else if (name == "sync") q.sync = Sync::yes;
   else if (name == "no-sync") q.sync = Sync::no;
   else if (name == "output") {

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/cmd_check.h"
 #include "cli/cmd_store.h"
+#include "cli/more_commands.h"
 #include "cli/commands.h"
 #include "cli/sync.h"
 #include "cli/console.h"
@@ -15,6 +16,7 @@ CommandTable all_commands() {
   table.reserve(96);
   add_run_commands(table);
   add_job_commands(table);
+  add_forward_commands(table);
   add_schedule_commands(table);
   add_cluster_commands(table);
   add_pool_commands(table);
@@ -22,6 +24,7 @@ CommandTable all_commands() {
   add_join_commands(table);
   add_top_commands(table);
   add_access_commands(table);
+  add_secret_commands(table);
   add_reserve_commands(table);
   add_head_commands(table);
   add_cost_commands(table);
@@ -34,6 +37,7 @@ CommandTable all_commands() {
   add_file_commands(table);
   add_volume_commands(table);
   add_rank_commands(table);
+  add_gang_shell_commands(table);
   add_stage_commands(table);
   add_box_commands(table);
   add_environment_commands(table);

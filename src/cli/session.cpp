@@ -166,6 +166,7 @@ class Session {
     if (type == "taken") return input_is_safe_below((*json)["bytes"].uint_or(0));
     if (type != "state" && type != "end") return;
     job_ = (*json)["job"];
+    if (!(*json)["may_type"].bool_or(true)) only_watch();
     // What comes behind the news of another attempt is that attempt's output, and its log begins at zero.
     if (const std::int64_t attempt = job_["attempt"].int_or(0); attempt != attempt_) {
       attempt_ = attempt;
@@ -180,6 +181,14 @@ class Session {
       maybe_say_why_waiting();
     } else if (job_["state"].str_or("") == "running") start();
     else if (line_shown_ || !errors_.terminal) maybe_say_why_waiting();
+  }
+
+  // It belongs to somebody else: what is typed here would be passed over in silence.
+  void only_watch() {
+    if (std::exchange(o_.watch, true)) return;
+    input_open_ = o_.tty = false;
+    raw_.reset();
+    note(fmt::format("job {} belongs to {}: you watch, and nothing you type reaches it (Ctrl-C leaves)", o_.job, printable(job_["user"].str_or("somebody else"))));
   }
 
   void start() {
@@ -266,7 +275,7 @@ class Session {
     while (const int number = signals_.next()) {
       if (number == SIGWINCH) {
         if (o_.tty) send_size();
-      } else if (number == SIGQUIT && !raw_) {
+      } else if ((number == SIGQUIT && !raw_) || o_.watch) {
         clear_line();
         detach();
       } else {

@@ -27,6 +27,7 @@ struct SessionOptions {
   std::string tail;            // bytes of earlier output to begin with; empty: all of it
   int input_fd = 0, output_fd = 1, error_fd = 2;
   Duration away_max = minutes(10);  // how long to look for a head that went away
+  bool watch = false;          // only look: no key, signal or window size of ours reaches the job, and Ctrl-C leaves
 };
 
 struct SessionEnd {

@@ -145,7 +145,7 @@ void Applier::operator()(const TaskEnded& e) {
     if (j.spec->resources.mem_mib > 0) reshape(t.node);
     return;
   }
-  const bool replace = is_replaceable(j, e.exit);
+  const bool replace = is_replaceable(state, j, t);
   for (TaskId sibling : j.tasks) {
     if (task(sibling).state == TaskState::ended) continue;
     if (replace && !j.member_lost_at) j.member_lost_at = event.at;

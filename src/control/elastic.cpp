@@ -1,4 +1,4 @@
-// Elastic gangs: a member whose node is lost is replaced alone; the others go on. A gang that finds no new member for too long
+// Elastic gangs: a member whose node is lost, or that fails while there are retries left, is replaced alone; the others go on. A gang that finds no new member for too long
 // starts again whole, so that it does not hold its other nodes for ever.
 #include "control/elastic.h"
 
@@ -11,8 +11,35 @@
 
 namespace billow::control {
 
-bool is_replaceable(const Job& job, const ExitStatus& exit) {
-  return job.spec->elastic && exit.kind == ExitKind::lost && job.repairs < limits::repairs_max;
+namespace {
+
+bool failed_itself(const ExitStatus& exit) {
+  switch (exit.kind) {
+    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::signaled:
+    case ExitKind::oom: return true;
+    case ExitKind::timed_out:
+    case ExitKind::stopped:
+    case ExitKind::exec_failed:
+    case ExitKind::unpaid:
+    case ExitKind::lost:
+    case ExitKind::idle: return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_replaceable(const State& state, const Job& job, const Task& task) {
+  if (!job.spec->elastic || job.repairs >= limits::repairs_max) return false;
+  if (task.exit.kind == ExitKind::lost) return true;
+  if (!failed_itself(task.exit)) return false;
+  std::uint32_t failures = job.failures;
+  for (TaskId id : job.tasks) {
+    const Task& other = state.tasks.at(id);
+    if (other.state == TaskState::ended && failed_itself(other.exit) && std::pair(other.lease_to, other.id) <= std::pair(task.lease_to, task.id)) ++failures;
+  }
+  return failures <= job.spec->retries;
 }
 
 void Decider::tick_elastic(Events& events) const {
@@ -26,6 +53,7 @@ void Decider::tick_elastic(Events& events) const {
 void Applier::operator()(const MemberReplaced& e) {
   Job& j = job(e.job);
   TaskId& member = j.tasks.at(e.task.rank);
+  if (failed_itself(task(member).exit)) ++j.failures;
   state.tasks.erase(member);
   member = e.task.id;
   state.tasks[e.task.id] = e.task;
@@ -35,7 +63,7 @@ void Applier::operator()(const MemberReplaced& e) {
   j.member_lost_at = {};
   for (TaskId id : j.tasks) {
     const Task& t = task(id);
-    if (t.state == TaskState::ended && is_replaceable(j, t.exit)) j.member_lost_at = event.at;  // another one still waits
+    if (t.state == TaskState::ended && is_replaceable(state, j, t)) j.member_lost_at = event.at;  // another one still waits
   }
   sched::Placement placement{.node = e.task.node, .gpus = {}, .cpu_milli = e.task.cpu_milli, .mem_mib = e.task.mem_mib};
   for (const GpuGrant& g : e.task.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});

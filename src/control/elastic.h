@@ -1,10 +1,11 @@
-// Internal to this module: when a lost member of a gang is replaced instead of ending the attempt.
+// Internal to this module: when a member of a gang that ended is replaced instead of ending the attempt.
 #pragma once
 
-#include "model/job.h"
+#include "control/state.h"
 
 namespace billow::control {
 
-bool is_replaceable(const Job& job, const ExitStatus& exit);
+// Its node was lost, or it failed by itself and there are retries left for it. Of several that failed, those that did so first.
+bool is_replaceable(const State& state, const Job& job, const Task& task);
 
 }  // namespace billow::control

@@ -47,7 +47,7 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
   if (exit.kind == ExitKind::idle) return JobEnded{job.id, JobState::stopped, exit, exit.message};
   // An elastic gang that came to its end without the member it had lost has come to its end.
-  if (is_replaceable(job, exit)) {
+  if (exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
     const bool others = std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
     const bool no_other_fault = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { const ExitStatus& x = state.tasks.at(id).exit; return x.ok() || x.kind == ExitKind::lost; });
     if (others && no_other_fault) return JobEnded{job.id, JobState::succeeded, {}, ""};
@@ -87,7 +87,7 @@ struct Reactor {
     const Job& job = state.jobs.at(task.job);
     const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).state == TaskState::ended; });
     if (all_ended) return {settle(state, job, context)};
-    if (is_replaceable(job, e.exit)) return {};  // the plan gives it a new place
+    if (is_replaceable(state, job, task)) return {};  // the plan gives it a new place
     if (!e.exit.ok() && job.stopping == StopCause::none)
       return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()), StopCause::rank_failed, false}};
     return {};

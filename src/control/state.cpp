@@ -118,7 +118,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
           live = true;
           placement = {.node = task.node, .gpus = {}, .cpu_milli = task.cpu_milli, .mem_mib = task.mem_mib};
           for (const GpuGrant& g : task.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
-        } else if (!is_replaceable(job, task.exit)) {
+        } else if (!is_replaceable(state, job, task)) {
           running.done.push_back(static_cast<std::int32_t>(task.rank));
         }
         since = task.lease_from;

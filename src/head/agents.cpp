@@ -12,12 +12,14 @@ using namespace wire::agent_v1;
 struct Agents::Link final : Session {
   std::shared_ptr<net::WebSocket> socket;
   std::string address;
+  bool tls = false;
 
   bool send(const ToAgent& message, std::string_view blob) override { return socket->send_binary(encode(message, blob)); }
   bool send_raw(std::string_view frame) override { return socket->send_binary(frame); }
   bool open() const override { return socket->open(); }
   void close(std::string_view why) override { socket->close(why == "refused" ? net::WebSocket::close_policy : net::WebSocket::close_going_away, std::string(why)); }
   std::string peer() const override { return address; }
+  bool confidential() const override { return tls || address.starts_with("unix") || address.starts_with("127.") || address.starts_with("[::1]"); }
 };
 
 struct Agents::Waiting {
@@ -67,6 +69,7 @@ void Agents::adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, Tok
   link->socket = std::move(socket);
   link->address = std::move(peer);
   link->credential = credential;
+  link->tls = tls_;
   link->heard = clock_.steady();
   link->socket->on_message([this, weak = std::weak_ptr(link)](std::string_view data, bool) { if (auto l = weak.lock()) take(l, data); });
   // The close callback owns the link until then.
@@ -83,6 +86,11 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (wire::fabric_v1::is_fabric(data)) {
     const auto answer = wire::fabric_v1::decode_answer(data);
     if (answer && link->node && on_fabric_) on_fabric_(link->node, *answer);
+    return;
+  }
+  if (is_tunnel_frame(data)) {
+    const auto tunnelled = decode_tunnel(data);
+    if (tunnelled && link->node) tunnels_.take(link->node, tunnelled->message, tunnelled->blob);
     return;
   }
   auto frame = decode_from_agent(data);
@@ -121,7 +129,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
     fn(*chunk, frame->blob);
   } else if (const auto* taken = std::get_if<InputTaken>(&frame->message)) {
     const auto found = waiting_->inputs.find(taken->task);
-    if (found == waiting_->inputs.end()) return;
+    if (found == waiting_->inputs.end() || !sessions_.has_task(link->node, taken->task)) return;  // or somebody speaks of another node's task
     const auto copy = found->second;
     for (const auto& [id, fn] : copy) fn(*taken);
   }
@@ -131,6 +139,7 @@ void Agents::closed(const std::shared_ptr<Link>& link) {
   if (!sessions_.closed(link)) return;
   readings_.erase(link->node);
   copies_.node_gone(link->node);
+  tunnels_.node_gone(link->node, fmt::format("node {} does not answer any more", link->name));
   // Whoever waits for its logs is told, and asks again when it is back.
   std::vector<api::Host::OnChunk> orphans;
   for (auto at = waiting_->reads.begin(); at != waiting_->reads.end();) {

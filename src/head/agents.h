@@ -10,6 +10,7 @@
 #include "api/host.h"
 #include "head/copies.h"
 #include "head/sessions.h"
+#include "head/tunnels.h"
 #include "net/loop.h"
 #include "net/websocket.h"
 #include "wire/fabric_v1.h"
@@ -22,6 +23,7 @@ class Agents {
   ~Agents();
 
   void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential);
+  void set_tls(bool tls) { tls_ = tls; }  // of every connection that is not a Unix socket's
   // Called with each heartbeat, before it replaces the one before.
   void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) { on_heartbeat_ = std::move(fn); }
   void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
@@ -35,6 +37,8 @@ class Agents {
   void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) { on_fabric_ = std::move(fn); }
   std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
   std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
+  std::unique_ptr<api::Tunnel> open_tunnel(NodeId node, wire::agent_v1::TunnelOpen request, api::TunnelHost::OnTunnel fn) { return tunnels_.open(node, std::move(request), std::move(fn)); }
+  void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) { sessions_.on_start(std::move(complete)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   std::string waits_for(TaskId task) const { return sessions_.waits_for(task); }
   // What nodes call this machine, whose own agent comes by a Unix socket.
@@ -56,6 +60,8 @@ class Agents {
   std::string own_address_ = "127.0.0.1";
   Sessions sessions_;
   Copies copies_{[this](NodeId node, const std::string& frame) { return sessions_.send_raw(node, frame); }};
+  Tunnels tunnels_{[this](NodeId node, const wire::agent_v1::Tunnelled& message, std::string_view blob) { return sessions_.send_raw(node, wire::agent_v1::encode_tunnel(message, blob)); }};
+  bool tls_ = false;
   mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;

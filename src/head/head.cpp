@@ -10,6 +10,8 @@
 #include "api/api.h"
 #include "api/fabric.h"
 #include "api/files.h"
+#include "api/secrets.h"
+#include "api/tunnel.h"
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -27,6 +29,7 @@
 #include "head/tls.h"
 #include "head/reviews.h"
 #include "head/sampling.h"
+#include "head/secret_keeper.h"
 #include "head/notifier.h"
 #include "head/open_files.h"
 #include "model/surroundings.h"
@@ -46,7 +49,7 @@ constexpr Duration agent_look = milliseconds(200);
 
 std::string new_token() { return "bw_" + random_token(30); }
 
-class Head final : public api::Host, public api::FilesHost, public api::FabricHost {
+class Head final : public api::Host, public api::FilesHost, public api::FabricHost, public api::SecretsHost, public api::TunnelHost {
  public:
   explicit Head(HeadOptions options) : options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 2, .queue_max = 4096})) {}
 
@@ -69,6 +72,16 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     engine_ = BILLOW_TRY(Engine::restore({.journal = &store.journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }, .observe = observe},
                                          ledger::PriceBook::market()));
     agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
+    agents_->on_start([this, notify_key](wire::agent_v1::Start& start, bool confidential) {
+      keeper_.fill(state(), start, confidential);
+      // By it the tasks of one attempt know each other at their start barrier.
+      if (start.gang) start.env["BILLOW_GANG_KEY"] = hmac_sha256_hex(notify_key, fmt::format("gang {} {}", start.job.value, start.env["BILLOW_ATTEMPT"]));
+    });
+    for (const auto& [id, secret] : state().secrets)
+      if (const std::string trouble = keeper_.trouble_with(secret); !trouble.empty()) {
+        log_warn("secret {} cannot be used: {}", secret.name, trouble);
+        break;
+      }
     history_ = BILLOW_TRY(History::open(options_.data_dir + "/history"));
     sampling_ = std::make_unique<Sampling>(Sampling::Options{workers_.get(), &clock_, history_.get(), engine_.get(), agents_.get()});
     agents_->on_heartbeat([this](NodeId node, const wire::agent_v1::Heartbeat& beat) { sampling_->look_at_health(node, beat); });
@@ -178,6 +191,9 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   std::string waits_for(TaskId task) const override { return agents_->waits_for(task); }
   void adopt_agent(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential) override { agents_->adopt(std::move(socket), std::move(peer), credential); }
   void check_fabric(const std::vector<NodeId>& nodes, std::function<void(Result<Json>)> done) override { fabric_->start(nodes, std::move(done)); }
+  std::unique_ptr<api::Tunnel> open_tunnel(NodeId node, wire::agent_v1::TunnelOpen request, OnTunnel fn) override { return agents_->open_tunnel(node, std::move(request), std::move(fn)); }
+  Result<std::string> seal_secret(ProjectId project, const std::string& name, std::string_view value) override { return keeper_.sealed(state(), project, name, value); }
+  std::string trouble_with(const Secret& secret) const override { return keeper_.trouble_with(secret); }
   files::Store& files() override { return *files_; }
   void copy_files(NodeId node, wire::agent_v1::CopyFiles request, std::function<void(Result<std::string>)> done) override { agents_->copies().start(node, std::move(request), clock_.steady(), std::move(done)); }
   std::string outputs_dir() const override { return files_dir() + "/outputs"; }
@@ -250,6 +266,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
       own_tls_ = BILLOW_TRY(store_->tls({options_.data_dir + "/tls", options_.tls_names}));
       server_tls_ = own_tls_.server;
     }
+    agents_->set_tls(!server_tls_.cert_path.empty());
     return {};
   }
 
@@ -357,6 +374,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   net::Loop loop_;
   std::unique_ptr<net::Workers> workers_;
   std::optional<HeadStore> store_;
+  SecretKeeper keeper_{options_.secrets_key.empty() ? options_.data_dir + "/secrets.key" : options_.secrets_key};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Agents> agents_;
   std::unique_ptr<History> history_;

@@ -33,6 +33,7 @@ struct HeadOptions {
   bool local_gateway = true;                // started when there is an endpoint
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
   bool listen_any_port_if_taken = false;
+  std::string secrets_key;         // file with the key of the installation's secrets; empty: secrets.key in the data directory
   std::string notify_command;      // run for each notice (budgets, idleness, failures, health); empty: none
 };
 

@@ -141,6 +141,15 @@ bool Sessions::send(NodeId node, const ToAgent& message, std::string_view blob) 
   return found != sessions_.end() && found->second->send(message, blob);
 }
 
+void Sessions::deliver(const control::Effect& effect) {
+  const auto* start = std::get_if<Start>(&effect.message);
+  const auto found = sessions_.find(effect.node);
+  if (!start || !complete_ || found == sessions_.end()) return (void)send(effect.node, effect.message, {});
+  Start completed = *start;
+  complete_(completed, found->second->confidential());
+  found->second->send(completed, {});
+}
+
 void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) {
   const SteadyTime now = clock_.steady();
   std::vector<SessionPtr> quiet;

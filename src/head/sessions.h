@@ -24,6 +24,7 @@ class Session {
   virtual bool open() const = 0;
   virtual void close(std::string_view why) = 0;   // what was sent before goes out first
   virtual std::string peer() const = 0;
+  virtual bool confidential() const { return true; }  // nobody else can read what is sent: secrets may go
 
   NodeId node;            // zero until its hello was accepted
   std::string name;
@@ -51,14 +52,21 @@ class Sessions {
   // The connection is gone. True: it was the one that spoke for its node, which is now without.
   bool closed(const SessionPtr& session);
   // To an agent that is away nothing is kept: its hello brings everything up to date.
+  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob);
   bool send_raw(NodeId node, std::string_view frame) {
     const auto found = sessions_.find(node);
     return found != sessions_.end() && found->second->send_raw(frame);
   }
-  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob);
-  void deliver(const control::Effect& effect) { send(effect.node, effect.message, {}); }
+  // A start order gets what only now may be known, such as the values of secrets, by `complete`, just before it goes.
+  void deliver(const control::Effect& effect);
+  void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) { complete_ = std::move(complete); }
   // On a timer. Cuts sessions gone quiet (`cut` is told of each), declares nodes silent and, much later, fenced.
   void watch_silence(const std::function<void(const SessionPtr&)>& cut);
+  // Whether what this node says of the task is its to say.
+  bool has_task(NodeId node, TaskId task) const {
+    const Task* found = engine_().state().find_task(task);
+    return found && found->node == node;
+  }
   bool connected(NodeId node) const { return sessions_.contains(node); }
   // What a task that starts waits for, as its agent said last. Never journalled: it is of no use later.
   std::string waits_for(TaskId task) const {
@@ -81,6 +89,7 @@ class Sessions {
 
   const Clock& clock_;
   std::function<Engine&()> engine_;
+  std::function<void(wire::agent_v1::Start&, bool)> complete_;
   std::unordered_map<NodeId, SessionPtr> sessions_;
   std::unordered_map<TaskId, std::string> waits_for_;
   std::unordered_map<TaskId, SteadyTime> marked_at_;      // when a task's mark was last journalled

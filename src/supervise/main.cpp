@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "supervise/secrets.h"
 #include "supervise/supervisor.h"
 #include "supervise/sys.h"
 
@@ -62,10 +63,13 @@ int main(int argc, char** argv) {
   umask(077);
   if (chdir(argv[1]) != 0) return complain(argv[1], errno);
   setsid();
-  close_range(fd_lock + 1, ~0u, 0);  // whatever else the agent had open is not the job's
+  close_range(fd_secrets + 1, ~0u, 0);  // whatever else the agent had open is not the job's
   if (!mark_lock()) return complain("another supervisor holds this task, or its lock cannot be written", 0);
   const int ctl = fcntl(fd_ctl, F_SETFD, FD_CLOEXEC) == 0 ? fd_ctl : -1;
-  if (const char* wrong = map_spec(&spec)) {
+  const char* wrong = map_spec(&spec);
+  if (wrong == nullptr) wrong = take_secrets(&spec);
+  close(fd_secrets);
+  if (wrong != nullptr) {
     Supervisor::record_not_started(wrong);
     return complain(wrong, 0);
   }

@@ -16,6 +16,7 @@
 
 #include <initializer_list>
 
+#include "supervise/secrets.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -106,6 +107,7 @@ bool Supervisor::start(int ctl_fd) {
     step = "find the process this job must end with";
   } else {
     failure_.error = start_child(spec_, &child_, &step);
+    forget_secrets();
   }
   if (failure_.error == 0) return true;
   start_failed_ = true;

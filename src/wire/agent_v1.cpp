@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "wire/codec.h"
+#include "wire/tunnel.h"
 
 namespace billow::wire::agent_v1 {
 namespace {
@@ -38,7 +39,17 @@ Result<Frame<V>> decode_any(std::string_view frame) {
   return Frame<V>{std::move(*message), std::string(frame.substr(4 + length))};
 }
 
+// No length of a frame's JSON: an agent or head that knows no tunnels says that it cannot read this, and goes on.
+constexpr std::string_view tunnel_mark("\xfe\xff\xff\xff", 4);
+
 }  // namespace
+
+bool is_tunnel_frame(std::string_view frame) { return frame.starts_with(tunnel_mark); }
+std::string encode_tunnel(const Tunnelled& message, std::string_view blob) { return std::string(tunnel_mark) + encode_any(message, blob); }
+Result<TunnelFrame> decode_tunnel(std::string_view frame) {
+  auto decoded = BILLOW_TRY(decode_any<Tunnelled>(frame.substr(tunnel_mark.size())));
+  return TunnelFrame{std::move(decoded.message), std::move(decoded.blob)};
+}
 
 std::string encode(const FromAgent& message, std::string_view blob) { return encode_any(message, blob); }
 std::string encode(const ToAgent& message, std::string_view blob) { return encode_any(message, blob); }

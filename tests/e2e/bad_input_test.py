@@ -330,6 +330,39 @@ class Agents(RigTest):
         peer.close()
 
 
+    def test_nothing_that_is_said_of_anothers_task_counts(self):
+        """A hostile agent with a credential of its own: meter marks, idleness, input and logs of a task it was never given."""
+        job = self.rig.submit("--gpus", 1, "--", "sleep", "600")
+        task = self.rig.wait_for(job, "running")["tasks"][0]["id"]
+        peer = self.connect()
+        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}))
+        self.assertEqual(self.answer(peer)[0], "welcome")
+        hour = 3600 * 10 ** 9
+        for message in ({"type": "meter_mark", "marks": [{"task": task, "meter": {"active_ns": 10 ** 6 * hour, "energy_mj": 10 ** 15, "gpu_mem_peak_mib": 10 ** 9, "measured": True}}]},
+                        {"type": "meter_mark", "marks": [{"task": 10 ** 9, "meter": {"active_ns": -hour}}]},
+                        {"type": "idle_note", "task": task, "state": "idle", "action": "stop", "text": "forged"},
+                        {"type": "keep_alive_asked", "task": task, "lasts_ns": 1000 * hour, "reason": "forged"},
+                        {"type": "input_taken", "task": task, "bytes": 10 ** 12, "accepted": 10 ** 12, "received": 10 ** 12},
+                        {"type": "log_chunk", "subscription": 1, "offset": 0, "next_offset": 99, "end": True},
+                        {"type": "report", "number": 7, "status": {"task": 10 ** 9, "state": "running"}},
+                        {"type": "reclaimed", "reason": "forged"}):
+            peer.send(agent_frame(message))
+        for kind in (b'{"type":"tunnel_data","tunnel":1}', b'{"type":"tunnel_end","tunnel":1,"cut":true}', b"{"):
+            peer.send(b"\xfe\xff\xff\xff" + struct.pack("<I", len(kind)) + kind + b"bytes")
+        peer.send(agent_frame({"type": "report", "number": 8, "status": {"task": task, "state": "ended", "exit": {"kind": "exited", "code": 0}}}))
+        while (got := self.answer(peer)) and not (got[0] == "ack" and got[1]["number"] == 8):
+            pass
+        document = self.rig.job(job)
+        self.assertEqual(document["state"], "running")
+        self.assertNotIn("forged", json.dumps(document))
+        leases = self.rig.api("GET", f"/v1/jobs/{job}/cost").json
+        self.assertNotIn(str(10 ** 15), json.dumps(leases))
+        self.assertEqual(self.rig.cli("run", "--cpus", "0.1", "--", "echo", "still here").out, b"still here\n")
+        poll(lambda: f"task {10 ** 9}" in self.rig.head_log() or "stranger" in self.rig.head_log(), "the head's log names the liar")
+        self.rig.ok("stop", "--force", "--wait", job)
+        peer.close()
+
+
 FULL_DISK = r"""
 import os, subprocess, sys
 sys.path[:0] = sys.path_

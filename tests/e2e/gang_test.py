@@ -1,6 +1,7 @@
 """Gangs over several machines: ranks, the start barrier, everybody's output, and one that fails."""
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import unittest
 
 import net
 from join_test import FarRig, Join
-from rig import poll
+from rig import BILLOW, poll
 
 WHY_NOT = net.usable()
 
@@ -44,6 +45,25 @@ else:
     s.sendall(str(rank + 1).encode())
     total = int(s.recv(100))
 print("sum", total, "of", world, "local", os.environ["LOCAL_RANK"], "node", os.environ["NODE_RANK"], "of", os.environ["NNODES"], flush=True)
+"""
+
+
+# Over TCP alone: all the machines of this test are one, whose memory would carry it too.
+MPI = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char** argv) {
+  int rank, size, mine, sum = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  mine = rank + 1;
+  MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  printf("rank %d of %d node %s sum %d\\n", rank, size, getenv("NODE_RANK"), sum);
+  MPI_Finalize();
+  return argc > 1 && rank == size - 1 ? 3 : 0;
+}
 """
 
 
@@ -132,6 +152,56 @@ class Gangs(unittest.TestCase):
             pass
         self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
         self.assertEqual(sorted(self.rig.ok("logs", job).text.splitlines()), ["[0] done", "[1] done"])
+
+    def test_a_failed_member_of_an_elastic_gang_is_replaced_as_often_as_there_are_retries(self):
+        gate, begun = self.rig.file("failing-gate"), self.rig.file("failing-begun")
+        command = f"echo $RANK.$BILLOW_REPAIRS >> {begun}; [ $RANK = 0 ] || [ $BILLOW_REPAIRS -ge 1 ] || exit 5; until [ -e {gate} ]; do sleep 0.05; done; echo done"
+        job = self.rig.submit("--nodes", 2, "--gpus", 4, "--elastic", "--retries", 1, "--", "sh", "-c", command)
+
+        def look():
+            with contextlib.suppress(OSError), open(begun, encoding="ascii") as f:
+                return sorted(f.read().split()) == ["0.0", "1.0", "1.1"]
+            return False
+        poll(look, "a second rank 1 beside the first rank 0", 60)
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=90).code, 0)
+        # Without retries left it fails as any gang does.
+        done = self.rig.cli("run", "--nodes", 2, "--gpus", 4, "--elastic", "--retries", 1, "--backoff", "100ms", "--", "sh", "-c", "[ $RANK = 0 ] || exit 6; sleep 600", timeout=90)
+        self.assertEqual(done.code, 6, done)
+
+    def test_open_mpi_over_the_network(self):
+        if not shutil.which("mpicc") or not shutil.which("mpirun"):
+            self.skipTest("openmpi-bin or libopenmpi-dev is not installed")
+        source, program = self.script("sum.c", MPI), self.rig.file("mpi_sum")
+        subprocess.run(["mpicc", "-o", program, source], check=True, capture_output=True)
+        over_tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none"]
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 2, "--procs", 2, "--", "mpirun", *over_tcp, program, timeout=120)
+        lines = sorted(line for line in done.text.splitlines() if line.startswith("rank "))
+        self.assertEqual([line.split()[1] for line in lines], ["0", "1", "2", "3"], done)
+        for line in lines:
+            self.assertTrue(line.endswith("sum 10"), done)
+        self.assertEqual({line.split()[5] for line in lines}, {"0", "1"}, done)  # in the tasks of both nodes
+        # A rank that fails is mpirun's failure, and the job's; nothing is left on any node.
+        done = self.rig.cli("run", "--nodes", 2, "--gpus", 2, "--procs", 1, "--", "mpirun", *over_tcp, program, "fail", timeout=120)
+        self.assertEqual(done.code, 3, done)
+        poll(lambda: not any("orted" in line or "mpi_sum" in line for line in self.rig.processes().values()), "nothing of it left", 20)
+
+    def test_a_command_on_another_node_of_the_gang(self):
+        script = self.script("ask.sh", """
+for host in $(echo $BILLOW_NODES | tr , ' '); do
+  [ $host = $(echo $BILLOW_NODES | cut -d, -f1) ] && continue
+  "$1" rsh $host 'echo node $NODE_RANK; echo oops >&2; exit 4'
+  echo code $?
+done
+"$1" rsh nosuch true
+echo code $?
+""")
+        done = self.rig.ok("run", "--nodes", 2, "--gpus", 4, "--env-var", "BILLOW_LAUNCH=first", "--", "sh", script, BILLOW, timeout=90)
+        self.assertEqual(done.text.splitlines(), ["node 1", "code 4", "code 255"], done)
+        self.assertIn("oops", done.errors)
+        # Outside of such a job there is nobody to ask.
+        self.assertEqual(self.rig.cli("rsh", "b", "true").code, 1)
 
     def supervisor_of(self, task):
         where = f"{self.rig.node_dir(task['node'])}/node/tasks/{task['id']}"

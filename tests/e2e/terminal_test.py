@@ -123,6 +123,34 @@ class Terminal(unittest.TestCase):
         self.assertEqual(again.end(), 11)
         self.assertEqual(self.rig.cli("wait", job["id"]).code, 11)
 
+    def test_one_terminal_is_shared_and_others_watch(self):
+        shell = self.screen("run", "-t", "--", "sh")
+        shell.type("echo on''e\n")
+        shell.expect("one")
+        (job,) = self.rig.json("ps")["jobs"]
+        second = self.screen("attach", job["id"])
+        watcher = self.screen("attach", "--watch", job["id"])
+        self.rig.ok("user", "create", "mia", "--unix-name", "nobody")
+        self.rig.ok("project", "member", "default", "mia")
+        self.rig.environment["BILLOW_TOKEN"] = self.rig.json("token", "create", "mia-watches", "--user", "mia")["token"]
+        member = self.screen("attach", job["id"])
+        del self.rig.environment["BILLOW_TOKEN"]
+        member.expect("you watch")
+        second.type("echo fr''om the second\n")
+        for screen in (shell, second, watcher, member):
+            screen.expect("from the second")
+        # What those that watch type reaches nobody, and their Ctrl-C ends their own looking alone.
+        for screen in (watcher, member):
+            screen.type("echo fr''om a watcher\n")
+        shell.type("echo st''ill here\n")
+        for screen in (shell, second, watcher, member):
+            self.assertNotIn("from a watcher", screen.expect("still here"))
+        for screen in (watcher, member):
+            screen.type("\x03")
+            self.assertEqual(screen.end(), 0, screen.text)
+        shell.type("exit 5\n")
+        self.assertEqual((shell.end(), second.end()), (5, 5))
+
     def test_a_terminal_survives_its_head(self):
         shell = self.screen("shell")
         shell.type("echo on''e\n")

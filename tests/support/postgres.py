@@ -57,6 +57,10 @@ class Postgres:
     def psql(self, sql, database="postgres"):
         return self.run("psql", "-h", self.dir, "-p", str(self.port), "-U", "billow", "-d", database, "-Atc", sql).strip()
 
+    def dump(self, database):
+        """Everything in it, as text; what is bytes there is hexadecimal digits."""
+        return self.run("pg_dump", "-h", self.dir, "-p", str(self.port), "-U", "billow", database)
+
     def database(self, name):
         """A new, empty one; its URL."""
         self.psql(f"CREATE DATABASE {name}")

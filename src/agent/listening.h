@@ -1,0 +1,28 @@
+// Where a job listens: the socket behind a port, if a process of the job has it. A node's loopback belongs to everybody on it, so a port
+// is reached for a job's people only when it is the job's own.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+
+namespace billow::agent {
+
+struct Listener {
+  sockaddr_in6 address{};   // to connect to; an IPv4 one is mapped
+  bool v4 = false;
+  int pid = 0;              // who has it
+};
+
+// not_found: no process of these listens on the port.
+Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port);
+
+// A socket on its way to the listener, in the network its process lives in. Not connected yet: writable when it is.
+Result<Fd> begin_connect(const Listener& listener);
+
+}  // namespace billow::agent

@@ -1,0 +1,166 @@
+#include "agent/ssh_door.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "base/ssh_key.h"
+#include "base/text.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr std::size_t key_bytes_max = 8 << 10;
+
+std::string find_sshd() {
+  if (const char* named = std::getenv("BILLOW_SSHD")) return ::access(named, X_OK) == 0 ? named : "";
+  for (const char* path : {"/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/usr/bin/sshd"})
+    if (::access(path, X_OK) == 0) return path;
+  return {};
+}
+
+// One line, of a kind OpenSSH knows, without options before it: `command="…"` would be run by whoever gets in.
+Status check_key(std::string_view line) {
+  const auto words = split(line, ' ');
+  const bool kind = !words.empty() && (words[0].starts_with("ssh-") || words[0].starts_with("ecdsa-sha2-") || words[0].starts_with("sk-"));
+  std::string decoded;
+  if (line.size() > key_bytes_max || line.find_first_of("\r\n") != std::string_view::npos || !kind || words.size() < 2 || !base64_decode(words[1], decoded))
+    return fail(Code::invalid, "what was sent is no public key of OpenSSH's");
+  return {};
+}
+
+// sshd_config has no way to write every value; one that cannot be written is left out.
+bool can_be_written(std::string_view value) { return value.find_first_of("\"\\\n\r") == std::string_view::npos; }
+
+std::string config_of(const SshPlace& place, const std::string& dir, const std::string& authorized) {
+  std::string text = fmt::format(
+      "HostKey {0}/host_key\nAuthorizedKeysFile {1}\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
+      "KbdInteractiveAuthentication no\nPubkeyAuthentication yes\nPermitRootLogin prohibit-password\nPermitUserRC no\nPrintMotd no\n"
+      "PrintLastLog no\nX11Forwarding no\nAllowTcpForwarding yes\nAllowAgentForwarding yes\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp\n",
+      dir, authorized);
+  std::string set;
+  for (const std::string& variable : place.env) {
+    const auto equals = variable.find('=');
+    const std::string_view name = std::string_view(variable).substr(0, equals);
+    if (equals == std::string::npos || name == "HOME" || name == "USER" || name == "LOGNAME" || name == "SHELL" || name == "TERM" || !can_be_written(variable)) continue;
+    set += fmt::format(" \"{}\"", variable);
+  }
+  if (!set.empty()) text += "SetEnv" + set + "\n";
+  return text;
+}
+
+Status write_private(const std::string& path, std::string_view content, const SshPlace& place) {
+  BILLOW_TRY_VOID(write_file_atomic(path, content, 0600));
+  if (place.other_user && ::lchown(path.c_str(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(path, errno);
+  return {};
+}
+
+// The namespaces of the job that differ from ours, opened here because the process that enters them has lost its way to /proc by then.
+std::vector<Fd> namespaces_of(int pid) {
+  std::vector<Fd> out;
+  if (pid <= 0 || ::geteuid() != 0) return out;
+  for (const char* name : {"net", "mnt"}) {
+    struct stat its {}, ours {};
+    const std::string path = fmt::format("/proc/{}/ns/{}", pid, name);
+    if (::stat(path.c_str(), &its) != 0 || ::stat(fmt::format("/proc/self/ns/{}", name).c_str(), &ours) != 0 || its.st_ino == ours.st_ino) continue;
+    out.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  return out;
+}
+
+// Between fork and exec of a process with threads: system calls only.
+[[noreturn]] void become(const SshPlace& place, int socket, const std::vector<Fd>& namespaces, const std::vector<Fd>& cgroups, const std::vector<gid_t>& groups,
+                         const char* const* argv, const char* const* env) {
+  ::setsid();
+  ::dup2(socket, 0);
+  ::dup2(socket, 1);
+  const int null = ::open("/dev/null", O_WRONLY);
+  ::dup2(null, 2);
+  for (const Fd& group : cgroups) (void)!::write(group.get(), "0", 1);
+  for (const Fd& one : namespaces) if (one && ::setns(one.get(), 0) != 0) ::_exit(126);
+  if (place.other_user) {
+    const Identity& id = place.user.identity;
+    if (::setgroups(groups.size(), groups.data()) != 0 || ::setresgid(id.gid, id.gid, id.gid) != 0 || ::setresuid(id.uid, id.uid, id.uid) != 0) ::_exit(126);
+    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::chdir(place.cwd.c_str()) != 0 && ::chdir("/") != 0) ::_exit(126);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  ::sigaction(SIGPIPE, &standard, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execve(argv[0], const_cast<char* const*>(argv), const_cast<char* const*>(env));
+  ::_exit(127);
+}
+
+}  // namespace
+
+// In /tmp, because the job's user must reach it; nobody else can look into it.
+std::string SshDoors::directory(TaskId task) const { return fmt::format("/tmp/billow-ssh-{}-{}", owner_, task.value); }
+
+Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& authorized_key) {
+  const std::string sshd = find_sshd();
+  if (sshd.empty()) return fail(Code::unsupported, "the node has no sshd: install openssh-server there (its service need not run); `billow shell` and `billow attach` work without");
+  BILLOW_TRY_VOID(check_key(authorized_key));
+  const std::string dir = directory(place.task), host_key = dir + "/host_key";
+  struct stat info {};
+  const bool ours = ::lstat(dir.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == (place.other_user ? place.user.identity.uid : ::geteuid()) && (info.st_mode & 077) == 0;
+  if (!ours) {
+    if (::mkdir(dir.c_str(), 0700) != 0) return fail_errno(dir, errno);
+    const SshKey key = make_ssh_key("billow");
+    BILLOW_TRY_VOID(write_private(host_key, key.private_file, place));
+    BILLOW_TRY_VOID(write_private(host_key + ".pub", key.public_line + "\n", place));
+    if (place.other_user && ::lchown(dir.c_str(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(dir, errno);
+  }
+  // Named by what they hold: two that connect at once with the same key write the same.
+  const std::string authorized = dir + "/key-" + sha256_hex(authorized_key).substr(0, 16), config = authorized + ".conf";
+  BILLOW_TRY_VOID(write_private(authorized, authorized_key + "\n", place));
+  BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
+  if (place.user.identity.uid == 0) ::mkdir("/run/sshd", 0755);  // which sshd as root insists on
+
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair", errno);
+  Tunnels::Door door{Fd(ends[0]), std::string(trim(BILLOW_TRY(read_file(host_key + ".pub", key_bytes_max)))), place.user.name};
+  const Fd theirs(ends[1]);
+  ::fcntl(door.fd.get(), F_SETFL, O_NONBLOCK);
+  const std::vector<Fd> namespaces = namespaces_of(place.job_pid);
+  std::vector<Fd> cgroups;
+  for (const std::string& group : place.cgroups) cgroups.emplace_back(::open((group + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  const std::vector<gid_t> groups(place.user.identity.groups.begin(), place.user.identity.groups.end());
+  const char* argv[] = {sshd.c_str(), "-i", "-f", config.c_str(), nullptr};
+  std::vector<const char*> env = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"};
+  for (const std::string& variable : place.env) if (variable.starts_with("BILLOW_TASK_KEY=")) env.push_back(variable.c_str());
+  env.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_errno("fork", errno);
+  if (pid == 0) become(place, theirs.get(), namespaces, cgroups, groups, argv, env.data());
+  running_.emplace_back(place.task, pid);
+  return door;
+}
+
+bool SshDoors::ended(TaskId task) {
+  if (!file_exists(directory(task))) return false;
+  for (const auto& [of, pid] : running_) if (of == task) ::kill(-pid, SIGTERM);
+  if (const Status gone = remove_tree(directory(task)); !gone) log_warn("task {}: {}", task.value, gone.error().message);
+  return true;
+}
+
+void SshDoors::reap() {
+  std::erase_if(running_, [](const auto& one) { return ::waitpid(one.second, nullptr, WNOHANG) != 0; });
+}
+
+}  // namespace billow::agent

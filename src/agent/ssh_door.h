@@ -1,0 +1,39 @@
+// A secure shell in a job's place, for editors and file tools that speak nothing else: OpenSSH's sshd, one process per connection
+// (inetd mode), as the job's user, in the job's control groups and namespaces, with a host key made for the task and one key that may
+// enter. It listens nowhere: the connection comes through the tunnel that asked for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/tunnels.h"
+#include "agent/users.h"
+#include "base/ids.h"
+
+namespace billow::agent {
+
+struct SshPlace {
+  TaskId task;
+  UserRecord user;
+  bool other_user = false;               // than the agent's own
+  int job_pid = 0;
+  std::vector<std::string> cgroups;      // directories it enters
+  std::vector<std::string> env;          // of the job, but for its secrets
+  std::string cwd;
+};
+
+class SshDoors {
+ public:
+  explicit SshDoors(std::string owner) : owner_(std::move(owner)) {}
+  // unsupported: there is no sshd on this node.
+  Result<Tunnels::Door> open(const SshPlace& place, const std::string& authorized_key);
+  bool ended(TaskId task);   // its keys go; what still runs for it is told to end. False: nobody was ever let in
+  void reap();
+
+ private:
+  std::string directory(TaskId task) const;
+  std::string owner_;
+  std::vector<std::pair<TaskId, int>> running_;
+};
+
+}  // namespace billow::agent

@@ -1,0 +1,47 @@
+// Ways into a running task: the ports its own processes listen on, and a secure shell in its place.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include "agent/listening.h"
+#include "agent/proc_stats.h"
+#include "agent/tasks.h"
+#include "agent/users.h"
+
+namespace billow::agent {
+
+using namespace wire::agent_v1;
+
+Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
+  const int job_pid = pid_of(request.task);
+  if (job_pid <= 0) return fail(Code::conflict, "the job does not run on this node right now");
+  if (suspender_.frozen(request.task)) return fail(Code::conflict, "the job is suspended; resume it first");
+  if (request.port != 0) {
+    std::vector<int> pids = processes_of(request.task);
+    if (pids.empty()) pids.push_back(job_pid);
+    const Listener listener = BILLOW_TRY(find_listener(pids, request.port));
+    return Tunnels::Door{BILLOW_TRY(begin_connect(listener)), {}, {}};
+  }
+  const TaskPlan* plan = suspender_.plan(request.task);
+  if (!plan) return fail(Code::conflict, "the job is not known well enough here to enter it");
+  SshPlace place;
+  place.task = request.task;
+  place.user = BILLOW_TRY(plan->other_user ? look_up_uid(plan->uid) : current_user());
+  place.other_user = plan->other_user;
+  place.job_pid = job_pid;
+  place.env = plan->env;
+  place.cwd = plan->cwd;
+  const TaskCgroup group = cgroups_.find(request.task);
+  place.cgroups = group.v1;
+  if (!group.v2.empty()) place.cgroups.push_back(group.v2);
+  return ssh_.open(place, request.authorized_key);
+}
+
+void Tasks::close_doors(TaskId task) {
+  tunnels_.close_of(task, "the job has ended");
+  // What a session started outlives it unless somebody ends it, where the task had no control group of its own.
+  if (ssh_.ended(task))
+    for (int round = 0; round < 20 && kill_leftovers(key_of(task), {}) > 0; ++round) ::poll(nullptr, 0, 2);
+  secret_files_.remove(task);
+}
+
+}  // namespace billow::agent

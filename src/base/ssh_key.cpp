@@ -1,0 +1,44 @@
+#include "base/ssh_key.h"
+
+#include <openssl/evp.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "base/check.h"
+#include "base/crypto.h"
+
+namespace billow {
+namespace {
+
+std::string number(std::uint32_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 255);
+  return out;
+}
+std::string text(const std::string& value) { return number(static_cast<std::uint32_t>(value.size())) + value; }
+
+}  // namespace
+
+// The format is described in OpenSSH's PROTOCOL.key.
+SshKey make_ssh_key(const std::string& comment) {
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
+  BILLOW_CHECK(key, "no Ed25519 key could be made");
+  std::string seed(32, '\0'), open(32, '\0');
+  std::size_t size = seed.size();
+  BILLOW_CHECK(EVP_PKEY_get_raw_private_key(key.get(), reinterpret_cast<unsigned char*>(seed.data()), &size) == 1 && size == 32, "an Ed25519 key has 32 bytes");
+  BILLOW_CHECK(EVP_PKEY_get_raw_public_key(key.get(), reinterpret_cast<unsigned char*>(open.data()), &size) == 1 && size == 32, "an Ed25519 key has 32 bytes");
+  const std::string type = "ssh-ed25519", public_blob = text(type) + text(open), check = random_bytes(4);
+  std::string secret = check + check + text(type) + text(open) + text(seed + open) + text(comment);
+  for (char pad = 1; secret.size() % 8 != 0; ++pad) secret += pad;
+  const std::string whole = std::string("openssh-key-v1\0", 15) + text("none") + text("none") + text("") + number(1) + text(public_blob) + text(secret);
+  SshKey out;
+  out.private_file = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
+  const std::string encoded = base64(whole);
+  for (std::size_t at = 0; at < encoded.size(); at += 70) out.private_file += encoded.substr(at, 70) + "\n";
+  out.private_file += "-----END OPENSSH PRIVATE KEY-----\n";
+  out.public_line = type + " " + base64(public_blob) + " " + comment;
+  return out;
+}
+
+}  // namespace billow

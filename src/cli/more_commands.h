@@ -1,0 +1,12 @@
+// Commands of connections and secrets, beside those of commands.h.
+#pragma once
+
+#include "cli/commands.h"
+
+namespace billow::cli {
+
+void add_secret_commands(CommandTable& table);   // secret set, list, rm
+void add_forward_commands(CommandTable& table);  // port-forward, ssh, ssh-config, ssh-proxy
+void add_gang_shell_commands(CommandTable& table);  // rsh
+
+}  // namespace billow::cli

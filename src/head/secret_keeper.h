@@ -1,0 +1,35 @@
+// The installation's key, and what is sealed with it: the secrets of projects. The key lies in the data directory (or where --secrets-key
+// says), readable by its owner only, and in nothing else: not in the store, so not in a backup, and not in PostgreSQL. Whoever restores a
+// backup elsewhere, or has a second head stand by, brings the key along.
+//
+// What holds: a value is in plain only in the request that sets it and in the start order on its way to an agent, over a connection
+// that nobody else can read. What cannot be given (removed, sealed with a key that is not here, a connection in plain) keeps the task from
+// starting, and the job says why.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "control/state.h"
+#include "wire/agent_v1.h"
+
+namespace billow::head {
+
+class SecretKeeper {
+ public:
+  explicit SecretKeeper(std::string key_path) : path_(std::move(key_path)) {}
+
+  // Makes the key at the first secret. Never where the state has secrets of another one: those would be lost without a word.
+  Result<std::string> sealed(const control::State& state, ProjectId project, const std::string& name, std::string_view value);
+  // Why it cannot be opened here; empty: it can.
+  std::string trouble_with(const Secret& secret) const;
+  // Puts the values that the job asks for into its start order, or why it cannot start.
+  void fill(const control::State& state, wire::agent_v1::Start& start, bool confidential) const;
+
+ private:
+  Result<std::string> key() const;
+  Result<std::string> value_of(const control::State& state, ProjectId project, const SecretWish& wish) const;
+  std::string path_;
+};
+
+}  // namespace billow::head

@@ -1,0 +1,37 @@
+// The head's end of connections into jobs (wire/tunnel.h): which answer of which agent belongs to whom. A tunnel ends with the connection
+// of its agent; whoever has it is told.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "api/tunnel.h"
+
+namespace billow::head {
+
+class Tunnels {
+ public:
+  using Send = std::function<bool(NodeId, const wire::agent_v1::Tunnelled&, std::string_view)>;
+  explicit Tunnels(Send send);
+
+  // False: the agent is away, and nothing comes.
+  std::unique_ptr<api::Tunnel> open(NodeId node, wire::agent_v1::TunnelOpen request, api::TunnelHost::OnTunnel fn);
+  void take(NodeId from, const wire::agent_v1::Tunnelled& message, std::string_view blob);
+  void node_gone(NodeId node, const std::string& why);
+
+ private:
+  struct Open {
+    NodeId node;
+    api::TunnelHost::OnTunnel fn;
+  };
+  struct Shared {
+    std::uint64_t next = 1;
+    std::map<std::uint64_t, Open> open;
+    Send send;
+  };
+  struct Link;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace billow::head
