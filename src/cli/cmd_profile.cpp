@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/environments.h"
 #include "cli/job_request.h"
 #include "cli/observe.h"
 #include "cli/session.h"
@@ -36,6 +37,7 @@ constexpr OptionSpec compare_options[] = {
 
 Result<Json> submit_request(Client& client, JobRequest request) {
   BILLOW_TRY_VOID(complete(request));
+  BILLOW_TRY_VOID(prepare_environment(client, request));
   Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
   BILLOW_TRY_VOID(sync_for_job(client, request, false, env));
   return client.post("/v1/jobs", submit_body(request, env), {{"Idempotency-Key", "cli-" + random_token(12)}});

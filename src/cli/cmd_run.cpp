@@ -198,6 +198,7 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
   if (auto resolved = resolve_after(*client, request); !resolved) return report(resolved.error());
+  if (auto ready = prepare_environment(*client, request); !ready) return report(ready.error());
   auto env = job_environment(own_environment(), request.env);
   if (!env) return report_usage(env.error());
   if (auto synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced) return report(synced.error());

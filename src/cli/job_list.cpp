@@ -207,7 +207,7 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   if (const auto array = job.at("array", "id").uint_or(0); array > 0) facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
   facts.add("command", job["command"].str_or(""));
   if (const auto image = job["image"].str_or(""); !image.empty()) facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "", job["image_digest"].str_or("")));
-  if (const auto name = job.at("environment", "name").str_or(""); !name.empty()) facts.add("environment", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
+  if (const auto name = job.at("environment", "name").str_or(""); !name.empty()) facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
   facts.add("directory", job["cwd"].str_or(""));
   for (const Json& one : job["volumes"].items()) facts.add("volume", fmt::format("{} at {}{}", one["name"].str_or(""), one["path"].str_or(""), one["read_only"].bool_or(false) ? ", read-only" : ""));
   for (const Json& one : job["inputs"].items()) facts.add("input", fmt::format("{} at {}", one["url"].str_or(""), one["path"].str_or("")));

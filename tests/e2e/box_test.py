@@ -428,6 +428,22 @@ class Environments(unittest.TestCase):
         self.rig.wait_for(last, "succeeded", 60)
         self.assertEqual(self.rig.ok("logs", last).text, "one me\n")
 
+    def test_a_rerun_has_the_files_of_then(self):
+        work = os.path.join(self.rig.root, "work")
+        os.makedirs(work)
+        def write(text):
+            with open(os.path.join(work, "said"), "w", encoding="utf-8") as f:
+                f.write(text)
+        write("then\n")
+        job = self.rig.json("submit", "--sync", "--env", "tools", "--env-var", "WHO=personal", "--", "sh", "-c", "cat said; echo $WHO; greet", cwd=work)["id"]
+        self.rig.wait_for(job, "succeeded", 60)
+        write("now\n")
+        again = self.rig.json("rerun", job)["id"]
+        self.rig.wait_for(again, "succeeded", 60)
+        self.assertEqual(self.rig.ok("logs", again).text, "then\npersonal\nsaved\n")
+        # Variables are for the job, not for whoever can look at it.
+        self.assertNotIn("personal", json.dumps(self.rig.job(again)))
+
     def test_removed_while_in_use(self):
         place = os.path.join(self.rig.root, "brief")
         os.makedirs(os.path.join(place, "bin"))
