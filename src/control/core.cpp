@@ -53,6 +53,16 @@ void post_day(const State& state, const DayClosed& closed, Step& step) {
       step.node_days.push_back(node_day(state, node, closed.day));
       step.node_days.back().cost = cost;
     }
+  // Traffic that was heard of late belongs to days that are written already: the difference goes on the one that is closed now.
+  std::map<NodeId, NanoUsd> late;
+  for (const ledger::Entry& entry : state.money.posted)
+    if (entry.correction && entry.kind != ledger::EntryKind::charge && entry.kind != ledger::EntryKind::egress) late[entry.node] += entry.amount;
+  for (const auto& [id, amount] : late) {
+    if (amount.value == 0) continue;
+    const auto node = state.nodes.find(id);
+    step.node_days.push_back(node == state.nodes.end() ? NodeDay{id, closed.day, {}, fmt::format("node {}", id.value), "", ""} : node_day(state, node->second, closed.day));
+    step.node_days.back().cost = amount;
+  }
 }
 
 }  // namespace
