@@ -7,12 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <filesystem>
 
 #include "agent/core.h"
 #include "agent/task_status.h"
+#include "base/file.h"
+#include "base/text.h"
 #include "head/engine.h"
 #include "head/sessions.h"
-#include "pool/pool.h"
+#include "pool/command_pool.h"
 #include "store/sim_journal.h"
 
 namespace billow {
@@ -37,18 +40,47 @@ struct Provider final : pool::Pool {
   const std::int64_t* now_ns;
   std::vector<Instance> instances;
   explicit Provider(const std::int64_t* now) : now_ns(now) {}
+  ~Provider() override { if (!folder.empty()) std::filesystem::remove_all(folder); }
   std::int64_t now_s() const { return *now_ns / 1'000'000'000; }
 
+  // Reached as a real one is: by the shell commands of a pool, run by the product's own CommandPool. The other side of the commands
+  // keeps the meter, a file per instance; only its clock is the test's.
+  std::string folder;
+  std::unique_ptr<pool::Pool> commands;
+  void go_through_commands(billow::Pool& settings) {
+    char name[] = "/tmp/billow-weekend-XXXXXX";
+    folder = ::mkdtemp(name);
+    std::filesystem::create_directory(folder + "/i");
+    settings.create_command = fmt::format("read now < {0}/now; echo \"$now -\" > {0}/i/$BILLOW_MACHINE", folder);
+    settings.list_command = fmt::format("read now < {0}/now; for f in {0}/i/*; do [ -e $f ] || continue; read from to < $f; if [ $to = - ] || [ $to -gt $now ]; then echo ${{f##*/}} i-${{f##*/}} running; fi; done", folder);
+    settings.delete_command = fmt::format("read now < {0}/now; read from to < {0}/i/$BILLOW_MACHINE || exit 0; [ $to = - ] && echo $from $((now + 60)) > {0}/i/$BILLOW_MACHINE; exit 0", folder);
+    commands = std::make_unique<pool::CommandPool>(settings, pool::Options{"inst", folder, "billow"});
+  }
+  template <class F>
+  auto by_command(F call) {
+    EXPECT_TRUE(write_file_atomic(folder + "/now", fmt::format("{}\n", now_s())));
+    auto out = call(*commands);
+    instances.clear();
+    for (const auto& file : std::filesystem::directory_iterator(folder + "/i")) {
+      const auto words = split(trim(*read_file(file.path())), ' ');
+      instances.push_back({file.path().filename(), std::stoll(words[0]), words[1] == "-" ? INT64_MAX : std::stoll(words[1])});
+    }
+    return out;
+  }
+
   Status want(const pool::Order& order) override {
+    if (commands) return by_command([&](pool::Pool& p) { return p.want(order); });
     instances.push_back({order.machine.name, now_s()});
     return {};
   }
   Result<std::vector<MachineSighting>> nodes() override {
+    if (commands) return by_command([](pool::Pool& p) { return p.nodes(); });
     std::vector<MachineSighting> out;
     for (const Instance& i : instances) if (i.to_s > now_s()) out.push_back({i.name, "i-" + i.name, "running", {}});
     return out;
   }
   Status release(const MachineSighting& machine) override {
+    if (commands) return by_command([&](pool::Pool& p) { return p.release(machine); });
     for (Instance& i : instances) if (i.name == machine.name) i.to_s = std::min(i.to_s, now_s() + 60);
     return {};
   }
@@ -99,7 +131,7 @@ struct Weekend {
   std::int64_t now_s() const { return now_ns / 1'000'000'000; }
   agent::Now now() const { return {clock.wall(), clock.steady()}; }
 
-  Weekend() {
+  explicit Weekend(bool real_commands = false) {
     start_head();
     Pool pool;
     pool.name = "cloud";
@@ -107,6 +139,7 @@ struct Weekend {
     pool.gpus = 8;
     pool.idle = limits::node_give_back_after;  // as `billow pool add` has it
     pool.create_command = pool.list_command = pool.delete_command = "true";  // the provider is reached directly
+    if (real_commands) provider.go_through_commands(pool);
     execute(AddPool{pool});
   }
   // What head/pools does on its timer, without its threads: asks for what the state wants, gives back what it releases, tells what it
@@ -290,7 +323,7 @@ struct Weekend {
       }
       execute(Tick{});
       if (now_s() % 2 == 0) execute(MoneyTick{});
-      if (now_s() % 5 == 0) visit_provider();
+      if (now_s() % (provider.commands ? 15 : 5) == 0) visit_provider();
       sessions->watch_silence([this](const head::SessionPtr& session) { sessions->closed(session); });
       while (journal->step()) {}
     }
@@ -393,6 +426,31 @@ INSTANTIATE_TEST_SUITE_P(Stories, TheWeekend,
                                          Story{"a process hangs that cannot be suspended", Doing::hangs, false, false, true},
                                          Story{"the head suspends a notebook and dies", Doing::waits_for_input, false, false, false, 17 * 60},
                                          Story{"the head warns and dies", Doing::hangs, false, false, false, 12 * 60}));
+
+// The same through the commands of a pool, as `billow pool add command` makes one, with its default settings.
+TEST(Weekend, CostsNoMoreThroughTheCommandsOfARealPool) {
+  constexpr std::int64_t night = 20 * 60;
+  for (const Story& story : {Story{"the job errors", Doing::finished}, Story{"a process hangs", Doing::hangs}, Story{"a notebook is left open", Doing::waits_for_input}, Story{"the head dies and the job errors", Doing::finished, true}}) {
+    SCOPED_TRACE(story.name);
+    Weekend w(true);
+    w.second();
+    w.train(story.then == Doing::waits_for_input);
+    w.until(night);
+    ASSERT_EQ(w.running.size(), 1u) << "the training runs, on a machine the commands have made";
+    ASSERT_EQ(w.provider.listed(), 1u);
+    EXPECT_EQ(w.engine->state().machines.begin()->second.external, "i-" + w.machine);
+    if (story.head_dies) w.kill_head();
+    if (story.then == Doing::finished) w.end_task(w.running.begin()->first, 1, false);
+    w.doing = story.then;
+    w.until(night + 2 * hour);
+    EXPECT_EQ(w.provider.listed(), 0u) << "the provider lists no instance";
+    EXPECT_EQ(w.provider.instances.size(), 1u) << "and none was rented again";
+    const std::int64_t after_s = w.provider.billed_after_s(night);
+    EXPECT_LE(after_s, 30 * 60);
+    EXPECT_GT(after_s, 0);
+    printf("%s, by commands: %lld s billed after the work ended\n", story.name, static_cast<long long>(after_s));
+  }
+}
 
 TEST(Weekend, ALongTrainingIsLeftAlone) {
   Weekend w;
