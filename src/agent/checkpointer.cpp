@@ -1,6 +1,7 @@
 #include "agent/checkpointer.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,8 +72,14 @@ Checkpointer::Checkpointer(net::Loop& loop, Callbacks callbacks)
 Status Checkpointer::prepare(TaskPlan& plan, TaskId task, JobId job, const std::string& owner, Environment& env) {
   if (plan.checkpoint_every.ns <= 0) return {};
   const std::string local = fmt::format("/tmp/billow-checkpoint-{}-{}", owner, task.value);
-  if (::mkdir(local.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno("make " + local, errno);
-  if (plan.other_user && ::chown(local.c_str(), plan.uid, plan.gid) != 0) return fail_errno("give " + local + " to the job's user", errno);
+  // A name that anybody can guess, where anybody can write: what is there already is somebody else's, and is not handed to this job.
+  if (::mkdir(local.c_str(), 0700) != 0) {
+    (void)remove_tree(local);
+    if (::mkdir(local.c_str(), 0700) != 0) return fail_errno("make " + local, errno);
+  }
+  const Fd dir(::open(local.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!dir) return fail_errno("open " + local, errno);
+  if (plan.other_user && ::fchown(dir.get(), plan.uid, plan.gid) != 0) return fail_errno("give " + local + " to the job's user", errno);
   env["BILLOW_CHECKPOINT_DIR"] = local;
   plan.checkpoint_local = local;
   plan.checkpoint_dir += fmt::format("/job-{}", job.value);

@@ -61,7 +61,7 @@ Result<std::vector<std::string>> SecretFiles::write(TaskId task, const std::vect
 }
 
 void SecretFiles::remove(TaskId task) const {
-  if (!file_exists(path(task))) return;
+  // Also a link that leads nowhere: the name can be guessed, and where it lies everybody may write.
   if (const Status gone = remove_tree(path(task)); !gone) log_warn("task {}: its secret files: {}", task.value, gone.error().message);
 }
 

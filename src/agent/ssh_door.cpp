@@ -13,10 +13,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "base/crypto.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "base/ssh_key.h"
 #include "base/text.h"
 
 namespace billow::agent {
@@ -61,9 +62,12 @@ std::string config_of(const SshPlace& place, const std::string& dir, const std::
   return text;
 }
 
+// Into a directory that is still ours alone.
 Status write_private(const std::string& path, std::string_view content, const SshPlace& place) {
-  BILLOW_TRY_VOID(write_file_atomic(path, content, 0600));
-  if (place.other_user && ::lchown(path.c_str(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(path, errno);
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return fail_errno(path, errno);
+  BILLOW_TRY_VOID(write_all(fd.get(), content));
+  if (place.other_user && ::fchown(fd.get(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(path, errno);
   return {};
 }
 
@@ -109,32 +113,40 @@ std::vector<Fd> namespaces_of(int pid) {
 
 }  // namespace
 
-// In /tmp, because the job's user must reach it; nobody else can look into it.
-std::string SshDoors::directory(TaskId task) const { return fmt::format("/tmp/billow-ssh-{}-{}", owner_, task.value); }
+// In /tmp, because the job's user must reach it; nobody else can look into it. Those of an earlier life of this agent serve nobody: the
+// processes that used them ended with it.
+SshDoors::SshDoors(const std::string& owner) : prefix_("/tmp/billow-ssh-" + owner + "-") {
+  std::error_code ec;
+  for (std::filesystem::directory_iterator at("/tmp", ec), end; !ec && at != end; at.increment(ec))
+    if (at->path().native().starts_with(prefix_)) (void)remove_tree(at->path().native());
+}
 
 Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& authorized_key) {
   const std::string sshd = find_sshd();
   if (sshd.empty()) return fail(Code::unsupported, "the node has no sshd: install openssh-server there (its service need not run); `billow shell` and `billow attach` work without");
   BILLOW_TRY_VOID(check_key(authorized_key));
-  const std::string dir = directory(place.task), host_key = dir + "/host_key";
-  struct stat info {};
-  const bool ours = ::lstat(dir.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == (place.other_user ? place.user.identity.uid : ::geteuid()) && (info.st_mode & 077) == 0;
-  if (!ours) {
-    if (::mkdir(dir.c_str(), 0700) != 0) return fail_errno(dir, errno);
-    const SshKey key = make_ssh_key("billow");
-    BILLOW_TRY_VOID(write_private(host_key, key.private_file, place));
-    BILLOW_TRY_VOID(write_private(host_key + ".pub", key.public_line + "\n", place));
+  const auto [known, fresh] = keys_.try_emplace(place.task);
+  if (fresh) known->second = make_ssh_key("billow");
+  // One for each connection, given to the user when all is in it and never looked into again: what the user puts there is not ours to follow.
+  std::string dir = fmt::format("{}{}-XXXXXX", prefix_, place.task.value);
+  if (::mkdtemp(dir.data()) == nullptr) return fail_errno(dir, errno);
+  const std::string authorized = dir + "/authorized", config = dir + "/config";
+  const auto written = [&]() -> Status {
+    BILLOW_TRY_VOID(write_private(dir + "/host_key", known->second.private_file, place));
+    BILLOW_TRY_VOID(write_private(authorized, authorized_key + "\n", place));
+    BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
     if (place.other_user && ::lchown(dir.c_str(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(dir, errno);
+    return {};
+  };
+  if (const Status done = written(); !done) {
+    (void)remove_tree(dir);
+    return pass(done.error());
   }
-  // Named by what they hold: two that connect at once with the same key write the same.
-  const std::string authorized = dir + "/key-" + sha256_hex(authorized_key).substr(0, 16), config = authorized + ".conf";
-  BILLOW_TRY_VOID(write_private(authorized, authorized_key + "\n", place));
-  BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
   if (place.user.identity.uid == 0) ::mkdir("/run/sshd", 0755);  // which sshd as root insists on
 
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair", errno);
-  Tunnels::Door door{Fd(ends[0]), std::string(trim(BILLOW_TRY(read_file(host_key + ".pub", key_bytes_max)))), place.user.name};
+  Tunnels::Door door{Fd(ends[0]), known->second.public_line, place.user.name};
   const Fd theirs(ends[1]);
   ::fcntl(door.fd.get(), F_SETFL, O_NONBLOCK);
   const std::vector<Fd> namespaces = namespaces_of(place.job_pid);
@@ -148,19 +160,22 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) become(place, theirs.get(), namespaces, cgroups, groups, argv, env.data());
-  running_.emplace_back(place.task, pid);
+  running_.push_back({place.task, pid, dir});
   return door;
 }
 
 bool SshDoors::ended(TaskId task) {
-  if (!file_exists(directory(task))) return false;
-  for (const auto& [of, pid] : running_) if (of == task) ::kill(-pid, SIGTERM);
-  if (const Status gone = remove_tree(directory(task)); !gone) log_warn("task {}: {}", task.value, gone.error().message);
+  if (keys_.erase(task) == 0) return false;
+  for (const Running& one : running_) if (one.task == task) ::kill(-one.pid, SIGTERM);
   return true;
 }
 
 void SshDoors::reap() {
-  std::erase_if(running_, [](const auto& one) { return ::waitpid(one.second, nullptr, WNOHANG) != 0; });
+  std::erase_if(running_, [](const Running& one) {
+    if (::waitpid(one.pid, nullptr, WNOHANG) == 0) return false;
+    if (const Status gone = remove_tree(one.dir); !gone) log_warn("task {}: {}", one.task.value, gone.error().message);
+    return true;
+  });
 }
 
 }  // namespace billow::agent

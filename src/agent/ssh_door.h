@@ -3,12 +3,14 @@
 // enter. It listens nowhere: the connection comes through the tunnel that asked for it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "agent/tunnels.h"
 #include "agent/users.h"
 #include "base/ids.h"
+#include "base/ssh_key.h"
 
 namespace billow::agent {
 
@@ -24,16 +26,21 @@ struct SshPlace {
 
 class SshDoors {
  public:
-  explicit SshDoors(std::string owner) : owner_(std::move(owner)) {}
+  explicit SshDoors(const std::string& owner);
   // unsupported: there is no sshd on this node.
   Result<Tunnels::Door> open(const SshPlace& place, const std::string& authorized_key);
   bool ended(TaskId task);   // its keys go; what still runs for it is told to end. False: nobody was ever let in
   void reap();
 
  private:
-  std::string directory(TaskId task) const;
-  std::string owner_;
-  std::vector<std::pair<TaskId, int>> running_;
+  struct Running {
+    TaskId task;
+    int pid = 0;
+    std::string dir;   // of this connection alone
+  };
+  std::string prefix_;
+  std::map<TaskId, SshKey> keys_;   // of the host, which a task keeps for all its connections; only ever here in memory
+  std::vector<Running> running_;
 };
 
 }  // namespace billow::agent

@@ -40,7 +40,7 @@ Status write_all(int fd, std::string_view data) {
 
 Status write_file_atomic(const std::string& path, std::string_view content, unsigned mode, bool sync) {
   const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) return fail_errno(temporary, errno);
   Status written = write_all(fd.get(), content);
   if (written && sync && ::fsync(fd.get()) != 0) written = fail_errno("fsync", errno);

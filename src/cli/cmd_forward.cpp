@@ -333,7 +333,7 @@ void add_forward_commands(CommandTable& table) {
                    .prints_json = false});
   table.push_back({.name = "ssh-proxy",
                    .summary = "carry one ssh connection to a running job (ssh's ProxyCommand; see ssh-config)",
-                   .example = "ssh -o ProxyCommand='billow ssh-proxy 12' …",
+                   .example = "$ ssh -o ProxyCommand='billow ssh-proxy 12' …",
                    .run = cmd_ssh_proxy,
                    .usage = "JOB",
                    .options = {ssh_options},

@@ -58,6 +58,8 @@ Result<std::string> read_at(int fd, std::uint64_t offset, std::size_t size) {
 
 // Addresses of the link alone are a cloud's own (credentials of the machine, user data): whoever fetches for somebody else does not go there.
 Status check_host(const net::Endpoint& endpoint) {
+  // A socket of the node is opened with the rights of whoever fetches, not with the job's.
+  if (endpoint.address.is_unix()) return fail(Code::forbidden, "objects do not come from a socket of the node", "name the object's real place");
   for (const net::RawAddress& raw : BILLOW_TRY(net::resolve(endpoint.address))) {
     sockaddr_storage address{};
     std::memcpy(&address, raw.bytes, std::min<std::size_t>(sizeof address, raw.length));

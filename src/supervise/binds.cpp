@@ -96,6 +96,11 @@ int make_place(const char* path, const char** stage) {
   if (mkdir("place", 0755) != 0 && errno != EEXIST) return errno;
   if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0) return errno;
   if (const int error = mirror(above.data, "place")) return error;
+  // As closed as what it stands for. Without privilege the owner may not be given; then nothing was mirrored that its user could not see.
+  struct stat its {};
+  if (stat(above.data, &its) != 0) return errno;
+  (void)!chown("place", its.st_uid, its.st_gid);
+  if (chmod("place", its.st_mode & 07777) != 0) return errno;
   if (mount("place", above.data, nullptr, MS_MOVE, nullptr) != 0) return errno;
   if (const int error = make_below(path, above.size)) return error;
   return 0;

@@ -162,7 +162,8 @@ test('a sick GPU is drained with its reason, seen at once, and put back by a per
   await page.waitForSelector('.attention a:has-text("GPU 5")', { timeout: 30000 });
   ok((await text(page, '.attention')).includes('XID 95'), 'with the reason');
   await page.waitForSelector('.tile.sick');
-  ok((await text(page, '.tile.sick .ill')).includes('XID 95') && (await text(page, '.tile.sick .who')).includes('on-a-sick-card'), 'the tile says what is wrong and who holds it');
+  await page.waitForSelector('.tile.sick .ill:has-text("XID 95")');
+  await page.waitForSelector('.tile.sick .who:has-text("on-a-sick-card")');
   await go(page, `/jobs/${holder}`);
   await page.waitForSelector('.sickcards:has-text("XID 95")');
   await page.click('.sickcards a:has-text("GPU 5")');

@@ -30,7 +30,12 @@ TEST(Supervisor, RecordsExitCodesAndOutput) {
     EXPECT_FALSE(heard.live_gap);
     EXPECT_GT(heard.exit->ended_boot_ns, heard.exit->started_boot_ns);
     EXPECT_GT(heard.exit->rss_max_kib, 0);
-    const auto found = rig.dirs().find(TaskId(100u + static_cast<unsigned>(code)));
+    // It tells the end before it is gone itself; what its directory says counts from then on.
+    auto found = rig.dirs().find(TaskId(100u + static_cast<unsigned>(code)));
+    for (int tries = 0; found && found->presence == TaskPresence::supervised && tries < 2000; ++tries) {
+      ::usleep(5000);
+      found = rig.dirs().find(TaskId(100u + static_cast<unsigned>(code)));
+    }
     ASSERT_TRUE(found);
     EXPECT_TRUE(found->exit);
     EXPECT_EQ(rig.read_log(TaskId(100u + static_cast<unsigned>(code))).out, "out\n");

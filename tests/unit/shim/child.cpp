@@ -113,7 +113,7 @@ void forwarding() {
     for (int i = 0; i < 12; i++) a[i] = 0x1000000000000001ull * static_cast<uint64_t>(i + 1);
     // Only functions without a model record; the modelled ones would follow these pointers.
     uint64_t recorded[12] = {};
-    static const char* modelled[] = {"cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemsetD8_v2", "cuMemsetD8Async",
+    static const char* modelled[] = {"cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpyPeerAsync", "cuMemsetD8_v2", "cuMemsetD8Async",
                                      "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuGraphLaunch", "cuModuleLoadData", "cuMemImportFromShareableHandle"};
     bool skip = false;
     for (const char* m : modelled) skip |= !std::strcmp(m, e.symbol);
