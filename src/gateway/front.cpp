@@ -470,6 +470,8 @@ void Front::check_deadlines(SteadyTime now) {
   const auto keep = shared_from_this();
   const auto& options = proxy_.options();
   if (state_ == State::closed) return;
+  // Its reading is paused, so the loop does not tell. What it has sent into a tunnel is still owed to the replica, unless it hung up.
+  if (stream_->paused_peer_has_gone(state_ == State::tunnel)) return close();
   if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout) return close();
   if (state_ == State::serving && back_ && !back_->connected() && now - back_->connecting_since > options.connect_timeout)
     return back_failed("it does not take the connection", false);

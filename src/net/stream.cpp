@@ -1,5 +1,6 @@
 #include "net/stream.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -36,6 +37,12 @@ void Stream::close() {
 bool Stream::peer_has_closed() const {
   char byte;
   return !open() || ::recv(transport_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+bool Stream::paused_peer_has_gone(bool reset) const {
+  if (!open() || reading_) return false;
+  pollfd p{transport_.fd(), static_cast<short>(reset ? 0 : POLLRDHUP), 0};
+  return ::poll(&p, 1, 0) == 1;  // POLLERR and POLLHUP are always asked for
 }
 
 // An owner that is just calling in (send, start) hears of a failure a moment later, never from inside its own call.

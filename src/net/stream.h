@@ -44,6 +44,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void close();
   bool open() const { return watch_ != nullptr; }
   bool peer_has_closed() const;  // asks the kernel, ahead of the loop
+  // The same while nothing is read, when an end lies behind bytes that nobody fetches: `reset`, only an end in both directions counts.
+  bool paused_peer_has_gone(bool reset) const;
   bool tls() const { return transport_.tls(); }
   int fd() const { return transport_.fd(); }
   SteadyTime last_write_progress() const { return last_write_progress_; }

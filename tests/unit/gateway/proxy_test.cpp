@@ -274,6 +274,81 @@ TEST(Proxy, AClientThatGoesTakesItsRequestAlong) {
   EXPECT_EQ(rig.gateway->find("app")->totals.cancelled, 1u);
 }
 
+// More was sent than is read ahead of an answer: the client's end lies behind bytes that stay in the kernel.
+TEST(Proxy, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
+  for (const bool abrupt : {false, true}) {
+    SCOPED_TRACE(abrupt);
+    Rig rig;
+    auto c = rig.client();
+    c.send("GET /f/app/hang HTTP/1.1\r\nHost: h\r\n\r\n" + std::string(100'000, 'x'));
+    ASSERT_TRUE(rig.run_until([&] { return rig.open != nullptr; }));
+    c.send(std::string(30'000, 'x'));
+    (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
+    EXPECT_FALSE(rig.gone);
+    c.hang_up(abrupt);
+    EXPECT_TRUE(rig.run_until([&] { return rig.gone; })) << "the replica is told";
+    EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0; }));
+    EXPECT_EQ(rig.gateway->find("app")->totals.cancelled, 1u);
+    EXPECT_EQ(rig.gateway->proxy().connections(), 0u);
+  }
+}
+
+TEST(Proxy, AClientThatGoesWhileItsLargeBodyIsHeldIsNotWaitedFor) {
+  Rig rig;
+  Table t;
+  EndpointRow row{.name = "late"};
+  row.serving = 1;
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  auto c = rig.client();
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + std::string(100'000, 'x'));
+  ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
+  (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
+  c.hang_up(false);
+  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 0; }));
+  EXPECT_EQ(rig.gateway->proxy().connections(), 0u);
+}
+
+// A tunnel whose replica reads nothing: what a client that only stopped sending has sent is kept for it, one that hung up is gone.
+TEST(Proxy, ATunnelThatIsFullEndsWhenItsClientHangsUp) {
+  Rig rig;
+  auto listener = std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
+  Table t;
+  EndpointRow row{.name = "full"};
+  row.serving = 1;
+  row.policy.min = 1;
+  row.replicas = {{.job = 3, .revision = 1, .address = listener.bound.text(), .job_state = JobState::running, .task_state = TaskState::running}};
+  t.endpoints = {row};
+  rig.gateway->take_table(t);
+  rig.gateway->find("full")->checked(3, true, rig.app.loop.steady());
+  auto c = rig.client();
+  c.send("GET /f/full/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+  std::vector<RawClient> links;  // one is the call, others may ask after its health
+  ASSERT_TRUE(rig.run_until([&] {
+    pollfd p{listener.fd.get(), POLLIN, 0};
+    if (::poll(&p, 1, 0) == 1) links.emplace_back(Fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+    for (auto& link : links)
+      if (link.has("Upgrade: websocket")) {
+        link.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        return true;
+      }
+    return false;
+  }));
+  ASSERT_TRUE(rig.run_until([&] { return c.has("101"); }));
+  const std::string piece(64 << 10, 'z');
+  int stuck = 0;
+  ASSERT_TRUE(rig.run_until([&] {
+    const auto n = ::send(c.fd(), piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    stuck = n > 0 ? 0 : stuck + 1;
+    return stuck > 20;
+  })) << "nothing in between swallows without end";
+  c.end_writing();
+  (void)rig.app.loop.run_until([] { return false; }, milliseconds(700));
+  EXPECT_EQ(rig.gateway->proxy().connections(), 1u) << "the replica may still read it all";
+  c.hang_up(true);
+  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->proxy().connections() == 0; }));
+}
+
 TEST(Proxy, AReplicaThatDiesMidwayCutsTheAnswerSoThatTheClientCanTell) {
   Rig rig;
   auto c = rig.client();

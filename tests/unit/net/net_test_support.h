@@ -92,6 +92,11 @@ class RawClient {
   bool has(std::string_view text) { pull(); return received.find(text) != std::string::npos; }
   void end_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
+  void hang_up(bool abrupt) {  // abrupt: by a reset
+    const linger hard{1, 0};
+    if (abrupt) ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    close();
+  }
   int fd() const { return fd_.get(); }
   std::string received;
   bool closed = false;
