@@ -88,7 +88,7 @@ void Front::stream_data(std::string_view data) {
   if (state_ == State::closed || state_ == State::goodbye) return;
   if (state_ == State::tunnel) {
     ticket.bytes_in += data.size();
-    deadline_ = proxy_.loop().steady() + proxy_.options().stream_idle_timeout;
+    deadline_ = tunnel_deadline();
     if (!back_) return;
     back_->stream().send_views({data});
     if (back_ && back_->congested()) stream_->pause_reading();
@@ -361,9 +361,16 @@ void Front::tunnel_open(net::HttpParser::Head& head) {
   if (!early.empty()) stream_data(early);
 }
 
+// A client that sends no more may still read, and has mostly just gone: a replica that has heard so gets no long silence.
+SteadyTime Front::tunnel_deadline() const {
+  const auto& options = proxy_.options();
+  const bool told = peer_eof_ && back_ && back_->stream().queued() == 0;
+  return proxy_.loop().steady() + (told ? goodbye_timeout : peer_eof_ ? options.write_stall_timeout : options.stream_idle_timeout);
+}
+
 void Front::tunnel_data(std::string_view data) {
   ticket.bytes_out += data.size();
-  deadline_ = proxy_.loop().steady() + proxy_.options().stream_idle_timeout;
+  deadline_ = tunnel_deadline();
   stream_->send_views({data});
   if (back_ && congested()) back_->set_paused(true);
 }
@@ -448,8 +455,9 @@ void Front::say_goodbye() {
 void Front::stream_eof() {
   const auto keep = shared_from_this();
   peer_eof_ = true;
-  if (state_ == State::tunnel && back_) return back_->stream().end_after_flush(false);
-  close();
+  if (state_ != State::tunnel || !back_) return close();
+  deadline_ = tunnel_deadline();
+  back_->stream().end_after_flush(false);
 }
 
 void Front::stream_failed(std::string) {

@@ -138,6 +138,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void end_of_answer();
   void say_goodbye();
   void drop_back(bool keep);
+  SteadyTime tunnel_deadline() const;
 
   Proxy& proxy_;
   std::shared_ptr<net::Stream> stream_;

@@ -309,44 +309,65 @@ TEST(Proxy, AClientThatGoesWhileItsLargeBodyIsHeldIsNotWaitedFor) {
   EXPECT_EQ(rig.gateway->proxy().connections(), 0u);
 }
 
-// A tunnel whose replica reads nothing: what a client that only stopped sending has sent is kept for it, one that hung up is gone.
-TEST(Proxy, ATunnelThatIsFullEndsWhenItsClientHangsUp) {
+// A tunnel to a replica that is a bare socket, and does nothing by itself.
+struct BareTunnel {
   Rig rig;
-  auto listener = std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
-  Table t;
-  EndpointRow row{.name = "full"};
-  row.serving = 1;
-  row.policy.min = 1;
-  row.replicas = {{.job = 3, .revision = 1, .address = listener.bound.text(), .job_state = JobState::running, .task_state = TaskState::running}};
-  t.endpoints = {row};
-  rig.gateway->take_table(t);
-  rig.gateway->find("full")->checked(3, true, rig.app.loop.steady());
-  auto c = rig.client();
-  c.send("GET /f/full/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-  std::vector<RawClient> links;  // one is the call, others may ask after its health
-  ASSERT_TRUE(rig.run_until([&] {
-    pollfd p{listener.fd.get(), POLLIN, 0};
-    if (::poll(&p, 1, 0) == 1) links.emplace_back(Fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
-    for (auto& link : links)
-      if (link.has("Upgrade: websocket")) {
+  net::Listener listener = std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
+  std::vector<RawClient> links;  // the last is the tunnel, others may ask after the replica's health
+  RawClient c = rig.client();
+  BareTunnel() {
+    Table t;
+    EndpointRow row{.name = "bare"};
+    row.serving = 1;
+    row.policy.min = 1;
+    row.replicas = {{.job = 3, .revision = 1, .address = listener.bound.text(), .job_state = JobState::running, .task_state = TaskState::running}};
+    t.endpoints = {row};
+    rig.gateway->take_table(t);
+    rig.gateway->find("bare")->checked(3, true, rig.app.loop.steady());
+    c.send("GET /f/bare/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    EXPECT_TRUE(rig.run_until([&] {
+      pollfd p{listener.fd.get(), POLLIN, 0};
+      if (::poll(&p, 1, 0) == 1) links.emplace_back(Fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+      for (auto& link : links) {
+        if (!link.has("Upgrade: websocket")) continue;
         link.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        std::swap(link, links.back());
         return true;
       }
-    return false;
-  }));
-  ASSERT_TRUE(rig.run_until([&] { return c.has("101"); }));
+      return false;
+    }));
+    EXPECT_TRUE(rig.run_until([&] { return c.has("101"); }));
+  }
+  std::size_t connections() { return rig.gateway->proxy().connections(); }
+};
+
+// What a client that only stopped sending has sent is kept for a replica that reads nothing; one that hung up is gone.
+TEST(Proxy, ATunnelThatIsFullEndsWhenItsClientHangsUp) {
+  BareTunnel tunnel;
   const std::string piece(64 << 10, 'z');
   int stuck = 0;
-  ASSERT_TRUE(rig.run_until([&] {
-    const auto n = ::send(c.fd(), piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ASSERT_TRUE(tunnel.rig.run_until([&] {
+    const auto n = ::send(tunnel.c.fd(), piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     stuck = n > 0 ? 0 : stuck + 1;
     return stuck > 20;
   })) << "nothing in between swallows without end";
-  c.end_writing();
-  (void)rig.app.loop.run_until([] { return false; }, milliseconds(700));
-  EXPECT_EQ(rig.gateway->proxy().connections(), 1u) << "the replica may still read it all";
-  c.hang_up(true);
-  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->proxy().connections() == 0; }));
+  tunnel.c.end_writing();
+  (void)tunnel.rig.app.loop.run_until([] { return false; }, milliseconds(700));
+  EXPECT_EQ(tunnel.connections(), 1u) << "the replica may still read it all";
+  tunnel.c.hang_up(true);
+  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.connections() == 0; }));
+}
+
+TEST(Proxy, AReplicaThatDoesNotHearOfATunnelsEndIsCutOff) {
+  BareTunnel tunnel;
+  tunnel.c.send("last words");
+  tunnel.c.end_writing();
+  ASSERT_TRUE(tunnel.rig.run_until([&] { return tunnel.links.back().pull(); })) << "the end is passed on";
+  EXPECT_TRUE(tunnel.links.back().received.ends_with("last words"));
+  tunnel.links.back().send("an answer to them");
+  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.c.has("an answer to them"); })) << "a client that stopped sending may still read";
+  tunnel.c.hang_up(false);
+  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.connections() == 0; })) << "the replica says nothing and closes nothing";
 }
 
 TEST(Proxy, AReplicaThatDiesMidwayCutsTheAnswerSoThatTheClientCanTell) {
