@@ -40,7 +40,8 @@ void Tunnels::take(const Tunnelled& message, std::string_view blob) {
   } else if (const auto* credit = std::get_if<TunnelCredit>(&message)) {
     t.credit += credit->bytes;
   } else if (const auto* end = std::get_if<TunnelEnd>(&message)) {
-    if (end->cut) return (void)tunnels_.erase(id);
+    // After both ends this is the head's good-bye: what the job has not read yet is still its own.
+    if (end->cut && !(t.ended_here && t.ended_there)) return (void)tunnels_.erase(id);
     t.ended_there = true;
   }
   settle(id);

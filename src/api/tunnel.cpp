@@ -32,7 +32,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     });
     socket->on_message([self = shared_from_this()](std::string_view data, bool binary) { self->from_client(data, binary); });
     socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
-    socket->on_drain([weak = weak_from_this()] { if (const auto self = weak.lock()) self->grant(); });
+    socket->on_drain([weak = weak_from_this()] { if (const auto self = weak.lock()) self->grant(), self->over(); });
     if (!tunnel) return fail("the job's node does not answer; try again when it is back");
     // An agent of an older version knows no tunnels, and says nothing.
     patience = call->host.loop().after(open_patience, [weak = weak_from_this()] {
@@ -56,7 +56,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     close();
   }
   void over() {
-    if (!job_ended || !end_sent || done) return;
+    if (!job_ended || !end_sent || done || socket->buffered() > 0) return;  // a close waits for a slow reader for a short time only
     socket->close();
     close();
   }

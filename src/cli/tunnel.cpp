@@ -33,7 +33,7 @@ void TunnelRelay::connected(Result<std::shared_ptr<net::WebSocket>> socket) {
   socket_ = std::move(*socket);
   socket_->on_message([weak = weak_from_this()](std::string_view data, bool binary) { if (const auto self = weak.lock()) self->message(data, binary); });
   socket_->on_close([weak = weak_from_this()](const net::WebSocket::Closed& closed) {
-    if (const auto self = weak.lock()) self->finish(self->ended_there_ && self->to_here_.empty() ? "" : closed.reason.empty() ? "the connection to the head was cut" : closed.reason);
+    if (const auto self = weak.lock()) self->finish_after_rest(self->ended_there_ ? "" : closed.reason.empty() ? "the connection to the head was cut" : closed.reason);
   });
   socket_->on_drain([weak = weak_from_this()] { if (const auto self = weak.lock()) self->watch(); });
 }
@@ -60,7 +60,7 @@ void TunnelRelay::message(std::string_view data, bool binary) {
   const auto json = parse_json(data);
   if (!json) return;
   const std::string_view type = (*json)["type"].str_or("");
-  if (type == "error") return finish(std::string((*json)["detail"].str_or("the connection ended")));
+  if (type == "error") return finish_after_rest(std::string((*json)["detail"].str_or("the connection ended")));
   if (type == "eof") {
     ended_there_ = true;
     write_here();
@@ -85,7 +85,7 @@ void TunnelRelay::message(std::string_view data, bool binary) {
 }
 
 void TunnelRelay::read_here() {
-  if (ended_here_ || socket_->buffered() > backlog_max) return;
+  if (ended_here_ || finishing_ || socket_->buffered() > backlog_max) return;
   char buffer[piece_bytes];
   const ssize_t n = ::read(ends_.in, buffer, sizeof buffer);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -110,18 +110,26 @@ void TunnelRelay::write_here() {
   }
   to_here_.erase(0, done);
   if (to_here_.size() <= backlog_max) socket_->resume();
+  if (finishing_ && to_here_.empty()) return finish(trouble_);
   if (!to_here_.empty() || !ended_there_ || std::exchange(shut_, true)) return;
-  if (ends_.socket) ::shutdown(ends_.out, SHUT_WR);
+  if (ends_.socket) ::shutdown(ends_.out, SHUT_WR);  // the head closes once the job's side, too, was sent everything
   else finish("");  // a pipe's reader that got everything needs nobody to go on
 }
 
 void TunnelRelay::watch() {
   if (done_ || !open_) return;
-  if (ended_here_ && shut_) return finish("");
-  const bool read = !ended_here_ && socket_->buffered() <= backlog_max, write = !to_here_.empty();
+  const bool read = !ended_here_ && !finishing_ && socket_->buffered() <= backlog_max, write = !to_here_.empty();
   if (both_) both_->want(read, write);
   if (in_) in_->want(read, false);
   if (out_) out_->want(false, write);
+}
+
+// The head closes as soon as it has sent everything; whoever reads here may be slower than that.
+void TunnelRelay::finish_after_rest(const std::string& trouble) {
+  if (done_ || std::exchange(finishing_, true)) return;
+  trouble_ = trouble;
+  if (to_here_.empty()) return finish(trouble_);
+  watch();
 }
 
 void TunnelRelay::stop() { finish(""); }

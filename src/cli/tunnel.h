@@ -38,6 +38,7 @@ class TunnelRelay : public std::enable_shared_from_this<TunnelRelay> {
   void write_here();
   void watch();
   void finish(const std::string& trouble);
+  void finish_after_rest(const std::string& trouble);  // nothing more comes; what has come is written here first
 
   net::Loop& loop_;
   net::HttpClient* client_ = nullptr;
@@ -49,7 +50,8 @@ class TunnelRelay : public std::enable_shared_from_this<TunnelRelay> {
   std::unique_ptr<net::FdWatch> both_;       // where in and out are one
   std::unique_ptr<net::FdWatch> in_, out_;
   std::string to_here_;
-  bool open_ = false, ended_here_ = false, ended_there_ = false, shut_ = false, done_ = false;
+  bool open_ = false, ended_here_ = false, ended_there_ = false, shut_ = false, finishing_ = false, done_ = false;
+  std::string trouble_;                      // to be told once the rest is written
 };
 
 }  // namespace billow::cli

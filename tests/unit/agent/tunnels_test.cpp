@@ -98,6 +98,25 @@ TEST(Tunnels, GrantsWhatTheJobHasTakenAndCutsWhoeverSendsMore) {
   EXPECT_TRUE(rig.ends.back().cut);
 }
 
+TEST(Tunnels, ASlowJobGetsTheRestAfterBothEnds) {
+  Rig rig;
+  rig.open();
+  // More than the socket takes at once: some of it waits here.
+  std::string data;
+  while (rig.credit == data.size()) {
+    const std::string piece = random_bytes(tunnel_piece_bytes_max);
+    rig.tunnels.take(TunnelData{1}, piece);
+    data += piece;
+  }
+  ASSERT_EQ(::shutdown(rig.job.get(), SHUT_WR), 0);
+  ASSERT_TRUE(rig.loop.run_until([&] { return !rig.ends.empty(); }, seconds(10)));
+  rig.tunnels.take(TunnelEnd{.tunnel = 1}, {});
+  rig.tunnels.take(TunnelEnd{.tunnel = 1, .cut = true}, {});
+  EXPECT_EQ(rig.tunnels.count(), 1u);
+  EXPECT_EQ(rig.read_all(data.size()), data);
+  EXPECT_TRUE(rig.loop.run_until([&] { return rig.tunnels.count() == 0; }, seconds(10)));
+}
+
 TEST(Tunnels, EndWithTheirTaskAndAreLimited) {
   Rig rig;
   rig.tunnels.take(TunnelOpen{.tunnel = 9, .task = TaskId(7), .port = 1}, {});
