@@ -252,12 +252,13 @@ class Alone(RigTest):
     def test_a_machine_that_has_left_is_still_known_on_its_providers_bill(self):
         folder = os.path.join(self.rig.root, "leaves")
         agent = subprocess.Popen([BILLOW, "agent", "--head", f"unix:{self.rig.data}/head.sock", "--token-file", f"{self.rig.data}/node-token", "--data", folder, "--node-name", "leaves",
-                                  "--sim", "1xA10", "--label", "provider-id=i-0abc"], env=self.rig.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+                                  "--sim", "1xA10G", "--label", "provider-id=i-0abc"], env=self.rig.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
         self.rig.started.append(agent)
-        self.rig.ok("price", "set", "A10", "--cost", "3600")
+        self.rig.cli("budget", "rm", "--project", "default", "--total")  # of a case before
+        self.rig.ok("price", "set", "A10G", "--cost", "3600")
         node = lambda: next((n for n in self.rig.ok("nodes", "--json").json["nodes"] if n["name"] == "leaves"), None)
         poll(node, "the machine")
-        job = self.rig.submit("--gpus", "1", "--gpu-type", "A10", "--", "sleep", "601")
+        job = self.rig.submit("--gpus", "1", "--gpu-type", "A10G", "--", "sleep", "601")
         self.rig.wait_for(job, "running")
         self.rig.kill(agent.pid)
         agent.wait()

@@ -130,13 +130,16 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
   }
 }
 
-// A member of a gang is replaced if it was lost and the job allows it, and nobody else is touched.
+// A member of a gang is replaced if it was lost, or failed while the job has retries left, and the job allows it; nobody else is touched.
 void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   JobStory& job = jobs_.at(e.job);
   world_.trace("journal: job {}: task {} on {} takes the place of rank {}", e.job.value, e.task.id.value, node_names_[e.task.node], e.task.rank);
   if (!job.spec->elastic || !job.running || job.stopping != StopCause::none) broken(fmt::format("job {} gets a new member and should not", e.job.value));
   TaskId& member = job.tasks.at(e.task.rank);
-  if (const auto& end = tasks_.at(member).end; !end || end->exit.kind != ExitKind::lost) broken(fmt::format("rank {} of job {} is replaced and was not lost", e.task.rank, e.job.value));
+  const auto& end = tasks_.at(member).end;
+  const bool failed = end && ((end->exit.kind == ExitKind::exited && end->exit.code != 0) || end->exit.kind == ExitKind::signaled || end->exit.kind == ExitKind::oom);
+  if (!end || (end->exit.kind != ExitKind::lost && !failed)) broken(fmt::format("rank {} of job {} is replaced and was neither lost nor failed", e.task.rank, e.job.value));
+  if (failed && ++job.failures > job.spec->retries) broken(fmt::format("job {} replaces more members that failed than it has retries", e.job.value));
   if (e.task.attempt != job.attempts || e.task.lease_from != billed) broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
   if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", e.task.id.value));
   member = e.task.id;
