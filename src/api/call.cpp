@@ -106,6 +106,19 @@ void add_start_note(Json& document, const Host& host, const Job& job) {
     }
 }
 
+Result<const Task*> task_of_caller(const Call& call) {
+  const auto number = BILLOW_TRY(parse_int(call.parts[0], 1, INT64_MAX));
+  const auto& state = call.host.state();
+  const Task* task = state.find_task(TaskId(static_cast<std::uint64_t>(number)));
+  if (!task) return fail(Code::not_found, fmt::format("there is no task {} any more", number));
+  const auto node = state.nodes.find(task->node);
+  const auto token = state.tokens.find(call.principal.token);
+  const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
+  const bool own = node != state.nodes.end() && (speaks_for.empty() || node->second.offer.name == speaks_for || (token->second.pool && node->second.pool == token->second.pool));
+  if (!own) return fail(Code::forbidden, fmt::format("task {} does not run on node {}", number, speaks_for));
+  return task;
+}
+
 void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   Host& host = call->host;
   const auto missing = [call, id] { call->fail({Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}); };

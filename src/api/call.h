@@ -40,6 +40,9 @@ Result<JobRef> parse_job_ref(const Host& host, std::string_view text);
 // Finds a job or array, live or finished, checks that the caller may see it, and hands over its document. A finished one comes
 // from the store, by way of a worker.
 void add_start_note(Json& document, const Host& host, const Job& job);
+// The task of the path, for a node that runs it: a node speaks for its own tasks alone. The local agent's credential names no node: it
+// is the head's own.
+Result<const Task*> task_of_caller(const Call& call);
 void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
 // Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a project.
 Status may_see(const Call& call, ProjectId project);

@@ -161,22 +161,14 @@ Status may_use(const Call& call, const Environment& env, const std::string& proj
 
 // From the node that ran it: what the task left behind, as the tree with this digest.
 void set_outputs(CallPtr call) {
-  const auto number = parse_int(call->parts[0], 1, INT64_MAX);
+  const auto task = task_of_caller(*call);
   const auto digest = content::parse_digest(trim(call->request().body));
-  if (!number) return call->fail(number.error());
+  if (!task) return call->fail(task.error());
   if (!digest) return call->fail(digest.error());
   const auto& state = call->host.state();
-  const auto task = state.tasks.find(TaskId(static_cast<std::uint64_t>(*number)));
-  if (task == state.tasks.end()) return call->fail({Code::not_found, fmt::format("there is no task {} any more", *number), ""});
-  // A node speaks for its own tasks alone. The local agent's credential names none: it is the head's own.
-  const auto node = state.nodes.find(task->second.node);
-  const auto token = state.tokens.find(call->principal.token);
-  const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
-  const bool own = node != state.nodes.end() && (speaks_for.empty() || node->second.offer.name == speaks_for || (token->second.pool && node->second.pool == token->second.pool));
-  if (!own) return call->fail({Code::forbidden, fmt::format("task {} does not run on node {}", *number, speaks_for), ""});
-  const Status written = write_file_atomic(outputs_path(call->host, task->second.job, task->second.rank), content::digest_hex(*digest) + "\n", 0600);
+  const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank), content::digest_hex(*digest) + "\n", 0600);
   if (!written) return call->fail(written.error());
-  if (const auto job = state.jobs.find(task->second.job); job != state.jobs.end())
+  if (const auto job = state.jobs.find((*task)->job); job != state.jobs.end())
     if (Store* store = store_of(*call))
       if (const Status given = store->give(project_owner(job->second.project), *digest); !given) return call->fail(given.error());
   call->reply(200, Json::object({{"ok", true}}));

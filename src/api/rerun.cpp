@@ -42,19 +42,11 @@ namespace jobs {
 
 // From the node that runs it: which image the task's room was made of.
 void set_image(CallPtr call) {
-  const auto number = parse_int(call->parts[0], 1, INT64_MAX);
+  const auto task = task_of_caller(*call);
   const std::string digest(trim(call->request().body));
-  if (!number) return call->fail(number.error());
+  if (!task) return call->fail(task.error());
   if (!digest.starts_with("sha256:") || digest.size() != 71) return call->fail({Code::invalid, "not the digest of an image", ""});
-  const auto& state = call->host.state();
-  const auto task = state.tasks.find(TaskId(static_cast<std::uint64_t>(*number)));
-  if (task == state.tasks.end()) return call->fail({Code::not_found, fmt::format("there is no task {} any more", *number), ""});
-  const auto node = state.nodes.find(task->second.node);
-  const auto token = state.tokens.find(call->principal.token);
-  const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
-  const bool own = node != state.nodes.end() && (speaks_for.empty() || node->second.offer.name == speaks_for || (token->second.pool && node->second.pool == token->second.pool));
-  if (!own) return call->fail({Code::forbidden, fmt::format("task {} does not run on node {}", *number, speaks_for), ""});
-  if (const Status kept = keep_image_digest(call->host, task->second.job, digest); !kept) return call->fail(kept.error());
+  if (const Status kept = keep_image_digest(call->host, (*task)->job, digest); !kept) return call->fail(kept.error());
   call->reply(200, Json::object({{"ok", true}}));
 }
 

@@ -150,7 +150,9 @@ Decision Decider::operator()(const DeclareVolume& c) {
   for (const std::string& name : volume.projects)
     if (!state.project_by_name(name)) return fail(Code::not_found, fmt::format("there is no project \"{}\"", name), "see `billow project list`");
   if (!volume.pool.empty()) BILLOW_TRY_VOID(check_name("pool", volume.pool));
-  if (!state.volumes.contains(volume.name) && state.volumes.size() >= limits::volumes_max) return fail(Code::exhausted, fmt::format("there are {} volumes already", state.volumes.size()));
+  // Not replaced in silence: that could make what is read-only writable for everybody's next job.
+  if (state.volumes.contains(volume.name)) return fail(Code::conflict, fmt::format("there is a volume \"{}\" already", volume.name), "remove it first: billow volume rm " + volume.name);
+  if (state.volumes.size() >= limits::volumes_max) return fail(Code::exhausted, fmt::format("there are {} volumes already", state.volumes.size()));
   volume.by = c.user && state.users.contains(c.user) ? state.users.at(c.user).name : "";
   volume.at = context.now;
   return Events{VolumeDeclared{std::move(volume)}};

@@ -6,9 +6,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "supervise/each_entry.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
@@ -16,51 +16,26 @@ namespace {
 
 using Path = Text<4352>;
 
-struct DirEntry64 {
-  std::uint64_t inode;
-  std::int64_t offset;
-  unsigned short bytes;
-  unsigned char type;
-  char name[];
-};
-
 int bind_over(const char* from, const char* to, unsigned long recursive) { return mount(from, to, nullptr, MS_BIND | recursive, nullptr) == 0 ? 0 : errno; }
 
 // Everything in `from` bound or copied into the empty `to`.
 int mirror(const char* from, const char* to) {
-  const int dir = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir < 0) return errno;
-  char buffer[8u << 10];
-  int error = 0;
-  while (error == 0) {
-    const long n = syscall(SYS_getdents64, dir, buffer, sizeof(buffer));
-    if (n <= 0) break;
-    for (long at = 0; at < n && error == 0;) {
-      const auto* entry = reinterpret_cast<const DirEntry64*>(buffer + at);
-      at += entry->bytes;
-      if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0) continue;
-      Path source, target;
-      source << from << "/" << entry->name;
-      target << to << "/" << entry->name;
-      struct stat st {};
-      if (lstat(source.data, &st) != 0) continue;  // gone meanwhile
-      if (S_ISLNK(st.st_mode)) {
-        char link[4096];
-        const ssize_t length = readlink(source.data, link, sizeof(link) - 1);
-        if (length <= 0) continue;
-        link[length] = 0;
-        if (symlink(link, target.data) != 0) error = errno;
-      } else if (S_ISDIR(st.st_mode)) {
-        error = mkdir(target.data, 0755) == 0 ? bind_over(source.data, target.data, MS_REC) : errno;
-      } else {
-        const int fd = open(target.data, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0) error = errno;
-        else close(fd), error = bind_over(source.data, target.data, 0);
-      }
+  return each_entry(from, [&](const char* name) {
+    Path source, target;
+    source << from << "/" << name;
+    target << to << "/" << name;
+    struct stat st {};
+    if (lstat(source.data, &st) != 0) return 0;  // gone meanwhile
+    if (S_ISLNK(st.st_mode)) {
+      char link[4096];
+      const ssize_t length = readlink(source.data, link, sizeof(link) - 1);
+      if (length <= 0) return 0;
+      link[length] = 0;
+      return symlink(link, target.data) == 0 ? 0 : errno;
     }
-  }
-  close(dir);
-  return error;
+    if (!S_ISDIR(st.st_mode)) return bind_file(source.data, target.data);
+    return mkdir(target.data, 0755) == 0 ? bind_over(source.data, target.data, MS_REC) : errno;
+  });
 }
 
 bool is_directory(const char* path) {

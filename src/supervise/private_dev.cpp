@@ -1,27 +1,18 @@
 #include "supervise/private_dev.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "supervise/each_entry.h"
 #include "supervise/sys.h"
 
 namespace billow::supervise {
 namespace {
-
-struct DirEntry64 {
-  std::uint64_t inode;
-  std::int64_t offset;
-  unsigned short bytes;
-  unsigned char type;
-  char name[];
-};
 
 using Path = Text<320>;
 
@@ -37,15 +28,8 @@ bool something_hidden_below(const Spec& spec, const char* relative) {
   return false;
 }
 
-int bind_node(const char* from, const char* to) {
-  const int fd = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return errno;
-  close(fd);
-  return mount(from, to, nullptr, MS_BIND, nullptr) == 0 ? 0 : errno;
-}
-
 int copy_node(const char* from, const char* to, const struct stat& st) {
-  if (mknod(to, st.st_mode, st.st_rdev) != 0) return bind_node(from, to);
+  if (mknod(to, st.st_mode, st.st_rdev) != 0) return bind_file(from, to);
   return chown(to, st.st_uid, st.st_gid) == 0 && chmod(to, st.st_mode & 07777) == 0 ? 0 : errno;
 }
 
@@ -66,33 +50,20 @@ int copy_entry(const Spec& spec, const Path& from, const Path& to, const char* r
     if (depth < 2 && something_hidden_below(spec, relative)) return fill(spec, from.data, to.data, relative, depth + 1);
     return mount(from.data, to.data, nullptr, MS_BIND | MS_REC, nullptr) == 0 ? 0 : errno;
   }
-  if (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) return spec.user_namespace ? bind_node(from.data, to.data) : copy_node(from.data, to.data, st);
+  if (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) return spec.user_namespace ? bind_file(from.data, to.data) : copy_node(from.data, to.data, st);
   return 0;  // sockets and pipes of daemons stay outside, but for what a directory brings along
 }
 
 int fill(const Spec& spec, const char* from_directory, const char* to_directory, const char* prefix, int depth) {
-  const int dir = open(from_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (dir < 0) return errno;
-  char buffer[8u << 10];
-  int error = 0;
-  while (error == 0) {
-    const long n = syscall(SYS_getdents64, dir, buffer, sizeof(buffer));
-    if (n <= 0) break;
-    for (long at = 0; at < n && error == 0;) {
-      const auto* entry = reinterpret_cast<const DirEntry64*>(buffer + at);
-      at += entry->bytes;
-      if (strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0) continue;
-      Path relative, from, to;
-      if (prefix[0] != 0) relative << prefix << "/";
-      relative << entry->name;
-      if (hidden(spec, relative.data)) continue;
-      from << from_directory << "/" << entry->name;
-      to << to_directory << "/" << entry->name;
-      error = copy_entry(spec, from, to, relative.data, depth);
-    }
-  }
-  close(dir);
-  return error;
+  return each_entry(from_directory, [&](const char* name) {
+    Path relative, from, to;
+    if (prefix[0] != 0) relative << prefix << "/";
+    relative << name;
+    if (hidden(spec, relative.data)) return 0;
+    from << from_directory << "/" << name;
+    to << to_directory << "/" << name;
+    return copy_entry(spec, from, to, relative.data, depth);
+  });
 }
 
 // Inside a user namespace we are who we were: the identity map of our one uid and gid needs no privilege.

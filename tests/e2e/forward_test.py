@@ -102,8 +102,11 @@ class Ports(Helpers, RigTest):
         wrong = []
         def one(number):
             mine = os.urandom(200_000 + number)
-            if exchange(local, mine) != hashlib.sha256(mine).hexdigest().encode() + mine:
-                wrong.append(number)
+            try:
+                if exchange(local, mine) != hashlib.sha256(mine).hexdigest().encode() + mine:
+                    wrong.append(number)
+            except OSError as error:
+                wrong.append((number, error))
         threads = [threading.Thread(target=one, args=(n,)) for n in range(40)]
         for t in threads:
             t.start()

@@ -6,7 +6,7 @@ import { get, type Job, type Row } from './api';
 import { cents2, lasting, plural, usd } from './format';
 import { Badge, Card, Empty, Line } from './ui';
 import { clock, ended, isIdle, jobs, jobsTick, ranMs, route, rowOf, summary } from './store';
-import { report, type CostLine } from './spend';
+import { type CostLine } from './spend';
 
 const isoDay = (ms: number) => new Date(ms).toISOString().slice(0, 10);
 const dayMs = 86_400_000;
@@ -14,7 +14,7 @@ const spans: [string, string, number, number][] = [['today', 'Today', 0, 0], ['y
 const shownMax = 50;
 const worthCounting = 1e7;   // a cent: every job idles for the moment between its start and its first kernel
 
-interface Waste { unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string; nano_usd_per_s?: number }[]; lines?: WasteLine[] }
+interface Waste { unallocated_nano_usd: number; idle_nano_usd: number; inefficient_nano_usd: number; right_size: { what: string; runs: number; text: string; charged_nano_usd: number; would_have_been_nano_usd: number }[]; idle_now: { job: number; state: string; text: string; nano_usd_per_s?: number }[]; lines: WasteLine[] }
 interface WasteLine extends CostLine { what?: string; oversized_nano_usd?: number; wasted_nano_usd?: number }
 interface Wasted { id: string; row?: Row; line?: WasteLine; wasted: number; nowRate: number; text: string }
 
@@ -46,9 +46,7 @@ export function WastePage() {
       void get<Waste>(`/v1/waste?since=${from}&until=${to}&by=job,user,project&limit=${shownMax}`).then(async (d) => {
         if (gone) return;
         sums.value = d;
-        // A head that does not list them says by its costs what each job held idle.
-        const list: WasteLine[] = d.lines ?? (await report(from, to, 'job,user,project')).lines.filter((l) => l.job);
-        const wasted = list.filter((l) => wastedBy(l) >= worthCounting).sort((a, b) => wastedBy(b) - wastedBy(a)).slice(0, shownMax);
+        const wasted = d.lines.filter((l) => wastedBy(l) >= worthCounting).sort((a, b) => wastedBy(b) - wastedBy(a)).slice(0, shownMax);
         lines.value = wasted;
         for (const l of wasted) {
           if (gone || l.what || rowFor(l.job!)) continue;

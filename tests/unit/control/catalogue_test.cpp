@@ -99,6 +99,10 @@ TEST_F(Catalogue, AVolumeDecidesWhereItsJobsRun) {
   EXPECT_EQ(started(JobId(1))->volumes, (std::vector<BoundVolume>{{"/srv/data", "/data", true}}));
   EXPECT_EQ(w.core.state().nodes.at(w.core.state().find_task(w.task_of(JobId(1)))->node).offer.name, "gpu-3");
 
+  Volume again = data;
+  again.read_only = false;
+  EXPECT_FALSE(w.run(DeclareVolume{ana, again}));  // what is read-only stays so
+
   SubmitJob elsewhere = job;
   elsewhere.project = "other";
   EXPECT_FALSE(w.run(elsewhere));
