@@ -45,6 +45,9 @@ inline constexpr std::uint32_t retries_max = 100;
 inline constexpr std::int64_t task_cpu_milli_assumed = 25;
 inline constexpr std::uint32_t nodes_per_job_max = 4096;
 inline constexpr std::uint32_t procs_per_node_max = 256;
+// Processes and threads of one job on one node, unless it asks for another number: far more than data loaders need, and far fewer than
+// a loop of forks takes a machine down with.
+inline constexpr std::int64_t task_processes_max = 32'768;
 inline constexpr Duration stop_grace_default = seconds(10);
 inline constexpr Duration stop_grace_max = hours(1);
 inline constexpr std::size_t idempotency_keys_max = 100'000;      // oldest forgotten first

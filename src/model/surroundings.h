@@ -6,10 +6,17 @@
 // description and in no journal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/enums.h"
+
 namespace billow {
+
+// What a job in an image or an environment sees of the network: its node's, or nothing but a loopback of its own.
+enum class RoomNetwork { host, none };
+BILLOW_ENUM_NAMES(RoomNetwork, {RoomNetwork::host, "host"}, {RoomNetwork::none, "none"});
 
 namespace surroundings {
 inline constexpr const char* files = "BILLOW_FILES";      // digest of the tree that is its working directory
@@ -53,11 +60,14 @@ struct Surroundings {
   std::vector<SecretWish> secrets;
   std::vector<ObjectWish> inputs;  // brought before the command starts
   std::vector<ObjectWish> outputs; // sent when it has ended
+  RoomNetwork network = RoomNetwork::host;
+  std::int64_t processes_max = 0;  // processes and threads of the job on one node; 0: limits::task_processes_max
   bool operator==(const Surroundings&) const = default;
   template <class V>
   void fields(V& v) {
     v("image", image); v("environment", environment); v("environment_digest", environment_digest); v("volumes", volumes);
     v("secrets", secrets); v("inputs", inputs); v("outputs", outputs);
+    v("network", network); v("processes_max", processes_max);
   }
 };
 

@@ -16,6 +16,7 @@ namespace billow::wire::agent_v1 {
 inline constexpr std::uint64_t tunnel_window_bytes = 256 << 10;
 inline constexpr std::size_t tunnel_piece_bytes_max = 64 << 10;
 inline constexpr std::size_t tunnels_per_node_max = 200;  // with full windows less than the queue of the connection that carries them
+inline constexpr std::size_t tunnels_per_task_max = 64;   // so that one job's users leave room for those of the others
 
 // head → agent
 struct TunnelOpen {
