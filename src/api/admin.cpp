@@ -85,15 +85,6 @@ struct MemberBody {
   void fields(V& v) { v("role", role); }
 };
 
-template <class T>
-std::optional<T> read_body(const CallPtr& call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error()), std::nullopt;
-  auto body = wire::from_json<T>(*json, true);
-  if (!body) return call->fail(body.error()), std::nullopt;
-  return std::move(*body);
-}
-
 }  // namespace
 
 void status(CallPtr call) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "api/host.h"
 #include "api/session.h"
 #include "base/json.h"
 #include "net/http_server.h"
+#include "wire/codec.h"
 
 namespace billow::api {
 
@@ -30,6 +32,16 @@ struct Call {
   Result<Json> body() const;
 };
 using CallPtr = std::shared_ptr<Call>;
+
+// The body as T, nothing unknown in it; otherwise the call has been answered.
+template <class T>
+std::optional<T> read_body(const CallPtr& call) {
+  auto json = call->body();
+  if (!json) return call->fail(json.error()), std::nullopt;
+  auto body = wire::from_json<T>(*json, true);
+  if (!body) return call->fail(body.error()), std::nullopt;
+  return std::move(*body);
+}
 
 // A job as a URL names it: "12", or "12.3" for the element of array 12 with index 3.
 struct JobRef {

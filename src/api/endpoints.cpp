@@ -35,15 +35,6 @@ struct KeyBody {
   void fields(V& v) { v("name", name); }
 };
 
-template <class T>
-std::optional<T> read_body(const CallPtr& call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error()), std::nullopt;
-  auto body = wire::from_json<T>(*json, true);
-  if (!body) return call->fail(body.error()), std::nullopt;
-  return std::move(*body);
-}
-
 void missing(const CallPtr& call, const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [n, e] : call->host.state().endpoints)

@@ -60,10 +60,8 @@ void get(CallPtr call) {
 }
 
 void save(CallPtr call) {
-  const auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<Body>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<Body>(call);
+  if (!body) return;
   const auto project = project_to_submit_to(*call, body->project);
   if (!project) return call->fail(project.error());
   const auto digest = billow::files::parse_digest(body->digest);

@@ -39,10 +39,8 @@ Result<std::vector<NodeId>> chosen(const control::State& state, const CheckBody&
 }  // namespace
 
 void check(CallPtr call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<CheckBody>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<CheckBody>(call);
+  if (!body) return;
   auto nodes = chosen(call->host.state(), *body);
   if (!nodes) return call->fail(nodes.error());
   auto* host = dynamic_cast<FabricHost*>(&call->host);

@@ -44,10 +44,8 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
 }  // namespace
 
 void join(CallPtr call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<JoinBody>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<JoinBody>(call);
+  if (!body) return;
   const std::string secret = "bw_" + random_token(30);
   IssueCredential command{.node = body->name, .hash = sha256_hex(secret), .user = call->principal.user, .pool = call->principal.pool};
   const std::string authority = call->host.authority();
@@ -64,13 +62,12 @@ void pools(CallPtr call) {
 }
 
 void add_pool(CallPtr call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto pool = wire::from_json<Pool>(*json, true);
-  if (!pool) return call->fail(pool.error());
+  auto pool = read_body<Pool>(call);
+  if (!pool) return;
+  const Json given = call->body().value_or(Json::object());
   if (pool->id) return call->fail({Code::invalid, "a pool's number is given by the head", ""});
   // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool says otherwise.
-  if ((*json)["idle_ns"].is_null()) pool->idle = limits::node_give_back_after;
+  if (given["idle_ns"].is_null()) pool->idle = limits::node_give_back_after;
   call->execute(AddPool{std::move(*pool)}, 201, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
 }
 

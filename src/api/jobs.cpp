@@ -202,10 +202,8 @@ void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, s
 
 void submit(CallPtr call) {
   if (const Status open = call->host.accepting_work(); !open) return call->fail(open.error());
-  auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<SubmitBody>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<SubmitBody>(call);
+  if (!body) return;
   SubmitJob command;
   command.spec = std::move(body->spec);
   command.spec.surroundings.environment_digest.clear();  // what the name stands for decides; older content is for reruns alone

@@ -14,15 +14,6 @@ using control::day_ns;
 
 const Json ok = Json::object({{"ok", true}});
 
-template <class T>
-std::optional<T> read_body(const CallPtr& call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error()), std::nullopt;
-  auto body = wire::from_json<T>(*json, true);
-  if (!body) return call->fail(body.error()), std::nullopt;
-  return std::move(*body);
-}
-
 void answer_ok(const CallPtr& call, Command command, int status = 200) {
   call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
 }

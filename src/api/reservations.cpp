@@ -99,10 +99,8 @@ Json asked_to_leave(const control::State& state, const Reservation& r) {
 }  // namespace
 
 void make(CallPtr call) {
-  const auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<Body>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<Body>(call);
+  if (!body) return;
   const auto asked = project_to_submit_to(*call, body->project);
   if (!asked) return call->fail(asked.error());
   const auto& state = call->host.state();

@@ -44,10 +44,8 @@ void list(CallPtr call) {
 }
 
 void add(CallPtr call) {
-  auto json = call->body();
-  if (!json) return call->fail(json.error());
-  auto body = wire::from_json<VolumeBody>(*json, true);
-  if (!body) return call->fail(body.error());
+  auto body = read_body<VolumeBody>(call);
+  if (!body) return;
   Volume volume;
   volume.name = std::move(body->name);
   volume.path = std::move(body->path);

@@ -7,12 +7,10 @@ import subprocess
 import unittest
 
 import images
-import net
-from join_test import FarRig, Join
+from far import FarCase
 from rig import BILLOW, BIN, Rig, poll
 
 WHY_NOT = images.missing()
-NO_NET = net.usable()
 SIM_CUDA = os.path.join(os.path.dirname(os.path.abspath(BIN)), "sim-cuda")
 
 
@@ -100,7 +98,7 @@ class Images(unittest.TestCase):
         self.assertIn("told", self.rig.ok("logs", job).text)
 
     def test_a_terminal(self):
-        script = f"tty; stty size; echo done"
+        script = "tty; stty size; echo done"
         done = subprocess.run(["script", "-qec", " ".join([*self.rig.command("run", "-t", "--image", self.image, "--"), "sh", "-c", f"'{script}'"]), "/dev/null"], stdin=subprocess.DEVNULL, capture_output=True,
                               env=self.rig.environment, cwd=self.rig.files, timeout=120, check=False)
         self.assertIn(b"/dev/pts/", done.stdout)
@@ -206,7 +204,7 @@ class Images(unittest.TestCase):
 
     def test_stopped_while_its_image_is_brought(self):
         # Nobody listens there; podman tries for a while.
-        job = self.rig.submit("--image", f"10.255.255.1:1/x:1", "--", "true")
+        job = self.rig.submit("--image", "10.255.255.1:1/x:1", "--", "true")
         poll(lambda: self.rig.api("GET", f"/v1/jobs/{job}").json.get("waits_for") or self.rig.api("GET", f"/v1/jobs/{job}").json["final"], "the pull")
         self.rig.ok("stop", job)
         self.rig.wait_for(job, "stopped", 20)
@@ -344,26 +342,19 @@ def fetched(log, name):
     return log.count(f"environment {name} (")
 
 
-@unittest.skipIf(NO_NET, NO_NET)
-class Environments(unittest.TestCase):
+class Environments(FarCase):
     @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.rig.join_all("ab")
-            cls.place = os.path.join(cls.rig.root, "tools")   # seen by all three, which share a disk: the saved content must win
-            os.makedirs(os.path.join(cls.place, "bin"))
-            os.makedirs(os.path.join(cls.place, "lib", "deep"))
-            cls.write("bin/greet", "#!/bin/sh\ncat $(dirname $0)/../lib/word\n", 0o755)
-            cls.write("lib/word", "saved\n")
-            cls.write("lib/deep/empty", "")
-            os.symlink("/bin/sh", os.path.join(cls.place, "bin/shell"))
-            cls.rig.ok("env", "save", "tools", cls.place, timeout=120)
-            cls.write("lib/word", "changed since\n")
-        except BaseException:
-            cls.net.close()
-            raise
+    def prepare(cls):
+        super().prepare()
+        cls.place = os.path.join(cls.rig.root, "tools")   # seen by all three, which share a disk: the saved content must win
+        os.makedirs(os.path.join(cls.place, "bin"))
+        os.makedirs(os.path.join(cls.place, "lib", "deep"))
+        cls.write("bin/greet", "#!/bin/sh\ncat $(dirname $0)/../lib/word\n", 0o755)
+        cls.write("lib/word", "saved\n")
+        cls.write("lib/deep/empty", "")
+        os.symlink("/bin/sh", os.path.join(cls.place, "bin/shell"))
+        cls.rig.ok("env", "save", "tools", cls.place, timeout=120)
+        cls.write("lib/word", "changed since\n")
 
     @classmethod
     def write(cls, path, text, mode=0o644):
@@ -374,7 +365,7 @@ class Environments(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         try:
-            Join.tearDownClass.__func__(cls)
+            super().tearDownClass()
         finally:
             for host in "ab":
                 images.forget(os.path.join(cls.rig.node_dir(host), "node"))

@@ -3,11 +3,9 @@ import os
 import subprocess
 import unittest
 
-import net
-from join_test import FarRig
+from far import FarCase
 from rig import BILLOW, Rig, poll
 
-WHY_NOT = net.usable()
 SIM_CUDA = os.path.join(os.path.dirname(os.path.abspath(BILLOW)), "../sim-cuda/libcuda.so.1")
 
 
@@ -17,24 +15,9 @@ def slow_down(network, host, rate):
                           capture_output=True, check=False).returncode == 0
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Network(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b", "c")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.rig.join_all(["a", "b", "c"])
-        except BaseException:
-            cls.net.close()
-            raise
-
-    @classmethod
-    def tearDownClass(cls):
-        try:
-            cls.rig.close()
-        finally:
-            cls.net.close()
+class Network(FarCase):
+    hosts = ("head", "a", "b", "c")
+    joined = ("a", "b", "c")
 
     def check(self, *options):
         return self.rig.json("check", "fabric", *options, timeout=120)

@@ -8,11 +8,9 @@ import subprocess
 import time
 import unittest
 
-import net
-from join_test import FarRig, Join
+from far import FarCase
 from rig import BILLOW, MARK, poll
 
-WHY_NOT = net.usable()
 MAGIC = b"billow-tree-1\n"
 
 # Takes every connection that a job may have, and sends a byte of a long list now and then.
@@ -54,23 +52,16 @@ def tree(*entries):
     return out
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Files(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b", "c", "laptop")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.rig.join_all("ab")
-            cls.user = cls.rig.ok("token", "create", "laptop").text.strip()
-            done = cls.rig.on("laptop", "login", cls.rig.url, stdin=cls.user + "\n")
-            if done.returncode != 0:
-                raise AssertionError(done)
-        except BaseException:
-            cls.net.close()
-            raise
+class Files(FarCase):
+    hosts = ("head", "a", "b", "c", "laptop")
 
-    tearDownClass = classmethod(Join.tearDownClass.__func__)
+    @classmethod
+    def prepare(cls):
+        super().prepare()
+        cls.user = cls.rig.ok("token", "create", "laptop").text.strip()
+        done = cls.rig.on("laptop", "login", cls.rig.url, stdin=cls.user + "\n")
+        if done.returncode != 0:
+            raise AssertionError(done)
 
     def project(self, name, **files):
         root = os.path.join(self.rig.root, "laptop-files", name)

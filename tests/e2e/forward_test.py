@@ -8,12 +8,10 @@ import subprocess
 import threading
 import unittest
 
-import net
-from join_test import FarRig, Join
+from far import FarCase
 from ports import free_port
 from rig import BILLOW, MARK, RigTest, poll
 
-WHY_NOT = net.usable()
 
 # Sends back what came, after the end of it, with its digest before it; so it needs each direction's end by itself.
 ECHO = """
@@ -202,21 +200,11 @@ class Ports(Helpers, RigTest):
         self.rig.ok("stop", "--force", job)
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class FarPorts(Helpers, unittest.TestCase):
+class FarPorts(Helpers, FarCase):
     """The same on another machine, whose loopback nobody else reaches, over TLS."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "laptop")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.rig.join_all("a")
-        except BaseException:
-            cls.net.close()
-            raise
-
-    tearDownClass = classmethod(Join.tearDownClass.__func__)
+    hosts = ("head", "a", "laptop")
+    joined = ("a",)
 
     def test_from_a_laptop_through_the_head_to_a_node(self):
         job = self.server(ECHO, 8123)

@@ -7,11 +7,9 @@ import subprocess
 import sys
 import unittest
 
-import net
-from join_test import FarRig, Join
+from far import FarCase
 from rig import BILLOW, poll
 
-WHY_NOT = net.usable()
 
 ALL_REDUCE = """
 import os, torch, torch.distributed as dist
@@ -67,20 +65,7 @@ int main(int argc, char** argv) {
 """
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Gangs(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.rig.join_all("ab")
-        except BaseException:
-            cls.net.close()
-            raise
-
-    tearDownClass = classmethod(Join.tearDownClass.__func__)
-
+class Gangs(FarCase):
     def script(self, name, text):
         path = self.rig.file(name)
         with open(path, "w", encoding="utf-8") as f:

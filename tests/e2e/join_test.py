@@ -2,112 +2,25 @@
 import datetime
 import json
 import os
-import re
-import shutil
-import subprocess
+import struct
 import unittest
 
 import net
-from rig import BILLOW, MARK, Rig, WebSocket, agent_frame, alive, poll
-import struct
-
-WHY_NOT = net.usable()
+from far import FarCase, FarRig
+from rig import WebSocket, agent_frame, poll
 
 
-class FarRig(Rig):
-    """A head on one machine of a Net; commands run there too, unless another machine is named."""
 
-    def __init__(self, network, host="head", **options):
-        self.net, self.host = network, host
-        super().__init__(sim="1xH100", **options)
-
-    def command(self, *args):
-        return [*self.net.inside(self.host), BILLOW, *map(str, args)]
-
-    def up(self, *more):
-        done = self.cli("up", "--background", "--listen", "0.0.0.0:7070", "--no-agent", *self.args, *more, timeout=60)
-        if done.code != 0:
-            raise AssertionError(f"up failed: {done!r}\n{self.head_log()[-3000:]}")
-        return done
-
-    @property
-    def url(self):
-        return f"https://{self.net.address(self.host)}:7070"
-
-    def join_token(self, *options):
-        return self.ok("token", "create", "--node", *options).text.strip()
-
-    def join_all(self, hosts):
-        token = self.join_token()
-        for host in hosts:
-            self.join(host, token)
-        for host in hosts:
-            self.node_here(host)
-
-    def on(self, host, *args, home=None, stdin=None, timeout=60, env=None):
-        """A command on another machine, by somebody without this head's files."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("BILLOW_", "XDG_"))}
-        environment.update({MARK: self.data, "HOME": home or self.home(host), **(env or {})})
-        return subprocess.run([*self.net.inside(host), BILLOW, *map(str, args)], input=stdin, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
-
-    def home(self, host):
-        path = os.path.join(self.root, f"home-{host}")
-        os.makedirs(path, exist_ok=True)
-        return path
-
-    def node_dir(self, host):
-        return os.path.join(self.root, f"node-{host}")
-
-    def join(self, host, token, *options, url=None, sim="4xH100"):
-        """An agent on that machine, as a process of its own."""
-        log = open(os.path.join(self.root, f"{host}.log"), "a", encoding="utf-8")
-        process = subprocess.Popen([*self.net.inside(host), BILLOW, "join", url or self.url, "--token", token, "--node-name", host, "--data", self.node_dir(host), "--sim", sim, *options],
-                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self.environment, "HOME": self.home(host)})
-        log.close()
-        self.started.append(process)
-        return process
-
-    def log_of(self, host):
-        with open(os.path.join(self.root, f"{host}.log"), encoding="utf-8", errors="replace") as f:
-            return f.read()
-
-    def nodes(self):
-        return {n["name"]: n for n in self.json("nodes")["nodes"]}
-
-    def node_here(self, name, seconds=30):
-        return poll(lambda: (lambda n: n if n and n.get("state", "ready") == "ready" else None)(self.nodes().get(name)), f"node {name}", seconds)
-
-    def close(self):
-        try:
-            for job in self.api("GET", "/v1/jobs?state=active").json.get("jobs", []):
-                self.cli("stop", "--force", job["id"])
-            poll(lambda: not self.json("ps")["jobs"], "no job left", 30)
-        finally:
-            super().close()
-
-
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Join(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b", "far")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.token = cls.rig.join_token()
-            cls.rig.join("a", cls.token, "--label", "zone=z1", "--label", "rack=r7")
-            cls.rig.join("b", cls.token, "--label", "zone=z2")
-            cls.rig.node_here("a")
-            cls.rig.node_here("b")
-        except BaseException:
-            cls.net.close()
-            raise
+class Join(FarCase):
+    hosts = ("head", "a", "b", "far")
 
     @classmethod
-    def tearDownClass(cls):
-        try:
-            cls.rig.close()
-        finally:
-            cls.net.close()
+    def prepare(cls):
+        cls.token = cls.rig.join_token()
+        cls.rig.join("a", cls.token, "--label", "zone=z1", "--label", "rack=r7")
+        cls.rig.join("b", cls.token, "--label", "zone=z2")
+        cls.rig.node_here("a")
+        cls.rig.node_here("b")
 
     def test_work_runs_on_joined_machines_and_its_output_comes_back(self):
         nodes = self.rig.nodes()
@@ -267,23 +180,16 @@ class Join(unittest.TestCase):
         self.assertNotIn("Traceback", done.stderr)
 
 
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class Trouble(unittest.TestCase):
+class Trouble(FarCase):
     """The network fails in its ways; work goes on, and nothing is given out twice."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.net = net.Net("head", "a", "b", "c")
-        try:
-            cls.rig = FarRig(cls.net)
-            cls.token = cls.rig.join_token()
-            cls.rig.join("a", cls.token)
-            cls.rig.node_here("a")
-        except BaseException:
-            cls.net.close()
-            raise
+    hosts = ("head", "a", "b", "c")
 
-    tearDownClass = classmethod(Join.tearDownClass.__func__)
+    @classmethod
+    def prepare(cls):
+        cls.token = cls.rig.join_token()
+        cls.rig.join("a", cls.token)
+        cls.rig.node_here("a")
 
     def test_a_cut_machine_keeps_its_lease_and_its_job_goes_on(self):
         gate = self.rig.file("gate")

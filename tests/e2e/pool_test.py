@@ -1,10 +1,8 @@
 """Machines that come when the queue needs them and go when nobody does: command pools with processes as machines."""
 import os
-import re
-import stat
 import unittest
 
-from rig import BILLOW, MARK, Rig, alive, poll
+from rig import BILLOW, MARK, Rig, poll
 
 
 class PoolRig(Rig):

@@ -1,7 +1,6 @@
 """The Slurm pool on a real Slurm: one slurmctld, four slurmd with eight GPUs each, started here from Debian's packages."""
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest

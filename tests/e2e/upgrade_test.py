@@ -78,15 +78,15 @@ class Upgrade(unittest.TestCase):
                 self.assertEqual((rig.job(job)["state"], rig.job(job)["attempt"]), ("running", 1))
 
             goes_on()
+            agent = None
             for what, version, protocol in (("agent", NEW, 1), ("head", NEW, 2), ("agent", OLD, 1), ("head", OLD, 1)):
                 if what == "agent":
+                    agent = version
                     rig.end_agent()
                     rig.run_agent(version)
                 else:
                     rig.exchange_head(version)
-                last = version if what == "agent" else last_agent
-                last_agent = last
-                self.assertTrue(rig.speaks(last.get("BILLOW_TEST_VERSION", own), protocol), (what, version, rig.head_log()[-2000:]))
+                self.assertTrue(rig.speaks(agent.get("BILLOW_TEST_VERSION", own), protocol), (what, version, rig.head_log()[-2000:]))
                 goes_on()
                 # And what is new begins there as well.
                 self.assertEqual(rig.ok("run", "--gpus", 1, "--", "echo", "new", timeout=60).out, b"new\n")
