@@ -216,7 +216,7 @@ class Files(FarCase):
         with open(os.path.join(outside, "x"), "w", encoding="ascii") as f:
             f.write("precious")
         root = self.project("live", **{"data__x.csv": "1,2,3", "one": "hello"})
-        script = f"mkdir -p out sub; echo first > out/a; ln -s /etc/passwd out/escape; ln -s {outside} trap; until [ -e in/go ]; do sleep 0.05; done; cat in/go in/deep/x.csv > out/b; echo ready; sleep 300"
+        script = f"mkdir -p making sub; echo first > making/a; ln -s /etc/passwd making/escape; ln -s {outside} trap; mv making out; until [ -e in/go ]; do sleep 0.05; done; cat in/go in/deep/x.csv > out/b; echo ready; sleep 300"
         done = self.laptop(root, "submit", "--json", "--", "sh", "-c", script)
         self.assertEqual(done.returncode, 0, done)
         job = json.loads(done.stdout)["id"]
