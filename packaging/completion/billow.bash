@@ -252,7 +252,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--wait -w --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--on-demand --wait -w --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
     "stop")
       case $prev in

@@ -138,6 +138,11 @@ Fleet fleet_now(const Host& host) {
   return out;
 }
 
+// What a line by job is called. What a reservation held and its jobs did not use belongs to no job: it is known by the reservation's time.
+std::string job_name(const LeaseRow& row) {
+  return row.job ? fmt::format("{}", row.job.value) : fmt::format("reserved {} to {}, unused", format_utc(row.from), format_utc(row.to));
+}
+
 Result<Report> read_report(const Queries& queries, const Scope& scope, const Window& window, const std::vector<Dimension>& dimensions, std::vector<CostLine> live, const Fleet& fleet, const Names& names) {
   Report out;
   out.lines = std::move(live);
@@ -147,7 +152,7 @@ Result<Report> read_report(const Queries& queries, const Scope& scope, const Win
       const auto page = BILLOW_TRY(queries.leases(query));
       for (const LeaseRow& row : page) {
         if (!scope.sees(row.project) || (scope.user && row.user != scope.user)) continue;
-        out.lines.push_back({(row.to.ns - 1) / day_ns, names.of(row.project), names.of(row.user), fmt::format("{}", row.job.value), row.gpu_type, row.price_class,
+        out.lines.push_back({(row.to.ns - 1) / day_ns, names.of(row.project), names.of(row.user), job_name(row), row.gpu_type, row.price_class,
                              row.node_name, row.charge, row.cost, row.idle, row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms(), row.energy_mj, row.egress, row.egress_bytes});
       }
       if (page.size() < query.limit) break;

@@ -33,15 +33,18 @@ void add_quota(Json& document, const control::State& state, const Project& proje
 
 Json reservation_document(const control::State& state, const Reservation& r, WallTime now) {
   Json places = Json::array();
+  std::int64_t cpu_milli = 0, mem_mib = 0;
   for (const ReservedPlace& p : r.places) {
     const auto node = state.nodes.find(p.node);
     Json gpus = Json::array();
     for (const GpuGrant& g : p.gpus) gpus.push(g.gpu);
-    places.push(Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)}, {"gpus", std::move(gpus)}}));
+    places.push(Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)}, {"gpus", std::move(gpus)}, {"cpu_milli", p.cpu_milli}, {"mem_mib", p.mem_mib}}));
+    cpu_milli += p.cpu_milli;
+    mem_mib += p.mem_mib;
   }
   std::int64_t used = 0;
   for (const auto& [id, task] : state.tasks)
-    if (task.reservation == r.id && task.state != TaskState::ended) used += ledger::gpu_milli(task);
+    if (task.reservation == r.id && task.state != TaskState::ended && task.price_class == PriceClass::reserved) used += ledger::gpu_milli(task);
   const auto project = state.projects.find(r.project);
   const auto user = state.users.find(r.user);
   Task whole;  // what all of it comes to, used or not
@@ -51,7 +54,7 @@ Json reservation_document(const control::State& state, const Reservation& r, Wal
   const NanoUsd cost = ledger::lease_cost(whole, r.until);
   return Json::object({{"id", r.id.value}, {"name", r.name}, {"project", project == state.projects.end() ? "" : project->second.name},
                        {"user", user == state.users.end() ? "" : user->second.name}, {"from", format_utc(r.from)}, {"until", format_utc(r.until)},
-                       {"state", now < r.from ? "waiting" : "active"}, {"gpus", r.resources.gpus}, {"nodes", r.nodes}, {"gpu_milli", r.gpu_milli()},
+                       {"state", now < r.from ? "waiting" : "active"}, {"gpus", r.resources.gpus}, {"nodes", r.nodes}, {"gpu_milli", r.gpu_milli()}, {"cpu_milli", cpu_milli}, {"mem_mib", mem_mib},
                        {"used_milli", used}, {"places", std::move(places)}, {"cost_nano_usd", cost.value}, {"cost", format_usd(cost)},
                        {"price_class", enum_name(PriceClass::reserved)}});
 }
@@ -145,13 +148,18 @@ void cancel(CallPtr call) {
   if (!found || !control::role_in(state, call->principal, found->project))
     return call->fail({Code::not_found, fmt::format("there is no reservation \"{}\"", call->parts[0]), "see `billow reserve list`"});
   if (const Status ok = may_act(*call, found->project, found->user); !ok) return call->fail(ok.error());
-  call->execute(CancelReservation{found->id, "cancelled by " + call->principal.name}, 200, [](const std::vector<Event>& events) {
+  call->execute(CancelReservation{found->id, "cancelled by " + call->principal.name}, 200, [call, gone = found->id](const std::vector<Event>& events) {
     Json document = Json::object({{"ok", true}});
     for (const Event& event : events)
       if (const auto* ended = std::get_if<ReservationEnded>(&event.body)) {
         document.set("unused_nano_usd", ended->unused.value);
         document.set("unused", format_usd(ended->unused));
       }
+    constexpr std::size_t waiting_named_max = 50;   // they do not start by themselves any more
+    Json waiting = Json::array();
+    for (const auto& [id, job] : call->host.state().jobs)
+      if (job.spec->reservation == gone && !job.left_reservation && (job.state == JobState::queued || job.state == JobState::held) && waiting.items().size() < waiting_named_max) waiting.push(job_label(job));
+    document.set("waiting", std::move(waiting));
     return document;
   });
 }

@@ -58,8 +58,10 @@ void suspend(CallPtr call) {
 }
 
 void resume(CallPtr call) {
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
   const auto id = job_to_act_on(call);
-  if (id) order(call, *id, ResumeJob{*id});
+  if (id) order(call, *id, ResumeJob{*id, (*body)["on_demand"].bool_or(false)});
 }
 
 }  // namespace billow::api::jobs

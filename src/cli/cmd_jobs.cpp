@@ -46,6 +46,7 @@ constexpr OptionSpec suspend_options[] = {
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec resume_options[] = {
+    {"on-demand", 0, nullptr, "what waits inside a reservation (one that is over, mostly) leaves it, and pays as on-demand work does"},
     {"wait", 'w', nullptr, "return when it runs again"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
@@ -268,7 +269,7 @@ int cmd_suspend(const Parsed& parsed) {
 }
 
 int cmd_resume(const Parsed& parsed) {
-  return order(parsed, "resume", "{}", [](const Json& job) {
+  return order(parsed, "resume", parsed.has("on-demand") ? R"({"on_demand":true})" : "{}", [](const Json& job) {
     // Suspended still, and not to come back by itself: its node could not.
     return phase_of(job) == "resuming" || (phase_of(job) == "suspended" && job.at("suspension", "resumes_by_itself").bool_or(false));
   });
@@ -325,9 +326,10 @@ void add_job_commands(CommandTable& table) {
                    .group = "jobs"});
   table.push_back({.name = "resume",
                    .summary = "let suspended jobs go on as soon as their GPUs are free",
-                   .example = "billow resume 12",
+                   .example = "billow resume 12\nbillow resume 14 --on-demand",
                    .run = cmd_resume,
                    .usage = "JOB…",
+                   .details = "A job that waits inside a reservation which is over does not start by itself: it was submitted at another price. With --on-demand it does.",
                    .options = {resume_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -21,8 +21,8 @@ constexpr OptionSpec reserve_options[] = {
     {"gpu-type", 0, "A,B", "any of these types"},
     {"nodes", 'N', "N", "on this many nodes (1)"},
     {"whole-node", 0, nullptr, "whole nodes: every GPU and core"},
-    {"cpus", 'c', "N", "CPU cores per node (a fair part of the node's by default)"},
-    {"mem", 0, "SIZE", "memory per node"},
+    {"cpus", 'c', "N", "CPU cores per node (the GPUs' part of the node's by default, less an eighth for jobs without GPUs)"},
+    {"mem", 0, "SIZE", "memory per node (its part likewise)"},
     {"from", 0, "WHEN", "when it begins, in UTC: now (the default), +2h, 18:00, \"2026-11-16 18:00\""},
     {"for", 0, "T", "how long, such as 8h"},
     {"until", 0, "WHEN", "when it ends, instead of --for"},
@@ -91,14 +91,17 @@ int cmd_reserve(const Parsed& p) {
   }
   std::string where;
   for (const Json& place : (*made)["places"].items()) where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
-  print(fmt::format("reservation {}: {} GPU{} on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)), (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", where,
+  print(fmt::format("reservation {}: {} GPU{}, {} cores and {} of memory on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)),
+                    (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text((*made)["cpu_milli"].int_or(0)), format_bytes(static_cast<std::uint64_t>((*made)["mem_mib"].int_or(0)) << 20), where,
                     (*made)["from"].str_or("?"), (*made)["until"].str_or("?"), (*made)["cost"].str_or("?")));
   if (const auto leave = (*made)["asked_to_leave"].items(); !leave.empty()) {
     std::string who;
     for (const Json& job : leave) who += fmt::format("{}{} ({})", who.empty() ? "" : ", ", job["job"].str_or("?"), printable(job["user"].str_or("?")));
     say(fmt::format("note: {} spot job{} there now and will be asked to leave when it begins: {}", leave.size(), leave.size() == 1 ? " runs" : "s run", who));
   }
-  say(fmt::format("run inside it: billow run --reservation {} --gpus 1 -- …", (*made)["id"].uint_or(0)));
+  // As much as one node of it has, so that what is printed can be run.
+  const auto nodes = std::max<std::int64_t>(1, static_cast<std::int64_t>((*made)["places"].items().size()));
+  say(fmt::format("run inside it: billow run --reservation {}{} -- …", (*made)["id"].uint_or(0), q.spec.resources.whole_node ? " --whole-node" : " --gpus " + gpus_text((*made)["gpu_milli"].int_or(0) / nodes)));
   return 0;
 }
 
@@ -152,6 +155,11 @@ int reserve_cancel(const Parsed& p) {
   if (p.has("json")) print_json(*answer);
   else print((*answer)["unused_nano_usd"].int_or(0) > 0 ? fmt::format("reservation {} is cancelled; {} is owed for what it held unused\n", *id, (*answer)["unused"].str_or("?"))
                                                          : fmt::format("reservation {} is cancelled\n", *id));
+  if (const auto waiting = (*answer)["waiting"].items(); !waiting.empty() && !p.has("json")) {
+    std::string who;
+    for (const Json& job : waiting) who += " " + std::string(job.str_or("?"));
+    say(fmt::format("note: what waits inside it does not start by itself any more; at the price of on-demand work: billow resume --on-demand{}", who));
+  }
   return 0;
 }
 
@@ -247,7 +255,8 @@ void add_reserve_commands(CommandTable& table) {
                    .example = "billow reserve --gpus 8 --from \"2026-11-16 08:00\" --for 8h --name demo\nbillow run --reservation demo --gpus 8 -- python train.py",
                    .run = cmd_reserve,
                    .details = "It is paid for at the reserved price, used or not; jobs inside it pay that price for what they hold. Nothing that would still be running "
-                              "then is started there in the meantime. When it ends, jobs inside it go on as others do. See also `billow reserve list`, `calendar`, `cancel`.",
+                              "then is started there in the meantime. When it ends, jobs that run inside it go on at its price; those that still wait do not start by "
+                              "themselves any more (`billow resume JOB --on-demand` lets them). See also `billow reserve list`, `calendar`, `cancel`.",
                    .options = {reserve_options},
                    .group = jobs});
   table.push_back({.name = "reserve list", .summary = "what is reserved, for whom and when", .example = "billow reserve list", .run = reserve_list, .group = jobs});

@@ -94,6 +94,7 @@ struct Applier {
   void operator()(const ReservationMade& e);
   void operator()(const ReservationMoved& e);
   void operator()(const ReservationEnded& e);
+  void operator()(const ReservationLeft& e);
   void operator()(const MemberReplaced& e);
 
   // ---- identity and schedules (apply_identity.cpp)

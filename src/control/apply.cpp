@@ -15,9 +15,11 @@ void Applier::set_state(Job& j, JobState to) {
   j.state = to;
   ++state.count[to];
   if (j.array && to == JobState::running) ++state.arrays.at(j.array).running;
+  if (to == JobState::suspended) state.index.asleep(sleeper_of(state, j));
 }
 
 void Applier::leave_state(const Job& j) {
+  if (j.state == JobState::suspended) state.index.awake(j.id);
   if (--state.count[j.state] == 0) state.count.erase(j.state);
   if (j.array && j.state == JobState::running) --state.arrays.at(j.array).running;
 }
@@ -200,7 +202,7 @@ void Applier::learn_duration(const Job& j) {
   Duration ran;
   for (TaskId id : j.tasks) {
     const Task& t = task(id);
-    ran = std::max(ran, t.lease_to - (t.started_at ? t.started_at : t.lease_from));
+    ran = std::max(ran, t.lease_to - (t.started_at ? t.started_at : t.lease_from) - t.suspended_for);
   }
   state.durations.learn(j.project, *j.spec, ran);
   if (!j.array) return;

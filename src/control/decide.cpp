@@ -31,10 +31,15 @@ Task make_task(const State& state, const Job& job, TaskId id, std::uint32_t rank
   task.mem_mib = placement.mem_mib;
   task.lease_from = context.billed;
   task.price_class = job.spec->spot ? PriceClass::spot : PriceClass::on_demand;
-  if (const auto r = state.reservations.find(job.spec->reservation); r != state.reservations.end()) {
-    task.reservation = r->first;
+  if (const Reservation* r = reservation_of(state, job)) {
+    task.reservation = r->id;
     task.price_class = PriceClass::reserved;
-    task.rate = r->second.rate;
+    task.rate = r->rate;
+  } else if (const Task* sibling = job.tasks.empty() ? nullptr : state.find_task(job.tasks.front()); sibling && sibling->price_class == PriceClass::reserved) {
+    // A new member of a gang that has outlived its reservation: the gang goes on at one price.
+    task.reservation = sibling->reservation;
+    task.price_class = sibling->price_class;
+    task.rate = sibling->rate;
   } else if (!task.gpus.empty() && context.prices) {
     task.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class, context.prices);
   }
@@ -146,7 +151,7 @@ Status validate(const JobSpec& spec) {
   if (!spec.place.placement_group.empty()) BILLOW_TRY_VOID(check_name("placement group", spec.place.placement_group));
   if (spec.elastic && spec.nodes < 2) return bad("an elastic job has at least two nodes", "add --nodes 2");
   if (spec.elastic && !spec.rerun_if_lost) return bad("an elastic job starts members again when a node is lost, so it must allow that", "add --rerun-if-lost");
-  if (spec.reservation && spec.spot) return bad("a job inside a reservation is not spot");
+  if (spec.reservation && spec.spot) return bad("a job inside a reservation is not spot: nobody takes its room, and it pays the reserved price", "leave --spot out, or --reservation");
   if (spec.resources.takes_node() && !spec.resources.mig_profile.empty()) return bad("a whole node is not given in MIG instances");
   if (spec.array) {
     const ArraySpec& a = *spec.array;
@@ -168,7 +173,7 @@ Status admissible(const State& state, const JobSpec& spec, ProjectId project) {
   if (spec.array) job.array = job.id;
   const Status here = sched::feasible(state.index, request_of(state, job));
   // What no machine here could run, one that a pool brings may.
-  if (!here && !state.pools.empty() && pools_could_run(state, spec)) return {};
+  if (!here && !spec.reservation && !state.pools.empty() && pools_could_run(state, spec)) return {};
   return here;
 }
 

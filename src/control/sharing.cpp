@@ -199,9 +199,14 @@ void Applier::operator()(const ReservationEnded& e) {
   state.reservations.erase(e.reservation);
   state.index.remove_reservation(e.reservation);
   if (e.lease.id) state.next_task = std::max(state.next_task, e.lease.id.value + 1);
-  // What waited for room inside it waits as any other job now.
-  for (const auto& [id, j] : state.jobs)
-    if (j.state == JobState::queued && j.spec->reservation == e.reservation) state.index.enqueue(request_of(state, j));
+  // What waits inside it keeps waiting: it was submitted at the reservation's price, and another is not decided here (see ReservationLeft).
+}
+
+void Applier::operator()(const ReservationLeft& e) {
+  Job& j = job(e.job);
+  j.left_reservation = true;
+  const bool resumes = j.state == JobState::suspended && j.suspension.resume_wanted && j.stopping == StopCause::none;
+  if (j.state == JobState::queued || resumes) state.index.enqueue(request_of(state, j));
 }
 
 }  // namespace billow::control

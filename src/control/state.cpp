@@ -106,6 +106,7 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
     if (job.not_before) state.backing_off.insert({job.not_before.ns, id});
     const bool resumes = job.state == JobState::suspended && job.suspension.resume_wanted && job.stopping == StopCause::none;
     if (job.state == JobState::queued || resumes) state.index.enqueue(request_of(state, job));
+    if (job.state == JobState::suspended) state.index.asleep(sleeper_of(state, job));
     if (job.state == JobState::running) {
       sched::RunningJob running;
       running.request = request_of(state, job);
@@ -196,6 +197,18 @@ sched::ProjectSettings settings_of(const Project& project) {
   return s;
 }
 
+sched::Sleeper sleeper_of(const State& state, const Job& job) {
+  const Task& task = state.tasks.at(job.tasks.front());
+  sched::Sleeper sleeper{.job = job.id, .node = task.node, .gpus = {}};
+  for (const GpuGrant& g : task.gpus) sleeper.gpus.push_back(g.gpu);
+  return sleeper;
+}
+
+const Reservation* reservation_of(const State& state, const Job& job) {
+  const auto found = state.reservations.find(job.spec->reservation);
+  return job.left_reservation || found == state.reservations.end() ? nullptr : &found->second;
+}
+
 sched::Reservation reserved_of(const Reservation& reservation) {
   sched::Reservation r{.id = reservation.id, .project = reservation.project, .from = reservation.from, .until = reservation.until, .placements = {}};
   for (const ReservedPlace& p : reservation.places) {
@@ -250,7 +263,7 @@ sched::JobRequest request_of(const State& state, const Job& job) {
   request.array = job.array;
   request.array_running_max = job.array ? static_cast<std::int32_t>(spec.array->running_max) : 0;
   request.elastic = spec.elastic;
-  if (spec.reservation && state.reservations.contains(spec.reservation)) request.reservation = spec.reservation;
+  if (!job.left_reservation) request.reservation = spec.reservation;   // also one that is over: it does not become another kind of job by itself
   return request;
 }
 

@@ -135,6 +135,10 @@ TaskState state_by_orders(const Job& job, const Task& task);
 std::string pool_name(const State& state, const Node& node);
 sched::Constraints constraints_of(const PlaceWish& wish);
 sched::ProjectSettings settings_of(const Project& project);
+// Of a suspended job: where it must come back to.
+sched::Sleeper sleeper_of(const State& state, const Job& job);
+// Inside which it runs or waits; null: none, or one that is over.
+const Reservation* reservation_of(const State& state, const Job& job);
 sched::Reservation reserved_of(const Reservation& reservation);
 
 }  // namespace billow::control

@@ -66,14 +66,24 @@ JobResuming resume_event(const State& state, const Job& job, const sched::Placem
   for (const GpuGrant& old : task.gpus)
     for (const sched::GpuShare& share : placement.gpus) if (share.gpu == old.gpu) e.gpus.push_back({share.gpu, share.share, share.mig_start});
   const Node& node = state.nodes.at(task.node);
-  if (const auto r = state.reservations.find(task.reservation); r != state.reservations.end()) {
+  if (const Reservation* r = reservation_of(state, job)) {
     e.price_class = PriceClass::reserved;
-    e.rate = r->second.rate;
+    e.rate = r->rate;
   } else if (!e.gpus.empty() && context.prices) e.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(e.gpus.front().gpu)).type, e.price_class, context.prices);
   return e;
 }
 
 // ---- decisions
+
+namespace {
+
+// What runs has its price already.
+bool may_leave_reservation(const Job& job) {
+  const bool waits = job.state == JobState::queued || job.state == JobState::held || job.state == JobState::suspended;
+  return waits && job.spec->reservation && !job.left_reservation && job.stopping == StopCause::none;
+}
+
+}  // namespace
 
 void Decider::suspend_one(Events& events, const Job& job, const SuspendJob& c) {
   events.push_back(suspend_event(job, c.reason.empty() ? "suspended by request" : c.reason, c.cause, c.mode, {}));
@@ -107,19 +117,29 @@ Decision Decider::operator()(const ResumeJob& c) {
   Events events;
   const auto resume_one = [&](const Job& job) {
     const Suspension& s = job.suspension;
+    if (c.on_demand && may_leave_reservation(job)) events.push_back(ReservationLeft{job.id});
     const bool there = s.phase == SuspendPhase::suspended || s.phase == SuspendPhase::suspending;
     if (there && !s.resume_wanted && job.stopping == StopCause::none) events.push_back(SuspensionChanged{job.id, s.cause, "", true});
     return there;
   };
   if (const Job* job = state.find_job(c.job)) {
-    if (!resume_one(*job) && job->state != JobState::running)
+    const bool waits_inside = may_leave_reservation(*job);
+    if (waits_inside && !c.on_demand && !reservation_of(state, *job))
+      return fail(Code::conflict, fmt::format("the reservation {} of job {} is over", job->spec->reservation.value, c.job.value), fmt::format("at the price of on-demand work: billow resume {} --on-demand", c.job.value));
+    if (c.on_demand && !waits_inside) return fail(Code::conflict, fmt::format("job {} does not wait inside a reservation", c.job.value), fmt::format("see `billow explain {}`", c.job.value));
+    if (!resume_one(*job) && !waits_inside && job->state != JobState::running)
       return fail(Code::conflict, fmt::format("job {} is {}, not suspended", c.job.value, enum_name(job->state)));
     return events;
   }
   const auto array = state.arrays.find(c.job);
   if (array == state.arrays.end()) return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value), "see `billow ps`");
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
-  for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at) resume_one(at->second);
+  for (auto at = state.jobs.lower_bound(JobId(c.job.value + 1)); at != end; ++at) {
+    if (may_leave_reservation(at->second) && !c.on_demand && !reservation_of(state, at->second))
+      return fail(Code::conflict, fmt::format("the reservation {} of array {} is over", at->second.spec->reservation.value, c.job.value), fmt::format("at the price of on-demand work: billow resume {} --on-demand", c.job.value));
+    resume_one(at->second);
+  }
+  if (c.on_demand && events.empty()) return fail(Code::conflict, fmt::format("no element of array {} waits inside a reservation", c.job.value));
   return events;
 }
 
@@ -216,6 +236,7 @@ void Applier::operator()(const JobResuming& e) {
   Job& j = job(e.job);
   Task& t = task(e.task);
   t.state = TaskState::resuming;
+  t.suspended_for = t.suspended_for + std::max(Duration{}, e.lease_to - t.lease_from);
   t.gpus = e.gpus;
   t.cpu_milli = e.cpu_milli;
   t.mem_mib = e.mem_mib;

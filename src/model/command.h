@@ -135,6 +135,7 @@ struct SuspendJob {
 };
 struct ResumeJob {
   JobId job;
+  bool on_demand = false;                     // what waits inside a reservation leaves it, for the price of on-demand work
 };
 
 // A machine wants to join: its credential is made, and one it had before is worthless.

@@ -423,6 +423,14 @@ struct MemberReplaced {
   void fields(V& v) { v("job", job); v("task", task); }
 };
 
+// A job that waited inside a reservation goes on without it, because somebody asked for that; it pays as on-demand work does.
+struct ReservationLeft {
+  static constexpr const char* kind = "reservation_left";
+  JobId job;
+  template <class V>
+  void fields(V& v) { v("job", job); }
+};
+
 using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
@@ -437,7 +445,8 @@ using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSe
                                ReservationEnded, MemberReplaced,
                                EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
                                CallAccepted, CallEnded, CallsForgotten,
-                               SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved>;
+                               SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved,
+                               ReservationLeft>;
 
 // The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
 // makes events would otherwise spend its compilation on.

@@ -161,6 +161,7 @@ struct Task {
   std::uint32_t lease_number = 0;  // a suspend or resume closes one lease and opens the next
   std::int64_t ram_mib = 0;        // of a suspended one: what its memory and its GPUs' take of the node's
   std::string unsuspendable;       // as its agent says: why it cannot be suspended; empty: it can
+  Duration suspended_for;          // until it was last resumed, all told
 
   bool holds_gpus() const { return state != TaskState::ended && price_class != PriceClass::suspended; }
   bool operator==(const Task&) const = default;
@@ -171,7 +172,7 @@ struct Task {
     v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
     v("exit", exit); v("usage", usage); v("never_began", never_began); v("lease_number", lease_number); v("ram_mib", ram_mib);
     v("unsuspendable", unsuspendable);
-    v("reservation", reservation);
+    v("reservation", reservation); v("suspended_for_ns", suspended_for);
   }
 };
 
@@ -268,6 +269,7 @@ struct Job {
   Expectation expected;              // how long it runs, as far as earlier runs tell
   std::uint32_t repairs = 0;         // members replaced so far
   WallTime member_lost_at;           // a member of an elastic gang is gone since then, and not replaced yet
+  bool left_reservation = false;     // it goes on without the reservation its spec names, at the price of on-demand work: somebody asked for that
 
   template <class V>
   void fields(V& v) {
@@ -277,6 +279,7 @@ struct Job {
     v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
     v("gives_way_to", gives_way_to); v("suspension", suspension); v("checkpoint", checkpoint);
     v("expected", expected); v("repairs", repairs); v("member_lost_at_ns", member_lost_at);
+    v("left_reservation", left_reservation);
   }
 };
 

@@ -21,6 +21,7 @@ SchedIndex SchedIndex::rebuild(const IndexContents& c) {
   for (const RunningJob& j : c.running) index.restore_running(j);
   for (const JobRequest& j : c.queued) index.enqueue(j);
   for (const Reservation& r : c.reservations) index.upsert_reservation(r);
+  for (const Sleeper& s : c.sleepers) index.asleep(s);
   for (const Usage& u : c.usage) index.set_usage(u);  // last: restoring jobs accrued some of its own
   index.set_typical(c.typical);
   index.impl_->learned = c.learned;
@@ -45,6 +46,7 @@ IndexContents SchedIndex::contents() const {
   for (const auto& [id, job] : x.queued) c.queued.push_back(x.request_of(id, job));
   std::ranges::sort(c.queued, {}, &JobRequest::id);
   for (const auto& [id, r] : x.reservations) c.reservations.push_back(r);
+  for (const auto& [id, s] : x.sleepers) c.sleepers.push_back(s);
   c.typical = x.typical;
   c.learned = x.learned;
   return c;
@@ -68,7 +70,7 @@ Status SchedIndex::check_invariants() const {
   for (const auto& [id, slot] : a.slot_of) {
     const NodeState &n = a.nodes[slot], &m = *b.find(id);
     if (n.free_cpu_milli != m.free_cpu_milli || n.free_mem_mib != m.free_mem_mib || n.free_milli != m.free_milli ||
-        n.tasks != m.tasks || n.jobs != m.jobs || n.hash != m.hash)
+        n.tasks != m.tasks || n.jobs != m.jobs || n.hash != m.hash || n.awaited != m.awaited)
       return differs(fmt::format("node {} differs from its rebuilt state", id.value));
     if (n.free_cpu_milli < 0 || n.free_mem_mib < 0) return differs(fmt::format("node {} is oversubscribed", id.value));
     for (const GpuState& g : n.gpus) {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "sched/index.h"
+#include "sched/reserved.h"
 
 namespace billow::sched {
 namespace {
@@ -117,6 +117,35 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
   return infeasible("no single node has the GPUs, CPUs and memory of this task together");
 }
 
+std::string number(std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); }
+std::string asked_text(const Resources& r) {
+  if (r.takes_node()) return "a whole node";
+  std::string text = r.gpus == 0 ? "no GPU" : r.share.milli == 0 ? fmt::format("{} MiB of a GPU", r.share.mem_mib) : number(std::int64_t{r.gpus} * r.share.milli) + " GPU" + (r.gpus == 1 && r.share.whole() ? "" : "s");
+  text += fmt::format(", {} CPUs", number(r.cpu_milli));
+  return r.mem_mib > 0 ? text + fmt::format(" and {} MiB of memory", r.mem_mib) : text;
+}
+
+// Whether the reservation it names could ever hold it, were nothing else inside.
+Status fits_its_reservation(const Impl& index, const PlacementClass& c, const JobRequest& job) {
+  const auto r = index.reservations.find(job.reservation);
+  if (r == index.reservations.end()) return {};   // it is over: why it waits is told by other words
+  std::int64_t fits = 0;
+  const Placement* largest = nullptr;
+  for (const Placement& reserved : r->second.placements) {
+    const NodeState* node = index.find(reserved.node);
+    if (!node) return {};   // other places are sought for it
+    fits += allowed_place(c, node->shape) && allowed_by_id(c, node->shape.id) && fit_reserved(c, *node, reserved);
+    if (!largest || reserved.gpus.size() > largest->gpus.size()) largest = &reserved;
+  }
+  if (fits >= job.tasks || !largest) return {};
+  std::int64_t milli = 0;
+  for (const GpuShare& g : largest->gpus) milli += g.share.milli;
+  const std::string nodes = r->second.placements.size() == 1 ? "" : fmt::format("on each of {} nodes ", r->second.placements.size());
+  return infeasible(fmt::format("the job asks for {}{}; reservation {} holds {}{} GPU{}, {} CPUs and {} MiB of memory", asked_text(job.resources), job.tasks > 1 ? fmt::format(" on each of {} nodes", job.tasks) : "",
+                                job.reservation.value, nodes, number(milli), milli == whole_gpu_milli ? "" : "s", number(largest->cpu_milli), largest->mem_mib),
+                    "ask for no more than that, or leave --reservation out");
+}
+
 }  // namespace
 
 Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
@@ -144,6 +173,7 @@ Status feasible(const SchedIndex& wrapped, const JobRequest& job) {
       return infeasible(fmt::format("the {} nodes must be close together, and no one place has more than {} that fit", job.tasks, together),
                         "prefer closeness instead of requiring it");
   }
+  if (job.reservation) BILLOW_TRY_VOID(fits_its_reservation(index, c, job));
   if (auto it = index.projects.find(job.project); it != index.projects.end()) {
     const ProjectSettings& s = it->second.settings;
     const std::int64_t asked = gpu_milli_of(job);

@@ -89,17 +89,9 @@ class Player {
   void move_to(WallTime at) {
     at_ = at;
     for (; !ends_.empty() && ends_.begin()->first <= at_; ends_.erase(ends_.begin())) copy_.ended(ends_.begin()->second, at_);
-    for (const Reservation& r : contents_.reservations) {
-      if (r.until > at_ || !over_.insert(r.id).second) continue;
-      copy_.remove_reservation(r.id);
-      // What waited for room inside it waits as any other job now.
-      for (const JobRequest& q : contents_.queued) {
-        auto waiting = q.reservation == r.id ? copy_.queued(q.id) : std::nullopt;
-        if (!waiting) continue;
-        waiting->reservation = {};
-        copy_.enqueue(*waiting);
-      }
-    }
+    // What waited for room inside one that is over does not start by itself any more.
+    for (const Reservation& r : contents_.reservations)
+      if (r.until <= at_ && over_.insert(r.id).second) copy_.remove_reservation(r.id);
   }
 
   JobId job_;

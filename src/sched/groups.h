@@ -34,6 +34,7 @@ class NodeGroups {
  public:
   // What a node's group is found by, and what orders members: content first, the id only between nodes alike in every respect.
   struct Precedence {
+    std::uint64_t awaited = 0;      // suspended jobs that must come back to it: others go elsewhere first
     std::uint64_t shape_hash = 0, node = 0;
     auto operator<=>(const Precedence&) const = default;
   };

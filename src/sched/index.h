@@ -48,6 +48,7 @@ struct NodeState {
   std::uint64_t hash = 0;             // bare shape and what is free, whichever card it is free on
   std::vector<JobId> jobs;            // on it, sorted; a job appears once per task
   std::vector<std::uint8_t> kin;      // per card: equal where the cards are the same but for what is free on them
+  std::vector<std::uint8_t> awaited;  // per card: how many suspended jobs must come back to it; empty: none to any
   std::vector<std::uint8_t> ranked;   // the cards in an order that does not depend on where they are plugged in
   std::array<std::int32_t, 5> domain{-1, -1, -1, -1, -1};  // number of its place by Closeness; -1: unknown
   GroupSlot group = no_slot;
@@ -142,6 +143,7 @@ struct SchedIndex::Impl {
   std::set<JobId> repairs;                             // running elastic jobs with a lost member
   std::map<std::uint64_t, std::map<NodeId, int>> spread_groups;  // replicas per node, by spread key
   std::map<ReservationId, Reservation> reservations;
+  std::map<JobId, Sleeper> sleepers;
   std::unordered_map<std::string, std::unique_ptr<PlacementClass>> classes;
   std::unordered_map<std::string, std::unique_ptr<Kind>> kinds;
   std::vector<std::pair<Resources, double>> typical;   // given; empty: what `learned` says
@@ -165,6 +167,7 @@ struct SchedIndex::Impl {
   NodeState* find(NodeId id);
   const NodeState* find(NodeId id) const { return const_cast<Impl*>(this)->find(id); }
   void node_changed(NodeState& node);
+  void count_sleepers(NodeState& node);
   // Nodes that could run a task of the class were nothing else there, and the most of them in one place of its closeness. A node
   // that drains or is away may come back, so it counts. Remembered until a node's shape changes.
   struct Capacity {

@@ -1,5 +1,6 @@
 // The mutators of nodes, and what is kept of each: its room, the order of its cards, the group of nodes it belongs to.
 #include <algorithm>
+#include <numeric>
 
 #include "sched/index.h"
 #include "sched/key.h"
@@ -19,12 +20,15 @@ NodeState* SchedIndex::Impl::find(NodeId id) {
 
 namespace {
 
-// Cards that are alike in a row, the fullest first among them. Few cards change at a time, so this is nearly sorted.
+// Cards that are alike in a row, the fullest first among them, and those first to which no suspended job must come back. Few cards
+// change at a time, so this is nearly sorted.
 void rank_cards(NodeState& node) {
+  const auto awaited = [&](std::uint8_t card) { return node.awaited.empty() ? std::uint8_t{0} : node.awaited[card]; };
   const auto before = [&](std::uint8_t a, std::uint8_t b) {
     const GpuState &x = node.gpus[a], &y = node.gpus[b];
-    return std::tie(node.kin[a], x.free_milli, x.free_mem_mib, x.mig_used, x.mig_compute_used, a) <
-           std::tie(node.kin[b], y.free_milli, y.free_mem_mib, y.mig_used, y.mig_compute_used, b);
+    if (const auto order = std::tie(node.kin[a], x.free_milli, x.free_mem_mib, x.mig_used, x.mig_compute_used) <=>
+                           std::tie(node.kin[b], y.free_milli, y.free_mem_mib, y.mig_used, y.mig_compute_used); order != 0) return order < 0;
+    return std::pair(awaited(a), a) < std::pair(awaited(b), b);
   };
   for (std::size_t i = 1; i < node.ranked.size(); ++i) {
     const std::uint8_t card = node.ranked[i];
@@ -94,7 +98,7 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
     auto it = node.shape.labels.find(name);
     h = mix(h, it == node.shape.labels.end() ? 0 : hash_text(it->second) | 1);
   }
-  node.group = groups.move(static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash, {node.shape_hash, node.shape.id.value});
+  node.group = groups.move(static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash, {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)), node.shape_hash, node.shape.id.value});
   ++version;
 }
 
@@ -221,6 +225,35 @@ void SchedIndex::Impl::give(const Placement& placement, const JobRequest& reques
   node_changed(*node);
 }
 
+void SchedIndex::Impl::count_sleepers(NodeState& node) {
+  node.awaited.clear();
+  for (const auto& [id, s] : sleepers) {
+    if (s.node != node.shape.id) continue;
+    node.awaited.resize(node.shape.gpus.size());
+    for (const std::int32_t gpu : s.gpus)
+      if (gpu >= 0 && static_cast<std::size_t>(gpu) < node.awaited.size() && node.awaited[static_cast<std::size_t>(gpu)] < UINT8_MAX) ++node.awaited[static_cast<std::size_t>(gpu)];
+  }
+}
+
+void SchedIndex::asleep(const Sleeper& sleeper) {
+  awake(sleeper.job);
+  impl_->sleepers[sleeper.job] = sleeper;
+  if (NodeState* node = impl_->find(sleeper.node)) {
+    impl_->count_sleepers(*node);
+    impl_->node_changed(*node);
+  }
+}
+void SchedIndex::awake(JobId id) {
+  const auto found = impl_->sleepers.find(id);
+  if (found == impl_->sleepers.end()) return;
+  const NodeId at = found->second.node;
+  impl_->sleepers.erase(found);
+  if (NodeState* node = impl_->find(at)) {
+    impl_->count_sleepers(*node);
+    impl_->node_changed(*node);
+  }
+}
+
 void SchedIndex::upsert_node(const NodeShape& shape) {
   Impl& x = *impl_;
   NodeState* node = x.find(shape.id);
@@ -239,6 +272,7 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
   } else {
     add_totals(x, node->shape, -1);
   }
+  const bool other_cards = !node->present || node->shape.gpus.size() != shape.gpus.size();
   if (!node->present || node->shape.gpus != shape.gpus) x.model.reset();  // the GPUs per type are others now
   NodeShape as_before = shape;
   as_before.use = node->shape.use;
@@ -246,6 +280,7 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
   node->present = true;
   node->shape = shape;
   describe(x, *node);
+  if (other_cards) x.count_sleepers(*node);
   set_free(*node);
   add_totals(x, shape, +1);
   JobId last;

@@ -100,14 +100,8 @@ std::vector<Placement> Pass::place_reserved(const Kind& kind) const {
   std::vector<Placement> found;
   for (const Placement& reserved : it->second.placements) {
     const NodeState* node = index_.find(reserved.node);
-    if (!node || std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; })) continue;
-    const Placement left = left_of(index_, it->second, reserved, started_now_);
-    Room room{.gpus = std::vector<GpuState>(node->gpus.size()), .cpu_milli = left.cpu_milli, .mem_mib = left.mem_mib};
-    for (const GpuShare& g : left.gpus) {
-      room.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
-      room.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
-    }
-    auto p = fit_room(*kind.placement, *node, room);
+    if (!node || !allowed(*kind.placement, *node) || std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; })) continue;
+    auto p = fit_reserved(*kind.placement, *node, left_of(index_, it->second, reserved, started_now_));
     if (p && holds_->truly_free(*p, kind.proto)) found.push_back(std::move(*p));
     if (found.size() == static_cast<std::size_t>(kind.proto.tasks)) return found;
   }

@@ -148,6 +148,14 @@ struct Learned {
   bool operator==(const Learned&) const = default;
 };
 
+// A suspended job: the cards its image came from, to which it must come back. Others are placed elsewhere where that is as good.
+struct Sleeper {
+  JobId job;
+  NodeId node;
+  std::vector<std::int32_t> gpus;
+  bool operator==(const Sleeper&) const = default;
+};
+
 // Everything an index holds, in a canonical order: for snapshots, rebuilding and comparing.
 struct IndexContents {
   SchedSettings settings;
@@ -157,6 +165,7 @@ struct IndexContents {
   std::vector<RunningJob> running;
   std::vector<JobRequest> queued;
   std::vector<Reservation> reservations;
+  std::vector<Sleeper> sleepers;
   std::vector<std::pair<Resources, double>> typical;
   Learned learned;
   bool operator==(const IndexContents&) const = default;
@@ -190,6 +199,9 @@ class SchedIndex {
   void stays(JobId job);                         // …or was called off
   // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter two).
   void ended(JobId job, WallTime when);
+
+  void asleep(const Sleeper& sleeper);           // it is suspended; whether it is queued to come back is another matter
+  void awake(JobId job);                         // …and no longer; not an error when absent
 
   void upsert_reservation(const Reservation& reservation);
   void remove_reservation(ReservationId reservation);

@@ -2,14 +2,16 @@
 //
 // On each node the room is what the node has, less what other reservations of that time hold, less what runs there now and may
 // still run when it begins. A job with a time limit is gone by then or not; one without may run for ever, unless it can be asked
-// to give way (spot), which the plan does when the reservation begins. What is chosen is kept by every later plan (holds.h), so
-// nothing that would be in the way starts in between.
+// to give way (spot), which the plan does when the reservation begins. Room that nobody has to leave comes first; where there is none,
+// those are asked whom it costs least. What is chosen is kept by every later plan (holds.h), so nothing that would be in the way
+// starts in between.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "sched/reserved.h"
+#include "sched/victims.h"
 
 namespace billow::sched {
 namespace {
@@ -22,8 +24,15 @@ bool overlap(const Reservation& r, WallTime from, WallTime until) { return r.fro
 struct NodeRoom {
   Slot slot = no_slot;
   Placement placement;
-  bool clears = false;      // somebody who can give way is on it now
+  double cost = 0;          // of asking those to leave who are on it now and can
 };
+
+// What the GPUs' part of a node's cores or memory is, where the request does not say. Not all of it, even of all GPUs: a part is left for
+// work without GPUs, which has nowhere else to go.
+constexpr std::int64_t left_to_others = 8;   // one part in so many…
+constexpr std::int64_t core_milli = 1000;    // …and a core at least, where there are two
+std::int64_t cpu_to_share(const NodeShape& node) { return node.cpu_milli < 2 * core_milli ? node.cpu_milli : node.cpu_milli - std::max(core_milli, node.cpu_milli / left_to_others); }
+std::int64_t mem_to_share(const NodeShape& node) { return node.mem_mib - node.mem_mib / left_to_others; }
 
 struct Search {
   Impl& index;
@@ -47,8 +56,13 @@ struct Search {
       for (const Placement& p : r.placements)
         if (p.node == node.shape.id) shift_room(room, node.shape, p, nobody, -1);
     }
-    NodeRoom found{.slot = slot};
+    const auto shift = [&](JobId id, int sign) {
+      const RunningJob& job = index.running.at(id);
+      for (const Placement& p : job.placements)
+        if (p.node == node.shape.id) shift_room(room, node.shape, p, job.request, sign);
+    };
     std::int64_t endless_here = 0;
+    std::vector<std::pair<double, JobId>> yielding;
     JobId last;
     for (JobId id : node.jobs) {
       if (std::exchange(last, id) == id) continue;
@@ -57,20 +71,25 @@ struct Search {
       if (const auto own = index.reservations.find(job.request.reservation); own != index.reservations.end() && overlap(own->second, from, until)) continue;
       const WallTime end = surely_over(job, now);
       if (end && end <= from) continue;
-      if (gives_way(job.request)) {
-        found.clears = true;
-        continue;
-      }
-      if (!end) ++endless_here;
-      for (const Placement& p : job.placements)
-        if (p.node == node.shape.id) shift_room(room, node.shape, p, job.request, -1);
+      if (gives_way(job.request)) yielding.emplace_back(cost_of(job, now, mode_of(job.request)), id);
+      else if (!end) ++endless_here;
+      shift(id, -1);
     }
+    std::ranges::sort(yielding);
+    NodeRoom found{.slot = slot};
     auto p = fit_room(c, node, room);
+    if (!p) {
+      std::vector<JobId> leave;
+      for (const auto& [cost, id] : yielding) leave.push_back(id);
+      p = least_asked(leave, shift, [&] { return fit_room(c, node, room); });
+      for (const auto& [cost, id] : yielding)
+        if (p && std::ranges::find(leave, id) != leave.end()) found.cost += cost;
+    }
     if (!p) {
       endless += endless_here;
       return std::nullopt;
     }
-    // GPUs without cores are of no use: what is not asked for is the GPUs' part of the node's.
+    // GPUs without cores are of no use: what is not asked for is the GPUs' part of the node's, as far as it is free.
     const auto cards = static_cast<std::int64_t>(node.shape.gpus.size());
     std::int64_t milli = 0;
     for (const GpuShare& g : p->gpus) milli += g.share.milli;
@@ -78,8 +97,8 @@ struct Search {
       return asked > 0 || cards == 0 ? asked : std::clamp<std::int64_t>(all * milli / (cards * whole_gpu_milli), 0, std::max<std::int64_t>(free, 0));
     };
     if (!c.resources.takes_node()) {
-      p->cpu_milli = part(p->cpu_milli, room.cpu_milli, node.shape.cpu_milli);
-      p->mem_mib = part(p->mem_mib, room.mem_mib, node.shape.mem_mib);
+      p->cpu_milli = std::max(p->cpu_milli, part(request.resources.cpu_milli, room.cpu_milli, cpu_to_share(node.shape)));
+      p->mem_mib = part(p->mem_mib, room.mem_mib, mem_to_share(node.shape));
     }
     found.placement = std::move(*p);
     return found;
@@ -97,7 +116,7 @@ struct Search {
     // Nodes that need nobody asked to leave come first, then those it fits most tightly; names decide nothing.
     const auto key = [&](const NodeRoom& r) {
       const NodeState& n = index.nodes[r.slot];
-      return std::tuple(r.clears, n.shape.gpus.size(), n.shape.cpu_milli, n.hash, n.shape.id);
+      return std::tuple(r.cost, n.shape.gpus.size(), n.shape.cpu_milli, n.hash, n.shape.id);
     };
     std::ranges::sort(rooms, [&](const NodeRoom& a, const NodeRoom& b) { return key(a) < key(b); });
     std::vector<NodeRoom*> chosen;
@@ -128,6 +147,7 @@ struct Search {
 Result<std::vector<Placement>> place_reservation(const SchedIndex& wrapped, const ReservationRequest& r, WallTime now) {
   if (r.until <= r.from || r.until <= now) return fail(Code::invalid, "a reservation ends after it begins, and in the future");
   JobRequest job{.project = r.project, .resources = r.resources, .tasks = r.tasks, .constraints = r.constraints};
+  if (job.resources.cpu_milli == 0 && !job.resources.takes_node()) job.resources.cpu_milli = limits::task_cpu_milli_assumed;
   BILLOW_TRY_VOID(feasible(wrapped, job));
   Impl& index = wrapped.impl();
   const PlacementClass c = class_of(index, job);

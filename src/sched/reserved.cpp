@@ -113,6 +113,20 @@ WallTime surely_over(const RunningJob& job, WallTime now) {
   return {};
 }
 
+std::optional<Placement> fit_reserved(const PlacementClass& c, const NodeState& node, const Placement& reserved) {
+  if (c.resources.takes_node()) {   // that is asked of the node, so what is reserved of it must be all
+    const auto whole = std::ranges::count_if(reserved.gpus, [](const GpuShare& g) { return g.share.whole(); });
+    if (static_cast<std::size_t>(whole) < node.gpus.size() || reserved.cpu_milli < node.shape.cpu_milli || reserved.mem_mib < node.shape.mem_mib) return std::nullopt;
+  }
+  Room room{.gpus = std::vector<GpuState>(node.gpus.size()), .cpu_milli = reserved.cpu_milli, .mem_mib = reserved.mem_mib};
+  for (const GpuShare& g : reserved.gpus) {
+    if (static_cast<std::size_t>(g.gpu) >= room.gpus.size()) continue;   // the node came back with fewer cards
+    room.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
+    room.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
+  }
+  return fit_room(c, node, room);
+}
+
 Placement left_of(const SchedIndex::Impl& index, const Reservation& r, const Placement& reserved, const std::deque<RunningJob>& started) {
   Placement left = reserved;
   const NodeState* node = index.find(reserved.node);

@@ -53,6 +53,9 @@ class ReservedView {
 // A reservation's placement less what its own jobs hold of it, those just started among them.
 Placement left_of(const SchedIndex::Impl& index, const Reservation& reservation, const Placement& reserved, const std::deque<RunningJob>& started);
 
+// Where on the node a task of the class would go inside what is reserved of it (all of it, or what is left); nothing: nowhere.
+std::optional<Placement> fit_reserved(const PlacementClass& c, const NodeState& node, const Placement& reserved);
+
 // When the job is surely over; zero: nobody knows.
 WallTime surely_over(const RunningJob& job, WallTime now);
 

@@ -53,25 +53,13 @@ std::optional<NodeChoice> choose_on(const VictimSearch& search, const PlacementC
       if (p.node == node.shape.id) shift_room(room, node.shape, p, job.request, sign);
     }
   };
-  std::size_t taken = 0;
-  std::optional<Placement> placement;
-  while (taken < asked.size() && !placement) {
-    shift(asked[taken++].second.victim, +1);
-    placement = fits();
-  }
+  std::vector<JobId> leave;
+  for (const auto& [cost, preempt] : asked) leave.push_back(preempt.victim);
+  auto placement = least_asked(leave, shift, fits);
   if (!placement) return std::nullopt;
-  asked.resize(taken);
-  for (std::size_t i = asked.size(); i-- > 0 && asked.size() > 1;) {
-    shift(asked[i].second.victim, -1);
-    if (auto still = fits()) {
-      placement = std::move(still);
-      asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      shift(asked[i].second.victim, +1);
-    }
-  }
-  choice.placement = *fits();
+  choice.placement = std::move(*placement);
   for (auto& [cost, preempt] : asked) {
+    if (std::ranges::find(leave, preempt.victim) == leave.end()) continue;
     choice.cost += cost;
     choice.victims.push_back(preempt);
   }

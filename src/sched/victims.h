@@ -31,6 +31,29 @@ VictimPlan find_victims(const VictimSearch& search, const PlacementClass& c, con
 VictimPlan find_moves(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay);
 // What asking a job costs: work thrown away (nearly nothing when it is suspended), and a little for each job disturbed.
 double cost_of(const RunningJob& job, WallTime now, Yields mode);
+// The fewest and cheapest of `asked` (in which order they come) whose leaving lets something in: one after the other until it fits,
+// then whoever turns out not to be needed stays, dearest first. `asked` keeps those who must leave; `shift` gives or takes their room.
+template <class Shift, class Fits>
+std::optional<Placement> least_asked(std::vector<JobId>& asked, Shift shift, Fits fits) {
+  std::size_t taken = 0;
+  std::optional<Placement> placement;
+  while (taken < asked.size() && !placement) {
+    shift(asked[taken++], +1);
+    placement = fits();
+  }
+  if (!placement) return std::nullopt;
+  asked.resize(taken);
+  for (std::size_t i = asked.size(); i-- > 0 && asked.size() > 1;) {
+    shift(asked[i], -1);
+    if (auto still = fits()) {
+      placement = std::move(still);
+      asked.erase(asked.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      shift(asked[i], +1);
+    }
+  }
+  return placement;
+}
 // How a job is asked; one that is merely spot starts again.
 inline Yields mode_of(const JobRequest& job) { return job.yields == Yields::never ? Yields::by_requeue : job.yields; }
 

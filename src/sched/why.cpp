@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "sched/advice.h"
+#include "sched/reserved.h"
 
 namespace billow::sched {
 namespace {
@@ -54,23 +55,46 @@ void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
   }
 }
 
-// It waits inside a reservation: for its beginning, or for others that use it.
+// It waits inside a reservation: for its beginning, for others that use it, or in vain.
 void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
   const auto r = index.reservations.find(job.reservation);
-  if (r == index.reservations.end()) return;
+  if (r == index.reservations.end() || r->second.until <= now) {
+    e.reasons.push_back({ReasonKind::held, fmt::format("its reservation {} is over, and nobody has asked for it to run at the price of on-demand work", job.reservation.value), {}});
+    e.would_start_now = fmt::format("`billow resume {} --on-demand` lets it start as any other job; `billow stop {}` gives it up", job.id.value, job.id.value);
+    return;
+  }
   if (r->second.from > now) {
     e.reasons.push_back({ReasonKind::reserved, fmt::format("its reservation {} begins at {}", job.reservation.value, format_utc(r->second.from)), {}});
     e.earliest_start = r->second.from;
-  } else {
-    e.reasons.push_back({ReasonKind::no_room, fmt::format("what is left of its reservation {} is too small", job.reservation.value), {}});
+    return;
   }
+  std::set<JobId> inside;
+  for (const Placement& reserved : r->second.placements)
+    if (const NodeState* node = index.find(reserved.node))
+      for (JobId id : node->jobs)
+        if (index.running.at(id).request.reservation == job.reservation) inside.insert(id);
+  constexpr std::size_t named_max = 5;
+  std::string who;
+  for (std::size_t n = 0; JobId id : inside)
+    if (++n <= named_max) who += fmt::format("{}{}", who.empty() ? "" : ", ", id.value);
+  if (inside.size() > named_max) who += fmt::format(" and {} more", inside.size() - named_max);
+  e.reasons.push_back({ReasonKind::no_room, who.empty() ? fmt::format("what is left of its reservation {} is too small, or others are still leaving it", job.reservation.value)
+                                                        : fmt::format("job{} {} hold{} too much of its reservation {}, which ends at {}", inside.size() == 1 ? "" : "s", who, inside.size() == 1 ? "s" : "",
+                                                                      job.reservation.value, format_utc(r->second.until)),
+                       inside.size() == 1 ? *inside.begin() : JobId{}});
 }
 
 // Room is there, but promised: to a reservation, or to those that come first.
 void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
   if (const Reservation* r = kept_from_it(index, job, now)) {
     const bool begun = r->from <= now;
-    e.reasons.push_back({ReasonKind::reserved, fmt::format("the room is kept for reservation {} {} {}", r->id.value, begun ? "until" : "from", format_utc(begun ? r->until : r->from)), {}});
+    if (!begun && gives_way(job) && r->from < now + spot_before_reservation_min) {   // earlier it would have started there
+      e.reasons.push_back({ReasonKind::reserved, fmt::format("reservation {} begins at {} and has the room until {}; work that gives way is not started in the {} before it would have to leave again",
+                                                             r->id.value, format_utc(r->from), format_utc(r->until), format_duration(spot_before_reservation_min)), {}});
+      return;
+    }
+    e.reasons.push_back({ReasonKind::reserved, begun ? fmt::format("the room is kept for reservation {} until {}", r->id.value, format_utc(r->until))
+                                                         : fmt::format("the room is kept for reservation {} from {} until {}", r->id.value, format_utc(r->from), format_utc(r->until)), {}});
     return;
   }
   // Of the others: a job that has a place kept for it is told what keeps it from that place, not that it waits for itself.
@@ -86,6 +110,40 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
     }
   }
   e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
+}
+
+// It was suspended, and can only go on with the cards its image came from: which of them somebody has, and until when.
+void waits_for_cards(const Impl& index, const JobRequest& job, const PlacementClass& c, WallTime now, Explanation& e) {
+  const NodeState* node = index.find(job.constraints.only_nodes.front());
+  const auto say = [&](std::string text, JobId who = {}) { e.reasons.push_back({ReasonKind::no_room, std::move(text), who}); };
+  if (!node || !allowed(c, *node)) return say(node ? fmt::format("it can only go on on node {}, where its memory is, and that takes no work now", node->shape.name) : "the node where its memory is is gone");
+  std::set<JobId> holders;
+  std::vector<std::string> cards, all;
+  for (const std::int32_t gpu : job.constraints.only_gpus) {
+    all.push_back(std::to_string(gpu));
+    const auto g = static_cast<std::size_t>(gpu);
+    if (g < node->gpus.size() && card_fits(c, node->shape.gpus[g], node->gpus[g], gpu)) continue;
+    cards.push_back(std::to_string(gpu));
+    for (JobId id : node->jobs)
+      for (const Placement& p : index.running.at(id).placements)
+        if (p.node == node->shape.id && std::ranges::find(p.gpus, gpu, &GpuShare::gpu) != p.gpus.end()) holders.insert(id);
+  }
+  const std::string back = fmt::format("it comes back to GPU{} {} of node {}, where its memory is", job.constraints.only_gpus.size() == 1 ? "" : "s",
+                                       join(all, ", "), node->shape.name);
+  if (cards.empty()) return say(back + ", and too few of that node's cores are free");
+  WallTime free_at = now;
+  std::string who;
+  for (JobId id : holders) {
+    const RunningJob& holder = index.running.at(id);
+    const WallTime end = holder.leaving ? now : end_of(holder);
+    free_at = !end || !free_at ? WallTime{} : std::max(free_at, end);
+    who += fmt::format("{}job {} ({})", who.empty() ? "" : ", ", id.value,
+                       holder.leaving ? "leaving" : !end ? "without a time limit" : fmt::format("{} {}", holder.request.time_limit.ns > 0 ? "until" : "probably until", format_utc(end)));
+  }
+  const bool one = cards.size() == job.constraints.only_gpus.size() && cards.size() == 1;
+  if (who.empty()) return say(fmt::format("{}; {} not to be had: out of service", back, one ? "that is" : fmt::format("GPU {} is", join(cards, ", "))));
+  say(fmt::format("{}; {} held by {}", back, one ? "that is" : fmt::format("GPU {} is", join(cards, ", ")), who), holders.size() == 1 ? *holders.begin() : JobId{});
+  if (!e.earliest_start) e.earliest_start = free_at;
 }
 
 // What is free in sum and together, where the job could go.
@@ -128,8 +186,9 @@ void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, 
     if (r.job == job.id) e.earliest_start = r.expected_start;
   }
   const PlacementClass c = class_of(index, job);
-  if (place(index, c, job.tasks).empty()) no_room_for(index, job, c, e);
-  else promised(index, job, next, now, e);
+  if (!place(index, c, job.tasks).empty()) promised(index, job, next, now, e);
+  else if (job.constraints.only_nodes.size() == 1 && !job.constraints.only_gpus.empty()) waits_for_cards(index, job, c, now, e);
+  else no_room_for(index, job, c, e);
 }
 
 }  // namespace
@@ -156,7 +215,7 @@ Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice ad
   }
   limits_of(index, job, e);
   if (e.reasons.empty()) waiting_of(wrapped, job, now, e);
-  if (advice == Advice::wanted && e.reasons.front().kind != ReasonKind::next) e.would_start_now = what_would_start(wrapped, job, now);
+  if (advice == Advice::wanted && e.would_start_now.empty() && e.reasons.front().kind != ReasonKind::next) e.would_start_now = what_would_start(wrapped, job, now);
   return e;
 }
 

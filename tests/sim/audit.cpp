@@ -62,6 +62,7 @@ void Audit::take(const Event& event) {
   else if (const auto* e = std::get_if<ReservationMade>(&event.body)) reservations_[e->reservation.id] = e->reservation;
   else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
   else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) reservations_.erase(e->reservation);
+  else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
   else if (const auto* e = std::get_if<ProjectChanged>(&event.body)) limit_milli_ = e->quota.limit_milli;
   else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
   else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.billed_at());
@@ -145,10 +146,12 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   member = e.task.id;
 }
 
-// Cards of a reservation that has begun are for its own jobs, and a project stays within its limit.
+// Cards of a reservation that has begun are for its own jobs, which start at its price or not at all; and a project stays within its limit.
 void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) const {
+  const ReservationId own = job.left_reservation ? ReservationId{} : job.spec->reservation;
+  if ((task.price_class == PriceClass::reserved) != static_cast<bool>(own)) broken(fmt::format("task {} starts at a price nobody asked for", task.id.value));
   for (const auto& [id, r] : reservations_) {
-    if (id == job.spec->reservation || at < r.from || at >= r.until) continue;
+    if (id == own || at < r.from || at >= r.until) continue;
     for (const ReservedPlace& place : r.places) {
       for (const GpuGrant& kept : place.gpus) {
         const bool there = place.node == task.node && std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& g) { return g.gpu == kept.gpu; });

@@ -37,6 +37,7 @@ class Audit {
     StopCause stopping = StopCause::none;
     bool running = false;
     bool suspended = false, resume_wanted = false;
+    bool left_reservation = false;                // somebody asked for it to go on without
     bool rerun_excused = false;                   // the attempt before ended in a way that allows another
     std::vector<TaskId> tasks;                    // of the attempt
   };

@@ -116,7 +116,7 @@ void Clients::every_second() {
   if (!world_.calm) {
     if (!known_.empty() && rng.chance(0.04)) commands.push_back(StopJob{known_[rng.below(known_.size())], "", rng.chance(0.3)});
     if (!known_.empty() && rng.chance(0.12)) commands.push_back(SuspendJob{.job = known_[rng.below(known_.size())], .mode = rng.chance(0.5) ? SuspendMode::warm : SuspendMode::cold});
-    if (!known_.empty() && rng.chance(0.12)) commands.push_back(ResumeJob{known_[rng.below(known_.size())]});
+    if (!known_.empty() && rng.chance(0.12)) commands.push_back(ResumeJob{known_[rng.below(known_.size())], rng.chance(0.3)});
     if (!state.nodes.empty() && rng.chance(0.02)) commands.push_back(DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
     if (!state.nodes.empty() && rng.chance(0.02))
       commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0, rng.chance(0.5) ? "XID 79" : "", rng.chance(0.5) ? state.at : WallTime{}});
@@ -131,6 +131,9 @@ void Clients::every_second() {
     }
     for (const auto& [id, job] : state.jobs)
       if (job.state == JobState::suspended && !job.suspension.resume_wanted && job.stopping == StopCause::none) commands.push_back(ResumeJob{id});
+    // What waits inside a reservation that is over does not start unless somebody says that it may.
+    for (const auto& [id, job] : state.jobs)
+      if (job.spec->reservation && !job.left_reservation && !state.reservations.contains(job.spec->reservation) && job.state != JobState::running) commands.push_back(ResumeJob{id, true});
     for (const auto& [id, job] : state.jobs)
       if (job.spec->argv.at(1) == "-1" && job.stopping != StopCause::request && world_.now_ns - quiet_since_ns_ > seconds(30).ns) commands.push_back(StopJob{id, "", false});
   }

@@ -336,7 +336,7 @@ TEST(Reservations, CancelledBeforeTheyBeginTheyCostNothing) {
   const JobId holder = w.submit(inside);
   w.must(CancelReservation{ReservationId(1), ""});
   EXPECT_TRUE(w.leases.empty());
-  EXPECT_EQ(w.state(holder), JobState::running) << "what waited inside it waits as any other job, and there is room";
+  EXPECT_EQ(w.state(holder), JobState::queued) << "it was submitted at another price than that of the room there is";
   EXPECT_FALSE(w.run(CancelReservation{ReservationId(1), ""}));
   w.check_replay();
 }

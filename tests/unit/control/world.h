@@ -93,4 +93,37 @@ struct World {
   }
 };
 
+// The same with nodes that stand somewhere, and days that pass.
+struct Fleet : World {
+  Fleet() { now = WallTime{1'800'000'000'000'000'000}; }
+  JobId submit(const SubmitJob& j) {
+    const JobId id(core.state().next_job);
+    must(j);
+    return id;
+  }
+  void join(std::string name, int gpus, std::map<std::string, std::string> labels = {}) {
+    NodeOffer o = offer(std::move(name), gpus);
+    o.labels = std::move(labels);
+    must(AgentHello{o, {}});
+  }
+  JobState state(JobId id) const {
+    const Job* j = core.state().find_job(id);
+    return j ? j->state : JobState::succeeded;
+  }
+  NodeId node_of(JobId id) { return core.state().find_task(task_of(id))->node; }
+  void wait(Duration d) {
+    now = now + d;
+    must(Tick{});
+  }
+  Reserve reserve(int gpus, Duration in, Duration span) {
+    Reserve r;
+    r.user = core.state().users.begin()->first;
+    r.resources.gpus = gpus;
+    r.resources.share = {1000, 0};
+    r.from = now + in;
+    r.until = now + in + span;
+    return r;
+  }
+};
+
 }  // namespace billow::control

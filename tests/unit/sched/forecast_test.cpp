@@ -295,10 +295,10 @@ TEST(Reservation, ThoseOfOneTimeAddUp) {
   reserve(index, 1, 4, t0 + hours(1), t0 + hours(2));
   reserve(index, 2, 3, t0 + hours(1), t0 + hours(2));
   JobRequest j = job(1, 1);
-  j.resources.cpu_milli = 9000;
+  j.resources.cpu_milli = 16000;
   index.enqueue(j);
-  EXPECT_TRUE(plan(index, t0).starts.empty()) << "56 of 64 cores go with the seven GPUs";
-  j.resources.cpu_milli = 8000;
+  EXPECT_TRUE(plan(index, t0).starts.empty()) << "seven eighths of 56 cores go with the seven GPUs, an eighth of the node's being for work without any";
+  j.resources.cpu_milli = 15000;
   index.enqueue(j);
   EXPECT_TRUE(started_by(plan(index, t0), j.id));
 }

@@ -86,6 +86,9 @@ TEST(IndexProperty, ALongHistoryLeavesNoTraceInTheAnswers) {
         NodeShape shape = any_node(rng, 1 + rng.below(nodes));
         if (std::ranges::none_of(running, [&](JobId id) { return std::ranges::any_of(index.running(id)->placements, [&](const Placement& p) { return p.node == shape.id; }); })) index.upsert_node(shape);
       }
+      // Suspended jobs come and go, on cards that may not be there any more.
+      if (rng.chance(0.1)) index.asleep({.job = JobId{1'000'000 + rng.below(8)}, .node = NodeId{1 + rng.below(nodes)}, .gpus = {static_cast<std::int32_t>(rng.below(8))}});
+      if (rng.chance(0.1)) index.awake(JobId{1'000'000 + rng.below(8)});
       const Plan p = plan(index, now);
       if (step % 50 == 49) {
         ASSERT_EQ(p, plan(SchedIndex::rebuild(index.contents()), now));

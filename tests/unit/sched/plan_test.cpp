@@ -129,5 +129,44 @@ TEST(Index, RebuiltEqualsKept) {
   EXPECT_EQ(plan(index, t0), plan(again, t0));
 }
 
+// A suspended job comes back to its cards or not at all: what is as well off elsewhere goes there.
+TEST(Sleepers, TheirCardsAreTakenLast) {
+  SchedIndex index;
+  for (std::uint64_t n : {1, 2}) index.upsert_node(node(n, 2));
+  index.asleep({.job = JobId{90}, .node = NodeId{1}, .gpus = {0}});
+  std::vector<std::pair<NodeId, std::int32_t>> order;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    index.enqueue(job(id));
+    const Plan p = plan(index, t0);
+    ASSERT_EQ(p.starts.size(), 1u);
+    order.emplace_back(p.starts[0].placements[0].node, p.starts[0].placements[0].gpus[0].gpu);
+    carry_out(index, p, t0);
+  }
+  EXPECT_EQ(order[0].first, NodeId{2}) << "nobody must come back to that node";
+  EXPECT_EQ(order[3], std::pair(NodeId(1), 0)) << "but a card is not left idle for it";
+  // It wants to come back, and is told whom it waits for.
+  JobRequest sleeper = job(90);
+  sleeper.constraints.only_nodes = {NodeId{1}};
+  sleeper.constraints.only_gpus = {0};
+  index.enqueue(sleeper);
+  const Explanation e = explain(index, JobId{90}, t0);
+  EXPECT_EQ(e.reasons.at(0).kind, ReasonKind::no_room);
+  EXPECT_EQ(e.reasons.at(0).text, "it comes back to GPU 0 of node n1, where its memory is; that is held by job 4 (without a time limit)");
+  EXPECT_EQ(e.reasons.at(0).behind, JobId{4});
+  index.ended(JobId{4}, t0);
+  JobRequest brief = job(5);
+  brief.time_limit = hours(1);
+  brief.constraints.only_nodes = {NodeId{1}};
+  brief.constraints.only_gpus = {0};
+  index.dequeue(JobId{90});
+  index.enqueue(brief);
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(sleeper);
+  EXPECT_EQ(explain(index, JobId{90}, t0).earliest_start, t0 + hours(1));
+  EXPECT_EQ(forecast(index, JobId{90}, t0), t0 + hours(1));
+  index.awake(JobId{90});
+  check(index);
+}
+
 }  // namespace
 }  // namespace billow::sched

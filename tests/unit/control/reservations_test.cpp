@@ -1,0 +1,186 @@
+// Reservations as those meet them who run beside or inside one: whom it asks to leave, what it leaves to others, what it refuses, and
+// what becomes of work that still waits inside when it is over.
+#include "world.h"
+
+namespace billow::control {
+namespace {
+
+SubmitJob inside(SubmitJob job, std::uint64_t reservation = 1) {
+  job.spec.reservation = ReservationId(reservation);
+  return job;
+}
+Reserve part(Reserve r, int milli) {
+  r.resources.share.milli = milli;
+  return r;
+}
+const Reservation& made(const Fleet& w) { return w.core.state().reservations.rbegin()->second; }
+
+TEST(Reservations, TakeFreeRoomBeforeTheyAskAnybodyToLeave) {
+  Fleet w;
+  w.join("n1", 4);
+  SubmitJob spot = w.job(2);
+  spot.spec.spot = true;
+  const JobId runs = w.submit(spot);
+  w.report(w.task_of(runs), TaskState::running);
+  for (int n = 0; n < 2; ++n) {
+    w.must(part(w.reserve(1, Duration{}, minutes(10)), 500));
+    for (const GpuGrant& g : made(w).places.at(0).gpus)
+      for (const GpuGrant& held : w.core.state().find_task(w.task_of(runs))->gpus) EXPECT_NE(g.gpu, held.gpu);
+  }
+  w.must(w.reserve(1, Duration{}, minutes(10)));
+  w.wait(seconds(5));
+  EXPECT_EQ(w.core.state().find_job(runs)->suspension.phase, SuspendPhase::none) << "there was room beside it";
+  w.must(w.reserve(1, Duration{}, minutes(10)));   // nothing is free any more
+  w.wait(seconds(5));
+  EXPECT_EQ(w.core.state().find_job(runs)->suspension.phase, SuspendPhase::suspending);
+  w.check_replay();
+}
+
+TEST(Reservations, AskThoseToLeaveWhoLoseLeast) {
+  Fleet w;
+  w.join("n1", 1);
+  w.join("n2", 1);
+  SubmitJob spot = w.job(1);
+  spot.spec.spot = true;
+  spot.spec.suspendable = Suspendable::no;
+  const JobId older = w.submit(spot);
+  w.report(w.task_of(older), TaskState::running);
+  w.wait(hours(5));
+  const JobId newer = w.submit(spot);
+  w.report(w.task_of(newer), TaskState::running);
+  w.wait(minutes(5));
+  const NodeId there = w.node_of(newer);
+  w.must(w.reserve(1, minutes(1), minutes(10)));
+  EXPECT_EQ(made(w).places.at(0).node, there) << "five hours of work are on the other";
+}
+
+TEST(Reservations, OfAllGpusLeaveCoresAndMemoryToOthers) {
+  Fleet w;
+  w.join("n1", 2);   // 16 cores, 64 GiB
+  w.must(w.reserve(2, Duration{}, hours(1)));
+  EXPECT_EQ(made(w).places.at(0).cpu_milli, 14'000);
+  EXPECT_EQ(made(w).places.at(0).mem_mib, 57'344);
+  SubmitJob cpu = w.job(0);
+  cpu.spec.resources.cpu_milli = 2000;
+  cpu.spec.resources.mem_mib = 8192;
+  EXPECT_EQ(w.state(w.submit(cpu)), JobState::running);
+  EXPECT_EQ(w.state(w.submit(cpu)), JobState::queued);
+  Reserve all = w.reserve(2, hours(2), hours(1));
+  all.resources.cpu_milli = 16'000;
+  w.must(CancelReservation{ReservationId(1), ""});
+}
+
+TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
+  Fleet w;
+  w.join("n1", 4);
+  w.must(part(w.reserve(1, Duration{}, hours(1)), 500));
+  const Status large = w.run(inside(w.job(1)));
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code, Code::infeasible);
+  EXPECT_NE(large.error().message.find("asks for 1 GPU, 0.025 CPUs; reservation 1 holds 0.5 GPUs"), std::string::npos) << large.error().message;
+  EXPECT_FALSE(large.error().hint.empty());
+  SubmitJob whole = w.job(0);
+  whole.spec.resources.whole_node = true;
+  EXPECT_FALSE(w.run(inside(whole)));
+  SubmitJob elsewhere = w.job(0.5);
+  elsewhere.spec.place.regions = {"mars"};
+  EXPECT_FALSE(w.run(inside(elsewhere)));
+  EXPECT_EQ(w.state(w.submit(inside(w.job(0.5)))), JobState::running);
+  const JobId second = w.submit(inside(w.job(0.5)));
+  ASSERT_EQ(w.state(second), JobState::queued);
+  const auto why = sched::explain(w.core.state().index, second, w.now);
+  EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::no_room);
+  EXPECT_NE(why.reasons.at(0).text.find("job 1 holds too much of its reservation 1"), std::string::npos) << why.reasons.at(0).text;
+}
+
+// Its job was submitted at one price; when the reservation is over nobody decides for its user that another will do.
+TEST(Reservations, WhatStillWaitsInsideWhenItIsOverDoesNotBecomeOnDemand) {
+  Fleet w;
+  w.join("n1", 2);
+  w.must(w.reserve(1, Duration{}, hours(1)));
+  const JobId runs = w.submit(inside(w.job(1))), waits = w.submit(inside(w.job(1)));
+  SubmitJob more = inside(w.job(1));
+  more.spec.array = ArraySpec{.first = 0, .last = 2, .step = 1};
+  const JobId array = w.submit(more);
+  ASSERT_EQ(w.state(runs), JobState::running);
+  w.wait(hours(1) + seconds(1));
+  ASSERT_TRUE(w.core.state().reservations.empty());
+  EXPECT_EQ(w.state(runs), JobState::running);
+  EXPECT_EQ(w.state(waits), JobState::queued) << "a GPU is free, but not at the price it was submitted at";
+  const auto why = sched::explain(w.core.state().index, waits, w.now);
+  EXPECT_EQ(why.reasons.at(0).kind, sched::ReasonKind::held);
+  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 is over"), std::string::npos);
+  EXPECT_NE(why.would_start_now.find("billow resume 2 --on-demand"), std::string::npos) << why.would_start_now;
+  EXPECT_FALSE(sched::forecast(w.core.state().index, waits, w.now));
+  EXPECT_FALSE(w.run(ResumeJob{waits})) << "that is not to ask for another price";
+  EXPECT_FALSE(w.run(ResumeJob{array}));
+  EXPECT_FALSE(w.run(ResumeJob{runs, true})) << "it runs already";
+  w.check_replay();
+
+  w.must(ResumeJob{waits, true});
+  ASSERT_EQ(w.state(waits), JobState::running);
+  const Task& task = *w.core.state().find_task(w.task_of(waits));
+  EXPECT_EQ(task.price_class, PriceClass::on_demand);
+  EXPECT_EQ(task.rate.nano_usd_per_s, 1'000'000);
+  w.must(ResumeJob{array, true});
+  w.report(w.task_of(waits), TaskState::ended);
+  EXPECT_EQ(w.state(JobId(array.value + 1)), JobState::running);
+  w.must(StopJob{JobId(array.value + 3), "", false});
+  w.check_replay();
+}
+
+// A job may also leave one that lasts; and what was suspended inside comes back inside, or not by itself.
+TEST(Reservations, AreLeftOnlyByThoseWhoAsk) {
+  Fleet w;
+  w.join("n1", 2);
+  w.must(w.reserve(1, Duration{}, hours(1)));
+  const JobId runs = w.submit(inside(w.job(1))), waits = w.submit(inside(w.job(1)));
+  w.report(w.task_of(runs), TaskState::running);
+  w.must(ResumeJob{waits, true});
+  ASSERT_EQ(w.state(waits), JobState::running);
+  EXPECT_EQ(w.core.state().find_task(w.task_of(waits))->price_class, PriceClass::on_demand);
+  w.must(SuspendJob{runs});
+  const auto order = [&] { return w.core.state().find_job(runs)->suspension.order; };
+  w.must(AgentReport{w.node_of(runs), {.task = w.task_of(runs), .state = TaskState::suspended, .started_at = w.now, .order = order(), .order_at = w.now}});
+  ASSERT_EQ(w.state(runs), JobState::suspended);
+  w.wait(hours(2));
+  EXPECT_FALSE(w.run(ResumeJob{runs}));
+  EXPECT_EQ(w.state(runs), JobState::suspended);
+  w.must(ResumeJob{runs, true});
+  EXPECT_EQ(w.state(runs), JobState::running);
+  EXPECT_EQ(w.core.state().find_task(w.task_of(runs))->price_class, PriceClass::on_demand);
+  w.check_replay();
+
+  // What it was suspended for is no part of how long it runs.
+  w.must(AgentReport{w.node_of(runs), {.task = w.task_of(runs), .state = TaskState::running, .started_at = w.now - hours(2), .order = order(), .order_at = w.now}});
+  w.now = w.now + minutes(10);
+  w.report(w.task_of(runs), TaskState::ended);
+  w.must(w.job(1));
+  const Expectation& learned = w.core.state().jobs.rbegin()->second.expected;
+  ASSERT_EQ(learned.runs, 1u);
+  EXPECT_EQ(learned.likely, minutes(10));
+}
+
+TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
+  Fleet w;
+  for (const char* name : {"n1", "n2", "n3"}) w.join(name, 1);
+  Reserve r = w.reserve(1, Duration{}, hours(1));
+  r.nodes = 2;
+  w.must(r);
+  SubmitJob gang = inside(w.job(1));
+  gang.spec.nodes = 2;
+  gang.spec.elastic = gang.spec.rerun_if_lost = true;
+  const JobId id = w.submit(gang);
+  ASSERT_EQ(w.state(id), JobState::running);
+  w.wait(hours(1) + seconds(1));
+  const NodeId lost = w.core.state().find_task(w.core.state().find_job(id)->tasks.at(1))->node;
+  w.must(NodeSilent{lost});
+  w.must(RemoveNode{lost});
+  for (int s = 0; s < 30; ++s) w.wait(seconds(1));
+  const Job& job = *w.core.state().find_job(id);
+  ASSERT_EQ(job.repairs, 1u);
+  for (TaskId t : job.tasks) EXPECT_EQ(w.core.state().find_task(t)->price_class, PriceClass::reserved);
+}
+
+}  // namespace
+}  // namespace billow::control
