@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "base/file.h"
 #include "base/text.h"
 
@@ -61,10 +63,14 @@ Status Sandbox::bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes)
     struct stat info {};
     if (::stat(volume.source.c_str(), &info) != 0) return fail(Code::unavailable, fmt::format("the volume for {} is not on this node: {}: {}", volume.path, volume.source, strerrordesc_np(errno)));
     if (!S_ISDIR(info.st_mode)) return fail(Code::unavailable, fmt::format("the volume for {} is no directory on this node: {}", volume.path, volume.source));
+    // By what the path says; where a link of it leads is seen when it is mounted.
+    std::string place = std::filesystem::path(volume.path).lexically_normal().native();
+    place.erase(0, std::min(place.find_first_not_of('/'), place.size()));
+    place.insert(0, "/");
     for (const std::string_view system : {"/proc", "/sys", "/dev"})
-      if (volume.path == system || volume.path.starts_with(std::string(system) + "/")) return fail(Code::invalid, fmt::format("a volume cannot lie in {}", system));
+      if (place == system || place.starts_with(std::string(system) + "/")) return fail(Code::invalid, fmt::format("a volume cannot lie in {}", system));
     if (kind_ == SandboxKind::variables_only) return fail(Code::unavailable, fmt::format("this node's agent may not mount volumes ({})", why_));
-    spec.binds.push_back(volume);
+    spec.binds.push_back({.source = volume.source, .path = place, .read_only = volume.read_only});
   }
   if (!spec.binds.empty()) spec.user_namespace = kind_ == SandboxKind::user_namespace;
   return {};

@@ -15,7 +15,6 @@
 #include <array>
 #include <filesystem>
 
-#include "base/crypto.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -23,22 +22,10 @@
 namespace billow::agent {
 namespace {
 
-constexpr std::size_t key_bytes_max = 8 << 10;
-
 std::string find_sshd() {
   if (const char* named = std::getenv("BILLOW_SSHD")) return ::access(named, X_OK) == 0 ? named : "";
   for (const char* path : {"/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd", "/usr/bin/sshd"})
     if (::access(path, X_OK) == 0) return path;
-  return {};
-}
-
-// One line, of a kind OpenSSH knows, without options before it: `command="…"` would be run by whoever gets in.
-Status check_key(std::string_view line) {
-  const auto words = split(line, ' ');
-  const bool kind = !words.empty() && (words[0].starts_with("ssh-") || words[0].starts_with("ecdsa-sha2-") || words[0].starts_with("sk-"));
-  std::string decoded;
-  if (line.size() > key_bytes_max || line.find_first_of("\r\n") != std::string_view::npos || !kind || words.size() < 2 || !base64_decode(words[1], decoded))
-    return fail(Code::invalid, "what was sent is no public key of OpenSSH's");
   return {};
 }
 
@@ -124,7 +111,7 @@ SshDoors::SshDoors(const std::string& owner) : prefix_("/tmp/billow-ssh-" + owne
 Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& authorized_key) {
   const std::string sshd = find_sshd();
   if (sshd.empty()) return fail(Code::unsupported, "the node has no sshd: install openssh-server there (its service need not run); `billow shell` and `billow attach` work without");
-  BILLOW_TRY_VOID(check_key(authorized_key));
+  if (!is_ssh_public_key(authorized_key)) return fail(Code::invalid, "what was sent is no public key of OpenSSH's");
   const auto [known, fresh] = keys_.try_emplace(place.task);
   if (fresh) known->second = make_ssh_key("billow");
   // One for each connection, given to the user when all is in it and never looked into again: what the user puts there is not ours to follow.

@@ -50,6 +50,8 @@ void Tunnels::take(const Tunnelled& message, std::string_view blob) {
 void Tunnels::open(const TunnelOpen& request) {
   const auto refuse = [&](const std::string& why) { callbacks_.send(TunnelOpened{.tunnel = request.tunnel, .error = why}, {}); };
   if (tunnels_.size() >= tunnels_per_node_max) return refuse(fmt::format("the node carries {} connections into jobs already", tunnels_.size()));
+  const auto theirs = std::count_if(tunnels_.begin(), tunnels_.end(), [&](const auto& one) { return one.second->task == request.task; });
+  if (static_cast<std::size_t>(theirs) >= tunnels_per_task_max) return refuse(fmt::format("{} connections into this job are open already; close some first", theirs));
   auto door = callbacks_.open(request);
   if (!door) return refuse(door.error().message);
   auto made = std::make_unique<Tunnel>();

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/crypto.h"
+#include "base/text.h"
 
 namespace billow {
 namespace {
@@ -39,6 +40,14 @@ SshKey make_ssh_key(const std::string& comment) {
   out.private_file += "-----END OPENSSH PRIVATE KEY-----\n";
   out.public_line = type + " " + base64(public_blob) + " " + comment;
   return out;
+}
+
+bool is_ssh_public_key(std::string_view line) {
+  constexpr std::size_t bytes_max = 8 << 10;
+  const auto words = split(line, ' ');
+  const bool kind = !words.empty() && (words[0].starts_with("ssh-") || words[0].starts_with("ecdsa-sha2-") || words[0].starts_with("sk-"));
+  std::string decoded;
+  return line.size() <= bytes_max && line.find_first_of("\r\n") == std::string_view::npos && line.find('\0') == std::string_view::npos && kind && words.size() >= 2 && base64_decode(words[1], decoded);
 }
 
 }  // namespace billow

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace billow {
 
@@ -10,5 +11,8 @@ struct SshKey {
   std::string public_line;   // "ssh-ed25519 AAAA… comment"
 };
 SshKey make_ssh_key(const std::string& comment);
+
+// One line with a public key of a kind OpenSSH knows, and nothing before it: neither options (`command="…"`) nor marks (`@cert-authority`).
+bool is_ssh_public_key(std::string_view line);
 
 }  // namespace billow

@@ -282,8 +282,10 @@ int cmd_ssh_proxy(const Parsed& p) {
   std::string trouble;
   // The head has vouched for this key; ssh reads the file only after the first bytes from there, which come after it was written.
   const auto opened = [&](const Json& open) -> Status {
+    const std::string host_key(open["host_key"].str_or(""));
+    if (!is_ssh_public_key(host_key)) return fail(Code::invalid, "what the job's node says of itself is no public key of OpenSSH's", "is the node's agent as new as this command?");
     BILLOW_TRY_VOID(make_directories(ssh_directory(), 0700));
-    return write_file_atomic(known_hosts_of(alias), fmt::format("{} {}\n", alias, open["host_key"].str_or("")), 0600);
+    return write_file_atomic(known_hosts_of(alias), fmt::format("{} {}\n", alias, host_key), 0600);
   };
   struct stat in {}, out {};
   const bool one = ::fstat(STDIN_FILENO, &in) == 0 && ::fstat(STDOUT_FILENO, &out) == 0 && S_ISSOCK(in.st_mode) && in.st_ino == out.st_ino;

@@ -39,10 +39,11 @@ struct Link {
   Transport transport;
   std::string name;  // for errors
 
-  static Result<Link> open(const Endpoint& endpoint, const TlsClientOptions& tls, Duration connect_timeout) {
+  static Result<Link> open(const BlockingClient::Options& options) {
+    const Endpoint& endpoint = options.endpoint;
     const std::string name = endpoint.text();
-    const auto deadline = now() + connect_timeout;
-    const auto addresses = BILLOW_TRY(resolve(endpoint.address));
+    const auto deadline = now() + options.connect_timeout;
+    const auto addresses = options.addresses.empty() ? BILLOW_TRY(resolve(endpoint.address)) : options.addresses;
     std::string why = "the host has no address";
     for (const auto& address : addresses) {
       auto fd = start_connect(address);
@@ -57,7 +58,7 @@ struct Link {
         continue;
       }
       if (!endpoint.tls) return Link{Transport(std::move(*fd)), name};
-      auto context = BILLOW_TRY(TlsContext::client(tls));
+      auto context = BILLOW_TRY(TlsContext::client(options.tls));
       Link link{BILLOW_TRY(Transport::with_tls(std::move(*fd), context, endpoint.address.host)), name};
       BILLOW_TRY_VOID(link.handshake(deadline));
       return link;
@@ -122,7 +123,7 @@ struct BlockingClient::Impl {
 
   Status connect() {
     link.reset();
-    link.emplace(BILLOW_TRY(Link::open(options.endpoint, options.tls, options.connect_timeout)));
+    link.emplace(BILLOW_TRY(Link::open(options)));
     return {};
   }
 
@@ -296,7 +297,7 @@ Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target, c
   auto hello = ws_hello(subprotocol);
   for (const auto& [name, value] : headers) hello.headers.add(name, value);
   const std::string head = BILLOW_TRY(request_head(options.endpoint, Method::get, target, hello.headers, std::nullopt));
-  auto socket = std::make_unique<BlockingWebSocket::Impl>(BILLOW_TRY(Link::open(options.endpoint, options.tls, options.connect_timeout)));
+  auto socket = std::make_unique<BlockingWebSocket::Impl>(BILLOW_TRY(Link::open(options)));
   BILLOW_TRY_VOID(socket->link.write(head, nullptr));
   HttpParser parser(HttpParser::Kind::response);
   std::string pending;

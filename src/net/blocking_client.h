@@ -25,6 +25,7 @@ class BlockingClient {
     Endpoint endpoint;
     TlsClientOptions tls;
     Duration connect_timeout = seconds(5);
+    std::vector<RawAddress> addresses = {};   // of the endpoint, where somebody has looked them up already; the name is not asked for again
   };
   struct Call {
     Method method = Method::get;

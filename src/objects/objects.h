@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "net/address.h"
 #include "objects/sign.h"
 
 namespace billow::objects {
@@ -36,7 +37,8 @@ struct Object {
 
 class Objects {
  public:
-  explicit Objects(Access access) : access_(std::move(access)) {}
+  using Resolve = std::function<Result<std::vector<net::RawAddress>>(const net::Address&)>;   // another one is for tests
+  explicit Objects(Access access, Resolve resolve = {}) : access_(std::move(access)), resolve_(std::move(resolve)) {}
 
   // The object at the place, or everything below it as of a directory. Nothing there: not_found. A name that is no plain relative path is
   // an error.
@@ -53,6 +55,7 @@ class Objects {
   Result<std::vector<Object>> list_http(const Place& place) const;
 
   Access access_;
+  Resolve resolve_;
 };
 
 // Calls fn for 0..count-1 on a few threads; the first error ends it.

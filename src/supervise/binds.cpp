@@ -8,6 +8,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "supervise/each_entry.h"
 #include "supervise/sys.h"
 
@@ -55,6 +57,41 @@ int make_below(const char* path, std::size_t above) {
   return 0;
 }
 
+// A directory as it really is: what a mount goes over is what was looked at, whatever a link on the way is made to say meanwhile.
+struct Place {
+  int fd = -1;
+  Text<64> opened;   // the same by a path that no link is in
+  Path real;
+};
+bool within(const char* path, const char* top) {
+  const std::size_t length = strlen(top);
+  return strncmp(path, top, length) == 0 && (path[length] == 0 || path[length] == '/');
+}
+int open_place(const char* path, Place* out, const char** stage) {
+  out->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (out->fd < 0) return errno;
+  out->opened << "/proc/self/fd/" << static_cast<std::uint64_t>(out->fd);
+  const ssize_t length = readlink(out->opened.data, out->real.data, sizeof(out->real.data) - 1);
+  int error = length <= 0 ? EIO : 0;
+  if (error == 0) out->real.data[out->real.size = static_cast<std::size_t>(length)] = 0;
+  // Whatever enters this namespace later for the job believes what it finds there.
+  for (const char* top : {"/proc", "/sys", "/dev"})
+    if (error == 0 && within(out->real.data, top)) *stage = "put a volume where the system's own files are (its place leads into /proc, /sys or /dev)", error = EPERM;
+  if (error != 0) close(out->fd);
+  return error;
+}
+
+// A new directory directly below / needs another /: one in memory that holds all there is in it, and takes its place in this namespace.
+// The task directory is the current one, before and after.
+int take_roots_place() {
+  Path here;
+  if (getcwd(here.data, sizeof(here.data)) == nullptr) return errno;
+  if (chdir("place") != 0) return errno;
+  if (syscall(SYS_pivot_root, ".", ".") != 0) return errno;
+  if (umount2(".", MNT_DETACH) != 0) return errno;
+  return chdir(here.data) == 0 ? 0 : errno;
+}
+
 // Makes the directory in this namespace alone.
 int make_place(const char* path, const char** stage) {
   if (is_directory(path)) return 0;
@@ -64,21 +101,36 @@ int make_place(const char* path, const char** stage) {
     while (above.size > 0 && above.data[above.size - 1] != '/') above.data[--above.size] = 0;
     while (above.size > 1 && above.data[above.size - 1] == '/') above.data[--above.size] = 0;
   }
-  *stage = "make the volume's place (below / it must be there already; use /mnt/NAME)";
-  if (above.size <= 1) return ENOENT;
   *stage = "make the volume's place";
-  // The task directory is the current one; `place` in it is only ever a mount point.
+  Place over;
+  if (const int error = open_place(above.data, &over, stage)) return error;
+  const bool top = strcmp(over.real.data, "/") == 0;
+  // `place` in the task directory is only ever a mount point.
   if (mkdir("place", 0755) != 0 && errno != EEXIST) return errno;
   if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0) return errno;
-  if (const int error = mirror(above.data, "place")) return error;
+  if (const int error = mirror(over.real.data, "place")) return error;
   // As closed as what it stands for. Without privilege the owner may not be given; then nothing was mirrored that its user could not see.
   struct stat its {};
-  if (stat(above.data, &its) != 0) return errno;
+  if (fstat(over.fd, &its) != 0) return errno;
   (void)!chown("place", its.st_uid, its.st_gid);
   if (chmod("place", its.st_mode & 07777) != 0) return errno;
-  if (mount("place", above.data, nullptr, MS_MOVE, nullptr) != 0) return errno;
-  if (const int error = make_below(path, above.size)) return error;
-  return 0;
+  if (top) *stage = "make the volume's place below / (use /mnt/NAME, or make the directory on the node)";
+  if (const int error = top ? take_roots_place() : mount("place", over.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0 : errno) return error;
+  close(over.fd);
+  return make_below(path, above.size);
+}
+
+// What a mount may not lose: in a user namespace the flags of inherited mounts are locked.
+unsigned long kept_flags(const char* path) {
+  struct statvfs now {};
+  unsigned long flags = 0;
+  if (statvfs(path, &now) != 0) return flags;
+  if (now.f_flag & ST_NOEXEC) flags |= MS_NOEXEC;
+  if (now.f_flag & ST_RDONLY) flags |= MS_RDONLY;
+  if (now.f_flag & ST_NOATIME) flags |= MS_NOATIME;
+  if (now.f_flag & ST_RELATIME) flags |= MS_RELATIME;
+  if (now.f_flag & ST_NODIRATIME) flags |= MS_NODIRATIME;
+  return flags;
 }
 
 int mount_one(const char* source, const char* path, bool read_only, const char** stage) {
@@ -86,28 +138,23 @@ int mount_one(const char* source, const char* path, bool read_only, const char**
   // Held open: what is mounted is what was there, whatever is mounted over it below.
   const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (from < 0) return errno;
-  int error = make_place(path, stage);
-  if (error == 0) {
-    Text<64> opened;
-    opened << "/proc/self/fd/" << static_cast<std::uint64_t>(from);
-    *stage = "mount a volume";
-    // What is mounted inside a volume stays outside of a read-only one: it could not be made read-only with it.
-    error = bind_over(opened.data, path, read_only ? 0 : MS_REC);
-  }
+  *stage = "mount a volume";
+  // First where nobody else has a hand in it, and only when it is as it has to be moved to where the job sees it. What is mounted inside a
+  // volume stays outside of a read-only one: it could not be made read-only with it.
+  Text<64> opened;
+  opened << "/proc/self/fd/" << static_cast<std::uint64_t>(from);
+  if (mkdir("volume", 0700) != 0 && errno != EEXIST) return errno;
+  if (const int error = bind_over(opened.data, "volume", read_only ? 0 : MS_REC)) return error;
   close(from);
-  if (error != 0) return error;
-  struct statvfs now {};
-  unsigned long flags = MS_NOSUID | MS_NODEV;
-  if (statvfs(path, &now) == 0) {
-    if (now.f_flag & ST_NOEXEC) flags |= MS_NOEXEC;
-    if (now.f_flag & ST_RDONLY) flags |= MS_RDONLY;
-    if (now.f_flag & ST_NOATIME) flags |= MS_NOATIME;
-    if (now.f_flag & ST_RELATIME) flags |= MS_RELATIME;
-    if (now.f_flag & ST_NODIRATIME) flags |= MS_NODIRATIME;
-  }
-  if (read_only) flags |= MS_RDONLY;
   *stage = read_only ? "make a volume read-only" : "mount a volume without devices";
-  return mount(nullptr, path, nullptr, MS_REMOUNT | MS_BIND | flags, nullptr) == 0 ? 0 : errno;
+  if (mount(nullptr, "volume", nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | kept_flags("volume") | (read_only ? MS_RDONLY : 0), nullptr) != 0) return errno;
+  if (const int error = make_place(path, stage)) return error;
+  *stage = "mount a volume";
+  Place place;
+  if (const int error = open_place(path, &place, stage)) return error;
+  const int error = mount("volume", place.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0 : errno;
+  close(place.fd);
+  return error;
 }
 
 }  // namespace

@@ -248,6 +248,8 @@ class Ssh(Helpers, RigTest):
         return subprocess.run([str(a) for a in args], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env={**self.rig.environment, **(env or {})}, check=False)
 
     def test_the_real_ssh_and_scp_reach_a_job(self):
+        places = lambda: {d for d in os.listdir("/tmp") if d.startswith("billow-ssh-")}
+        before = places()
         job = self.rig.submit("--gpus", 1, "--", "sleep", 600)
         self.rig.wait_for(job, "running")
         config = self.config(job)
@@ -287,10 +289,12 @@ class Ssh(Helpers, RigTest):
         session = subprocess.Popen(["ssh", "-F", config, f"billow-{job}", "echo here; sleep 600"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.rig.environment)
         self.rig.started.append(session)
         self.assertEqual(session.stdout.readline(), b"here\n")
+        self.assertEqual(len(places() - before), 1)
         self.rig.ok("stop", "--force", job)
         self.assertNotEqual(session.wait(30), 0)
         session.stdout.close()
-        poll(lambda: not [d for d in os.listdir("/tmp") if d.startswith("billow-ssh-") and d.endswith(f"-{job}")], "its keys are gone")
+        poll(lambda: places() <= before, "its keys are gone")
+        self.rig.wait_for(job, "stopped")
         done = self.tool("ssh", "-F", config, f"billow-{job}", "true")
         self.assertEqual(done.returncode, 255)
         self.assertIn(b"has ended", done.stderr)

@@ -1,5 +1,5 @@
-"""An S3 server of its own for a test: s3rver from npm, which knows its access keys (of the newer signatures it does not check
-the sum: tests/unit/objects does), lists in pages and takes uploads in parts."""
+"""S3 servers of its own for a test: s3rver from npm, which knows its access keys, lists in pages and takes uploads in parts, but does not
+check the sum of a signature; and OpenStack Swift, which does (swift_server.py)."""
 import os
 import shutil
 import subprocess
@@ -39,3 +39,30 @@ class Server:
     def close(self):
         self.process.terminate()
         self.process.wait(10)
+
+
+SWIFT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "swift_server.py")
+SWIFT_PYTHON = "/usr/bin/python3"   # the packages are the system's
+
+
+def swift_usable():
+    ready = subprocess.run([SWIFT_PYTHON, "-c", "import eventlet, swift.common.middleware.s3api.s3api, swift.obj.mem_server"], capture_output=True, check=False)
+    return None if ready.returncode == 0 else "Swift is not installed: apt install python3-swift"
+
+
+class SignedServer(Server):
+    """Every request's signature is checked, by somebody else's code."""
+
+    def __init__(self, root, bucket):   # pylint: disable=super-init-not-called
+        self.root, self.bucket, self.port = root, bucket, free_port()
+        os.makedirs(root)
+        self.url, self.log_path = f"http://127.0.0.1:{self.port}", root + ".log"
+        keys = self.env()
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen([SWIFT_PYTHON, SWIFT, root, str(self.port), keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], bucket], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        poll(lambda: "listening on" in self.log() or self.process.poll() is not None, "the S3 server", 60)
+        if self.process.poll() is not None:
+            raise AssertionError(self.log()[-2000:])
+
+    def env(self):
+        return {"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "a-secret+of/its=own", "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": self.url}

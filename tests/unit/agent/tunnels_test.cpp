@@ -131,12 +131,22 @@ TEST(Tunnels, EndWithTheirTaskAndAreLimited) {
   ASSERT_EQ(rig.ends.size(), 1u);
   EXPECT_EQ(rig.ends[0].error, "the job has ended");
   std::vector<Fd> kept;
-  for (std::uint64_t id = 100; id < 100 + tunnels_per_node_max + 1; ++id) {
-    rig.tunnels.take(TunnelOpen{.tunnel = id, .task = TaskId(7), .port = 80}, {});
-    kept.push_back(std::move(rig.job));
-  }
+  std::uint64_t id = 100;
+  const auto open_many = [&](TaskId task, std::size_t count) {
+    for (const std::uint64_t end = id + count; id < end; ++id) {
+      rig.tunnels.take(TunnelOpen{.tunnel = id, .task = task, .port = 80}, {});
+      kept.push_back(std::move(rig.job));
+    }
+  };
+  // One job cannot take them all: the next one has its own.
+  open_many(TaskId(7), tunnels_per_node_max);
+  EXPECT_EQ(rig.tunnels.count(), tunnels_per_task_max);
+  EXPECT_NE(rig.opened.back().error.find("into this job"), std::string::npos) << rig.opened.back().error;
+  for (std::uint64_t task = 8; rig.tunnels.count() < tunnels_per_node_max && task < 100; ++task) open_many(TaskId(task), tunnels_per_task_max);
   EXPECT_EQ(rig.tunnels.count(), tunnels_per_node_max);
-  EXPECT_FALSE(rig.opened.back().error.empty());
+  open_many(TaskId(100), 1);
+  EXPECT_EQ(rig.tunnels.count(), tunnels_per_node_max);
+  EXPECT_NE(rig.opened.back().error.find("the node carries"), std::string::npos) << rig.opened.back().error;
 }
 
 TEST(Tunnels, FramesAreApartFromTheProtocols) {

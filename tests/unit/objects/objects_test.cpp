@@ -1,5 +1,12 @@
 // Signatures, names and answers of S3-compatible stores.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/file.h"
 
 #include "objects/objects.h"
 #include "objects/sign.h"
@@ -42,6 +49,80 @@ TEST(Objects, DoNotAskTheMachinesOwnCloud) {
     ASSERT_FALSE(list) << url;
     EXPECT_EQ(list.error().code, Code::forbidden) << list.error().message;
   }
+}
+
+// A server of one answer, which says whether anybody came.
+class OneAnswer {
+ public:
+  explicit OneAnswer(const net::Address& address) {
+    auto listening = net::listen_on(address);
+    if (!listening) {
+      ADD_FAILURE() << listening.error().message;
+      return;
+    }
+    bound = listening->bound;
+    thread_ = std::thread([this, fd = std::move(listening->fd)] {
+      while (!done_) {
+        pollfd p{fd.get(), POLLIN, 0};
+        if (::poll(&p, 1, 10) <= 0) continue;
+        const Fd one(::accept(fd.get(), nullptr, nullptr));
+        if (!one) continue;
+        char buffer[4096];
+        while (asked.find("\r\n\r\n") == std::string::npos) {
+          const ssize_t n = ::recv(one.get(), buffer, sizeof buffer, 0);
+          if (n <= 0) break;
+          asked.append(buffer, static_cast<std::size_t>(n));
+        }
+        (void)write_all(one.get(), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n");
+        ++came;
+      }
+    });
+  }
+  ~OneAnswer() {
+    done_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  net::Address bound;
+  std::string asked;
+  std::atomic<int> came{0};
+
+ private:
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+TEST(Objects, DoNotComeFromASocketOfTheNode) {
+  std::string directory = "/tmp/billow-objects-XXXXXX";
+  ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+  {
+    OneAnswer server(net::Address{.unix_path = directory + "/agent.sock"});
+    const auto list = Objects(Access{.access_key = "a", .secret_key = "b", .session_token = "", .endpoint = "unix:" + directory + "/agent.sock"}).list(*parse_place("s3://bucket/key"));
+    ASSERT_FALSE(list);
+    EXPECT_EQ(list.error().code, Code::forbidden) << list.error().message;
+    EXPECT_EQ(server.came, 0);
+  }
+  (void)remove_tree(directory);
+}
+
+// A name server that says another address the second time.
+TEST(Objects, AreFetchedFromTheAddressThatWasLookedAt) {
+  OneAnswer server(net::Address{.host = "127.0.0.1"});
+  int asked = 0;
+  const auto turning = [&](const net::Address& address) {
+    net::Address says = address;
+    says.host = ++asked == 1 ? "127.0.0.1" : "169.254.169.254";
+    return net::resolve(says);
+  };
+  const auto place = parse_place(fmt::format("http://rebinding.invalid:{}/x", server.bound.port));
+  const auto list = Objects({}, turning).list(*place);
+  ASSERT_TRUE(list) << list.error().message;   // one request, one look
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(server.came, 1);
+  EXPECT_NE(server.asked.find("Host: rebinding.invalid"), std::string::npos) << server.asked;
+  const auto again = Objects({}, turning).list(*place);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::forbidden);
+  EXPECT_EQ(server.came, 1);
 }
 
 TEST(Xml, GivesWhatIsInAnAnswer) {

@@ -1,0 +1,305 @@
+// What a job's user may put in the agent's way, where the agent has more rights than that user: links, pipes and directories at names
+// that can be guessed. Each of these once let a user read or change what only the agent may. They need root: without it the agent has
+// no more rights than the user.
+#include <grp.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "agent/checkpointer.h"
+#include "agent/sandbox.h"
+#include "agent/secret_files.h"
+#include "agent/ssh_door.h"
+#include "base/crypto.h"
+#include "base/ssh_key.h"
+#include "rig.h"
+
+namespace billow::agent {
+namespace {
+
+constexpr std::uint32_t nobody = 65534;
+
+class Attack : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root: an agent that is its jobs' user has nothing to lose to it";
+    owner_ = fmt::format("attack{}", ::getpid());
+    root_ = make_temp_dir();
+    ASSERT_EQ(::chmod(root_.c_str(), 0711), 0);
+    victim_ = root_ + "/victim";
+    ASSERT_EQ(::mkdir(victim_.c_str(), 0700), 0);
+    ASSERT_TRUE(write_file_atomic(victim_ + "/file", "only root's\n", 0600));
+  }
+  void TearDown() override {
+    for (const char* where : {"/tmp", "/dev/shm", "/run"})
+      for (const std::string& path : listed(where, "billow-"))
+        if (path.find(owner_) != std::string::npos) (void)remove_tree(path);
+    if (!root_.empty()) (void)remove_tree(root_);
+  }
+
+  static std::vector<std::string> listed(const std::string& directory, const std::string& prefix) {
+    std::vector<std::string> out;
+    std::error_code ec;
+    for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end; at.increment(ec))
+      if (at->path().filename().native().starts_with(prefix)) out.push_back(at->path().native());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  static struct stat look(const std::string& path) {
+    struct stat st {};
+    EXPECT_EQ(::lstat(path.c_str(), &st), 0) << path;
+    return st;
+  }
+  void expect_victim_untouched() {
+    EXPECT_EQ(look(victim_).st_uid, 0u);
+    EXPECT_EQ(look(victim_).st_mode & 0777, 0700u);
+    EXPECT_EQ(look(victim_ + "/file").st_uid, 0u);
+    const auto text = read_file(victim_ + "/file", 100);
+    ASSERT_TRUE(text);
+    EXPECT_EQ(*text, "only root's\n");
+  }
+  static UserRecord user() {
+    UserRecord out;
+    out.name = "nobody";
+    out.home = "/";
+    out.identity = {nobody, nobody, {}};
+    return out;
+  }
+
+  std::string owner_, root_, victim_;
+};
+
+// ---- secure shells
+class Shell : public Attack {
+ protected:
+  void SetUp() override {
+    Attack::SetUp();
+    if (::testing::Test::IsSkipped()) return;
+    ::setenv("BILLOW_SSHD", "/bin/true", 1);   // what is written before it starts is what counts here
+    key_ = make_ssh_key("attacker").public_line;
+    prefix_ = fmt::format("billow-ssh-{}-", owner_);
+  }
+  void TearDown() override {
+    ::unsetenv("BILLOW_SSHD");
+    Attack::TearDown();
+  }
+  SshPlace place() const {
+    SshPlace out;
+    out.task = TaskId(7);
+    out.user = user();
+    out.other_user = true;
+    out.cwd = "/";
+    return out;
+  }
+  std::vector<std::string> directories() const { return listed("/tmp", prefix_); }
+  std::string key_, prefix_;
+};
+
+TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
+  SshDoors doors(owner_);
+  const auto first = doors.open(place(), key_);
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_EQ(directories().size(), 1u);
+  // It is the user's now, who knows every name that was ever used in it.
+  const std::string mine = directories()[0];
+  EXPECT_EQ(look(mine).st_uid, nobody);
+  EXPECT_EQ(look(mine).st_mode & 0777, 0700u);
+  const std::string by_key = mine + "/key-" + sha256_hex(key_).substr(0, 16);
+  for (const std::string& name : {mine + "/host_key", mine + "/host_key.pub", mine + "/authorized", mine + "/config", by_key, by_key + ".conf"}) {
+    ::unlink(name.c_str());
+    ASSERT_EQ(::symlink((victim_ + "/file").c_str(), name.c_str()), 0);
+    const std::string temporary = fmt::format("{}.{}.tmp", name, ::getpid());
+    ASSERT_EQ(::symlink((victim_ + "/file").c_str(), temporary.c_str()), 0);
+  }
+  const auto second = doors.open(place(), key_);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->host_key, first->host_key);   // and not what the link leads to
+  expect_victim_untouched();
+  EXPECT_EQ(directories().size(), 2u);            // one for each connection
+}
+
+TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
+  // At the name an earlier agent used for all connections of a task: owned by the user and closed to others, as it was itself.
+  const std::string guessed = "/tmp/" + prefix_ + "7";
+  SshDoors doors(owner_);
+  ASSERT_EQ(::mkdir(guessed.c_str(), 0700), 0);
+  ASSERT_EQ(::lchown(guessed.c_str(), nobody, nobody), 0);
+  ASSERT_EQ(::symlink((victim_ + "/file").c_str(), (guessed + "/host_key.pub").c_str()), 0);
+  const auto door = doors.open(place(), key_);
+  ASSERT_TRUE(door) << door.error().message;
+  EXPECT_TRUE(door->host_key.starts_with("ssh-ed25519 ")) << door->host_key;
+  expect_victim_untouched();
+  for (const std::string& dir : directories()) {
+    if (dir == guessed) continue;
+    for (const char* name : {"/host_key", "/authorized", "/config"}) {
+      EXPECT_EQ(look(dir + name).st_mode & 0777, 0600u);
+      EXPECT_EQ(look(dir + name).st_uid, nobody);
+    }
+  }
+}
+
+TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
+  SshDoors doors(owner_);
+  for (const std::string& bad : std::vector<std::string>{"", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_, "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})
+    EXPECT_FALSE(doors.open(place(), bad)) << bad.substr(0, 60);
+  EXPECT_TRUE(directories().empty());
+}
+
+// ---- checkpoints
+class Checkpoint : public Attack {
+ protected:
+  std::string directory() const { return fmt::format("/tmp/billow-checkpoint-{}-9", owner_); }
+  Status prepare() {
+    TaskPlan plan;
+    plan.checkpoint_every = seconds(60);
+    plan.checkpoint_dir = root_;
+    plan.other_user = true;
+    plan.uid = plan.gid = nobody;
+    Environment env;
+    return Checkpointer::prepare(plan, TaskId(9), JobId(1), owner_, env);
+  }
+};
+
+TEST_F(Checkpoint, DoesNotGiveAwayWhatALinkLeadsTo) {
+  ASSERT_EQ(::symlink(victim_.c_str(), directory().c_str()), 0);
+  const Status made = prepare();
+  ASSERT_TRUE(made) << made.error().message;
+  expect_victim_untouched();
+  EXPECT_TRUE(S_ISDIR(look(directory()).st_mode));
+  EXPECT_EQ(look(directory()).st_uid, nobody);
+}
+
+TEST_F(Checkpoint, DoesNotUseADirectoryThatSomebodyElseMade) {
+  ASSERT_EQ(::mkdir(directory().c_str(), 0777), 0);
+  ASSERT_EQ(::chmod(directory().c_str(), 0777), 0);
+  ASSERT_TRUE(write_file_atomic(directory() + "/planted", "x", 0666));
+  ASSERT_TRUE(prepare());
+  EXPECT_EQ(look(directory()).st_mode & 0777, 0700u);
+  EXPECT_FALSE(file_exists(directory() + "/planted"));
+}
+
+// ---- secrets as files
+class Secret : public Attack {
+ protected:
+  Status write(const SecretFiles& files) {
+    const auto written = files.write(TaskId(3), {{.name = "KEY", .variable = "", .file = "/run/secrets/KEY"}}, {{.variable = "", .file = "/run/secrets/KEY", .value = base64("value")}}, user());
+    return written ? Status{} : pass(written.error());
+  }
+  std::string directory(const SecretFiles& files) {
+    const std::string file = files.path(TaskId(3), "KEY");
+    return file.substr(0, file.rfind('/'));
+  }
+};
+
+TEST_F(Secret, IsWrittenAlthoughALinkToNowhereIsInItsWay) {
+  const SecretFiles files(owner_);
+  ASSERT_EQ(::symlink((root_ + "/nowhere").c_str(), directory(files).c_str()), 0);
+  const auto written = write(files);
+  ASSERT_TRUE(written) << written.error().message;
+  EXPECT_TRUE(S_ISDIR(look(directory(files)).st_mode));
+  EXPECT_EQ(look(directory(files)).st_mode & 0777, 0700u);
+  EXPECT_EQ(look(files.path(TaskId(3), "KEY")).st_mode & 0777, 0400u);
+  EXPECT_FALSE(file_exists(root_ + "/nowhere"));
+  files.remove(TaskId(3));
+  EXPECT_FALSE(file_exists(directory(files)));
+}
+
+TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
+  const SecretFiles files(owner_);
+  ASSERT_EQ(::symlink(victim_.c_str(), directory(files).c_str()), 0);
+  ASSERT_TRUE(write(files));
+  expect_victim_untouched();
+  EXPECT_FALSE(file_exists(victim_ + "/KEY"));
+}
+
+// ---- volumes
+class Place : public Attack {
+ protected:
+  void SetUp() override {
+    Attack::SetUp();
+    if (::testing::Test::IsSkipped()) return;
+    sandbox_.emplace(Sandbox::detect());
+    if (sandbox_->kind() == SandboxKind::variables_only) GTEST_SKIP() << sandbox_->report();
+    volume_ = root_ + "/volume";
+    ASSERT_EQ(::mkdir(volume_.c_str(), 0777), 0);
+    ASSERT_EQ(::chmod(volume_.c_str(), 0777), 0);
+    ASSERT_TRUE(write_file_atomic(volume_ + "/data", "of the volume\n", 0644));
+  }
+  // A job of nobody's with the volume at this place.
+  Heard run(const std::string& place, const std::string& script, bool read_only = false) {
+    TaskSpec spec = shell(script);
+    spec.identity = Identity{nobody, nobody, {}};
+    spec.no_new_privs = true;
+    const Status bound = sandbox_->bind_to(spec, {{volume_, place, read_only}});
+    if (!bound) {
+      refused_ = bound.error().message;
+      return {};
+    }
+    const Heard heard = rig_.run(TaskId(++next_), spec);
+    if (heard.exit) refused_ = heard.exit->detail;
+    return heard;
+  }
+  Rig rig_;
+  std::optional<Sandbox> sandbox_;
+  std::string volume_, refused_;
+  std::uint64_t next_ = 0;
+};
+
+TEST_F(Place, LeavesADirectoryAsClosedAsItWas) {
+  ASSERT_TRUE(write_file_atomic(victim_ + "/open", "for whoever gets here\n", 0644));
+  const Heard heard = run(victim_ + "/place", fmt::format("cat {}/open; ls {}", victim_, victim_));
+  ASSERT_TRUE(heard.exit);
+  EXPECT_EQ(heard.out, "");
+  EXPECT_NE(heard.err.find("Permission denied"), std::string::npos) << heard.err;
+}
+
+TEST_F(Place, IsNotWhereTheSystemsFilesAre) {
+  for (const char* path : {"/proc", "//proc", "/proc/x", "///proc//x", "/proc/../proc", "/mnt/../proc/x", "/./proc", "/sys/fs", "/dev/shm/x", "//dev"}) {
+    refused_.clear();
+    const Heard heard = run(path, "echo ran");
+    EXPECT_EQ(heard.out, "") << path;
+    EXPECT_NE(refused_.find("cannot lie in"), std::string::npos) << path << ": " << refused_;
+  }
+}
+
+TEST_F(Place, IsNotWhereALinkLeadsIntoTheSystemsFiles) {
+  const std::string link = root_ + "/link";
+  for (const auto& [to, place] : std::vector<std::pair<std::string, std::string>>{{"/proc", link}, {"/proc", link + "/new"}, {"/dev", link + "/new/deeper"}, {"/sys/fs", link}, {"//proc/self/..", link}}) {
+    ::unlink(link.c_str());
+    ASSERT_EQ(::symlink(to.c_str(), link.c_str()), 0);
+    refused_.clear();
+    const Heard heard = run(place, "echo ran; test -e /proc/self/status && echo real");
+    ASSERT_TRUE(heard.exit) << to;
+    EXPECT_EQ(heard.out, "") << to << " " << place;
+    EXPECT_NE(refused_.find("leads into /proc, /sys or /dev"), std::string::npos) << to << " " << place << ": " << refused_;
+  }
+}
+
+TEST_F(Place, MayBeALinkToAnOrdinaryDirectory) {
+  const std::string link = root_ + "/link", real = root_ + "/real";
+  ASSERT_EQ(::mkdir(real.c_str(), 0755), 0);
+  ASSERT_EQ(::symlink(real.c_str(), link.c_str()), 0);
+  EXPECT_EQ(run(link, fmt::format("cat {}/data {}/data", link, real)).out, "of the volume\nof the volume\n") << refused_;
+  EXPECT_EQ(run(link + "/below", fmt::format("cat {}/below/data; echo x > {}/below/no", real, real), true).out, "of the volume\n") << refused_;
+  EXPECT_FALSE(file_exists(volume_ + "/no"));
+  EXPECT_FALSE(file_exists(real + "/below"));   // nothing of it is seen on the node
+}
+
+TEST_F(Place, MayBeANewDirectoryBelowTheRoot) {
+  const std::string top = "/billow-" + owner_;
+  const Heard heard = run(top, fmt::format("cat {0}/data; echo more > {0}/made; test -d /usr && test -e /proc/self/status && test -c /dev/null && echo all there; pwd; stat -c %a:%u /", top));
+  ASSERT_TRUE(heard.exit);
+  const struct stat slash = look("/");
+  EXPECT_EQ(heard.out, fmt::format("of the volume\nall there\n/\n{:o}:{}\n", slash.st_mode & 07777, slash.st_uid)) << refused_ << heard.err;
+  EXPECT_TRUE(file_exists(volume_ + "/made"));
+  EXPECT_FALSE(file_exists(top));
+  const Heard deeper = run(top + "/a/b", fmt::format("cat {0}/a/b/data; echo no > {0}/a/b/x", top), true);
+  EXPECT_EQ(deeper.out, "of the volume\n") << refused_;
+  EXPECT_FALSE(file_exists(volume_ + "/x"));
+}
+
+}  // namespace
+}  // namespace billow::agent
