@@ -95,7 +95,7 @@ class NodeAgent {
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
                                               backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
                                               keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir(),
-                                              [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max},
+                                              [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max, options_.images_bytes_max},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
                                        .send_tunnel = [this](const Tunnelled& message, std::string_view blob) { if (socket_ && socket_->open()) socket_->send_binary(encode_tunnel(message, blob)); },

@@ -26,6 +26,7 @@ struct NodeOptions {
   bool allow_mig_changes = false;  // MIG instances are made and taken down as jobs need them
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::uint64_t cache_bytes_max = 100ull << 30;  // of models and data from elsewhere, and again as much of what projects' jobs keep here
+  std::uint64_t images_bytes_max = 100ull << 30;  // of container images, of each user
   std::uint64_t files_bytes_max = 20ull << 30;  // of what followed jobs here, kept for the next ones
   std::string reclaim_notices;  // "auto", "aws", "gcp", "azure": this machine may be taken away, and its cloud's metadata says so first; empty: nobody looks
   std::string metadata_url;  // where that is read; empty: where clouds have it

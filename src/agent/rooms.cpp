@@ -41,10 +41,15 @@ Error error_of(const Json& error) {
   return {static_cast<Code>(error["code"].int_or(static_cast<int>(Code::unavailable))), std::string(error["message"].str_or("")), std::string(error["hint"].str_or(""))};
 }
 
-Result<box::LocalImage> bring_image(const std::string& image, const std::string& store, const UserRecord& user, const std::shared_ptr<std::atomic<bool>>& cancelled,
+struct ImageWish {
+  std::string image, store, key;
+  UserRecord user;
+  std::uint64_t bytes_max = 0;
+};
+Result<box::LocalImage> bring_image(const ImageWish& wish, const std::shared_ptr<std::atomic<bool>>& cancelled,
                                     const std::function<void(std::string)>& note) {
   Result<box::LocalImage> out = fail(Code::internal, "the image could not be brought, and nothing says why");
-  const auto code = run_helper({.argv = {executable_dir() + "/billow", "box", "--store", store, "--image", image}, .env = helper_env(), .identity = identity_of(user),
+  const auto code = run_helper({.argv = {executable_dir() + "/billow", "box", "--store", wish.store, "--image", wish.image, "--key", wish.key, "--limit", std::to_string(wish.bytes_max)}, .env = helper_env(), .identity = identity_of(wish.user),
                                 .line = [&](std::string_view line) {
                                   const auto said = parse_json(line);
                                   if (!said) return;
@@ -222,13 +227,18 @@ void Rooms::prepare(const wire::agent_v1::Start& start, const UserRecord& user, 
   box::Plan plan;
   plan.key = key_of(task);
   plan.store = *store;
+  switch (start.surroundings.network) {
+    case RoomNetwork::host: break;
+    case RoomNetwork::none: plan.no_network = true;
+  }
   const Surroundings& asked = start.surroundings;
   EnvironmentWish wish{asked.environment, asked.environment_digest, *store, user, options_.head ? options_.head() : ContentSource{}, options_.environment_bytes_max};
   const Status queued = workers_->submit(
-      [plan, image = asked.image, wish, user, cancelled, note, task]() mutable -> Result<Room> {
-        if (image.empty()) return environment_room(std::move(plan), BILLOW_TRY(bring_environment(wish, cancelled, note)), wish.digest);
-        const box::LocalImage found = BILLOW_TRY(bring_image(image, plan.store, user, cancelled, note));
+      [plan, image = ImageWish{asked.image, *store, plan.key, user, options_.image_bytes_max}, wish, cancelled, note, task]() mutable -> Result<Room> {
+        if (image.image.empty()) return environment_room(std::move(plan), BILLOW_TRY(bring_environment(wish, cancelled, note)), wish.digest);
+        const box::LocalImage found = BILLOW_TRY(bring_image(image, cancelled, note));
         plan.root = true;
+        plan.uses = found.id;
         plan.layers_dir = box::layers_dir(plan.store);
         plan.layers = found.layers;
         plan.config = found.config;
@@ -248,7 +258,7 @@ void Rooms::cancel(TaskId task) {
   preparing_.erase(found);
 }
 
-Status Rooms::furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, TaskSpec& spec) const {
+Status Rooms::furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, const std::vector<SecretFiles::Written>& secrets, TaskSpec& spec) const {
   box::Plan plan = room.plan;
   plan.terminal = start.pty;
   if (!plan.root) add_environment(room.environment, spec.env);
@@ -258,6 +268,8 @@ Status Rooms::furnish(const Room& room, const wire::agent_v1::Start& start, cons
     for (const std::uint32_t card : granted) names.push_back(std::to_string(card));
     BILLOW_TRY_VOID(box::add_devices(cdi_, names, plan));
     add_named_files(spec.env, plan);
+    for (const SecretFiles::Written& secret : secrets)
+      plan.mounts.push_back({.source = secret.file, .target = secret.wanted.empty() ? SecretFiles::usual_place(secret.name) : secret.wanted, .read_only = true});
     if (box::may_show(spec.cwd)) {
       plan.mounts.push_back({.source = spec.cwd, .target = spec.cwd});
       plan.directory = spec.cwd;

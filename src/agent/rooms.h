@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agent/content_fetch.h"
+#include "agent/secret_files.h"
 #include "agent/task_spec.h"
 #include "agent/users.h"
 #include "base/file.h"
@@ -36,6 +37,7 @@ class Rooms {
     std::vector<GpuInfo> gpus;
     std::function<ContentSource()> head;          // where environments are fetched from; asked on the loop
     std::uint64_t environment_bytes_max = 0;      // unpacked, of each user
+    std::uint64_t image_bytes_max = 0;            // on the disk, of each user; 0: no limit
   };
   struct Callbacks {
     std::function<void(TaskId, std::string)> note;   // what a task waits for; empty: nothing any more
@@ -56,8 +58,9 @@ class Rooms {
   bool preparing(TaskId task) const { return preparing_.contains(task); }
   void cancel(TaskId task);
 
-  // Puts the room before the command of a spec that is otherwise complete. `granted` are the cards it was given, by number.
-  Status furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, TaskSpec& spec) const;
+  // Puts the room before the command of a spec that is otherwise complete. `granted` are the cards it was given, by number; `secrets` the
+  // files it has, which are seen in another root as well.
+  Status furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, const std::vector<SecretFiles::Written>& secrets, TaskSpec& spec) const;
   // What it wrote into its room may go.
   void ended(TaskId task);
   // What earlier lives left behind: everything but what the tasks that live have written.

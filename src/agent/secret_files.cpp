@@ -35,29 +35,57 @@ SecretFiles::SecretFiles(const std::string& owner) : prefix_(place() + "/billow-
 std::string SecretFiles::path(TaskId task) const { return prefix_ + std::to_string(task.value); }
 std::string SecretFiles::path(TaskId task, const std::string& secret) const { return path(task) + "/" + secret; }
 
-Result<std::vector<std::string>> SecretFiles::write(TaskId task, const std::vector<SecretWish>& wishes, const std::vector<GivenSecret>& secrets, const UserRecord& user) const {
-  std::vector<std::string> variables;
+std::string SecretFiles::Written::variable() const {
+  std::string out = name;
+  for (char& c : out)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  // Some names of secrets are none of variables.
+  return (std::isdigit(static_cast<unsigned char>(out.front())) ? "_" : "") + out + "_FILE";
+}
+
+Result<std::vector<SecretFiles::Written>> SecretFiles::write(TaskId task, const std::vector<SecretWish>& wishes, const std::vector<GivenSecret>& secrets, const UserRecord& user) const {
+  std::vector<Written> out;
+  const auto give = [&](int fd, const std::string& what) -> Status {
+    if (::geteuid() == 0 && ::fchown(fd, user.identity.uid, user.identity.gid) != 0) return fail_errno(what, errno);
+    return {};
+  };
+  // Given away when all is in them: until then nobody else can put anything there.
+  std::vector<std::string> directories;
+  const auto directory = [&](const std::string& dir) -> Status {
+    if (std::find(directories.begin(), directories.end(), dir) != directories.end()) return {};
+    if (::mkdir(dir.c_str(), 0700) != 0) return fail_errno(dir, errno);
+    directories.push_back(dir);
+    return {};
+  };
   for (std::size_t i = 0; i < secrets.size() && i < wishes.size(); ++i) {
     const GivenSecret& secret = secrets[i];
     if (secret.file.empty()) continue;
-    const std::string dir = path(task);
-    if (variables.empty()) {
+    if (out.empty()) {
       remove(task);  // of an earlier life with the same number
-      if (::mkdir(dir.c_str(), 0700) != 0) return fail_errno(dir, errno);
+      BILLOW_TRY_VOID(directory(path(task)));
     }
-    const std::string file = path(task, wishes[i].name);
-    const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
-    if (!fd) return fail_errno(file, errno);
+    Written one{wishes[i].name, path(task, wishes[i].name), {}};
+    if (secret.file != usual_place(one.name)) {
+      one.wanted = secret.file;
+      const auto same = std::find_if(out.begin(), out.end(), [&](const Written& w) { return !w.wanted.empty() && w.wanted_directory() == one.wanted_directory(); });
+      const std::string dir = same != out.end() ? same->directory() : fmt::format("{}/.at{}", path(task), i);
+      BILLOW_TRY_VOID(directory(dir));
+      one.file = dir + one.wanted.substr(one.wanted.rfind('/'));
+    }
+    const Fd fd(::open(one.file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
+    if (!fd) return fail_errno(one.file, errno);
     std::string value;
-    if (!base64_decode(secret.value, value)) return fail(Code::internal, fmt::format("the value of secret {} is damaged", wishes[i].name));
+    if (!base64_decode(secret.value, value)) return fail(Code::internal, fmt::format("the value of secret {} is damaged", one.name));
     BILLOW_TRY_VOID(write_all(fd.get(), value));
-    if (::geteuid() == 0 && ::fchown(fd.get(), user.identity.uid, user.identity.gid) != 0) return fail_errno(file, errno);
-    std::string variable = wishes[i].name;
-    for (char& c : variable) if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-    variables.push_back(fmt::format("{}_FILE={}", variable, file));
+    BILLOW_TRY_VOID(give(fd.get(), one.file));
+    out.push_back(std::move(one));
   }
-  if (!variables.empty() && ::geteuid() == 0 && ::chown(path(task).c_str(), user.identity.uid, user.identity.gid) != 0) return fail_errno(path(task), errno);
-  return variables;
+  for (auto dir = directories.rbegin(); dir != directories.rend(); ++dir) {
+    const Fd fd(::open(dir->c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd) return fail_errno(*dir, errno);
+    BILLOW_TRY_VOID(give(fd.get(), *dir));
+  }
+  return out;
 }
 
 void SecretFiles::remove(TaskId task) const {

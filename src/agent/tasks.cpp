@@ -60,7 +60,7 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
                            .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
       migs_(std::move(options_.migs)), secret_files_(owner_), ssh_(owner_),
       tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); }}),
-      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max},
+      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {}
 
 Tasks::~Tasks() = default;

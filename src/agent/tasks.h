@@ -42,6 +42,7 @@ class Tasks {
     std::string work_dir;           // where they are written
     std::function<ContentSource()> head;         // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;     // kept unpacked, of each user
+    std::uint64_t image_bytes_max = 0;           // of container images, of each user
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;

@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "agent/file_service.h"
 #include "agent/gang.h"
 #include "agent/keepalive.h"
 #include "agent/task_link.h"
 #include "agent/task_status.h"
 #include "agent/users.h"
+#include "agent/secret_files.h"
 #include "base/limits.h"
 #include "base/crypto.h"
 #include "base/log.h"
@@ -27,6 +30,18 @@ Result<std::string> make_work_dir(const std::string& work_dir, TaskId task, cons
   if (::mkdir(path.c_str(), 0700) != 0) return fail_errno(path, errno);
   if (::geteuid() == 0 && ::lchown(path.c_str(), user.identity.uid, user.identity.gid) != 0) return fail_errno(path, errno);
   return path;
+}
+
+// On the node's own file system a whole directory is shown, where there is none: a file in one that is there could not be shown without
+// putting something else in that directory's place.
+Status add_secret_directory(const SecretFiles::Written& secret, std::vector<BoundVolume>& mounts) {
+  const std::string at = secret.wanted_directory();
+  const BoundVolume mount{.source = secret.directory(), .path = at, .read_only = true};
+  if (std::find(mounts.begin(), mounts.end(), mount) != mounts.end()) return {};
+  if (at.empty() || file_exists(at) || std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
+    return fail(Code::conflict, fmt::format("secret {} cannot be put at {}: there is a directory {} already. Choose one that is not there, such as /run/secrets/{}, or --secret {}:file, whose path is in ${}", secret.name, secret.wanted, at.empty() ? "/" : at, secret.name, secret.name, secret.variable()));
+  mounts.push_back(mount);
+  return {};
 }
 
 // From the inside out: the job's command, the ranks of a gang, the room. A room with another root is made for each rank, because
@@ -102,22 +117,20 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
   BILLOW_TRY_VOID(add_file_variables(start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
-  for (const SecretWish& wish : start.surroundings.secrets) {
-    if (wish.file.empty()) continue;
-    if (room && room->plan.root) return fail(Code::unsupported, fmt::format("secret {} cannot be a file inside an image: ask for it as a variable, --secret {}", wish.name, wish.name));
-    if (wish.file != "/run/secrets/" + wish.name)
-      return fail(Code::unsupported, fmt::format("secret {} cannot be put at {}: ask for it as --secret {}:file, and read the file that $NAME_FILE names", wish.name, wish.file, wish.name));
-  }
-  for (const std::string& variable : BILLOW_TRY(secret_files_.write(start.task, start.surroundings.secrets, start.secrets, user))) {
-    const auto equals = variable.find('=');
-    env[variable.substr(0, equals)] = variable.substr(equals + 1);
+  const bool other_root = room && room->plan.root;
+  const auto secrets = BILLOW_TRY(secret_files_.write(start.task, start.surroundings.secrets, start.secrets, user));
+  std::vector<BoundVolume> mounts = start.volumes;
+  for (const SecretFiles::Written& secret : secrets) {
+    const std::string place = !secret.wanted.empty() ? secret.wanted : other_root ? SecretFiles::usual_place(secret.name) : secret.file;
+    env[secret.variable()] = place;
+    if (!other_root && !secret.wanted.empty()) BILLOW_TRY_VOID(add_secret_directory(secret, mounts));
   }
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
   if (room) {
     std::vector<std::uint32_t> numbers;
     for (const GpuGrant& grant : start.gpus) numbers.push_back(card_index(grant));
-    BILLOW_TRY_VOID(rooms_.furnish(*room, start, numbers, spec));
+    BILLOW_TRY_VOID(rooms_.furnish(*room, start, numbers, secrets, spec));
   }
   if (start.pty) spec.terminal = TerminalSize{start.rows, start.cols};
   spec.stdin_open = start.use_stdin;
@@ -130,8 +143,10 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   // A job that has the node to itself has nothing between it and the hardware; its control group only tells what belongs to it.
   if (options_.sim_state_dir.empty() && !start.bare) sandbox_.apply_to(spec, device_nodes(files), granted);
   // In another root they are the room's to mount.
-  if (!room || !room->plan.root) BILLOW_TRY_VOID(sandbox_.bind_to(spec, start.volumes));
-  auto made = cgroups_.create(start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli, .mem_mib = start.bare ? 0 : start.mem_mib});
+  if (!other_root) BILLOW_TRY_VOID(sandbox_.bind_to(spec, mounts));
+  const std::int64_t processes = start.surroundings.processes_max;
+  auto made = cgroups_.create(start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli, .mem_mib = start.bare ? 0 : start.mem_mib,
+                                           .pids_max = processes > 0 || start.bare ? processes : limits::task_processes_max, .pids_asked = processes > 0});
   if (made) {
     group = std::move(*made);
     group.apply_to(spec);

@@ -82,6 +82,19 @@ void add_spec(Json& doc, const JobSpec& spec) {
     if (!around.inputs.empty()) doc.set("inputs", objects(around.inputs));
     if (!around.outputs.empty()) doc.set("outputs", objects(around.outputs));
   }
+  if (const Surroundings& around = spec.surroundings; true) {
+    // Which ones, and as what; never their values.
+    Json secrets = Json::array();
+    for (const SecretWish& wish : around.secrets) {
+      Json one = Json::object({{"name", wish.name}});
+      if (wish.file.empty()) one.set("variable", wish.variable);
+      else one.set("file", wish.file);
+      secrets.push(std::move(one));
+    }
+    if (!around.secrets.empty()) doc.set("secrets", std::move(secrets));
+    if (around.network != RoomNetwork::host) doc.set("network", enum_name(around.network));
+    if (around.processes_max > 0) doc.set("processes_max", around.processes_max);
+  }
   doc.set("retries", spec.retries);
   doc.set("priority", spec.priority);
   doc.set("spot", spec.spot);

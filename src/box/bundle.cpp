@@ -76,6 +76,34 @@ std::string home_of(std::string_view user, std::string_view passwd) {
   return {};
 }
 
+Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::string_view groups) {
+  ImageUser out;
+  if (user.empty()) return out;
+  const auto number = [](std::string_view text) { return parse_int(text, 0, 4'294'967'294); };
+  const auto colon = user.find(':');
+  const std::string_view who = user.substr(0, colon), group = colon == std::string_view::npos ? std::string_view() : user.substr(colon + 1);
+  const auto entry = [](std::string_view list, std::string_view name, std::size_t at) -> std::vector<std::string> {
+    for (const std::string& line : split(list, '\n'))
+      if (auto words = split(line, ':'); words.size() > std::max<std::size_t>(at, 2) && (words[0] == name || words[2] == name)) return words;
+    return {};
+  };
+  const auto known = entry(passwd, who, 3);
+  if (!known.empty() && number(known[2]) && number(known[3])) {
+    out.uid = static_cast<std::uint32_t>(*number(known[2]));
+    out.gid = static_cast<std::uint32_t>(*number(known[3]));
+  } else if (const auto plain = number(who)) {
+    out.uid = static_cast<std::uint32_t>(*plain);
+  } else {
+    return fail(Code::invalid, fmt::format("the image is for user \"{}\", whom its /etc/passwd does not know", who));
+  }
+  if (group.empty()) return out;
+  const auto known_group = entry(groups, group, 2);
+  const auto gid = !known_group.empty() ? number(known_group[2]) : number(group);
+  if (!gid) return fail(Code::invalid, fmt::format("the image is for group \"{}\", which its /etc/group does not know", group));
+  out.gid = static_cast<std::uint32_t>(*gid);
+  return out;
+}
+
 bool may_show(std::string_view directory) {
   if (!directory.starts_with('/') || directory == "/") return false;
   for (const std::string_view top : {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr"})
@@ -90,6 +118,8 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   const auto& rest = parts.command.empty() ? plan.config.command : parts.command;
   argv.insert(argv.end(), rest.begin(), rest.end());
   if (argv.empty()) return fail(Code::invalid, "the image names no command of its own", "give one after --");
+  if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups)); !user.root())
+    argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});
 
   Variables env;
   env.set("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");

@@ -1,6 +1,5 @@
 #include "box/environment.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -12,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "box/store.h"
 #include "files/image.h"
 #include "files/tree.h"
 #include "wire/codec.h"
@@ -30,23 +30,6 @@ Status receive(int fd, char* into, std::size_t size) {
     size -= static_cast<std::size_t>(n);
   }
   return {};
-}
-
-std::vector<std::string> names_in(const std::string& path) {
-  std::vector<std::string> names;
-  DIR* dir = ::opendir(path.c_str());
-  if (!dir) return names;
-  while (const dirent* item = ::readdir(dir))
-    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
-  ::closedir(dir);
-  return names;
-}
-
-// Each task that runs names in its scratch space what it uses.
-bool in_use(const std::string& store, const std::string& digest) {
-  for (const std::string& key : names_in(store + "/scratch"))
-    if (const auto uses = read_file(fmt::format("{}/scratch/{}/uses", store, key), 4096); uses && uses->find(digest) != std::string::npos) return true;
-  return false;
 }
 
 void trim(const std::string& store, std::uint64_t bytes_max, const std::string& keep) {

@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "base/file.h"
@@ -66,6 +70,16 @@ Status enter_namespaces(Identity identity) {
   BILLOW_TRY_VOID(write_proc("/proc/self/uid_map", fmt::format("{} {} 1", identity == Identity::as_root ? 0 : uid, uid)));
   BILLOW_TRY_VOID(write_proc("/proc/self/gid_map", fmt::format("{} {} 1", identity == Identity::as_root ? 0 : gid, gid)));
   return enter_mount_namespace();
+}
+
+Status enter_empty_network() {
+  if (::unshare(CLONE_NEWNET) != 0) return fail_errno("make a network namespace", errno);
+  const Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (!fd || ::ioctl(fd.get(), SIOCSIFFLAGS, &loopback) != 0) return fail_errno("start the room's loopback", errno);
+  return {};
 }
 
 Status lock_control_groups() {

@@ -19,6 +19,9 @@ Status enter_namespaces(Identity identity);
 // A mount namespace alone, for those who may.
 Status enter_mount_namespace();
 
+// A network of its own, in which there is a loopback and nothing else. After the others.
+Status enter_empty_network();
+
 // Control groups can be seen and not changed: whatever runs here stays in the group in which it was started, with its limits, and the
 // runtime makes none of its own. Works on hosts with v1, v2 and both.
 Status lock_control_groups();

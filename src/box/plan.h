@@ -8,6 +8,7 @@
 namespace billow::box {
 
 inline constexpr const char* plan_variable = "BILLOW_BOX_PLAN";
+inline constexpr const char* as_user_path = "/usr/lib/billow/billow-as-user";   // where what makes an image's own user lies inside
 inline constexpr const char* driver_dir = "/usr/lib/billow-driver";  // where the GPU driver's libraries lie inside
 
 // A directory or file of the machine that is seen inside.
@@ -56,7 +57,7 @@ struct Plan {
   std::string key;                      // tells this task's scratch space from all others
   std::string store;                    // of the job's user
   bool root = false;                    // the job sees another root directory: an image, or a saved root file system
-  std::string uses;                     // digest of the environment it is made of
+  std::string uses;                     // digest of the environment, or number of the image, it is made of
   std::string layers_dir;               // the layers below are relative to it
   std::vector<std::string> layers;      // the uppermost first
   ImageConfig config;
@@ -67,11 +68,12 @@ struct Plan {
   std::vector<Overlay> overlays;        // where the root is the machine's own
   std::string directory;                // working directory; empty: as the image says
   bool terminal = false;
+  bool no_network = false;              // nothing but a loopback of its own
   bool operator==(const Plan&) const = default;
   template <class V>
   void fields(V& v) {
     v("key", key); v("store", store); v("root", root); v("uses", uses); v("layers_dir", layers_dir); v("layers", layers); v("config", config); v("mounts", mounts);
-    v("devices", devices); v("env", env); v("library_dirs", library_dirs); v("overlays", overlays); v("directory", directory); v("terminal", terminal);
+    v("devices", devices); v("env", env); v("library_dirs", library_dirs); v("overlays", overlays); v("directory", directory); v("terminal", terminal); v("no_network", no_network);
   }
 };
 

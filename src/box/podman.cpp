@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "box/namespaces.h"
+#include "box/store.h"
 
 namespace billow::box {
 namespace {
@@ -252,6 +253,38 @@ Status pull(const Podman& podman, const ImageWish& wish, const std::string& name
   return fail(Code::unavailable, fmt::format("image {} could not be pulled: {}", name, why), "can the node reach the registry?");
 }
 
+// After something came: others go until all together take no more than they may. One that is larger than that by itself goes again.
+Status keep_within(const Podman& podman, const ImageWish& wish, const LocalImage& image) {
+  if (wish.bytes_max == 0) return {};
+  const std::string storage = wish.store + "/storage";
+  const auto remove = [&](const std::string& id) { (void)podman.inside({"rmi", "--force", "--", id}); };
+  if (image.bytes > 0 && static_cast<std::uint64_t>(image.bytes) > wish.bytes_max) {
+    remove(image.id);
+    return fail(Code::too_large, fmt::format("image {} takes {} MB, and this node keeps at most {} MB of images for each user", image.name, image.bytes / 1'000'000, wish.bytes_max / 1'000'000),
+                "use a smaller one, or raise --images-max where the node joins");
+  }
+  std::uint64_t taken = disk_bytes(storage);
+  if (taken <= wish.bytes_max) return {};
+  const Ran ran = BILLOW_TRY(podman.inside({"images", "--quiet", "--no-trunc"}));
+  std::vector<std::string> ids;
+  for (const std::string& line : split(ran.out, '\n'))
+    if (std::string id(trim(line)); !id.empty()) ids.push_back(id.starts_with("sha256:") ? id.substr(7) : id);
+  for (const std::string& id : longest_unused_first(wish.store, ids)) {
+    if (id == image.id || in_use(wish.store, id)) continue;
+    wish.note("making room for the image");
+    remove(id);
+    taken = disk_bytes(storage);
+    if (taken <= wish.bytes_max) break;
+  }
+  return {};
+}
+
+Result<LocalImage> taken(const ImageWish& wish, LocalImage image) {
+  touch_image(wish.store, image.id);
+  if (!wish.key.empty()) BILLOW_TRY_VOID(mark_in_use(wish.store, wish.key, image.id));
+  return image;
+}
+
 }  // namespace
 
 std::string layers_dir(const std::string& store) { return store + "/storage/overlay"; }
@@ -293,13 +326,17 @@ Result<LocalImage> provide_image(const ImageWish& wish) {
   if (!mine.id.empty())
     if (auto there = local_image(podman, wish.store, mine.id)) {
       there->name = name;
-      return there;
+      if (saved) BILLOW_TRY_VOID(keep_within(podman, wish, *there));
+      return taken(wish, std::move(*there));
     }
   auto found = local_image(podman, wish.store, name);
-  if (found || found.error().code != Code::not_found) return found;
+  if (found) return taken(wish, std::move(*found));
+  if (found.error().code != Code::not_found) return found;
   if (wish.name.registry == "localhost") return fail(Code::not_found, fmt::format("there is no image {} on this node", name), "build it there with podman as the job's user, or push it to a registry");
   BILLOW_TRY_VOID(pull(podman, wish, name));
-  return local_image(podman, wish.store, name);
+  LocalImage image = BILLOW_TRY(local_image(podman, wish.store, name));
+  BILLOW_TRY_VOID(keep_within(podman, wish, image));
+  return taken(wish, std::move(image));
 }
 
 // ---- progress ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ namespace billow::box {
 struct ImageWish {
   std::string store;
   ImageName name;
+  std::string key = {};                    // of the task that is to run in it: until it has ended, the image is not taken away
+  std::uint64_t bytes_max = 0;             // of all images of the store, on the disk; 0: no limit. The longest unused go first, none that a task uses
   std::function<void(std::string)> note;   // what is waited for, now and then
 };
 // The image, brought if it is not here. Enters namespaces: for a process of its own. Two at a time for one store wait for each other.

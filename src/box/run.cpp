@@ -17,6 +17,7 @@
 #include "box/bundle.h"
 #include "box/namespaces.h"
 #include "box/podman.h"
+#include "box/store.h"
 
 namespace billow::box {
 namespace {
@@ -42,7 +43,7 @@ Result<Scratch> make_scratch(const Plan& plan) {
   Scratch s{top, top + "/upper", top + "/work", top + "/root", top + "/bundle"};
   for (const std::string* path : {&s.top, &s.upper, &s.work, &s.root, &s.bundle}) BILLOW_TRY_VOID(make_directories(*path, path == &s.upper ? 0755 : 0700));
   if (::chmod(s.upper.c_str(), 0755) != 0) return fail_errno(s.upper, errno);   // it becomes the root directory of the job
-  if (!plan.uses.empty()) BILLOW_TRY_VOID(write_file_atomic(s.top + "/uses", plan.uses + "\n", 0600));
+  if (!plan.uses.empty()) BILLOW_TRY_VOID(mark_in_use(plan.store, room_key(plan), plan.uses));
   return s;
 }
 
@@ -63,7 +64,9 @@ std::string read_inside(const std::string& root, const char* path) {
 }
 // What is missing is said as a shell would say it, and ends as there; the runtime has one code for everything.
 Status check_command(const std::string& root, const Json& process) {
-  const std::string command(process["args"].items().front().str_or(""));
+  const auto& words = process["args"].items();
+  const bool other_user = words.front().str_or("") == as_user_path;   // which is mounted, and stands before the command with two numbers
+  const std::string command(words[other_user ? 3 : 0].str_or(""));
   if (command.find('/') != std::string::npos) {
     const std::string path = command.front() == '/' ? command : std::string(process["cwd"].str_or("/")) + "/" + command;
     if (open_inside(root, path, O_PATH) || errno != ENOENT || box::may_show(path)) return {};   // what is mounted is not there yet
@@ -88,16 +91,19 @@ Status run_in_image(Plan plan, const std::vector<std::string>& command, const st
   const std::string runc = BILLOW_TRY(find_program("runc"));
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
   BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
+  if (plan.no_network) BILLOW_TRY_VOID(enter_empty_network());
   BILLOW_TRY_VOID(lock_control_groups());
   BILLOW_TRY_VOID(mount_overlay({.directory = plan.layers_dir, .lower = plan.layers, .upper = scratch.upper, .work = scratch.work, .target = scratch.root}));
   // In memory, and in this mount namespace alone: it holds the job's variables, and goes with its last process.
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
   add_network_files(plan);
+  const std::string passwd = read_inside(scratch.root, "/etc/passwd"), groups = read_inside(scratch.root, "/etc/group");
+  if (!BILLOW_TRY(user_of(plan.config.user, passwd, groups)).root()) plan.mounts.push_back({.source = executable_dir() + "/billow-supervise", .target = as_user_path, .read_only = true});
   std::erase_if(plan.mounts, [](const Mount& m) { return m.optional && !file_exists(m.source); });
   for (const Mount& m : plan.mounts)
     if (!file_exists(m.source)) return fail(Code::unavailable, fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
   std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
-  const Json bundle = BILLOW_TRY(make_bundle(plan, {.root = scratch.root, .command = command, .env = env, .passwd = read_inside(scratch.root, "/etc/passwd")}));
+  const Json bundle = BILLOW_TRY(make_bundle(plan, {.root = scratch.root, .command = command, .env = env, .passwd = passwd, .groups = groups}));
   BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));
   BILLOW_TRY_VOID(write_file_atomic(scratch.bundle + "/config.json", bundle.dump(), 0600));
   BILLOW_TRY_VOID(make_directories(scratch.bundle + "/state", 0700));
@@ -139,6 +145,7 @@ Status run_on_machine(const Plan& plan, const std::vector<std::string>& command,
   // Root needs no other identity to mount; everybody else does.
   if (::geteuid() == 0) BILLOW_TRY_VOID(enter_mount_namespace());
   else BILLOW_TRY_VOID(enter_namespaces(Identity::as_self));
+  if (plan.no_network) BILLOW_TRY_VOID(enter_empty_network());
   for (std::size_t i = 0; i < plan.overlays.size(); ++i) BILLOW_TRY_VOID(show_tree(plan.overlays[i], scratch, i));
   for (const Mount& m : plan.mounts) BILLOW_TRY_VOID(bind(m.source, m.target, m.read_only));
   if (::chdir(here) != 0) return fail_errno(here, errno);   // it may lie in what was mounted over

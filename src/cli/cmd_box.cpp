@@ -23,7 +23,8 @@ namespace {
 constexpr OptionSpec box_options[] = {
     {"image", 0, "NAME", "bring this image, and say what it is"},
     {"environment", 0, "DIGEST", "unpack this environment, whose image comes on standard input"},
-    {"limit", 0, "BYTES", "keep this much of unpacked environments"},
+    {"limit", 0, "BYTES", "keep this much of unpacked environments, or of images"},
+    {"key", 0, "KEY", "of the task that is to run in the image"},
     {"store", 0, "DIR", "where they are kept"},
 };
 constexpr int room_failed = 125;   // as container runtimes say that they, not the command, failed
@@ -43,7 +44,9 @@ int tell_result(const char* what, const Result<T>& result) {
 int bring_image(const Parsed& parsed) {
   const auto name = parse_image_name(parsed.get("image"));
   if (!name) return tell_result("image", Result<box::LocalImage>(pass(name.error())));
-  return tell_result("image", box::provide_image({.store = parsed.get("store"), .name = *name, .note = [](std::string text) { tell(Json::object({{"note", std::move(text)}})); }}));
+  const auto limit = parse_int(parsed.get("limit", "0"), 0, INT64_MAX);
+  if (!limit) return report_usage(limit.error());
+  return tell_result("image", box::provide_image({.store = parsed.get("store"), .name = *name, .key = parsed.get("key"), .bytes_max = static_cast<std::uint64_t>(*limit), .note = [](std::string text) { tell(Json::object({{"note", std::move(text)}})); }}));
 }
 
 int unpack(const Parsed& parsed) {

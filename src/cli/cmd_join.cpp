@@ -33,6 +33,7 @@ constexpr OptionSpec join_options[] = {
     {"reclaim-notices", 0, "CLOUD", "this machine may be taken away: read the notices of aws, gcp or azure (auto: whichever answers), and send its work elsewhere in time"},
     {"metadata-url", 0, "URL", "where the notices are read, if not at http://169.254.169.254"},
     {"files-max", 0, "SIZE", "keep at most this much of what followed jobs here (20G)"},
+    {"images-max", 0, "SIZE", "keep at most this much of container images for each user (100G); the longest unused go first"},
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
@@ -231,6 +232,11 @@ int cmd_join(const Parsed& parsed) {
   if (const std::string& cloud = options.reclaim_notices; !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
     return report_usage({Code::invalid, fmt::format("--reclaim-notices: there is no cloud \"{}\" whose notices Billow reads", cloud), "one of auto, aws, gcp, azure"});
   options.metadata_url = parsed.get("metadata-url");
+  if (parsed.has("images-max")) {
+    const auto bytes = parse_bytes(parsed.get("images-max"));
+    if (!bytes) return report_usage(Error(bytes.error()).in("--images-max"));
+    options.images_bytes_max = *bytes;
+  }
   if (parsed.has("files-max")) {
     const auto bytes = parse_bytes(parsed.get("files-max"));
     if (!bytes) return report_usage(Error(bytes.error()).in("--files-max"));

@@ -4,6 +4,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/crypto.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -67,6 +70,13 @@ Result<std::string> piped() {
   return all;
 }
 
+// A secret's name need not be one that a variable can have.
+std::string asked_for(const std::string& name) {
+  const bool variable = !std::isdigit(static_cast<unsigned char>(name.front())) && std::all_of(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+  if (variable) return "--secret " + name;
+  return fmt::format("--secret {0}=VARIABLE or --secret {0}:file", name);
+}
+
 int secret_set(const Parsed& p) {
   if (p.operands.size() > 1 || (p.operands.size() == 1 && p.operands[0].find('=') != std::string::npos))
     return report_usage({Code::invalid, "the value is not given on the command line, where others can see it", "billow secret set NAME, then type it; or: billow secret set NAME < FILE"});
@@ -79,7 +89,7 @@ int secret_set(const Parsed& p) {
   const bool text = valid_utf8(*value) && value->find('\0') == std::string::npos;
   const Json body = text ? Json::object({{"value", *value}}) : Json::object({{"value_base64", base64(*value)}});
   return ask(p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); },
-             [&](const Json& made) { print(fmt::format("secret {} is set in project {}; jobs ask for it with --secret {}\n", *name, made["project"].str_or("?"), *name)); });
+             [&](const Json& made) { print(fmt::format("secret {} is set in project {}; jobs ask for it with {}\n", *name, made["project"].str_or("?"), asked_for(*name))); });
 }
 
 int secret_list(const Parsed& p) {

@@ -209,6 +209,10 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   if (const auto image = job["image"].str_or(""); !image.empty()) facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "", job["image_digest"].str_or("")));
   if (const auto name = job.at("environment", "name").str_or(""); !name.empty()) facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
   facts.add("directory", job["cwd"].str_or(""));
+  for (const Json& one : job["secrets"].items())
+    facts.add("secret", one["file"].is_string() ? fmt::format("{} as the file {}", one["name"].str_or(""), one["file"].str_or("")) : fmt::format("{} as ${}", one["name"].str_or(""), one["variable"].str_or("")));
+  if (job["network"].is_string()) facts.add("network", std::string(job["network"].str_or("")));
+  if (job["processes_max"].int_or(0) > 0) facts.add("processes", fmt::format("at most {} on a node", job["processes_max"].int_or(0)));
   for (const Json& one : job["volumes"].items()) facts.add("volume", fmt::format("{} at {}{}", one["name"].str_or(""), one["path"].str_or(""), one["read_only"].bool_or(false) ? ", read-only" : ""));
   for (const Json& one : job["inputs"].items()) facts.add("input", fmt::format("{} at {}", one["url"].str_or(""), one["path"].str_or("")));
   for (const Json& one : job["outputs"].items()) facts.add("output", fmt::format("{} to {}", one["path"].str_or(""), one["url"].str_or("")));

@@ -52,9 +52,11 @@ constexpr OptionSpec job_option_table[] = {
     {"after", 0, "[KIND:]ID", "start after that job: ok:ID (the default), any:ID or failed:ID", true, Completes::job},
     {"image", 0, "NAME", "run in this container image: its files, your command; your variables stay behind but for --env-var"},
     {"env", 0, "NAME", "run in this saved environment (`billow env save`)"},
+    {"network", 0, "host|none", "what a job in an image or an environment sees of the network: its node's (host), or a loopback of its own (none)"},
+    {"max-processes", 0, "N", "processes and threads it may have on a node (32768)"},
     {"env-var", 'e', "K[=V]", "set a variable, or pass the one of that name that is set here", true},
     {"no-env", 0, nullptr, "pass no variables but those of --env-var"},
-    {"secret", 0, "NAME[=VAR]", "a secret of the project as a variable, or NAME:file as a file whose path is in NAME_FILE", true},
+    {"secret", 0, "NAME[=VAR]", "a secret of the project as a variable, NAME:file as a file whose path is in NAME_FILE, or NAME:/path as that file", true},
     {"cwd", 'C', "DIR", "working directory (the current one)", false, Completes::directory},
     {"sync", 0, nullptr, "the working directory follows the job (by itself where the head is on another machine)"},
     {"no-sync", 0, nullptr, "it does not: the node has it already"},
@@ -371,6 +373,12 @@ Status set_option(JobRequest& q, std::string_view name, std::string_view value, 
     BILLOW_TRY_VOID(check_name("environment", value));
     s.surroundings.environment = std::string(value);
   }
+  else if (name == "network") {
+    const auto network = enum_value<RoomNetwork>(value);
+    if (!network) return fail(Code::invalid, fmt::format("--network {}: not host or none", value));
+    s.surroundings.network = *network;
+  }
+  else if (name == "max-processes") BILLOW_TRY_VOID(set_int(s.surroundings.processes_max, name, value, 1, INT64_MAX));
   else if (name == "env-var") q.env.named.emplace_back(value);
   else if (name == "no-env") q.env.none = true;
   else if (name == "secret") s.surroundings.secrets.push_back(BILLOW_TRY(parse_secret(value)));

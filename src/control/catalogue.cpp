@@ -12,6 +12,9 @@
 namespace billow::control {
 namespace {
 
+// Fewer would not hold what stands before a job's command; the kernel has no numbers for more.
+constexpr std::int64_t processes_asked_min = 64, processes_asked_max = 4'194'304;
+
 template <class Map>
 std::string near_hint(const Map& map, ProjectId project, const std::string& name, const char* list) {
   std::vector<std::string> names;
@@ -29,6 +32,13 @@ Status check_path(std::string_view what, std::string_view path) {
   for (const std::string& part : split(path, '/'))
     if (part == "." || part == "..") return bad("has . or .. in it");
   return {};
+}
+
+// Whether a path that check_path let pass lies where the system's own files are.
+bool in_system(std::string_view path) {
+  for (const std::string& part : split(path, '/'))
+    if (!part.empty()) return part == "proc" || part == "sys" || part == "dev";
+  return false;
 }
 
 bool is_variable(std::string_view name) {
@@ -61,12 +71,23 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
   } else {
     s.environment_digest.clear();
   }
+  if (s.network == RoomNetwork::none) {
+    if (s.image.empty() && s.environment.empty()) return fail(Code::invalid, "a job without an image or an environment has its node's network", "add --image or --env, or leave --network out");
+    if (spec.nodes > 1) return fail(Code::invalid, "the nodes of a gang speak over the network", "leave --network none out");
+  }
+  if (s.processes_max != 0 && (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
+    return fail(Code::invalid, fmt::format("a job may have between {} and {} processes and threads on a node, not {}", processes_asked_min, processes_asked_max, s.processes_max));
   for (const SecretWish& wish : s.secrets) {
     if (!state.secrets.contains({project, wish.name}))
       return fail(Code::not_found, fmt::format("project {} has no secret \"{}\"", project_name, wish.name), near_hint(state.secrets, project, wish.name, "secret"));
     if (wish.variable.empty() == wish.file.empty()) return fail(Code::invalid, fmt::format("secret {} is given as a variable or as a file", wish.name), "--secret NAME, --secret NAME=VARIABLE or --secret NAME:/path");
-    if (!wish.file.empty()) BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
-    if (!wish.variable.empty() && !is_variable(wish.variable)) return fail(Code::invalid, fmt::format("\"{}\" is no name of a variable", wish.variable), "use letters, digits and underscores");
+    if (!wish.file.empty()) {
+      BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
+      if (wish.file.ends_with('/') || in_system(wish.file)) return fail(Code::invalid, fmt::format("a secret cannot be the file {}", wish.file), "choose another, such as /run/secrets/" + wish.name);
+      for (const SecretWish& other : s.secrets)
+        if (&other != &wish && other.file == wish.file) return fail(Code::invalid, fmt::format("two secrets cannot be the one file {}", wish.file), "give each a path of its own");
+    }
+    if (!wish.variable.empty() && !is_variable(wish.variable)) return fail(Code::invalid, fmt::format("\"{}\" is no name of a variable", wish.variable), fmt::format("name one: --secret {0}=VARIABLE, or take it as a file: --secret {0}:file", wish.name));
     if (is_ours(wish.variable)) return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable), "choose another: --secret NAME=VARIABLE");
   }
   for (const VolumeWish& wish : s.volumes) {
@@ -80,7 +101,8 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
     }
     const Volume& volume = found->second;
     BILLOW_TRY_VOID(check_path("the volume's place", wish.path));
-    if (wish.path == "/") return fail(Code::invalid, "a volume cannot take the place of /", "write --volume " + wish.name + ":/mnt/" + wish.name);
+    if (wish.path.find_first_not_of('/') == std::string::npos) return fail(Code::invalid, "a volume cannot take the place of /", "write --volume " + wish.name + ":/mnt/" + wish.name);
+    if (in_system(wish.path)) return fail(Code::invalid, fmt::format("a volume cannot lie in /proc, /sys or /dev: {}", wish.path), "write --volume " + wish.name + ":/mnt/" + wish.name);
     // Where it is decides where the job can run.
     for (const auto& [key, value] : volume.node_labels) {
       const auto [at, fresh] = spec.node_labels.emplace(key, value);

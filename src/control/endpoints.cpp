@@ -67,6 +67,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     project = BILLOW_TRY(project_for(c.project, c.user));
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
+  if (spec.surroundings.network == RoomNetwork::none) return fail(Code::invalid, "an endpoint is reached over the network", "leave --network none out");
   std::size_t env_bytes = 0;
   for (const auto& [name, value] : c.env) env_bytes += name.size() + value.size() + 2;
   if (env_bytes > limits::env_bytes_max) return fail(Code::too_large, fmt::format("the environment has {} bytes, more than {}", env_bytes, limits::env_bytes_max));

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "supervise/as_user.h"
 #include "supervise/secrets.h"
 #include "supervise/supervisor.h"
 #include "supervise/sys.h"
@@ -59,6 +60,7 @@ Spec spec;
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const char* slash = argc > 0 ? strrchr(argv[0], '/') : nullptr; slash != nullptr && strcmp(slash + 1, as_user_name) == 0) return become_image_user(argc, argv);
   if (argc != 2) return complain("usage: billow-supervise TASK_DIRECTORY", 0);
   umask(077);
   if (chdir(argv[1]) != 0) return complain(argv[1], errno);

@@ -15,7 +15,9 @@ SIM_CUDA = os.path.join(os.path.dirname(os.path.abspath(BIN)), "sim-cuda")
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)
-class Images(unittest.TestCase):
+class ImageTest(unittest.TestCase):
+    """A rig with an image in a registry of its own."""
+
     @classmethod
     def setUpClass(cls):
         cls.rig = Rig(sim="2xH100")
@@ -38,9 +40,14 @@ class Images(unittest.TestCase):
         at = args.index("--")
         return self.rig.cli("run", "--image", image or self.image, *args[:at], *args[at:], timeout=120, **options)
 
+    def last(self):
+        return self.rig.json("ps", "-a")["jobs"][0]["id"]
+
     def sh(self, script, *options, **more):
         return self.run_in(*options, "--", "sh", "-c", script, **more)
 
+
+class Images(ImageTest):
     def test_the_image_is_the_root_and_the_directory_comes_along(self):
         with open(self.rig.file("here.txt"), "w", encoding="utf-8") as f:
             f.write("mine\n")

@@ -110,6 +110,37 @@ class Secrets(RigTest):
         self.assertEqual(self.rig.cli("wait", job).code, 0)
         self.assertEqual(self.rig.ok("logs", job).text, "same\n")
 
+    def test_a_file_where_the_job_wants_it(self):
+        self.set()
+        place = f"/run/billow-test-{os.getpid()}/deep"
+        look = f'sha256sum < {place}/token; cmp {place}/token {place}/again && echo $HF_TOKEN_FILE; stat -c %a {place}/token; echo x > {place}/token'
+        done = self.rig.cli("run", "--secret", f"HF_TOKEN:{place}/token", "--secret", f"HF_TOKEN:{place}/again", "--", "sh", "-c", look)
+        self.assertEqual(done.text.split(), [DIGEST, "-", f"{place}/again", "400"], done)
+        self.assertIn("Read-only", done.errors)
+        self.assertFalse(os.path.exists(os.path.dirname(place)))
+        # Where there is a directory already, nothing of it is hidden.
+        taken = self.rig.cli("run", "--secret", "HF_TOKEN:/tmp/token", "--", "true")
+        self.assertEqual(taken.code, 126, taken)
+        self.assertIn("there is a directory /tmp already", taken.errors)
+        poll(lambda: not files_with(VALUE, SHM), "nothing of it is left")
+        for path in ("/proc/x", "//dev/x", "/etc/", "relative", "/a/../b"):
+            done = self.rig.cli("run", "--secret", f"HF_TOKEN:{path}", "--", "true")
+            self.assertIn(done.code, (1, 2), done)
+        twice = self.rig.cli("run", "--secret", "HF_TOKEN:/run/x/y", "--secret", "HF_TOKEN:/run/x/y", "--", "true")
+        self.assertIn("two secrets cannot be the one file", twice.errors)
+
+    def test_names_that_no_variable_can_have(self):
+        said = self.set("hyphen-key").text
+        self.assertIn("--secret hyphen-key=VARIABLE or --secret hyphen-key:file", said)
+        self.assertNotIn("=VARIABLE", self.set("PLAIN_1").text)
+        refused = self.rig.cli("run", "--secret", "hyphen-key", "--", "true")
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("--secret hyphen-key=VARIABLE", refused.errors)
+        self.set("9bad")
+        done = self.rig.ok("run", "--secret", "9bad:file", "--secret", "hyphen-key:file", "--secret", "hyphen-key=GIVEN", "--", "sh", "-c", 'sha256sum < "$_9bad_FILE"; sha256sum < "$hyphen_key_FILE"; printf %s "$GIVEN" | sha256sum')
+        self.assertEqual(done.text.split(), [DIGEST, "-"] * 3)
+        self.assertIn("9bad", self.rig.cli("run", "--secret", "9bad", "--", "true").errors)
+
     def test_what_stands_on_the_command_line_is_refused_before_it_is_sent(self):
         leaked = "hf_" + os.urandom(8).hex()
         self.set()

@@ -1,11 +1,15 @@
 // Rooms without a machine: names, descriptions and figures.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/file.h"
 #include "box/bundle.h"
 #include "box/cdi.h"
+#include "box/environment.h"
 #include "box/podman.h"
 #include "model/image_name.h"
 
@@ -47,12 +51,14 @@ TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
   const auto bundle = make_bundle(plan, {.root = "/r", .command = {"python", "x.py"}, .env = {"A=job"}, .passwd = "root:x:0:0::/root:/bin/sh\napp:x:5:5::/home/app:/bin/sh\n"});
   ASSERT_TRUE(bundle);
   const Json& process = (*bundle)["process"];
-  EXPECT_EQ(process["args"].dump(), R"(["/entry","python","x.py"])");
+  EXPECT_EQ(process["args"].dump(), R"(["/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");   // as the image's user
   EXPECT_EQ(process["cwd"].str_or(""), "/srv");
   EXPECT_TRUE(holds(process["env"], "PATH=/opt/bin"));
   EXPECT_TRUE(holds(process["env"], "A=job"));
   EXPECT_TRUE(holds(process["env"], "HOME=/home/app"));
   EXPECT_TRUE(process["noNewPrivileges"].bool_or(false));
+  EXPECT_FALSE(make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));   // whom it does not know
+  plan.config.user = "";
   const auto own = make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""});
   EXPECT_EQ((*own)["process"]["args"].dump(), R"(["/entry","serve"])");
   EXPECT_FALSE(make_bundle(Plan{}, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));
@@ -69,6 +75,17 @@ TEST(Bundle, MakesNoNamespaceButOfMountsAndMakesNoDevice) {
   ASSERT_NE(mount_at(*bundle, "/data"), nullptr);
   EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], "ro"));
   EXPECT_TRUE(bundle->at("linux", "resources").is_null());   // limits are the job's control group's
+}
+
+TEST(ImageUser, IsWhomTheImageNames) {
+  const std::string passwd = "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\nbroken:x:a:b::/:/bin/sh\n", groups = "root:x:0:\nstaff:x:50:app\n";
+  const auto of = [&](std::string_view user) {
+    const auto found = user_of(user, passwd, groups);
+    return found ? fmt::format("{}:{}", found->uid, found->gid) : std::string(found.error().message.find("does not know") != std::string::npos ? "unknown" : "?");
+  };
+  for (const auto& [user, expected] : std::vector<std::pair<const char*, const char*>>{{"", "0:0"}, {"root", "0:0"}, {"0", "0:0"}, {"app", "1000:1001"}, {"1000", "1000:1001"}, {"app:staff", "1000:50"}, {"app:7", "1000:7"}, {"4321", "4321:0"}, {"4321:staff", "4321:50"},
+                                                                                      {"stranger", "unknown"}, {"app:strangers", "unknown"}, {"broken", "unknown"}, {"-1", "unknown"}, {"4294967295", "unknown"}, {"1 2", "unknown"}})
+    EXPECT_EQ(of(user), expected) << user;
 }
 
 TEST(Bundle, ShowsOnlyDirectoriesThatHideNothing) {
@@ -114,6 +131,49 @@ TEST(PullProgress, AddsUpLayers) {
   EXPECT_TRUE(p.take("Copying blob 1a2b3c4d5e6f done\r\n"));
   EXPECT_EQ(p.done_bytes(), (100ll << 20) + (512ll << 10));
   EXPECT_EQ(p.text("x"), "pulling x: 105 of 1,178 MB");
+}
+
+// The store is its user's, and whoever looks into it may be root: what lies at the description's name may be anything.
+class Store : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(::mkdtemp(store_.data()), nullptr);
+    ASSERT_TRUE(make_directories(environment_dir(store_, digest_), 0755));
+    path_ = environment_dir(store_, digest_) + "/environment.json";
+  }
+  void TearDown() override { (void)remove_tree(store_); }
+  // In a process of its own, which ends where it would wait. 0: not found.
+  int look() {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::alarm(20);
+      const auto found = find_environment(store_, digest_);
+      ::_exit(!found && found.error().code == Code::not_found ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  const std::string facts_ = R"({"place":"/opt/x","bytes":5})";
+  std::string store_ = "/tmp/billow-store-XXXXXX", digest_ = std::string(64, 'a'), path_;
+};
+
+TEST_F(Store, AnEnvironmentIsAPlainFile) {
+  ASSERT_TRUE(write_file_atomic(path_, facts_, 0600));
+  const auto found = find_environment(store_, digest_);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->place, "/opt/x");
+}
+
+TEST_F(Store, ALinkIsNotFollowed) {
+  ASSERT_TRUE(write_file_atomic(store_ + "/elsewhere", facts_, 0600));
+  ASSERT_EQ(::symlink((store_ + "/elsewhere").c_str(), path_.c_str()), 0);
+  EXPECT_EQ(look(), 0);
+}
+
+TEST_F(Store, APipeIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(look(), 0);
 }
 
 }  // namespace
