@@ -85,7 +85,8 @@ std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, 
 }  // namespace
 
 std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& card, const GpuState& state, std::int32_t gpu) {
-  if (!card.healthy || card.mig_enabled != c.mig.has_value() || !any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
+  if (!card.healthy || card.mig_enabled != c.mig.has_value() || (!c.mig && state.free_milli < c.resources.share.milli)) return std::nullopt;
+  if (!any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
   if (!any_or_empty(c.constraints.only_gpus, gpu)) return std::nullopt;
   if (c.mig) {
     auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
@@ -96,7 +97,6 @@ std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& car
     return CardChoice{gpu, share, start};
   }
   if (c.resources.share.mem_mib > card.memory_mib) return std::nullopt;  // of a whole card too: it is the least memory the job can use
-  if (state.free_milli < c.resources.share.milli) return std::nullopt;
   const Share share = effective_share(c.resources.share, card);
   if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) return std::nullopt;
   return CardChoice{gpu, share, -1};

@@ -31,6 +31,7 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
   if (free_.empty()) {
     it->second = static_cast<GroupSlot>(groups_.size());
     groups_.emplace_back();
+    inhabited_.push_back(0);
   } else {
     it->second = free_.back();
     free_.pop_back();
@@ -53,6 +54,7 @@ GroupSlot NodeGroups::move(Slot node, GroupSlot from, std::uint64_t key, std::ui
   NodeGroup& g = groups_[to];
   if (g.members.empty()) {
     ++awake_;
+    inhabited_[to] = g.tenant;
     log(to);
   }
   const auto later = [&](Slot a, Slot b) { return precedence_[b] < precedence_[a]; };
@@ -68,6 +70,7 @@ void NodeGroups::leave(Slot node, GroupSlot from) {
   g.members.erase(at);
   if (!g.members.empty()) return;
   --awake_;
+  inhabited_[from] = 0;
   asleep_.emplace_back(from, ++g.sleeps);
   evict();
 }

@@ -45,6 +45,7 @@ class NodeGroups {
   std::size_t size() const { return groups_.size(); }
   NodeGroup& at(GroupSlot g) { return groups_[g]; }
   const NodeGroup& at(GroupSlot g) const { return groups_[g]; }
+  std::uint32_t tenant_with_nodes(GroupSlot g) const { return inhabited_[g]; }   // 0: it has none
   const Precedence& precedence(Slot node) const { return precedence_[node]; }
   // Whether the first choice of `a` comes before that of `b` at equal scores. Both have members.
   bool before(GroupSlot a, GroupSlot b) const;
@@ -60,6 +61,7 @@ class NodeGroups {
   void evict();
 
   std::vector<NodeGroup> groups_;
+  std::vector<std::uint32_t> inhabited_;                     // the groups' tenants where they have nodes: read for every entry of the log
   std::unordered_map<std::uint64_t, GroupSlot> by_key_;
   std::vector<GroupSlot> free_;
   std::deque<std::pair<GroupSlot, std::uint32_t>> asleep_;   // slot and its `sleeps` then, oldest first

@@ -22,7 +22,11 @@ void CandidateOrder::forget() {
 }
 
 void CandidateOrder::set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu) {
-  marks_[g] = {tenant, gpu};
+  marks_[g] = {score, tenant, static_cast<std::int16_t>(gpu), true};
+  show(g, score);
+}
+
+void CandidateOrder::show(GroupSlot g, double score) {
   if (scores_[g] == score) return;
   scores_[g] = score;
   const std::size_t b = g / block;

@@ -1,5 +1,6 @@
 // The groups of nodes (groups.h) as one placement class ranks them. A score is kept as long as the group's slot has the same
-// tenant, so reading the best costs the groups that came up since it was last read, and a walk over the minima of blocks.
+// tenant, also while it has no nodes, so reading the best costs the groups that came up since it was last read (most of them known from
+// before, which costs next to nothing), and a walk over the minima of blocks.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,20 @@ class CandidateOrder {
   void forget();                    // every score is unknown again
   double score(GroupSlot g) const { return scores_[g]; }
   std::int32_t gpu(GroupSlot g) const { return marks_[g].gpu; }
-  bool knows(GroupSlot g, std::uint32_t tenant) const { return marks_[g].tenant == tenant; }
+  // Whether the slot's tenant was scored before: then it is in the order again, as it was.
+  bool reopen(GroupSlot g, std::uint32_t tenant) {
+    Mark& m = marks_[g];
+    if (m.tenant != tenant) return false;
+    if (!m.shown) { m.shown = true; show(g, m.score); }
+    return true;
+  }
   void set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu);
-  void drop(GroupSlot g) { if (marks_[g].tenant != 0) set(g, 0, closed, -1); }
+  // It has no nodes now; what it scored is remembered.
+  void close(GroupSlot g) {
+    if (!marks_[g].shown) return;
+    marks_[g].shown = false;
+    show(g, closed);
+  }
 
   // The open groups of the lowest score; empty where none is open.
   const std::vector<GroupSlot>& best();
@@ -34,10 +46,14 @@ class CandidateOrder {
  private:
   static constexpr std::size_t block = 64;
   struct Mark {
+    double score = closed;
     std::uint32_t tenant = 0;       // of the slot when it was scored; 0: not scored
-    std::int32_t gpu = -1;          // the card a single share goes to, by its rank among the node's cards
+    std::int16_t gpu = -1;          // the card a single share goes to, by its rank among the node's cards
+    bool shown = false;             // in scores_
   };
-  std::vector<double> scores_;      // padded to whole blocks
+  void show(GroupSlot g, double score);
+
+  std::vector<double> scores_;      // of those shown, else closed; padded to whole blocks
   std::vector<Mark> marks_;
   std::vector<double> least_;       // of each block
   std::vector<bool> stale_;         // blocks whose least is to be found anew

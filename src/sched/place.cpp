@@ -28,6 +28,7 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
   const auto shown = static_cast<std::size_t>(PackNode::gpus_max);
   for (std::size_t r = 0; r < node.ranked.size(); ++r) {
     const std::uint8_t i = node.ranked[r];
+    if (!c.mig && node.gpus[i].free_milli < c.resources.share.milli) continue;   // spares the exact look
     if (r > 0 && c.constraints.only_gpus.empty()) {  // a card like the one before scores the same
       const std::uint8_t before = node.ranked[r - 1];
       if (node.kin[i] == node.kin[before] && node.gpus[i] == node.gpus[before]) continue;
@@ -48,6 +49,7 @@ Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, N
   if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node)) return {};
   Scored out;
   if (r.gpus == 1 && !r.takes_node()) {
+    if (!c.mig && node.free_milli < r.share.milli) return {};
     out = score_share(index, c, node, group);
     if (out.gpu < 0) return {};
   } else if (r.gpus <= 0 && !r.takes_node()) {
@@ -81,11 +83,12 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   NodeGroups& groups = index.groups;
   order.grow(groups.size());
   const auto look = [&](GroupSlot g) {
+    const std::uint32_t tenant = groups.tenant_with_nodes(g);
+    if (tenant == 0) return order.close(g);
+    if (order.reopen(g, tenant)) return;
     NodeGroup& group = groups.at(g);
-    if (group.members.empty()) return order.drop(g);
-    if (order.knows(g, group.tenant)) return;
     const Scored scored = score_node(index, c, index.nodes[group.members.back()], group);
-    order.set(g, group.tenant, scored.score, scored.gpu);
+    order.set(g, tenant, scored.score, scored.gpu);
   };
   const bool other_model = order.model_version != index.model_version;
   if (other_model) {
@@ -159,7 +162,7 @@ Open choose_one(Impl& index, const PlacementClass& c, CandidateOrder& order) {
         if (index.groups.at(g).members.empty()) empty = g;
         else if (first == no_slot || index.groups.before(g, first)) first = g;
       }
-      if (empty != no_slot) { order.drop(empty); continue; }
+      if (empty != no_slot) { order.close(empty); continue; }
       found = {order.score(first), first, index.groups.at(first).members.back(), order.gpu(first)};
       break;
     }

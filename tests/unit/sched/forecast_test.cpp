@@ -273,6 +273,38 @@ TEST(ReservationProperty, NothingThatCannotLeaveIsThereWhenItBegins) {
   EXPECT_GT(cleared, 4);
 }
 
+// Where a reservation has room that nobody must leave, it takes that.
+TEST(ReservationProperty, NobodyIsAskedToLeaveWhereThereIsRoom) {
+  int beside = 0, asked = 0;
+  for (std::uint64_t seed = 1200; seed < 1260; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Fleet f(seed);
+    for (int i = 0; i < 10; ++i) {
+      JobRequest j = f.random_job();
+      j.tasks = 1;
+      if (f.rng.chance(0.5)) j.spot = true, j.yields = f.rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
+      f.index.enqueue(j);
+      carry_out(f.index, plan(f.index, f.now), f.now);
+    }
+    IndexContents firm = f.index.contents();   // the same, were nobody to give way
+    for (RunningJob& j : firm.running) j.request.spot = false, j.request.yields = Yields::never;
+    ReservationRequest r{.project = ProjectId{9}, .resources = {.gpus = 1, .share = {500, 0}}, .from = f.now, .until = f.now + hours(1)};
+    if (f.rng.chance(0.6)) r.resources = {.gpus = static_cast<std::int32_t>(f.rng.between(1, 4)), .share = {1000, 0}};
+    const auto places = place_reservation(f.index, r, f.now);
+    const bool room = place_reservation(SchedIndex::rebuild(firm), r, f.now).has_value();
+    if (!places) { ASSERT_FALSE(room); continue; }
+    Reservation made{.id = ReservationId{1}, .project = ProjectId{9}, .from = r.from, .until = r.until, .placements = *places};
+    f.index.upsert_reservation(made);
+    const Plan p = plan(f.index, f.now);
+    const auto cleared = std::ranges::count(p.preempts, PreemptCause::reservation, &Preempt::cause);
+    if (room) { ASSERT_EQ(cleared, 0) << "there was room beside them"; }
+    else { ASSERT_GT(cleared, 0); }
+    ++(room ? beside : asked);
+  }
+  EXPECT_GT(beside, 15);
+  EXPECT_GT(asked, 5);
+}
+
 TEST(Reservation, GangsWithALimitRunBeforeIt) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
