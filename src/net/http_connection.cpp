@@ -135,6 +135,9 @@ void Connection::check_deadlines(SteadyTime now) {
     log_debug("{}: takes nothing for {} s; cut", peer_, host_->options().write_stall_timeout.seconds());
     return close();
   }
+  // What it has sent ahead of the answer fills the buffer, so nothing of it is read and the loop does not tell when it goes. It counts as an
+  // end that was read does.
+  if ((state_ == State::handling || state_ == State::streaming) && !peer_eof_ && stream_->paused_peer_has_gone(false)) return stream_eof();
   if (!deadline_ || now < *deadline_) return;
   switch (state_) {
     case State::head:

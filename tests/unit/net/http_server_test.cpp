@@ -36,6 +36,30 @@ TEST(HttpServer, PipelinedRequestsWaitForALateAnswer) {
   EXPECT_LT(c.received.find("first"), c.received.find("second"));
 }
 
+// It has sent more ahead of its answer than is read: the stream is not in the poll, and its end must be asked for.
+TEST(HttpServer, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
+  for (const bool streaming : {false, true})
+    for (const bool abrupt : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", streaming ? "streaming" : "waiting", abrupt ? "reset" : "ended"));
+      std::shared_ptr<Exchange> open;
+      bool gone = false;
+      ServerFixture f([&](std::shared_ptr<Exchange> x) {
+        x->on_close([&] { gone = true; });
+        if (streaming) x->start_stream(200, {{"Content-Type", "text/event-stream"}});
+        open = std::move(x);
+      });
+      RawClient c(f);
+      c.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(limits::http_pipelined_bytes_max + 30'000, 'x'));
+      ASSERT_TRUE(f.run_until([&] { return open != nullptr; }));
+      c.send(std::string(30'000, 'x'));
+      (void)f.loop.run_until([] { return false; }, milliseconds(50));
+      EXPECT_FALSE(gone);
+      c.hang_up(abrupt);
+      EXPECT_TRUE(f.run_until([&] { return gone; }));
+      open.reset();
+    }
+}
+
 TEST(HttpServer, HeadHasALengthAndNoBody) {
   ServerFixture f(echo_path());
   RawClient c(f);
