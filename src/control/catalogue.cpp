@@ -49,6 +49,16 @@ bool is_variable(std::string_view name) {
 // Names that would make the loader or Billow itself do another's will in the job's place.
 bool is_ours(std::string_view variable) { return variable.starts_with("BILLOW_") || variable.starts_with("LD_"); }
 
+// What an endpoint's next replica needs is not taken from under it: at zero it has none that would keep it.
+template <class Uses>
+Status not_served(const State& state, const std::string& what, Uses uses) {
+  for (const auto& [name, e] : state.endpoints)
+    for (const Revision& r : e.revisions)
+      if ((r.number == e.serving || r.number == e.rolling) && uses(e, r.spec->surroundings))
+        return fail(Code::conflict, fmt::format("endpoint {} uses {}", name, what), fmt::format("deploy it without, or remove it first: billow delete {}", name));
+  return {};
+}
+
 }  // namespace
 
 // ---- what a job asks for
@@ -131,6 +141,9 @@ Decision Decider::operator()(const RemoveSecret& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.secrets.contains({project, c.name}))
     return fail(Code::not_found, fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, c.name), near_hint(state.secrets, project, c.name, "secret"));
+  BILLOW_TRY_VOID(not_served(state, fmt::format("secret \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
+    return e.project == project && std::any_of(s.secrets.begin(), s.secrets.end(), [&](const SecretWish& wish) { return wish.name == c.name; });
+  }));
   return Events{SecretRemoved{project, c.name}};
 }
 
@@ -157,6 +170,10 @@ Decision Decider::operator()(const RemoveEnvironment& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.saved_environments.contains({project, c.name}))
     return fail(Code::not_found, fmt::format("project {} has no environment \"{}\"", state.projects.at(project).name, c.name), near_hint(state.saved_environments, project, c.name, "env"));
+  const SavedEnvironment& saved = state.saved_environments.at({project, c.name});
+  BILLOW_TRY_VOID(not_served(state, fmt::format("environment \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
+    return s.environment == c.name && (e.project == project || (saved.shared && !state.saved_environments.contains({e.project, c.name})));
+  }));
   return Events{SavedEnvironmentRemoved{project, c.name}};
 }
 
@@ -187,6 +204,9 @@ Decision Decider::operator()(const RemoveVolume& c) {
     const std::string near = nearest(c.name, names);
     return fail(Code::not_found, fmt::format("there is no volume \"{}\"", c.name), near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
   }
+  BILLOW_TRY_VOID(not_served(state, fmt::format("volume \"{}\"", c.name), [&](const Endpoint&, const Surroundings& s) {
+    return std::any_of(s.volumes.begin(), s.volumes.end(), [&](const VolumeWish& wish) { return wish.name == c.name; });
+  }));
   return Events{VolumeRemoved{c.name}};
 }
 

@@ -114,6 +114,9 @@ Decision Decider::operator()(const RollbackEndpoint& c) {
     return fail(Code::not_found, c.revision == 0 ? fmt::format("endpoint {} has no earlier revision that served", c.endpoint) : fmt::format("endpoint {} has no revision {}", c.endpoint, c.revision),
                 "see `billow endpoints " + c.endpoint + "`");
   }
+  // What it was deployed with may have been removed since: said now, not by replicas that cannot start.
+  JobSpec wants = *to->spec;
+  BILLOW_TRY_VOID(check_surroundings(wants, e->project));
   Revision again = *to;
   again.number = e->next_revision;
   again.made_at = context.now;

@@ -253,6 +253,10 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     for (const auto& [key, environment] : state().saved_environments) keep(environment.digest);
     for (const auto& [id, job] : state().jobs)
       if (!job.spec->surroundings.environment_digest.empty()) keep(job.spec->surroundings.environment_digest);
+    // An endpoint at zero has no job, and its next replica wants what its revision was deployed with, whatever the name stands for by then.
+    for (const auto& [name, endpoint] : state().endpoints)
+      for (const Revision& revision : endpoint.revisions)
+        if (!revision.spec->surroundings.environment_digest.empty()) keep(revision.spec->surroundings.environment_digest);
     *needed_files_.lock() = std::move(needed);
   }
 

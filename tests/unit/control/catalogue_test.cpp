@@ -48,6 +48,44 @@ TEST_F(Catalogue, ASecretIsOfItsProjectAndItsValueInNoDescription) {
   w.check_replay();
 }
 
+TEST_F(Catalogue, WhatAnEndpointIsServedWithCannotBeRemoved) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "d1";
+  env.path = "/opt/venv";
+  w.must(SaveEnvironment{"", ana, env});
+  w.must(SetSecret{"", ana, "HF_TOKEN", "sealed-bytes"});
+  Volume volume;
+  volume.name = "models";
+  volume.path = "/srv/models";
+  w.must(DeclareVolume{ana, volume});
+  DeployEndpoint deploy{.name = "llm", .spec = w.job().spec, .env = {}, .project = "", .user = ana, .policy = {}};
+  deploy.spec.surroundings.environment = "torch";
+  deploy.spec.surroundings.secrets = {{"HF_TOKEN", "HF_TOKEN", ""}};
+  deploy.spec.surroundings.volumes = {{"models", "/mnt/models", true}};
+  w.must(deploy);
+  for (const Command& remove : {Command(RemoveEnvironment{"", ana, "torch"}), Command(RemoveSecret{"", ana, "HF_TOKEN"}), Command(RemoveVolume{"models"})}) {
+    const Status refused = w.run(remove);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::conflict);
+    EXPECT_NE(refused.error().message.find("endpoint llm"), std::string::npos) << refused.error().message;
+  }
+  // Once a revision without them serves nothing holds them; the one that had them cannot be brought up again.
+  w.must(JudgeRevision{"llm", 1, true, ""});
+  DeployEndpoint plain = deploy;
+  plain.spec.surroundings = {};
+  w.must(plain);
+  EXPECT_FALSE(w.run(RemoveSecret{"", ana, "HF_TOKEN"})) << "the first one serves still";
+  w.must(JudgeRevision{"llm", 2, true, ""});
+  w.must(RemoveEnvironment{"", ana, "torch"});
+  w.must(RemoveSecret{"", ana, "HF_TOKEN"});
+  w.must(RemoveVolume{"models"});
+  const Status rolled = w.run(RollbackEndpoint{"llm", 1});
+  ASSERT_FALSE(rolled);
+  EXPECT_NE(rolled.error().message.find("HF_TOKEN"), std::string::npos) << rolled.error().message;
+  w.check_replay();
+}
+
 TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   SavedEnvironment env;
   env.name = "torch";
