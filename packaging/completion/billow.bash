@@ -1150,7 +1150,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--min --max --concurrency --timeout --idle --keep --slo --health --start-timeout --regions --base-on-demand --queue --access --cors --webhook --no-wait --quiet -q --gpus -g --gpu-mem --gpu-type --mig --nodes -N --procs --whole-node --exclusive --cpus -c --mem --node-label --constraint --region --zone --pool --fabric --placement-group --topology --spread --pack --elastic --reservation --time --name -n --label -l --project -p --priority --spot --retries --backoff --after --image --env --network --max-processes --env-var -e --no-env --secret --cwd -C --sync --no-sync --output --input --volume --suspendable --strict --share --suspend-hook --resume-hook --checkpoint-every --checkpoint-cmd --checkpoint-signal --checkpoint-dir --stop-grace --rerun-if-lost --idempotency-key --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "endpoints")
       case $prev in
@@ -1175,7 +1175,7 @@ _billow() {
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--to --json --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--to --quiet -q --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "delete")
       case $prev in

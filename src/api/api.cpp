@@ -118,6 +118,7 @@ const std::vector<Route>& table() {
       {{Method::post, "/v1/endpoints", Need::work}, endpoints::deploy},
       {{Method::get, "/v1/endpoints/{name}", Need::look}, endpoints::get},
       {{Method::del, "/v1/endpoints/{name}", Need::work}, endpoints::remove},
+      {{Method::get, "/v1/endpoints/{name}/explain", Need::look}, endpoints::explain},
       {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
       {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
       {{Method::post, "/v1/endpoints/{name}/keys", Need::work}, endpoints::add_key},

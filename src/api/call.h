@@ -114,6 +114,7 @@ namespace endpoints {
 void deploy(CallPtr call);
 void list(CallPtr call);
 void get(CallPtr call);
+void explain(CallPtr call);
 void scale(CallPtr call);
 void rollback(CallPtr call);
 void remove(CallPtr call);

@@ -269,18 +269,22 @@ Json array_document(const control::State& state, const control::ArrayState& arra
   return doc;
 }
 
-void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now) {
+std::string waiting_reason(const control::State& state, const Job& job, WallTime now) {
   const bool waits = job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted);
-  if (!waits || !job.reason.empty()) return;
-  if (state.nodes.empty()) return document.set("reason", "no node has joined yet");
+  if (!waits || !job.reason.empty()) return job.reason;
+  if (state.nodes.empty()) return "no node has joined yet";
   const auto explanation = sched::explain(state.index, job.id, now, sched::Advice::none);
-  if (explanation.reasons.empty()) return;
+  if (explanation.reasons.empty()) return {};
   std::string reason = explanation.reasons.front().text;
   // Who waits for a reservation of others can mostly start at once if it says how long it runs. Trying costs plans: not behind a long queue.
   constexpr std::size_t advice_queue_max = 200;
   if (explanation.reasons.front().kind == sched::ReasonKind::reserved && state.index.queued_count() <= advice_queue_max)
     if (const std::string cure = sched::explain(state.index, job.id, now).would_start_now; !cure.empty()) reason += "; " + cure;
-  document.set("reason", std::move(reason));
+  return reason;
+}
+
+void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now) {
+  if (std::string reason = waiting_reason(state, job, now); !reason.empty()) document.set("reason", std::move(reason));
 }
 
 Json explain_document(const control::State& state, const Job& job, WallTime now) {

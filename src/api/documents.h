@@ -17,6 +17,8 @@ Json job_document(const control::State& state, const Job& job, const std::vector
 Json live_job_document(const Host& host, const Job& job);
 Json array_document(const control::State& state, const control::ArrayState& array, WallTime ended_at);
 // A queued job's document says why it waits.
+// Why a job that waits does; of others what is said of them, if anything is.
+std::string waiting_reason(const control::State& state, const Job& job, WallTime now);
 void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now);
 Json explain_document(const control::State& state, const Job& job, WallTime now);
 Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings);

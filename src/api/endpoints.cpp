@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include "api/call.h"
+#include "api/documents.h"
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/text.h"
+#include "control/money.h"
 #include "ledger/meter.h"
 #include "wire/codec.h"
 
@@ -68,20 +70,26 @@ NanoUsd cost_of(const control::State& state, const Endpoint& e, WallTime now) {
   return cost;
 }
 
-Json replicas_document(const control::State& state, const std::string& name) {
+bool waits(const Job& job) { return job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted); }
+
+// Each says why it waits, if it does. Behind a long queue every such answer costs a look at all of it: the first ones tell enough.
+constexpr std::size_t explained_max = 8;
+
+Json replicas_document(const control::State& state, const std::string& name, WallTime now) {
   Json list = Json::array();
   const auto replicas = state.replicas.find(name);
   if (replicas == state.replicas.end()) return list;
+  std::size_t explained = 0;
   for (JobId id : replicas->second) {
     const Job& job = state.jobs.at(id);
-    Json one = Json::object({{"job", id.value}, {"revision", static_cast<std::uint64_t>(std::stoul(job.spec->labels.at(label_revision)))}, {"state", enum_name(job.state)}, {"spot", job.spec->spot}});
+    Json one = Json::object({{"job", id.value}, {"revision", static_cast<std::uint64_t>(std::stoul(job.spec->labels.at(label_revision)))}, {"state", enum_name(job.state)}, {"spot", job.spec->spot}, {"waits", waits(job)}});
     if (!job.tasks.empty()) {
       const Task& task = state.tasks.at(job.tasks.front());
       one.set("task_state", enum_name(task.state));
       one.set("node", state.nodes.contains(task.node) ? state.nodes.at(task.node).offer.name : "");
     }
     if (const auto region = job.spec->labels.find(label_region); region != job.spec->labels.end()) one.set("region", region->second);
-    if (!job.reason.empty()) one.set("reason", job.reason);
+    if (std::string reason = waits(job) && explained++ < explained_max ? waiting_reason(state, job, now) : job.reason; !reason.empty()) one.set("reason", std::move(reason));
     list.push(std::move(one));
   }
   return list;
@@ -109,7 +117,14 @@ Json document(const CallPtr& call, const Endpoint& e) {
   Json keys = Json::array();
   for (const EndpointKey& k : e.keys) keys.push(Json::object({{"name", k.name}, {"made_at", format_utc(k.made_at)}}));
   out.set("keys", std::move(keys));
-  out.set("replicas", replicas_document(state, e.name));
+  Json replicas = replicas_document(state, e.name, call->host.now());
+  // What somebody who waits for it wants to know first.
+  for (const Json& r : replicas.items())
+    if (r["waits"].bool_or(false) && !r["reason"].str_or("").empty()) {
+      out.set("waiting", r["reason"]);
+      break;
+    }
+  out.set("replicas", std::move(replicas));
   if (!e.failed_reason.empty()) out.set("last_failure", e.failed_reason);
   const NanoUsd cost = cost_of(state, e, call->host.now());
   out.set("cost_usd", usd(cost));
@@ -168,6 +183,35 @@ void list(CallPtr call) {
 
 void get(CallPtr call) {
   if (const Endpoint* e = find(call, false)) call->reply_durable(200, document(call, *e));
+}
+
+// Why it does not serve, or not with more: what holds each of its replicas back, and what holds the endpoint itself.
+void explain(CallPtr call) {
+  const Endpoint* e = find(call, false);
+  if (!e) return;
+  const control::State& state = call->host.state();
+  Json reasons = Json::array();
+  const auto because = [&](const char* kind, std::string text) { reasons.push(Json::object({{"kind", kind}, {"text", std::move(text)}})); };
+  const Json shown = document(call, *e);
+  if (call->host.gateway_addresses().empty()) because("gateway", "no gateway is connected, so nobody brings its replicas up or serves it");
+  Json replicas = Json::array();
+  std::size_t explained = 0;
+  if (const auto mine = state.replicas.find(e->name); mine != state.replicas.end()) {
+    if (std::string budget = control::held_back(state, mine->second, call->host.now()); !budget.empty()) because("budget", std::move(budget));
+    for (JobId id : mine->second) {
+      const Job& job = state.jobs.at(id);
+      if (!waits(job) || explained++ >= explained_max) continue;
+      Json one = explain_document(state, job, call->host.now());
+      one.set("revision", static_cast<std::uint64_t>(std::stoul(job.spec->labels.at(label_revision))));
+      replicas.push(std::move(one));
+    }
+  }
+  if (e->serving == 0 && e->rolling == 0)
+    for (const Revision& r : e->revisions)
+      if (r.state == RevisionState::failed && &r == &e->revisions.back()) because("failed", fmt::format("revision {} did not become healthy: {}", r.number, r.reason));
+  if (!e->failed_reason.empty()) because("failure", "last: " + e->failed_reason);
+  call->reply_durable(200, Json::object({{"name", e->name}, {"status", shown["status"]}, {"ready", shown.at("figures", "ready").uint_or(0)}, {"sleeping", shown.at("figures", "sleeping").uint_or(0)},
+                                         {"coming", shown.at("figures", "coming").uint_or(0)}, {"max", shown["max"].uint_or(0)}, {"reasons", std::move(reasons)}, {"replicas", std::move(replicas)}}));
 }
 
 void scale(CallPtr call) {

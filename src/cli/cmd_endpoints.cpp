@@ -8,7 +8,9 @@
 #include "cli/console.h"
 #include "cli/environments.h"
 #include "cli/endpoints.h"
+#include "cli/job_list.h"
 #include "cli/job_request.h"
+#include "cli/progress.h"
 #include "cli/sync.h"
 #include "cli/table.h"
 #include "gateway/gateway.h"
@@ -46,13 +48,14 @@ constexpr OptionSpec deploy_options[] = {
     {"cors", 0, "ORIGIN", "pages of this site may call it; * for all; may be given several times", true},
     {"webhook", 0, "URL", "told when an asynchronous call is over"},
     {"no-wait", 0, nullptr, "return at once, not when it serves"},
+    {"quiet", 'q', nullptr, "say nothing while it waits"},
 };
 constexpr OptionSpec scale_options[] = {
     {"min", 0, "N", "replicas always awake"},
     {"max", 0, "N", "replicas at most"},
     {"concurrency", 0, "N", "requests at once for one replica"},
 };
-constexpr OptionSpec rollback_options[] = {{"to", 0, "REVISION", "which one (the last that served before)"}};
+constexpr OptionSpec rollback_options[] = {{"to", 0, "REVISION", "which one (the last that served before)"}, {"quiet", 'q', nullptr, "say nothing while it waits"}};
 constexpr OptionSpec key_options[] = {{"name", 0, "NAME", "what to call it (default)"}, {"remove", 0, nullptr, "remove the key of that name"}};
 
 Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
@@ -105,8 +108,22 @@ std::string url_of(const Json& e) {
   return urls.empty() ? std::string() : std::string(urls.front().str_or(""));
 }
 
-// Until the revision serves, or has failed.
-int await_revision(Client& client, const std::string& name, std::uint64_t revision, bool json) {
+// What a revision that does not serve yet is waiting for.
+std::string awaited(const Json& e) {
+  if (const auto why = e["waiting"].str_or(""); !why.empty()) return fmt::format("a replica waits: {}", printable(why));
+  if (url_of(e).empty()) return "the gateway is starting";
+  if (e["replicas"].items().empty()) return "its replica is being started";
+  return "its replica is not healthy yet";
+}
+
+// Until the revision serves, or has failed. Who waits is told for what: at a terminal in a line that changes, elsewhere once for each reason
+// that lasts.
+int await_revision(Client& client, const std::string& name, std::uint64_t revision, bool json, bool quiet) {
+  std::optional<Progress> progress;
+  if (!quiet && ::isatty(STDERR_FILENO)) progress.emplace(name, ProgressUnit::things);
+  constexpr Duration patience = seconds(2);
+  const SteadyTime begun = system_clock().steady();
+  std::string told;
   for (;;) {
     auto e = client.get("/v1/endpoints/" + net::percent_encode(name));
     if (!e && !is_away(e.error())) return report(e.error());
@@ -114,6 +131,7 @@ int await_revision(Client& client, const std::string& name, std::uint64_t revisi
       for (const Json& r : (*e)["revisions"].items()) {
         if (r["number"].uint_or(0) != revision) continue;
         const auto state = r["state"].str_or("");
+        if (state == "failed" || state == "serving" || state == "retired") progress.reset();
         if (state == "failed")
           return report({Code::conflict, fmt::format("revision {} of {} did not become healthy: {}", revision, name, printable(r["reason"].str_or(""))),
                          (*e)["revision"].uint_or(0) != 0 ? fmt::format("revision {} goes on serving; see `billow logs {}`", (*e)["revision"].uint_or(0), name) : fmt::format("see `billow logs {}`", name)});
@@ -122,6 +140,12 @@ int await_revision(Client& client, const std::string& name, std::uint64_t revisi
           else print(fmt::format("{} serves: {} (revision {})\n", name, url_of(*e), revision));
           return 0;
         }
+      }
+      const std::string why = awaited(*e);
+      if (progress) progress->update(0, 0, why);
+      else if (!quiet && why != told && !(*e)["waiting"].str_or("").empty() && system_clock().steady() - begun > patience) {
+        told = why;
+        say(fmt::format("{}: {}; see `billow explain {}`", name, why, name));
       }
     } else {
       (void)client.find_again();
@@ -165,7 +189,7 @@ int cmd_deploy(const Parsed& parsed) {
     else print(fmt::format("{}: revision {} is being brought up\n", name, revision));
     return 0;
   }
-  return await_revision(*client, name, revision, parsed.has("json"));
+  return await_revision(*client, name, revision, parsed.has("json"), parsed.has("quiet"));
 }
 
 std::string micros(const Json& us) {
@@ -185,8 +209,9 @@ void show_endpoint(const Json& e) {
                       e["usd_per_1000_tokens"].is_number() ? fmt::format(", ${:.6f} for 1,000 tokens", e["usd_per_1000_tokens"].double_or(0)) : "");
   if (const auto why = e["last_failure"].str_or(""); !why.empty()) text += fmt::format("   failure  {}\n", printable(why));
   for (const Json& r : e["replicas"].items())
-    text += fmt::format("   replica  job {}, revision {}, {}{}{}\n", r["job"].uint_or(0), r["revision"].uint_or(0), r["task_state"].str_or(r["state"].str_or("?")), r["spot"].bool_or(false) ? ", spot" : "",
-                        r["node"].str_or("").empty() ? "" : fmt::format(", on {}", printable(r["node"].str_or(""))));
+    text += fmt::format("   replica  job {}, revision {}, {}{}{}{}\n", r["job"].uint_or(0), r["revision"].uint_or(0), r["task_state"].str_or(r["state"].str_or("?")), r["spot"].bool_or(false) ? ", spot" : "",
+                        r["node"].str_or("").empty() ? "" : fmt::format(", on {}", printable(r["node"].str_or(""))),
+                        r["waits"].bool_or(false) && !r["reason"].str_or("").empty() ? fmt::format(": {}", printable(r["reason"].str_or(""))) : "");
   for (const Json& r : e["revisions"].items())
     text += fmt::format("  revision  {} {}  {}  {}{}\n", r["number"].uint_or(0), r["state"].str_or("?"), r["made_at"].str_or(""), printable(r["command"].str_or("")),
                         r["reason"].str_or("").empty() ? "" : fmt::format("  ({})", printable(r["reason"].str_or(""))));
@@ -257,7 +282,7 @@ int cmd_rollback(const Parsed& parsed) {
   if (!client) return report(client.error());
   auto done = client->post("/v1/endpoints/" + net::percent_encode(*name) + "/rollback", body.dump());
   if (!done) return report(done.error());
-  return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"));
+  return await_revision(*client, *name, (*done)["revision"].uint_or(0), parsed.has("json"), parsed.has("quiet"));
 }
 
 int cmd_delete(const Parsed& parsed) {
@@ -334,6 +359,24 @@ int describe_endpoint(const Parsed& parsed, const std::string& name) {
   if (!e) return report(e.error());
   if (parsed.has("json")) print_json(*e);
   else show_endpoint(*e);
+  return 0;
+}
+
+int explain_endpoint(const Parsed& parsed, const std::string& name) {
+  auto client = connect(parsed);
+  if (!client) return report(client.error());
+  auto why = client->get("/v1/endpoints/" + net::percent_encode(name) + "/explain");
+  if (!why) return report(why.error());
+  if (parsed.has("json")) {
+    print_json(*why);
+    return 0;
+  }
+  const Json& e = *why;
+  std::string text = fmt::format("endpoint {} is {}: {} ready, {} asleep, {} coming, of at most {}\n", name, e["status"].str_or("?"), e["ready"].uint_or(0), e["sleeping"].uint_or(0), e["coming"].uint_or(0), e["max"].uint_or(0));
+  text += explanation_text(e);
+  for (const Json& r : e["replicas"].items()) text += fmt::format("replica (job {}, revision {}) is {}\n{}", r["id"].uint_or(0), r["revision"].uint_or(0), r["state"].str_or("?"), explanation_text(r));
+  if (e["reasons"].items().empty() && e["replicas"].items().empty()) text += "  nothing holds it back\n";
+  print(text);
   return 0;
 }
 

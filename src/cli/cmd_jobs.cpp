@@ -103,6 +103,7 @@ int cmd_describe(const Parsed& parsed) {
 }
 
 int cmd_explain(const Parsed& parsed) {
+  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) return explain_endpoint(parsed, parsed.operands[0]);
   const auto jobs = job_operands(parsed, "explain");
   if (!jobs) return report_usage(jobs.error());
   auto client = connect(parsed);
@@ -114,12 +115,7 @@ int cmd_explain(const Parsed& parsed) {
       print_json(*why);
       continue;
     }
-    std::string text = fmt::format("job {} is {}\n", label, (*why)["state"].str_or("?"));
-    for (const Json& reason : (*why)["reasons"].items()) text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"), printable(reason["text"].str_or("?")));
-    if (const auto change = (*why)["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  what would help: {}\n", printable(change));
-    if (const auto at = (*why)["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
-    if (const auto expected = why->at("expected", "text").str_or(""); !expected.empty()) text += fmt::format("  {}\n", printable(expected));
-    print(text);
+    print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"), explanation_text(*why)));
   }
   return 0;
 }
@@ -295,10 +291,10 @@ void add_job_commands(CommandTable& table) {
                    .completes = Completes::job,
                    .group = "jobs"});
   table.push_back({.name = "explain",
-                   .summary = "why a job does not run yet, and when it would",
-                   .example = "billow explain 12",
+                   .summary = "why a job does not run yet, and when it would; what an endpoint's replicas wait for",
+                   .example = "billow explain 12\nbillow explain hello",
                    .run = cmd_explain,
-                   .usage = "JOB…",
+                   .usage = "JOB… | ENDPOINT",
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});

@@ -1,4 +1,4 @@
-// Endpoints where other commands meet them: `describe` and `logs` take an endpoint's name as well as a job's number.
+// Endpoints where other commands meet them: `describe`, `explain` and `logs` take an endpoint's name as well as a job's number.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 namespace billow::cli {
 
 int describe_endpoint(const Parsed& parsed, const std::string& name);
+int explain_endpoint(const Parsed& parsed, const std::string& name);
 // The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.
 Result<std::string> replica_to_read(Client& client, const std::string& name);
 

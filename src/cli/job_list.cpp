@@ -183,6 +183,15 @@ void describe_tasks(Facts& facts, const Json& job) {
 
 }  // namespace
 
+std::string explanation_text(const Json& why) {
+  std::string text;
+  for (const Json& reason : why["reasons"].items()) text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"), printable(reason["text"].str_or("?")));
+  if (const auto change = why["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  what would help: {}\n", printable(change));
+  if (const auto at = why["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
+  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty()) text += fmt::format("  {}\n", printable(expected));
+  return text;
+}
+
 std::string describe_text(const Json& job, WallTime now, const Look& look) {
   Facts facts{look, {}};
   const std::string_view state = job["state"].str_or("?");

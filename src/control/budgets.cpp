@@ -108,6 +108,17 @@ Status Purse::take(const Job& job, Rate rate) {
   return {};
 }
 
+std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed) {
+  for (JobId id : jobs) {
+    const Job& job = state.jobs.at(id);
+    const auto held = state.money.held.find(id);
+    const bool asleep = job.suspension.phase == SuspendPhase::suspended && job.suspension.cause == SuspendCause::budget && !job.suspension.resume_wanted;
+    if (held == state.money.held.end() && !asleep) continue;
+    if (const Status paid = Purse(state, billed).take(job, asleep ? Rate{1} : held->second); !paid) return "budget: " + paid.error().message;
+  }
+  return {};
+}
+
 // ---- decisions
 
 Decision Decider::operator()(const SetBudget& c) {

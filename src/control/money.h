@@ -3,6 +3,8 @@
 #pragma once
 
 #include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "control/decide.h"
@@ -49,6 +51,9 @@ class Purse {
   const State& state_;
   std::map<BudgetKey, ledger::BudgetUse> uses_;
 };
+
+// Which budget keeps one of these jobs from running, as long as it does; empty: none.
+std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed);
 
 // What follows from an event beyond the job's own life, and what agents are told.
 std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context);

@@ -255,6 +255,11 @@ void Proxy::keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back
   upstream->idle.push_back(std::move(back));
 }
 
+void Proxy::give_up(const Upstream& upstream) {
+  const auto all = fronts_;
+  for (const auto& [key, front] : all) front->give_up(upstream);
+}
+
 std::vector<std::string> Proxy::bound_addresses() const {
   std::vector<std::string> out;
   for (const auto& item : listening_) out.push_back(item->listener.bound.text());

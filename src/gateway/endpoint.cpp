@@ -74,10 +74,16 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
       ++at;
       continue;
     }
-    if (at->second.upstream) at->second.upstream->close();
+    leave(at->second);
     router.remove(at->first);
     at = replicas_.erase(at);
   }
+}
+
+void LiveEndpoint::leave(LiveReplica& live) {
+  if (!live.upstream) return;
+  live.upstream->close();
+  ended_.push_back(std::exchange(live.upstream, nullptr));
 }
 
 // One ended by its own doing. Had it been healthy, its successor starts at once and requests are held for it; only where that becomes a
@@ -113,8 +119,7 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
   }
   LiveReplica& live = found->second;
   if (live.row.address != row.address || (!live.upstream && !row.address.empty())) {
-    if (live.upstream) live.upstream->close();
-    live.upstream = nullptr;
+    leave(live);
     live.healthy = false;
     if (!row.address.empty()) {
       auto made = Upstream::create(row.job, row.address);
@@ -189,6 +194,11 @@ void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
     return;
   }
   live.check_delay = milliseconds(20);
+  // An answer from before it fell asleep: it is healthy, and gets nothing before it is awake again.
+  if (live.row.task_state == TaskState::suspending || live.row.task_state == TaskState::suspended || live.row.task_state == TaskState::resuming) {
+    live.healthy = live.was_healthy = true;
+    return;
+  }
   const Replica* r = router.find(key);
   if (r && r->phase == Phase::starting) {
     const Duration took = now - live.first_seen;

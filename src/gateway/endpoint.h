@@ -76,6 +76,8 @@ class LiveEndpoint {
   int retry_after_s(SteadyTime now) const;
   std::shared_ptr<Upstream> upstream(ReplicaKey key);
   EndpointFigures figures() const;
+  // Replicas that have ended, or are somewhere else now, since the last call: whoever still waits for their answer waits in vain.
+  std::vector<std::shared_ptr<Upstream>> take_ended() { return std::exchange(ended_, {}); }
 
   Router router;
   Autoscaler scaler{ScalePolicy{}};
@@ -86,6 +88,7 @@ class LiveEndpoint {
  private:
   bool alive_or_coming() const;
   void take_row(const ReplicaRow& row, SteadyTime now);
+  void leave(LiveReplica& live);
   void start(std::uint32_t revision, bool spot, SteadyTime now);
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
@@ -100,6 +103,7 @@ class LiveEndpoint {
   EndpointRow row_;
   bool known_ = false;
   std::map<ReplicaKey, LiveReplica> replicas_;
+  std::vector<std::shared_ptr<Upstream>> ended_;
   std::vector<std::pair<ReplicaKey, std::uint32_t>> asked_;   // starts not seen in a table yet: placeholder and revision
   ReplicaKey next_placeholder_ = std::uint64_t{1} << 63;
   std::uint32_t failures_ = 0;         // starts that failed one after the other

@@ -345,6 +345,11 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
   end_of_answer();
 }
 
+void Front::give_up(const Upstream& upstream) {
+  if (state_ != State::serving || answer_began_ || ticket.upstream.get() != &upstream) return;
+  back_failed("it has ended", true);
+}
+
 void Front::tunnel_open(net::HttpParser::Head& head) {
   answer_began_ = true;
   ticket.status = 101;

@@ -15,10 +15,16 @@ namespace {
 
 constexpr Duration tick_period = milliseconds(50);
 constexpr Duration room_patience = milliseconds(100);  // until an idle replica of another endpoint gives its place up
+constexpr Duration last_words_patience = seconds(1);   // from a replica's end to the end of those who still wait for its answer
 constexpr Duration pass_on_patience = seconds(2);      // until a request goes to a region where somebody must be woken for it
-constexpr std::uint16_t ports_from = 20000, ports_to = 32000;
 
 constexpr std::string_view prefix = "/f/";
+
+// Why a replica has no place, for those whom the owner lets know: who else is queued is nothing for the whole world.
+std::string why_waiting(const LiveEndpoint& endpoint) {
+  if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open) return {};
+  return fmt::format("; a replica waits: {}", endpoint.row().waiting);
+}
 
 }  // namespace
 
@@ -70,6 +76,7 @@ void Gateway::take_table(Table table) {
       saved_.erase(before);
     }
     endpoint->update(std::move(row), now);
+    for (auto& upstream : endpoint->take_ended()) ended_.emplace_back(now, std::move(upstream));
   }
   for (auto at = endpoints_.begin(); at != endpoints_.end();) {
     if (here.contains(at->first)) {
@@ -99,6 +106,16 @@ void Gateway::take_table(Table table) {
   if (text == kept_table_) return;
   if (const auto written = write_file_atomic(options_.data_dir + "/table.json", text, 0600); !written) log_warn("{}", written.error().message);
   kept_table_ = std::move(text);
+}
+
+// The head knows that these have ended. A process's own end resets its connections, but a node that is gone resets none, and behind the port
+// of a replica that never came to bind it may be somebody else's sleeping process, which takes a connection and says nothing. What has been
+// answered already is on its way and gets a moment to arrive.
+void Gateway::give_up_on_ended(SteadyTime now) {
+  const auto due = std::partition(ended_.begin(), ended_.end(), [&](const auto& each) { return now - each.first < last_words_patience; });
+  const std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> over(due, ended_.end());
+  ended_.erase(due, ended_.end());
+  for (const auto& [since, upstream] : over) proxy_->give_up(*upstream);
 }
 
 // Counters outlive a gateway, so that costs can be set against the requests they were for.
@@ -305,7 +322,7 @@ void Gateway::tick() {
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
     for (RequestId id : endpoint->router.expire(now)) {
-      auto late = net::problem(504, fmt::format("no replica of endpoint {} was free within {}", name, format_duration(endpoint->policy().timeout)),
+      auto late = net::problem(504, fmt::format("no replica of endpoint {} was free within {}{}", name, format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
                                "deploy it with a longer --timeout or a larger --max, or call it with Prefer: respond-async");
       late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
       refuse_held(*endpoint, id, std::move(late));
@@ -325,6 +342,7 @@ void Gateway::tick() {
     give_out(*endpoint);
     endpoint->steer(now);
   }
+  give_up_on_ended(now);
   make_room();
   peers_->tick(now);
   calls_->tick(now);
@@ -380,14 +398,13 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
   });
 }
 
-// A port nobody on this machine has just now. On other machines it is as good a guess as any: a replica that finds it taken ends, and
-// its successor gets another.
+// A port that no replica has and nobody on this machine just now. On other machines it is as good a guess as any: a replica that finds it
+// taken ends, and its successor gets another.
 std::uint16_t Gateway::free_port() {
-  for (int i = 0; i < 64; ++i) {
-    const auto port = static_cast<std::uint16_t>(ports_from + random_u64() % (ports_to - ports_from));
-    if (net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}})) return port;
-  }
-  return ports_from;
+  std::set<std::uint16_t> taken;
+  for (const auto& [name, endpoint] : endpoints_)
+    for (const ReplicaRow& replica : endpoint->row().replicas) taken.insert(replica.port);
+  return ports_.propose(taken, [](std::uint16_t port) { return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value(); }, random_u64(), loop_.steady());
 }
 
 // ---- the gateway's own pages

@@ -10,6 +10,7 @@
 #include "gateway/access_log.h"
 #include "gateway/endpoint.h"
 #include "gateway/peers.h"
+#include "gateway/ports.h"
 #include "gateway/proxy.h"
 #include "net/http_client.h"
 
@@ -66,6 +67,7 @@ class Gateway final : public ProxyHost {
   bool pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited);
   void tick();
   void make_room();
+  void give_up_on_ended(SteadyTime now);
   void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
   void refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response);
   std::uint16_t free_port();
@@ -86,6 +88,8 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<Peers> peers_;
   std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>> endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
+  Ports ports_;
+  std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_;

@@ -84,6 +84,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void close();
   void check_deadlines(SteadyTime now);
   void close_when_idle();
+  void give_up(const Upstream& upstream);
 
   // ---- for the host
   const net::HttpParser::Head& head() const { return head_; }
@@ -233,6 +234,7 @@ class Proxy {
   std::string_view date();
   std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream, std::string& why);
   void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
+  void give_up(const Upstream& upstream);          // it has ended: whoever has no byte of an answer from it yet is told, or tried again
 
  private:
   struct Listening;

@@ -16,6 +16,7 @@ struct ReplicaRow {
   std::uint64_t job = 0;
   std::uint32_t revision = 0;
   std::string address;                 // empty until it has a node
+  std::uint16_t port = 0;              // which it has before that
   JobState job_state = JobState::queued;
   TaskState task_state = TaskState::starting;
   bool stopping = false;
@@ -25,7 +26,7 @@ struct ReplicaRow {
   bool operator==(const ReplicaRow&) const = default;
   template <class V>
   void fields(V& v) {
-    v("job", job); v("revision", revision); v("address", address); v("job_state", job_state); v("task_state", task_state);
+    v("job", job); v("revision", revision); v("address", address); v("port", port); v("job_state", job_state); v("task_state", task_state);
     v("stopping", stopping); v("spot", spot); v("resume_wanted", resume_wanted); v("unsuspendable", unsuspendable);
   }
 };
@@ -46,6 +47,7 @@ struct EndpointRow {
   std::uint64_t failed_job = 0;
   std::string failed_reason;
   std::string held_back;               // why no replica may be started (a budget, a quota); empty: they may
+  std::string waiting;                 // why a replica of it has no place yet, when it has waited for a while
   std::vector<ReplicaRow> replicas;    // this gateway's
   bool steered = true;                 // whether this gateway may have replicas of it
   std::vector<Elsewhere> elsewhere;    // other gateways that may
@@ -53,7 +55,7 @@ struct EndpointRow {
   void fields(V& v) {
     v("steered", steered); v("elsewhere", elsewhere);
     v("name", name); v("policy", policy); v("serving", serving); v("rolling", rolling); v("keys", keys); v("failed_job", failed_job);
-    v("failed_reason", failed_reason); v("held_back", held_back); v("replicas", replicas);
+    v("failed_reason", failed_reason); v("held_back", held_back); v("waiting", waiting); v("replicas", replicas);
   }
 };
 

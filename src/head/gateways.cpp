@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "api/documents.h"
 #include "base/log.h"
 #include "control/money.h"
 #include "gateway/messages.h"
 
 namespace billow::head {
 namespace {
-
-// Which budget keeps an endpoint's replicas from running, as long as it does.
-std::string held_back(const control::State& state, const std::set<JobId>& replicas, WallTime now) {
-  for (JobId id : replicas) {
-    const Job& job = state.jobs.at(id);
-    const auto held = state.money.held.find(id);
-    const bool asleep = job.suspension.phase == SuspendPhase::suspended && job.suspension.cause == SuspendCause::budget && !job.suspension.resume_wanted;
-    if (held == state.money.held.end() && !asleep) continue;
-    if (const Status paid = control::Purse(state, now).take(job, asleep ? Rate{1} : held->second); !paid) return "budget: " + paid.error().message;
-  }
-  return {};
-}
 
 // How long a gateway may be away until another looks after its region's replicas.
 constexpr Duration adopt_after = seconds(60);
@@ -55,7 +44,10 @@ struct Gateways::Link {
 Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {
   events_ = options_.engine().watch_events([this](const Event&) { changed(); });
   // Where a node is reached is no event. A table that is as the last one is not sent.
-  look_again_ = loop.every(seconds(1), [this] { changed(); });
+  look_again_ = loop.every(seconds(1), [this] {
+    look_who_waits();
+    changed();
+  });
 }
 
 Gateways::~Gateways() {
@@ -161,6 +153,26 @@ void Gateways::changed() {
   });
 }
 
+// What gateways tell those whose requests wait too long. Only of endpoints that have waited for a while.
+void Gateways::look_who_waits() {
+  constexpr Duration patience = seconds(1);
+  constexpr std::size_t looks_max = 32;
+  const control::State& state = options_.engine().state();
+  const WallTime now = system_clock().wall();
+  std::map<std::string, std::string> waiting;
+  for (const auto& [name, replicas] : state.replicas) {
+    if (links_.empty() || waiting.size() >= looks_max) break;
+    for (JobId id : replicas) {
+      const Job& job = state.jobs.at(id);
+      const bool asleep = job.state == JobState::suspended && job.suspension.resume_wanted && now - job.suspension.since > patience;
+      if (!asleep && (job.state != JobState::queued || now - job.submitted_at < patience)) continue;
+      if (std::string why = api::waiting_reason(state, job, now); !why.empty()) waiting.emplace(name, std::move(why));
+      break;
+    }
+  }
+  waiting_ = std::move(waiting);
+}
+
 std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
@@ -175,11 +187,12 @@ std::string Gateways::table(const Link& link) const {
     for (const EndpointKey& key : endpoint.keys) row.keys.push_back(key.hash);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
+    if (const auto why = waiting_.find(name); why != waiting_.end()) row.waiting = why->second;
     row.steered = steers(link, endpoint);
     for (const auto& other : links_)
       if (other.get() != &link && steers(*other, endpoint)) row.elsewhere.push_back({other->region, 0});
     if (const auto replicas = state.replicas.find(name); replicas != state.replicas.end()) {
-      row.held_back = held_back(state, replicas->second, system_clock().wall());
+      row.held_back = control::held_back(state, replicas->second, system_clock().wall());
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
         if (const Link* whose = owner(endpoint, job); whose != &link) {
@@ -189,6 +202,7 @@ std::string Gateways::table(const Link& link) const {
         }
         gateway::ReplicaRow replica{.job = id.value, .job_state = job.state};
         replica.revision = static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
+        replica.port = static_cast<std::uint16_t>(std::stoul(job.spec->labels.at(label_port)));
         replica.spot = job.spec->spot;
         replica.stopping = job.stopping != StopCause::none;
         replica.resume_wanted = job.suspension.resume_wanted;
@@ -196,7 +210,7 @@ std::string Gateways::table(const Link& link) const {
           const Task& task = state.tasks.at(job.tasks.front());
           replica.task_state = task.state;
           replica.unsuspendable = task.unsuspendable;
-          if (const std::string host = options_.host_of(task.node); !host.empty()) replica.address = fmt::format("{}:{}", host, job.spec->labels.at(label_port));
+          if (const std::string host = options_.host_of(task.node); !host.empty()) replica.address = fmt::format("{}:{}", host, replica.port);
         }
         row.replicas.push_back(std::move(replica));
       }

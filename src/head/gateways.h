@@ -37,6 +37,7 @@ class Gateways {
  private:
   struct Link;
   void changed();
+  void look_who_waits();
   std::string table(const Link& link) const;
   const Link* leader() const;
   const Link* link_of(const std::string& region) const;
@@ -56,6 +57,7 @@ class Gateways {
   std::vector<std::shared_ptr<Link>> links_;
   std::map<std::string, gateway::EndpointFigures> figures_;   // of all of them together
   std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>> agreed_;  // by endpoint: a revision, and the regions it is healthy in
+  std::map<std::string, std::string> waiting_;     // by endpoint: why a replica of it has no place; looked at now and then, for it costs a look at the queue
   std::map<std::string, SteadyTime> gone_since_;   // regions whose gateway was there and is not
   std::unique_ptr<api::Subscription> events_;
   net::Timer look_again_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gateway/endpoint.h"
+#include "gateway/ports.h"
 
 namespace billow::gateway {
 namespace {
@@ -131,6 +132,40 @@ TEST(LiveEndpoint, WithoutMoneyCallersAreToldAndWithItTheyAreHeld) {
   s.row.held_back.clear();
   s.show();
   EXPECT_EQ(s.endpoint.hopeless(s.now), "");
+}
+
+TEST(LiveEndpoint, AnAnswerFromBeforeItFellAsleepMakesNobodyReady) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1);
+  ASSERT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1});
+  s.row.replicas[0].job_state = JobState::suspended;
+  s.row.replicas[0].task_state = TaskState::suspended;
+  s.show();
+  s.healthy(1);  // the answer that was on its way
+  EXPECT_FALSE(s.endpoint.awake()) << "a request given to it now would wait for a frozen process";
+  EXPECT_EQ(s.endpoint.router.arrive(1, s.now, s.now + seconds(60)).verdict, Router::Verdict::held);
+  s.endpoint.steer(s.now);
+  ASSERT_EQ(s.all<MoveReplica>().size(), 1u);
+  EXPECT_EQ(s.all<MoveReplica>()[0].what, "resume");
+}
+
+// Fifty endpoints that are deployed together are given their ports before any of their replicas has bound its own.
+TEST(Ports, NobodyIsGivenThePortOfAnother) {
+  Ports ports({.from = 20000, .to = 20060});
+  SteadyTime now{1'000'000'000'000};
+  std::set<std::uint16_t> given;
+  for (std::uint64_t i = 0; i < 50; ++i)
+    EXPECT_TRUE(given.insert(ports.propose({}, [](std::uint16_t) { return true; }, i % 3, now)).second) << "the " << i << "th";
+  // Known from the table they stay taken, however long ago they were proposed.
+  now = now + minutes(10);
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    const auto port = ports.propose(given, [](std::uint16_t p) { return p != 20055; }, i, now);
+    EXPECT_NE(port, 20055) << "somebody else's on this machine";
+    if (i < 9) {
+      EXPECT_TRUE(given.insert(port).second);
+    }
+  }
 }
 
 // The request that meets a replica on its way to sleep: the order to wake follows the order to sleep at once, no other replica is asked
