@@ -32,6 +32,25 @@ class Recipes(EndpointTest):
             self.assertIn("llm serves: http://", done.stdout)
             self.assertEqual(json.loads(self.call("llm", "/v1/models")[2])["version"], server)
 
+    def test_a_notebook(self):
+        """Jupyter's own server where it is installed; else a stand-in, which is told the same."""
+        environment = {"PATH": f"{os.path.dirname(BILLOW)}:{os.environ['PATH']}"}
+        real = shutil.which("jupyter-lab") or shutil.which("jupyter-server")
+        if not real:
+            programs = tempfile.mkdtemp(prefix="billow-recipes-")
+            self.addCleanup(shutil.rmtree, programs)
+            with open(os.path.join(programs, "jupyter-server"), "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\nset -e\ntest -f \"${{1#--config=}}\"\nexec python3 {self.rig.file('serve.py')} notebook\n")
+            os.chmod(f.name, 0o755)
+            environment["PATH"] = programs + ":" + environment["PATH"]
+        done = subprocess.run([os.path.join(self.EXAMPLES, "jupyter.sh"), "--queue", "7"], env={**self.rig.environment, **environment, "IDLE": "1s"}, cwd=self.rig.files, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        key = done.stdout.rsplit(" ", 1)[1].strip()
+        self.assertEqual(self.call("notebook", "/api")[0], 401, "nobody comes in without a key")
+        poll(lambda: [r["task_state"] for r in self.endpoint("notebook")["replicas"]] == ["suspended"], "it to sleep")
+        status, _, body = self.call("notebook", "/api", headers={"Authorization": f"Bearer {key}"})
+        self.assertEqual(status, 200, body)
+        self.assertIn("version", json.loads(body))
 
     # As much of diffusers and torch as the example uses: a picture of one pixel, whose colour is the prompt's.
     PIPELINE = """
