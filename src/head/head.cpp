@@ -65,12 +65,14 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     notifier_ = BILLOW_TRY(Notifier::create(loop_, {notify_key, options_.notify_command, [this]() -> Engine& { return *engine_; }, &store.journal(), &clock_}));
     const auto observe = [this](const control::State& state, const Event& event) -> std::function<void()> {
       if (pools_) pools_->heard(event);
+      if (auto secret = keeper_.heard(event)) return secret;
       auto notice = notice_of(state, event);
       if (!notice) return {};
       return [this, event, notice = std::move(notice)] { notifier_->on_event(event, notice); };
     };
     engine_ = BILLOW_TRY(Engine::restore({.journal = &store.journal(), .clock = &clock_, .deliver = [this](const control::Effect& e) { agents_->deliver(e); }, .observe = observe},
                                          ledger::PriceBook::market()));
+    keeper_.begin(state());
     agents_ = std::make_unique<Agents>(loop_, clock_, [this]() -> Engine& { return *engine_; });
     agents_->on_start([this, notify_key](wire::agent_v1::Start& start, bool confidential) {
       keeper_.fill(state(), start, confidential);

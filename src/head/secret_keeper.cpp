@@ -57,14 +57,20 @@ std::string SecretKeeper::trouble_with(const Secret& secret) const {
 }
 
 Result<std::string> SecretKeeper::value_of(const control::State& state, ProjectId project, const SecretWish& wish) const {
-  const auto found = state.secrets.find({project, wish.name});
-  if (found == state.secrets.end())
+  const auto found = durable_.find({project, wish.name});
+  if (found == durable_.end())
     return fail(Code::not_found, fmt::format("project {} has no secret {} any more; to set it again: billow secret set {}", state.projects.at(project).name, wish.name, wish.name));
   auto value = unseal(BILLOW_TRY(key()), found->second.sealed, belongs_to(project, wish.name));
   if (!value) return pass(std::move(value.error()), fmt::format("secret {}", wish.name));
   if (wish.file.empty() && value->find('\0') != std::string::npos)
     return fail(Code::invalid, fmt::format("secret {} has a zero byte and cannot be a variable; ask for it as a file: --secret {}:file", wish.name, wish.name));
   return value;
+}
+
+std::function<void()> SecretKeeper::heard(const Event& event) {
+  if (const auto* e = std::get_if<SecretSet>(&event.body)) return [this, secret = e->secret] { durable_[{secret.project, secret.name}] = secret; };
+  if (const auto* e = std::get_if<SecretRemoved>(&event.body)) return [this, of = std::pair(e->project, e->name)] { durable_.erase(of); };
+  return {};
 }
 
 void SecretKeeper::fill(const control::State& state, wire::agent_v1::Start& start, bool confidential) const {

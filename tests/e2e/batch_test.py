@@ -1,7 +1,9 @@
 """Work that is submitted and looked at: submit, wait, ps, describe, logs, stop, arrays, dependencies, retries, schedules, job files."""
+import http.server
 import os
 import re
 import subprocess
+import threading
 import unittest
 
 from rig import Rig, RigTest, WebSocket, poll
@@ -209,12 +211,39 @@ class Files(RigTest):
 
 class Schedules(RigTest):
     def test_fire_by_the_clock(self):
+        # A second one comes with its directory as it was then, and with an input.
+        class File(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                self.send_response(200)
+                self.send_header("Content-Length", "6")
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(b"input\n")
+
+            do_GET = do_HEAD = answer
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), File)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        with open(self.rig.file("here.txt"), "w", encoding="ascii") as f:
+            f.write("then\n")
+        self.rig.ok("schedule", "add", "--name", "fed", "--cron", "* * * * *", "--input", f"http://127.0.0.1:{server.server_port}/x", "--", "cat", "here.txt", "x")
+        with open(self.rig.file("here.txt"), "w", encoding="ascii") as f:
+            f.write("now\n")
         self.rig.ok("submit", "--name", "often", "--cron", "* * * * *", "--", "echo", "tick")
-        (schedule,) = self.rig.json("schedule", "list")["schedules"]
-        self.assertEqual((schedule["name"], schedule["cron"]), ("often", "* * * * *"))
+        named = lambda: {s["name"]: s for s in self.rig.json("schedule", "list")["schedules"]}
+        schedule = named()["often"]
+        self.assertEqual(schedule["cron"], "* * * * *")
         self.assertRegex(schedule["next_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:00Z$")
         # Its next time is at most a minute away.
-        job = poll(lambda: self.rig.json("schedule", "list")["schedules"][0]["last_job"], "its first job", 75)
+        job = poll(lambda: named()["often"]["last_job"], "its first job", 75)
+        fed = poll(lambda: named()["fed"]["last_job"], "the first job with an input", 75)
+        self.assertEqual(self.rig.cli("wait", fed).code, 0)
+        self.assertIn("then\ninput\n", self.rig.ok("logs", fed).text)
+        self.rig.ok("schedule", "rm", "fed")
         self.rig.ok("wait", job)
         self.assertEqual(self.rig.ok("logs", job).out, b"tick\n")
         self.assertEqual(self.rig.json("describe", job)["labels"], {"schedule": "often"})

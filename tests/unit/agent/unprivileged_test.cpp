@@ -66,6 +66,23 @@ TEST(WithoutRoot, HidesDevicesInAUserNamespaceOrSaysThatItCannot) {
   EXPECT_EQ(result, 0);
 }
 
+TEST(WithoutRoot, VolumesAreSeenWhereTheJobWantsThemOrItIsSaidThatTheyCannot) {
+  const int result = as_nobody([] {
+    const Sandbox sandbox = Sandbox::detect();
+    Rig rig;
+    const std::string volume = rig.root() + "/volume", top = fmt::format("/billow-top-{}", ::getpid()), deep = rig.root() + "/new/deep";
+    if (::mkdir(volume.c_str(), 0755) != 0 || !write_file_atomic(volume + "/data", "mine\n", 0644)) return 1;
+    TaskSpec spec = shell(fmt::format("cat {0}/data {1}/data; echo x > {0}/made; echo x > {1}/not; id -u", top, deep));
+    const Status bound = sandbox.bind_to(spec, {{volume, top, false}, {volume, deep, true}});
+    if (!bound) return sandbox.kind() == SandboxKind::variables_only && bound.error().message.find("may not mount") != std::string::npos ? 0 : 2;
+    const Heard heard = rig.run(TaskId(1), spec);
+    if (heard.out != fmt::format("mine\nmine\n{}\n", ::geteuid())) return 3;
+    return file_exists(volume + "/made") && !file_exists(volume + "/not") && !file_exists(top) && !file_exists(rig.root() + "/new") ? 0 : 4;
+  });
+  if (result == 77) GTEST_SKIP() << "the build directory is closed to other users";
+  EXPECT_EQ(result, 0);
+}
+
 TEST(WithoutRoot, CgroupsSayWhatIsMissing) {
   const int result = as_nobody([] {
     const Cgroups groups = Cgroups::detect({"/proc/self/mounts", "billow-test-nobody"});
