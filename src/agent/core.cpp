@@ -111,6 +111,11 @@ bool Core::epoch_accepted(Epoch epoch, Effects& out) {
 }
 
 void Core::handle(const v1::Welcome& m, Now now, Effects& out) {
+  if (m.version < v1::protocol_version_min || m.version > protocol_) {
+    connected_ = welcomed_ = false;
+    out.push_back(effect::Disconnect{fmt::format("the head wants to speak protocol {}, this agent speaks {} to {}; install the head's version of billow here", m.version, v1::protocol_version_min, protocol_)});
+    return;
+  }
   if (!epoch_accepted(m.epoch, out)) return;
   welcomed_ = true;
   if (m.bills != memory_.bills) {

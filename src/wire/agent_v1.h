@@ -17,6 +17,9 @@ namespace billow::wire::agent_v1 {
 
 inline constexpr int protocol_version = 1;      // the newest this binary speaks
 inline constexpr int protocol_version_min = 1;  // and the oldest; both sides use the newest they share
+// What a message that names no version means, for ever: members equal to their default are not written, so a default that rose with
+// the program would make its newest version look like whatever the other side speaks.
+inline constexpr int protocol_version_unsaid = 1;
 
 // ---- agent → head -------------------------------------------------------------------------------------------------
 
@@ -25,7 +28,7 @@ using billow::TaskStatus;
 // The first frame of a connection. The head answers with Welcome, or Refused and a close.
 struct Hello {
   static constexpr const char* kind = "hello";
-  int version = protocol_version;
+  int version = protocol_version_unsaid;
   int version_min = 0;         // 0: speaks `version` only
   Epoch epoch_seen = 0;        // the highest epoch a head has shown this agent
   SteadyTime sent_at;          // by the node's clock: of two hellos of one boot the later one counts, in whatever order they arrive
@@ -175,7 +178,7 @@ struct Welcome {
   Epoch epoch = 0;
   NodeId node;
   std::int64_t heartbeat_ms = 0;
-  int version = protocol_version;    // of the protocol, as both speak from now on
+  int version = protocol_version_unsaid;    // of the protocol, as both speak from now on
   std::string head_version;
   bool bills = false;                // somebody bills for every hour of this node: it must not outlive its use
   template <class V>

@@ -1,12 +1,14 @@
 """Head and agents exchanged for another version while jobs run, and back. The other version is this very program under another
 number and protocol (BILLOW_TEST_VERSION, BILLOW_TEST_PROTOCOL): it proves that both sides negotiate and that nothing is lost on
 the way, not that a future version will be compatible."""
+import json
 import os
 import signal
+import struct
 import subprocess
 import unittest
 
-from rig import BILLOW, MARK, Rig, alive, poll
+from rig import BILLOW, MARK, Rig, WebSocket, agent_frame, alive, poll
 
 OLD, NEW = {}, {"BILLOW_TEST_VERSION": "9.9.9", "BILLOW_TEST_PROTOCOL": "2"}
 
@@ -97,6 +99,20 @@ class Upgrade(unittest.TestCase):
             self.assertEqual(lines[:-1], [f"line {i}" for i in range(len(lines) - 1)])
             self.assertEqual(lines[-1], f"end {len(lines) - 1}")
             rig.end_agent()
+        finally:
+            rig.close()
+
+    def test_a_hello_that_names_no_version_is_of_the_first(self):
+        # As every agent of the first protocol says it, to a head that speaks the second.
+        rig = Rig(sim="1xH100", args=("--no-agent",), **NEW)
+        try:
+            peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
+            peer.send(agent_frame({"type": "hello", "offer": {"name": "old", "boot_id": "x", "version": "0", "cpu_milli": 1000, "mem_mib": 1000}}))
+            _, data = peer.receive()
+            answer = json.loads(data[4:4 + struct.unpack("<I", data[:4])[0]])
+            self.assertEqual((answer["type"], answer.get("version", 1)), ("welcome", 1), answer)
+            poll(lambda: "node old is here: 0 GPUs, 0 tasks, billow 0, protocol 1\n" in rig.head_log(), "the agreed version in the log")
+            peer.close()
         finally:
             rig.close()
 

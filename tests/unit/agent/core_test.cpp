@@ -98,6 +98,26 @@ TEST_F(AgentCore, IgnoresEverythingBeforeWelcome) {
   EXPECT_TRUE(say(start_of(5)).empty());
 }
 
+// As a program of protocol 2 meets heads of 1, 2 and 3.
+TEST(AgentVersions, SaysTheNewestItSpeaksAndTakesUpNoOther) {
+  for (const int answered : {1, 2, 3, 0}) {
+    CoreOptions options;
+    options.protocol = 2;
+    Core core{options, at(0)};
+    Effects out;
+    core.on_connected(at(0), out);
+    ASSERT_EQ(sent<v1::Hello>(out).size(), 1u);
+    EXPECT_EQ(sent<v1::Hello>(out)[0].version, 2);
+    EXPECT_EQ(sent<v1::Hello>(out)[0].version_min, v1::protocol_version_min);
+    out.clear();
+    core.on_message(v1::Welcome{1, NodeId(1), 2000, answered}, "", at(0), out);
+    core.on_message(start_of(5), "", at(0), out);
+    const bool spoken = answered == 1 || answered == 2;
+    EXPECT_EQ(only<effect::StartTask>(out).size(), spoken ? 1u : 0u) << answered;
+    EXPECT_EQ(only<effect::Disconnect>(out).size(), spoken ? 0u : 1u) << answered;
+  }
+}
+
 TEST_F(AgentCore, RemembersAHigherEpochBeforeActingAndRefusesALowerOne) {
   connect(3);
   const Effects effects = say(start_of(5, 7));

@@ -1,5 +1,6 @@
 #include "wire/codec.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "wire/agent_v1.h"
@@ -55,6 +56,31 @@ TEST(AgentProtocol, FramesRoundTripAndBadOnesAreRefused) {
   EXPECT_EQ(back->blob, "blob");
   for (std::size_t n = 0; n < frame.size() - 4; ++n) EXPECT_FALSE(agent_v1::decode_to_agent(std::string_view(frame).substr(0, n))) << n;
   EXPECT_FALSE(agent_v1::decode_from_agent(frame));
+}
+
+// The version is read before anything is agreed on, perhaps by a program much older or newer: what is not written must mean the first
+// version on both sides, and every other must be written.
+TEST(AgentProtocol, AVersionThatIsNotSaidIsTheFirstAndEveryOtherIsSaid) {
+  const auto framed = [](const std::string& json) {
+    const auto size = static_cast<std::uint32_t>(json.size());
+    std::string out;
+    for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(size >> shift & 0xff);
+    return out + json;
+  };
+  const auto hello = agent_v1::decode_from_agent(framed(R"({"type":"hello"})"));
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(std::get<agent_v1::Hello>(hello->message).version, 1);
+  const auto welcome = agent_v1::decode_to_agent(framed(R"({"type":"welcome"})"));
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(std::get<agent_v1::Welcome>(welcome->message).version, 1);
+  for (const int version : {2, 3, 1000}) {
+    agent_v1::Hello says;
+    says.version = version;
+    EXPECT_NE(agent_v1::encode(says).find(fmt::format("\"version\":{}", version)), std::string::npos);
+    agent_v1::Welcome answers;
+    answers.version = version;
+    EXPECT_NE(agent_v1::encode(answers).find(fmt::format("\"version\":{}", version)), std::string::npos);
+  }
 }
 
 }  // namespace
