@@ -11,7 +11,6 @@
 #include <charconv>
 #include <cstring>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "base/text.h"
@@ -65,8 +64,9 @@ std::vector<Row> listening(int pid, std::uint16_t port) {
   return out;
 }
 
-std::set<std::uint64_t> sockets_of(int pid) {
-  std::set<std::uint64_t> out;
+// The sockets a process has, each with a descriptor of it.
+std::map<std::uint64_t, int> sockets_of(int pid) {
+  std::map<std::uint64_t, int> out;
   const std::string directory = fmt::format("/proc/{}/fd", pid);
   DIR* dir = ::opendir(directory.c_str());
   if (dir == nullptr) return out;
@@ -76,7 +76,8 @@ std::set<std::uint64_t> sockets_of(int pid) {
     std::string_view text = target;
     if (!text.starts_with("socket:[") || !text.ends_with(']')) continue;
     text = text.substr(8, text.size() - 9);
-    if (const auto inode = parse_int(text, 1, INT64_MAX)) out.insert(static_cast<std::uint64_t>(*inode));
+    const auto inode = parse_int(text, 1, INT64_MAX), fd = parse_int(entry->d_name, 0, INT32_MAX);
+    if (inode && fd) out.emplace(static_cast<std::uint64_t>(*inode), static_cast<int>(*fd));
   }
   ::closedir(dir);
   return out;
@@ -127,15 +128,22 @@ Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port)
     const auto [at, fresh] = tables.try_emplace(network);
     if (fresh) at->second = listening(pid, port);
     if (at->second.empty()) continue;
-    const std::set<std::uint64_t> own = sockets_of(pid);
+    const std::map<std::uint64_t, int> own = sockets_of(pid);
     for (const Row& row : at->second) {
-      if (!own.contains(row.inode)) continue;
-      Listener found{row.address, row.v4, pid};
+      const auto held = own.find(row.inode);
+      if (held == own.end()) continue;
+      Listener found{row.address, row.v4, pid, held->second, row.inode};
       make_reachable(found);
       return found;
     }
   }
   return fail(Code::not_found, fmt::format("nothing of the job listens on port {}", port));
+}
+
+bool still_listens(const Listener& listener) {
+  char target[64] = {};
+  if (::readlink(fmt::format("/proc/{}/fd/{}", listener.pid, listener.fd).c_str(), target, sizeof target - 1) <= 0) return false;
+  return target == fmt::format("socket:[{}]", listener.inode);
 }
 
 Result<Fd> begin_connect(const Listener& listener) {

@@ -17,10 +17,16 @@ struct Listener {
   sockaddr_in6 address{};   // to connect to; an IPv4 one is mapped
   bool v4 = false;
   int pid = 0;              // who has it
+  int fd = -1;              // as which descriptor
+  std::uint64_t inode = 0;
 };
 
 // not_found: no process of these listens on the port.
 Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port);
+
+// Whether that process still has that socket: one look instead of one at every process of the job and every socket of the machine, for
+// connections that come in bursts. While the job has it open, nobody else listens on its port.
+bool still_listens(const Listener& listener);
 
 // A socket on its way to the listener, in the network its process lives in. Not connected yet: writable when it is.
 Result<Fd> begin_connect(const Listener& listener);

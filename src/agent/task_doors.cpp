@@ -11,15 +11,29 @@ namespace billow::agent {
 
 using namespace wire::agent_v1;
 
+namespace {
+constexpr std::size_t listeners_max = 4096;
+}
+
 Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
   const int job_pid = pid_of(request.task);
   if (job_pid <= 0) return fail(Code::conflict, "the job does not run on this node right now");
   if (suspender_.frozen(request.task)) return fail(Code::conflict, "the job is suspended; resume it first");
   if (request.port != 0) {
-    std::vector<int> pids = processes_of(request.task);
-    if (pids.empty()) pids.push_back(job_pid);
-    const Listener listener = BILLOW_TRY(find_listener(pids, request.port));
-    return Tunnels::Door{BILLOW_TRY(begin_connect(listener)), {}, {}};
+    const auto key = std::pair(request.task, request.port);
+    auto known = listeners_.find(key);
+    if (known == listeners_.end() || !still_listens(known->second)) {
+      std::vector<int> pids = processes_of(request.task);
+      if (pids.empty()) pids.push_back(job_pid);
+      auto found = find_listener(pids, request.port);
+      if (!found) {
+        if (known != listeners_.end()) listeners_.erase(known);
+        return pass(std::move(found.error()));
+      }
+      if (listeners_.size() >= listeners_max) listeners_.clear();
+      known = listeners_.insert_or_assign(key, *found).first;
+    }
+    return Tunnels::Door{BILLOW_TRY(begin_connect(known->second)), {}, {}};
   }
   const TaskPlan* plan = suspender_.plan(request.task);
   if (!plan) return fail(Code::conflict, "the job is not known well enough here to enter it");
@@ -38,6 +52,7 @@ Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
 
 void Tasks::close_doors(TaskId task) {
   tunnels_.close_of(task, "the job has ended");
+  listeners_.erase(listeners_.lower_bound({task, 0}), listeners_.upper_bound({task, UINT16_MAX}));
   // What a session started outlives it unless somebody ends it, where the task had no control group of its own.
   if (ssh_.ended(task))
     for (int round = 0; round < 20 && kill_leftovers(key_of(task), {}) > 0; ++round) ::poll(nullptr, 0, 2);

@@ -13,6 +13,7 @@
 #include "agent/core.h"
 #include "agent/egress.h"
 #include "agent/launcher.h"
+#include "agent/listening.h"
 #include "agent/log_reader.h"
 #include "agent/mig_claims.h"
 #include "agent/rooms.h"
@@ -136,6 +137,7 @@ class Tasks {
   SecretFiles secret_files_;
   SshDoors ssh_;
   Tunnels tunnels_;
+  std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;  // behind ports that were asked for, as found last
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   std::unordered_set<TaskId> born_here_;                          // started by this agent

@@ -8,6 +8,24 @@
 
 namespace billow::api {
 
+namespace {
+
+// The first text with a zero byte in it, as "spec.labels.team"; empty where there is none.
+std::string zero_byte_in(const Json& value, const std::string& path) {
+  const auto has = [](std::string_view text) { return text.find('\0') != std::string_view::npos; };
+  if (value.is_string()) return has(value.str_or("")) ? path : "";
+  for (const auto& [name, member] : value.members()) {
+    const std::string at = path.empty() ? name : path + "." + name;
+    if (has(name)) return fmt::format("a name in {}", path.empty() ? "the body" : path);
+    if (std::string found = zero_byte_in(member, at); !found.empty()) return found;
+  }
+  for (std::size_t i = 0; i < value.items().size(); ++i)
+    if (std::string found = zero_byte_in(value.items()[i], fmt::format("{}[{}]", path, i)); !found.empty()) return found;
+  return {};
+}
+
+}  // namespace
+
 void Call::reply(int status, const Json& body) const { exchange->respond(net::Response::json(status, body.dump())); }
 void Call::fail(const Error& error) const { exchange->respond(net::problem(error, request().request_id)); }
 
@@ -26,6 +44,9 @@ Result<Json> Call::body() const {
   if (trim(request().body).empty()) return Json::object();
   auto json = parse_json(request().body);
   if (json && !json->is_object()) return billow::fail(Code::invalid, fmt::format("the body must be a JSON object, not {}", json->kind()));
+  // No name, path or argument can have one, and not every store can keep it. It can be written in one way only.
+  if (json && request().body.find("\\u0000") != std::string::npos)
+    if (const std::string where = zero_byte_in(*json, ""); !where.empty()) return billow::fail(Code::invalid, fmt::format("{} has a zero byte in it", where), "send binary data as base64, where a field takes it");
   return json;
 }
 

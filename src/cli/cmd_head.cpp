@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/client.h"
+#include "cli/cmd_store.h"
 #include "cli/commands.h"
 #include "cli/connect.h"
 #include "cli/console.h"
@@ -43,6 +44,7 @@ constexpr OptionSpec up_options[] = {
     {"tls-key", 0, "FILE", "its key (PEM)", false, Completes::file},
     {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
     {"store", 0, "URL", "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)"},
+    {"store-file", 0, "FILE", "the same from a file that only its owner can read: for a URL with a password, which others would see among the arguments", false, Completes::file},
     {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
     {"files-dir", 0, "DIR", "keep what people upload here (files/ in the data directory); a standby head needs the same one", false, Completes::directory},
     {"backup-dir", 0, "DIR", "back the store up into this directory by schedule; see `billow store restore`", false, Completes::directory},
@@ -111,8 +113,6 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.notify_command = parsed.get("notify-command");
   options.secrets_key = parsed.get("secrets-key");
   if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' && ::getcwd(here, sizeof here)) options.secrets_key = std::string(here) + "/" + options.secrets_key;
-  const char* store = ::getenv("BILLOW_STORE");
-  options.store = parsed.get("store", store ? store : "");
   options.standby = parsed.has("standby");
   return options;
 }
@@ -208,7 +208,9 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<std::size_t>(n));
   ::close(ready[0]);
   if (said.starts_with("standby: ")) {
-    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n", trim(said.substr(9))));
+    const auto lines = split(trim(said.substr(9)), '\n');
+    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n", lines.front()));
+    for (std::size_t i = 1; i < lines.size(); ++i) say(lines[i]);
     return 0;
   }
   if (said != "ok\n") {
@@ -230,8 +232,11 @@ int cmd_up(const Parsed& parsed) {
   if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
   if (const Status ok = set_directories(parsed, options); !ok) return report_usage(ok.error());
+  auto store = store_of(parsed);
+  if (!store) return report_usage(store.error());
+  options.store = std::move(*store);
   if (options.standby && options.store.empty())
-    return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow"});
+    return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow, or --store-file FILE"});
   if (!options.sim.empty()) {
     const auto spec = parse_sim_spec(options.sim);
     if (!spec) return report_usage(Error(spec.error()).in("--sim " + options.sim));

@@ -29,7 +29,11 @@ constexpr OptionSpec session_options[] = {
     {"quiet", 'q', nullptr, "say nothing of Billow's own"},
 };
 constexpr OptionSpec shell_session_options[] = {{"quiet", 'q', nullptr, "say nothing of Billow's own"}};
-constexpr OptionSpec submit_options[] = {{"quiet", 'q', nullptr, "print the number alone"}};
+constexpr OptionSpec submit_options[] = {
+    {"quiet", 'q', nullptr, "print the number alone"},
+    {"lines", 0, "FILE", "a job for each line of this file (- for standard input), each a command for the shell", false, Completes::file},
+};
+constexpr std::size_t lines_bytes_max = 16 << 20;
 constexpr OptionSpec attach_options[] = {
     {"tty", 't', nullptr, "the job has a terminal (found out by itself where the head says so)"},
     {"tail", 0, "SIZE", "begin with this much of the earlier output (64K)"},
@@ -76,12 +80,17 @@ bool answer_was_lost(const Error& error) {
   return error.code == Code::unavailable && !error.message.starts_with("no head") && !error.message.starts_with("cannot connect");
 }
 
-Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
+// Everything the head must know and have before it can be asked for the job; the variables it gets.
+Result<Environment> prepare(const Parsed& parsed, Client& client, JobRequest& request) {
   BILLOW_TRY_VOID(resolve_after(client, request));
   BILLOW_TRY_VOID(resolve_reservation(client, request));
   BILLOW_TRY_VOID(prepare_environment(client, request));
   Environment env = BILLOW_TRY(job_environment(own_environment(), request.env));
   BILLOW_TRY_VOID(sync_for_job(client, request, parsed.has("quiet"), env));
+  return env;
+}
+
+Result<Json> ask_for_job(const Parsed& parsed, Client& client, const JobRequest& request, const Environment& env) {
   // A key of our own makes asking again safe when the answer was lost on the way.
   const std::string key = request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;
   const std::string body = submit_body(request, env);
@@ -95,6 +104,11 @@ Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
   if (job && !parsed.has("quiet"))
     for (const Json& warning : (*job)["warnings"].items()) say("warning: " + printable(warning.str_or("")));
   return job;
+}
+
+Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
+  const Environment env = BILLOW_TRY(prepare(parsed, client, request));
+  return ask_for_job(parsed, client, request, env);
 }
 
 // A job that is given nothing but /dev/null needs no forwarding.
@@ -209,7 +223,52 @@ int add_schedule(const Parsed& parsed, JobRequest& request) {
   return 0;
 }
 
+Result<std::string> read_lines(const std::string& path) {
+  if (path != "-") return read_file(path, lines_bytes_max);
+  std::string text;
+  char buffer[65536];
+  for (ssize_t n; (n = ::read(STDIN_FILENO, buffer, sizeof buffer)) > 0 && text.size() <= lines_bytes_max;) text.append(buffer, static_cast<std::size_t>(n));
+  return text;
+}
+
+// Many commands in one go: the working directory and the environment are looked at once, and no program is started for each.
+int submit_lines(const Parsed& parsed) {
+  if (!parsed.operands.empty()) return report_usage({Code::invalid, "--lines names the commands; there is another one behind it", "leave one of them out"});
+  const auto text = read_lines(parsed.get("lines"));
+  if (!text) return report_usage(Error(text.error()).in("--lines"));
+  if (text->size() > lines_bytes_max) return report_usage({Code::too_large, "--lines: more than 16 MiB of commands", "an array (--array) runs one command many times"});
+  std::vector<std::string> commands;
+  for (const std::string& line : split(*text, '\n'))
+    if (const std::string_view command = trim(line); !command.empty() && !command.starts_with('#')) commands.emplace_back(command);
+  if (commands.empty()) return report_usage({Code::invalid, fmt::format("--lines {}: no commands there", parsed.get("lines")), "one on each line; those that begin with # are passed over"});
+  JobRequest request;
+  request.spec.argv = {"/bin/sh", "-c", commands.front()};
+  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  if (!request.cron.empty() || !request.idempotency_key.empty()) return report_usage({Code::invalid, "--lines goes with neither --cron nor a key: it makes many jobs", ""});
+  if (auto done = complete(request); !done) return report_usage(done.error());
+  auto client = connect(parsed, true);
+  if (!client) return report(client.error());
+  const auto env = prepare(parsed, *client, request);
+  if (!env) return report(env.error());
+  std::uint64_t first = 0, last = 0;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    request.spec.argv.back() = commands[i];
+    const auto job = ask_for_job(parsed, *client, request, *env);
+    if (!job) {
+      if (i > 0) say(fmt::format("{} of {} commands were submitted", i, commands.size()));
+      return report(Error(job.error()).in(commands[i]));
+    }
+    last = (*job)["id"].uint_or(0);
+    if (i == 0) first = last;
+    if (parsed.has("json")) print(job->dump() + "\n");
+    else if (parsed.has("quiet")) print(fmt::format("{}\n", last));
+  }
+  if (!parsed.has("json") && !parsed.has("quiet")) print(commands.size() == 1 ? fmt::format("job {}\n", first) : fmt::format("{} jobs, {} to {}\n", commands.size(), first, last));
+  return 0;
+}
+
 int cmd_submit(const Parsed& parsed) {
+  if (parsed.has("lines")) return submit_lines(parsed);
   auto request = request_of(parsed);
   if (!request) return report_usage(request.error());
   if (!request->cron.empty()) return add_schedule(parsed, *request);
@@ -279,6 +338,7 @@ void add_run_commands(CommandTable& table) {
   table.push_back({.name = "submit",
                    .summary = "queue a command or a job file, and print its number",
                    .example = "billow submit --gpus 1 --array 0-99%10 -- python sweep.py\nbillow submit job.toml\n"
+                              "billow submit --gpus 1 --lines commands.txt\n"
                               "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
                    .run = cmd_submit,
                    .usage = "[--] COMMAND [ARG…] | FILE.toml",

@@ -11,6 +11,7 @@
 #include "cli/console.h"
 #include "store/pg_store.h"
 #include "store/store_copy.h"
+#include "store/store_url.h"
 
 namespace billow::cli {
 namespace {
@@ -18,19 +19,16 @@ namespace {
 constexpr OptionSpec store_options[] = {
     {"data", 0, "DIR", "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
     {"store", 0, "URL", "the database of the head: postgres://user@host/database (BILLOW_STORE)"},
+    {"store-file", 0, "FILE", "the same from a file that only its owner can read: for a URL with a password", false, Completes::file},
 };
 constexpr OptionSpec migrate_options[] = {
     {"data", 0, "DIR", "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
+    {"store-file", 0, "FILE", "a file with the database's URL that only its owner can read: for a URL with a password", false, Completes::file},
 };
 
 Status check_url(const std::string& url) {
   if (is_postgres_url(url)) return {};
   return fail(Code::invalid, fmt::format("\"{}\" is no PostgreSQL database", shown_store(url)), "write it like postgres://user@host/billow");
-}
-
-std::string store_of(const Parsed& parsed) {
-  const char* variable = ::getenv("BILLOW_STORE");
-  return parsed.get("store", parsed.has("data") || !variable ? "" : variable);
 }
 
 int show(const Parsed& parsed, const Result<CopyReport>& done, std::string_view what, std::string_view next = "") {
@@ -41,7 +39,11 @@ int show(const Parsed& parsed, const Result<CopyReport>& done, std::string_view 
 }
 
 int store_migrate(const Parsed& parsed) {
-  const auto url = one_operand(parsed, "store migrate", "database (postgres://user@host/billow)");
+  auto url = parsed.has("store-file") ? Result<std::string>("") : one_operand(parsed, "store migrate", "database (postgres://user@host/billow)");
+  if (!url) return report_usage(url.error());
+  if (parsed.has("store-file") && !parsed.operands.empty()) return report_usage({Code::invalid, "the database is named twice", "as a URL, or by --store-file"});
+  (void)cover_passwords_in_arguments();
+  url = store_url({.url = *url, .file = parsed.get("store-file"), .variables = false});
   if (!url) return report_usage(url.error());
   if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
   const std::string dir = data_directory(parsed.get("data"));
@@ -52,10 +54,12 @@ int store_migrate(const Parsed& parsed) {
 int store_backup(const Parsed& parsed) {
   const auto path = one_operand(parsed, "store backup", "file or directory to make");
   if (!path) return report_usage(path.error());
-  const std::string url = store_of(parsed), dir = data_directory(parsed.get("data"));
-  if (!url.empty()) {
-    if (const Status ok = check_url(url); !ok) return report_usage(ok.error());
-    return show(parsed, backup_postgres(url, *path), "backed up");
+  const auto url = store_of(parsed, !parsed.has("data"));
+  if (!url) return report_usage(url.error());
+  const std::string dir = data_directory(parsed.get("data"));
+  if (!url->empty()) {
+    if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
+    return show(parsed, backup_postgres(*url, *path), "backed up");
   }
   if (file_exists(store_marker(dir))) {
     return report({Code::invalid, fmt::format("the head of {} keeps its state in {}", dir, trim(read_file(store_marker(dir), 4096).value_or("a database"))), "name it: --store URL, or BILLOW_STORE"});
@@ -66,15 +70,23 @@ int store_backup(const Parsed& parsed) {
 int store_restore(const Parsed& parsed) {
   const auto path = one_operand(parsed, "store restore", "backup");
   if (!path) return report_usage(path.error());
-  if (const std::string url = store_of(parsed); !url.empty()) {
-    if (const Status ok = check_url(url); !ok) return report_usage(ok.error());
-    return show(parsed, restore_postgres(*path, url), "restored", fmt::format("start a head on it with: billow up --store {}\n", shown_store(url)));
+  const auto url = store_of(parsed, !parsed.has("data"));
+  if (!url) return report_usage(url.error());
+  if (!url->empty()) {
+    if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
+    return show(parsed, restore_postgres(*path, *url), "restored", fmt::format("start a head on it with: billow up --store {}\n", shown_store(*url)));
   }
   const std::string dir = data_directory(parsed.get("data"));
   return show(parsed, restore_sqlite(*path, dir), "restored", fmt::format("start it with: billow up --data {}\n", dir));
 }
 
 }  // namespace
+
+Result<std::string> store_of(const Parsed& parsed, bool variables) {
+  if (cover_passwords_in_arguments())
+    say("the password of the database was among the arguments, where every user of this machine may have seen it; better: --store-file FILE, BILLOW_STORE, PGPASSWORD or ~/.pgpass");
+  return store_url({.url = parsed.get("store"), .file = parsed.get("store-file"), .variables = variables});
+}
 
 void add_store_commands(CommandTable& table) {
   table.push_back({.name = "store migrate",

@@ -5,6 +5,9 @@
 
 namespace billow::cli {
 
+// The database that --store, --store-file or the variables name; empty: none does.
+Result<std::string> store_of(const Parsed& parsed, bool variables = true);
+
 void add_store_commands(CommandTable& table);  // store migrate, backup, restore
 
 }  // namespace billow::cli

@@ -72,6 +72,8 @@ Decision Decider::operator()(const AgentHello& c) {
   }
   if (node->offer != c.offer) events.push_back(NodeOfferChanged{node->id, c.offer});
   if (!node->reachable) events.push_back(NodeReachable{node->id});
+  // The machine that was to be taken away is gone, or was started again; either way the notice was not about this one.
+  if (node->drained.starts_with(taken_away) && node->offer.boot_id != c.offer.boot_id) events.push_back(NodeDrained{node->id, ""});
   const auto on = state.tasks_on.find(node->id);
   if (on == state.tasks_on.end()) return events;
   for (TaskId id : on->second) {

@@ -35,7 +35,7 @@ Decision Decider::operator()(const NodeReclaimed& c) {
   Events events;
   const auto node = state.nodes.find(c.node);
   if (node == state.nodes.end()) return events;
-  if (node->second.drained.empty()) events.push_back(NodeDrained{c.node, c.reason});
+  if (node->second.drained.empty()) events.push_back(NodeDrained{c.node, fmt::format("{}{}", taken_away, c.reason)});
   const auto on = state.tasks_on.find(c.node);
   if (on == state.tasks_on.end()) return events;
   std::set<JobId> leaving;
@@ -52,7 +52,10 @@ Status check_hello(const State& state, const AgentHello& hello) {
     return fail(Code::invalid, fmt::format("a node offers {} GPUs; {} is the most there can be", offer.gpus.size(), limits::gpus_per_node_max));
   if (offer.cpu_milli < 0 || offer.mem_mib < 0) return fail(Code::invalid, "a node offers less than nothing");
   std::set<std::string> uuids;
+  std::int32_t number = 0;
   for (const NodeGpu& gpu : offer.gpus) {
+    // Grants and readings name a card by its place in the offer.
+    if (gpu.index != number++) return fail(Code::invalid, fmt::format("a node offers GPU {} where its GPU {} belongs", gpu.index, number - 1));
     if (gpu.mem_mib < 0) return fail(Code::invalid, fmt::format("GPU {} has a negative amount of memory", gpu.index));
     if (!gpu.uuid.empty() && !uuids.insert(gpu.uuid).second) return fail(Code::invalid, fmt::format("the same GPU is offered twice ({})", gpu.uuid));
   }

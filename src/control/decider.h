@@ -120,6 +120,9 @@ struct Decider {
 };
 
 // A node that goes takes its credential with it.
+// How the reason of a drain begins that came from a notice of the machine's engine. It holds for that boot of the machine; what a person
+// says holds until a person takes it back.
+inline constexpr std::string_view taken_away = "taken away: ";
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether some pool could bring a machine for this job; an error says why none could.
 Status pools_could_run(const State& state, const JobSpec& spec);

@@ -13,6 +13,7 @@ struct Agents::Link final : Session {
   std::shared_ptr<net::WebSocket> socket;
   std::string address;
   bool tls = false;
+  bool warned = false;    // of what it says, once
 
   bool send(const ToAgent& message, std::string_view blob) override { return socket->send_binary(encode(message, blob)); }
   bool send_raw(std::string_view frame) override { return socket->send_binary(frame); }
@@ -112,6 +113,11 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
   if (const auto* r = std::get_if<Report>(&frame->message)) return sessions_.report(link, *r);
   if (const auto* notice = std::get_if<Reclaimed>(&frame->message)) return sessions_.reclaimed(link, *notice);
   if (auto* beat = std::get_if<Heartbeat>(&frame->message)) {
+    // A task that has just ended here may be in a reading that was on its way; cards never are.
+    if (const std::size_t offered = beat->gpus.size(); sessions_.keep_believed(link, *beat) > 0 && beat->gpus.size() < offered && !link->warned) {
+      link->warned = true;
+      log_warn("node {}: readings of GPUs that it did not offer are passed over", link->name);
+    }
     if (on_heartbeat_) on_heartbeat_(link->node, *beat);
     readings_[link->node] = std::move(*beat);
     sessions_.heartbeat(link);

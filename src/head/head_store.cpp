@@ -22,6 +22,16 @@ std::string host_name() {
   return host;
 }
 
+// What the database does not hold, and a head that takes over would miss. Said while the one that has it still lives.
+std::vector<std::string> standby_lacks(const HeadOptions& options) {
+  std::vector<std::string> out;
+  if (options.files_dir.empty())
+    out.push_back("uploaded working directories, outputs and environments lie with the head that took them: give all heads of this store one directory they share, --files-dir DIR");
+  if (const std::string key = options.secrets_key.empty() ? options.data_dir + "/secrets.key" : options.secrets_key; !file_exists(key))
+    out.push_back(fmt::format("the key of the secrets is not here: if there are any, copy secrets.key from the data directory of the head that leads to {}, or jobs that need one will not start", key));
+  return out;
+}
+
 }  // namespace
 
 Result<HeadStore> HeadStore::open(HeadOptions& options) {
@@ -55,9 +65,14 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   pg.standby = options.standby;
   pg.on_waiting = [&options, mark](const std::string& holder) {
     log_info("standing by: {} leads", holder);
+    std::string said;
+    for (const std::string& lack : standby_lacks(options)) {
+      log_warn("{}", lack);
+      said += lack + "\n";
+    }
     if (const Status marked = mark(); !marked) log_warn("{}", marked.error().message);
     if (options.ready_fd < 0) return;
-    (void)write_all(options.ready_fd, "standby: " + holder + "\n");
+    (void)write_all(options.ready_fd, "standby: " + holder + "\n" + said);
     ::close(options.ready_fd);
     options.ready_fd = -1;
   };

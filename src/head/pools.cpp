@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "base/crypto.h"
@@ -31,6 +32,7 @@ struct Pools::Running {
   SteadyTime next_look;
   std::map<std::string, SteadyTime> asked;     // machines the engine said yes to, in this life of the head
   std::set<std::string> tried;                 // and those it was asked for at all: it may have made one and not said so
+  std::set<std::string> given_back;            // that the engine was told of, or is being told of
   std::string last_error;
 };
 
@@ -124,10 +126,13 @@ void Pools::begin(PoolId id, const Pool& settings) {
       moving = moving || !answers;  // it may be gone
     }
   }
-  const bool due = now >= r.next_look;
+  // What nobody uses any more is billed until the engine hears of it.
+  const bool gives_back = std::ranges::any_of(round->released, [&](const std::string& name) { return !r.given_back.contains(name); });
+  const bool due = now >= r.next_look || (gives_back && r.last_error.empty());
   if (!due && round->wanted.empty()) return;
   if (!due && r.last_error.size() > 0) return;  // an engine that is away is not asked more often because more is wanted of it
   r.busy = true;
+  r.given_back.insert(round->released.begin(), round->released.end());
   round->lists = due || !fresh;
   if (round->lists) r.next_look = now + (moving ? look_soon : look_seldom);
   for (const pool::Order& order : round->wanted) r.tried.insert(order.machine.name);
@@ -224,6 +229,7 @@ void Pools::finished(PoolId id, const Round& round) {
     engine.execute(refused, {"head", ""}, {});
   }
   if (round.listed) engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
+  std::erase_if(r.given_back, [&](const std::string& machine) { return !engine.state().machines.contains(machine); });
   std::erase_if(r.tried, [&](const std::string& machine) { return !engine.state().machines.contains(machine); });
   std::erase_if(r.asked, [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
 }

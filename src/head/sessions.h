@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "control/believed.h"
 #include "head/engine.h"
 
 namespace billow::head {
@@ -41,6 +42,7 @@ class Sessions {
   void report(const SessionPtr& session, const wire::agent_v1::Report& report);
   void reclaimed(const SessionPtr& session, const wire::agent_v1::Reclaimed& notice);
   // Answered, so that an agent knows how long its head has been silent.
+  std::size_t keep_believed(const SessionPtr& session, wire::agent_v1::Heartbeat& beat) { return control::keep_believed(engine_().state(), session->node, beat); }
   void heartbeat(const SessionPtr& session) { session->send(wire::agent_v1::LeaseRenew{engine_().state().epoch, {}, {}}, {}); }
   // What agents say of metering and idleness; none of it is answered, all of it is said again.
   void marks(const SessionPtr& session, const wire::agent_v1::MeterMark& mark);

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import unittest
 
+import zero_bytes
 from rig import Rig, RigTest, WebSocket, agent_frame, alive, poll
 
 
@@ -63,6 +64,13 @@ class Requests(RigTest):
         self.assertIn('no account "nobody-has-this-name"', done.errors)
         self.assertIn("--unix-name", done.errors)
         self.assertNotIn("no account", self.rig.ok("user", "create", "somebody", "--unix-name", "nobody").errors)
+
+    def test_a_zero_byte_in_any_text_is_refused(self):
+        self.assertGreater(zero_bytes.check(self, self.rig), 100)
+        answer = self.rig.api("POST", "/v1/jobs", self.rig.spec("true", labels={"team": "a\0b"}))
+        self.assertEqual((answer.status, answer.json["detail"]), (400, "spec.labels.team has a zero byte in it"), answer)
+        self.assertEqual(self.rig.api("GET", "/v1/jobs?state=all").json["jobs"], [], "a half-made job")
+        self.assertLess(self.rig.api("GET", "/v1/jobs?state=all&name=a%00b").status, 500)
 
     def test_malformed_json(self):
         for body in (b"{", b"nonsense", b'{"spec": {"argv": ["true"]}', b'{"spec": 5}', b"\xff\xfe", b"[" * 100000, b'{"spec":{"argv":["\x00"]}}', b'{"a":1e999999}'):

@@ -26,6 +26,26 @@ class Submit(RigTest):
         self.assertIn("exit code 3", self.rig.ok("describe", job).text)
         self.assertEqual(self.rig.ok("submit", "-q", "--", "true").text.strip(), str(job + 1))
 
+    def test_a_file_of_commands_is_a_job_each(self):
+        path = self.rig.file("commands")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("echo one > $OUT/1\n\n# not this one\n   echo 'two  words' > \"$OUT/2\"  \nexit 3\n")
+        out = self.rig.file("made")
+        os.makedirs(out)
+        numbers = self.rig.ok("submit", "-q", "--label", "from=lines", "--env-var", f"OUT={out}", "--lines", path).text.split()
+        self.assertEqual(len(numbers), 3)
+        self.assertEqual([self.rig.cli("wait", n).code for n in numbers], [0, 0, 3])
+        self.assertEqual(sorted(os.listdir(out)), ["1", "2"])
+        with open(os.path.join(out, "2"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "two  words\n")
+        self.assertEqual(sorted(j["id"] for j in self.rig.json("ps", "-a", "--label", "from=lines")["jobs"]), sorted(map(int, numbers)))
+        said = self.rig.cli("submit", "--lines", "-", stdin=b"true\ntrue\n")
+        self.assertRegex(said.text, r"^2 jobs, \d+ to \d+\n$")
+        for args, word in ((["--lines", path, "--", "true"], "another one behind it"), (["--lines", path + "-none"], "--lines"), (["--lines", "/dev/null"], "no commands"), (["--lines", path, "--cron", "0 3 * * *"], "--cron")):
+            refused = self.rig.cli("submit", *args)
+            self.assertNotEqual(refused.code, 0, refused)
+            self.assertIn(word, refused.errors)
+
     def test_wait_gives_up_when_told(self):
         job = self.rig.submit("--", "sleep", "600")
         done = self.rig.cli("wait", "--timeout", "1s", job)

@@ -87,6 +87,9 @@ class Failover(postgres.PostgresTest):
         poll(lambda: "box" in pair.cli("a", "nodes").stdout, "the node", 60)
         pair.start("b", "--standby", *more)
         poll(lambda: "standing by" in pair.log("b"), "the standby", 60)
+        # What the database does not hold is said while the one that has it still lives.
+        self.assertEqual("--files-dir DIR" in pair.log("b"), "--files-dir" not in more)
+        self.assertIn("copy secrets.key", pair.log("b"))
         return pair
 
     def test_a_job_that_waits_has_its_files_when_another_head_starts_it(self):

@@ -9,7 +9,7 @@ import unittest
 import urllib.request
 
 import s3
-from rig import Rig
+from rig import Rig, poll
 
 WHY_NOT = s3.usable()
 NO_SWIFT = s3.swift_usable()
@@ -163,6 +163,83 @@ class Objects(OnAServer):
         self.assertEqual(self.rig.ok("run", "--", "sh", "-c", 'cat "$BILLOW_CACHE/x"').text, "kept\n")
         self.rig.ok("project", "create", "other")
         self.assertNotEqual(self.rig.ok("run", "--project", "other", "--", "sh", "-c", 'echo "$BILLOW_CACHE"; ls "$BILLOW_CACHE"').text.strip(), first)
+
+
+class CacheLimit(unittest.TestCase):
+    """A node that keeps three megabytes of what its jobs name, and jobs that name one each."""
+
+    def setUp(self):
+        self.gets = gets = []
+
+        class Models(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                content = self.path.encode() * (1_000_000 // len(self.path))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.send_header("ETag", '"v1"')
+                self.end_headers()
+                if self.command == "GET":
+                    gets.append(self.path)
+                    self.wfile.write(content)
+
+            do_GET = do_HEAD = answer
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Models)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.rig = Rig(sim="1xH100", args=("--no-agent",))
+        self.addCleanup(self.rig.close)
+        data = os.path.join(self.rig.root, "node")
+        self.kept = f"/var/tmp/billow-{hashlib.sha256(f'{data}/node'.encode()).hexdigest()[:12]}/objects/objects"
+        address = self.rig.json("status")["addresses"][0]
+        self.rig.start("join", address, "--token", self.rig.ok("token", "create", "--node").text.strip(), "--node-name", "box", "--data", data, "--sim", "1xH100", "--cache-max", "3M")
+        poll(lambda: any(n["name"] == "box" and n["state"] == "ready" for n in self.rig.json("nodes")["nodes"]), "the node")
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.server.server_port}/{name}"
+
+    def use(self, *names):
+        inputs = [word for name in names for word in ("--input", f"{self.url(name)}:{name}")]
+        done = self.rig.ok("run", "--sync", *inputs, "--", "sh", "-c", "cat " + " ".join(names) + " | wc -c", timeout=60)
+        self.assertEqual(int(done.text), sum(len(f"/{name}") * (1_000_000 // len(f"/{name}")) for name in names))
+
+    def held(self):
+        return sum(os.stat(os.path.join(self.kept, name)).st_size for name in os.listdir(self.kept))
+
+    def test_the_longest_unused_goes_but_nothing_that_a_job_has(self):
+        for name in ("a", "b", "c"):
+            self.use(name)
+        self.use("a")  # the longest unused is now b
+        self.assertEqual(self.gets, ["/a", "/b", "/c"])
+        self.use("d")
+        self.assertLessEqual(self.held(), 3 << 20)
+        self.gets.clear()
+        self.use("a")
+        self.use("c")
+        self.assertEqual(self.gets, [], "what was used since is kept")
+        self.use("b")
+        self.assertEqual(self.gets, ["/b"], "and this had gone")
+        # One that a running job has stays, however long ago it was used; the limit holds all the same.
+        gate = self.rig.file("gate")
+        job = self.rig.submit("--sync", "--input", f"{self.url('mine')}:mine", "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; wc -c < mine")
+        poll(lambda: "/mine" in self.gets, "the job's input")
+        self.rig.wait_for(job, "running")
+        for name in ("e", "f", "g", "h"):
+            self.use(name)
+        self.assertLessEqual(self.held(), 3 << 20)
+        self.gets.clear()
+        self.use("mine")
+        self.assertEqual(self.gets, [])
+        with open(gate, "w", encoding="ascii"):
+            pass
+        self.assertEqual(self.rig.cli("wait", job, timeout=30).code, 0)
+        # More at once than there is room for is brought, and not kept.
+        self.use("p", "q", "r", "s")
+        self.assertLessEqual(self.held(), 3 << 20)
 
 
 class Leftovers(unittest.TestCase):

@@ -4,7 +4,8 @@ import shutil
 import unittest
 
 import postgres
-from rig import Rig, poll
+import zero_bytes
+from rig import Rig, WebSocket, agent_frame, poll
 
 
 
@@ -42,6 +43,69 @@ class OnPostgres(postgres.PostgresTest):
                 self.assertIn("--standby", refused.errors)
             finally:
                 other.close()
+        finally:
+            rig.close()
+
+    def test_a_zero_byte_in_any_text_is_refused_and_the_head_goes_on(self):
+        rig = Rig(sim="1xH100", args=("--store", self.pg.database("zeros")))
+        try:
+            self.assertGreater(zero_bytes.check(self, rig), 100)
+            for query in ("name=a%00b", "label=a%00=b", "user=%00", "state=all&project=%00", "q=%00"):
+                self.assertLess(rig.api("GET", f"/v1/jobs?{query}").status, 500, query)
+            # What a node says is not refused, it is repaired: the node is not the one to ask.
+            peer = WebSocket(rig, "/v1/agent", rig.read("node-token").strip())
+            peer.send(agent_frame({"type": "hello", "offer": {"name": "zero", "boot_id": "a\0b", "version": "\0", "cpu_milli": 0, "mem_mib": 1000, "labels": {"x": "y\0z"}}}))
+            poll(lambda: "zero" in rig.ok("nodes").text, "the node", 20)
+            peer.close()
+            self.assertEqual(rig.ok("run", "--", "echo", "goes on").out, b"goes on\n")
+            self.assertNotIn("fatal", rig.head_log())
+        finally:
+            rig.close()
+
+    def password(self, name):
+        """A database that lets nobody in without one."""
+        url = self.pg.database(name)
+        self.pg.psql(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD 'se cret@1'")
+        with open(f"{self.pg.dir}/data/pg_hba.conf", encoding="ascii") as f:
+            rules = f.read()
+        with open(f"{self.pg.dir}/data/pg_hba.conf", "w", encoding="ascii") as f:
+            f.write(f"host all {name} 127.0.0.1/32 scram-sha-256\n{rules}")
+        self.pg.psql("SELECT pg_reload_conf()")
+        return url.replace("billow@", f"{name}@"), url.replace("billow@", f"{name}:se%20cret%401@")
+
+    def test_a_password_comes_by_a_file_or_a_variable_and_is_shown_nowhere(self):
+        plain, full = self.password("guarded")
+        rig = Rig(up=False, args=())
+        path = rig.file("store-url")
+        try:
+            refused = rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--store", plain)
+            self.assertNotEqual(refused.code, 0, refused)
+            with open(path, "w", encoding="ascii") as f:
+                f.write(full + "\n")
+            os.chmod(path, 0o644)
+            self.assertIn("can be read by others", rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--store-file", path).errors)
+            os.chmod(path, 0o600)
+            pgpass = rig.file("pgpass")
+            with open(pgpass, "w", encoding="ascii") as f:
+                f.write("*:*:*:guarded:se cret@1\n")
+            os.chmod(pgpass, 0o600)
+            for args, variables in ((["--store-file", path], {}), (["--store", plain], {"PGPASSWORD": "se cret@1"}), ([], {"BILLOW_STORE": full}), (["--store", plain], {"PGPASSFILE": pgpass}), (["--store", full], {})):
+                rig.environment.update(variables)
+                up = rig.up(*args)
+                for name in variables:
+                    del rig.environment[name]
+                self.assertEqual("among the arguments" in up.errors, full in args, (args, up))
+                seen = rig.ok("run", "--", "env").text + rig.ok("status", "--json").text + rig.head_log() + rig.read("agent.log") + up.text + up.errors + rig.read("store")
+                for pid in rig.processes():
+                    with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+                        seen += f.read()
+                    if pid != rig.head_pid():  # the head's own is what it was started with, and its user's alone
+                        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="replace") as f:
+                            seen += f.read()
+                for secret in ("se cret@1", "se%20cret%401"):
+                    self.assertNotIn(secret, seen.replace(rig.files, ""), args)
+                rig.ok("down")
+                poll(lambda: not rig.processes(), "the end of all", 30)
         finally:
             rig.close()
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from environment import environment_figures  # noqa: E402
@@ -78,34 +77,33 @@ def slurm_figures(billow, jobs):
             pooled.append(time.perf_counter() - begin)
             until(lambda: not slurm.run(["squeue", "-h"]).stdout.strip(), "the allocation given back")
         print(f"first job on an idle Slurm: srun {percentile(bare, 50):.2f} s, through the pool {percentile(pooled, 50):.2f} s (+{percentile(pooled, 50) - percentile(bare, 50):.2f} s; "
-              f"{min(pooled):.2f} to {max(pooled):.2f} s in {len(pooled)} tries)")
+              f"{min(pooled):.2f} to {max(pooled):.2f} s in {len(pooled)} tries)", flush=True)
         head.run("pool", "rm", "fast")
         until(lambda: not json.loads(head.run("pool", "list", "--json").stdout)["pools"], "the pool gone")
-        # The same short jobs, both ways: one command each, eight commands at a time, and as one array.
+        # The same short jobs: as people submit them by hand (a command each, in a loop of the shell), and each tool's way for many.
         idle = lambda: not slurm.run(["squeue", "-h", "-t", "PENDING,RUNNING,COMPLETING"]).stdout.strip()
-        direct = {}
-        for way, submit in (("one at a time", lambda run: [run() for _ in range(jobs)]), ("eight at a time", lambda run: list(ThreadPoolExecutor(8).map(lambda _: run(), range(jobs))))):
+        empty = lambda: json.loads(head.run("status", "--json").stdout)["jobs"] == {"held": 0, "queued": 0, "running": 0, "suspended": 0}
+
+        def timed(script, over, env):
             begin = time.perf_counter()
-            submit(lambda: slurm.run(["sbatch", "--parsable", "--output=/dev/null", "--wrap", "true"], check=True))
-            until(idle, "sbatch's jobs", 600)
-            direct[way] = (time.perf_counter() - begin, submit)
-        begin = time.perf_counter()
-        slurm.run(["sbatch", "--parsable", f"--array=1-{jobs}", "--output=/dev/null", "--wrap", "true"], check=True)
-        until(idle, "sbatch's array", 600)
-        direct["one array"] = (time.perf_counter() - begin, None)
+            subprocess.run(["sh", "-ec", script], env=env, check=True, stdout=subprocess.DEVNULL)
+            submitted = time.perf_counter() - begin
+            until(over, "the end of the jobs", 300)
+            return submitted, time.perf_counter() - begin
+
+        sbatch = "sbatch --parsable --output=/dev/null"
+        bare = {"a command each": timed(f"for i in $(seq {jobs}); do {sbatch} --wrap true; done", idle, slurm.env),
+                "one array": timed(f"{sbatch} --array=1-{jobs} --wrap true", idle, slurm.env)}
         head.run("pool", "add", "slurm", "warm", "--partition", "all", "--gres", "gpu:h100:8", "--min", 4, "--max", 4, "--sim", "8xH100", "--sbatch=--cpus-per-task=32")
         until(lambda: len([m for p in json.loads(head.run("pool", "list", "--json").stdout)["pools"] for m in p["machines"] if m["state"] == "here"]) == 4, "four nodes")
-        empty = lambda: json.loads(head.run("status", "--json").stdout)["jobs"] in ({"held": 0, "queued": 0, "running": 0, "suspended": 0},)
-        for way, (took, submit) in direct.items():
-            begin = time.perf_counter()
-            if submit:
-                submit(lambda: head.run("submit", "--json", "--", "true"))
-            else:
-                head.run("submit", "--json", "--array", f"1-{jobs}", "--", "true")
-            until(empty, "Billow's jobs", 600)
-            through = time.perf_counter() - begin
-            print(f"{jobs} short jobs, {way}: sbatch {jobs / took:.1f}/s, pool {jobs / through:.1f}/s (x{took / through:.1f})")
-        print(f"{jobs} short jobs, each by its best way: x{min(t for t, _ in direct.values()) / through:.1f}; one array against one sbatch each: x{direct['one at a time'][0] / through:.1f}")
+        for way, (submitted, took) in bare.items():
+            print(f"{jobs} short jobs, sbatch, {way}: {jobs / took:.1f}/s (submitted in {submitted:.2f} s, over after {took:.2f} s)", flush=True)
+        for way, script in (("a command each", f"for i in $(seq {jobs}); do {billow} submit -q -- true; done"),
+                            ("one list of commands", f"yes true | head -n {jobs} | {billow} submit -q --lines -"),
+                            ("one array", f"{billow} submit -q --array 1-{jobs} -- true")):
+            submitted, took = timed(script, empty, head.env)
+            print(f"{jobs} short jobs, pool, {way}: {jobs / took:.1f}/s (submitted in {submitted:.2f} s, over after {took:.2f} s): "
+                  f"x{bare['a command each'][1] / took:.1f} of sbatch a command each, x{bare['one array'][1] / took:.1f} of sbatch's array", flush=True)
         warm = []
         for _ in range(30):
             begin = time.perf_counter()

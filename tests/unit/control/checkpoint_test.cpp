@@ -12,6 +12,29 @@ SubmitJob checkpointing(World& w) {
   return c;
 }
 
+TEST(Reclaimed, ANodeThatBootsAnewTakesWorkAgainUnlessAPersonDrainedIt) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  const NodeId n1 = w.core.state().node_by_name("n1")->id;
+  const auto drained = [&] { return w.core.state().node_by_name("n1")->drained; };
+  w.must(NodeReclaimed{n1, "AWS takes it back"});
+  EXPECT_EQ(drained(), "taken away: AWS takes it back");
+  w.must(AgentHello{offer("n1", 1), {}});
+  EXPECT_EQ(drained(), "taken away: AWS takes it back") << "the same boot: the notice stands";
+  w.must(AgentHello{offer("n1", 1, "boot-2"), {}});
+  EXPECT_EQ(drained(), "");
+  w.must(w.job(1));
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::running);
+  // What a person said holds over restarts, whether it came before the notice or after it.
+  w.must(NodeReclaimed{n1, "again"});
+  w.must(DrainNode{n1, "a bad fan"});
+  w.must(AgentHello{offer("n1", 1, "boot-3"), {}});
+  EXPECT_EQ(drained(), "a bad fan");
+  w.must(NodeReclaimed{n1, "and again"});
+  w.must(AgentHello{offer("n1", 1, "boot-4"), {}});
+  EXPECT_EQ(drained(), "a bad fan");
+}
+
 TEST(Checkpoints, TheNextStartIsToldTheNewest) {
   World w;
   w.must(AgentHello{offer("n1", 1), {}});

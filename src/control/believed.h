@@ -1,0 +1,14 @@
+// What of a node's readings is believed. They come with every heartbeat, feed history, metrics and the idle verdicts' display, and drain
+// cards; an agent that lies or errs may spoil its own figures, and nobody else's: cards it never offered, tasks of other nodes and values
+// that no card has are left out or brought to what can be.
+#pragma once
+
+#include "control/state.h"
+#include "wire/agent_v1.h"
+
+namespace billow::control {
+
+// Returns how many readings were left out.
+std::size_t keep_believed(const State& state, NodeId node, wire::agent_v1::Heartbeat& beat);
+
+}  // namespace billow::control
