@@ -1199,6 +1199,8 @@ _billow() {
         --listen) return ;;
         --head) return ;;
         --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --fingerprint) return ;;
+        --ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --region) return ;;
         --advertise) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
@@ -1206,7 +1208,7 @@ _billow() {
         --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --region --advertise --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --region --advertise --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "simulate endpoints")
       case $prev in

@@ -309,8 +309,10 @@ constexpr OptionSpec gateway_options[] = {
     {"listen", 0, "ADDR", "where endpoints are served (127.0.0.1:7071); may be given several times", true},
     {"head", 0, "URL", "the head whose endpoints are served: unix:PATH, http://…, https://…"},
     {"token-file", 0, "FILE", "a file with the gateway's credential", false, Completes::file},
+    {"fingerprint", 0, "SHA256", "the head's certificate, or that of its authority, as `billow join` takes it"},
+    {"ca", 0, "FILE", "the authority of the head's certificate (PEM), instead of the system's", false, Completes::file},
     {"region", 0, "NAME", "the region it serves: it steers the replicas there, and passes on to the nearest other what they cannot serve"},
-    {"advertise", 0, "ADDR", "where gateways of other regions reach it, HOST:PORT (default: where it listens, without TLS)"},
+    {"advertise", 0, "ADDR", "where gateways of other regions reach it, HOST:PORT (default: where it listens)"},
     {"data", 0, "DIR", "where its table and access log are kept", false, Completes::directory},
     {"serve", 0, "NAME=ADDR", "without a head: a fixed endpoint at HOST:PORT[,HOST:PORT…]; may be given several times", true},
     {"cert", 0, "FILE", "serve HTTPS with this certificate", false, Completes::file},
@@ -328,6 +330,7 @@ int cmd_gateway(const Parsed& parsed) {
   options.data_dir = parsed.get("data");
   options.head = parsed.get("head");
   options.token_path = parsed.get("token-file");
+  options.head_tls = {.ca_path = parsed.get("ca"), .pinned_fingerprint = parsed.get("fingerprint")};
   options.serve = parsed.all("serve");
   options.region = parsed.get("region");
   options.advertise = parsed.get("advertise");

@@ -27,8 +27,8 @@ void Upstream::close() {
   for (const auto& back : std::exchange(idle, {})) back->close();
 }
 
-Back::Back(Proxy& proxy, Fd fd) {
-  stream_ = std::make_shared<net::Stream>(proxy.loop(), net::Transport(std::move(fd)), this);
+Back::Back(Proxy& proxy, net::Transport transport) {
+  stream_ = std::make_shared<net::Stream>(proxy.loop(), std::move(transport), this);
   connecting_since = proxy.loop().steady();
 }
 
@@ -144,6 +144,7 @@ Result<std::unique_ptr<Proxy>> Proxy::create(net::Loop& loop, Options options, P
 
 Proxy::~Proxy() {
   listening_.clear();
+  undecided_.clear();
   const auto all = fronts_;
   for (const auto& [key, front] : all) front->close();
   for (const auto& weak : upstreams_)
@@ -152,6 +153,7 @@ Proxy::~Proxy() {
 
 Status Proxy::listen() {
   if (!options_.tls.cert_path.empty()) tls_ = BILLOW_TRY(net::TlsContext::server(options_.tls));
+  else if (!options_.also_tls.cert_path.empty()) also_tls_ = BILLOW_TRY(net::TlsContext::server(options_.also_tls));
   for (const auto& text : options_.listen) {
     auto item = std::make_unique<Listening>();
     item->listener = BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_address(text))));
@@ -178,18 +180,43 @@ void Proxy::accept_some(Listening& listening) {
       }
       return;
     }
-    serve(std::move(fd), listening.tls);
+    if (listening.tls) serve(std::move(fd), tls_);
+    else if (also_tls_ && !listening.listener.bound.is_unix()) sort_out(std::move(fd));
+    else serve(std::move(fd), nullptr);
   }
 }
 
-void Proxy::serve(Fd fd, bool with_tls) {
+// The first byte tells: a TLS handshake begins with 22, a request with a letter. Mostly it is there already when the connection is.
+void Proxy::sort_out(Fd fd) {
+  if (sort(fd)) return;
+  const int number = fd.get();
+  if (fronts_.size() + undecided_.size() >= options_.connections_max) return;
+  auto& waiting = undecided_[number];
+  waiting = {std::move(fd), loop_.steady(), {}};
+  waiting.watch = loop_.on_readable(number, [this, number] {
+    auto node = undecided_.extract(number);
+    if (node.empty()) return;
+    node.mapped().watch.cancel();
+    if (!sort(node.mapped().fd)) serve(std::move(node.mapped().fd), nullptr);
+  });
+}
+
+// False: nothing has come.
+bool Proxy::sort(Fd& fd) {
+  unsigned char first = 0;
+  if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  serve(std::move(fd), first == 22 ? also_tls_ : nullptr);
+  return true;
+}
+
+void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls) {
   if (fronts_.size() >= options_.connections_max) {
     static constexpr std::string_view busy = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
     [[maybe_unused]] const auto sent = ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
   auto open = [&]() -> Result<net::Transport> {
-    if (with_tls) return net::Transport::with_tls(std::move(fd), tls_);
+    if (tls) return net::Transport::with_tls(std::move(fd), tls);
     return net::Transport(std::move(fd));
   };
   auto transport = open();
@@ -207,6 +234,7 @@ void Proxy::sweep() {
   all.reserve(fronts_.size());
   for (const auto& [key, front] : fronts_) all.push_back(front);
   for (const auto& front : all) front->check_deadlines(now);
+  std::erase_if(undecided_, [&](const auto& each) { return now - each.second.since > options_.header_timeout; });
   std::erase_if(upstreams_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : upstreams_) {
     const auto upstream = weak.lock();
@@ -242,7 +270,16 @@ std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, 
     why = fd.error().message;
     return nullptr;
   }
-  auto back = std::make_shared<Back>(*this, std::move(*fd));
+  auto open = [&]() -> Result<net::Transport> {
+    if (upstream->tls) return net::Transport::with_tls(std::move(*fd), upstream->tls, net::parse_address(upstream->name).value_or(net::Address{}).host);
+    return net::Transport(std::move(*fd));
+  };
+  auto transport = open();
+  if (!transport) {
+    why = transport.error().message;
+    return nullptr;
+  }
+  auto back = std::make_shared<Back>(*this, std::move(*transport));
   back->stream().start();
   return back;
 }
@@ -269,6 +306,7 @@ std::vector<std::string> Proxy::bound_addresses() const {
 void Proxy::stop_listening() {
   stopping_ = true;
   listening_.clear();
+  undecided_.clear();
   const auto all = fronts_;
   for (const auto& [key, front] : all) front->close_when_idle();
 }

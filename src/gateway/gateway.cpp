@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "gateway/calls.h"
+#include "net/certs.h"
 #include "wire/codec.h"
 
 namespace billow::gateway {
@@ -32,6 +33,7 @@ Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::
 
 Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
+  BILLOW_TRY_VOID(out->prepare_certificate());
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
   if (!out->options_.data_dir.empty()) out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
@@ -39,6 +41,23 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
   return out;
+}
+
+// By it other gateways know this one: they are told its fingerprint by the head, so that nobody has to trust an authority. It lives as long
+// as this process; the one a user has given is used where there is one.
+Status Gateway::prepare_certificate() {
+  if (!options_.proxy.tls.cert_path.empty()) {
+    peer_pin_ = BILLOW_TRY(net::cert_fingerprint(BILLOW_TRY(read_file(options_.proxy.tls.cert_path, 1 << 20))));
+    return {};
+  }
+  if (options_.data_dir.empty()) return {};
+  const auto made = BILLOW_TRY(net::issue_cert(BILLOW_TRY(net::make_ca("Billow gateway")), {.names = {"gateway.billow"}}));
+  const net::TlsServerOptions files{options_.data_dir + "/peer.pem", options_.data_dir + "/peer.key"};
+  BILLOW_TRY_VOID(write_file_atomic(files.key_path, made.key_pem, 0600));
+  BILLOW_TRY_VOID(write_file_atomic(files.cert_path, made.cert_pem, 0600));
+  peer_pin_ = BILLOW_TRY(net::cert_fingerprint(made.cert_pem));
+  options_.proxy.also_tls = files;
+  return {};
 }
 
 Gateway::~Gateway() {
@@ -146,8 +165,9 @@ Figures Gateway::figures() const {
   for (const auto& address : proxy_->bound_addresses()) out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") + address);
   for (const auto& [name, endpoint] : endpoints_) out.endpoints.push_back(endpoint->figures());
   out.peer_address = options_.advertise;
-  if (out.peer_address.empty() && options_.proxy.tls.cert_path.empty() && !proxy_->bound_addresses().empty()) out.peer_address = proxy_->bound_addresses().front();
-  if (!out.peer_address.empty()) out.peer_key = peer_key_;
+  if (out.peer_address.empty() && !proxy_->bound_addresses().empty()) out.peer_address = proxy_->bound_addresses().front();
+  if (out.peer_address.empty()) return out;
+  out.peer_key = peer_pin_.empty() ? peer_key_ : peer_key_ + ":" + peer_pin_;
   return out;
 }
 

@@ -33,7 +33,7 @@ class Gateway final : public ProxyHost {
   struct Options {
     Proxy::Options proxy;
     std::string data_dir;              // table.json and access.log; empty: neither
-    std::string advertise;             // where other gateways reach this one; empty: where it listens without TLS
+    std::string advertise;             // where other gateways reach this one; empty: where it listens
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -61,6 +61,7 @@ class Gateway final : public ProxyHost {
 
  private:
   Gateway(net::Loop& loop, Options options);
+  Status prepare_certificate();
   void own_page(const std::shared_ptr<Front>& front);
   void hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid);
   void give_out(LiveEndpoint& endpoint);
@@ -92,7 +93,7 @@ class Gateway final : public ProxyHost {
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
-  std::string id_prefix_, secret_, peer_key_;
+  std::string id_prefix_, secret_, peer_key_, peer_pin_;
   std::string kept_table_;             // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters of before this process
   SteadyTime saved_at_;
@@ -120,6 +121,7 @@ struct GatewayOptions {
   std::string data_dir;
   std::string head;                    // unix:…, http://…; empty: only what `serve` names
   std::string token_path;
+  net::TlsClientOptions head_tls;      // how an https:// head is known
   std::string region;                  // whose replicas it steers
   std::string advertise;
   std::vector<std::string> serve;      // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head

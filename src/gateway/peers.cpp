@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 
 namespace billow::gateway {
@@ -25,19 +27,36 @@ void Peers::take(const std::vector<PeerRow>& rows) {
     }
     auto made = Upstream::create(++last_key_, row.address);
     if (!made) {
-      log_warn("the gateway of region {}: {}", row.region, made.error().message);
+      if (warned_.insert(row.address).second) log_warn("the gateway of region {}: {}", row.region, made.error().message);
       continue;
     }
     auto peer = std::make_shared<Peer>();
     peer->row = row;
     peer->upstream = std::move(*made);
-    peer->upstream->peer_key = row.key;
+    const auto colon = row.key.find(':');
+    peer->upstream->peer_key = row.key.substr(0, colon);
+    if (const Status safe = secure(*peer, colon == std::string::npos ? std::string() : row.key.substr(colon + 1), loop_); !safe) {
+      if (warned_.insert(row.address).second) log_warn("the gateway of region {} is not used: {}", row.region, safe.error().message);
+      continue;
+    }
     kept.push_back(std::move(peer));
   }
   for (const auto& old : peers_)
     if (std::find(kept.begin(), kept.end(), old) == kept.end()) old->upstream->close();
   peers_ = std::move(kept);
   tick(loop_.steady());
+}
+
+Status Peers::secure(Peer& peer, const std::string& pin, net::Loop& loop) {
+  if (pin.empty()) {
+    const auto address = BILLOW_TRY(net::parse_address(peer.row.address));
+    if (address.is_unix() || address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.")) return {};
+    return fail(Code::forbidden, fmt::format("{} has no certificate, and requests go unencrypted on one machine only", peer.row.address), "start it with --data DIR");
+  }
+  const net::TlsClientOptions tls{.ca_path = {}, .pinned_fingerprint = pin};
+  peer.upstream->tls = BILLOW_TRY(net::TlsContext::client(tls));
+  peer.client = BILLOW_TRY(net::HttpClient::create(loop, {.tls = tls}));
+  return {};
 }
 
 void Peers::tick(SteadyTime now) {
@@ -49,10 +68,11 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
   peer->asking = true;
   net::ClientRequest request;
   request.endpoint.address = net::parse_address(peer->row.address).value_or(net::Address{});
+  request.endpoint.tls = peer->client != nullptr;
   request.target = "/healthz";
   request.timeout = answer_within;
   request.headers = {{"User-Agent", "billow-gateway"}, {"Connection", "close"}};
-  client_.fetch(std::move(request), [weak = std::weak_ptr(peer), began = loop_.steady(), &loop = loop_](Result<net::Response> answer) {
+  (peer->client ? *peer->client : client_).fetch(std::move(request), [weak = std::weak_ptr(peer), began = loop_.steady(), &loop = loop_](Result<net::Response> answer) {
     const auto live = weak.lock();
     if (!live) return;
     const auto now = loop.steady();

@@ -1,10 +1,13 @@
 // Gateways of other regions. Each is asked now and then whether it is there, which also measures how far away it is, so that a request
 // this region cannot serve goes to the nearest that can. It goes to the other gateway, not to its replicas: who steers replicas must
 // see every request they have, or it would put to sleep what is busy.
+// Beyond this machine only TLS is spoken, and only with the very certificate whose fingerprint that gateway has told the head: what it tells
+// is one word, "KEY:FINGERPRINT", which the head hands on as it is.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,14 +37,17 @@ class Peers {
   struct Peer {
     PeerRow row;
     std::shared_ptr<Upstream> upstream;
+    std::unique_ptr<net::HttpClient> client;   // that believes in its certificate alone; null: it has none
     bool there = false, asking = false;
     Duration round_trip;
     SteadyTime ask_at;
   };
+  static Status secure(Peer& peer, const std::string& pin, net::Loop& loop);
   void ask(const std::shared_ptr<Peer>& peer);
   net::Loop& loop_;
   net::HttpClient& client_;
   std::vector<std::shared_ptr<Peer>> peers_;
+  std::set<std::string> warned_;       // tables come often: once about each
   ReplicaKey last_key_ = first_key;
 };
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -37,6 +38,7 @@ struct Upstream {
   std::string name;                                // "127.0.0.1:20017", for the log
   net::RawAddress address;
   std::string peer_key;                            // another gateway, and the key it knows us by; empty: a replica
+  std::shared_ptr<net::TlsContext> tls;            // by which that gateway is known; null: without
   std::vector<std::shared_ptr<Back>> idle;
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
   void close();                                    // its kept connections
@@ -175,7 +177,7 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
 // One connection to a replica.
 class Back final : public net::StreamOwner, public std::enable_shared_from_this<Back> {
  public:
-  Back(Proxy& proxy, Fd fd);
+  Back(Proxy& proxy, net::Transport transport);
   ~Back() override;
   void serve(Front* front, bool head_only, bool upgrade);
   net::Stream& stream() { return *stream_; }
@@ -212,6 +214,8 @@ class Proxy {
   struct Options {
     std::vector<std::string> listen;
     net::TlsServerOptions tls;
+    // For listeners without TLS: whoever begins with a TLS handshake (other gateways do) is served with this certificate on the same port.
+    net::TlsServerOptions also_tls;
     std::size_t connections_max = limits::http_connections_max;
     Duration idle_timeout = limits::http_idle_timeout;
     Duration header_timeout = limits::http_header_timeout;
@@ -223,7 +227,7 @@ class Proxy {
   static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
   ~Proxy();
   std::vector<std::string> bound_addresses() const;
-  std::size_t connections() const { return fronts_.size(); }
+  std::size_t connections() const { return fronts_.size(); }   // that have said something
   void stop_listening();  // answers what is under way
 
   net::Loop& loop() { return loop_; }
@@ -241,13 +245,21 @@ class Proxy {
   Proxy(net::Loop& loop, Options options, ProxyHost& host);
   Status listen();
   void accept_some(Listening& listening);
-  void serve(Fd fd, bool with_tls);
+  void sort_out(Fd fd);
+  bool sort(Fd& fd);
+  void serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls);
   void sweep();
 
   net::Loop& loop_;
   Options options_;
   ProxyHost& host_;
-  std::shared_ptr<net::TlsContext> tls_;
+  std::shared_ptr<net::TlsContext> tls_, also_tls_;
+  struct Undecided {
+    Fd fd;
+    SteadyTime since;
+    net::Watch watch;
+  };
+  std::map<int, Undecided> undecided_;   // connections of which not a byte has come: whether it is TLS is not known
   std::vector<std::unique_ptr<Listening>> listening_;
   std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
   std::vector<std::weak_ptr<Upstream>> upstreams_;

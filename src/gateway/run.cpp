@@ -20,8 +20,8 @@ constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 // One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and said again by whoever still wants it.
 class Line final : public HeadLink {
  public:
-  Line(net::Loop& loop, Gateway& gateway, net::Endpoint head, std::string token_path, std::string region)
-      : loop_(loop), gateway_(gateway), head_(std::move(head)), token_path_(std::move(token_path)), region_(std::move(region)) {
+  Line(net::Loop& loop, Gateway& gateway, std::unique_ptr<net::HttpClient> client, net::Endpoint head, std::string token_path, std::string region)
+      : loop_(loop), gateway_(gateway), client_(std::move(client)), head_(std::move(head)), token_path_(std::move(token_path)), region_(std::move(region)) {
     dial();
     figures_timer_ = loop.every(figures_period, [this] { say(gateway_.figures()); });
   }
@@ -46,10 +46,12 @@ class Line final : public HeadLink {
     request.target = region_.empty() ? "/v1/gateway" : "/v1/gateway?region=" + net::percent_encode(region_);
     request.timeout = seconds(5);
     if (token) request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
-    gateway_.client().connect_websocket(std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20}, [this](Result<std::shared_ptr<net::WebSocket>> made) {
+    client_->connect_websocket(std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20}, [this](Result<std::shared_ptr<net::WebSocket>> made) {
       if (!made) {
-        if (!complained_ && made.error().code != Code::unavailable) log_warn("the head: {}", made.error().message);
-        complained_ = true;
+        // One that is away comes back; a certificate that is not the one named does not, and somebody should look.
+        const bool lasting = made.error().code != Code::unavailable || made.error().message.find("TLS") != std::string::npos;
+        if (lasting && !complained_) log_warn("the head: {}", made.error().message);
+        complained_ = complained_ || lasting;
         again_ = loop_.after(dial_again, [this] { dial(); });
         return;
       }
@@ -80,6 +82,7 @@ class Line final : public HeadLink {
 
   net::Loop& loop_;
   Gateway& gateway_;
+  std::unique_ptr<net::HttpClient> client_;   // believes in the head's certificate, and speaks to it alone
   net::Endpoint head_;
   std::string token_path_, region_;
   std::shared_ptr<net::WebSocket> socket_;
@@ -153,7 +156,7 @@ Status run_gateway(GatewayOptions options) {
     gateway->take_table(std::move(fixed));
   } else {
     if (const auto loaded = gateway->load_table(); !loaded) log_warn("{}", loaded.error().message);
-    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
+    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::HttpClient::create(loop, {.tls = options.head_tls})), BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
     gateway->set_link(line.get());
   }
   // A first signal lets what is under way end, a second one does not.

@@ -1,0 +1,107 @@
+// Two gateways of two regions on one loop: what one passes on to the other goes over TLS, and to nobody but the gateway that the head named.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "gateway/gateway.h"
+#include "tests/unit/net/net_test_support.h"
+
+namespace billow::gateway {
+namespace {
+
+using net::RawClient;
+
+struct Two {
+  int served = 0;
+  net::ServerFixture app{[this](std::shared_ptr<net::Exchange> x) {
+    served += x->request().path == "/asked";
+    x->respond(net::Response::text(200, "from the other region"));
+  }};
+  std::string directory = [] {
+    std::string name = testing::TempDir() + "billow-peers-XXXXXX";
+    return std::string(::mkdtemp(name.data()));
+  }();
+  std::unique_ptr<Gateway> near = open("/near"), far = open("/far");
+
+  Two() {
+    Table t;
+    EndpointRow row{.name = "app"};
+    row.serving = 1;
+    row.policy.min = 1;
+    row.replicas = {{.job = 1, .revision = 1, .address = app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+    t.endpoints = {row};
+    far->take_table(t);
+    EXPECT_TRUE(app.run_until([&] { return far->find("app")->figures().ready == 1; }));
+  }
+  ~Two() {
+    near.reset();
+    far.reset();
+    (void)remove_tree(directory);
+  }
+  std::unique_ptr<Gateway> open(const std::string& name) {
+    Gateway::Options options;
+    options.proxy.listen = {"127.0.0.1:0"};
+    options.data_dir = directory + name;
+    EXPECT_TRUE(make_directories(options.data_dir, 0700));
+    auto made = Gateway::create(app.loop, std::move(options));
+    EXPECT_TRUE(made) << (made ? "" : made.error().message);
+    return std::move(*made);
+  }
+  // What the head would tell the one about the other, as the other told it.
+  void introduce(const std::string& address, const std::string& key) {
+    Table t;
+    EndpointRow row{.name = "app"};
+    row.serving = 1;
+    row.steered = false;
+    row.policy.timeout = seconds(2);
+    row.elsewhere = {{"far", 1}};
+    t.endpoints = {row};
+    t.peers = {{"far", address, key}};
+    near->take_table(t);
+  }
+  std::string ask() {
+    const auto raw = net::resolve(*net::parse_address(near->proxy().bound_addresses()[0]));
+    Fd fd = std::move(*net::start_connect(raw->front()));
+    pollfd p{fd.get(), POLLOUT, 0};
+    ::poll(&p, 1, 5000);
+    RawClient c(std::move(fd));
+    c.send("GET /f/app/asked HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    EXPECT_TRUE(app.run_until([&] { return c.pull(); }));
+    return c.received;
+  }
+};
+
+// The key without the certificate's fingerprint.
+std::string plain(const std::string& key) {
+  EXPECT_EQ(key.size() - key.find(':'), 65u) << key;
+  return key.substr(0, key.find(':'));
+}
+
+TEST(Peers, ARequestIsPassedOnToTheGatewayWithTheNamedCertificate) {
+  Two two;
+  const Figures told = two.far->figures();
+  two.introduce(told.peer_address, told.peer_key);
+  const std::string answer = two.ask();
+  EXPECT_NE(answer.find("from the other region"), std::string::npos) << answer;
+  EXPECT_EQ(two.served, 1);
+}
+
+TEST(Peers, WhoHasAnotherCertificateGetsNothing) {
+  Two two;
+  const Figures told = two.far->figures();
+  two.introduce(told.peer_address, plain(told.peer_key) + ":" + std::string(64, '0'));
+  const std::string answer = two.ask();
+  EXPECT_NE(answer.find("504"), std::string::npos) << answer;
+  EXPECT_EQ(two.served, 0);
+}
+
+TEST(Peers, WithoutACertificateNothingLeavesTheMachine) {
+  Two two;
+  const Figures told = two.far->figures();
+  two.introduce("192.0.2.1:7071", plain(told.peer_key));
+  EXPECT_NE(two.ask().find("504"), std::string::npos);
+  two.introduce(told.peer_address, plain(told.peer_key));  // on loopback it may be plain
+  EXPECT_NE(two.ask().find("from the other region"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace billow::gateway
