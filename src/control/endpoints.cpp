@@ -55,6 +55,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   BILLOW_TRY_VOID(validate(spec));
   if (spec.nodes != 1) return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
   if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin) return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
+  if (spec.reservation) return fail(Code::invalid, "an endpoint outlives a reservation, and its replicas would not start again after it", "leave --reservation out");
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;
   std::uint32_t number = 1;

@@ -65,9 +65,9 @@ TEST(Reservations, OfAllGpusLeaveCoresAndMemoryToOthers) {
   cpu.spec.resources.mem_mib = 8192;
   EXPECT_EQ(w.state(w.submit(cpu)), JobState::running);
   EXPECT_EQ(w.state(w.submit(cpu)), JobState::queued);
-  Reserve all = w.reserve(2, hours(2), hours(1));
+  Reserve all = w.reserve(2, hours(2), hours(1));   // unless it is asked for
   all.resources.cpu_milli = 16'000;
-  w.must(CancelReservation{ReservationId(1), ""});
+  EXPECT_FALSE(w.run(all)) << "a job without a time limit is on two of them";
 }
 
 TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
@@ -85,6 +85,11 @@ TEST(Reservations, RefuseWhatTheyCouldNeverHold) {
   SubmitJob elsewhere = w.job(0.5);
   elsewhere.spec.place.regions = {"mars"};
   EXPECT_FALSE(w.run(inside(elsewhere)));
+  DeployEndpoint endpoint;
+  endpoint.name = "chat";
+  endpoint.user = w.core.state().users.begin()->first;
+  endpoint.spec = inside(w.job(0.5)).spec;
+  EXPECT_FALSE(w.run(endpoint)) << "it would outlive the reservation";
   EXPECT_EQ(w.state(w.submit(inside(w.job(0.5)))), JobState::running);
   const JobId second = w.submit(inside(w.job(0.5)));
   ASSERT_EQ(w.state(second), JobState::queued);
