@@ -59,11 +59,16 @@ void Audit::take(const Event& event) {
   else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
   else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
   else if (const auto* e = std::get_if<MemberReplaced>(&event.body)) replaced(*e, event.billed_at());
-  else if (const auto* e = std::get_if<ReservationMade>(&event.body)) reservations_[e->reservation.id] = e->reservation;
+  else if (const auto* e = std::get_if<ReservationMade>(&event.body)) {
+    reservations_[e->reservation.id] = e->reservation;
+    world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now", e->reservation.id.value, static_cast<double>((e->reservation.from - event.at).ns) / 1e9, static_cast<double>((e->reservation.until - event.at).ns) / 1e9);
+  }
   else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
   else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) reservations_.erase(e->reservation);
   else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
   else if (const auto* e = std::get_if<ProjectChanged>(&event.body)) limit_milli_ = e->quota.limit_milli;
+  else if (const auto* e = std::get_if<SecretSet>(&event.body)) secret_durable(e->secret.name, e->secret.sealed);
+  else if (const auto* e = std::get_if<SecretRemoved>(&event.body)) secret_durable(e->name, "");
   else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
   else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.billed_at());
   else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.billed_at(), event.at);
@@ -84,6 +89,29 @@ void Audit::take(const Event& event) {
     world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));
     if (e->cause == StopCause::preempted && !job.spec->spot) broken(fmt::format("job {} was preempted and is not spot", e->job.value));
   }
+}
+
+void Audit::secret_durable(const std::string& name, const std::string& value) {
+  SecretStory& story = secrets_[name];
+  if (!story.asked.contains(value)) broken(fmt::format("secret {} became \"{}\", which nobody asked for", name, value));
+  story.values.push_back(value);
+}
+
+void Audit::secret_told(const std::string& name, const std::string& value) {
+  read_journal();
+  SecretStory& story = secrets_[name];
+  const auto found = std::find(story.values.rbegin(), story.values.rend(), value);
+  if (found == story.values.rend()) broken(fmt::format("a client was told that secret {} is set, and the journal does not have it", name));
+  story.told = std::max(story.told, static_cast<std::size_t>(story.values.rend() - found) - 1);
+}
+
+// What was told counts from then on: neither what the secret was before, nor what was removed, goes to a task; nor what a crash could
+// still take back.
+void Audit::secret_sent(const std::string& name, const std::string& value) {
+  read_journal();
+  const SecretStory& story = secrets_[name];
+  if (std::find(story.values.begin() + static_cast<std::ptrdiff_t>(story.told), story.values.end(), value) == story.values.end())
+    broken(fmt::format("secret {} is sent as \"{}\", and is \"{}\"", name, value, story.values.back()));
 }
 
 void Audit::submitted(const JobsSubmitted& e) {
@@ -346,6 +374,8 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
   story.process = process;
   if (node_names_.at(story.task.node) != process->node->name) broken(fmt::format("task {} runs on the wrong node", process->task.value));
   if (story.task.gpus != process->gpus || story.task.attempt != process->attempt || story.task.job != process->job) broken(fmt::format("task {} runs with what it was not given", process->task.value));
+  if (const std::size_t asked = jobs_.at(process->job).spec->surroundings.secrets.size(); process->secrets != asked)
+    broken(fmt::format("task {} runs with {} of the {} secrets it asked for", process->task.value, process->secrets, asked));
   for (const auto& [id, other] : tasks_) {
     if (id == process->task || !other.process || other.task.job != process->job) continue;
     const bool same_rank = other.task.attempt == process->attempt && other.task.rank == process->rank;
@@ -388,6 +418,10 @@ void Audit::end_reported(JobId job, JobState state) {
 
 void Audit::head_restarted(const control::State& state) {
   read_journal();
+  for (const auto& [name, story] : secrets_) {
+    const bool kept = std::any_of(state.secrets.begin(), state.secrets.end(), [&](const auto& s) { return s.first.second == name && s.second.sealed == story.values.back(); });
+    if (kept == story.values.back().empty()) broken(fmt::format("a restart did not keep secret {} as it was", name));
+  }
   for (const auto& [key, job] : acknowledged_)
     if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job)) broken(fmt::format("acknowledged job {} was lost by a restart", job.value));
   for (const auto& [id, end] : ends_) if (state.jobs.contains(id) || state.arrays.contains(id)) broken(fmt::format("job {} has ended and lives again", id.value));
@@ -437,6 +471,10 @@ void Audit::finish(const control::State& state) {
   }
   if (!state.jobs.empty() || !state.tasks.empty() || !state.arrays.empty()) broken("the state keeps work that has ended");
   for (const auto& node : world_.nodes) if (!node->live().empty()) broken(fmt::format("{} runs a process of a job that has ended", node->name));
+  std::size_t kept = 0;
+  for (const auto& [name, story] : secrets_) kept += !story.values.back().empty();
+  if (kept != state.secrets.size()) broken(fmt::format("{} secrets are kept, and the journal has {}", state.secrets.size(), kept));
+  for (const auto& [key, secret] : state.secrets) if (secrets_[key.second].values.back() != secret.sealed) broken(fmt::format("secret {} is not what the journal says", key.second));
   check_leases_apart();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "api/host.h"
 #include "control/core.h"
@@ -23,6 +24,11 @@ class Audit {
   // A client was told; never to be taken back.
   void submit_acknowledged(const std::string& key, JobId job);
   void end_reported(JobId job, JobState state);
+  // What a client asked for, and was told that it is so; an empty value: that it be removed.
+  void secret_wished(const std::string& name, const std::string& value) { secrets_[name].asked.insert(value); }
+  void secret_told(const std::string& name, const std::string& value);
+  // What an order carries of a secret; empty: that there is none.
+  void secret_sent(const std::string& name, const std::string& value);
   void head_restarted(const control::State& state);
   void finish(const control::State& state);       // after the quiet
 
@@ -51,7 +57,13 @@ class Audit {
     std::shared_ptr<const JobSpec> spec;
     std::uint64_t count = 0, left = 0, succeeded = 0, running = 0;
   };
+  struct SecretStory {
+    std::vector<std::string> values = {""};       // as the journal has them, one after the other; empty: there is none
+    std::size_t told = 0;                         // the newest of which a client knows
+    std::set<std::string> asked;
+  };
   void take(const Event& event);
+  void secret_durable(const std::string& name, const std::string& value);
   void submitted(const JobsSubmitted& e);
   void placed(const JobPlaced& e, WallTime billed, WallTime at);
   void task_ended(const TaskEnded& e, WallTime billed);
@@ -79,6 +91,7 @@ class Audit {
   std::int64_t limit_milli_ = -1;                 // of the one project there is
   std::map<JobId, JobState> ends_;                // jobs and arrays
   std::map<std::string, JobId> acknowledged_;     // by key
+  std::map<std::string, SecretStory> secrets_;
   std::size_t open_ = 0;                          // jobs submitted and not ended
 };
 
@@ -102,6 +115,7 @@ class Clients {
   void command(const Command& command);
   void share(std::vector<Command>& commands);     // reservations, quotas and policies come and go
   void share_nothing(std::vector<Command>& commands);
+  Command set_secret(const std::string& name);
   bool wants_stop(JobId job) const;
 
   World& world_;
@@ -111,6 +125,7 @@ class Clients {
   Epoch watched_epoch_ = 0;
   std::vector<std::unique_ptr<api::Subscription>> watches_;
   std::int64_t quiet_since_ns_ = 0;
+  int secret_values_ = 0;
 };
 
 }  // namespace billow::sim

@@ -3,6 +3,10 @@
 
 namespace billow::sim {
 
+namespace {
+constexpr const char* secret_names[] = {"TOKEN", "KEY"};
+}  // namespace
+
 Clients::Clients(World& world) : world_(world) {
   const std::int64_t count = world.rng.between(3, 14);
   for (std::int64_t i = 0; i < count; ++i) wishes_.emplace_back();
@@ -46,6 +50,10 @@ SubmitJob Clients::draw_job(std::size_t index) {
   if (!known_.empty() && rng.chance(0.25)) {
     const auto kinds = {AfterKind::ok, AfterKind::any, AfterKind::failed};
     spec.after.push_back({known_[rng.below(known_.size())], *(kinds.begin() + rng.below(3))});
+  }
+  if (world_.with_secrets() && rng.chance(0.25)) {
+    const std::string name = secret_names[rng.below(std::size(secret_names))];
+    spec.surroundings.secrets.push_back({.name = name, .variable = name, .file = ""});
   }
   if (rng.chance(0.3)) submit.env = {{"SEED", fmt::format("{}", rng.below(3))}};
   return submit;
@@ -95,7 +103,20 @@ void Clients::watch(JobId job) {
 }
 
 void Clients::command(const Command& command) {
-  if (SimHead* head = world_.head()) head->execute(command, {});
+  SimHead* head = world_.head();
+  if (!head || head->dying) return;
+  const auto* set = std::get_if<SetSecret>(&command);
+  const auto* remove = std::get_if<RemoveSecret>(&command);
+  if (!set && !remove) return head->execute(command, {});
+  const std::string name = set ? set->name : remove->name, value = set ? set->sealed : "";
+  world_.audit->secret_wished(name, value);
+  head->execute(command, [this, name, value](Result<std::vector<Event>> done) {
+    if (done && !world_.fault(world_.faults.reply_lost)) world_.audit->secret_told(name, value);
+  });
+}
+
+Command Clients::set_secret(const std::string& name) {
+  return SetSecret{.project = "default", .user = UserId(1), .name = name, .sealed = fmt::format("{}-{}", name, ++secret_values_)};
 }
 
 void Clients::every_second() {
@@ -154,6 +175,11 @@ void Clients::share(std::vector<Command>& commands) {
     r.until = r.from + milliseconds(rng.between(61'000, 180'000));
     commands.push_back(r);
   }
+  for (const char* name : secret_names) {
+    if (!world_.with_secrets()) break;
+    if (rng.chance(0.05)) commands.push_back(set_secret(name));
+    else if (rng.chance(0.02)) commands.push_back(RemoveSecret{.project = "default", .user = UserId(1), .name = name});
+  }
   if (!state.reservations.empty() && rng.chance(0.03))
     commands.push_back(CancelReservation{std::next(state.reservations.begin(), static_cast<std::ptrdiff_t>(rng.below(state.reservations.size())))->first, ""});
   if (rng.chance(0.04)) {
@@ -168,9 +194,11 @@ void Clients::share(std::vector<Command>& commands) {
   }
 }
 
-// What would keep work from ending is lifted.
+// What would keep work from ending is lifted, and what it asks for is there.
 void Clients::share_nothing(std::vector<Command>& commands) {
   const control::State& state = world_.head()->engine->state();
+  for (const char* name : secret_names)
+    if (world_.with_secrets() && std::none_of(state.secrets.begin(), state.secrets.end(), [&](const auto& s) { return s.first.second == name; })) commands.push_back(set_secret(name));
   for (const auto& [id, r] : state.reservations) commands.push_back(CancelReservation{id, "the quiet"});
   const Project* project = state.project_by_name("default");
   if (!project || project->quota == Quota{}) return;

@@ -18,10 +18,28 @@ std::int64_t Conn::arrival(std::int64_t& last) {
   return last;
 }
 
+// As head::SecretKeeper does.
+ToAgent Conn::with_secrets(ToAgent message) const {
+  auto* start = std::get_if<Start>(&message);
+  if (!start) return message;
+  start->secrets.clear();
+  for (const SecretWish& wish : start->surroundings.secrets) {
+    const auto found = head->secrets.find(wish.name);
+    const std::string value = found == head->secrets.end() ? "" : found->second;
+    if (!head->deposed) world.audit->secret_sent(wish.name, value);
+    if (value.empty()) {
+      start->secrets = {{"", "", "the project has no secret " + wish.name + " any more"}};
+      break;
+    }
+    start->secrets.push_back({wish.variable, wish.file, value});
+  }
+  return message;
+}
+
 bool Conn::send(const ToAgent& message, std::string_view blob) {
   if (!head_open || !head || head->dying) return false;
+  const std::string frame = encode(with_secrets(message), blob);
   if (cut) return true;  // the kernel takes it; nobody gets it
-  const std::string frame = encode(message, blob);
   for (int i = world.fault(world.faults.doubled) ? 2 : 1; i > 0; --i) to_agent(frame);
   return true;
 }
@@ -131,6 +149,12 @@ bool SimHead::start() {
   auto made = head::Engine::restore({.journal = &journal, .clock = &world.head_clock, .deliver = [this](const control::Effect& e) {
                                        maybe_crash("between two orders");
                                        if (!dying) sessions->deliver(e);
+                                     },
+                                     .observe = [this](const control::State&, const Event& event) -> std::function<void()> {
+                                       if (world.mutation == Mutation::secret_stale && !secrets.empty()) return {};
+                                       if (const auto* e = std::get_if<SecretSet>(&event.body)) return [this, secret = e->secret] { secrets[secret.name] = secret.sealed; };
+                                       if (const auto* e = std::get_if<SecretRemoved>(&event.body)) return [this, name = e->name] { secrets.erase(name); };
+                                       return {};
                                      }}, prices());
   if (!made) {
     world.trace("{}", made.error().message);
@@ -138,6 +162,7 @@ bool SimHead::start() {
   }
   engine = std::move(*made);
   sessions = std::make_unique<head::Sessions>(world.head_clock, [this]() -> head::Engine& { return *engine; });
+  for (const auto& [key, secret] : engine->state().secrets) secrets[key.second] = secret.sealed;
   world.audit->head_restarted(engine->state());
   checked_ = engine->state().seq;
   execute(StartHead{"sim", journal.epoch(), "ana", "hash", "node-hash"}, {});

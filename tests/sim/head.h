@@ -18,6 +18,7 @@ struct Conn final : head::Session, std::enable_shared_from_this<Conn> {
   std::int64_t to_agent_ns = 0, to_head_ns = 0;
 
   Conn(World& w, SimNode* a, SimHead* h) : world(w), agent(a), head(h) {}
+  wire::agent_v1::ToAgent with_secrets(wire::agent_v1::ToAgent message) const;
   bool send(const wire::agent_v1::ToAgent& message, std::string_view blob) override;
   bool open() const override { return head_open; }
   void close(std::string_view why) override;
@@ -52,6 +53,7 @@ class SimHead {
   bool alive = true;
   bool dying = false;                  // crashed in the middle of something: nothing more leaves
   bool deposed = false;
+  std::map<std::string, std::string> secrets;   // as the journal has them, what is sealed for the value itself
   SimJournal journal;
   std::unique_ptr<head::Engine> engine;
   std::unique_ptr<head::Sessions> sessions;

@@ -117,12 +117,15 @@ void SimNode::tell(TaskId, agent::TaskEvent event) {
 void SimNode::start_task(const fx::StartTask& e) {
   const TaskId id = e.start.task;
   if (dirs_.contains(id) && world.mutation != Mutation::start_twice) return;  // made with mkdir: it was started before
-  if (world.fault(world.faults.exec_fails)) {
+  // A secret that is neither a variable nor a file says why there is none, as in Tasks::spec_of.
+  const auto refused = std::find_if(e.start.secrets.begin(), e.start.secrets.end(), [](const GivenSecret& s) { return s.variable.empty() && s.file.empty(); });
+  const bool without = refused != e.start.secrets.end() && world.mutation != Mutation::secret_unminded;
+  if (without || world.fault(world.faults.exec_fails)) {
     TaskStatus status;
     status.task = id;
     status.state = TaskState::ended;
     status.started_at = status.ended_at = clock.wall();
-    status.exit = {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = "cannot start"};
+    status.exit = {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = without ? refused->value : "cannot start"};
     world.trace("{}: task {} cannot start", name, id.value);
     agent::Effects effects;
     core_->on_task_event(agent::task_event::Ended{status}, now(), effects);
@@ -143,6 +146,7 @@ void SimNode::start_task(const fx::StartTask& e) {
   process->attempt = static_cast<std::uint32_t>(parse_int(e.start.env.at("BILLOW_ATTEMPT"), 0, 1'000'000).value_or(0));
   process->node = this;
   process->gpus = e.start.gpus;
+  for (const GivenSecret& secret : e.start.secrets) process->secrets += !secret.variable.empty();
   process->started_ns = world.now_ns;
   dir.process = process;
   world.trace("{}: task {} begins (job {} attempt {} rank {})", name, id.value, process->job.value, process->attempt, process->rank);

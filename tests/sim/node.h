@@ -20,6 +20,7 @@ struct Process {
   std::uint32_t attempt = 0, rank = 0;
   SimNode* node = nullptr;
   std::vector<GpuGrant> gpus;
+  std::size_t secrets = 0;      // that it was given
   std::int64_t started_ns = 0, ended_ns = 0;
   bool alive = true;
   bool killed_by_stop = false;  // else, once dead, it ended by itself, by its time limit, or with its machine or supervisor

@@ -38,6 +38,7 @@ TEST_P(Seeds, KeepEveryPromise) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(From, Seeds, ::testing::Range<std::uint64_t>(1, 1 + 10 * seeds_per_case, seeds_per_case));
+INSTANTIATE_TEST_SUITE_P(WithSecrets, Seeds, ::testing::Values(first_seed_with_secrets));
 
 TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
@@ -53,10 +54,12 @@ TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
 struct Planted : Quiet, ::testing::WithParamInterface<std::pair<Mutation, const char*>> {};
 
 TEST_P(Planted, BugIsFound) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  const bool of_secrets = GetParam().first == Mutation::secret_unminded || GetParam().first == Mutation::secret_stale;
+  const std::uint64_t first = of_secrets ? first_seed_with_secrets : 1;
+  for (std::uint64_t seed = first; seed < first + 300; ++seed) {
     current_seed = seed;
     if (simulate(seed, GetParam().first).failure) {
-      RecordProperty("seeds_until_found", static_cast<int>(seed));
+      RecordProperty("seeds_until_found", static_cast<int>(seed - first + 1));
       return;
     }
   }
@@ -66,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Bug, Planted,
                          ::testing::Values(std::pair{Mutation::ack_before_durable, "AckBeforeDurable"}, std::pair{Mutation::deliver_before_durable, "DeliverBeforeDurable"},
                                            std::pair{Mutation::start_twice, "StartTwice"}, std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
                                            std::pair{Mutation::exit_mangled, "ExitMangled"}, std::pair{Mutation::suspended_early, "SuspendedEarly"},
-                                           std::pair{Mutation::orders_forgotten, "OrdersForgotten"}),
+                                           std::pair{Mutation::orders_forgotten, "OrdersForgotten"}, std::pair{Mutation::secret_unminded, "SecretUnminded"},
+                                           std::pair{Mutation::secret_stale, "SecretStale"}),
                          [](const auto& info) { return std::string(info.param.second); });
 
 }  // namespace

@@ -19,6 +19,9 @@
 namespace billow::sim {
 
 // Bugs planted on purpose: a simulator that does not find them could not find others.
+// From here on people set and remove secrets, and jobs ask for them. Smaller seeds tell the stories they always told.
+inline constexpr std::uint64_t first_seed_with_secrets = 100'000;
+
 enum class Mutation {
   none,
   ack_before_durable,      // clients are answered before the journal is
@@ -29,6 +32,8 @@ enum class Mutation {
   epoch_forgotten,         // what the agent must remember is never written
   suspended_early,         // a task is reported as suspended while it still runs
   orders_forgotten,        // an agent that starts anew takes suspended tasks for running ones
+  secret_unminded,         // a job runs although the secret it asked for is gone
+  secret_stale,            // a job is given what a secret was before it was set anew
 };
 
 struct Failure {
@@ -78,6 +83,7 @@ class World {
   void run();  // throws Failure
 
   std::uint64_t seed() const { return seed_; }
+  bool with_secrets() const { return seed_ >= first_seed_with_secrets; }
   std::int64_t steps() const { return steps_; }
   const std::deque<std::string>& recent() const { return recent_; }
 
