@@ -79,6 +79,19 @@ TEST(Tree, RefusesBombs) {
   EXPECT_FALSE(decode(encode(tree)));
   tree.entries[0].size = 1ull << 34;  // allowed, but there is one digest for four thousand pieces
   EXPECT_FALSE(decode(encode(tree)));
+  // A few digests that stand for more than any node should write: in one file, and in many.
+  const auto large = [](std::string path, std::uint64_t size) {
+    Entry e = file(std::move(path), "x");
+    e.size = size;
+    e.pieces.assign((size + piece_bytes - 1) / piece_bytes, e.pieces[0]);
+    return e;
+  };
+  EXPECT_TRUE(decode(encode(Tree{{large("a", tree_bytes_max)}})));
+  for (const Tree& bomb : {Tree{{large("a", tree_bytes_max + 1)}}, Tree{{large("a", tree_bytes_max / 2), large("b", tree_bytes_max / 2), large("c", 1)}}}) {
+    const auto refused = decode(encode(bomb));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::too_large) << refused.error().message;
+  }
   std::string list = encode(Tree{});
   list[list.size() - 1] = '\x7f';  // two billion entries
   EXPECT_FALSE(decode(list));
