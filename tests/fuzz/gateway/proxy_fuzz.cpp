@@ -1,5 +1,5 @@
 // libFuzzer over the whole proxy: what comes before the first 0xFF is the client's, what comes after it the replica's.
-// Built with clang and -DBILLOW_FUZZ=ON only. Without clang, test_gateway's ProxyFuzz plays mutations of a corpus by the same rules
+// Built with clang and -DBILLOW_FUZZ=ON only, by `./dev fuzz`. Without clang, test_gateway's ProxyFuzz plays mutations of a corpus by the same rules
 // (BILLOW_FUZZ_SECONDS=600 for longer).
 #include <cstdint>
 

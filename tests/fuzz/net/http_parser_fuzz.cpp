@@ -1,5 +1,5 @@
 // libFuzzer over the request parser: however the bytes are cut, the verdict is the same, and no byte is used twice.
-// Built with clang and -DBILLOW_FUZZ=ON only:  cmake -B build-fuzz -DBILLOW_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-19
+// Built with clang and -DBILLOW_FUZZ=ON only, by `./dev fuzz`.
 #include <cstdint>
 #include <string>
 
