@@ -19,14 +19,26 @@ find_package(OpenSSL REQUIRED)
 if(BILLOW_SYSROOT_LIBS)
   set(only_there PATHS ${BILLOW_SYSROOT_LIBS} NO_DEFAULT_PATH)
 endif()
-find_library(BILLOW_BOOST_JSON NAMES libboost_json.a ${only_there} REQUIRED)
-find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
-find_library(BILLOW_ZSTD NAMES libzstd.a ${only_there} REQUIRED)
+find_library(BILLOW_BOOST_JSON NAMES libboost_json.a boost_json ${only_there} REQUIRED)
+if(NOT BILLOW_CLIENT_ONLY)
+  find_library(BILLOW_SQLITE NAMES libsqlite3.a ${only_there} REQUIRED)
+endif()
+find_library(BILLOW_ZSTD NAMES libzstd.a zstd ${only_there} REQUIRED)
 
 add_library(billow_flags INTERFACE)
-# The five warnings switched off give false alarms in the standard library of g++ 12 at -O2.
-target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
-  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-psabi -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # The five warnings switched off give false alarms in the standard library of g++ 12 at -O2.
+  target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -Werror -fPIC -fno-plt
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Wno-psabi -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-maybe-uninitialized>)
+else()
+  # Whose warnings we do not know beforehand: they are shown, and stop nobody.
+  target_compile_options(billow_flags INTERFACE -Wall -Wextra -Wswitch-enum -Wno-missing-field-initializers -fPIC)
+endif()
+if(APPLE)
+  # Homebrew's headers are in no folder that the compiler knows by itself.
+  find_path(BILLOW_HEADERS fmt/format.h REQUIRED)
+  target_include_directories(billow_flags SYSTEM INTERFACE ${BILLOW_HEADERS})
+endif()
 target_include_directories(billow_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
 if(BILLOW_SANITIZE)
   target_compile_options(billow_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer)
@@ -41,9 +53,20 @@ target_precompile_headers(billow_pch PRIVATE <algorithm> <array> <chrono> <cstdi
   <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
   <fmt/format.h>)
 
-# billow_module(NAME deps...): the static library of src/NAME, from every .cpp directly in that folder.
-function(billow_module name)
+# billow_sources(VAR): every .cpp directly in the current folder, but those for another system.
+function(billow_sources variable)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(APPLE)
+    list(FILTER sources EXCLUDE REGEX "_linux\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_darwin\\.cpp$")
+  endif()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# billow_module(NAME deps...): the static library of src/NAME.
+function(billow_module name)
+  billow_sources(sources)
   add_library(billow_${name} STATIC ${sources})
   target_link_libraries(billow_${name} PUBLIC billow_flags)
   foreach(dep ${ARGN})

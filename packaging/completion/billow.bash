@@ -6,14 +6,14 @@ _billow() {
   prev=${COMP_WORDS[COMP_CWORD-1]}
   cmd=${COMP_WORDS[1]}
   COMPREPLY=()
-  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine check join node login logout context top project user token secret reserve up down dashboard doctor agent cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan simulate deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest store cp volume ranks rsh stage box env rerun completion version help" -- "$cur")); return; fi
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "run submit shell attach ps logs describe explain wait suspend resume stop cancel port-forward ssh ssh-config ssh-proxy schedule status nodes drain undrain cordon uncordon events pool machine check top node login logout context dashboard project user token secret reserve cost waste invoice anomalies bill month budget price idle keepalive webhook commitment advise prices plan deploy endpoints scale rollback delete endpoint-key gateway profile compare loadtest simulate cp volume join env rerun up down agent doctor store ranks rsh stage box completion version help" -- "$cur")); return; fi
   case $cmd in
     bill) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "import" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     budget) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     check) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "fabric gpus" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     commitment) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     context) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list use" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    env) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "save create list show rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    env) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "save list show rm create" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     idle) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set show" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     machine) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "release" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     month) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "close list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -24,7 +24,7 @@ _billow() {
     reserve) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "list calendar cancel" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     schedule) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "add list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     secret) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "set list rm" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
-    simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "openb jobs replay endpoints" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
+    simulate) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "endpoints openb jobs replay" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     store) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "migrate backup restore" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     token) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list revoke" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
     user) if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W "create list" -- "$cur")); return; fi; cmd="$cmd ${COMP_WORDS[2]}" ;;
@@ -489,25 +489,12 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--node --pool --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "check gpus")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
-      return ;;
-    "join")
+    "top")
       case $prev in
-        --token) return ;;
-        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --node-name) return ;;
-        --label) return ;;
+        --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --sim) return ;;
-        --only-gpus) return ;;
-        --cache-max) return ;;
-        --reclaim-notices) return ;;
-        --metadata-url) return ;;
-        --files-max) return ;;
-        --images-max) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--once --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "node rm")
       case $prev in
@@ -533,12 +520,12 @@ _billow() {
     "context use")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       return ;;
-    "top")
+    "dashboard")
       case $prev in
         --head) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--once --head --data --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
     "project create")
       case $prev in
@@ -698,70 +685,10 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "up")
-      case $prev in
-        --listen) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --sim) return ;;
-        --node-name) return ;;
-        --vault-arena) return ;;
-        --secrets-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --notify-command) return ;;
-        --label|-l) return ;;
-        --gateway) return ;;
-        --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --tls-name) return ;;
-        --store) return ;;
-        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --files-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --backup-every) return ;;
-        --backup-keep) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --secrets-key --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
-      return ;;
-    "down")
-      case $prev in
-        --head) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--stop-jobs --head --data --help -h" -- "$cur")); return; fi
-      return ;;
-    "dashboard")
-      case $prev in
-        --head) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
-      return ;;
-    "doctor")
-      case $prev in
-        --sim) return ;;
-        --head) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --json --head --data --help -h" -- "$cur")); return; fi
-      return ;;
-    "agent")
-      case $prev in
-        --head) return ;;
-        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --sim) return ;;
-        --vault-arena) return ;;
-        --node-name) return ;;
-        --label|-l) return ;;
-        --metrics) return ;;
-        --pool) return ;;
-        --end-command) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
-      return ;;
     "cost")
       case $prev in
         --by) return ;;
-        --job) return ;;
+        --job) COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
         --since) return ;;
         --until) return ;;
         --project|-p) return ;;
@@ -1048,45 +975,6 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --gpu --providers --regions --risk --committed-ratio --price-drop --buy --review --this-month --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "simulate openb")
-      case $prev in
-        --nodes) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --tasks) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --stream) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --policy) COMPREPLY=($(compgen -W "best bestfit fgd random" -- "$cur")); return ;;
-        --shuffle-nodes) return ;;
-        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --limit) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--nodes --tasks --stream --policy --shuffle-nodes --svg --limit --json --help -h" -- "$cur")); return; fi
-      return ;;
-    "simulate jobs")
-      case $prev in
-        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --format) COMPREPLY=($(compgen -W "muri philly" -- "$cur")); return ;;
-        --nodes) return ;;
-        --gpus) return ;;
-        --policy) COMPREPLY=($(compgen -W "best srsf las fifo fair" -- "$cur")); return ;;
-        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
-        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --limit) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --nodes --gpus --policy --durations --interleave --svg --limit --json --help -h" -- "$cur")); return; fi
-      return ;;
-    "simulate replay")
-      case $prev in
-        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --format) COMPREPLY=($(compgen -W "openb muri philly history" -- "$cur")); return ;;
-        --fleet) return ;;
-        --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
-        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
-        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --limit) return ;;
-        --head) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --fleet --policy --durations --svg --limit --json --head --data --help -h" -- "$cur")); return; fi
-      return ;;
     "deploy")
       case $prev in
         --min) return ;;
@@ -1209,19 +1097,6 @@ _billow() {
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --region --advertise --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
-      return ;;
-    "simulate endpoints")
-      case $prev in
-        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-        --concurrency) return ;;
-        --prefill-tokens-s) return ;;
-        --step-ms) return ;;
-        --start-s) return ;;
-        --wake-s) return ;;
-        --existing) return ;;
-        --slo-s) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --existing --slo-s --json --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in
@@ -1357,29 +1232,58 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--rps --trace --speed --for --input --output --ttft --tps --served-model --timeout --model -m --models --gpu --tensor --precision --engine --engine-version --seed --json --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "store migrate")
+    "simulate endpoints")
       case $prev in
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --concurrency) return ;;
+        --prefill-tokens-s) return ;;
+        --step-ms) return ;;
+        --start-s) return ;;
+        --wake-s) return ;;
+        --existing) return ;;
+        --slo-s) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store-file --json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --concurrency --prefill-tokens-s --step-ms --start-s --wake-s --existing --slo-s --json --help -h" -- "$cur")); return; fi
       return ;;
-    "store backup")
+    "simulate openb")
       case $prev in
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --store) return ;;
-        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --nodes) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tasks) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --stream) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --policy) COMPREPLY=($(compgen -W "best bestfit fgd random" -- "$cur")); return ;;
+        --shuffle-nodes) return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    "store restore")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--nodes --tasks --stream --policy --shuffle-nodes --svg --limit --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "simulate jobs")
       case $prev in
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-        --store) return ;;
-        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W "muri philly" -- "$cur")); return ;;
+        --nodes) return ;;
+        --gpus) return ;;
+        --policy) COMPREPLY=($(compgen -W "best srsf las fifo fair" -- "$cur")); return ;;
+        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --nodes --gpus --policy --durations --interleave --svg --limit --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "simulate replay")
+      case $prev in
+        --trace) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --format) COMPREPLY=($(compgen -W "openb muri philly history" -- "$cur")); return ;;
+        --fleet) return ;;
+        --policy) COMPREPLY=($(compgen -W "fair shortest fifo" -- "$cur")); return ;;
+        --durations) COMPREPLY=($(compgen -W "known learned" -- "$cur")); return ;;
+        --svg) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --limit) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--trace --format --fleet --policy --durations --svg --limit --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
     "cp")
       case $prev in
         --rank) return ;;
@@ -1413,29 +1317,26 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       return ;;
-    "ranks")
+    "join")
       case $prev in
-        --procs) return ;;
-        --barrier) return ;;
+        --token) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --node-name) return ;;
+        --label) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --only-gpus) return ;;
+        --cache-max) return ;;
+        --reclaim-notices) return ;;
+        --metadata-url) return ;;
+        --files-max) return ;;
+        --images-max) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--procs --barrier --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "rsh")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "stage")
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--copy-in --copy-out --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
-    "box")
-      case $prev in
-        --image) return ;;
-        --environment) return ;;
-        --limit) return ;;
-        --key) return ;;
-        --store) return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --limit --key --store --help -h" -- "$cur")); return; fi
-      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --register-only --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "check gpus")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
+      return ;;
     "env save")
       case $prev in
         --project|-p) return ;;
@@ -1444,15 +1345,6 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -d -- "$cur")); return ;;
-    "env create")
-      case $prev in
-        --image) return ;;
-        --project|-p) return ;;
-        --head) return ;;
-        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-      esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
-      return ;;
     "env list")
       case $prev in
         --head) return ;;
@@ -1483,6 +1375,114 @@ _billow() {
       esac
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --head --data --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "$(billow ps -q 2>/dev/null)" -- "$cur")); return ;;
+    "env create")
+      case $prev in
+        --image) return ;;
+        --project|-p) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --project -p --shared --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "up")
+      case $prev in
+        --listen) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --node-name) return ;;
+        --vault-arena) return ;;
+        --secrets-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --notify-command) return ;;
+        --label|-l) return ;;
+        --gateway) return ;;
+        --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --tls-name) return ;;
+        --store) return ;;
+        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --files-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --backup-dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --backup-every) return ;;
+        --backup-keep) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --secrets-key --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      return ;;
+    "down")
+      case $prev in
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--stop-jobs --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "agent")
+      case $prev in
+        --head) return ;;
+        --token-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --sim) return ;;
+        --vault-arena) return ;;
+        --node-name) return ;;
+        --label|-l) return ;;
+        --metrics) return ;;
+        --pool) return ;;
+        --end-command) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      return ;;
+    "doctor")
+      case $prev in
+        --sim) return ;;
+        --head) return ;;
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--sim --json --head --data --help -h" -- "$cur")); return; fi
+      return ;;
+    "store migrate")
+      case $prev in
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store-file --json --help -h" -- "$cur")); return; fi
+      return ;;
+    "store backup")
+      case $prev in
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --store) return ;;
+        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "store restore")
+      case $prev in
+        --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+        --store) return ;;
+        --store-file) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--data --store --store-file --json --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    "ranks")
+      case $prev in
+        --procs) return ;;
+        --barrier) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--procs --barrier --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "rsh")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "stage")
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--copy-in --copy-out --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
+    "box")
+      case $prev in
+        --image) return ;;
+        --environment) return ;;
+        --limit) return ;;
+        --key) return ;;
+        --store) return ;;
+      esac
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --limit --key --store --help -h" -- "$cur")); return; fi
+      COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")); return ;;

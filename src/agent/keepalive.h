@@ -1,7 +1,7 @@
 // `billow keepalive` from inside a job: a socket in the abstract namespace of this machine, on which the kernel itself says who
 // asks. So no token is needed, a job can speak for itself and for nobody else, and it works while the head is away.
 //
-// One line in ("7200 waiting for an approval": seconds and a reason), one line out ("ok 7200" or "error …").
+// The asking side, and what is said, is in net/ask_keepalive.h.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,10 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "net/ask_keepalive.h"
 #include "net/loop.h"
 
 namespace billow::agent {
-
-inline constexpr const char* keepalive_variable = "BILLOW_AGENT_SOCKET";
 
 class KeepAliveSocket {
  public:
@@ -35,8 +34,5 @@ class KeepAliveSocket {
   net::Watch watch_;
   std::vector<std::unique_ptr<Peer>> peers_;
 };
-
-// The other side.
-Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const std::string& reason);
 
 }  // namespace billow::agent

@@ -36,9 +36,11 @@ std::string config_of(const SshPlace& place, const std::string& dir, const std::
   std::string text = fmt::format(
       "HostKey {0}/host_key\nAuthorizedKeysFile {1}\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
       "KbdInteractiveAuthentication no\nPubkeyAuthentication yes\nPermitRootLogin prohibit-password\nPermitUserRC no\nPrintMotd no\n"
-      "PrintLastLog no\nX11Forwarding no\nAllowTcpForwarding yes\nAllowAgentForwarding yes\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp\n",
-      dir, authorized);
+      "PrintLastLog no\nX11Forwarding no\nAllowTcpForwarding yes\nAllowAgentForwarding yes\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp{2}\n",
+      dir, authorized, place.cwd.find_first_of(" \t'\"%\\\n\r") == std::string::npos ? " -d " + place.cwd : "");
+  // Where sessions of `billow ssh`, and relative paths of scp, begin.
   std::string set;
+  if (can_be_written(place.cwd)) set += fmt::format(" \"BILLOW_WORKDIR={}\"", place.cwd);
   for (const std::string& variable : place.env) {
     const auto equals = variable.find('=');
     const std::string_view name = std::string_view(variable).substr(0, equals);

@@ -116,7 +116,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   }
   BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
   BILLOW_TRY_VOID(add_file_variables(start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
-  if (!options_.keepalive_socket.empty()) env[keepalive_variable] = options_.keepalive_socket;
+  if (!options_.keepalive_socket.empty()) env[net::keepalive_variable] = options_.keepalive_socket;
   const bool other_root = room && room->plan.root;
   const auto secrets = BILLOW_TRY(secret_files_.write(start.task, start.surroundings.secrets, start.secrets, user));
   std::vector<BoundVolume> mounts = start.volumes;

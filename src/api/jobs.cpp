@@ -49,6 +49,9 @@ void with_finished(CallPtr call, const std::vector<Dependency>& after, std::func
   if (!queued) call->fail(queued.error());
 }
 
+// Why a job waits takes a look at the whole queue; behind a longer one than this, nobody is told without asking.
+constexpr std::size_t reason_queue_max = 1'000;
+
 Json submitted_document(const Host& host, const std::vector<Event>& events, const std::string& key) {
   JobId first;
   std::uint64_t count = 1;
@@ -76,7 +79,6 @@ Json submitted_document(const Host& host, const std::vector<Event>& events, cons
     }
     document.set("reason", job->reason);
     // Why it waits takes a look at the whole queue. Behind a long one the answer is not worth it: the submitter would wait too.
-    constexpr std::size_t reason_queue_max = 1'000;
     const std::size_t queued = host.state().index.queued_count();
     if (queued <= reason_queue_max) add_waiting_reason(document, host.state(), *job, host.now());
     else if (job->state == JobState::queued && job->reason.empty()) document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more", queued, first.value));
@@ -87,6 +89,7 @@ Json submitted_document(const Host& host, const std::vector<Event>& events, cons
 struct Listing {
   JobFilter filter;
   bool live = true, finished = false, expand = false;
+  bool reasons = false;   // why what waits does wait: costs a look at the queue for each
   std::set<JobState> states;
   std::size_t limit = limits::page_items_default;
   std::uint64_t below = UINT64_MAX;   // page through numbers below this one
@@ -125,6 +128,7 @@ Result<Listing> parse_listing(const Call& call) {
     out.expand = true;
   }
   out.expand = out.expand || request.param("expand") == "1";
+  out.reasons = request.param("reasons") == "1";
   for (const auto& [key, value] : request.query) {
     if (key != "label") continue;
     const auto equals = value.find('=');
@@ -153,10 +157,18 @@ bool wanted(const Listing& listing, const JobSpec& spec, ProjectId project, User
   return true;
 }
 
+// Each answer takes a look at the whole queue: a few on a page, and none behind a long one.
+void explain_in_list(Json& document, const control::State& state, const Job& job, WallTime now, std::size_t& explained) {
+  constexpr std::size_t explained_max = 20;
+  if (explained++ < explained_max && state.index.queued_count() <= reason_queue_max) add_waiting_reason(document, state, job, now);
+  else document.set("reason", fmt::format("{} jobs are queued; billow explain {} says more", state.index.queued_count(), job.id.value));
+}
+
 // Live jobs and arrays with numbers below the cursor, newest first.
 std::vector<Json> live_page(const Call& call, const Listing& listing) {
   const auto& state = call.host.state();
   std::vector<Json> out;
+  std::size_t explained = 0;
   auto job = state.jobs.lower_bound(JobId(listing.below));
   auto array = state.arrays.lower_bound(JobId(listing.below));
   while (out.size() <= listing.limit && (job != state.jobs.begin() || array != state.arrays.begin())) {
@@ -175,6 +187,7 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
       if (state_ok && wanted(listing, *j.spec, j.project, j.user, j.array) && may_see(call, j.project)) {
         out.push_back(live_job_document(call.host, j));
         add_start_note(out.back(), call.host, j);
+        if (listing.reasons && j.state == JobState::queued && j.reason.empty() && out.back()["reason"].str_or("").empty()) explain_in_list(out.back(), state, j, call.host.now(), explained);
       }
     }
   }

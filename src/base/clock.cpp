@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include "base/platform.h"
+
 namespace billow {
 namespace {
 
@@ -15,7 +17,7 @@ std::int64_t read_clock(clockid_t id) {
 class SystemClock final : public Clock {
  public:
   WallTime wall() const override { return {read_clock(CLOCK_REALTIME)}; }
-  SteadyTime steady() const override { return {read_clock(CLOCK_BOOTTIME)}; }
+  SteadyTime steady() const override { return {platform::boot_clock_ns()}; }
 };
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <cstring>
 
 #include "base/check.h"
+#include "base/platform.h"
 
 namespace billow {
 namespace {
@@ -41,7 +41,7 @@ std::string random_bytes(std::size_t count) {
   std::string out(count, '\0');
   std::size_t done = 0;
   while (done < count) {
-    const ssize_t n = ::getrandom(out.data() + done, count - done, 0);
+    const std::int64_t n = platform::random_bytes(out.data() + done, count - done);
     BILLOW_CHECK(n > 0 || errno == EINTR, "the system gives no randomness");
     if (n > 0) done += static_cast<std::size_t>(n);
   }

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "base/platform.h"
+
 namespace billow {
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
@@ -76,10 +78,8 @@ Status remove_tree(const std::string& path) {
 }
 
 std::string executable_dir() {
-  char buffer[4096];
-  const ssize_t n = ::readlink("/proc/self/exe", buffer, sizeof buffer - 1);
-  if (n <= 0) return ".";
-  return std::filesystem::path(std::string(buffer, static_cast<std::size_t>(n))).parent_path().string();
+  const std::string program = platform::this_program();
+  return program.empty() ? "." : std::filesystem::path(program).parent_path().string();
 }
 
 }  // namespace billow

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "base/platform.h"
+
 namespace billow {
 namespace {
 
@@ -67,7 +69,7 @@ struct Builder {
   bool on_double(double d, string_view s, error_code&) {
     // Boost 1.81 rounds the last digit wrongly now and then; what we wrote must read back equal.
     text.append(s.data(), s.size());
-    std::from_chars(text.data(), text.data() + text.size(), d);
+    (void)platform::read_double(text, d);
     text.clear();
     add(Json(d));
     return true;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -23,7 +24,7 @@ struct Pipe {
   Fd read, write;
   static Result<Pipe> create() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno("pipe", errno);
+    if (platform::make_pipe(ends) != 0) return fail_errno("pipe", errno);
     return Pipe{Fd(ends[0]), Fd(ends[1])};
   }
 };
@@ -57,11 +58,11 @@ Result<pid_t> spawn(std::vector<std::string> words, std::vector<std::string> var
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
-  ::sigemptyset(&none);
+  sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);  // the head blocks its signals; a program must not inherit that
   sigset_t standard;
-  ::sigemptyset(&standard);
-  ::sigaddset(&standard, SIGPIPE);
+  sigemptyset(&standard);
+  sigaddset(&standard, SIGPIPE);
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setpgroup(&attributes, 0);
   ::posix_spawnattr_setflags(&attributes, static_cast<short>(apart | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));

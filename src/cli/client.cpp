@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "cli/commands.h"
 
 namespace billow::cli {
 
@@ -45,14 +46,14 @@ Result<net::Response> Client::send(net::BlockingClient::Call call) {
   // A head that has answered once and is gone was stopped or will be back; either way it is not ours to replace.
   if (response) options_.may_start = false;
   if (response || !nobody_there(response.error())) return response;
-  if (!address_.configured && options_.may_start) {
+  if (!address_.configured && options_.may_start && can_start_head()) {
     BILLOW_TRY_VOID(start_head(address_.data_dir));
     options_.may_start = false;
     BILLOW_TRY_VOID(find_again());
     return once();
   }
   return fail(Code::unavailable, address_.configured ? response.error().message : fmt::format("no head is running here (looked in {})", address_.data_dir),
-              address_.configured ? "is that address right, and is `billow up` running there?" : "start one with `billow up`, or name one with --head or BILLOW_HEAD");
+              address_.configured ? "is that address right, and is `billow up` running there?" : can_start_head() ? "start one with `billow up`, or name one with --head or BILLOW_HEAD" : "log in to one: billow login https://HEAD:7070");
 }
 
 Result<Json> Client::call(net::Method method, const std::string& target, std::string body, net::Headers headers, Duration timeout) {

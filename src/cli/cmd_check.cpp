@@ -1,4 +1,4 @@
-// Measuring the ways between GPUs and between nodes: check fabric asks the head, check gpus looks at this machine alone.
+// Measuring the ways between GPUs and between nodes of a head. (`check gpus`, which looks at this machine alone, is a command of the server.)
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -6,7 +6,6 @@
 #include "cli/cmd_check.h"
 #include "cli/console.h"
 #include "cli/table.h"
-#include "gpu/peer_copy.h"
 
 namespace billow::cli {
 namespace {
@@ -54,25 +53,6 @@ int cmd_check_fabric(const Parsed& parsed) {
   return 0;
 }
 
-int cmd_check_gpus(const Parsed& parsed) {
-  const auto figures = measure_copies({});
-  if (!figures) return report(figures.error());
-  if (parsed.has("json")) {
-    print_json(copies_json(*figures));
-    return 0;
-  }
-  using Align = Table::Align;
-  Table table({{"FROM"}, {"TO"}, {"RATE", Align::right}, {"WAY"}});
-  for (const HostCopy& copy : figures->host) {
-    table.row({"host", fmt::format("GPU {}", copy.gpu), rate_gb(copy.to_gpu_mb_s), "PCIe"});
-    table.row({fmt::format("GPU {}", copy.gpu), "host", rate_gb(copy.from_gpu_mb_s), "PCIe"});
-  }
-  for (const PeerCopy& copy : figures->peers) table.row({fmt::format("GPU {}", copy.from), fmt::format("GPU {}", copy.to), rate_gb(copy.mb_s), copy.direct ? "direct" : "through the host"});
-  if (table.empty()) say("this machine has no GPU");
-  else print(table.text(look_at(STDOUT_FILENO)));
-  return 0;
-}
-
 }  // namespace
 
 void add_check_commands(CommandTable& table) {
@@ -85,12 +65,6 @@ void add_check_commands(CommandTable& table) {
                               "labels (fabric-net-mbit-s and others); jobs over several GPUs or nodes are warned where they are slow.",
                    .options = {fabric_options},
                    .group = "machines"});
-  table.push_back({.name = "check gpus",
-                   .summary = "measure the copies between the GPUs of this machine",
-                   .example = "billow check gpus",
-                   .run = cmd_check_gpus,
-                   .group = "machines",
-                   .talks_to_head = false});
 }
 
 }  // namespace billow::cli

@@ -5,6 +5,6 @@
 
 namespace billow::cli {
 
-void add_check_commands(CommandTable& table);  // check fabric, check gpus
+void add_check_commands(CommandTable& table);  // check fabric
 
 }  // namespace billow::cli

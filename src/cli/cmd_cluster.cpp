@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/event_line.h"
 #include "cli/table.h"
 #include "net/sse.h"
 
@@ -183,23 +184,22 @@ int drain_or_undrain(const Parsed& parsed, const char* verb) {
   return 0;
 }
 
-void print_event(const Json& e, bool json) {
+void print_event(const Json& e, bool json, EventNames& names) {
   if (json) return print(e.dump() + "\n");
-  const std::string at = e["at"].is_string() ? e["at"].as_string() : format_utc(WallTime{e["at"].int_or(0)});
-  const std::string line = fmt::format("{:>8}  {}  {:<18} {:<12} {}", e["seq"].uint_or(0), at, e["kind"].str_or("?"), printable(e["actor"].str_or("-")), e["event"].dump());
-  const Look look = look_at(STDOUT_FILENO);  // a person sees one line an event; whoever wants all of it takes --json
+  const std::string line = event_line(e, names);
+  const Look look = look_at(STDOUT_FILENO);
   print((look.terminal && look.columns ? clipped(line, look.columns) : line) + "\n");
 }
 
 // Events as they happen. A head that restarts is found again, and goes on behind the last number seen.
-int follow_events(Client& client, std::uint64_t after, bool json) {
+int follow_events(Client& client, std::uint64_t after, bool json, EventNames& names) {
   std::optional<SteadyTime> away_since;
   for (;;) {
     net::SseParser parser([&](const net::SseEvent& event) {
       const auto parsed = parse_json(event.data);
       if (!parsed) return;
       after = std::max(after, (*parsed)["seq"].uint_or(after));
-      print_event(*parsed, json);
+      print_event(*parsed, json, names);
     });
     const auto status = client.stream(with_query("/v1/events", {{"follow", "1"}, {"after", fmt::format("{}", after)}}), [&](std::string_view data) {
       away_since.reset();
@@ -234,12 +234,13 @@ int cmd_events(const Parsed& parsed) {
     print_json(*page);
     return 0;
   }
+  EventNames names = json ? EventNames{} : names_for_events(*client);
   std::uint64_t last = static_cast<std::uint64_t>(*after);
   for (const Json& event : (*page)["events"].items()) {
-    print_event(event, json);
+    print_event(event, json, names);
     last = std::max(last, event["seq"].uint_or(0));
   }
-  return parsed.has("follow") ? follow_events(*client, last, json) : 0;
+  return parsed.has("follow") ? follow_events(*client, last, json, names) : 0;
 }
 
 }  // namespace
@@ -295,6 +296,7 @@ void add_cluster_commands(CommandTable& table) {
                    .summary = "what happened, and who caused it",
                    .example = "billow events -f\nbillow events --after 1200 --json",
                    .run = cmd_events,
+                   .details = "One line an event, in words; --json has all that is in it.",
                    .options = {event_options},
                    .group = "machines"});
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/ask.h"
 #include "cli/commands.h"
+#include "cli/job_names.h"
 
 namespace billow::cli {
 namespace {
@@ -22,7 +23,7 @@ constexpr OptionSpec window_options[] = {
 };
 constexpr OptionSpec cost_options[] = {
     {"by", 0, "A,B", "project, user, job, gpu, day, class, node; several make one line each (project)"},
-    {"job", 0, "N", "one job, lease by lease"},
+    {"job", 0, "JOB", "one job, lease by lease", false, Completes::job},
     {"csv", 0, nullptr, "as CSV"},
     {"focus", 0, nullptr, "as FOCUS 1.2, for billing tools"},
 };
@@ -63,7 +64,7 @@ std::string total_text(const Json& total) {
 }
 
 int job_cost(const Parsed& p) {
-  return ask(p, [&](Client& c) { return c.get(with_query(path_of_job(p.get("job"), "cost"), {{"grid", grid(p)}})); },
+  return ask(p, [&](Client& c) -> Result<Json> { return c.get(with_query(path_of_job(BILLOW_TRY(job_of(c, p.get("job"), NameUse::look)), "cost"), {{"grid", grid(p)}})); },
              [&](const Json& answer) {
                Table table({{"FROM"}, {"TO"}, {"HELD", Table::Align::right}, {"NODE"}, {"GPU"}, {"CLASS"}, {"IDLE", Table::Align::right}, {"PEAK", Table::Align::right}, {"SENT OUT", Table::Align::right}, {"CHARGE", Table::Align::right}});
                for (const Json& l : answer["leases"].items()) {
@@ -146,6 +147,10 @@ void show_waste_lines(const Json& answer) {
   show_table(table, "nothing that was held was wasted");
   const auto shown = answer["lines"].items().size();
   if (const std::int64_t all = answer["lines_in_all"].int_or(0); all > static_cast<std::int64_t>(shown)) print(fmt::format("and {} more that wasted less: --limit {}\n", all - static_cast<std::int64_t>(shown), all));
+  const std::int64_t idle = answer["lines_idle_nano_usd"].int_or(0), oversized = answer["lines_oversized_nano_usd"].int_or(0);
+  print(fmt::format("in all {} wasted: {} idle, {} oversized\n", format_usd({idle + oversized}), format_usd({idle}), format_usd({oversized})));
+  if (format_usd({idle}) != usd(answer["idle_nano_usd"]) || format_usd({oversized}) != usd(answer["inefficient_nano_usd"]))
+    print("the list takes leases whole, on the day they ended, and what still runs since midnight; the sums above take every day's part\n");
 }
 
 int cmd_waste(const Parsed& p) {

@@ -15,7 +15,7 @@
 #include "cli/client.h"
 #include "cli/more_commands.h"
 #include "cli/console.h"
-#include "cli/job_request.h"
+#include "cli/job_names.h"
 #include "cli/tunnel.h"
 
 namespace billow::cli {
@@ -33,7 +33,7 @@ std::string tunnel_target(const Parsed& p, const std::string& job, const std::st
 
 Result<std::string> job_operand(const Parsed& p, const char* command) {
   if (p.operands.empty()) return fail(Code::invalid, "no job was named", fmt::format("billow {} 12; `billow ps` lists what runs", command));
-  BILLOW_TRY_VOID(check_job_label(p.operands[0]));
+  BILLOW_TRY_VOID(check_job_word(p.operands[0]));
   return p.operands[0];
 }
 
@@ -167,9 +167,9 @@ class Forwarder {
 };
 
 int cmd_port_forward(const Parsed& p) {
-  const auto job = job_operand(p, "port-forward");
-  if (!job) return report_usage(job.error());
-  if (p.operands.size() < 2) return report_usage({Code::invalid, "no port was named", fmt::format("billow port-forward {} 8080", *job)});
+  const auto word = job_operand(p, "port-forward");
+  if (!word) return report_usage(word.error());
+  if (p.operands.size() < 2) return report_usage({Code::invalid, "no port was named", fmt::format("billow port-forward {} 8080", *word)});
   std::vector<Forward> forwards;
   for (std::size_t i = 1; i < p.operands.size(); ++i) {
     const auto forward = parse_forward(p.operands[i]);
@@ -178,6 +178,8 @@ int cmd_port_forward(const Parsed& p) {
   }
   auto client = client_of(p);
   if (!client) return report(client.error());
+  const auto job = job_of(*client, *word, NameUse::look);
+  if (!job) return report(job.error());
   if (const auto document = running_job(*client, *job); !document) return report(document.error());
   auto loop = std::make_unique<net::Loop>();
   auto http = net::HttpClient::create(*loop, {.tls = client->address().tls});
@@ -234,10 +236,12 @@ Result<std::string> config_text(const Parsed& p, Client& client, const std::stri
 }
 
 int cmd_ssh_config(const Parsed& p) {
-  const auto job = job_operand(p, "ssh-config");
-  if (!job) return report_usage(job.error());
+  const auto word = job_operand(p, "ssh-config");
+  if (!word) return report_usage(word.error());
   auto client = client_of(p);
   if (!client) return report(client.error());
+  const auto job = job_of(*client, *word, NameUse::look);
+  if (!job) return report(job.error());
   const auto text = config_text(p, *client, *job);
   if (!text) return report(text.error());
   print(*text);
@@ -245,16 +249,23 @@ int cmd_ssh_config(const Parsed& p) {
 }
 
 int cmd_ssh(const Parsed& p) {
-  const auto job = job_operand(p, "ssh");
-  if (!job) return report_usage(job.error());
+  const auto word = job_operand(p, "ssh");
+  if (!word) return report_usage(word.error());
   auto client = client_of(p);
   if (!client) return report(client.error());
+  const auto job = job_of(*client, *word, NameUse::look);
+  if (!job) return report(job.error());
   const auto text = config_text(p, *client, *job);
   if (!text) return report(text.error());
   const std::string alias = alias_of(*job, p), path = ssh_directory() + "/config-" + alias;
   if (const Status written = write_file_atomic(path, *text, 0600); !written) return report(written.error());
-  std::vector<std::string> words = {"ssh", "-F", path, alias};
-  for (std::size_t i = 1; i < p.operands.size(); ++i) words.push_back(p.operands[i]);
+  std::vector<std::string> words = {"ssh", "-F", path};
+  // ssh begins in the home directory; whoever asks for a job wants to be where it works. In single quotes, which every shell takes alike.
+  const std::vector<std::string> command(p.operands.begin() + 1, p.operands.end());
+  if (command.empty() && ::isatty(STDIN_FILENO)) words.emplace_back("-t");
+  words.push_back(alias);
+  if (command.empty()) words.emplace_back("exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -l'");
+  else words.push_back("exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -c \"$1\"' sh " + shell_quote(join(command, " ")));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -264,14 +275,16 @@ int cmd_ssh(const Parsed& p) {
 
 // Between ssh and a shell in the job's place: what ssh's ProxyCommand runs.
 int cmd_ssh_proxy(const Parsed& p) {
-  const auto job = job_operand(p, "ssh-proxy");
-  if (!job) return report_usage(job.error());
+  const auto word = job_operand(p, "ssh-proxy");
+  if (!word) return report_usage(word.error());
   const auto identity = identity_of(p);
   if (!identity) return report(identity.error());
   const auto key = read_file(*identity + ".pub", 16 << 10);
   if (!key) return report(key.error());
   auto client = client_of(p);
   if (!client) return report(client.error());
+  const auto job = job_of(*client, *word, NameUse::look);
+  if (!job) return report(job.error());
   if (const auto document = running_job(*client, *job); !document) return report(document.error());
   net::Loop loop;
   auto http = net::HttpClient::create(loop, {.tls = client->address().tls});
@@ -317,7 +330,8 @@ void add_forward_commands(CommandTable& table) {
                    .example = "billow ssh 12\nbillow ssh 12 -- nvidia-smi",
                    .run = cmd_ssh,
                    .usage = "JOB [--] [COMMAND…]",
-                   .details = "As the job's user, with its GPUs and its variables (but for secrets), counted to its limits. Needs sshd on the node; nothing listens there.",
+                   .details = "As the job's user, with its GPUs and its variables (but for secrets), counted to its limits, beginning in its working directory. Needs sshd on the\n"
+                              "node; nothing listens there.",
                    .options = {ssh_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -13,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/endpoints.h"
 #include "cli/job_list.h"
+#include "cli/job_names.h"
 #include "cli/job_request.h"
 #include "cli/progress.h"
 #include "cli/session.h"
@@ -64,7 +65,7 @@ int cmd_ps(const Parsed& parsed) {
   if (!client) return report(client.error());
   const bool expand = parsed.has("expand") || parsed.has("array");
   auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"), .project = parsed.get("project"), .user = parsed.get("user"),
-                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .expand = expand,
+                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .expand = expand, .reasons = true,
                                    .limit = static_cast<std::size_t>(*limit)});
   if (!page) return report(page.error());
   if (parsed.has("json")) {
@@ -86,11 +87,14 @@ int cmd_ps(const Parsed& parsed) {
 }
 
 int cmd_describe(const Parsed& parsed) {
-  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) return describe_endpoint(parsed, parsed.operands[0]);
-  const auto jobs = job_operands(parsed, "describe");
-  if (!jobs) return report_usage(jobs.error());
+  const auto words = job_operands(parsed, "describe");
+  if (!words) return report_usage(words.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  // An endpoint's name goes before a job's.
+  if (words->size() == 1 && is_endpoint(*client, words->front())) return describe_endpoint(parsed, words->front());
+  const auto jobs = jobs_of(*client, *words, NameUse::look);
+  if (!jobs) return report(jobs.error());
   bool first = true;
   for (const std::string& label : *jobs) {
     auto job = client->get(path_of_job(label));
@@ -103,11 +107,13 @@ int cmd_describe(const Parsed& parsed) {
 }
 
 int cmd_explain(const Parsed& parsed) {
-  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) return explain_endpoint(parsed, parsed.operands[0]);
-  const auto jobs = job_operands(parsed, "explain");
-  if (!jobs) return report_usage(jobs.error());
+  const auto words = job_operands(parsed, "explain");
+  if (!words) return report_usage(words.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  if (words->size() == 1 && is_endpoint(*client, words->front())) return explain_endpoint(parsed, words->front());
+  const auto jobs = jobs_of(*client, *words, NameUse::look);
+  if (!jobs) return report(jobs.error());
   for (const std::string& label : *jobs) {
     auto why = client->get(path_of_job(label, "explain"));
     if (!why) return report(why.error());
@@ -178,8 +184,8 @@ Result<Json> wait_for_end(Client& client, const std::string& label, std::optiona
 }
 
 int cmd_wait(const Parsed& parsed) {
-  const auto jobs = job_operands(parsed, "wait");
-  if (!jobs) return report_usage(jobs.error());
+  const auto words = job_operands(parsed, "wait");
+  if (!words) return report_usage(words.error());
   std::optional<SteadyTime> deadline;
   if (parsed.has("timeout")) {
     const auto timeout = parse_duration(parsed.get("timeout"));
@@ -188,6 +194,8 @@ int cmd_wait(const Parsed& parsed) {
   }
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  const auto jobs = jobs_of(*client, *words, NameUse::look);
+  if (!jobs) return report(jobs.error());
   int code = 0;
   for (const std::string& label : *jobs) {
     auto job = wait_for_end(*client, label, deadline, label != jobs->front(), parsed.has("quiet") || parsed.has("json"));
@@ -204,10 +212,12 @@ int cmd_wait(const Parsed& parsed) {
 }
 
 int cmd_stop(const Parsed& parsed) {
-  const auto jobs = job_operands(parsed, "stop");
-  if (!jobs) return report_usage(jobs.error());
+  const auto words = job_operands(parsed, "stop");
+  if (!words) return report_usage(words.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  const auto jobs = jobs_of(*client, *words, NameUse::change);
+  if (!jobs) return report(jobs.error());
   Json body = Json::object({{"reason", parsed.get("reason")}, {"force", parsed.has("force")}});
   int code = 0;
   for (const std::string& label : *jobs) {
@@ -228,10 +238,12 @@ int cmd_stop(const Parsed& parsed) {
 std::string phase_of(const Json& job) { return std::string(job.at("suspension", "phase").str_or("")); }
 
 int order(const Parsed& parsed, const char* what, const std::string& body, const std::function<bool(const Json&)>& under_way) {
-  const auto jobs = job_operands(parsed, what);
-  if (!jobs) return report_usage(jobs.error());
+  const auto words = job_operands(parsed, what);
+  if (!words) return report_usage(words.error());
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  const auto jobs = jobs_of(*client, *words, NameUse::change);
+  if (!jobs) return report(jobs.error());
   int code = 0;
   for (const std::string& label : *jobs) {
     auto job = client->post(path_of_job(label, what), body);
@@ -335,7 +347,7 @@ void add_job_commands(CommandTable& table) {
                    .example = "billow stop 12\nbillow stop --force 12.3",
                    .run = cmd_stop,
                    .usage = "JOB…",
-                   .details = "An array's number ends all its elements.",
+                   .details = "An array's number ends all its elements. A name means your own job of that name; where several are alive, none is touched.",
                    .options = {stop_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/endpoints.h"
+#include "cli/job_names.h"
 #include "cli/job_request.h"
 #include "cli/rank_output.h"
 #include "net/sse.h"
@@ -228,13 +229,14 @@ int all_ranks(const Parsed& parsed, const LogRequest& request, std::uint64_t nod
 
 int cmd_logs(const Parsed& given) {
   Parsed parsed = given;
-  // An endpoint's name stands for its newest replica.
-  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_name("endpoint", parsed.operands[0])) {
+  // An endpoint's name stands for its newest replica, a job's for its newest that runs.
+  if (parsed.operands.size() == 1 && !check_job_label(parsed.operands[0]) && check_job_word(parsed.operands[0])) {
     auto client = connect(parsed);
     if (!client) return report(client.error());
-    const auto replica = replica_to_read(*client, parsed.operands[0]);
-    if (!replica) return report(replica.error());
-    parsed.operands[0] = *replica;
+    const std::string name = parsed.operands[0];
+    const auto meant = is_endpoint(*client, name) ? replica_to_read(*client, name) : job_of(*client, name, NameUse::look);
+    if (!meant) return report(meant.error());
+    parsed.operands[0] = *meant;
   }
   const auto job = job_operands(parsed, "logs");
   if (!job) return report_usage(job.error());

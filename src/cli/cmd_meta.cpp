@@ -21,7 +21,7 @@ int cmd_completion(const Parsed& parsed) {
 
 int cmd_version(const Parsed& parsed) {
   if (parsed.has("json")) print_json(Json::object({{"version", version()}}));
-  else print(fmt::format("billow {}\n", version()));
+  else print(fmt::format("billow {}{}\n", version(), can_start_head() ? "" : " (client)"));
   return 0;
 }
 

@@ -4,12 +4,13 @@
 
 #include <cstdlib>
 
-#include "agent/keepalive.h"
 #include "base/money.h"
 #include "base/text.h"
 #include "cli/ask.h"
 #include "cli/commands.h"
+#include "cli/job_names.h"
 #include "ledger/books.h"
+#include "net/ask_keepalive.h"
 
 namespace billow::cli {
 namespace {
@@ -98,6 +99,7 @@ int budget_set(const Parsed& p) {
   if (*text == "none") return budget_rm(p);
   const auto limit = parse_usd(*text);
   if (!limit) return report_usage(Error(limit.error()).in("budget set"));
+  if (limit->value <= 0) return report_usage({Code::invalid, fmt::format("budget set {}: a budget is more than nothing", *text), "write it like: billow budget set --project default 500; to take one away: billow budget set --project default none"});
   const auto owner = owner_of(p);
   if (!owner) return report_usage(owner.error());
   const auto period = period_of(p, *owner);
@@ -225,13 +227,13 @@ int cmd_keepalive(const Parsed& p) {
     return 0;
   };
   if (p.operands.empty()) {
-    const char* socket = std::getenv(agent::keepalive_variable);
+    const char* socket = std::getenv(net::keepalive_variable);
     if (!socket) return report_usage({Code::invalid, "which job?", "inside a job no number is needed; elsewhere: billow keepalive 12 --for 2h"});
-    const auto kept = agent::ask_keepalive(socket, *lasts, p.get("reason"));
+    const auto kept = net::ask_keepalive(socket, *lasts, p.get("reason"));
     return kept ? told(*lasts, *kept) : report(kept.error());
   }
   const Json body = Json::object({{"for_s", lasts->ns / 1'000'000'000}, {"reason", p.get("reason")}});
-  return ask(p, [&](Client& c) { return c.post(path_of_job(p.operands[0], "keepalive"), body.dump()); }, [&](const Json& answer) { told(*lasts, seconds(answer["for_s"].int_or(0))); });
+  return ask(p, [&](Client& c) -> Result<Json> { return c.post(path_of_job(BILLOW_TRY(job_of(c, p.operands[0], NameUse::change)), "keepalive"), body.dump()); }, [&](const Json& answer) { told(*lasts, seconds(answer["for_s"].int_or(0))); });
 }
 
 int idle_set(const Parsed& p) {

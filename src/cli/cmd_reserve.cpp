@@ -65,7 +65,7 @@ int cmd_reserve(const Parsed& p) {
   const auto from = parse_when(p.get("from", "now"), at);
   if (!from) return report_usage(Error(from.error()).in("--from"));
   WallTime until;
-  if (p.has("until") == p.has("for")) return report_usage({Code::invalid, p.has("for") ? "--for and --until say the same thing twice" : "for how long?", "add --for 8h"});
+  if (p.has("until") == p.has("for")) return report_usage(p.has("for") ? Error{Code::invalid, "--for and --until say the same thing twice", "leave one of them out"} : Error{Code::invalid, "for how long?", "add --for 8h"});
   if (p.has("for")) {
     const auto span = parse_duration(p.get("for"));
     if (!span) return report_usage(Error(span.error()).in("--for"));

@@ -1,7 +1,6 @@
 // Commands that begin or join work: run, submit, shell, attach.
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/environments.h"
+#include "cli/job_names.h"
 #include "cli/job_request.h"
 #include "cli/rank_output.h"
 #include "cli/session.h"
@@ -115,7 +115,8 @@ Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
 bool input_is_worth_forwarding() {
   struct stat info {};
   if (::fstat(STDIN_FILENO, &info) != 0) return false;
-  return !(S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3));
+  struct stat nothing {};
+  return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 && info.st_rdev == nothing.st_rdev);
 }
 
 int finish_session(const Result<SessionEnd>& end, const SessionOptions& options) {
@@ -290,9 +291,9 @@ int cmd_submit(const Parsed& parsed) {
 }
 
 int cmd_attach(const Parsed& parsed) {
-  const auto operand = one_operand(parsed, "attach", "job");
-  if (!operand) return report_usage(operand.error());
-  if (auto ok = check_job_label(*operand); !ok) return report_usage(ok.error());
+  const auto word = one_operand(parsed, "attach", "job");
+  if (!word) return report_usage(word.error());
+  if (auto ok = check_job_word(*word); !ok) return report_usage(ok.error());
   std::uint64_t tail = 64 << 10;
   if (parsed.has("tail")) {
     const auto bytes = parse_bytes(parsed.get("tail"));
@@ -301,6 +302,8 @@ int cmd_attach(const Parsed& parsed) {
   }
   auto client = connect(parsed);
   if (!client) return report(client.error());
+  const auto operand = job_of(*client, *word, NameUse::look);
+  if (!operand) return report(operand.error());
   auto job = client->get(path_of_job(*operand));
   if (!job) return report(job.error());
   const bool watch = parsed.has("watch"), tty = !watch && (parsed.has("tty") || (*job)["pty"].bool_or(false));

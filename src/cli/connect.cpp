@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "net/blocking_client.h"
 
@@ -153,9 +154,11 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
   return address;
 }
 
+std::string down_command(const std::string& data_dir) { return data_dir == data_directory("") ? "billow down" : "billow down --data " + shell_quote(data_dir); }
+
 Status start_head(const std::string& data_dir) {
-  ::dprintf(STDERR_FILENO, "billow: no head is running; starting one in the background (data in %s, `billow down` ends it)\n", data_dir.c_str());
-  std::string self = "/proc/self/exe", up = "up", background = "--background", data = "--data", dir = data_dir;
+  ::dprintf(STDERR_FILENO, "billow: no head is running; starting one in the background (data in %s, `%s` ends it)\n", data_dir.c_str(), down_command(data_dir).c_str());
+  std::string self = platform::this_program(), up = "up", background = "--background", data = "--data", dir = data_dir;
   char* argv[] = {self.data(), up.data(), background.data(), data.data(), dir.data(), nullptr};
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);

@@ -38,6 +38,8 @@ std::string contexts_path();
 Result<Json> read_contexts();
 Status write_contexts(const Json& contexts);
 
+// What ends the head of this data directory: `billow down`, with --data where it is not the one that is meant without.
+std::string down_command(const std::string& data_dir);
 // `billow up --background` for this data directory; returns when it is ready. Says so on stderr.
 Status start_head(const std::string& data_dir);
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
-#include "cli/job_request.h"
+#include "cli/job_names.h"
 #include "cli/table.h"
 
 namespace billow::cli {
@@ -45,7 +45,7 @@ Result<Client> connect(const Parsed& parsed, bool may_start) { return Client::cr
 
 Result<std::vector<std::string>> job_operands(const Parsed& parsed, std::string_view command) {
   if (parsed.operands.empty()) return fail(Code::invalid, fmt::format("{} which job?", command), fmt::format("billow {} 12; see `billow ps`", command));
-  for (const std::string& job : parsed.operands) BILLOW_TRY_VOID(check_job_label(job));
+  for (const std::string& job : parsed.operands) BILLOW_TRY_VOID(check_job_word(job));
   return parsed.operands;
 }
 

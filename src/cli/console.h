@@ -28,7 +28,7 @@ ConnectOptions connect_options(const Parsed& parsed, bool may_start = false);
 // For commands of the form "ask, then show".
 Result<Client> connect(const Parsed& parsed, bool may_start = false);
 
-// The operands, each checked to be a job's number; at least one.
+// The operands, each checked to be a job's number or what may be its name (see job_names.h); at least one.
 Result<std::vector<std::string>> job_operands(const Parsed& parsed, std::string_view command);
 Result<std::string> one_operand(const Parsed& parsed, std::string_view command, std::string_view what);
 

@@ -8,6 +8,8 @@
 
 namespace billow::cli {
 
+// Whether there is an endpoint of this name. Numbers are jobs, and ask nobody.
+bool is_endpoint(Client& client, const std::string& name);
 int describe_endpoint(const Parsed& parsed, const std::string& name);
 int explain_endpoint(const Parsed& parsed, const std::string& name);
 // The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.

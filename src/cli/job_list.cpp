@@ -72,7 +72,7 @@ Result<Json> fetch_jobs(Client& client, const JobFilter& filter) {
     const std::size_t want = std::min(filter.limit - all.size(), limits::page_items_max);
     const Json page = BILLOW_TRY(client.get(with_query("/v1/jobs", {{"state", filter.state}, {"project", filter.project}, {"user", filter.user},
                                                                     {"name", filter.name}, {"label", filter.label}, {"array", filter.array},
-                                                                    {"expand", filter.expand ? "1" : ""}, {"limit", fmt::format("{}", want)}, {"cursor", cursor}})));
+                                                                    {"expand", filter.expand ? "1" : ""}, {"reasons", filter.reasons ? "1" : ""}, {"limit", fmt::format("{}", want)}, {"cursor", cursor}})));
     for (const Json& job : page["jobs"].items()) all.push(job);
     cursor = std::string(page["next"].str_or(""));
   } while (!cursor.empty() && all.size() < filter.limit);

@@ -13,6 +13,7 @@ namespace billow::cli {
 struct JobFilter {
   std::string state, project, user, name, label, array;
   bool expand = false;     // the elements of arrays too, not one document per array
+  bool reasons = false;    // why each one waits
   std::size_t limit = 100;
 };
 // Pages joined, up to the limit: {"jobs":[…],"next":"…"}.

@@ -103,6 +103,7 @@ Result<std::int32_t> parse_signal(std::string_view text) {
 
 Status set_gpus(Resources& r, std::string_view value) {
   const auto milli = parse_milli(value);
+  if (!milli && value.starts_with("-")) return fail(Code::invalid, fmt::format("--gpus {}: there are no fewer than none", value), "write it like --gpus 1, --gpus 8, or --gpus 0.25 for a part of one; leave it out for none");
   if (!milli) return in_option(milli.error(), "gpus", value);
   if (*milli % 1000 == 0 && *milli / 1000 <= INT32_MAX) {
     r.gpus = static_cast<std::int32_t>(*milli / 1000);

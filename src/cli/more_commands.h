@@ -7,6 +7,5 @@ namespace billow::cli {
 
 void add_secret_commands(CommandTable& table);   // secret set, list, rm
 void add_forward_commands(CommandTable& table);  // port-forward, ssh, ssh-config, ssh-proxy
-void add_gang_shell_commands(CommandTable& table);  // rsh
 
 }  // namespace billow::cli

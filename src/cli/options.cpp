@@ -2,6 +2,8 @@
 // be joined (-qf), and "--" after which nothing is an option.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -14,6 +16,20 @@ constexpr OptionSpec head_option_table[] = {
     {"data", 0, "DIR", "data directory of the local head (BILLOW_DATA)", false, Completes::directory},
 };
 constexpr OptionSpec json_option_table[] = {{"json", 0, nullptr, "print JSON, for scripts"}};
+
+// What people who come from elsewhere type, and what it is called here.
+struct Synonym {
+  std::string_view typed, ours;
+};
+constexpr Synonym command_synonyms[] = {
+    {"kill", "stop"},     {"scancel", "stop"}, {"rm", "stop"},       {"jobs", "ps"},      {"list", "ps"},   {"ls", "ps"},        {"queue", "ps"},      {"squeue", "ps"},   {"history", "ps -a"},
+    {"sbatch", "submit"}, {"srun", "run"},     {"exec", "ssh"},      {"start", "up"},     {"serve", "up"},  {"server", "up"},    {"shutdown", "down"}, {"sinfo", "nodes"},
+    {"log", "logs"},      {"tail", "logs -f"}, {"why", "explain"},   {"info", "status"},  {"whoami", "status"}, {"usage", "cost"}, {"spend", "cost"},  {"ui", "dashboard"}, {"forward", "port-forward"},
+};
+constexpr Synonym option_synonyms[] = {
+    {"port", "listen"}, {"bind", "listen"}, {"host", "listen"}, {"address", "listen"}, {"gpu", "gpus"},   {"num-gpus", "gpus"}, {"gres", "gpus"},    {"cpu", "cpus"},
+    {"memory", "mem"},  {"ram", "mem"},     {"timeout", "time"}, {"walltime", "time"}, {"job-name", "name"}, {"workdir", "cwd"}, {"output-dir", "output"},
+};
 
 struct Table {
   const CommandSpec& command;
@@ -30,6 +46,10 @@ struct Table {
   std::unexpected<Error> unknown(std::string_view typed) const {
     std::vector<std::string> names;
     for (const OptionSpec* o : options) names.push_back(std::string("--") + o->name);
+    for (const Synonym& s : option_synonyms)
+      if (typed.substr(std::min<std::size_t>(2, typed.size())) == s.typed)
+        if (const OptionSpec* o = by_name(s.ours))
+          return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed), fmt::format("it is called --{}{}{}: {}", o->name, o->value ? " " : "", o->value ? o->value : "", o->help));
     const std::string near = nearest(typed, names);
     return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
                 near.empty() ? fmt::format("see `billow {} --help`", command.name) : fmt::format("did you mean {}?", near));
@@ -81,6 +101,9 @@ Status take_letters(const Table& table, const std::string& word, Words& words, P
   return {};
 }
 
+// "-5" is an amount that is too small, not a switch nobody knows.
+bool is_negative(std::string_view word) { return word.size() > 1 && ((word[1] >= '0' && word[1] <= '9') || (word[1] == '$' || word[1] == '.')); }
+
 bool ends_options(Operands operands, std::string_view word) {
   switch (operands) {
     case Operands::none:
@@ -129,7 +152,7 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
       while (words.more()) parsed.operands.push_back(words.next());
     } else if (word.starts_with("--")) {
       BILLOW_TRY_VOID(take_long(table, word, words, parsed));
-    } else if (word.size() > 1 && word[0] == '-') {
+    } else if (word.size() > 1 && word[0] == '-' && !(command.operands == Operands::some && is_negative(word) && !table.by_letter(word[1]))) {
       BILLOW_TRY_VOID(take_letters(table, word, words, parsed));
     } else {
       parsed.operands.push_back(word);
@@ -169,6 +192,9 @@ Result<Found> find_command(const std::vector<CommandSpec>& commands, const std::
   }
   std::vector<std::string> names;
   for (const CommandSpec& c : commands) names.push_back(c.name.substr(0, c.name.find(' ')));
+  for (const Synonym& s : command_synonyms)
+    if (s.typed == first && std::find(names.begin(), names.end(), s.ours.substr(0, s.ours.find(' '))) != names.end())
+      return fail(Code::invalid, fmt::format("there is no command \"{}\"", first), fmt::format("it is called `billow {}`", s.ours));
   const std::string near = nearest(first, names);
   return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
               near.empty() ? "see `billow help`" : fmt::format("did you mean `billow {}`?", near));

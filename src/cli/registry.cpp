@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "cli/cmd_check.h"
-#include "cli/cmd_store.h"
 #include "cli/more_commands.h"
 #include "cli/commands.h"
 #include "cli/sync.h"
@@ -11,7 +10,7 @@
 
 namespace billow::cli {
 
-CommandTable all_commands() {
+CommandTable client_commands() {
   CommandTable table;
   table.reserve(96);
   add_run_commands(table);
@@ -21,25 +20,19 @@ CommandTable all_commands() {
   add_cluster_commands(table);
   add_pool_commands(table);
   add_check_commands(table);
-  add_join_commands(table);
   add_top_commands(table);
+  add_login_commands(table);
   add_access_commands(table);
   add_secret_commands(table);
   add_reserve_commands(table);
-  add_head_commands(table);
   add_cost_commands(table);
   add_money_commands(table);
   add_advise_commands(table);
   add_endpoint_commands(table);
   add_profile_commands(table);
   add_loadtest_commands(table);
-  add_store_commands(table);
   add_file_commands(table);
   add_volume_commands(table);
-  add_rank_commands(table);
-  add_gang_shell_commands(table);
-  add_stage_commands(table);
-  add_box_commands(table);
   add_environment_commands(table);
   add_meta_commands(table);
   return table;
@@ -83,7 +76,11 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
       return 0;
     }
   const auto found = find_command(table, args);
-  if (!found) return report_usage(found.error());
+  if (!found) {
+    if (const std::string name = server_command(args); !name.empty() && !can_start_head())
+      return report({Code::unsupported, fmt::format("this build is a client only; run `billow {}` on the head (Linux)", name), "`billow help` lists what a client has"});
+    return report_usage(found.error());
+  }
   const CommandSpec& command = *found->command;
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
   const bool wants_help = !args.empty() && (args[0] == "--help" || args[0] == "-h");

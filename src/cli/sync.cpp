@@ -188,7 +188,8 @@ Result<Upload> upload_path(Client& client, const std::string& path, bool directo
   });
 }
 
-Status download_tree(Client& client, const std::string& digest, const std::string& directory, const std::string& only) {
+Status download_tree(Client& client, const Fetch& fetch) {
+  const auto& [digest, directory, only, as] = fetch;
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   Octets head(client.address());
   const std::string list = BILLOW_TRY(octets(head, net::Method::get, "/v1/files/trees/" + digest));
@@ -200,7 +201,10 @@ Status download_tree(Client& client, const std::string& digest, const std::strin
     const std::size_t cut = slash == std::string::npos ? 0 : slash + 1;
     std::erase_if(tree.entries, [&](const files::Entry& e) { return e.path != only && !e.path.starts_with(only + "/"); });
     if (tree.entries.empty()) return fail(Code::not_found, fmt::format("there is no {} among the outputs", only), "leave the path away to fetch them all");
-    for (files::Entry& e : tree.entries) e.path.erase(0, cut);
+    for (files::Entry& e : tree.entries) {
+      e.path.erase(0, cut);
+      if (!as.empty()) e.path.replace(0, only.size() - cut, as);
+    }
   }
   BILLOW_TRY_VOID(make_directories(directory));
   // Pieces are needed in the list's order; each request brings as many of the next as fit.

@@ -20,8 +20,12 @@ Result<Upload> upload_directory(Client& client, const std::string& directory);
 // One file, or everything in a directory, as a tree in which it lies at `place`.
 Result<Upload> upload_path(Client& client, const std::string& path, bool directory, const std::string& place);
 inline constexpr Duration copy_patience = hours(6);   // of one copy into or out of a running job
-// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not there.
-Status download_tree(Client& client, const std::string& digest, const std::string& directory, const std::string& only = {});
+// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not there. What lies at `only` gets the
+// name `as` there, or keeps its own.
+struct Fetch {
+  std::string digest, directory, only, as;
+};
+Status download_tree(Client& client, const Fetch& fetch);
 
 // Whether the working directory goes along: as asked, else where the head is on another machine.
 bool should_sync(const Client& client, const JobRequest& request);
@@ -29,7 +33,6 @@ bool should_sync(const Client& client, const JobRequest& request);
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
 
 void add_file_commands(CommandTable& table);   // cp
-void add_stage_commands(CommandTable& table);  // stage
 void add_volume_commands(CommandTable& table);
 
 }  // namespace billow::cli

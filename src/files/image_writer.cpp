@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "files/image.h"
 
 namespace billow::files {
@@ -87,7 +88,7 @@ class Capture {
           continue;
         }
         e.size = static_cast<std::uint64_t>(info.st_size);
-        e.modified_ns = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+        e.modified_ns = platform::modified_ns(info);
         manifest_.entries.push_back(std::move(e));
       } else {
         leave_out(path, "a socket, a pipe or a device");

@@ -15,6 +15,7 @@
 
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "files/ignore.h"
 #include "files/scan_cache.h"
@@ -23,8 +24,6 @@ namespace billow::files {
 namespace {
 
 constexpr unsigned hashing_threads_max = 4;
-
-std::int64_t nanoseconds_of(const timespec& t) { return t.tv_sec * 1'000'000'000ll + t.tv_nsec; }
 
 // Names whose content is usually a secret.
 bool looks_secret(std::string_view path) {
@@ -153,7 +152,7 @@ class Walker {
       return {};
     }
     e.size = static_cast<std::uint64_t>(info.st_size);
-    const Known now{e.size, info.st_ino, nanoseconds_of(info.st_mtim), nanoseconds_of(info.st_ctim), {}};
+    const Known now{e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
     if (const Known* known = cache_.find(path); known && known->same_file(now)) {
       e.pieces = known->pieces;
       cache_.keep(path, *known);

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "files/pack.h"
 
@@ -28,7 +29,7 @@ std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& di
   while (const dirent* item = ::readdir(dir)) {
     const std::string name = item->d_name;
     struct stat info {};
-    if (name.ends_with(suffix) && ::stat((directory + "/" + name).c_str(), &info) == 0) out.emplace_back(info.st_mtim.tv_sec, name);
+    if (name.ends_with(suffix) && ::stat((directory + "/" + name).c_str(), &info) == 0) out.emplace_back(platform::modified_ns(info) / 1'000'000'000, name);
     else if (name.find(".tmp") != std::string::npos) ::unlink((directory + "/" + name).c_str());  // of a crash
   }
   ::closedir(dir);
@@ -177,7 +178,7 @@ void Store::trim_locked() {
       continue;
     }
     struct stat info {};
-    if (::stat(pack_path(*pack).c_str(), &info) == 0) newest_gone = std::max<std::int64_t>(newest_gone, info.st_mtim.tv_sec);
+    if (::stat(pack_path(*pack).c_str(), &info) == 0) newest_gone = std::max<std::int64_t>(newest_gone, platform::modified_ns(info) / 1'000'000'000);
     ::unlink(pack_path(*pack).c_str());
     for (const Sha256& digest : pack->pieces) places_.erase(digest);
     bytes_ -= pack->bytes;

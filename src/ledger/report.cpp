@@ -87,8 +87,22 @@ void add_amounts(CostLine& sum, const CostLine& line) {
   sum.egress_bytes += line.egress_bytes;
 }
 
+namespace {
+// Cells in the order a person expects: job 9 before job 10, words as words.
+bool before(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text) { return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }); };
+  if (number(a) && number(b) && a.size() != b.size()) return a.size() < b.size();
+  return a < b;
+}
+struct InOrder {
+  bool operator()(const std::vector<std::string>& a, const std::vector<std::string>& b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(), before);
+  }
+};
+}  // namespace
+
 std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by) {
-  std::map<std::vector<std::string>, CostLine> sums;
+  std::map<std::vector<std::string>, CostLine, InOrder> sums;
   std::vector<std::string> key(by.size());
   for (const CostLine& line : lines) {
     for (std::size_t i = 0; i < by.size(); ++i) key[i] = cell(line, by[i]);
@@ -204,7 +218,7 @@ std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines, const std::v
   std::vector<Dimension> apart = by;
   if (std::find(apart.begin(), apart.end(), Dimension::job) == apart.end()) apart.push_back(Dimension::job);
   std::map<std::string, NanoUsd> left = oversized;
-  std::map<std::vector<std::string>, WasteLine> sums;
+  std::map<std::vector<std::string>, WasteLine, InOrder> sums;
   for (const CostLine& line : group(lines, apart)) {
     std::vector<std::string> key;
     for (const Dimension dimension : by) key.push_back(cell(line, dimension));

@@ -11,6 +11,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "net/sockets.h"
 
 namespace billow::net {
 namespace {
@@ -60,7 +61,7 @@ Status clear_stale_socket(const Address& address, const RawAddress& where) {
   struct stat info;
   if (::lstat(address.unix_path.c_str(), &info) != 0) return {};
   if (!S_ISSOCK(info.st_mode)) return fail(Code::conflict, fmt::format("{} exists and is not a socket", address.unix_path), "choose another path");
-  Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd probe = sockets::make(AF_UNIX);
   if (!probe) return fail_errno("cannot make a socket", errno);
   if (::connect(probe.get(), raw(where), where.length) == 0 || errno == EAGAIN) return taken(address);
   if (errno == ECONNREFUSED) ::unlink(address.unix_path.c_str());
@@ -170,7 +171,7 @@ Result<Listener> listen_on(const Address& address) {
   if (candidates.empty()) return fail(Code::invalid, fmt::format("{} has no address", address.host));
   const RawAddress& where = candidates.front();
   if (address.is_unix()) BILLOW_TRY_VOID(clear_stale_socket(address, where));
-  Fd fd(::socket(raw(where)->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = sockets::make(raw(where)->sa_family);
   if (!fd) return fail_errno("cannot make a socket", errno);
   const int on = 1;
   if (!address.is_unix()) {
@@ -198,7 +199,7 @@ Result<Listener> listen_on(const Address& address) {
 }
 
 Result<Fd> start_connect(const RawAddress& address) {
-  Fd fd(::socket(raw(address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = sockets::make(raw(address)->sa_family);
   if (!fd) return fail_errno("cannot make a socket", errno);
   if (raw(address)->sa_family != AF_UNIX) tune_tcp(fd.get());
   if (::connect(fd.get(), raw(address), address.length) != 0 && errno != EINPROGRESS) {
@@ -219,21 +220,15 @@ std::string peer_of(int fd, std::optional<unsigned>& unix_uid) {
   socklen_t length = sizeof peer;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "unknown";
   if (peer.ss_family != AF_UNIX) return text_of(peer);
-  ucred credentials{};
-  length = sizeof credentials;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return "unix";
-  unix_uid = credentials.uid;
-  return fmt::format("unix:uid={}", credentials.uid);
+  unix_uid = sockets::peer_uid(fd);
+  return unix_uid ? fmt::format("unix:uid={}", *unix_uid) : "unix";
 }
 
 void tune_tcp(int fd) {
   const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(limits::http_write_stall_timeout.ms()));
+  sockets::set_patience(fd, 30, 10, 3, static_cast<int>(limits::http_write_stall_timeout.ms()));
 }
 
 }  // namespace billow::net

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "net/address.h"
 #include "net/http_connection.h"
+#include "net/sockets.h"
 
 namespace billow::net {
 namespace {
@@ -85,7 +86,7 @@ struct HttpServer::Impl final : ConnectionHost {
 
   void accept_some(Listening& item) {
     for (int i = 0; i < accepts_per_wakeup_max; ++i) {
-      Fd fd(::accept4(item.listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      Fd fd = sockets::accept_one(item.listener.fd.get());
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
           log_error("cannot accept connections: {}; raise the limit of open files", ::strerror(errno));

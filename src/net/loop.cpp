@@ -2,7 +2,7 @@
 // writes are plain system calls in transport.cpp, which keeps TLS, HTTP and WebSocket out of Asio's templates (and the
 // compile time of this module at seconds).
 //
-// Readiness of descriptors comes from an epoll of our own, which is one descriptor to Asio. Asio's waits are one-shot: each costs an
+// Readiness of descriptors comes from a set of our own (readiness.h), which is one descriptor to Asio. Asio's waits are one-shot: each costs an
 // allocation and a system call to arm again, which is most of what a proxied request would cost. Here a descriptor stays armed
 // until what is wanted of it changes, and a busy moment is taken in one batch.
 #include "net/loop.h"
@@ -13,12 +13,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <sys/epoll.h>
 #include <thread>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "net/readiness.h"
 
 namespace billow::net {
 namespace asio = boost::asio;
@@ -111,7 +111,7 @@ struct FdWatch::Impl {
   class Poller* poller = nullptr;
   int fd = -1;
   std::uint32_t slot = 0;
-  std::uint32_t interest = 0;  // as epoll knows it; zero: not in it at all, for epoll would go on reporting a hang-up
+  Readiness::Wish interest;  // as the set knows it
   std::function<void(bool, bool)> fn;
   bool want_read = false, want_write = false;
   bool live = true;
@@ -120,10 +120,10 @@ struct FdWatch::Impl {
 
 class Poller {
  public:
-  explicit Poller(asio::io_context& context) : epoll_(context) {
-    const int fd = ::epoll_create1(EPOLL_CLOEXEC);
-    BILLOW_CHECK(fd >= 0, "cannot make an epoll");
-    epoll_.assign(fd);
+  explicit Poller(asio::io_context& context) : set_(context) {
+    const int fd = Readiness::create();
+    BILLOW_CHECK(fd >= 0, "cannot make a set of descriptors");
+    set_.assign(fd);
     arm();
   }
 
@@ -143,21 +143,17 @@ class Poller {
   }
 
   void remove(FdWatch::Impl& impl) {
-    set(impl, 0);
+    set(impl, {});
     Slot& slot = slots_[impl.slot];
     ++slot.generation;  // an event of this batch that still names the slot is for nobody
     slot.impl = nullptr;
     free_.push_back(impl.slot);
   }
 
-  void set(FdWatch::Impl& impl, std::uint32_t interest) {
+  void set(FdWatch::Impl& impl, Readiness::Wish interest) {
     if (impl.interest == interest) return;
-    epoll_event event{};
-    event.events = interest;
-    event.data.u64 = impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32;
-    const int what = interest == 0 ? EPOLL_CTL_DEL : impl.interest == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-    const int rc = ::epoll_ctl(epoll_.native_handle(), what, impl.fd, &event);
-    BILLOW_CHECK(rc == 0 || what == EPOLL_CTL_DEL, "a descriptor can be watched once only, and must be pollable");
+    const bool known = Readiness::set(set_.native_handle(), impl.fd, impl.interest, interest, impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32);
+    BILLOW_CHECK(known, "a descriptor can be watched once only, and must be pollable");
     impl.interest = interest;
   }
 
@@ -169,7 +165,7 @@ class Poller {
   };
 
   void arm() {
-    epoll_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const error_code& ec) {
+    set_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const error_code& ec) {
       if (ec) return;
       run();
       arm();
@@ -177,15 +173,15 @@ class Poller {
   }
 
   void run() {
-    epoll_event events[batch_max];
-    const int count = ::epoll_wait(epoll_.native_handle(), events, batch_max, 0);
+    Readiness::News events[batch_max];
+    const int count = Readiness::take(set_.native_handle(), events);
     for (int i = 0; i < count; ++i) {
-      const Slot& slot = slots_[static_cast<std::uint32_t>(events[i].data.u64)];
-      if (slot.generation != static_cast<std::uint32_t>(events[i].data.u64 >> 32) || !slot.impl) continue;
+      const Readiness::News& news = events[i];
+      const Slot& slot = slots_[static_cast<std::uint32_t>(news.mark)];
+      if (slot.generation != static_cast<std::uint32_t>(news.mark >> 32) || !slot.impl) continue;
       const auto impl = slot.impl;
-      const bool over = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
-      const bool readable = impl->want_read && (over || (events[i].events & EPOLLIN) != 0);
-      const bool writable = impl->want_write && (over || (events[i].events & EPOLLOUT) != 0);
+      const bool readable = impl->want_read && (news.over || news.read);
+      const bool writable = impl->want_write && (news.over || news.write);
       if (!readable && !writable) continue;
       impl->running = true;
       call_guarded("descriptor", impl->fn, readable, writable);
@@ -194,7 +190,7 @@ class Poller {
     }
   }
 
-  asio::posix::stream_descriptor epoll_;
+  asio::posix::stream_descriptor set_;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
 };
@@ -208,7 +204,7 @@ FdWatch::~FdWatch() {
 void FdWatch::want(bool read, bool write) {
   impl_->want_read = read;
   impl_->want_write = write;
-  impl_->poller->set(*impl_, (read ? std::uint32_t{EPOLLIN} : 0u) | (write ? std::uint32_t{EPOLLOUT} : 0u));
+  impl_->poller->set(*impl_, {read, write});
 }
 
 struct Loop::Impl {

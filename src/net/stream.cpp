@@ -1,4 +1,5 @@
 #include "net/stream.h"
+#include "net/sockets.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -41,7 +42,7 @@ bool Stream::peer_has_closed() const {
 
 bool Stream::paused_peer_has_gone(bool reset) const {
   if (!open() || reading_) return false;
-  pollfd p{transport_.fd(), static_cast<short>(reset ? 0 : POLLRDHUP), 0};
+  pollfd p{transport_.fd(), reset ? short{0} : sockets::peer_ended_event(), 0};
   return ::poll(&p, 1, 0) == 1;  // POLLERR and POLLHUP are always asked for
 }
 

@@ -111,7 +111,18 @@ class Files(FarCase):
         self.assertFalse(os.path.exists(os.path.join(back, "other")))
         done = self.laptop("/", "cp", f"{job}:results/deep/m.pt", os.path.join(self.rig.root, "one"))
         self.assertEqual(done.returncode, 0, done)
-        self.assertTrue(os.path.exists(os.path.join(self.rig.root, "one/m.pt")))
+        # As cp does: under the name that is given, into a directory that is there under its own, and a directory likewise.
+        with open(os.path.join(self.rig.root, "one"), encoding="ascii") as f:
+            self.assertEqual(f.read(), "model\n")
+        os.makedirs(os.path.join(self.rig.root, "there"))
+        for source, place, comes in (("results/deep/m.pt", "there", "there/m.pt"), ("results/deep/m.pt", "made/", "made/m.pt"), ("results/deep", "renamed", "renamed/m.pt"), ("results/deep/", "there", "there/deep/m.pt")):
+            done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertTrue(os.path.isfile(os.path.join(self.rig.root, comes)), (source, place))
+        for source, place, word in (("results", "one/", "is no directory"), ("", "one", "is no directory"), ("results/deep/m.pt", "absent/x", "there is no directory absent")):
+            done = self.laptop(self.rig.root, "cp", f"{job}:{source}", place)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn(word, done.stderr)
         done = self.laptop("/", "cp", f"{job}:nothing", back)
         self.assertEqual(done.returncode, 1, done)
         self.assertIn("among the outputs", done.stderr)
@@ -224,7 +235,7 @@ class Files(FarCase):
         self.rig.wait_for(job, "running")
         back = os.path.join(self.rig.root, "live-back")
         done = poll(lambda: (lambda d: d if d.returncode == 0 else None)(self.laptop("/", "cp", f"{job}:out", back)), "what the job has so far", 60)
-        self.assertEqual(os.listdir(os.path.join(back, "out")), ["a"])  # a link that leads out stays there
+        self.assertEqual(os.listdir(back), ["a"])  # a link that leads out stays there
         for arguments in (("data", f"{job}:in/deep"), ("one", f"{job}:in/go")):
             done = self.laptop(root, "cp", *arguments)
             self.assertEqual(done.returncode, 0, done)
@@ -305,7 +316,7 @@ class Files(FarCase):
         job = self.rig.json("ps", "-a")["jobs"][0]["id"]
         done = self.laptop("/", "cp", f"{job}:good/", os.path.join(self.rig.root, "good-back"))
         self.assertEqual(done.returncode, 0, done)
-        self.assertTrue(os.path.exists(os.path.join(self.rig.root, "good-back/good/x")))
+        self.assertTrue(os.path.exists(os.path.join(self.rig.root, "good-back/x")))
 
     def test_a_job_that_dawdles_holds_up_nobody(self):
         root = self.project("slow", **{"dawdle.py": DAWDLE})

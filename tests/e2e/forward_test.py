@@ -270,6 +270,17 @@ class Ssh(Helpers, RigTest):
         # `billow ssh` is the same in one word; the terminal is a real one.
         done = self.rig.cli("ssh", job, "--", "echo", "in", "one", "word")
         self.assertEqual(done.text, "in one word\n", done)
+        # It begins where the job works, as scp's relative paths do; what a command says, and its exit code, are its own.
+        place = self.rig.file("working place")
+        os.makedirs(place)
+        there = self.rig.json("submit", "-n", "at-work", "--cwd", place, "--", "sleep", 600)["id"]
+        self.rig.wait_for(there, "running")
+        done = self.rig.cli("ssh", "at-work", "--", "pwd;", "exit", "5")
+        self.assertEqual((done.code, done.text), (5, place + "\n"), done)
+        shell = self.rig.cli("ssh", there, stdin=b"pwd\n")
+        self.assertEqual(shell.text, place + "\n", shell)
+        self.assertEqual(self.rig.cli("ssh", there, "--", "echo", "\"it's\"").text, "it's\n")
+        self.rig.ok("stop", "--force", there)
         done = self.tool("ssh", "-tt", "-F", config, f"billow-{job}", "tty; stty size")
         self.assertIn(b"/dev/pts/", done.stdout, done)
         # Another key does not enter, and nothing was trusted by chance.

@@ -15,6 +15,12 @@ LAYERS = [["base"], ["files", "model"], ["wire", "net"], ["sched", "ledger", "gp
 SAME_LAYER = {"agent": {"supervise", "vault"}, "vault": {"supervise"}, "gateway": {"agent"}, "pool": {"agent"}}
 RANK = {module: i for i, layer in enumerate(LAYERS) for module in layer}
 
+# A client is built without these, and on systems that have none of what they use. `gpu` lends it the names of GPU types alone.
+CLIENT = {"base", "files", "model", "wire", "net", "objects", "ledger", "advise", "cli"}
+CLIENT_MAY_ALSO = {"gpu/types.h", "gpu/device.h", "gpu/types.cpp"}
+SYSTEM = re.compile(r"_(linux|darwin)\.cpp$")
+LINUX_ONLY = re.compile(r"^(sys/(epoll|signalfd|eventfd|inotify|prctl|sysmacros|random|timerfd|vfs|syscall|capability)\.h|linux/)")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 BANNED_INCLUDES = {"regex": "costs four seconds a file", "coroutine": "miscompiled by g++ 12"}
 HIDDEN = re.compile(r"^(boost/|openssl/|sqlite3\.h|libpq-fe\.h|cuda\.h|nvml\.h)")
@@ -82,6 +88,35 @@ def check(root):
             findings.append(f"src/{module}: a module the design does not name")
         if os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "README.md")):
             findings.append(f"src/{module}: no README.md")
+    return findings + check_client(root)
+
+
+def client_files(root):
+    """Every source a client is built from. Those of the server's commands and for one system only are not looked into."""
+    for path in files_of(root, "src"):
+        parts = path.split(os.sep)
+        if parts[1] == "cli" and parts[2] == "server":
+            continue
+        if parts[1] in CLIENT or "/".join(parts[1:]) in CLIENT_MAY_ALSO:
+            yield path
+
+
+def check_client(root):
+    """What a client includes, however far down, is of the client; what differs between systems is in the files named for it."""
+    findings = []
+    for path in client_files(root):
+        with open(os.path.join(root, path), encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                match = INCLUDE.match(line)
+                if match and match.group(1):
+                    name = match.group(1)
+                    server = name.startswith("cli/server/") or name.split("/")[0] not in CLIENT and name not in CLIENT_MAY_ALSO
+                    if server and os.path.exists(os.path.join(root, "src", name)):
+                        findings.append(f"{path}:{number}: a client is built without {name}")
+                if match and match.group(2) and LINUX_ONLY.match(match.group(2)) and not SYSTEM.search(path):
+                    findings.append(f"{path}:{number}: <{match.group(2)}> is Linux's alone: it belongs in a file named _linux.cpp")
+                if re.match(r"\s*#\s*if.*(__linux__|__APPLE__)", line):
+                    findings.append(f"{path}:{number}: systems differ by files (_linux.cpp, _darwin.cpp), not by #if")
     return findings
 
 
@@ -108,6 +143,12 @@ def self_test():
         "src/net/unused.h": ("#pragma once\n", "nobody includes"),
         "src/odd/f.cpp": ("int x;\n", "does not name"),
         "src/sched/g.cpp": ("#include <iostream>\n", "outside the CLI"),
+        "src/head/h.h": ("#pragma once\n", ""),
+        "src/cli/i.cpp": ('#include "head/h.h"\n', "a client is built without head/h.h"),
+        "src/cli/server/j.h": ('#pragma once\n#include "head/h.h"\n', ""),
+        "src/cli/k.cpp": ('#include "cli/server/j.h"\n', "a client is built without cli/server/j.h"),
+        "src/net/l.cpp": ("#include <sys/epoll.h>\n", "is Linux's alone"),
+        "src/net/m.cpp": ("#if defined(__APPLE__)\n", "systems differ by files"),
     }
     with tempfile.TemporaryDirectory() as root:
         for path, (text, _) in cases.items():

@@ -57,6 +57,22 @@ TEST(Csv, AmountsAsBillsWriteThem) {
   for (const std::int64_t v : {0ll, 1ll, -1ll, 1'500'000'000ll, 9'223'372'036'854'775'807ll}) EXPECT_EQ(parse_decimal_usd(decimal_usd({v}))->value, v);
 }
 
+TEST(Report, NumbersAreInTheOrderOfNumbers) {
+  std::vector<CostLine> some;
+  for (const char* job : {"10", "9", "100", "2"}) {
+    CostLine line;
+    line.job = job;
+    line.project = "p";
+    some.push_back(line);
+  }
+  std::vector<std::string> order;
+  for (const CostLine& line : group(some, *parse_dimensions("project,job"))) order.push_back(line.job);
+  EXPECT_EQ(order, (std::vector<std::string>{"2", "9", "10", "100"}));
+  order.clear();
+  for (const CostLine& line : group(some, *parse_dimensions("job"))) order.push_back(line.job);
+  EXPECT_EQ(order, (std::vector<std::string>{"2", "9", "10", "100"})) << "those that cost the same, too";
+}
+
 TEST(Report, SumsByAnyDimensions) {
   const auto by_project = group(lines(), *parse_dimensions("project"));
   ASSERT_EQ(by_project.size(), 2u);

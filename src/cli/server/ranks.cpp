@@ -22,9 +22,9 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/gang_shell.h"
+#include "cli/server/commands.h"
+#include "cli/server/gang_shell.h"
 
 namespace billow::cli {
 namespace {

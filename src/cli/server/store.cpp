@@ -1,6 +1,4 @@
 // The store as a thing of its own: moved to PostgreSQL, backed up, restored. These work on files and databases, not through a head.
-#include "cli/cmd_store.h"
-
 #include <stdlib.h>
 
 #include <fmt/format.h>
@@ -9,6 +7,7 @@
 #include "base/text.h"
 #include "cli/connect.h"
 #include "cli/console.h"
+#include "cli/server/commands.h"
 #include "store/pg_store.h"
 #include "store/store_copy.h"
 #include "store/store_url.h"

@@ -1,4 +1,4 @@
-#include "cli/gang_shell.h"
+#include "cli/server/gang_shell.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include "base/crypto.h"
 #include "base/text.h"
 #include "cli/console.h"
-#include "cli/more_commands.h"
+#include "cli/server/commands.h"
 
 namespace billow::cli {
 namespace {

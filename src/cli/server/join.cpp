@@ -1,7 +1,5 @@
-// A machine that becomes a node of a head elsewhere, and a person who works with one: join, node rm, login, logout, context.
+// A machine that becomes a node of a head elsewhere, and serves it.
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "agent/node.h"
@@ -10,9 +8,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/client.h"
-#include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/table.h"
+#include "cli/server/commands.h"
+#include "cli/shown_token.h"
 #include "net/address.h"
 #include "wire/agent_v1.h"
 
@@ -37,57 +35,6 @@ constexpr OptionSpec join_options[] = {
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
-constexpr OptionSpec login_options[] = {
-    {"token", 0, "TOKEN", "your token (BILLOW_TOKEN; without either it is asked for, or read from stdin)"},
-    {"fingerprint", 0, "HEX", "of the head's authority, where the token does not carry it"},
-    {"ca", 0, "FILE", "an authority to trust instead (PEM)", false, Completes::file},
-};
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-// From a terminal without showing it, else the first line.
-Result<std::string> secret_from_stdin(const char* what) {
-  termios before {};
-  const bool terminal = ::tcgetattr(STDIN_FILENO, &before) == 0;
-  if (terminal) {
-    ::dprintf(STDERR_FILENO, "%s: ", what);
-    termios quiet = before;
-    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
-  }
-  std::string text;
-  for (char c; text.size() < 4096 && ::read(STDIN_FILENO, &c, 1) == 1 && c != '\n';) text += c;
-  if (terminal) {
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    ::dprintf(STDERR_FILENO, "\n");
-  }
-  const std::string token(trim(text));
-  if (token.empty()) return fail(Code::invalid, fmt::format("no {} was given", what));
-  return token;
-}
-
-struct PinnedToken {
-  std::string token, fingerprint;
-};
-PinnedToken split_pin(const std::string& text) {
-  const auto dot = text.find('.');
-  return dot == std::string::npos ? PinnedToken{text, ""} : PinnedToken{text.substr(0, dot), text.substr(dot + 1)};
-}
-
-// What went wrong on the way to a head, said so that it can be put right.
-Error explain_connection(Error error, const std::string& url, bool pinned) {
-  const bool certificate = error.message.find("certificate") != std::string::npos || error.message.find("verify") != std::string::npos;
-  if (certificate)
-    error.hint = pinned ? "the head at this address is not the one the token was made by: check the address, or make a new token there"
-                        : "the head is its own authority: use a token made by it, which carries its fingerprint, or --fingerprint";
-  else if (url.starts_with("http://") && error.code == Code::unavailable) error.hint = "a head that others can reach speaks https: try https://…";
-  return error;
-}
-
-// ---- join
 
 struct Joined {
   std::string head, node, fingerprint;
@@ -246,107 +193,6 @@ int cmd_join(const Parsed& parsed) {
   return ended ? 0 : report(ended.error());
 }
 
-int cmd_node_rm(const Parsed& parsed) {
-  const auto name = one_operand(parsed, "node rm", "node");
-  if (!name) return report_usage(name.error());
-  auto client = connect(parsed);
-  if (!client) return report(client.error());
-  auto answer = client->del("/v1/nodes/" + net::percent_encode(*name));
-  if (!answer) return report(answer.error());
-  if (parsed.has("json")) print_json(*answer);
-  else print(fmt::format("{} is forgotten, and its credential is worthless\n", *name));
-  return 0;
-}
-
-// ---- login and contexts
-
-int cmd_login(const Parsed& parsed) {
-  const auto url = one_operand(parsed, "login", "head (https://HEAD:7070)");
-  if (!url) return report_usage(url.error());
-  std::vector<net::Endpoint> endpoints;
-  for (const std::string& one : split(*url, ',')) {
-    auto endpoint = net::parse_endpoint(trim(one));
-    if (!endpoint) return report_usage(endpoint.error());
-    endpoints.push_back(std::move(*endpoint));
-  }
-  std::string text = parsed.get("token", variable("BILLOW_TOKEN"));
-  if (text.empty() || text == "-") {
-    auto typed = secret_from_stdin("token");
-    if (!typed) return report(typed.error());
-    text = *typed;
-  }
-  PinnedToken token = split_pin(text);
-  if (parsed.has("fingerprint")) token.fingerprint = parsed.get("fingerprint");
-  const std::string ca = parsed.get("ca");
-  Result<net::Response> response = fail(Code::invalid, "no head was named");
-  for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
-    net::BlockingClient http({.endpoint = endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
-    response = http.request({.target = "/v1/status", .headers = {{"Authorization", "Bearer " + token.token}}});
-    if (response) break;
-  }
-  if (!response) return report(explain_connection(std::move(response.error()), *url, !token.fingerprint.empty()));
-  if (response->status >= 300) return report(error_of(*response));
-  const auto status = parse_json(response->body);
-  if (!status) return report({Code::unavailable, fmt::format("{} does not answer like a Billow head", *url), ""});
-  auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  contexts->set(*url, Json::object({{"token", token.token}, {"fingerprint", token.fingerprint}, {"ca", ca}}));
-  contexts->set("current", *url);
-  if (const Status written = write_contexts(*contexts); !written) return report(written.error());
-  if (parsed.has("json")) print_json(Json::object({{"head", *url}, {"user", (*status)["you"]["user"]}}));
-  else print(fmt::format("logged in to {} as {}; `billow run` and the others go there from now on (`billow logout` ends that)\n", *url, (*status)["you"]["user"].str_or("?")));
-  return 0;
-}
-
-Json without(const Json& object, std::string_view name) {
-  Json out = Json::object();
-  for (const auto& [key, value] : object.members()) if (key != name) out.set(key, value);
-  return out;
-}
-
-int cmd_logout(const Parsed& parsed) {
-  auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  const std::string url = parsed.operands.empty() ? std::string((*contexts)["current"].str_or("")) : parsed.operands[0];
-  if (url.empty() || !(*contexts)[url].is_object()) return report({Code::not_found, url.empty() ? "you are logged in nowhere" : fmt::format("you are not logged in to {}", url), "see `billow context list`"});
-  Json left = without(*contexts, url);
-  if (left["current"].str_or("") == url) left = without(left, "current");
-  if (const Status written = write_contexts(left); !written) return report(written.error());
-  print(fmt::format("logged out of {}\n", url));
-  return 0;
-}
-
-int cmd_context_list(const Parsed& parsed) {
-  auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  const auto current = (*contexts)["current"].str_or("");
-  Json list = Json::array();
-  Table table({{"HEAD"}, {"CURRENT"}, {"KNOWN BY"}});
-  for (const auto& [url, context] : contexts->members()) {
-    if (!context.is_object()) continue;
-    const bool pinned = !context["fingerprint"].str_or("").empty();
-    list.push(Json::object({{"head", url}, {"current", url == current}}));
-    table.row({url, url == current ? "yes" : "", pinned ? "its fingerprint" : context["ca"].str_or("").empty() ? "the system's authorities" : std::string(context["ca"].str_or(""))});
-  }
-  if (parsed.has("json")) print_json(Json::object({{"contexts", std::move(list)}}));
-  else if (table.empty()) say("you are logged in nowhere; commands go to the head of this machine");
-  else print(table.text(look_at(STDOUT_FILENO)));
-  return 0;
-}
-
-int cmd_context_use(const Parsed& parsed) {
-  const auto url = one_operand(parsed, "context use", "head, or local");
-  if (!url) return report_usage(url.error());
-  auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  if (*url == "local") *contexts = without(*contexts, "current");
-  else if (!(*contexts)[*url].is_object()) return report({Code::not_found, fmt::format("you are not logged in to {}", *url), fmt::format("billow login {}", *url)});
-  else contexts->set("current", *url);
-  if (const Status written = write_contexts(*contexts); !written) return report(written.error());
-  print(*url == "local" ? "commands go to the head of this machine\n" : fmt::format("commands go to {}\n", *url));
-  return 0;
-}
-
 }  // namespace
 
 void add_join_commands(CommandTable& table) {
@@ -362,21 +208,6 @@ void add_join_commands(CommandTable& table) {
                    .group = "machines",
                    .talks_to_head = false,
                    .prints_json = false});
-  table.push_back({.name = "node rm", .summary = "forget a node that is gone, and revoke its credential", .example = "billow node rm box1", .run = cmd_node_rm, .usage = "NODE", .operands = Operands::some, .completes = Completes::node, .group = "machines"});
-  table.push_back({.name = "login",
-                   .summary = "work with a head on another machine",
-                   .example = "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
-                   .run = cmd_login,
-                   .usage = "URL[,URL…]",
-                   .details = "The token is asked for, and kept in a file only you can read. It carries the fingerprint of a head that is its own authority.\n"
-                              "Of several heads of one store, with commas, the one that leads is asked.",
-                   .options = {login_options},
-                   .operands = Operands::some,
-                   .group = "people and access",
-                   .talks_to_head = false});
-  table.push_back({.name = "logout", .summary = "forget a head and your token for it", .example = "billow logout", .run = cmd_logout, .usage = "[URL]", .operands = Operands::some, .group = "people and access", .talks_to_head = false, .prints_json = false});
-  table.push_back({.name = "context list", .summary = "heads you are logged in to", .example = "billow context list", .run = cmd_context_list, .group = "people and access", .talks_to_head = false});
-  table.push_back({.name = "context use", .summary = "choose the head that commands go to", .example = "billow context use https://head:7070\nbillow context use local", .run = cmd_context_use, .usage = "URL|local", .operands = Operands::some, .group = "people and access", .talks_to_head = false, .prints_json = false});
 }
 
 }  // namespace billow::cli

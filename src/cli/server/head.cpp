@@ -1,27 +1,21 @@
-// The head's own commands: up, down, agent, doctor.
+// The head's own commands: up, down, agent.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/cgroup.h"
 #include "agent/node.h"
-#include "agent/sandbox.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/client.h"
-#include "cli/cmd_store.h"
-#include "cli/commands.h"
 #include "cli/connect.h"
 #include "cli/console.h"
-#include "gpu/describe.h"
+#include "cli/server/commands.h"
 #include "gpu/sim/spec.h"
 #include "head/head.h"
 #include "head/local_agent.h"
-#include "net/address.h"
 #include "store/store_copy.h"
 
 namespace billow::cli {
@@ -73,10 +67,6 @@ constexpr OptionSpec agent_options[] = {
     {"end-command", 0, "CMD", "how it is given back, such as: systemctl poweroff"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
-constexpr OptionSpec doctor_options[] = {
-    {"sim", 0, "SPEC", "look at simulated GPUs instead of the driver's"},
-};
-
 Status check_labels(const std::vector<std::string>& labels) {
   for (const std::string& label : labels) {
     const auto equals = label.find('=');
@@ -134,17 +124,6 @@ Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
     options.backups_kept = static_cast<std::uint32_t>(*kept);
   }
   return {};
-}
-
-// The head answers on its socket: nothing to start.
-bool answers(const std::string& data_dir, std::string& where) {
-  auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
-  if (!client) return false;
-  const auto status = client->get("/v1/status");
-  if (!status) return false;
-  const auto& addresses = (*status)["addresses"].items();
-  where = addresses.empty() ? std::string((*status)["socket"].str_or("")) : std::string(addresses.front().str_or(""));
-  return true;
 }
 
 // The head is up without this machine's agent: whoever waits for a job would wait for ever, so the agent's own words are shown.
@@ -223,7 +202,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
     return 0;
   }
   if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
-  print(fmt::format("billow is up: {} (data in {}; `billow down` ends it)\n", where, options.data_dir));
+  print(fmt::format("billow is up: {} (data in {}; `{}` ends it)\n", where, options.data_dir, down_command(options.data_dir)));
   if (options.local_agent) warn_without_agent(options.data_dir);
   return 0;
 }
@@ -335,102 +314,6 @@ int cmd_agent(const Parsed& parsed) {
   return ended ? 0 : report(ended.error());
 }
 
-int cmd_dashboard(const Parsed& parsed) {
-  auto client = connect(parsed, true);
-  if (!client) return report(client.error());
-  const auto status = client->get("/v1/status");
-  if (!status) return report(status.error());
-  const auto code = client->post("/v1/session/codes");
-  if (!code) return report(code.error());
-  std::string base = client->address().configured ? client->where() : std::string();
-  if (const auto& addresses = (*status)["addresses"].items(); base.empty() || base.starts_with("unix:")) {
-    if (addresses.empty()) return report({Code::unavailable, "this head listens on no port a browser can reach", "start it with --listen 127.0.0.1:7070"});
-    base = std::string(addresses.front().str_or(""));
-  }
-  const std::string url = fmt::format("{}/#code={}", base, (*code)["code"].str_or(""));
-  if (parsed.has("json")) print_json(Json::object({{"url", url}}));
-  else print(fmt::format("{}\n(works once, within two minutes)\n", url));
-  return 0;
-}
-
-// ---- doctor
-
-struct Finding {
-  const char* mark;    // "ok", "note", "problem"
-  std::string text;
-  std::string advice;
-};
-
-void check_gpus(std::vector<Finding>& out, const std::string& sim) {
-  GpuBackendOptions options;
-  options.sim = sim;
-  for (const GpuFinding& finding : diagnose_gpus(options))
-    out.push_back({finding.ok ? "ok" : "note", finding.text, finding.ok || !finding.hint.empty() ? finding.hint : "try `billow up --sim 8xH100` to look around without one"});
-}
-
-void check_node(std::vector<Finding>& out) {
-  for (const std::string& line : agent::Cgroups::detect({}).report()) {
-    const bool fine = line.find("not available") == std::string::npos;
-    out.push_back({fine ? "ok" : "note", line, ""});
-  }
-  const agent::Sandbox sandbox = agent::Sandbox::detect();
-  out.push_back({sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
-  const std::string supervise = executable_dir() + "/billow-supervise";
-  if (::access(supervise.c_str(), X_OK) == 0) out.push_back({"ok", "supervisor: " + supervise, ""});
-  else out.push_back({"problem", "billow-supervise is not beside billow (" + executable_dir() + ")", "install the whole bundle, or build with ./dev build"});
-  if (::getuid() == 0) out.push_back({"note", "running as root: jobs run as the user they belong to, and root's own as root", ""});
-}
-
-void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
-  std::string path = data_dir;
-  while (!file_exists(path) && path.size() > 1) path = path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
-  struct statvfs info {};
-  if (::statvfs(path.c_str(), &info) != 0) {
-    out.push_back({"problem", "the data directory " + data_dir + " cannot be looked at", "choose another with --data"});
-    return;
-  }
-  const std::uint64_t free = static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
-  const bool low = free < (1ull << 30);
-  out.push_back({low ? "problem" : "ok", fmt::format("disk: {} free for {}", format_bytes(free), data_dir), low ? "free some space: at least 1 GiB" : ""});
-  if (::access(path.c_str(), W_OK) != 0) out.push_back({"problem", fmt::format("{} cannot be written by this user", path), "choose another with --data"});
-}
-
-void check_head(std::vector<Finding>& out, const std::string& data_dir) {
-  std::string where;
-  if (answers(data_dir, where)) {
-    out.push_back({"ok", "head: up at " + where, ""});
-    return;
-  }
-  out.push_back({"note", "head: not running", "`billow up`, or just `billow run …`, which starts one"});
-  const auto address = net::parse_address("127.0.0.1:7070");
-  const auto listener = net::listen_on(*address);
-  if (listener) out.push_back({"ok", "port 7070 is free", ""});
-  else out.push_back({"note", "port 7070 is taken by another program", "use `billow up --listen 127.0.0.1:7071`; a head started in the background finds a port by itself"});
-}
-
-int cmd_doctor(const Parsed& parsed) {
-  std::vector<Finding> findings;
-  const std::string data_dir = data_directory(parsed.get("data"));
-  check_gpus(findings, parsed.get("sim"));
-  check_node(findings);
-  check_disk(findings, data_dir);
-  check_head(findings, data_dir);
-  bool problem = false;
-  Json list = Json::array();
-  for (const Finding& f : findings) {
-    problem = problem || std::string_view(f.mark) == "problem";
-    if (parsed.has("json")) {
-      list.push(Json::object({{"level", f.mark}, {"text", f.text}, {"advice", f.advice}}));
-      continue;
-    }
-    const char* sign = std::string_view(f.mark) == "ok" ? "✓" : std::string_view(f.mark) == "note" ? "·" : "✗";
-    print(fmt::format("{} {}\n", sign, f.text));
-    if (!f.advice.empty()) print(fmt::format("    → {}\n", f.advice));
-  }
-  if (parsed.has("json")) print_json(Json::object({{"ok", !problem}, {"findings", std::move(list)}}));
-  return problem ? 1 : 0;
-}
-
 }  // namespace
 
 void add_head_commands(CommandTable& table) {
@@ -451,17 +334,6 @@ void add_head_commands(CommandTable& table) {
                    .options = {down_options},
                    .group = "head",
                    .prints_json = false});
-  table.push_back({.name = "dashboard",
-                   .summary = "an address that opens the dashboard in a browser, signed in",
-                   .example = "billow dashboard",
-                   .run = cmd_dashboard,
-                   .group = "head"});
-  table.push_back({.name = "doctor",
-                   .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
-                   .example = "billow doctor",
-                   .run = cmd_doctor,
-                   .options = {doctor_options},
-                   .group = "head"});
   table.push_back({.name = "agent",
                    .summary = "serve this machine's GPUs to a head (started by `up`)",
                    .example = "billow agent --head unix:/var/lib/billow/head.sock --token-file /var/lib/billow/node-token --data /var/lib/billow/agent",

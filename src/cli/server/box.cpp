@@ -11,8 +11,8 @@
 #include "box/environment.h"
 #include "box/podman.h"
 #include "box/run.h"
-#include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/server/commands.h"
 #include "wire/codec.h"
 
 extern char** environ;
