@@ -111,6 +111,13 @@ class Images(ImageTest):
         self.assertIn(b"/dev/pts/", done.stdout)
         self.assertIn(b"done", done.stdout)
 
+    def test_a_secure_shell_does_not_open_beside_the_image(self):
+        job = self.rig.submit("--image", self.image, "--", "sleep", "300")
+        self.addCleanup(self.rig.cli, "stop", "--force", job)
+        self.rig.wait_for(job, "running")
+        done = self.rig.cli("ssh-proxy", job)
+        self.assertEqual(done.code != 0 and b"runs in an image" in done.err, True, done)
+
     def test_suspended_and_resumed(self):
         job = self.rig.submit("--image", self.image, "--", "sh", "-c", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done")
         poll(lambda: "3\n" in self.rig.cli("logs", job).text, "some numbers")
