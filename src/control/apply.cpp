@@ -152,6 +152,10 @@ void Applier::operator()(const TaskEnded& e) {
     if (task(sibling).state == TaskState::ended) continue;
     if (replace && !j.member_lost_at) j.member_lost_at = event.at;
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
+    // One that failed at the same time may have been one too many for those before it as well.
+    for (TaskId other : j.tasks)
+      if (other != t.id && task(other).state == TaskState::ended && !is_replaceable(state, j, task(other)))
+        state.index.member_lost(j.id, static_cast<std::int32_t>(task(other).rank), event.at, false);
     return;
   }
   state.index.ended(j.id, event.at);

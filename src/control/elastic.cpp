@@ -37,7 +37,8 @@ bool is_replaceable(const State& state, const Job& job, const Task& task) {
   std::uint32_t failures = job.failures;
   for (TaskId id : job.tasks) {
     const Task& other = state.tasks.at(id);
-    if (other.state == TaskState::ended && failed_itself(other.exit) && std::pair(other.lease_to, other.id) <= std::pair(task.lease_to, task.id)) ++failures;
+    // At one and the same time: all of them or none, for which was heard of first is nowhere to be seen later.
+    if (other.state == TaskState::ended && failed_itself(other.exit) && other.lease_to <= task.lease_to) ++failures;
   }
   return failures <= job.spec->retries;
 }

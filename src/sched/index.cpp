@@ -369,13 +369,21 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   if (it == x.running.end()) return;
   RunningJob& job = it->second;
   const auto i = static_cast<std::size_t>(task_index);
-  if (task_index < 0 || i >= job.placements.size() || !job.placements[i].node) return;
+  if (task_index < 0 || i >= job.placements.size()) return;
+  const auto given_up = std::ranges::lower_bound(job.done, task_index);
+  if (!job.placements[i].node) {   // known already; perhaps it was to be replaced until now
+    if (replace || (given_up != job.done.end() && *given_up == task_index)) return;
+    job.done.insert(given_up, task_index);
+    if (static_cast<std::size_t>(std::ranges::count_if(job.placements, [](const Placement& p) { return !p.node; })) == job.done.size()) x.repairs.erase(id);
+    ++x.version;
+    return;
+  }
   x.accrue(job.request, when);
   x.account(job, -1);
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
   x.account(job, +1);
-  if (!replace) job.done.push_back(task_index);
+  if (!replace) job.done.insert(given_up, task_index);
   else if (job.request.elastic) x.repairs.insert(id);
   ++x.version;
 }

@@ -470,6 +470,26 @@ TEST(Elastic, AMemberThatEndsByItselfIsNotReplaced) {
   w.check_replay();
 }
 
+TEST(Elastic, OfMembersThatFailAtTheSameTimeNoMoreAreReplacedThanThereAreRetries) {
+  World w;
+  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  auto gang = w.job(8);
+  gang.spec.nodes = 3;
+  gang.spec.elastic = true;
+  gang.spec.retries = 1;
+  const JobId id = w.submit(gang);
+  const std::vector<TaskId> tasks = w.core.state().find_job(id)->tasks;
+  for (std::uint64_t node : {1, 2, 3}) w.must(DrainNode{NodeId(node), "nothing starts there"});
+  // The later number is heard of first; neither has a new place yet.
+  for (std::size_t rank : {2u, 1u}) {
+    EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::none);
+    w.must(AgentReport{w.core.state().find_task(tasks[rank])->node, {.task = tasks[rank], .state = TaskState::ended, .ended_at = w.now, .exit = {ExitKind::signaled, 0, 11}}});
+    w.check_replay();
+  }
+  EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::rank_failed);
+  EXPECT_TRUE(w.core.state().index.waiting_for_members().empty());
+}
+
 TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
   World w;
   for (const char* name : {"a", "b"}) w.must(AgentHello{offer(name, 8), {}});
