@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/reserved.h"
+
 namespace billow::sched {
 
 void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom) {
@@ -158,12 +160,14 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
 namespace {
 
 // The oldest jobs of the node end one after the other until the task fits: when the last of them started, and the room then.
-std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot, const CutRoom& cut) {
+std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot, WallTime now, const CutRoom& cut) {
   const NodeState& node = index.nodes[slot];
   if (!allowed(c, node)) return std::nullopt;
   std::vector<std::pair<std::int64_t, JobId>> jobs;
   for (JobId last; JobId id : node.jobs) {
-    if (std::exchange(last, id) != id) jobs.emplace_back(index.running.at(id).started.ns, id);
+    if (std::exchange(last, id) == id) continue;
+    const RunningJob& job = index.running.at(id);
+    if (!holds_for_its_own(index, job.request, now)) jobs.emplace_back(job.started.ns, id);
   }
   std::ranges::sort(jobs);
   Drain d{.slot = slot, .placement = {}, .then = room_of(node)};
@@ -190,10 +194,10 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
 
 }  // namespace
 
-std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, const CutRoom& cut) {
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, WallTime now, const CutRoom& cut) {
   std::vector<std::pair<std::int64_t, Drain>> found;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
-    if (auto d = drain(index, c, s, cut)) found.push_back(std::move(*d));
+    if (auto d = drain(index, c, s, now, cut)) found.push_back(std::move(*d));
   }
   std::ranges::sort(found, {}, [&](const auto& f) { return std::tuple(f.first, index.nodes[f.second.slot].hash, f.second.placement.node); });
   const Closeness close = c.constraints.close_required && tasks > 1 ? c.constraints.close : Closeness::anywhere;

@@ -103,8 +103,8 @@ struct Drain {
   Placement placement;
   Room then;            // of the node, when those have ended
 };
-// `cut` takes away of a node's room what is promised to reservations.
+// `cut` takes away of a node's room what is promised to reservations; what stands inside one now makes no room by ending.
 using CutRoom = std::function<void(Room&, Slot)>;
-std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, const CutRoom& cut);
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, WallTime now, const CutRoom& cut);
 
 }  // namespace billow::sched

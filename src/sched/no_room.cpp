@@ -14,15 +14,20 @@ constexpr std::size_t moments_max = 256;       // looked at, where reservations 
 
 }  // namespace
 
-// How the running jobs and those just started end, soonest first, as far as is known.
+// When the running jobs and those just started make room for others, soonest first, as far as is known: when they end, and what stands
+// inside a reservation not before that ends.
 const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases() {
   releases_.clear();
+  const auto add = [&](WallTime end, const RunningJob& job) {
+    const auto own = index_.reservations.find(job.request.reservation);
+    releases_.emplace_back(own == index_.reservations.end() ? end : std::max(end, own->second.until), &job);
+  };
   for (const RunningJob& job : started_now_) {
-    if (const WallTime end = end_of(job)) releases_.emplace_back(end, &job);
+    if (const WallTime end = end_of(job)) add(end, job);
   }
   std::size_t looked = 0;
   for (auto it = index_.ending.begin(); it != index_.ending.end() && looked < releases_max; ++it, ++looked)
-    releases_.emplace_back(std::max(WallTime{it->first}, now_ + seconds(1)), &index_.running.at(it->second));
+    add(std::max(WallTime{it->first}, now_ + seconds(1)), index_.running.at(it->second));
   const auto order = [](const auto& a, const auto& b) { return std::tuple(a.first, a.second->request.id) < std::tuple(b.first, b.second->request.id); };
   std::ranges::sort(releases_, order);
   if (releases_.size() > releases_max) releases_.resize(releases_max);
@@ -97,7 +102,7 @@ void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
   std::vector<Placement> placements;
   const Stay stay = stay_of(request, now_, end_if_started(request.id));
   const CutRoom cut = [&](Room& room, Slot slot) { reserved_.cut(room, slot, index_.nodes[slot].shape, stay); };
-  for (Drain& d : drain_oldest(index_, c, static_cast<std::size_t>(request.tasks), cut)) {
+  for (Drain& d : drain_oldest(index_, c, static_cast<std::size_t>(request.tasks), now_, cut)) {
     placements.push_back(d.placement);
     pending_.emplace_back(std::move(d.placement), std::move(d.then));
   }

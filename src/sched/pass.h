@@ -28,7 +28,7 @@ class Pass {
   void keep_for_waiting();
   void keep_for_moving();
   void keep_reservations();
-  void clear_for(const Reservation& r, const Placement& left, Slot slot);
+  void clear_for(const Placement& left, Slot slot);
   // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on; commit_hold() makes it so.
   void hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from);
   void commit_hold();

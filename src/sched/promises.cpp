@@ -76,7 +76,7 @@ void Pass::keep_reservations() {
     if (r.from > now_) continue;
     for (const Placement& reserved : r.placements) {
       const auto slot = index_.slot_of.find(reserved.node);
-      if (slot != index_.slot_of.end()) clear_for(r, left_of(index_, r, reserved, started_now_), slot->second);
+      if (slot != index_.slot_of.end()) clear_for(left_of(index_, r, reserved, started_now_), slot->second);
     }
   }
   for (const auto& [slot, steps] : reserved_.steps()) {
@@ -88,7 +88,7 @@ void Pass::keep_reservations() {
         if (std::exchange(last, id) == id) continue;
         const RunningJob& job = index_.running.at(id);
         const WallTime end = surely_over(job, now_);
-        if ((!end || end > step.from) && !gives_way(job.request)) continue;
+        if (((!end || end > step.from) && !gives_way(job.request)) || holds_for_its_own(index_, job.request, step.from)) continue;
         for (const Placement& p : job.placements) {
           if (p.node == node.shape.id) shift_room(then, node.shape, p, job.request, +1);
         }
@@ -99,7 +99,7 @@ void Pass::keep_reservations() {
 }
 
 // A reservation has begun and others are still there: of those that can give way as many are asked to as it takes, cheapest first.
-void Pass::clear_for(const Reservation& r, const Placement& left, Slot slot) {
+void Pass::clear_for(const Placement& left, Slot slot) {
   const NodeState& node = index_.nodes[slot];
   Room room = holds_->true_room(slot);
   const auto shift = [&](const RunningJob& job) {
@@ -111,8 +111,9 @@ void Pass::clear_for(const Reservation& r, const Placement& left, Slot slot) {
   for (JobId id : node.jobs) {
     if (std::exchange(last, id) == id) continue;
     const RunningJob& job = index_.running.at(id);
+    if (holds_for_its_own(index_, job.request, now_)) continue;   // of this one it is counted already, and another's makes no room here
     if (job.leaving || asked_.contains(id)) shift(job);
-    else if (job.request.reservation != r.id && gives_way(job.request)) jobs.emplace_back(cost_of(job, now_, mode_of(job.request)), id);
+    else if (gives_way(job.request)) jobs.emplace_back(cost_of(job, now_, mode_of(job.request)), id);
   }
   std::ranges::sort(jobs);
   const auto lacks = [&](std::int32_t gpu) {

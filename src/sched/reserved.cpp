@@ -107,6 +107,11 @@ ReservedView::ReservedView(SchedIndex::Impl& index, const Reserved& reserved, co
   }
 }
 
+bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at) {
+  const auto own = index.reservations.find(job.reservation);
+  return own != index.reservations.end() && at < own->second.until;
+}
+
 WallTime surely_over(const RunningJob& job, WallTime now) {
   if (job.leaving) return now;
   if (job.request.time_limit.ns > 0) return job.started + job.request.time_limit;

@@ -56,6 +56,10 @@ Placement left_of(const SchedIndex::Impl& index, const Reservation& reservation,
 // Where on the node a task of the class would go inside what is reserved of it (all of it, or what is left); nothing: nowhere.
 std::optional<Placement> fit_reserved(const PlacementClass& c, const NodeState& node, const Placement& reserved);
 
+// Whether what the job holds is its own reservation's at that time: when it ends before, that makes room in the reservation and for
+// nobody else. (What is reserved is counted less what its own jobs hold, so whoever lets them go must not count their room as free.)
+bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at);
+
 // When the job is surely over; zero: nobody knows.
 WallTime surely_over(const RunningJob& job, WallTime now);
 

@@ -131,7 +131,7 @@ VictimPlan find_victims(const VictimSearch& search, const PlacementClass& c, con
   const Tier tier = tier_of_queued(index, job, project == index.projects.end() ? 0 : project->second.covered_milli());
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r)) return std::nullopt;
+    if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r) || holds_for_its_own(index, r, search.now)) return std::nullopt;
     if (search.now - victim.started < r.run_min) return std::nullopt;
     const ProjectState& p = index.projects.at(r.project);
     Tier theirs = Tier::borrowed;
@@ -171,7 +171,7 @@ VictimPlan find_moves(const VictimSearch& search, const PlacementClass& c, const
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
     if (victim.leaving || search.spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
-    if (!r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, r.moves_after)) return std::nullopt;
+    if (holds_for_its_own(index, r, now) || !r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, r.moves_after)) return std::nullopt;
     return Asked{{.victim = id, .mode = Yields::by_requeue, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
   };
   VictimPlan plan = choose(search, c, job, stay, eligible);

@@ -147,6 +147,74 @@ TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
   EXPECT_EQ(q.starts[0].job, JobId{4});
 }
 
+// A reservation of card 1 of two, of which its own job 1 holds three quarters, for an hour by its limit. Card 0 is full.
+SchedIndex with_a_job_inside() {
+  SchedIndex index;
+  index.upsert_node(node(1, 2));
+  const auto on = [](std::int32_t gpu, int milli) { return Placement{.node = NodeId{1}, .gpus = {{gpu, {milli, (80 << 10) / 1000 * milli}, -1}}, .cpu_milli = 1000, .mem_mib = 1024}; };
+  Placement reserved = on(1, 1000);
+  reserved.cpu_milli = 28000;
+  index.upsert_reservation({ReservationId{1}, ProjectId{1}, t0, t0 + hours(4), {reserved}});
+  JobRequest inside = job(1, 1, 750);
+  inside.reservation = ReservationId{1};
+  inside.time_limit = hours(1);
+  inside.moves_after = minutes(10);
+  index.enqueue(inside);
+  index.started(inside.id, {on(1, 750)}, t0);
+  index.enqueue(job(2));
+  index.started(JobId{2}, {on(0, 1000)}, t0);
+  return index;
+}
+
+// Its job's time is up, or it was told to stop, and it is still there: what it leaves is the reservation's, and so is what lay beside it.
+TEST(Reservation, WhatItsOwnJobLeavesIsNobodyElses) {
+  for (const bool told : {false, true}) {
+    SchedIndex index = with_a_job_inside();
+    if (told) index.leaving(JobId{1});
+    index.enqueue(job(3, 1, 250));
+    const WallTime now = t0 + (told ? minutes(1) : minutes(61));
+    EXPECT_TRUE(plan(index, now).starts.empty());
+    EXPECT_TRUE(plan(SchedIndex::rebuild(index.contents()), now).starts.empty());
+    index.ended(JobId{1}, now);
+    EXPECT_TRUE(plan(index, now).starts.empty());
+    EXPECT_EQ(plan(index, t0 + hours(4)).starts.size(), 1u);
+  }
+}
+
+TEST(Reservation, NobodyIsPromisedItsRoomBeforeItEnds) {
+  SchedIndex index = with_a_job_inside();
+  index.enqueue(job(3, 1, 750));
+  const Plan p = plan(index, t0 + minutes(1));
+  EXPECT_TRUE(p.starts.empty());
+  ASSERT_EQ(p.reserves.size(), 1u);
+  EXPECT_EQ(p.reserves[0].expected_start, t0 + hours(4)) << "its job ends after an hour, and the reservation goes on";
+}
+
+TEST(Reservation, ItsJobsAreNotMovedOutOfItForOthers) {
+  SchedIndex index = with_a_job_inside();
+  index.upsert_node(node(2, 1));
+  JobRequest only_here = job(3, 1, 500);
+  only_here.constraints.only_nodes = {NodeId{1}};
+  index.enqueue(only_here);
+  const Plan p = plan(index, t0 + minutes(30));
+  EXPECT_TRUE(p.preempts.empty());
+  EXPECT_TRUE(p.starts.empty());
+}
+
+// A job that gives way stands in it beside its own, which is leaving: it is asked at once, for the room is all the reservation's.
+TEST(Reservation, WhoStandsInItIsAskedAlsoWhileItsOwnJobLeaves) {
+  SchedIndex index = with_a_job_inside();
+  JobRequest spot = job(3, 1, 250);
+  spot.spot = true;
+  index.enqueue(spot);
+  index.started(spot.id, {Placement{.node = NodeId{1}, .gpus = {{1, {250, 20 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024}}, t0);
+  index.leaving(JobId{1});
+  const Plan p = plan(index, t0 + minutes(1));
+  ASSERT_EQ(p.preempts.size(), 1u);
+  EXPECT_EQ(p.preempts[0].victim, spot.id);
+  EXPECT_EQ(p.preempts[0].cause, PreemptCause::reservation);
+}
+
 TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
