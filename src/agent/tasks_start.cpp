@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,14 +33,18 @@ Result<std::string> make_work_dir(const std::string& work_dir, TaskId task, cons
   return path;
 }
 
-// On the node's own file system a whole directory is shown, where there is none: a file in one that is there could not be shown without
-// putting something else in that directory's place.
+// On the node's own file system a whole directory is shown, where there is none or an empty one: a file in another could not be shown
+// without hiding what else lies there.
+bool in_use(const std::string& path) {
+  std::error_code ec;
+  return file_exists(path) && (!std::filesystem::is_empty(path, ec) || ec);
+}
 Status add_secret_directory(const SecretFiles::Written& secret, std::vector<BoundVolume>& mounts) {
   const std::string at = secret.wanted_directory();
   const BoundVolume mount{.source = secret.directory(), .path = at, .read_only = true};
   if (std::find(mounts.begin(), mounts.end(), mount) != mounts.end()) return {};
-  if (at.empty() || file_exists(at) || std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
-    return fail(Code::conflict, fmt::format("secret {} cannot be put at {}: there is a directory {} already. Choose one that is not there, such as /run/secrets/{}, or --secret {}:file, whose path is in ${}", secret.name, secret.wanted, at.empty() ? "/" : at, secret.name, secret.name, secret.variable()));
+  if (at.empty() || in_use(at) || std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
+    return fail(Code::conflict, fmt::format("secret {} cannot be put at {}: {} is there already and not empty. Choose a directory that is not, such as /run/secrets/{}, or --secret {}:file, whose path is in ${}", secret.name, secret.wanted, at.empty() ? "/" : at, secret.name, secret.name, secret.variable()));
   mounts.push_back(mount);
   return {};
 }

@@ -151,6 +151,8 @@ int cmd_deploy(const Parsed& parsed) {
   if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
   if (parsed.has("regions"))
     if (auto set = set_option(request, "region", parsed.get("regions")); !set) return report_usage(set.error());
+  if (!request.reservation.empty()) return report_usage({Code::invalid, "an endpoint outlives a reservation, and its replicas would not start again after it", "leave --reservation out"});
+  if (!request.after.empty() || !request.cron.empty()) return report_usage({Code::invalid, "an endpoint waits for no job and has no schedule: it serves from when it is deployed", "leave --after and --cron out"});
   if (!request.outputs.empty() || !request.spec.surroundings.outputs.empty()) return report_usage({Code::invalid, "an endpoint has no end at which outputs could be kept", "let it write to a volume: --volume NAME:/mnt/NAME"});
   EndpointPolicy policy;
   if (auto read = read_policy(parsed, policy); !read) return report_usage(read.error());

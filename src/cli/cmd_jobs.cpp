@@ -113,6 +113,7 @@ int cmd_explain(const Parsed& parsed) {
   if (!client) return report(client.error());
   if (words->size() == 1 && is_endpoint(*client, words->front())) return explain_endpoint(parsed, words->front());
   const auto jobs = jobs_of(*client, *words, NameUse::look);
+  if (!jobs && jobs.error().code == Code::not_found) return report({Code::not_found, "there is no endpoint of that name, and " + jobs.error().message, jobs.error().hint});
   if (!jobs) return report(jobs.error());
   for (const std::string& label : *jobs) {
     auto why = client->get(path_of_job(label, "explain"));

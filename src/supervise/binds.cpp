@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <initializer_list>
@@ -92,18 +94,38 @@ int take_roots_place() {
   return chdir(here.data) == 0 ? 0 : errno;
 }
 
-// Makes the directory in this namespace alone.
-int make_place(const char* path, const char** stage) {
-  if (is_directory(path)) return 0;
-  Path above;
-  above << path;
-  while (above.size > 1 && !is_directory(above.data)) {
-    while (above.size > 0 && above.data[above.size - 1] != '/') above.data[--above.size] = 0;
-    while (above.size > 1 && above.data[above.size - 1] == '/') above.data[--above.size] = 0;
+// The missing directories, as the job's user would make them: with its rights alone, wherever links on the way are made to lead.
+int make_as_user(const Spec& spec, const char* path, std::size_t above) {
+  const bool other = geteuid() == 0 && spec.has_uid && spec.uid != 0;
+  if (!other) return make_below(path, above);
+  if (setgroups(spec.has_groups ? spec.groups_count : 0, spec.groups) != 0) return errno;
+  syscall(SYS_setfsgid, spec.has_gid ? spec.gid : getgid());
+  syscall(SYS_setfsuid, spec.uid);
+  // It never fails; it tells what was before.
+  const int error = static_cast<uid_t>(syscall(SYS_setfsuid, -1)) == spec.uid ? make_below(path, above) : EPERM;
+  syscall(SYS_setfsuid, 0);
+  syscall(SYS_setfsgid, getegid());
+  return error;
+}
+
+// Whether nobody but the system's own user can put something else in the place of this directory, or of one it lies in. In a user namespace
+// that user has another number: the one / belongs to.
+bool only_the_systems(const char* real) {
+  struct stat st {};
+  if (stat("/", &st) != 0) return false;
+  const uid_t system = st.st_uid;
+  Path part;
+  for (std::size_t at = 0; real[at] != 0 && at + 1 < sizeof(part.data);) {
+    do part.data[at] = real[at], ++at;
+    while (real[at] != 0 && real[at] != '/' && at + 1 < sizeof(part.data));
+    part.data[at] = 0;
+    if (lstat(part.data, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != system || ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0)) return false;
   }
-  *stage = "make the volume's place";
-  Place over;
-  if (const int error = open_place(above.data, &over, stage)) return error;
+  return true;
+}
+
+// In this namespace alone: a copy in memory takes the place of the directory above.
+int make_place_here(const Place& over, const char* path, std::size_t above, const char** stage) {
   const bool top = strcmp(over.real.data, "/") == 0;
   // `place` in the task directory is only ever a mount point.
   if (mkdir("place", 0755) != 0 && errno != EEXIST) return errno;
@@ -116,8 +138,34 @@ int make_place(const char* path, const char** stage) {
   if (chmod("place", its.st_mode & 07777) != 0) return errno;
   if (top) *stage = "make the volume's place below / (use /mnt/NAME, or make the directory on the node)";
   if (const int error = top ? take_roots_place() : mount("place", over.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0 : errno) return error;
+  // Below what was looked at, not below what the name says by now.
+  Path wanted;
+  if (!top) wanted << over.real.data;
+  const std::size_t there = wanted.size;
+  wanted << (path[above] == '/' ? "" : "/") << path + above;
+  return make_below(wanted.data, there);
+}
+
+// Makes the directory: really, where the job's user may; in this namespace alone where only the system could. There the directory above
+// gets a copy in memory in its place, which takes nothing from the job: it could not write there anyway. Anywhere else (what belongs to a
+// third) it stays a mistake: what lies there can be exchanged while it is looked at.
+int make_place(const Spec& spec, const char* path, const char** stage) {
+  if (is_directory(path)) return 0;
+  Path above;
+  above << path;
+  while (above.size > 1 && !is_directory(above.data)) {
+    while (above.size > 0 && above.data[above.size - 1] != '/') above.data[--above.size] = 0;
+    while (above.size > 1 && above.data[above.size - 1] == '/') above.data[--above.size] = 0;
+  }
+  *stage = "make the volume's place";
+  Place over;
+  if (const int error = open_place(above.data, &over, stage)) return error;
+  int error = make_as_user(spec, path, above.size);
+  const bool denied = error == EACCES || error == EPERM || error == EROFS;
+  if (denied && !only_the_systems(over.real.data)) *stage = "make the volume's place (it is in a directory of somebody else's: make it there first)";
+  else if (denied) error = make_place_here(over, path, above.size, stage);
   close(over.fd);
-  return make_below(path, above.size);
+  return error;
 }
 
 // What a mount may not lose: in a user namespace the flags of inherited mounts are locked.
@@ -133,7 +181,7 @@ unsigned long kept_flags(const char* path) {
   return flags;
 }
 
-int mount_one(const char* source, const char* path, bool read_only, const char** stage) {
+int mount_one(const Spec& spec, const char* source, const char* path, bool read_only, const char** stage) {
   *stage = "find the volume on this node";
   // Held open: what is mounted is what was there, whatever is mounted over it below.
   const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -148,7 +196,7 @@ int mount_one(const char* source, const char* path, bool read_only, const char**
   close(from);
   *stage = read_only ? "make a volume read-only" : "mount a volume without devices";
   if (mount(nullptr, "volume", nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | kept_flags("volume") | (read_only ? MS_RDONLY : 0), nullptr) != 0) return errno;
-  if (const int error = make_place(path, stage)) return error;
+  if (const int error = make_place(spec, path, stage)) return error;
   *stage = "mount a volume";
   Place place;
   if (const int error = open_place(path, &place, stage)) return error;
@@ -169,7 +217,7 @@ int mount_binds(const Spec& spec, const char** stage) {
     Path from;
     for (const char* c = source; c < end && from.size + 1 < sizeof(from.data); ++c) from.data[from.size++] = *c;
     from.data[from.size] = 0;
-    error = mount_one(from.data, end + 1, (*bind)[1] == 'o', stage);
+    error = mount_one(spec, from.data, end + 1, (*bind)[1] == 'o', stage);
   }
   umask(before);
   return error;

@@ -69,6 +69,9 @@ class Waiting(EndpointTest):
         self.assertIn(b"app serves", deploying.stdout.read())
         self.assertIn("nothing holds it back", self.rig.ok("explain", "app").text)
         self.assertEqual(self.call("app")[0], 200)
+        for option in (("--reservation", "nosuch"), ("--after", "1")):
+            refused = self.rig.cli("deploy", "other", *option, "--", "true")
+            self.assertEqual((refused.code, "leave" in refused.errors), (2, True), refused)
         missing = self.rig.cli("explain", "nobody")
         self.assertEqual(missing.code, 1)
         self.assertIn("no endpoint", missing.errors)

@@ -288,6 +288,32 @@ TEST_F(Place, MayBeALinkToAnOrdinaryDirectory) {
   EXPECT_FALSE(file_exists(real + "/below"));   // nothing of it is seen on the node
 }
 
+TEST_F(Place, IsMadeForRealWhereTheJobsUserMay) {
+  const std::string own = root_ + "/own";
+  ASSERT_EQ(::mkdir(own.c_str(), 0755), 0);
+  ASSERT_EQ(::chown(own.c_str(), nobody, nobody), 0);
+  const Heard heard = run(own + "/new/place", fmt::format("cat {0}/new/place/data; echo kept > {0}/result", own));
+  EXPECT_EQ(heard.out, "of the volume\n") << refused_ << heard.err;
+  EXPECT_TRUE(file_exists(own + "/result")) << "what a job writes beside its volume stays";
+  EXPECT_EQ(look(own + "/new/place").st_uid, nobody);
+}
+
+TEST_F(Place, IsNotMadeInADirectoryOfSomebodyElses) {
+  const std::string other = root_ + "/other", own = root_ + "/own";
+  for (const std::string& dir : {other, own}) ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
+  ASSERT_EQ(::chown(other.c_str(), 1, 1), 0);
+  ASSERT_EQ(::chown(own.c_str(), nobody, nobody), 0);
+  ASSERT_EQ(::symlink(victim_.c_str(), (own + "/link").c_str()), 0);
+  ASSERT_EQ(::mkdir((other + "/closed").c_str(), 0755), 0);   // the system's, in a directory whose owner could exchange it
+  for (const std::string& place : {other + "/new", other + "/closed/new"}) {
+    refused_.clear();
+    EXPECT_EQ(run(place, "echo ran").out, "") << place;
+    EXPECT_NE(refused_.find("somebody else's"), std::string::npos) << place << ": " << refused_;
+  }
+  (void)run(own + "/link/new", "true");
+  EXPECT_FALSE(file_exists(victim_ + "/new")) << "made where only root may";
+}
+
 TEST_F(Place, MayBeANewDirectoryBelowTheRoot) {
   const std::string top = "/billow-" + owner_;
   const Heard heard = run(top, fmt::format("cat {0}/data; echo more > {0}/made; test -d /usr && test -e /proc/self/status && test -c /dev/null && echo all there; pwd; stat -c %a:%u /", top));
