@@ -24,9 +24,15 @@ struct EnvironmentImage {
 struct JobImage {
   Job job;
   std::uint64_t spec = 0;
-  std::int64_t dominant_milli = 0;  // of a running one: its weight in fair share, fixed by the installation as it was at its start
+  // Of a running one, as the scheduler knows it:
+  std::int64_t dominant_milli = 0;  // its weight in fair share, fixed by the installation as it was at its start
+  WallTime placed_at;               // by the wall's clock, where leases go by that of bills; and members replaced since came later
   template <class V>
-  void fields(V& v) { v("job", job); v("spec", spec); v("dominant_milli", dominant_milli); }
+  void fields(V& v) { v("job", job); v("spec", spec); v("dominant_milli", dominant_milli); v("placed_ns", placed_at); }
+};
+struct Placed {
+  std::int64_t dominant_milli = 0;
+  WallTime at;
 };
 struct PoolImage {
   std::uint64_t next_pool = 1, next_machine = 1;
@@ -92,7 +98,7 @@ auto values_of(const Map& map) {
   return out;
 }
 
-void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, std::int64_t>& dominant_milli) {
+void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, Placed>& placed) {
   for (const auto& [id, project] : state.projects)
     state.index.upsert_project(settings_of(project));
   for (const auto& [id, reservation] : state.reservations) state.index.upsert_reservation(reserved_of(reservation));
@@ -126,7 +132,10 @@ void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const
         running.placements.push_back(std::move(placement));
       }
       running.started = since;
-      if (const auto weight = dominant_milli.find(id); weight != dominant_milli.end()) running.dominant_milli = weight->second;
+      if (const auto then = placed.find(id); then != placed.end()) {
+        running.dominant_milli = then->second.dominant_milli;
+        if (then->second.at) running.started = then->second.at;   // images written before this was kept do not say
+      }
       running.leaving = job.stopping != StopCause::none || job.suspension.phase == SuspendPhase::suspending;
       running.leaving_for = job.gives_way_to;
       if (live) state.index.restore_running(running);
@@ -328,7 +337,7 @@ std::string image(const State& state) {
     const auto [at, fresh] = specs.try_emplace(job.spec.get(), specs.size());
     if (fresh) out.specs.push_back(*job.spec);
     const sched::RunningJob* running = state.index.running(id);
-    out.jobs.push_back({job, at->second, running ? running->dominant_milli : 0});
+    out.jobs.push_back({job, at->second, running ? running->dominant_milli : 0, running ? running->started : WallTime{}});
     out.jobs.back().job.spec.reset();
   }
   out.arrays = values_of(state.arrays);
@@ -379,9 +388,9 @@ Result<State> restore(std::string_view text) {
   state.next_schedule = in.next[6];
   std::vector<std::shared_ptr<const JobSpec>> specs;
   for (JobSpec& spec : in.specs) specs.push_back(std::make_shared<const JobSpec>(std::move(spec)));
-  std::unordered_map<JobId, std::int64_t> dominant_milli;
+  std::unordered_map<JobId, Placed> placed;
   for (JobImage& image : in.jobs) {
-    if (image.dominant_milli != 0) dominant_milli[image.job.id] = image.dominant_milli;
+    if (image.dominant_milli != 0 || image.placed_at) placed[image.job.id] = {image.dominant_milli, image.placed_at};
     if (image.spec >= specs.size()) return fail(Code::invalid, "the snapshot names a job description it does not hold");
     image.job.spec = specs[image.spec];
     state.jobs.emplace_hint(state.jobs.end(), image.job.id, std::move(image.job));
@@ -407,7 +416,7 @@ Result<State> restore(std::string_view text) {
   for (auto& x : in.pools.pools) state.pools[x.id] = std::move(x);
   for (auto& x : in.pools.machines) state.machines[x.name] = std::move(x);
   state.idempotency.assign(in.idempotency.begin(), in.idempotency.end());
-  rebuild_derived(state, in.usage, dominant_milli);
+  rebuild_derived(state, in.usage, placed);
   sched::Learned learned;
   for (const LearnedKind& x : in.recent) learned.recent.emplace_back(x.resources, x.weight);
   for (const LearnedKind& x : in.typical) learned.typical.emplace_back(x.resources, x.weight);

@@ -383,7 +383,7 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
   x.account(job, +1);
-  if (!replace) job.done.insert(given_up, task_index);
+  if (!replace) job.done.insert(given_up, task_index);   // in order, however they ended: contents are canonical
   else if (job.request.elastic) x.repairs.insert(id);
   ++x.version;
 }

@@ -275,9 +275,31 @@ void SimHead::check() {
     broken(fmt::format("the cost book has a negative part: {} active, {} idle, {} unallocated", sums.active.value, sums.idle.value, sums.unallocated.value));
 }
 
-// The journal alone, from its newest snapshot on and from its beginning, makes the state that lives here.
+namespace {
+
+// What of an index rebuilt from an image is not as it was kept; empty: nothing. Usage is in the image as it is.
+std::string index_differs(const sched::SchedIndex& kept, const sched::SchedIndex& rebuilt) {
+  const sched::IndexContents a = kept.contents(), b = rebuilt.contents();
+  if (a.nodes != b.nodes) return "nodes";
+  if (a.projects != b.projects) return "projects";
+  if (a.queued != b.queued) return "queued jobs";
+  if (a.reservations != b.reservations) return "reservations";
+  if (a.sleepers != b.sleepers) return "suspended jobs";
+  if (a.running.size() != b.running.size()) return "running jobs";
+  for (std::size_t i = 0; i < a.running.size(); ++i)
+    if (a.running[i] != b.running[i]) return fmt::format("running job {}", a.running[i].request.id.value);
+  return kept.equals(rebuilt) ? "" : "usage or settings";
+}
+
+}  // namespace
+
+// The journal alone, from its newest snapshot on and from its beginning, makes the state that lives here; and an image of it makes the
+// index that plans here.
 void SimHead::check_replay() {
   const std::string live = control::image(engine->state());
+  auto imaged = control::restore(live);
+  if (!imaged) broken("an image cannot be read: " + imaged.error().message);
+  if (const std::string what = index_differs(engine->state().index, imaged->index); !what.empty()) broken("the index rebuilt from an image differs in " + what);
   for (const bool from_snapshot : {true, false}) {
     control::State state;
     if (from_snapshot) {

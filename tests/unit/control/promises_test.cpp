@@ -68,6 +68,34 @@ TEST(Moving, ASnapshotInBetweenKnowsIt) {
   EXPECT_TRUE(restore(image(w.core.state()))->index.equals(w.core.state().index));
 }
 
+// The wall's clock was stepped: leases go by the clock of bills, and what the scheduler knows of limits by the wall's, also after a restart.
+TEST(Snapshot, KnowsWhenAJobWasPlacedByTheWallsClock) {
+  Fleet w;
+  w.join("n1", 1);
+  const WallTime billed = w.now + minutes(10);
+  w.now = w.now + hours(3);
+  const JobId id(w.core.state().next_job);
+  auto step = w.core.execute(w.job(), {"user:ana", "r1"}, w.now, billed);
+  ASSERT_TRUE(step);
+  w.take(std::move(*step));
+  w.take(w.core.plan(w.now, billed));
+  ASSERT_EQ(w.state(id), JobState::running);
+  ASSERT_EQ(w.core.state().find_task(w.task_of(id))->lease_from, billed);
+  EXPECT_EQ(restore(image(w.core.state()))->index.running(id)->started, w.now);
+  w.check_replay();
+}
+
+TEST(Snapshot, KnowsWhichMembersHaveEndedInWhateverOrderTheyDid) {
+  Fleet w;
+  for (const char* name : {"n1", "n2", "n3"}) w.join(name, 1);
+  SubmitJob gang = w.job(1);
+  gang.spec.nodes = 3;
+  const JobId id = w.submit(gang);
+  for (const std::size_t rank : {2u, 0u}) w.report(w.core.state().find_job(id)->tasks.at(rank), TaskState::ended);
+  EXPECT_EQ(w.core.state().index.running(id)->done, (std::vector<std::int32_t>{0, 2}));
+  w.check_replay();
+}
+
 TEST(Reservations, SpotWorkRunsUntilOneBeginsAndTheOthersHearTheCure) {
   Fleet w;
   w.join("n1", 2);

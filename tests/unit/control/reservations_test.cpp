@@ -166,6 +166,32 @@ TEST(Reservations, AreLeftOnlyByThoseWhoAsk) {
   EXPECT_EQ(learned.likely, minutes(10));
 }
 
+// It was to come back and waited for its card when the reservation ended: it says what it waits for, and comes back once that is given.
+TEST(Reservations, WhatWaitsToComeBackWhenItIsOverIsNotForgotten) {
+  Fleet w;
+  w.join("n1", 1);
+  w.must(w.reserve(1, Duration{}, hours(1)));
+  const JobId sleeps = w.submit(inside(w.job(1)));
+  w.report(w.task_of(sleeps), TaskState::running);
+  w.must(SuspendJob{sleeps});
+  w.must(AgentReport{w.node_of(sleeps), {.task = w.task_of(sleeps), .state = TaskState::suspended, .started_at = w.now, .order = w.core.state().find_job(sleeps)->suspension.order, .order_at = w.now}});
+  const JobId instead = w.submit(inside(w.job(1)));
+  w.report(w.task_of(instead), TaskState::running);
+  w.must(ResumeJob{sleeps});
+  w.wait(hours(1) + seconds(1));
+  ASSERT_TRUE(w.core.state().reservations.empty());
+  w.report(w.task_of(instead), TaskState::ended);
+  ASSERT_EQ(w.state(sleeps), JobState::suspended);
+  ASSERT_TRUE(w.core.state().find_job(sleeps)->suspension.resume_wanted);
+  const auto why = sched::explain(w.core.state().index, sleeps, w.now);
+  EXPECT_NE(why.reasons.at(0).text.find("its reservation 1 is over"), std::string::npos) << why.reasons.at(0).text;
+  EXPECT_NE(why.would_start_now.find("billow resume 1 --on-demand"), std::string::npos) << why.would_start_now;
+  w.check_replay();
+  w.must(ResumeJob{sleeps, true});
+  EXPECT_EQ(w.state(sleeps), JobState::running);
+  w.check_replay();
+}
+
 TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
   Fleet w;
   for (const char* name : {"n1", "n2", "n3"}) w.join(name, 1);

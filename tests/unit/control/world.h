@@ -88,6 +88,7 @@ struct World {
     const auto restored = restore(image(core.state()));
     ASSERT_TRUE(restored) << restored.error().message;
     EXPECT_TRUE(image(*restored) == image(core.state()));
+    EXPECT_TRUE(restored->index.equals(core.state().index)) << "the index rebuilt from an image plans otherwise";
     const Status ok = check_invariants(*restored);
     EXPECT_TRUE(ok) << ok.error().message;
   }
