@@ -108,17 +108,21 @@ struct Bookkeeper {
     const std::int64_t charged = ledger::charged_milli(task);
     if (charged != opened.milli) tell(ledger::LeaseChanged{opened.lease, task.lease_from, task.node, task.price_class, opened.milli, charged, task.rate});
   }
-  // What ended leases were charged counts against the budgets of the period that runs.
-  void spend(const Job& job, LeaseId lease, WallTime from_at, WallTime to) {
+  // What ended leases were charged counts against the budgets of the period that runs; `since` says what of it came after a moment.
+  template <class Since>
+  void count(ProjectId project, UserId user, JobId job, JobId array, Since since) {
     for (auto& [key, entry] : money().budgets) {
-      const bool concerned = key.scope == BudgetScope::project ? key.of == job.project.value
-                             : key.scope == BudgetScope::user  ? key.of == job.user.value
-                                                               : key.of == job.id.value || key.of == job.array.value;
+      const bool concerned = key.scope == BudgetScope::project ? key.of == project.value
+                             : key.scope == BudgetScope::user  ? key.of == user.value
+                                                               : key.of == job.value || key.of == array.value;
       if (!concerned) continue;
       const WallTime from = ledger::period_of(entry.budget.period, event.billed_at()).from;
       if (entry.counted_from != from) entry.spent_closed = {}, entry.counted_from = from;
-      entry.spent_closed += money().books.charge_between(lease, std::max(from, from_at), to);
+      entry.spent_closed += since(from);
     }
+  }
+  void spend(const Job& job, LeaseId lease, WallTime from_at, WallTime to) {
+    count(job.project, job.user, job.id, job.array, [&](WallTime since) { return money().books.charge_between(lease, std::max(since, from_at), to); });
   }
   void mark(LeaseId lease, TaskId task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task);
@@ -151,6 +155,8 @@ struct Bookkeeper {
     tell(opened);
     tell(ledger::LeaseChanged{opened.lease, e.lease.lease_from, e.lease.node, PriceClass::reserved, 0, whole_gpu_milli, opened.rate});
     tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
+    // To the nano-dollar what was decided, not what the books make of it at a rate in whole ones.
+    count(e.project, e.user, {}, {}, [&](WallTime since) { return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since); });
   }
   // One lease ends and the task's next begins; `apply` has put the task there already.
   void change_lease(const Task& task, WallTime at) {

@@ -1,14 +1,18 @@
 // What is spent, reserved and burning of every budget, and whether a job may start on what is left. Spent is what ended leases
-// were charged in the period (kept as a sum) and what live ones have been charged since it began.
+// were charged in the period (kept as a sum) and what live ones have been charged since it began. Reserved is also what reservations
+// will still come to, for they are paid for used or not; jobs inside one live on that.
 #include "control/money.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "control/applier.h"
 #include "control/decider.h"
 
 namespace billow::control {
@@ -18,19 +22,79 @@ constexpr Duration start_minimum = ledger::Ask{}.at_least;
 constexpr Duration paid_at_most = hours(1);   // then the head must have been heard again
 
 template <class F>
-void each_budget(const State& state, const Job& job, F visit) {
+void each_budget(const State& state, ProjectId project, UserId user, JobId job, JobId array, F visit) {
   const auto of = [&](BudgetScope scope, std::uint64_t id) {
     if (id == 0) return;
     for (const BudgetPeriod period : {BudgetPeriod::daily, BudgetPeriod::monthly, BudgetPeriod::total})
       if (const auto found = state.money.budgets.find({scope, id, period}); found != state.money.budgets.end()) visit(found->first, found->second);
   };
-  of(BudgetScope::project, job.project.value);
-  of(BudgetScope::user, job.user.value);
-  of(BudgetScope::job, job.id.value);
-  of(BudgetScope::job, job.array.value);
+  of(BudgetScope::project, project.value);
+  of(BudgetScope::user, user.value);
+  of(BudgetScope::job, job.value);
+  of(BudgetScope::job, array.value);
+}
+template <class F>
+void each_budget(const State& state, const Job& job, F visit) {
+  each_budget(state, job.project, job.user, job.id, job.array, visit);
 }
 
+// ---- what reservations come to
+
+bool pays(const BudgetKey& key, const Reservation& r) {
+  switch (key.scope) {
+    case BudgetScope::project: return key.of == r.project.value;
+    case BudgetScope::user: return key.of == r.user.value;
+    case BudgetScope::job: return false;
+  }
+  return false;
+}
+
+// Between two moments, used or not.
+NanoUsd whole_between(const Reservation& r, WallTime from, WallTime to) {
+  const auto until = [&](WallTime at) { return amount(r.rate, std::clamp(at, r.from, r.until) - r.from, r.gpu_milli()); };
+  return until(std::max(from, to)) - until(from);
+}
+WallTime end_of(const ledger::Period& period, const Reservation& r) { return period.to ? period.to : r.until; }
+
+// What jobs inside have paid of each so far; nobody asks where there is no budget.
+std::map<ReservationId, NanoUsd> paid_so_far(const State& state, WallTime at) {
+  std::map<ReservationId, NanoUsd> out;
+  if (state.reservations.empty() || state.money.budgets.empty()) return out;
+  for (const auto& [id, r] : state.reservations) out[id] = r.used;
+  for (const auto& [id, task] : state.tasks) {
+    if (!task.reservation || task.state == TaskState::ended || task.price_class != PriceClass::reserved) continue;
+    const auto r = state.reservations.find(task.reservation);
+    if (r == state.reservations.end()) continue;
+    Task part = task;
+    part.lease_to = at;
+    out[r->first] += paid_inside(part, r->second);
+  }
+  return out;
+}
+
+// What a budget will still be charged for it in a period, by its jobs or at its end: all that is to come and, where it ends in the period,
+// what was not used so far.
+NanoUsd still_to_pay(const Reservation& r, NanoUsd paid, const ledger::Period& period, WallTime at) {
+  NanoUsd out = whole_between(r, std::max(at, period.from), end_of(period, r));
+  const NanoUsd unused = whole_between(r, r.from, at) - paid;
+  if (r.until <= end_of(period, r) && unused.value > 0) out += part_since(unused, r.from, r.until, period.from);
+  return out;
+}
+
+// What a live reservation's budgets need not hold back a second time for a job inside it: all up to its end.
+Duration short_of_minimum(WallTime lease_from, WallTime billed, const Reservation* paid_by) {
+  return start_minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
+}
+
+std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime billed, const std::map<ReservationId, NanoUsd>& paid);
+
 }  // namespace
+
+NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since) {
+  if (since <= from) return amount;
+  if (since >= to) return {};
+  return {static_cast<std::int64_t>(static_cast<__int128>(amount.value) * (to - since).ns / (to - from).ns)};
+}
 
 std::string budget_name(const State& state, const BudgetKey& key) {
   switch (key.scope) {
@@ -45,7 +109,10 @@ std::string budget_name(const State& state, const BudgetKey& key) {
   return fmt::format("{} {}", enum_name(key.scope), key.of);
 }
 
-std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed) {
+std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed) { return uses_with(state, billed, paid_so_far(state, billed)); }
+
+namespace {
+std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime billed, const std::map<ReservationId, NanoUsd>& paid) {
   std::map<BudgetKey, ledger::BudgetUse> out;
   std::map<BudgetKey, WallTime> from;
   for (const auto& [key, entry] : state.money.budgets) {
@@ -58,16 +125,24 @@ std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime 
     if (task.state == TaskState::ended) continue;
     const LeaseId lease = ledger::lease_id(task);
     const Rate burn = state.money.books.burn(lease);
-    const Duration short_of_minimum = start_minimum - (billed - task.lease_from);
+    const auto inside = task.price_class == PriceClass::reserved ? state.reservations.find(task.reservation) : state.reservations.end();
     each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry&) {
       ledger::BudgetUse& use = out.at(key);
       use.spent += state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
       use.burn.nano_usd_per_s += burn.nano_usd_per_s;
-      if (short_of_minimum.ns > 0) use.reserved += amount(burn, short_of_minimum);
+      const Duration missing = short_of_minimum(task.lease_from, billed, inside != state.reservations.end() && pays(key, inside->second) ? &inside->second : nullptr);
+      if (missing.ns > 0) use.reserved += amount(burn, missing);
+    });
+  }
+  for (const auto& [id, so_far] : paid) {
+    const Reservation& r = state.reservations.at(id);
+    each_budget(state, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+      out.at(key).reserved += still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
     });
   }
   return out;
 }
+}  // namespace
 
 Duration task_paid_for(const State& state, const Task& task, const std::map<BudgetKey, ledger::BudgetUse>& uses) {
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
@@ -89,22 +164,53 @@ Rate rate_of(const std::vector<Task>& tasks) {
   return sum;
 }
 
-Purse::Purse(const State& state, WallTime billed) : state_(state), uses_(budget_uses(state, billed)) {}
+Purse::Purse(const State& state, WallTime billed) : state_(state), paid_(paid_so_far(state, billed)), uses_(uses_with(state, billed, paid_)) {}
 
 Status Purse::take(const Job& job, Rate rate) {
   if (uses_.empty() || rate.nano_usd_per_s == 0) return {};
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
-  std::vector<BudgetKey> keys;
+  std::vector<std::pair<BudgetKey, Duration>> holds_back;
+  const Reservation* inside = reservation_of(state_, job);
   each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
-    mine.emplace_back(entry.budget, uses_.at(key));
-    keys.push_back(key);
+    ledger::BudgetUse use = uses_.at(key);
+    const bool paid = inside && pays(key, *inside);
+    if (paid) use.reserved -= still_to_pay(*inside, paid_.at(inside->id), ledger::period_of(entry.budget.period, use.at), use.at);
+    holds_back.emplace_back(key, short_of_minimum(use.at, use.at, paid ? inside : nullptr));
+    mine.emplace_back(entry.budget, std::move(use));
   });
-  const ledger::Ask ask{.rate = rate};
-  BILLOW_TRY_VOID(ledger::may_start(mine, ask));
-  for (const BudgetKey& key : keys) {
-    uses_.at(key).reserved += amount(rate, ask.at_least);
+  BILLOW_TRY_VOID(ledger::may_start(mine, {.rate = rate}));
+  for (const auto& [key, missing] : holds_back) {
+    if (missing.ns > 0) uses_.at(key).reserved += amount(rate, missing);
     uses_.at(key).burn.nano_usd_per_s += rate.nano_usd_per_s;
   }
+  return {};
+}
+
+// In each period it touches what falls into it must fit: into what is left of the running one, and of later ones into the limit.
+Status Purse::reserve(const Reservation& r) const {
+  const Rate burn{whole_between(r, r.from, r.from + seconds(1)).value};
+  if (uses_.empty() || burn.nano_usd_per_s <= 0) return {};
+  std::optional<std::pair<Duration, Error>> tightest;
+  each_budget(state_, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+    if (!entry.budget.stops) return;
+    const WallTime at = uses_.at(key).at;
+    ledger::Period period;
+    for (WallTime in = std::max(at, r.from); in < r.until; in = end_of(period, r)) {
+      period = ledger::period_of(entry.budget.period, in);
+      ledger::BudgetUse use = uses_.at(key);
+      if (period.from > at) {
+        use = {.spent = {}, .reserved = {}, .burn = {}, .at = in, .who = std::move(use.who)};
+        for (const auto& [id, other] : state_.reservations)
+          if (pays(key, other)) use.reserved += still_to_pay(other, paid_.at(id), period, at);
+      }
+      const NanoUsd need = whole_between(r, period.from, end_of(period, r)), free = ledger::uncommitted(entry.budget, use);
+      if (need <= free) continue;
+      const Duration fits = (std::max(period.from, r.from) - r.from) + ledger::lasts(free, burn);
+      if (!tightest || fits < tightest->first) tightest.emplace(fits, ledger::too_dear(entry.budget, use, need, fits));
+      return;
+    }
+  });
+  if (tightest) return pass(std::move(tightest->second));
   return {};
 }
 
@@ -159,11 +265,12 @@ Decision Decider::operator()(const MoneyTick&) {
     }
     Purse purse(state, context.billed);
     // Of a hundred thousand that wait for the same money one is asked; budgets of single jobs are few and asked each.
-    std::set<std::tuple<ProjectId, UserId, std::int64_t>> refused;
+    std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;
     for (const auto& [id, rate] : state.money.held) {
       const Job& job = state.jobs.at(id);
       const bool own = state.money.budgets.contains({BudgetScope::job, id.value, BudgetPeriod::total}) || (job.array && state.money.budgets.contains({BudgetScope::job, job.array.value, BudgetPeriod::total}));
-      const std::tuple key(job.project, job.user, rate.nano_usd_per_s);
+      const Reservation* inside = reservation_of(state, job);
+      const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{}, rate.nano_usd_per_s);
       if (!own && refused.contains(key)) continue;
       if (purse.take(job, rate)) events.push_back(JobReady{id});
       else if (!own) refused.insert(key);

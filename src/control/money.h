@@ -40,15 +40,20 @@ Duration task_paid_for(const State& state, const Task& task, const std::map<Budg
 
 Rate rate_of(const std::vector<Task>& tasks);                       // of all of them together
 
-// Of the scheduler's starts, those whose minimum can be paid; the others become holds.
+// Of an amount charged evenly over a time, what falls after a moment.
+NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since);
+
+// Of the scheduler's starts, those whose minimum can be paid; the others become holds. And of reservations those that can be paid whole.
 class Purse {
  public:
   Purse(const State& state, WallTime billed);
   Status take(const Job& job, const std::vector<Task>& tasks) { return take(job, rate_of(tasks)); }
   Status take(const Job& job, Rate rate);   // reserves, or says which budget is used up
+  Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
  private:
   const State& state_;
+  std::map<ReservationId, NanoUsd> paid_;   // of each reservation, by jobs inside
   std::map<BudgetKey, ledger::BudgetUse> uses_;
 };
 

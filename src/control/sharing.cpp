@@ -140,6 +140,7 @@ Decision Decider::operator()(const Reserve& c) {
   const Node& node = state.nodes.at(r.places.front().node);
   if (context.prices && !r.places.front().gpus.empty())
     r.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(r.places.front().gpus.front().gpu)).type, PriceClass::reserved, context.prices);
+  BILLOW_TRY_VOID(Purse(state, context.billed).reserve(r));
   return Events{ReservationMade{std::move(r)}};
 }
 

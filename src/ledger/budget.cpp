@@ -30,13 +30,17 @@ std::string name_of(const Budget& budget, const std::string& who) {
 
 NanoUsd left(const Budget& budget, const BudgetUse& use) { return {std::max<std::int64_t>(0, (budget.limit - use.spent).value)}; }
 
-// How long an amount lasts at a rate, rounded down to the second: promises of money err on its side.
+std::string already_reserved(const BudgetUse& use) { return use.reserved.value > 0 ? fmt::format(" ({} is reserved)", format_usd(use.reserved)) : ""; }
+
+}  // namespace
+
+// Rounded down: promises of money err on its side.
 Duration lasts(NanoUsd amount, Rate rate) {
   if (amount.value <= 0) return {};
   return seconds(std::min<std::int64_t>(amount.value / rate.nano_usd_per_s, 100ll * 366 * 86400));
 }
 
-}  // namespace
+NanoUsd uncommitted(const Budget& budget, const BudgetUse& use) { return {std::max<std::int64_t>(0, (left(budget, use) - use.reserved).value)}; }
 
 Status check(const Budget& budget) {
   if (budget.limit.value <= 0) return fail(Code::invalid, "a budget must be above zero", "to take one away, use `billow budget set … none`");
@@ -122,11 +126,19 @@ Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const
     const Period period = period_of(budget.period, use.at);
     std::string hint = period.to.ns != 0 ? fmt::format("a new period begins at {}; or raise it with `billow budget set`", format_utc(period.to))
                                          : std::string("raise it with `billow budget set`");
-    return fail(Code::exhausted, fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget, use.who), format_usd({std::max<std::int64_t>(0, free.value)}),
-                                             use.reserved.value > 0 ? fmt::format(" ({} is reserved)", format_usd(use.reserved)) : "", format_duration(ask.at_least),
+    return fail(Code::exhausted, fmt::format("{} leaves {}{}; {} at {} needs {}", name_of(budget, use.who), format_usd(uncommitted(budget, use)), already_reserved(use), format_duration(ask.at_least),
                                              format_rate_per_hour(ask.rate), format_usd(need)), std::move(hint));
   }
   return {};
+}
+
+Error too_dear(const Budget& budget, const BudgetUse& use, NanoUsd need, Duration fits) {
+  const Period period = period_of(budget.period, use.at);
+  const std::string when = period.to.ns != 0 ? fmt::format(" between {} and {}", format_utc(period.from), format_utc(period.to)) : "";
+  const std::int64_t m = fits.ns / minutes(1).ns;
+  const std::string shorter = m >= 600 ? fmt::format("{}h", m / 60) : fmt::format("{}m", m);
+  return {Code::exhausted, fmt::format("{} leaves {}{}; the reservation costs {}{}, used or not", name_of(budget, use.who), format_usd(uncommitted(budget, use)), already_reserved(use), format_usd(need), when),
+          m > 0 ? fmt::format("--for {} would fit; or raise the budget with `billow budget set`", shorter) : "raise the budget with `billow budget set`, or reserve fewer GPUs"};
 }
 
 Duration paid_for(const std::vector<std::pair<Budget, BudgetUse>>& budgets, Rate own, Duration most) {

@@ -37,7 +37,7 @@ Period period_of(BudgetPeriod period, WallTime at);
 // What a budget knows at a moment.
 struct BudgetUse {
   NanoUsd spent;                                     // in this period, up to `at`
-  NanoUsd reserved;                                  // for jobs placed whose minimum has not been spent yet
+  NanoUsd reserved;                                  // for jobs placed whose minimum has not been spent yet, and for GPUs reserved
   Rate burn;                                         // of everything that runs from it now, per second
   WallTime at;
   std::string who;                                   // for people: "project vision"; empty: told by number
@@ -62,6 +62,12 @@ struct Ask {
   Duration at_least = minutes(10);
 };
 Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const Ask& ask);
+
+// What of a budget is neither spent nor reserved, and how long that pays for something, to the second below.
+NanoUsd uncommitted(const Budget& budget, const BudgetUse& use);
+Duration lasts(NanoUsd amount, Rate rate);
+// Why GPUs cannot be reserved that come to `need` in the period of `use`; `fits` is how long they could be.
+Error too_dear(const Budget& budget, const BudgetUse& use, NanoUsd need, Duration fits);
 
 // How long a lease that burns `own` may run on the money that is left, if no word comes: what remains of each budget is shared
 // by rate among all that burn from it. 0: nothing is left. Never more than `most`, so that the head is heard in between.

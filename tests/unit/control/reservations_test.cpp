@@ -1,5 +1,6 @@
 // Reservations as those meet them who run beside or inside one: whom it asks to leave, what it leaves to others, what it refuses, and
 // what becomes of work that still waits inside when it is over.
+#include "control/money.h"
 #include "world.h"
 
 namespace billow::control {
@@ -211,6 +212,104 @@ TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
   const Job& job = *w.core.state().find_job(id);
   ASSERT_EQ(job.repairs, 1u);
   for (TaskId t : job.tasks) EXPECT_EQ(w.core.state().find_task(t)->price_class, PriceClass::reserved);
+}
+
+// ---- what they cost, and the budgets they are paid from. A reserved GPU is 600,000 nano-dollars a second here.
+
+BudgetKey budget(Fleet& w, std::int64_t limit_usd, BudgetScope scope = BudgetScope::project, BudgetPeriod period = BudgetPeriod::total, bool stops = true) {
+  const std::uint64_t of = scope == BudgetScope::project ? w.core.state().projects.begin()->first.value : w.core.state().users.begin()->first.value;
+  w.must(SetBudget{{scope, of, period, NanoUsd{limit_usd * 1'000'000'000}, stops, minutes(10)}, {}});
+  return {scope, of, period};
+}
+ledger::BudgetUse use_of(const Fleet& w, const BudgetKey& key) { return budget_uses(w.core.state(), w.now).at(key); }
+
+TEST(Reservations, AreMadeOnlyWhereAllOfThemFitsTheBudgetsThatStop) {
+  for (const BudgetScope scope : {BudgetScope::project, BudgetScope::user}) {
+    Fleet w;
+    w.join("n1", 8);
+    budget(w, 1, scope, BudgetPeriod::monthly, false);   // only warns
+    budget(w, 10, scope);
+    const Status refused = w.run(w.reserve(8, Duration{}, hours(1)));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::exhausted);
+    EXPECT_NE(refused.error().message.find("($10.00) leaves $10.00; the reservation costs $17.28"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().hint.find("--for 34m would fit"), std::string::npos) << refused.error().hint;
+    EXPECT_TRUE(w.core.state().reservations.empty());
+    EXPECT_FALSE(w.run(w.reserve(8, hours(5), minutes(35))));
+    w.must(w.reserve(8, hours(5), minutes(34)));
+    w.check_replay();
+  }
+}
+
+TEST(Reservations, CountAsSpentOnceWhetherTheirJobsPayOrTheirEnd) {
+  Fleet w;
+  w.join("n1", 4);
+  const BudgetKey project = budget(w, 100), user = budget(w, 100, BudgetScope::user, BudgetPeriod::monthly);
+  constexpr std::int64_t gpu_s = 600'000, whole = 4 * 3600 * gpu_s;
+  w.must(w.reserve(4, Duration{}, hours(1)));
+  const JobId first = w.submit(inside(w.job(2))), second = w.submit(inside(w.job(1)));
+  for (const JobId id : {first, second}) w.report(w.task_of(id), TaskState::running);
+  for (const BudgetKey& key : {project, user}) EXPECT_EQ(use_of(w, key).reserved.value, whole) << "their first ten minutes are part of it";
+  w.wait(minutes(5));
+  w.wait(minutes(25));
+  for (const BudgetKey& key : {project, user}) {
+    EXPECT_EQ(use_of(w, key).spent.value, 3 * 1800 * gpu_s);
+    EXPECT_EQ(use_of(w, key).reserved.value, whole - 3 * 1800 * gpu_s);
+  }
+  w.report(w.task_of(first), TaskState::ended);
+  w.wait(minutes(30));
+  ASSERT_TRUE(w.core.state().reservations.empty());
+  for (const BudgetKey& key : {project, user}) {
+    EXPECT_EQ(use_of(w, key).spent.value, whole);
+    EXPECT_EQ(use_of(w, key).reserved.value, 0);
+  }
+  w.report(w.task_of(second), TaskState::ended);
+  for (const BudgetKey& key : {project, user}) EXPECT_EQ(use_of(w, key).spent.value, whole) << "and no more when its last job has ended";
+  w.check_replay();
+}
+
+TEST(Reservations, KeepTheirMoneyForThemAndForWhatRunsInside) {
+  Fleet w;
+  w.join("n1", 8);
+  const BudgetKey key = budget(w, 10);
+  w.must(w.reserve(4, hours(1), hours(1)));   // $8.64
+  EXPECT_FALSE(w.run(w.reserve(4, hours(3), minutes(10)))) << "$1.44 more";
+  w.must(w.reserve(4, hours(3), minutes(9)));
+  w.must(CancelReservation{ReservationId(2), ""});
+  const JobId outside = w.submit(w.job(3));   // ten minutes are $1.80
+  ASSERT_EQ(w.state(outside), JobState::held);
+  EXPECT_NE(w.core.state().find_job(outside)->reason.find("leaves $1.36 ($8.64 is reserved)"), std::string::npos) << w.core.state().find_job(outside)->reason;
+  w.wait(hours(1));
+  const JobId all = w.submit(inside(w.job(4)));
+  ASSERT_EQ(w.state(all), JobState::running) << "ten minutes of it are $1.44, and paid for already";
+  EXPECT_EQ(use_of(w, key).reserved.value, 8'640'000'000);
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.state(outside), JobState::held);
+  w.report(w.task_of(all), TaskState::ended);
+  w.must(CancelReservation{ReservationId(1), ""});
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.state(outside), JobState::running) << "nothing is kept for it any more";
+  w.check_replay();
+}
+
+TEST(Reservations, AreMeasuredDayByDayAgainstABudgetByDay) {
+  Fleet w;   // it is 08:00
+  w.join("n1", 2);
+  const BudgetKey key = budget(w, 51, BudgetScope::project, BudgetPeriod::daily);
+  const Status refused = w.run(w.reserve(1, Duration{}, hours(72)));   // $34.56 today, $51.84 tomorrow
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("leaves $51.00; the reservation costs $51.84 between 2027-01-16"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().hint.find("--for 39h would fit"), std::string::npos) << refused.error().hint;
+  budget(w, 53, BudgetScope::project, BudgetPeriod::daily);
+  w.must(w.reserve(1, Duration{}, hours(72)));
+  EXPECT_EQ(use_of(w, key).reserved.value, 16ll * 3600 * 600'000);
+  EXPECT_FALSE(w.run(w.reserve(1, hours(24), hours(1)))) << "$1.16 of tomorrow is left";
+  w.must(w.reserve(1, hours(24), minutes(30)));
+  w.must(CancelReservation{ReservationId(2), ""});
+  for (int day = 0; day < 3; ++day) w.wait(hours(24));
+  ASSERT_TRUE(w.core.state().reservations.empty());
+  EXPECT_EQ(use_of(w, key).spent.value, 8ll * 3600 * 600'000) << "of the day it ended on";
+  w.check_replay();
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct World {
     ledger::PriceBook book;
     book.set("H100", PriceClass::on_demand, Rate{1'000'000});
     book.set("H100", PriceClass::spot, Rate{400'000});
+    book.set("H100", PriceClass::reserved, Rate{600'000});
     book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{1'000});
     return book;
   }
