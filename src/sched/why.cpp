@@ -149,23 +149,41 @@ void waits_for_cards(const Impl& index, const JobRequest& job, const PlacementCl
 // What is free in sum and together, where the job could go.
 void no_room_for(Impl& index, const JobRequest& job, const PlacementClass& c, Explanation& e) {
   const auto add = [&](ReasonKind kind, std::string text) { e.reasons.push_back({kind, std::move(text), {}}); };
-  std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0;
+  std::int64_t free_cards = 0, free_milli = 0, nodes_that_fit = 0, nodes_that_could = 0;
+  std::vector<std::string> closed;   // nodes that could run it and take no work
   for (const NodeState& n : index.nodes) {
-    if (!allowed(c, n)) continue;
+    if (!n.present || !allowed_place(c, n.shape) || !allowed_by_id(c, n.shape.id) || !fit_empty(c, n)) continue;
+    switch (n.shape.use) {
+      case NodeUse::schedulable: break;
+      case NodeUse::draining: closed.push_back(n.shape.name + " (drained)"); continue;
+      case NodeUse::unreachable: closed.push_back(n.shape.name + " (does not answer)"); continue;
+    }
+    ++nodes_that_could;
     if (fit(c, n)) ++nodes_that_fit;
-    free_milli += n.free_milli;
-    for (const GpuState& g : n.gpus) free_cards += g.free_milli == whole_gpu_milli;
+    // Cards of other types are free for others.
+    for (std::size_t i = 0; i < n.gpus.size(); ++i) {
+      const GpuShape& card = n.shape.gpus[i];
+      if (!card_fits(c, card, GpuState{.free_milli = whole_gpu_milli, .free_mem_mib = card.memory_mib}, static_cast<std::int32_t>(i))) continue;
+      free_milli += n.gpus[i].free_milli;
+      free_cards += n.gpus[i].free_milli == whole_gpu_milli;
+    }
   }
+  constexpr std::size_t closed_named_max = 4;
+  const std::size_t closed_count = closed.size();
+  if (closed.size() > closed_named_max) closed.resize(closed_named_max);
+  const std::string and_closed = closed_count == 0 ? "" : fmt::format("{}{} take{} no work now", join(closed, ", "), closed_count > closed_named_max ? fmt::format(" and {} more", closed_count - closed_named_max) : "", closed_count == 1 ? "s" : "");
+  if (nodes_that_could < job.tasks && closed_count > 0)
+    return add(ReasonKind::no_room, nodes_that_could == 0 ? "of those that could run it, " + and_closed : fmt::format("it needs {}, and {} could run it; {}", plural(job.tasks, "node"), plural(nodes_that_could, "node"), and_closed));
   if (nodes_that_fit >= job.tasks)
     add(ReasonKind::topology, fmt::format("{} have room, but not close together as required", plural(nodes_that_fit, "node")));
   else if (job.resources.gpus > 0 && free_milli >= gpu_milli_of(job))
-    add(ReasonKind::fragmentation, fmt::format("{:g} GPUs are free in sum ({} whole), but not where {} × {} GPUs with their CPUs and memory fit together",
-                                               static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"), job.resources.gpus));
+    add(ReasonKind::fragmentation, fmt::format("{:g} GPUs are free in sum ({} whole), but not where {} × {} GPUs with their CPUs and memory fit together{}",
+                                               static_cast<double>(free_milli) / 1000, free_cards, plural(job.tasks, "node"), job.resources.gpus, closed_count == 0 ? "" : "; " + and_closed));
   else if (!c.home_regions.empty() || !c.home_pools.empty())
     add(ReasonKind::residency, fmt::format("its project is kept to {}, where everything that could run it is in use",
                                            c.home_regions.empty() ? "pools " + join(c.home_pools, ", ") : "regions " + join(c.home_regions, ", ")));
   else
-    add(ReasonKind::no_room, "everything that could run it is in use");
+    add(ReasonKind::no_room, "everything that could run it is in use" + (closed_count == 0 ? "" : "; " + and_closed));
 }
 
 // Nothing forbids it: what is in the way?

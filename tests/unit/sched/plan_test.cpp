@@ -168,5 +168,32 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   check(index);
 }
 
+// Cards of another type are no fragments of this one, and a node that takes no work is named.
+TEST(Reasons, CountOnlyWhatCouldRunIt) {
+  SchedIndex index;
+  index.upsert_node(node(1, 8));
+  NodeShape drained = node(2, 4, "A100");
+  drained.use = NodeUse::draining;
+  index.upsert_node(drained);
+  JobRequest a100 = job(1);
+  a100.resources.gpu_types = {"A100"};
+  index.enqueue(a100);
+  EXPECT_EQ(explain(index, JobId{1}, t0).reasons.at(0).text, "of those that could run it, n2 (drained) takes no work now");
+  JobRequest both = job(2);
+  both.tasks = 2;
+  index.enqueue(both);
+  EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).text, "it needs 2 nodes, and 1 node could run it; n2 (drained) takes no work now");
+  drained.use = NodeUse::schedulable;
+  index.upsert_node(drained);
+  JobRequest all = job(3);
+  all.resources.gpus = 4;
+  all.resources.gpu_types = {"A100"};
+  for (const JobId waiting : {JobId{1}, JobId{2}}) index.dequeue(waiting);
+  index.enqueue(a100);
+  carry_out(index, plan(index, t0), t0);
+  index.enqueue(all);
+  EXPECT_EQ(explain(index, JobId{3}, t0).reasons.at(0).text, "everything that could run it is in use");
+}
+
 }  // namespace
 }  // namespace billow::sched
