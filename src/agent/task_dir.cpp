@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "base/text.h"
 
 namespace billow::agent {
@@ -156,8 +157,8 @@ std::string describe_exit(const supervise::ExitRecord& record) {
   switch (static_cast<supervise::ExitKind>(record.kind)) {
     case supervise::ExitKind::exited: text = fmt::format("exit {}", record.code); break;
     case supervise::ExitKind::signaled: {
-      const char* name = sigabbrev_np(record.signal);
-      text = name != nullptr ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", record.signal);
+      const std::string name = platform::signal_name(record.signal);
+      text = !name.empty() ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", record.signal);
       break;
     }
     case supervise::ExitKind::not_started: text = record.detail; break;

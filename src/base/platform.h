@@ -20,6 +20,8 @@ int make_pipe(int ends[2]);
 std::string this_program();
 // The whole of the text as a number, rounded correctly whatever the locale. False where it is none.
 bool read_double(const std::string& text, double& out);
+// "SEGV" of 11; empty where there is no such signal.
+std::string signal_name(int number);
 std::int64_t modified_ns(const struct ::stat& info);
 std::int64_t changed_ns(const struct ::stat& info);
 

@@ -1,5 +1,7 @@
+#include <ctype.h>
 #include <fcntl.h>
 #include <mach-o/dyld.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +42,13 @@ bool read_double(const std::string& text, double& out) {
   if (text.empty() || end != text.c_str() + text.size()) return false;
   out = number;
   return true;
+}
+
+std::string signal_name(int number) {
+  if (number <= 0 || number >= NSIG) return {};
+  std::string name = ::sys_signame[number];
+  for (char& c : name) c = static_cast<char>(::toupper(c));
+  return name;
 }
 
 std::int64_t modified_ns(const struct ::stat& info) { return info.st_mtimespec.tv_sec * 1'000'000'000ll + info.st_mtimespec.tv_nsec; }

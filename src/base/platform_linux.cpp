@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +29,11 @@ std::string this_program() {
 bool read_double(const std::string& text, double& out) {
   const auto end = std::from_chars(text.data(), text.data() + text.size(), out);
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
+}
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name ? name : "";
 }
 
 std::int64_t modified_ns(const struct ::stat& info) { return info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec; }

@@ -74,6 +74,10 @@ Result<Environment> job_environment(const std::vector<std::string>& environment,
   return chosen;
 }
 
+}  // namespace billow::cli
+extern char** environ;   // which not every system's headers declare
+namespace billow::cli {
+
 std::vector<std::string> own_environment() {
   std::vector<std::string> out;
   for (char** entry = ::environ; entry && *entry; ++entry) out.emplace_back(*entry);

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 // Damaged files can reach assertions of version 3.3's parser; here those are refusals of the file, not the end of the program.
-[[noreturn]] static void refuse_damaged_toml() { throw std::logic_error("it is no TOML"); }
+[[noreturn, maybe_unused]] static void refuse_damaged_toml() { throw std::logic_error("it is no TOML"); }
 #define TOML_ASSERT(condition) ((condition) ? void() : refuse_damaged_toml())
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/limits.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "cli/table.h"
 #include "model/image_name.h"
@@ -97,7 +98,7 @@ Result<std::int32_t> parse_signal(std::string_view text) {
   if (const auto number = parse_int(text, 1, 64)) return static_cast<std::int32_t>(*number);
   if (text.starts_with("SIG")) text.remove_prefix(3);
   for (int number = 1; number < 32; ++number)
-    if (const char* name = ::sigabbrev_np(number); name && text == name) return number;
+    if (text == platform::signal_name(number)) return number;
   return fail(Code::invalid, "there is no such signal", "USR1, USR2, HUP, INT and TERM are some");
 }
 

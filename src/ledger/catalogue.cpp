@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 std::string_view billow_embedded_gpus();
@@ -31,8 +32,7 @@ Status each_line(std::string_view text, F f) {
 
 std::optional<double> number(std::string_view text) {
   double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (!platform::read_double(std::string(text), value) || !std::isfinite(value)) return std::nullopt;
   return value;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 namespace billow {
@@ -27,10 +28,10 @@ int ExitStatus::shell_code() const {
 }
 
 std::string ExitStatus::text() const {
-  const char* name = signal ? ::sigabbrev_np(signal) : nullptr;
+  const std::string name = signal ? platform::signal_name(signal) : "";
   switch (kind) {
     case ExitKind::exited: return code == 0 ? "done" : fmt::format("exit code {}", code);
-    case ExitKind::signaled: return name ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", signal);
+    case ExitKind::signaled: return !name.empty() ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", signal);
     case ExitKind::oom: return "out of memory";
     case ExitKind::timed_out: return "time limit reached";
     case ExitKind::stopped: return message.empty() ? "stopped" : "stopped: " + message;

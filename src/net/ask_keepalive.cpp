@@ -1,6 +1,7 @@
 #include "net/ask_keepalive.h"
 
 #include <fmt/format.h>
+#include <fcntl.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -22,8 +23,9 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
 }
 
 Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const std::string& reason) {
-  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
   if (!fd) return fail_errno("socket", errno);
+  ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   const timeval patience{10, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto [address, size] = abstract_address(name);

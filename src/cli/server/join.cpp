@@ -84,6 +84,8 @@ Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std
   const PinnedToken token = split_pin(text);
   Joined joined{url, parsed.get("node-name", host_name()), token.fingerprint, BILLOW_TRY(labels_of(parsed))};
   BILLOW_TRY_VOID(check_name("node", joined.node));
+  if (!token.token.starts_with("bwj_") && !token.token.starts_with("bw_"))
+    return fail(Code::invalid, "that is no join token: they begin with bwj_", "make one on the head: billow token create --node");
   if (!token.token.starts_with("bwj_")) {
     BILLOW_TRY_VOID(write_joined(dir, joined, token.token, ""));
     return joined;
