@@ -3,8 +3,8 @@
 
 Zig carries Apple's system headers and libc++ and cross-compiles C++; npm has it in packages. What to compile is what the client-only
 build compiles here, with the files for Darwin in place of those for Linux. The headers of fmt, Boost, OpenSSL, zstd and toml++ are this
-machine's: they are the same text everywhere. Their libraries for macOS are not to be had here, so the program is linked with their
-symbols left open, and each symbol that stays open must be one of theirs or the system's.
+machine's: they are the same text everywhere. Their libraries for macOS are not to be had here, so linking stops for want of them, and each
+symbol it lacks must be one of theirs.
 """
 import concurrent.futures
 import json
@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shlex
-import struct
 import subprocess
 import sys
 
@@ -58,8 +57,8 @@ def sources(root, build, work):
     out = {}
     for entry in commands:
         path = os.path.normpath(os.path.join(entry["directory"], entry["file"]))
-        if "cmake_pch" in path or "pch_anchor" in path:
-            continue
+        if "cmake_pch" in path or "pch_anchor" in path or not os.path.relpath(path, root).startswith(("src/", os.path.relpath(build, root))):
+            continue   # programs of their own (bench, tools) are no part of it
         words = shlex.split(entry["command"])
         defines = [w for w in words if w.startswith("-DBILLOW")]
         if path.endswith("_linux.cpp"):
@@ -77,26 +76,6 @@ def sources(root, build, work):
                 f.write(text)
         out[path] = defines
     return sorted(out.items())
-
-
-def undefined(path):
-    """Names a Mach-O program leaves to be found by the loader."""
-    with open(path, "rb") as f:
-        data = f.read()
-    magic, _, _, _, count, _, _, _ = struct.unpack_from("<8I", data)
-    assert magic == 0xFEEDFACF, "no 64-bit Mach-O"
-    at = 32
-    for _ in range(count):
-        command, size = struct.unpack_from("<2I", data, at)
-        if command == 2:   # LC_SYMTAB
-            symbols, number, strings, _ = struct.unpack_from("<4I", data, at + 8)
-            for i in range(number):
-                name, kind, _, description, _ = struct.unpack_from("<IBBHQ", data, symbols + 16 * i)
-                if kind & 0xE0 == 0 and kind & 0x0E == 0 and kind & 1:
-                    ordinal = description >> 8 & 0xFF
-                    end = data.index(b"\0", strings + name)
-                    yield data[strings + name:end].decode(), ordinal
-        at += size
 
 
 def main():
@@ -134,16 +113,14 @@ def main():
     print(f"{len(made)} of {len(todo)} sources compiled for {TARGET}")
     if bad:
         return 1
-    program = os.path.join(work, "billow")
-    done = subprocess.run([compiler, "c++", "-target", TARGET, *made, "-Wl,-undefined,dynamic_lookup", "-o", program], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        print(done.stderr[-3000:])
-        return 1
-    open_ones = sorted({name for name, ordinal in undefined(program) if ordinal in (0xFE, 0)})   # looked up at run time
-    ours = [name for name in open_ones if not FOREIGN.match(name)]
-    print(f"linked: {os.path.getsize(program)} bytes, {len(open_ones)} symbols of OpenSSL, Boost and zstd left open")
-    if ours:
-        print("nobody defines:", ", ".join(ours[:40]))
+    # Without those libraries there is no program; but the linker names what it lacks, and all of that must be theirs.
+    done = subprocess.run([compiler, "c++", "-target", TARGET, *made, "-o", os.path.join(work, "billow")], env=environment, capture_output=True, text=True, check=False)
+    lacking = sorted(set(re.findall(r"undefined (?:reference to )?symbol:? (\S+)", done.stderr)))
+    ours = [name for name in lacking if not FOREIGN.match(name)]
+    others = [line for line in done.stderr.splitlines() if line.startswith("error:") and "undefined" not in line]
+    print(f"linking lacks {len(lacking)} symbols of OpenSSL, Boost and zstd, and {len(ours)} of anybody else's")
+    if ours or others or not lacking:
+        print("\n".join(ours[:40] + others[:10]) or done.stderr[-2000:])
         return 1
     return 0
 
