@@ -33,12 +33,13 @@ Result<std::string> make_work_dir(const std::string& work_dir, TaskId task, cons
   return path;
 }
 
-// On the node's own file system a whole directory is shown, where there is none or an empty one: a file in another could not be shown
-// without hiding what else lies there.
 bool in_use(const std::string& path) {
   std::error_code ec;
   return file_exists(path) && (!std::filesystem::is_empty(path, ec) || ec);
 }
+
+// On the node's own file system a whole directory is shown, where there is none or an empty one: a file in another could not be shown
+// without hiding what else lies there.
 Status add_secret_directory(const SecretFiles::Written& secret, std::vector<BoundVolume>& mounts) {
   const std::string at = secret.wanted_directory();
   const BoundVolume mount{.source = secret.directory(), .path = at, .read_only = true};

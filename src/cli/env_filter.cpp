@@ -7,6 +7,8 @@
 
 #include "base/text.h"
 
+extern char** environ;   // which not every system's headers declare
+
 namespace billow::cli {
 namespace {
 
@@ -73,10 +75,6 @@ Result<Environment> job_environment(const std::vector<std::string>& environment,
   }
   return chosen;
 }
-
-}  // namespace billow::cli
-extern char** environ;   // which not every system's headers declare
-namespace billow::cli {
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> out;
