@@ -87,7 +87,7 @@ std::string CommandResult::complaint() const {
   std::string last;
   for (const std::string& text : {out, err})
     for (const std::string& line : split(text, '\n'))
-      if (!trim(line).empty()) last = trim(line);
+      if (!trim(line).empty() && (last.empty() || !trim(line).starts_with("hint: "))) last = trim(line);  // our own programs' last line may be advice
   if (last.size() > 300) last = last.substr(0, 300) + "…";
   return last.empty() ? fmt::format("it ended with code {} and said nothing", code) : last;
 }

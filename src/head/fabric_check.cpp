@@ -14,6 +14,7 @@ using namespace wire::fabric_v1;
 namespace {
 
 constexpr Duration roll_patience = seconds(10);
+constexpr Duration roll_again = milliseconds(500);
 constexpr Duration gpus_patience = seconds(70);
 constexpr Duration step_patience = seconds(20);
 constexpr Duration stream_lasts = seconds(1);
@@ -59,22 +60,34 @@ void FabricCheck::call_the_roll() {
   for (Member& member : members_) {
     ask(member.id, {.step = Step::keep}, roll_patience, [this, &member, left](const Answer& answer) {
       member.absent = answer.error;
-      if (!member.absent.empty()) member.absent += "; is its agent older than this head?";
       if (--*left == 0) measure_gpus();
-    });
+    }, options_.state().nodes.at(member.id).reachable);
   }
 }
 
-void FabricCheck::ask(NodeId node, Ask ask, Duration patience, std::function<void(const Answer&)> then) {
+// An agent whose labels changed says hello anew: for a moment there is nobody to ask, and an answer on its way may be lost. Being asked twice harms nobody.
+void FabricCheck::ask_again(std::uint64_t id) {
+  waiting_.at(id).again = options_.loop->after(roll_again, [this, id] {
+    const auto still = waiting_.find(id);
+    if (still == waiting_.end()) return;
+    still->second.sent = options_.send(still->second.node, {.id = id, .step = Step::keep}) || still->second.sent;
+    ask_again(id);
+  });
+}
+
+void FabricCheck::ask(NodeId node, Ask ask, Duration patience, std::function<void(const Answer&)> then, bool again) {
   ask.id = next_++;
   const std::uint64_t id = ask.id;
-  // By way of `take`, which keeps what it needs: what ends here holds the very timer that runs it.
-  const auto fail_with = [this, id, node](std::string why) { return [this, id, node, why] { take(node, Answer{.id = id, .error = why}); }; };
   Waiting& waiting = waiting_[id];
   waiting.node = node;
   waiting.then = then;
-  if (!options_.send(node, ask)) waiting.deadline = options_.loop->after({}, fail_with("it does not answer"));
-  else waiting.deadline = options_.loop->after(patience, fail_with("it did not answer in time"));
+  waiting.sent = options_.send(node, ask);
+  if (again) ask_again(id);
+  // By way of `take`, which keeps what it needs: what ends here holds the very timer that runs it.
+  waiting.deadline = options_.loop->after(waiting.sent || again ? patience : Duration{}, [this, id, node] {
+    const bool sent = waiting_.at(id).sent;
+    take(node, Answer{.id = id, .error = sent ? "it did not answer in time; is its agent older than this head?" : "its agent is not connected"});
+  });
 }
 
 void FabricCheck::take(NodeId node, const Answer& answer) {

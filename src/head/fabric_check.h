@@ -48,11 +48,13 @@ class FabricCheck {
   };
   struct Waiting {
     NodeId node;
-    net::Timer deadline;
+    net::Timer deadline, again;
+    bool sent = false;
     std::function<void(const wire::fabric_v1::Answer&)> then;
   };
-  void ask(NodeId node, wire::fabric_v1::Ask ask, Duration patience, std::function<void(const wire::fabric_v1::Answer&)> then);
+  void ask(NodeId node, wire::fabric_v1::Ask ask, Duration patience, std::function<void(const wire::fabric_v1::Answer&)> then, bool again = false);
   void call_the_roll();
+  void ask_again(std::uint64_t id);
   void measure_gpus();
   void measure_ways(std::size_t round);
   void measure_way(Way& way, std::function<void()> then);
