@@ -920,7 +920,7 @@ complete -c billow -n '__fish_seen_subcommand_from deploy' -l concurrency -r -f 
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l timeout -r -f -d 'from a request to its answer\'s first byte, waking included (60s)'
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l idle -r -f -d 'until the last replica sleeps (2m)'
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l keep -r -f -d 'how long a sleeping replica stays in memory before it is stopped (suspended=1h); suspended=0: stop, never sleep'
-complete -c billow -n '__fish_seen_subcommand_from deploy' -l slo -r -f -d 'how soon the first byte should come; half of it is what a request may be held (1s)'
+complete -c billow -n '__fish_seen_subcommand_from deploy' -l slo -r -f -d 'how soon the first byte should come; two thirds of it is what a request may be held (750ms)'
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l health -r -f -d 'answers 2xx when a replica can serve; without it any answer will do'
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l start-timeout -r -f -d 'until a started replica must be healthy (10m)'
 complete -c billow -n '__fish_seen_subcommand_from deploy' -l regions -r -f -d 'replicas in each of these regions, by the demand at its gateway; --min and --max hold in each'

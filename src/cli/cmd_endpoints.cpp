@@ -13,6 +13,7 @@
 #include "cli/sync.h"
 #include "cli/table.h"
 #include "model/endpoint.h"
+#include "model/objective.h"
 #include "wire/codec.h"
 
 namespace billow::cli {
@@ -25,7 +26,7 @@ constexpr OptionSpec deploy_options[] = {
     {"timeout", 0, "TIME", "from a request to its answer's first byte, waking included (60s)"},
     {"idle", 0, "TIME", "until the last replica sleeps (2m)"},
     {"keep", 0, "suspended=TIME", "how long a sleeping replica stays in memory before it is stopped (suspended=1h); suspended=0: stop, never sleep"},
-    {"slo", 0, "TIME", "how soon the first byte should come; half of it is what a request may be held (1s)"},
+    {"slo", 0, "TIME", "how soon the first byte should come; two thirds of it is what a request may be held (750ms)"},
     {"health", 0, "PATH", "answers 2xx when a replica can serve; without it any answer will do"},
     {"start-timeout", 0, "TIME", "until a started replica must be healthy (10m)"},
     {"regions", 0, "A,B", "replicas in each of these regions, by the demand at its gateway; --min and --max hold in each"},
@@ -77,7 +78,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
   if (parsed.has("slo")) {
     Duration slo;
     BILLOW_TRY_VOID(time("slo", slo, parsed.get("slo")));
-    p.wait_target = slo / 2;
+    p.wait_target = wait_target_of(slo);
   }
   p.health = parsed.get("health");
   p.cors = parsed.all("cors");

@@ -28,7 +28,7 @@ struct ScalePolicy {
   std::uint32_t min = 0;
   std::uint32_t max = 1;
   std::uint32_t concurrency = 8;
-  Duration wait_target = milliseconds(500);     // a request should not be held longer; half of a latency objective, where one is set
+  Duration wait_target = milliseconds(500);     // a request should not be held longer; two thirds of a latency objective, where one is set
   Duration idle = minutes(2);                   // until the last one sleeps
   Duration keep_suspended = hours(1);           // until a sleeper is stopped; 0: idle ones are stopped at once
   std::uint32_t base_on_demand = 0;             // the first so many never on spot

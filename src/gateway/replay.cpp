@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "gateway/knative.h"
+#include "model/objective.h"
 
 namespace billow::gateway {
 namespace {
@@ -82,7 +83,7 @@ class World {
     ScalePolicy p;
     p.max = options_.replicas_max;
     p.concurrency = options_.model.concurrency;
-    p.wait_target = milliseconds(static_cast<std::int64_t>(options_.model.slo_first_token_s * 650));
+    p.wait_target = wait_target_of(milliseconds(static_cast<std::int64_t>(options_.model.slo_first_token_s * 1000)));
     p.keep_suspended = options_.keep_suspended;
     return p;
   }
