@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "cli/local_heads.h"
 #include "net/blocking_client.h"
 
 extern char** environ;
@@ -28,16 +29,9 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-std::string home() {
-  std::string dir = variable("HOME");
-  if (dir.empty())
-    if (const passwd* user = ::getpwuid(::geteuid())) dir = user->pw_dir;
-  return dir;
-}
-
 std::string config_directory() {
   const std::string xdg = variable("XDG_CONFIG_HOME");
-  return (xdg.empty() ? home() + "/.config" : xdg) + "/billow";
+  return (xdg.empty() ? home_directory() + "/.config" : xdg) + "/billow";
 }
 
 Result<std::string> read_token(const std::string& path) {
@@ -100,6 +94,13 @@ Result<HeadAddress> named_head(const std::string& url) {
 
 }  // namespace
 
+std::string home_directory() {
+  std::string dir = variable("HOME");
+  if (dir.empty())
+    if (const passwd* user = ::getpwuid(::geteuid())) dir = user->pw_dir;
+  return dir;
+}
+
 std::string contexts_path() { return config_directory() + "/contexts.json"; }
 
 Result<Json> read_contexts() {
@@ -126,7 +127,7 @@ std::string data_directory(const std::string& option) {
   if (const std::string dir = variable("BILLOW_DATA"); !dir.empty()) return dir;
   if (const std::string dir = variable("XDG_DATA_HOME"); !dir.empty()) return dir + "/billow";
   if (::geteuid() == 0) return "/var/lib/billow";
-  return home() + "/.local/share/billow";
+  return home_directory() + "/.local/share/billow";
 }
 
 Result<HeadAddress> find_head(const ConnectOptions& options) {
@@ -137,7 +138,7 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
     if (const auto contexts = read_contexts()) url = std::string((*contexts)["current"].str_or(""));
   if (!url.empty()) return named_head(url);
   HeadAddress address;
-  address.data_dir = data_directory(options.data);
+  address.data_dir = BILLOW_TRY(meant_data_directory(options.data));
   address.endpoint.address.unix_path = address.data_dir + "/head.sock";
   if (!file_exists(address.endpoint.address.unix_path)) {
     // The socket may lie elsewhere (a path too long for one); the head says where.

@@ -25,12 +25,14 @@ struct HeadAddress {
   bool configured = false;  // somebody named a head: it is not ours to start
 };
 
+std::string home_directory();
 // --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME /var/lib/billow.
 std::string data_directory(const std::string& option);
 
 // A named head's token is BILLOW_TOKEN, or stands in the context file ($XDG_CONFIG_HOME/billow/contexts.json:
 // {"current": URL, "https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The local head's is in its data
-// directory. Without a name, the head last logged in to is meant, unless BILLOW_DATA or --data points to a local one.
+// directory. Without a name, the head last logged in to is meant, unless BILLOW_DATA or --data points to a local one; then the one of
+// this machine, wherever its data lies (local_heads.h).
 Result<HeadAddress> find_head(const ConnectOptions& options);
 
 // The context file holds tokens: it is refused when others can read it.

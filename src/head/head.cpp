@@ -157,6 +157,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     engine_.reset();
     if (listening_) {
       ::unlink((options_.data_dir + "/head.json").c_str());
+      if (!options_.pointer.empty()) ::unlink(options_.pointer.c_str());
       ::unlink(socket_path().c_str());
     }
     store_.reset();
@@ -216,6 +217,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   void shutdown(bool stop_jobs) override {
     if (stopping_) return;
     stopping_ = true;
+    ending_jobs_ = stop_jobs;
     log_info("going down{}", stop_jobs ? ", jobs are stopped" : "");
     gateways_->leave();  // first, or it would ask for new replicas in place of those that end
     if (stop_jobs) {
@@ -224,9 +226,15 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
       for (JobId id : live) engine_->execute(StopJob{id, "the head was told to stop all jobs", false}, {"head", ""}, {});
     }
     // The local agent leaves with the head; supervisors and jobs do not.
-    timers_.push_back(loop_.every(milliseconds(20), [this, stop_jobs, tries = 0]() mutable {
+    timers_.push_back(loop_.every(milliseconds(20), [this, stop_jobs, tries = 0, told = false]() mutable {
+      if (told) return;
       const bool busy = stop_jobs && !state().jobs.empty();
       if (busy && ++tries < 60 * 50) return;
+      ending_jobs_ = false;
+      // One that was started a moment ago and has not dialled yet would wait for this head for ever.
+      if (agent_on_its_way()) return;
+      told = true;
+      if (busy) log_warn("{} jobs have not ended; they go on", state().jobs.size());
       // Where a standby may take over, agents elsewhere wait for it.
       for (const auto& [id, node] : state().nodes)
         if (!store_->shared() || agents_->is_own(id)) agents_->send(id, wire::agent_v1::Leave{}, {});
@@ -234,7 +242,6 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
         (void)journal_of_store().flush(seconds(2));
         loop_.stop();
       }));
-      timers_.front().cancel();
     }));
   }
 
@@ -321,14 +328,21 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   // An agent that died is started again; one that is alive and merely away dials by itself. Its lock tells which: after a start
   // it is given a while to take it.
   void watch_agent() {
-    if (stopping_ || agent_looks_to_skip_ > 0) {
+    // Jobs that are to end need an agent that ends them.
+    if ((stopping_ && !ending_jobs_) || agent_looks_to_skip_ > 0) {
       agent_looks_to_skip_ = std::max(0, agent_looks_to_skip_ - 1);
       return;
     }
     if (local_agent_alive(options_.data_dir)) return;
     const auto started = ensure_local_agent({options_.data_dir, "unix:" + socket_path(), options_.data_dir + "/node-token", options_.sim, options_.node_name, options_.labels, open_files_before_});
     if (!started) log_error("{}", started.error().message);
+    else if (*started) agent_started_ = clock_.steady();
     agent_looks_to_skip_ = 3;
+  }
+  bool agent_on_its_way() const {
+    constexpr Duration patience = seconds(10);
+    if (!agent_started_ || clock_.steady() - *agent_started_ > patience) return false;
+    return std::none_of(state().nodes.begin(), state().nodes.end(), [this](const auto& node) { return agents_->connected(node.first) && agents_->is_own(node.first); });
   }
   void watch_gateway() {
     if (stopping_ || state().endpoints.empty() || gateway_looks_to_skip_ > 0) {
@@ -361,6 +375,13 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     Json document = about();
     const Status written = write_file_atomic(options_.data_dir + "/head.json", document.dump() + "\n", 0600);
     if (!written) log_warn("{}", written.error().message);
+    if (options_.pointer.empty()) return;
+    // Commands that are not told where we are look there; a home that cannot be written costs them no more than --data.
+    document.set("boot_id", std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or(""))));
+    document.set("machine_gpus", options_.local_agent && options_.sim.empty());
+    Status pointed = make_directories(options_.pointer.substr(0, options_.pointer.rfind('/')), 0700);
+    if (pointed) pointed = write_file_atomic(options_.pointer, document.dump() + "\n", 0600);
+    if (!pointed) log_info("commands need --data {} to find this head: {}", options_.data_dir, pointed.error().message);
   }
 
   // Whoever started us in the background waits for one line: "ok", or why not.
@@ -403,8 +424,9 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   net::Timer ready_timer_;
   net::Watch signals_;
   WallTime started_at_;
+  std::optional<SteadyTime> agent_started_;  // this machine's, by us, the last time
   std::optional<Error> ended_by_;  // the journal's failure, or another head that leads now
-  bool stopping_ = false, listening_ = false;
+  bool stopping_ = false, ending_jobs_ = false, listening_ = false;
   int agent_looks_to_skip_ = 0, gateway_looks_to_skip_ = 0;
 };
 

@@ -14,6 +14,7 @@ namespace billow::head {
 
 struct HeadOptions {
   std::string data_dir;
+  std::string pointer;             // a file outside the data directory that says where this head is while it runs; empty: none
   std::vector<std::string> listen = {"127.0.0.1:7070"};
   std::string sim;                 // "8xH100": this machine's agent simulates its GPUs
   std::string node_name;

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/crypto.h"
+#include "base/lock_file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "head/local_agent.h"
 #include "store/data_dir.h"
 #include "store/sqlite_store.h"
 #include "store/store_copy.h"

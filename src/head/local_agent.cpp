@@ -1,23 +1,16 @@
 #include "head/local_agent.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "base/file.h"
+#include "base/lock_file.h"
 #include "head/open_files.h"
 
 namespace billow::head {
-
-bool lock_is_held(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) return false;
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return false;  // ours now, and given up with the descriptor
-  return errno == EWOULDBLOCK;
-}
 
 bool local_agent_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/agent/lock"); }
 bool local_gateway_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/gateway/lock"); }

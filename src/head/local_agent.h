@@ -23,8 +23,6 @@ struct LocalAgentOptions {
 Result<int> ensure_local_agent(const LocalAgentOptions& options);
 // Whether an agent holds the lock of its data directory.
 bool local_agent_alive(const std::string& data_dir);
-// Whether somebody holds a lock file.
-bool lock_is_held(const std::string& path);
 
 // The same for this machine's gateway, which outlives the head for the same reason: endpoints go on being served.
 Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region);

@@ -1,5 +1,6 @@
 """`billow run` as a person uses it: streams, stdin, signals, exit codes, limits, and heads that come and go under it."""
 import hashlib
+import json
 import os
 import random
 import signal
@@ -295,6 +296,69 @@ class AutoStart(unittest.TestCase):
             self.assertEqual(len(heads), 1, heads)
         finally:
             rig.close()
+
+
+class FoundAgain(unittest.TestCase):
+    """Heads whose data lies elsewhere, and commands that are not told where."""
+
+    def setUp(self):
+        self.rig = Rig(up=False)
+        self.home = os.path.join(self.rig.root, "home")
+        self.plain = {"BILLOW_DATA": "", "HOME": self.home, "XDG_DATA_HOME": os.path.join(self.home, "share")}
+
+    def tearDown(self):
+        for data in (os.path.join(self.rig.root, name) for name in ("a", "b", "home/share/billow")):
+            if os.path.exists(data):
+                self.rig.cli("down", "--stop-jobs", "--data", data, timeout=60)
+        self.rig.close()
+
+    def up(self, name):
+        data = os.path.join(self.rig.root, name)
+        done = self.rig.cli("up", "--background", "--listen", "127.0.0.1:0", "--sim", "2xH100", "--data", data, env=self.plain, timeout=60)
+        self.assertEqual(done.code, 0, done)
+        return data
+
+    def cli(self, *args):
+        return self.rig.cli(*args, env=self.plain, timeout=60)
+
+    def test_plain_commands_find_the_head(self):
+        data = self.up("a")
+        done = self.cli("run", "--gpus", 1, "--", "echo", "hello")
+        self.assertEqual((done.code, done.out, done.errors), (0, b"hello\n", ""), done)
+        self.assertIn("up already: ", self.cli("up", "--background").text)
+        self.assertIn(data, self.cli("down").text)
+        self.assertEqual(self.rig.processes(), {})
+        self.assertEqual(self.cli("ps").code, 69)
+
+    def test_of_several_one_must_be_named(self):
+        a, b = self.up("a"), self.up("b")
+        for command in (("run", "--", "true"), ("ps",), ("down",)):
+            done = self.cli(*command)
+            self.assertNotEqual(done.code, 0)
+            self.assertIn("2 heads of yours", done.errors)
+            self.assertIn(a, done.errors)
+            self.assertIn("--data", done.errors)
+        self.assertEqual(self.cli("down", "--data", b).code, 0)
+        self.assertEqual(self.cli("run", "--", "true").code, 0)
+
+    def test_one_that_was_killed_comes_back_where_it_was(self):
+        data = self.up("a")
+        with open(os.path.join(data, "head.json"), encoding="utf-8") as f:
+            os.kill(json.load(f)["pid"], signal.SIGKILL)
+        poll(lambda: self.cli("ps").code == 69, "nobody answers")
+        done = self.cli("run", "--", "echo", "back")
+        self.assertEqual((done.code, done.out), (0, b"back\n"), done)
+        self.assertIn(f"data in {data}", done.errors)
+
+    def test_down_ends_an_agent_that_has_just_died_or_begun(self):
+        for _ in range(3):
+            data = self.up("a")
+            job = self.cli("submit", "-q", "--", "sleep", "100").text.strip()
+            poll(lambda: json.loads(self.cli("describe", job, "--json").text)["state"] == "running", "it runs")
+            with open(os.path.join(data, "agent/lock"), encoding="ascii") as f:
+                os.kill(int(f.read()), signal.SIGKILL)
+            self.assertEqual(self.cli("down", "--stop-jobs").code, 0)
+            poll(lambda: self.rig.processes() == {}, "nothing is left")
 
 
 class Memory(RigTest):

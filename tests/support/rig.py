@@ -96,7 +96,7 @@ class Rig:
         os.makedirs(self.files)
         os.chmod(self.root, 0o755)
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("BILLOW_")}
-        self.environment.update({MARK: self.data, "BILLOW_DATA": self.data, "BILLOW_SIM": sim}, **environment)
+        self.environment.update({MARK: self.data, "BILLOW_DATA": self.data, "BILLOW_SIM": sim, "XDG_STATE_HOME": os.path.join(self.root, "state")}, **environment)
         self.args = list(args)
         self.connections = {}
         self.started = []

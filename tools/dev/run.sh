@@ -19,5 +19,5 @@ say
 "$billow" status --data "$data"
 say
 say "Dashboard: $("$billow" dashboard --data "$data" | head -1)  (works once; \`billow dashboard\` gives another)"
-say "It goes on running. Try:  $billow --data $data shell --gpus 1"
+say "It goes on running. Try:  $billow shell --gpus 1"
 say "End it with:  ./dev stop"

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/client.h"
 #include "cli/console.h"
+#include "cli/local_heads.h"
 #include "cli/server/commands.h"
 #include "gpu/describe.h"
 #include "net/address.h"
@@ -75,7 +76,9 @@ void check_head(std::vector<Finding>& out, const std::string& data_dir) {
 
 int cmd_doctor(const Parsed& parsed) {
   std::vector<Finding> findings;
-  const std::string data_dir = data_directory(parsed.get("data"));
+  const auto meant = meant_data_directory(parsed.get("data"));
+  if (!meant) return report(meant.error());
+  const std::string data_dir = *meant;
   check_gpus(findings, parsed.get("sim"));
   check_node(findings);
   check_disk(findings, data_dir);

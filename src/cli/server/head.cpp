@@ -7,11 +7,13 @@
 
 #include "agent/node.h"
 #include "base/file.h"
+#include "base/lock_file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/client.h"
 #include "cli/connect.h"
 #include "cli/console.h"
+#include "cli/local_heads.h"
 #include "cli/server/commands.h"
 #include "gpu/sim/spec.h"
 #include "head/head.h"
@@ -86,6 +88,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
     char here[4096];
     if (::getcwd(here, sizeof here)) options.data_dir = std::string(here) + "/" + options.data_dir;
   }
+  options.pointer = pointer_path(options.data_dir);
   options.listen = parsed.all("listen");
   options.listen_any_port_if_taken = options.listen.empty() && parsed.has("background");
   if (options.listen.empty()) options.listen = {"127.0.0.1:7070"};
@@ -149,6 +152,37 @@ bool within(const std::function<bool()>& condition, Duration patience) {
   return true;
 }
 
+// A second head of this user on this machine. Without --data it was hardly meant: one is running. With it, it is somebody's wish; but two
+// that give out the same GPUs must not come about unnoticed. Returns the exit code where this is the end of it.
+std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOptions& options) {
+  if (head_lives_in(options.data_dir)) return std::nullopt;
+  for (const LocalHead& other : running_heads()) {
+    const std::string place = fmt::format("{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
+    if (!data_is_named(parsed.get("data"))) {
+      if (parsed.has("background")) {
+        print(fmt::format("billow is up already: {}\n", place));
+        return 0;
+      }
+      return report({Code::conflict, fmt::format("a head of yours runs on this machine already: {}", place), fmt::format("`{}` ends it; a second one beside it needs a place of its own: billow up --data DIR", down_command(other.data_dir))});
+    }
+    if (other.machine_gpus && options.local_agent && options.sim.empty())
+      say(fmt::format("note: another head of yours runs on this machine ({}); both give out its GPUs, and neither knows of the other's jobs", place));
+  }
+  return std::nullopt;
+}
+
+// Somebody else's head has the port that is tried first. They may be many people's GPUs.
+void tell_of_head_on_usual_port(const std::string& where) {
+  constexpr const char* usual = "http://127.0.0.1:7070";
+  if (where == usual) return;
+  const auto endpoint = net::parse_endpoint(usual);
+  if (!endpoint) return;
+  net::BlockingClient http({.endpoint = *endpoint, .connect_timeout = seconds(1)});
+  const auto answer = http.request({.target = "/healthz", .timeout = seconds(2)});
+  if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})") return;
+  say(fmt::format("note: another head answers at {}; both give out this machine's GPUs. If that is the one you meant: `billow down`, then `billow login {}`", usual, usual));
+}
+
 int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   std::string where;
   if (answers(options.data_dir, where)) {
@@ -204,6 +238,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
   print(fmt::format("billow is up: {} (data in {}; `{}` ends it)\n", where, options.data_dir, down_command(options.data_dir)));
   if (options.local_agent) warn_without_agent(options.data_dir);
+  if (options.local_agent && options.sim.empty() && options.listen_any_port_if_taken) tell_of_head_on_usual_port(where);
   return 0;
 }
 
@@ -221,6 +256,7 @@ int cmd_up(const Parsed& parsed) {
     if (!spec) return report_usage(Error(spec.error()).in("--sim " + options.sim));
     options.sim = sim_spec_text(*spec);  // a file's name would mean another file in another directory
   }
+  if (const auto ended = beside_another_head(parsed, options)) return *ended;
   if (parsed.has("background")) return up_in_background(std::move(options), parsed);
   configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
   const Status ended = head::run_head(std::move(options));
@@ -253,36 +289,66 @@ pid_t head_pid(const std::string& data_dir) {
 
 // A head that stands by answers nobody; its lock tells who it is.
 pid_t standby_pid(const std::string& data_dir) {
-  if (!file_exists(store_marker(data_dir)) || !head::lock_is_held(data_dir + "/lock")) return 0;
+  if (!file_exists(store_marker(data_dir)) || !lock_is_held(data_dir + "/lock")) return 0;
   const auto text = read_file(data_dir + "/lock", 64);
   const auto pid = text ? parse_int(trim(*text), 2, INT32_MAX) : Result<std::int64_t>(0);
   return pid ? static_cast<pid_t>(*pid) : 0;
 }
 
+// This machine's agent ends with its head: by the head's word, which it may have missed, else by a signal, and where it does not heed that
+// (it is stopped, or stuck), by force. Its jobs go on under their supervisors either way.
+Status end_agent(const std::string& data_dir) {
+  const auto gone = [&] { return agent_pid(data_dir) == 0; };
+  if (within(gone, seconds(2))) return {};
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    if (const pid_t agent = agent_pid(data_dir)) ::kill(agent, signal);
+    if (within(gone, seconds(5))) return {};
+  }
+  return fail(Code::timed_out, fmt::format("this machine's agent (process {}) has not ended", agent_pid(data_dir)), "see agent.log in " + data_dir);
+}
+
+// What another head's `down` would have ended must be named: whoever is logged in to their team's does not end it by the way.
+Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
+  if (parsed.has("head") || parsed.has("data")) return {};
+  if (const char* named = std::getenv("BILLOW_HEAD"); named && *named)
+    return fail(Code::conflict, fmt::format("BILLOW_HEAD names {}: is that the head to end, for everybody?", named), fmt::format("then: billow down --head {}; this machine's own: billow down --data {}", named, shell_quote(data_dir)));
+  if (head_lives_in(data_dir)) return {};
+  const auto address = find_head({.head = "", .data = "", .may_start = false});
+  if (!address || !address->configured) return {};
+  return fail(Code::unavailable, "no head of yours runs on this machine", fmt::format("to end the one you use, for everybody: billow down --head {}", address->endpoint.text()));
+}
+
 int cmd_down(const Parsed& parsed) {
-  const std::string data_dir = data_directory(parsed.get("data"));
-  const pid_t agent = agent_pid(data_dir), head = head_pid(data_dir);
-  auto client = Client::create({.head = parsed.get("head"), .data = parsed.get("data"), .may_start = false});
+  const auto meant = meant_data_directory(parsed.get("data"));
+  if (!meant) return report(meant.error());
+  const std::string data_dir = *meant;
+  if (const Status ours = check_is_ours(parsed, data_dir); !ours) return report(ours.error());
+  const bool elsewhere = parsed.has("head");
+  const pid_t agent = elsewhere ? 0 : agent_pid(data_dir), head = elsewhere ? 0 : head_pid(data_dir);
+  auto client = Client::create({.head = parsed.get("head"), .data = elsewhere ? "" : data_dir, .may_start = false});
   Result<Json> answer = client ? client->post("/v1/shutdown", Json::object({{"stop_jobs", parsed.has("stop-jobs")}}).dump()) : Result<Json>(pass(client.error()));
   if (!answer && !is_away(answer.error()) && answer.error().code != Code::unavailable && answer.error().code != Code::unauthorized) return report(answer.error());
   const bool had_head = answer.has_value();
-  if (had_head && !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
+  if (had_head && !elsewhere && !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
     return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
-  // An agent that the head did not reach is asked by signal; its jobs go on under their supervisors.
-  if (agent && !within([&] { return agent_pid(data_dir) != agent; }, seconds(2))) ::kill(agent, SIGTERM);
-  if (const pid_t standby = had_head || parsed.has("head") ? 0 : standby_pid(data_dir)) {
+  if (!elsewhere)
+    if (const Status ended = end_agent(data_dir); !ended) return report(ended.error());
+  if (const pid_t standby = had_head || elsewhere ? 0 : standby_pid(data_dir)) {
     ::kill(standby, SIGTERM);
     if (!within([&] { return standby_pid(data_dir) != standby; }, seconds(10))) return report({Code::timed_out, "the head that stands by has not ended yet", "see head.log in " + data_dir});
     print("this machine's head stood by and has ended; the one that leads goes on\n");
     return 0;
   }
+  if (!had_head && elsewhere) return report(answer.error());
+  const std::string where = data_dir == data_directory("") || elsewhere || parsed.has("data") ? "" : fmt::format(" (it ran in {})", data_dir);
   if (!had_head) {
     print(agent ? "no head was running; this machine's agent has been ended\n" : "no head was running\n");
     return 0;
   }
   const std::int64_t running = (*answer)["running"].int_or(0);
-  if (running > 0 && !parsed.has("stop-jobs")) print(fmt::format("billow is down; {} running job{} on, and the next `billow up` takes {} up again\n", running, running == 1 ? " goes" : "s go", running == 1 ? "it" : "them"));
-  else print("billow is down\n");
+  if (running > 0 && !parsed.has("stop-jobs"))
+    print(fmt::format("billow is down{}; {} running job{} on, and the next `billow up{}` takes {} up again\n", where, running, running == 1 ? " goes" : "s go", where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
+  else print(fmt::format("billow is down{}\n", where));
   return 0;
 }
 
@@ -322,7 +388,8 @@ void add_head_commands(CommandTable& table) {
                    .example = "billow up\nbillow up --background --sim 8xH100\nbillow up --listen 0.0.0.0:7070",
                    .run = cmd_up,
                    .details = "Listens on loopback only, unless told otherwise; beyond it, always with TLS. At first start it makes a token (0600) in the data directory, which the\n"
-                              "commands on this machine find by themselves.",
+                              "commands on this machine find by themselves, wherever that directory is (--data): a small file in ~/.local/state/billow says where. With\n"
+                              "several heads of yours on one machine, commands are told which one: --data, or BILLOW_DATA.",
                    .options = {up_options},
                    .group = "head",
                    .talks_to_head = false,
