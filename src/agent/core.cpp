@@ -90,6 +90,7 @@ void Core::on_message(const v1::ToAgent& message, std::string_view blob, Now now
                  [&](const v1::Signal& m) { if (known(m.task)) out.push_back(effect::SignalTask{m.task, m.number}); },
                  [&](const v1::Input& m) { if (known(m.task)) out.push_back(effect::InputTask{m.task, m.eof, std::string(blob), m.offset}); },
                  [&](const v1::Resize& m) { if (known(m.task)) out.push_back(effect::ResizeTask{m.task, m.rows, m.cols}); },
+                 [&](const v1::LookAtPort&) {},  // an agent that looks answers with a report
                  [&](const v1::LogCancel& m) { out.push_back(effect::CancelLog{m.subscription}); },
                  [&](const auto& m) { handle(m, now, out); },
              },

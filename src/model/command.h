@@ -261,6 +261,7 @@ struct JudgeRevision {
   std::uint32_t revision = 0;
   bool healthy = false;
   std::string reason;
+  JobId job;                   // the replica that failed it
 };
 struct ScaleEndpoint {
   std::string endpoint;

@@ -71,8 +71,9 @@ struct Revision {
   WallTime made_at;
   RevisionState state = RevisionState::rolling;
   std::string reason;                       // why it failed
+  JobId failed_job;                         // and the replica that did, whose log may say more
   template <class V>
-  void fields(V& v) { v("number", number); v("spec", spec); v("policy", policy); v("made_at_ns", made_at); v("state", state); v("reason", reason); }
+  void fields(V& v) { v("number", number); v("spec", spec); v("policy", policy); v("made_at_ns", made_at); v("state", state); v("reason", reason); v("failed_job", failed_job); }
 };
 
 struct EndpointKey {
@@ -96,6 +97,7 @@ struct Endpoint {
   std::vector<EndpointKey> keys;
   JobId failed_job;                         // the last replica that ended by its own doing, and why
   std::string failed_reason;
+  bool failed_port_taken = false;           // because somebody else had its port: the next one gets another
   NanoUsd replicas_cost;                    // of the replicas that have ended
 
   const Revision* revision(std::uint32_t number) const {
@@ -109,7 +111,7 @@ struct Endpoint {
   void fields(V& v) {
     v("name", name); v("project", project); v("user", user); v("made_at_ns", made_at); v("next_revision", next_revision); v("serving", serving);
     v("rolling", rolling); v("revisions", revisions); v("keys", keys); v("failed_job", failed_job); v("failed_reason", failed_reason);
-    v("replicas_cost", replicas_cost);
+    v("replicas_cost", replicas_cost); v("failed_port_taken", failed_port_taken);
   }
 };
 

@@ -27,8 +27,9 @@ struct RevisionJudged {
   std::uint32_t revision = 0;
   bool healthy = false;
   std::string reason;
+  JobId job;                   // the replica that failed it; zero: none in particular
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("revision", revision); v("healthy", healthy); v("reason", reason); }
+  void fields(V& v) { v("endpoint", endpoint); v("revision", revision); v("healthy", healthy); v("reason", reason); v("job", job); }
 };
 struct EndpointScaled {
   static constexpr const char* kind = "endpoint_scaled";

@@ -28,6 +28,7 @@ int ExitStatus::shell_code() const {
 }
 
 std::string ExitStatus::text() const {
+  if (port_taken && !message.empty()) return message;
   const std::string name = signal ? platform::signal_name(signal) : "";
   switch (kind) {
     case ExitKind::exited: return code == 0 ? "done" : fmt::format("exit code {}", code);

@@ -102,6 +102,7 @@ struct ExitStatus {
   std::int32_t code = 0;
   std::int32_t signal = 0;
   std::string message;  // "exec python3: No such file or directory"
+  bool port_taken = false;  // a replica that could not have its port, because somebody else has it
 
   bool ok() const { return kind == ExitKind::exited && code == 0; }
   // What a shell would report: the code, 128 + signal, 127 for a command not found, 124 for a time limit.
@@ -109,7 +110,7 @@ struct ExitStatus {
   std::string text() const;  // "exit code 3", "killed by SIGSEGV", "out of memory", …
   bool operator==(const ExitStatus&) const = default;
   template <class V>
-  void fields(V& v) { v("kind", kind); v("code", code); v("signal", signal); v("message", message); }
+  void fields(V& v) { v("kind", kind); v("code", code); v("signal", signal); v("message", message); v("port_taken", port_taken); }
 };
 
 // Resource use of a task, as its supervisor measured it.
@@ -207,13 +208,15 @@ struct TaskStatus {
   Checkpoint checkpoint;     // of its newest
   std::string waits_for;     // starting: what for, for people: "pulling python:3.12: 312 of 1,900 MB"
   std::string left_behind;   // ended, and the node is not as it was: "2 processes", "GPU 0 holds 4096 MiB"
+  PortHolder port_holder = PortHolder::unsaid;  // of a replica's port
+  std::uint64_t port_look = 0;                  // and the number of the last LookAtPort it answers
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
     v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
     v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
     v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable); v("checkpoint", checkpoint);
-    v("left_behind", left_behind); v("waits_for", waits_for);
+    v("left_behind", left_behind); v("waits_for", waits_for); v("port_holder", port_holder); v("port_look", port_look);
   }
 };
 

@@ -91,6 +91,14 @@ enum class SuspendPhase {
 };
 BILLOW_ENUM_NAMES(SuspendPhase, {SuspendPhase::none, "none"}, {SuspendPhase::suspending, "suspending"},
                   {SuspendPhase::suspended, "suspended"}, {SuspendPhase::resuming, "resuming"});
+// Who answers on the port that a replica was given, as the agent of its node sees it. A gateway calls a replica only where it is the task.
+enum class PortHolder {
+  unsaid,  // an agent that does not look (of an earlier version), or a task without a port
+  nobody,
+  task,    // a process of the task, and nobody else
+  other,   // somebody else's process: what it answers is not the replica's
+};
+BILLOW_ENUM_NAMES(PortHolder, {PortHolder::unsaid, "unsaid"}, {PortHolder::nobody, "nobody"}, {PortHolder::task, "task"}, {PortHolder::other, "other"});
 // Whether a job is prepared for being suspended fast: `automatic` prepares slices and spot jobs, and leaves a dedicated GPU alone.
 enum class Suspendable { automatic, yes, no };
 BILLOW_ENUM_NAMES(Suspendable, {Suspendable::automatic, "auto"}, {Suspendable::yes, "yes"}, {Suspendable::no, "no"});

@@ -228,6 +228,7 @@ struct Start {
   std::vector<BoundVolume> volumes;
   std::vector<GivenSecret> secrets;
   bool bare = false;                 // has the node to itself: no sandbox, no shim, no limits; the node is looked over afterwards
+  std::uint16_t port = 0;            // of a replica: the agent says who has it
   template <class V>
   void fields(V& v) {
     v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
@@ -236,7 +237,7 @@ struct Start {
     v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
     v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
     v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir); v("idle", idle);
-    v("bare", bare); v("surroundings", surroundings); v("environment_path", environment_path); v("volumes", volumes); v("secrets", secrets);
+    v("bare", bare); v("port", port); v("surroundings", surroundings); v("environment_path", environment_path); v("volumes", volumes); v("secrets", secrets);
   }
 };
 struct Stop {
@@ -359,9 +360,18 @@ struct KeepTask {
   void fields(V& v) { v("epoch", epoch); v("task", task); v("lasts_ns", lasts); }
 };
 
+// Somebody doubts who has a replica's port: look now. The task's next report has the number. Only to agents that have said who has it.
+struct LookAtPort {
+  static constexpr const char* kind = "look_at_port";
+  TaskId task;
+  std::uint64_t number = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("number", number); }
+};
+
 using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken, Reclaimed, IdleNote, KeepAliveAsked>;
 using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
-                             LogRead, LogCancel, Leave, SetIdleRules, KeepTask>;
+                             LogRead, LogCancel, Leave, SetIdleRules, KeepTask, LookAtPort>;
 
 template <class M>
 struct Frame {
