@@ -175,6 +175,7 @@ std::string job_label(const Job& job) {
 Json job_document(const control::State& state, const Job& job, const std::vector<Task>& tasks, WallTime now) {
   Json doc = Json::object({{"id", job.id.value}, {"label", job_label(job)}});
   add_spec(doc, *job.spec);
+  if (!job.image_digest.empty()) doc.set("image_digest", job.image_digest);
   doc.set("user", user_name(state, job.user));
   if (const auto user = state.users.find(job.user); user != state.users.end() && user->second.unix_name != user->second.name) doc.set("unix_user", user->second.unix_name);
   doc.set("project", project_name(state, job.project));

@@ -231,11 +231,7 @@ void submit(CallPtr call) {
   const std::string key = call->principal.name + ":" + command.idempotency_key;
   with_finished(call, command.spec.after, [call, command, key](std::map<JobId, JobState> finished) mutable {
     command.finished = std::move(finished);
-    call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) {
-      for (const Event& event : events)
-        if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) keep_variables(call->host, submitted->spec->env_digest);
-      return submitted_document(call->host, events, key);
-    });
+    call->execute(std::move(command), 201, [call, key](const std::vector<Event>& events) { return submitted_document(call->host, events, key); });
   });
 }
 
@@ -275,8 +271,7 @@ void get(CallPtr call) {
   const auto ref = parse_job_ref(call->host, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
-    if (document["image"].is_string())
-      if (std::string digest = image_digest_of(call->host, id); !digest.empty()) document.set("image_digest", std::move(digest));
+    if (std::string digest = image_digest_of(call->host, id, document); !digest.empty()) document.set("image_digest", std::move(digest));
     call->reply(200, document);
   });
 }

@@ -1,6 +1,6 @@
 // Running a job again as it ran: the same command, working directory's tree, image and environment by their digests, resources and
-// variables. What it was is in the state while it lives and in its row afterwards; its variables, which may be nobody else's business,
-// are kept by the head beside the outputs and are shown to nobody.
+// variables. What it was is in the state while it lives and in its row afterwards. Its variables, which may be nobody else's business, are
+// in the journal alone, found there by their digest and shown to nobody; so whichever head leads has them.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -14,28 +14,31 @@
 namespace billow::api {
 namespace {
 
-std::string variables_path(const FilesHost& host, const std::string& digest) { return fmt::format("{}/variables-{}", host.outputs_dir(), digest); }
-std::string image_path(const FilesHost& host, JobId job) { return fmt::format("{}/{}.image", host.outputs_dir(), job.value); }
+// From the journal: for a worker.
+Result<Environment> variables_of(const Queries& queries, JobId job, const std::string& digest) {
+  const std::string payload = BILLOW_TRY(queries.stored_variables(digest));
+  if (payload.empty()) return fail(Code::not_found, fmt::format("the variables of job {} are no longer in the journal", job.value), "submit it anew");
+  const Event event = BILLOW_TRY(control::decode_event(0, {}, EnvironmentStored::kind, payload));
+  return std::get<EnvironmentStored>(event.body).env;
+}
+
+void submit_again(const CallPtr& call, SubmitJob command) {
+  call->execute(std::move(command), 201, [](const std::vector<Event>& events) {
+    for (const Event& event : events)
+      if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
+    return Json::object();
+  });
+}
 
 }  // namespace
 
-void keep_variables(Host& host, const std::string& digest) {
+std::string image_digest_of(const Host& host, JobId job, const Json& document) {
+  if (!document["image"].is_string()) return {};
+  if (document["image_digest"].is_string()) return std::string(document["image_digest"].str_or(""));
+  // Heads before this one kept it in a file of their own.
   const auto* files = dynamic_cast<const FilesHost*>(&host);
-  if (!files || digest.empty() || file_exists(variables_path(*files, digest))) return;
-  (void)host.workers().submit([path = variables_path(*files, digest), kept = VariablesFile{host.state().environment(digest)}] { return write_file_atomic(path, wire::to_json_text(kept), 0600); },
-                              [](const Status&) {});
-}
-
-Status keep_image_digest(const Host& host, JobId job, const std::string& digest) {
-  const auto* files = dynamic_cast<const FilesHost*>(&host);
-  if (!files) return fail(Code::unsupported, "this head keeps no files");
-  return write_file_atomic(image_path(*files, job), digest + "\n", 0600);
-}
-
-std::string image_digest_of(const Host& host, JobId job) {
-  const auto* files = dynamic_cast<const FilesHost*>(&host);
-  const auto text = files ? read_file(image_path(*files, job), 256) : Result<std::string>(fail(Code::not_found, ""));
-  return text ? std::string(trim(*text)) : std::string();
+  const auto text = files ? read_file(fmt::format("{}/{}.image", files->outputs_dir(), job.value), 256) : Result<std::string>(fail(Code::not_found, ""));
+  return text && is_image_digest(trim(*text)) ? std::string(trim(*text)) : std::string();
 }
 
 namespace jobs {
@@ -43,11 +46,8 @@ namespace jobs {
 // From the node that runs it: which image the task's room was made of.
 void set_image(CallPtr call) {
   const auto task = task_of_caller(*call);
-  const std::string digest(trim(call->request().body));
   if (!task) return call->fail(task.error());
-  if (!digest.starts_with("sha256:") || digest.size() != 71) return call->fail({Code::invalid, "not the digest of an image", ""});
-  if (const Status kept = keep_image_digest(call->host, (*task)->job, digest); !kept) return call->fail(kept.error());
-  call->reply(200, Json::object({{"ok", true}}));
+  call->execute(ImageFound{(*task)->id, std::string(trim(call->request().body))}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
 }
 
 void rerun(CallPtr call) {
@@ -69,25 +69,23 @@ void rerun(CallPtr call) {
     } else if (const Json& array = document["array"]; array.is_object()) {
       command.spec.array = ArraySpec{.first = array["index"].uint_or(0), .last = array["index"].uint_or(0)};
     }
-    if (state.environments.contains(command.spec.env_digest)) {
-      command.env = state.environment(command.spec.env_digest);
-    } else if (!command.spec.env_digest.empty()) {
-      const auto* files = dynamic_cast<const FilesHost*>(&call->host);
-      const auto text = files ? read_file(variables_path(*files, command.spec.env_digest)) : Result<std::string>(fail(Code::not_found, ""));
-      auto kept = text ? wire::from_json_text<VariablesFile>(*text) : Result<VariablesFile>(fail(Code::not_found, ""));
-      if (!kept) return call->fail({Code::not_found, fmt::format("the variables of job {} are no longer kept on this head", id.value), "submit it anew"});
-      command.env = std::move(kept->env);
-    }
     Surroundings& around = command.spec.surroundings;
-    if (const std::string digest = image_digest_of(call->host, id); !around.image.empty() && !digest.empty())
+    if (const std::string digest = image_digest_of(call->host, id, document); !around.image.empty() && !digest.empty())
       if (const auto name = parse_image_name(around.image); name && name->registry != "localhost") around.image = name->pinned(digest);
     command.project = project->name;
     command.user = call->principal.user;
-    call->execute(std::move(command), 201, [call](const std::vector<Event>& events) {
-      for (const Event& event : events)
-        if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
-      return Json::object();
-    });
+    const std::string variables = command.spec.env_digest;
+    if (variables.empty() || state.environments.contains(variables)) {
+      if (!variables.empty()) command.env = state.environment(variables);
+      return submit_again(call, std::move(command));
+    }
+    const Status queued = call->host.workers().submit([&queries = call->host.queries(), id, variables] { return variables_of(queries, id, variables); },
+                                                      [call, command = std::move(command)](Result<Environment> env) mutable {
+                                                        if (!env) return call->fail(env.error());
+                                                        command.env = std::move(*env);
+                                                        submit_again(call, std::move(command));
+                                                      });
+    if (!queued) call->fail(queued.error());
   });
 }
 

@@ -107,6 +107,13 @@ inline constexpr Duration task_retention = hours(24);             // an ended ta
 inline constexpr std::size_t tasks_retained_max = 20'000;         // ended tasks kept on a node; the oldest go first
 inline constexpr std::size_t tombstones_max = 100'000;            // ids of removed tasks, so that none is ever started again
 
+// Images and environments on a node: brought by processes of the jobs' users, each watched by a thread
+inline constexpr std::size_t rooms_brought_max = 16;              // at once, for everybody
+inline constexpr std::size_t rooms_brought_per_user_max = 2;      // so that eight users must be slow before a ninth waits
+inline constexpr Duration room_quiet_max = minutes(10);           // without any progress; the largest layers take minutes to unpack
+inline constexpr Duration room_brought_within = hours(6);         // progress or not: a server that gives a byte a minute holds nobody's place for ever
+inline constexpr std::size_t checkpoint_entries_max = 200'000;    // looked at for whether a checkpoint is complete; beyond them the job must say so itself
+
 // Logs of jobs
 inline constexpr std::uint64_t log_segment_bytes = 16 << 20;
 inline constexpr std::uint32_t log_segments_max = 8;              // 128 MiB a task, the oldest segment dropped first

@@ -79,6 +79,7 @@ struct Applier {
   void operator()(const SavedEnvironmentRemoved& e);
   void operator()(const VolumeDeclared& e);
   void operator()(const VolumeRemoved& e);
+  void operator()(const JobImageFound& e);
 
   // ---- nodes (apply_nodes.cpp)
   void operator()(const NodeJoined& e);

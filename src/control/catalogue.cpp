@@ -213,4 +213,19 @@ Decision Decider::operator()(const RemoveVolume& c) {
 void Applier::operator()(const VolumeDeclared& e) { state.volumes[e.volume.name] = e.volume; }
 void Applier::operator()(const VolumeRemoved& e) { state.volumes.erase(e.name); }
 
+// ---- images
+// Told again by every task of a gang and every attempt: only what is new is a fact.
+Decision Decider::operator()(const ImageFound& c) {
+  const Task* task = state.find_task(c.task);
+  if (!task || task->state == TaskState::ended) return fail(Code::not_found, fmt::format("task {} does not run", c.task.value));
+  const Job& job = state.jobs.at(task->job);
+  if (job.spec->surroundings.image.empty()) return fail(Code::conflict, fmt::format("job {} runs in no image", job.id.value));
+  if (!is_image_digest(c.digest)) return fail(Code::invalid, "not the digest of an image");
+  Events events;
+  if (job.image_digest != c.digest) events.push_back(JobImageFound{job.id, c.digest});
+  return events;
+}
+
+void Applier::operator()(const JobImageFound& e) { job(e.job).image_digest = e.digest; }
+
 }  // namespace billow::control

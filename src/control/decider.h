@@ -54,6 +54,7 @@ struct Decider {
   Decision operator()(const RemoveEnvironment& c);
   Decision operator()(const DeclareVolume& c);
   Decision operator()(const RemoveVolume& c);
+  Decision operator()(const ImageFound& c);
 
   // ---- agents and nodes (decide_agents.cpp)
   void report_events(Events& events, const Task& task, const TaskStatus& status);

@@ -15,6 +15,7 @@ Status check_job(const State& state, const Job& job) {
   if (is_final(job.state)) return broken(fmt::format("finished job {} is still in the state", id));
   if (!job.spec) return broken(fmt::format("job {} has no description", id));
   if (!state.projects.contains(job.project) || !state.users.contains(job.user)) return broken(fmt::format("job {} has no project or user", id));
+  if (!job.image_digest.empty() && job.spec->surroundings.image.empty()) return broken(fmt::format("job {} runs in no image and has the digest of one", id));
   const bool queued = state.index.queued(job.id).has_value(), running = state.index.running(job.id) != nullptr;
   switch (job.state) {
     case JobState::held:

@@ -294,6 +294,12 @@ struct EndCall {
   AsyncCall call;                             // its end: state, status, answer, reason
 };
 
+// From the node of one of its tasks.
+struct ImageFound {
+  TaskId task;
+  std::string digest;
+};
+
 using CommandVariant = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
                              Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
                              SuspendJob, ResumeJob,
@@ -302,7 +308,7 @@ using CommandVariant = std::variant<StartHead, SubmitJob, StopJob, AgentHello, A
                              RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation,
                              DeployEndpoint, JudgeRevision, ScaleEndpoint, RollbackEndpoint, DeleteEndpoint, SetEndpointKey, StartReplica,
                              AcceptCall, EndCall,
-                             SetSecret, RemoveSecret, SaveEnvironment, RemoveEnvironment, DeclareVolume, RemoveVolume>;
+                             SetSecret, RemoveSecret, SaveEnvironment, RemoveEnvironment, DeclareVolume, RemoveVolume, ImageFound>;
 
 // The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
 // makes commands would otherwise spend its compilation on.

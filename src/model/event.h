@@ -431,6 +431,15 @@ struct ReservationLeft {
   void fields(V& v) { v("job", job); }
 };
 
+// Which image a job's room was made of on its node: what runs it again in that very one.
+struct JobImageFound {
+  static constexpr const char* kind = "job_image_found";
+  JobId job;
+  std::string digest;     // "sha256:…" of the manifest
+  template <class V>
+  void fields(V& v) { v("job", job); v("digest", digest); }
+};
+
 using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
                                JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
                                JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
@@ -446,7 +455,7 @@ using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSe
                                EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
                                CallAccepted, CallEnded, CallsForgotten,
                                SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved,
-                               ReservationLeft>;
+                               ReservationLeft, JobImageFound>;
 
 // The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
 // makes events would otherwise spend its compilation on.

@@ -31,11 +31,6 @@ bool good_registry(std::string_view text) {
 bool good_tag(std::string_view text) {
   return !text.empty() && text.size() <= tag_bytes_max && word(text.front()) && std::all_of(text.begin(), text.end(), [](char c) { return word(c) || c == '.' || c == '-'; });
 }
-bool good_digest(std::string_view text) {
-  if (!text.starts_with("sha256:") || text.size() != 7 + 64) return false;
-  return std::all_of(text.begin() + 7, text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 // What is shown of a name that may hold anything.
 std::string shown(std::string_view text) {
   std::string out;
@@ -44,6 +39,11 @@ std::string shown(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_image_digest(std::string_view text) {
+  if (!text.starts_with("sha256:") || text.size() != 7 + 64) return false;
+  return std::all_of(text.begin() + 7, text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
 
 Result<ImageName> parse_image_name(std::string_view text) {
   const auto refuse = [&](std::string_view why) { return fail(Code::invalid, fmt::format("\"{}\" is not the name of an image: {}", shown(text), why), example); };
@@ -59,7 +59,7 @@ Result<ImageName> parse_image_name(std::string_view text) {
   std::string_view rest = text;
   if (const auto at = rest.find('@'); at != std::string_view::npos) {
     name.digest = rest.substr(at + 1);
-    if (!good_digest(name.digest)) return refuse("after @ stands sha256: and 64 digits");
+    if (!is_image_digest(name.digest)) return refuse("after @ stands sha256: and 64 digits");
     rest = rest.substr(0, at);
   }
   // A first part with a dot, a colon or the name localhost is a registry.

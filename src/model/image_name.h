@@ -27,5 +27,6 @@ struct ImageName {
 };
 
 Result<ImageName> parse_image_name(std::string_view text);
+bool is_image_digest(std::string_view text);   // "sha256:" and 64 digits
 
 }  // namespace billow

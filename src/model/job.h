@@ -273,6 +273,7 @@ struct Job {
   std::uint32_t repairs = 0;         // members replaced so far
   WallTime member_lost_at;           // a member of an elastic gang is gone since then, and not replaced yet
   bool left_reservation = false;     // it goes on without the reservation its spec names, at the price of on-demand work: somebody asked for that
+  std::string image_digest;          // of the image that its room was made of last, as its node found it
 
   template <class V>
   void fields(V& v) {
@@ -282,7 +283,7 @@ struct Job {
     v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
     v("gives_way_to", gives_way_to); v("suspension", suspension); v("checkpoint", checkpoint);
     v("expected", expected); v("repairs", repairs); v("member_lost_at_ns", member_lost_at);
-    v("left_reservation", left_reservation);
+    v("left_reservation", left_reservation); v("image_digest", image_digest);
   }
 };
 

@@ -79,6 +79,9 @@ constexpr Migration steps[] = {
       ALTER TABLE usage_daily ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;
       ALTER TABLE node_days ADD COLUMN provider_id TEXT NOT NULL DEFAULT '';
     )sql"},
+    {6, "variables of jobs that have ended, found in the journal by their digest", R"sql(
+      CREATE INDEX events_variables ON events (json_extract(payload, '$.event.digest')) WHERE kind = 'environment_stored';
+    )sql"},
 };
 
 Status apply_step(sqlite::Db& db, const Migration& step) {

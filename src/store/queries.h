@@ -103,6 +103,8 @@ class Queries {
   virtual Result<std::vector<UsageRow>> usage(const UsageQuery& query) const = 0;   // from daily sums: cheap
   virtual Result<std::vector<EntryRow>> entries(const EntryQuery& query) const = 0; // by number
   virtual Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from, std::int64_t day_to) const = 0;
+  // A job's variables as the journal has them: the record that stored what has this digest, found by an index of its own. Empty: there is none.
+  virtual Result<std::string> stored_variables(std::string_view digest) const = 0;
   // Leases with GPUs that ended in [from, before), newest first; of one project, or of all.
   virtual Result<std::vector<RunRow>> runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const = 0;
 };

@@ -81,6 +81,14 @@ Result<std::optional<JobRow>> SqlQueries::get_job(JobId id) const {
   return std::optional(read_job(q));
 }
 
+Result<std::string> SqlQueries::stored_variables(std::string_view digest) const {
+  if (digest.empty()) return std::string();
+  auto db = BILLOW_TRY(pool_.take());
+  auto q = BILLOW_TRY(db->query("SELECT payload FROM events WHERE kind = 'environment_stored' AND json_extract(payload, '$.event.digest') = ? ORDER BY seq DESC LIMIT 1"));
+  q.bind(digest);
+  return BILLOW_TRY(q.step()) ? std::string(q.text(0)) : std::string();
+}
+
 Result<std::vector<TaskRow>> SqlQueries::tasks_of(JobId job) const {
   auto db = BILLOW_TRY(pool_.take());
   auto q = BILLOW_TRY(db->query("SELECT id, node_id, node_name, state, started_at, ended_at, exit_code, doc FROM tasks WHERE job_id = ? ORDER BY id"));

@@ -17,6 +17,7 @@ class SqlQueries final : public Queries {
   Result<std::vector<UsageRow>> usage(const UsageQuery& query) const override;
   Result<std::vector<EntryRow>> entries(const EntryQuery& query) const override;
   Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from, std::int64_t day_to) const override;
+  Result<std::string> stored_variables(std::string_view digest) const override;
   Result<std::vector<RunRow>> runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const override;
 
  private:

@@ -96,10 +96,13 @@ struct Heartbeat {
   std::int64_t mem_used_mib = 0;
   std::int64_t net_rx_kib_s = -1, net_tx_kib_s = -1, disk_read_kib_s = -1, disk_write_kib_s = -1;  // of the node; -1: unknown
   std::vector<TaskReading> tasks;
+  std::int64_t images_bytes = -1;    // on the disk, of all users' container images; -1: unknown
+  std::int64_t images_bytes_max = -1;  // of each user; 0: no limit
   template <class V>
   void fields(V& v) {
     v("gpus", gpus); v("cpu_used_milli", cpu_used_milli); v("mem_used_mib", mem_used_mib); v("net_rx_kib_s", net_rx_kib_s);
     v("net_tx_kib_s", net_tx_kib_s); v("disk_read_kib_s", disk_read_kib_s); v("disk_write_kib_s", disk_write_kib_s); v("tasks", tasks);
+    v("images_bytes", images_bytes); v("images_bytes_max", images_bytes_max);
   }
 };
 

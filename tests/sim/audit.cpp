@@ -66,6 +66,10 @@ void Audit::take(const Event& event) {
   else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
   else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) reservations_.erase(e->reservation);
   else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
+  else if (const auto* e = std::get_if<JobImageFound>(&event.body)) {
+    const JobStory& job = jobs_.at(e->job);
+    if (job.spec->surroundings.image.empty() || ends_.contains(e->job)) broken(fmt::format("job {} is said to run in an image, and does not", e->job.value));
+  }
   else if (const auto* e = std::get_if<ProjectChanged>(&event.body)) limit_milli_ = e->quota.limit_milli;
   else if (const auto* e = std::get_if<SecretSet>(&event.body)) secret_durable(e->secret.name, e->secret.sealed);
   else if (const auto* e = std::get_if<SecretRemoved>(&event.body)) secret_durable(e->name, "");

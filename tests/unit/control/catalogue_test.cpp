@@ -118,6 +118,26 @@ TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   w.check_replay();
 }
 
+TEST_F(Catalogue, AnImageIsRememberedByItsDigestAndOnlyOfAJobThatRunsInOne) {
+  const std::string one = "sha256:" + std::string(64, '1'), two = "sha256:" + std::string(64, '2');
+  SubmitJob job = w.job();
+  w.must(job);
+  EXPECT_FALSE(w.run(ImageFound{w.task_of(JobId(1)), one}));   // it runs in none
+  job.spec.surroundings.image = "docker.io/a/b:1";
+  w.must(job);
+  const TaskId task = w.task_of(JobId(2));
+  for (const char* bad : {"", "sha256:1", "latest"}) EXPECT_FALSE(w.run(ImageFound{task, bad})) << bad;
+  EXPECT_FALSE(w.run(ImageFound{TaskId(999), one}));
+  w.must(ImageFound{task, one});
+  const std::size_t known = w.history.size();
+  w.must(ImageFound{task, one});                                // told again
+  EXPECT_EQ(w.history.size(), known);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->image_digest, one);
+  w.must(ImageFound{task, two});                                // the tag moved between two attempts: the last one counts
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->image_digest, two);
+  w.check_replay();
+}
+
 TEST_F(Catalogue, AVolumeDecidesWhereItsJobsRun) {
   w.must(AgentHello{offer("gpu-2", 2), {}, {}});
   NodeOffer shelf = offer("gpu-3", 2);

@@ -69,6 +69,22 @@ TEST_P(QueryContract, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
   EXPECT_EQ(store->queries().get_job(JobId(9))->value(), changed);
 }
 
+TEST_P(QueryContract, VariablesAreFoundByTheirDigest) {
+  auto store = open();
+  Batch batch = batch_of(3);
+  const auto stored = [](const char* digest, const char* value) {
+    return fmt::format(R"({{"actor":"user:ana","event":{{"digest":"{}","env":{{"A":"{}"}}}}}})", digest, value);
+  };
+  for (const auto& [digest, value] : {std::pair("aa11", "one"), std::pair("bb22", "tw\\u0000o"), std::pair("aa11", "again")})
+    batch.records.push_back({.seq = 0, .epoch = 0, .at = {5}, .kind = "environment_stored", .payload = stored(digest, value)});
+  batch.records.push_back({.seq = 0, .epoch = 0, .at = {5}, .kind = "other", .payload = stored("cc33", "of another kind")});
+  store->journal().append(batch);
+  ASSERT_TRUE(store->journal().flush(seconds(20)));
+  EXPECT_EQ(store->queries().stored_variables("aa11").value(), stored("aa11", "again"));
+  EXPECT_EQ(store->queries().stored_variables("cc33").value(), "");
+  EXPECT_EQ(store->queries().stored_variables("").value(), "");
+}
+
 TEST_P(QueryContract, TasksAndLeasesOfAJob) {
   auto store = open();
   Batch batch = batch_of(1);
