@@ -90,7 +90,7 @@ void Core::on_message(const v1::ToAgent& message, std::string_view blob, Now now
                  [&](const v1::Signal& m) { if (known(m.task)) out.push_back(effect::SignalTask{m.task, m.number}); },
                  [&](const v1::Input& m) { if (known(m.task)) out.push_back(effect::InputTask{m.task, m.eof, std::string(blob), m.offset}); },
                  [&](const v1::Resize& m) { if (known(m.task)) out.push_back(effect::ResizeTask{m.task, m.rows, m.cols}); },
-                 [&](const v1::LookAtPort&) {},  // an agent that looks answers with a report
+                 [&](const v1::LookAtPort& m) { if (known(m.task)) out.push_back(effect::LookAtPort{m.task, m.number}); },
                  [&](const v1::LogCancel& m) { out.push_back(effect::CancelLog{m.subscription}); },
                  [&](const auto& m) { handle(m, now, out); },
              },
@@ -323,11 +323,22 @@ void Core::on_task_event(const TaskEvent& event, Now now, Effects& out) {
                    held.status.waits_for = e.text;
                    if (connected_) report(held, now, out);  // a hello says it by itself
                  },
+                 [&](const task_event::PortSeen& e) {
+                   if (held.status.port_holder == e.holder && (e.look == 0 || held.status.port_look == e.look)) return;
+                   held.status.port_holder = e.holder;
+                   if (e.look != 0) held.status.port_look = e.look;
+                   // What somebody else answers there is not the replica's, and the replica cannot have it: it has failed, and its
+                   // successor gets another port.
+                   if (e.holder == PortHolder::other) return stop_task(held, Duration{-1}, StopReason::port_taken, now, out);
+                   if (held.status.state != TaskState::starting) report(held, now, out);  // else the report that it runs says so
+                 },
                  [&](const task_event::LogAdvanced& e) { held.status.log_end = std::max(held.status.log_end, e.log_end); },
                  [&](const task_event::Ended& e) {
                    const std::uint32_t order = held.status.order;
                    const Checkpoint checkpoint = held.status.checkpoint;
+                   const PortHolder port_holder = held.status.port_holder;
                    held.status = e.status;
+                   held.status.port_holder = port_holder;
                    held.status.state = TaskState::ended;
                    held.status.order = order;
                    held.status.checkpoint = checkpoint;

@@ -41,7 +41,7 @@ struct Now {
 };
 
 // Why the agent stops a task; travels through the supervisor into the exit record's stop_reason.
-enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3, idle = 4, greedy = 5 };
+enum class StopReason : std::uint32_t { request = 0, unpaid = 1, fenced = 2, disowned = 3, idle = 4, greedy = 5, port_taken = 6 };
 
 // What must survive a restart of the agent, beside the task directories.
 struct Memory {
@@ -72,13 +72,14 @@ struct ReadLog { wire::agent_v1::LogRead read; };
 struct CancelLog { std::uint64_t subscription; };
 struct Send { wire::agent_v1::FromAgent message; };
 struct Disconnect { std::string why; };   // dial again later
+struct LookAtPort { TaskId task; std::uint64_t number; };  // answer with PortSeen
 struct SaveMeter { TaskId task; TaskMeter meter; SteadyTime at; };  // beside its directory: a restart must not forget what was used
 struct GiveBack { std::string why; };     // the machine belongs to a pool that bills: hand it back, then end
 struct EndSelf {};
 }  // namespace effect
 using Effect = std::variant<effect::Remember, effect::StartTask, effect::RecordEnd, effect::StopTask, effect::SignalTask, effect::InputTask, effect::ResizeTask,
                             effect::SuspendTask, effect::ResumeTask, effect::SetEndsAt, effect::AcknowledgeTask, effect::RemoveTask, effect::ReadLog,
-                            effect::CancelLog, effect::Send, effect::Disconnect, effect::SaveMeter, effect::GiveBack, effect::EndSelf>;
+                            effect::CancelLog, effect::LookAtPort, effect::Send, effect::Disconnect, effect::SaveMeter, effect::GiveBack, effect::EndSelf>;
 using Effects = std::vector<Effect>;
 
 // ---- what the shell tells -------------------------------------------------------------------------------------------
@@ -93,10 +94,12 @@ struct Checkpointed { TaskId task; Checkpoint checkpoint; };
 struct LogAdvanced { TaskId task; std::uint64_t log_end; };
 // What a task that starts waits for, in words for people; empty: nothing.
 struct Waiting { TaskId task; std::string text; };
+// Who has a replica's port; `look` is the number of the question it answers, or 0.
+struct PortSeen { TaskId task; PortHolder holder; std::uint64_t look = 0; };
 // Also for a task that could not be started at all (ExitKind::exec_failed).
 struct Ended { TaskStatus status; };
 }  // namespace task_event
-using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::Checkpointed, task_event::LogAdvanced, task_event::Waiting, task_event::Ended>;
+using TaskEvent = std::variant<task_event::Started, task_event::Suspended, task_event::Resumed, task_event::Declared, task_event::Checkpointed, task_event::LogAdvanced, task_event::Waiting, task_event::PortSeen, task_event::Ended>;
 
 // A task found on disk when the agent starts.
 struct RecoveredTask {

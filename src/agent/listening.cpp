@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstring>
-#include <map>
 #include <thread>
 
 #include "base/text.h"
@@ -20,11 +20,7 @@ namespace {
 
 constexpr std::size_t table_bytes_max = 16 << 20;
 
-struct Row {
-  sockaddr_in6 address{};
-  bool v4 = false;
-  std::uint64_t inode = 0;
-};
+using Row = ListeningSocket;
 
 // /proc/net/tcp writes addresses as the machine's words in hexadecimal.
 bool parse_address(std::string_view text, Row& row) {
@@ -42,44 +38,29 @@ bool parse_address(std::string_view text, Row& row) {
   return true;
 }
 
-// Listening sockets of that port, in the network a process lives in.
-std::vector<Row> listening(int pid, std::uint16_t port) {
+// Listening sockets of the network a process lives in.
+std::vector<Row> listening(const std::string& process) {
   std::vector<Row> out;
   for (const char* table : {"tcp", "tcp6"}) {
-    const auto text = read_file(fmt::format("/proc/{}/net/{}", pid, table), table_bytes_max);
+    const auto text = read_file(fmt::format("/proc/{}/net/{}", process, table), table_bytes_max);
     if (!text) continue;
-    for (const std::string& line : split(*text, '\n')) {
-      std::vector<std::string_view> words;
-      for (std::size_t at = line.find_first_not_of(' '); at != std::string::npos && words.size() < 10; at = line.find_first_not_of(' ', at)) {
+    std::string_view rest = *text;
+    while (!rest.empty()) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      std::array<std::string_view, 10> words;
+      std::size_t count = 0;
+      for (std::size_t at = line.find_first_not_of(' '); at != std::string_view::npos && count < words.size(); at = line.find_first_not_of(' ', at)) {
         const auto end = std::min(line.find(' ', at), line.size());
-        words.push_back(std::string_view(line).substr(at, end - at));
+        words[count++] = line.substr(at, end - at);
         at = end;
       }
       constexpr std::string_view listen_state = "0A";
       Row row;
-      if (words.size() < 10 || words[3] != listen_state || !parse_address(words[1], row) || ntohs(row.address.sin6_port) != port) continue;
+      if (count < words.size() || words[3] != listen_state || !parse_address(words[1], row)) continue;
       if (const auto inode = parse_int(words[9], 1, INT64_MAX)) row.inode = static_cast<std::uint64_t>(*inode), out.push_back(row);
     }
   }
-  return out;
-}
-
-// The sockets a process has, each with a descriptor of it.
-std::map<std::uint64_t, int> sockets_of(int pid) {
-  std::map<std::uint64_t, int> out;
-  const std::string directory = fmt::format("/proc/{}/fd", pid);
-  DIR* dir = ::opendir(directory.c_str());
-  if (dir == nullptr) return out;
-  while (const dirent* entry = ::readdir(dir)) {
-    char target[64] = {};
-    if (::readlinkat(::dirfd(dir), entry->d_name, target, sizeof target - 1) <= 0) continue;
-    std::string_view text = target;
-    if (!text.starts_with("socket:[") || !text.ends_with(']')) continue;
-    text = text.substr(8, text.size() - 9);
-    const auto inode = parse_int(text, 1, INT64_MAX), fd = parse_int(entry->d_name, 0, INT32_MAX);
-    if (inode && fd) out.emplace(static_cast<std::uint64_t>(*inode), static_cast<int>(*fd));
-  }
-  ::closedir(dir);
   return out;
 }
 
@@ -121,12 +102,35 @@ Result<Fd> socket_in(int pid, bool v4) {
 
 }  // namespace
 
+std::vector<ListeningSocket> listening_here() { return listening("self"); }
+
+std::map<std::uint64_t, int> sockets_of(int pid) {
+  std::map<std::uint64_t, int> out;
+  const std::string directory = fmt::format("/proc/{}/fd", pid);
+  DIR* dir = ::opendir(directory.c_str());
+  if (dir == nullptr) return out;
+  while (const dirent* entry = ::readdir(dir)) {
+    char target[64] = {};
+    if (::readlinkat(::dirfd(dir), entry->d_name, target, sizeof target - 1) <= 0) continue;
+    std::string_view text = target;
+    if (!text.starts_with("socket:[") || !text.ends_with(']')) continue;
+    text = text.substr(8, text.size() - 9);
+    const auto inode = parse_int(text, 1, INT64_MAX), fd = parse_int(entry->d_name, 0, INT32_MAX);
+    if (inode && fd) out.emplace(static_cast<std::uint64_t>(*inode), static_cast<int>(*fd));
+  }
+  ::closedir(dir);
+  return out;
+}
+
 Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port) {
   std::map<std::uint64_t, std::vector<Row>> tables;  // by network
   for (const int pid : pids) {
     const std::uint64_t network = network_of(std::to_string(pid));
     const auto [at, fresh] = tables.try_emplace(network);
-    if (fresh) at->second = listening(pid, port);
+    if (fresh) {
+      at->second = listening(std::to_string(pid));
+      std::erase_if(at->second, [&](const Row& row) { return row.port() != port; });
+    }
     if (at->second.empty()) continue;
     const std::map<std::uint64_t, int> own = sockets_of(pid);
     for (const Row& row : at->second) {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@ struct Listener {
   int fd = -1;              // as which descriptor
   std::uint64_t inode = 0;
 };
+
+// One listening socket of a network.
+struct ListeningSocket {
+  sockaddr_in6 address{};   // the first four bytes of an IPv4 one's
+  bool v4 = false;
+  std::uint64_t inode = 0;
+  std::uint16_t port() const { return ntohs(address.sin6_port); }
+};
+// All of the network that this process lives in, which is where a replica is called.
+std::vector<ListeningSocket> listening_here();
+// The sockets a process has, each with a descriptor of it.
+std::map<std::uint64_t, int> sockets_of(int pid);
 
 // not_found: no process of these listens on the port.
 Result<Listener> find_listener(const std::vector<int>& pids, std::uint16_t port);

@@ -21,8 +21,9 @@ struct TaskMeta {
   SteadyTime paid_until;
   std::vector<GpuGrant> gpus;
   bool bare = false;
+  std::uint16_t port = 0;
   template <class V>
-  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); v("bare", bare); }
+  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); v("bare", bare); v("port", port); }
 };
 
 inline std::string task_key(const std::string& owner, TaskId task) { return fmt::format("BILLOW_TASK_KEY={}-{}", owner, task.value); }

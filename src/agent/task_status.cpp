@@ -17,6 +17,7 @@ ExitKind by_stop_reason(std::uint32_t reason) {
     case StopReason::unpaid: return ExitKind::unpaid;
     case StopReason::fenced: return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no retry
     case StopReason::idle: return ExitKind::idle;
+    case StopReason::port_taken: return ExitKind::exec_failed;  // it never came to serve
     case StopReason::request:
     case StopReason::greedy:
     case StopReason::disowned: return ExitKind::stopped;
@@ -58,6 +59,10 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
   if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced) status.exit.message = "no head was reachable for the self-fence time";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::idle) status.exit.message = "it idled while no head was there to decide";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy) status.exit.message = "it held more GPU memory than its slice, by a way the limit does not see";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::port_taken) {
+    status.exit.port_taken = true;
+    status.exit.message = "the port it was given is held by a process that is not its own";
+  }
   if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned) status.exit.message = "the head does not know this task";
   return status;
 }

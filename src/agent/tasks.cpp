@@ -61,7 +61,10 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
       migs_(std::move(options_.migs)), secret_files_(owner_), ssh_(owner_),
       tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); }}),
       rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max},
-             {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {}
+             {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {
+  ports_.set_processes([this](TaskId task) { return processes_of(task); });
+  ports_.set_reach(options_.reach);
+}
 
 Tasks::~Tasks() = default;
 
@@ -74,7 +77,11 @@ std::vector<int> Tasks::processes_of(TaskId task) const {
 }
 
 Suspender::Callbacks Tasks::suspender_callbacks() {
-  return {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
+  return {.event = [this](const TaskEvent& event) {
+            // Awake again: that it has its port is said with it, so that nobody must ask.
+            if (const auto* resumed = std::get_if<task_event::Resumed>(&event)) look_at_port_of(resumed->task);
+            callbacks_.event(event);
+          },
           .freeze = [this](TaskId task, bool frozen) {
             Link* l = link(task);
             if (!l) return false;
@@ -161,6 +168,7 @@ void Tasks::lost(TaskId task) {
   for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
   TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
+  ports_.remove(task);
   (void)cgroups_.remove(group);
   if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
@@ -184,7 +192,10 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   l->cgroup = cgroups_.find(task).v2;
   count_egress(task, l->cgroup);
   if (const auto found = dirs_.find(task))
-    if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) l->gpus = meta->gpus;
+    if (const auto meta = wire::from_json_text<TaskMeta>(found->meta)) {
+      l->gpus = meta->gpus;
+      watch_port(task, meta->port);
+    }
   l->link.subscribe(supervise::Subscription::notify);
   l->link.request_status();
   l->rearm();
@@ -203,6 +214,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   const auto found = dirs_.find(task);
   const auto meta = found ? wire::from_json_text<TaskMeta>(found->meta) : Result<TaskMeta>(TaskMeta{});
   TaskStatus status = status_of(task, record);
+  tell_port_taken(status);
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   if (meta && meta->bare && callbacks_.look_over) {
     // It had the node to itself and no sandbox: what it left is ended, and the node looked over, before the next job may come.
@@ -278,6 +290,7 @@ std::vector<RecoveredTask> Tasks::recover() {
     if (meta) {
       recovered.fenced = meta->fenced;
       recovered.paid_until = meta->paid_until;
+      if (meta->port != 0) recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
     }
     if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
       if (const auto saved = wire::from_json_text<SavedMeter>(*text)) recovered.meter = saved->meter, recovered.metered_at = saved->at;

@@ -16,6 +16,7 @@
 #include "agent/listening.h"
 #include "agent/log_reader.h"
 #include "agent/mig_claims.h"
+#include "agent/port_watch.h"
 #include "agent/rooms.h"
 #include "agent/checkpointer.h"
 #include "agent/sampler.h"
@@ -44,6 +45,7 @@ class Tasks {
     std::function<ContentSource()> head;         // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;     // kept unpacked, of each user
     std::uint64_t image_bytes_max = 0;           // of container images, of each user
+    std::function<Reach()> reach;                // how gateways come to replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
@@ -71,6 +73,7 @@ class Tasks {
   void perform(const effect::RemoveTask& e);
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
+  void perform(const effect::LookAtPort& e);        // tasks_ports.cpp
   void leave();                     // the agent ends; no task is left
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
@@ -102,6 +105,10 @@ class Tasks {
   void watch(TaskId task, SupervisorLink link);
   Result<Tunnels::Door> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
   void close_doors(TaskId task);
+  void watch_port(TaskId task, std::uint16_t port);   // tasks_ports.cpp
+  void look_at_ports();
+  void look_at_port_of(TaskId task);
+  void tell_port_taken(TaskStatus& status);
   std::string key_of(TaskId task) const;  // the variable that its processes have, and nobody else's
   int pid_of(TaskId task) const;   // of its first process; 0: none that is known to run
   Link* link(TaskId task);
@@ -138,6 +145,8 @@ class Tasks {
   SshDoors ssh_;
   Tunnels tunnels_;
   std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;  // behind ports that were asked for, as found last
+  PortWatch ports_;
+  net::Timer ports_timer_;
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
   std::unordered_set<TaskId> born_here_;                          // started by this agent

@@ -197,7 +197,7 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
   if (!spec) return could_not(spec.error());
   plan.env = spec->env;
   plan.cwd = spec->cwd;
-  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare};
+  const TaskMeta meta{e.start.fenced, e.paid_until, e.start.gpus, e.start.bare, e.start.port};
   auto made = dirs_.create(id, *spec, wire::to_json_text(meta));
   if (!made) {
     if (made.error().code != Code::conflict) {
@@ -226,6 +226,7 @@ void Tasks::begin(const effect::StartTask& e, const Rooms::Room* room) {
   Link* l = link(id);
   l->cgroup = group.v2;
   l->gpus = e.start.gpus;
+  watch_port(id, e.start.port);
 }
 
 void Tasks::perform(const effect::RecordEnd& e) {

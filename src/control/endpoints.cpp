@@ -86,7 +86,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
 Decision Decider::operator()(const JudgeRevision& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   if (e->rolling != c.revision) return Events{};  // another was deployed meanwhile
-  return Events{RevisionJudged{c.endpoint, c.revision, c.healthy, c.reason}};
+  return Events{RevisionJudged{c.endpoint, c.revision, c.healthy, c.reason, c.job}};
 }
 
 Decision Decider::operator()(const ScaleEndpoint& c) {
@@ -166,7 +166,9 @@ Decision Decider::operator()(const StartReplica& c) {
       const Job& job = state.jobs.at(id);
       const auto region = job.spec->labels.find(label_region);
       const bool here = (region == job.spec->labels.end() ? std::string() : region->second) == c.region;
-      live += here && job.spec->labels.at(label_revision) == std::to_string(c.revision) && job.stopping == StopCause::none;
+      // One that its agent is ending (its port was somebody else's) is on its way out like one that is told to stop.
+      const bool leaving = job.stopping != StopCause::none || (!job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::stopping);
+      live += here && job.spec->labels.at(label_revision) == std::to_string(c.revision) && !leaving;
     }
   if (live >= revision->policy.max)
     return fail(Code::exhausted, fmt::format("endpoint {} has {} replicas{}, its maximum", c.endpoint, live, c.region.empty() ? "" : " in region " + c.region));
@@ -266,6 +268,7 @@ void Applier::operator()(const RevisionJudged& j) {
     if (r.number != j.revision) continue;
     r.state = j.healthy ? RevisionState::serving : RevisionState::failed;
     r.reason = j.reason;
+    r.failed_job = j.job;
   }
   if (j.healthy) e.serving = j.revision;
   e.rolling = 0;
@@ -301,6 +304,7 @@ void Applier::replica_ended(const Job& j) {
   found->second.replicas_cost += j.cost;
   if (j.state == JobState::stopped) return;
   found->second.failed_job = j.id;
+  found->second.failed_port_taken = j.exit.port_taken;
   found->second.failed_reason = fmt::format("its replica (job {}) ended: {}", j.id.value, j.reason.empty() ? j.exit.text() : j.reason);
 }
 

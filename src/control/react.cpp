@@ -136,6 +136,7 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   if (!spec.name.empty()) set("BILLOW_JOB_NAME", spec.name);
   if (const auto port = spec.labels.find(label_port); port != spec.labels.end()) {
     set("PORT", port->second);
+    start.port = static_cast<std::uint16_t>(std::stoul(port->second));
     set("BILLOW_ENDPOINT", spec.labels.at(label_endpoint));
   }
   if (job.array) {

@@ -15,6 +15,8 @@ constexpr Duration move_patience = seconds(5);   // until an order nobody follow
 constexpr Duration call_back_patience = seconds(1);  // until one that was called back and still runs is taken for awake
 constexpr Duration check_delay_max = seconds(1);
 constexpr Duration crash_habit = seconds(10);
+constexpr Duration look_patience = seconds(1);   // until a question about a port that nobody answered is asked again
+constexpr std::uint32_t ports_lost_max = 5;      // until replicas that find their port taken count as failed starts
 
 ScalePolicy scale_policy(const EndpointPolicy& p) {
   return {.min = std::max(p.min, p.base_on_demand), .max = p.max, .concurrency = p.concurrency, .wait_target = p.wait_target, .idle = p.idle,
@@ -51,7 +53,11 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
   const bool failed_anew = known_ && row.failed_job != 0 && row.failed_job != row_.failed_job;
   // A head that has just come back does not know where its nodes are before they dial in. A replica does not move meanwhile.
   for (ReplicaRow& each : row.replicas)
-    if (const auto before = replicas_.find(each.job); each.address.empty() && before != replicas_.end()) each.address = before->second.row.address;
+    if (const auto before = replicas_.find(each.job); each.address.empty() && before != replicas_.end()) {
+      each.address = before->second.row.address;
+      each.port_holder = before->second.row.port_holder;
+      each.port_look = before->second.row.port_look;
+    }
   // Of a replica that came and went between two tables nothing is known; where there are other gateways it may have been another's.
   const bool ours = row.elsewhere.empty() || replicas_.contains(row.failed_job);
   row_ = std::move(row);
@@ -60,6 +66,7 @@ void LiveEndpoint::update(EndpointRow row, SteadyTime now) {
     rolled_ = row_.rolling;
     failed_before_ = row_.failed_job;
     rolling_failure_.clear();
+    rolling_failed_job_ = 0;
   }
   if (failed_anew && ours) replica_failed(now);
   router.configure({.concurrency = row_.policy.concurrency, .queue_max = row_.policy.queue_max});
@@ -91,7 +98,14 @@ void LiveEndpoint::leave(LiveReplica& live) {
 void LiveEndpoint::replica_failed(SteadyTime now) {
   const auto found = replicas_.find(row_.failed_job);
   const bool known = found != replicas_.end();
+  if (row_.failed_port_taken && ++ports_lost_ < ports_lost_max) {
+    // No fault of its own, and its successor gets another port.
+    log_warn("endpoint {}: {}; another port is tried", name_, row_.failed_reason);
+    failed_before_ = row_.failed_job;
+    return;
+  }
   if (row_.rolling != 0 && known && found->second.row.revision == row_.rolling) {
+    rolling_failed_job_ = row_.failed_job;
     rolling_failure_ = row_.failed_reason;  // which is judged, and tells nothing about the one that serves
     return;
   }
@@ -127,7 +141,10 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
       else log_warn("endpoint {}: replica {}: {}", name_, row.job, made.error().message);
     }
   }
+  const bool was_believed = believed(live);
   live.row = row;
+  if (!believed(live)) out_of_service(live, now);
+  else if (!was_believed) live.check_at = now, live.check_delay = milliseconds(20);
   Replica& r = router.replica(row.job, now);
   r.current = row.revision == row_.serving;
   r.spot = row.spot;
@@ -149,13 +166,41 @@ void LiveEndpoint::take_row(const ReplicaRow& row, SteadyTime now) {
     case TaskState::running:
       // Called back before the order to sleep was followed: this may be from before that order, so it is not believed yet.
       if (live.fell && now - live.asked_at < call_back_patience) return;
-      if (r.phase == Phase::resuming || (r.phase == Phase::suspended && live.healthy)) ready(live, now);
+      if (!believed(live)) {
+        // It woke, and somebody else may have its port: it begins anew, from its agent's word on.
+        if (r.phase == Phase::resuming || r.phase == Phase::suspended) router.set_phase(row.job, Phase::starting, now);
+      } else if (r.phase == Phase::resuming || (r.phase == Phase::suspended && live.healthy)) {
+        ready(live, now);
+      }
       return;
     case TaskState::unreachable: return;  // its node does not answer the head, which says nothing about it and us
     case TaskState::starting:
     case TaskState::stopping:
     case TaskState::ended: return;
   }
+}
+
+bool LiveEndpoint::believed(const LiveReplica& live) const {
+  switch (live.row.port_holder) {
+    case PortHolder::unsaid: return true;
+    case PortHolder::nobody:
+    case PortHolder::other: return false;
+    case PortHolder::task: return live.look == 0 || live.look == live.row.port_look || (head_is_here_ && !head_is_here_());
+  }
+  return false;
+}
+
+void LiveEndpoint::ask_who_has_port(LiveReplica& live, SteadyTime now) {
+  if (live.row.port_holder == PortHolder::unsaid) return;
+  live.look = std::max(live.look + 1, static_cast<std::uint64_t>(now.ns));
+  live.look_asked = now;
+  say_(LookAtReplica{name_, live.row.job, live.look});
+}
+
+void LiveEndpoint::out_of_service(LiveReplica& live, SteadyTime now) {
+  live.healthy = false;
+  const Replica* r = router.find(live.row.job);
+  if (r && r->phase == Phase::ready) router.set_phase(live.row.job, Phase::starting, now);
 }
 
 void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
@@ -168,6 +213,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   }
   failures_ = 0;
   failure_.clear();
+  ports_lost_ = 0;
   live.healthy = live.was_healthy = true;
   router.set_phase(live.row.job, Phase::ready, now);
 }
@@ -176,7 +222,7 @@ std::vector<ReplicaKey> LiveEndpoint::due_checks(SteadyTime now) {
   std::vector<ReplicaKey> due;
   for (auto& [key, live] : replicas_) {
     if (live.healthy || live.checking || !live.upstream || live.row.task_state != TaskState::running || live.row.stopping) continue;
-    if (now < live.check_at) continue;
+    if (now < live.check_at || !believed(live)) continue;
     live.checking = true;
     due.push_back(key);
   }
@@ -188,7 +234,8 @@ void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
   if (found == replicas_.end()) return;
   LiveReplica& live = found->second;
   live.checking = false;
-  if (!healthy) {
+  // Whoever answered, it counts only while the port is known to be the replica's.
+  if (!healthy || !believed(live)) {
     live.check_at = now + live.check_delay;
     live.check_delay = std::min(live.check_delay * 3 / 2, check_delay_max);
     return;
@@ -212,11 +259,10 @@ void LiveEndpoint::checked(ReplicaKey key, bool healthy, SteadyTime now) {
 void LiveEndpoint::unreachable(ReplicaKey key, SteadyTime now) {
   const auto found = replicas_.find(key);
   if (found == replicas_.end()) return;
-  found->second.healthy = false;
   found->second.check_at = now;
   found->second.check_delay = milliseconds(20);
-  const Replica* r = router.find(key);
-  if (r && r->phase == Phase::ready) router.set_phase(key, Phase::starting, now);
+  out_of_service(found->second, now);
+  ask_who_has_port(found->second, now);
 }
 
 std::shared_ptr<Upstream> LiveEndpoint::upstream(ReplicaKey key) {
@@ -262,13 +308,20 @@ void LiveEndpoint::failed_start(const std::string& reason, SteadyTime now) {
   start_again_at_ = now + seconds(wait_s);
 }
 
-void LiveEndpoint::start(std::uint32_t revision, bool spot, SteadyTime now) {
+bool LiveEndpoint::start(std::uint32_t revision, bool spot, SteadyTime now) {
+  const auto port = free_port_();
+  if (!port) {
+    failed_start(port.error().message, now);
+    if (revision == row_.rolling) rolling_failure_ = port.error().message;
+    return false;
+  }
   const ReplicaKey placeholder = next_placeholder_++;
   asked_.emplace_back(placeholder, revision);
   Replica& r = router.replica(placeholder, now);
   r.current = revision == row_.serving;
   r.spot = spot;
-  say_(StartReplica{name_, revision, free_port_(), spot});
+  say_(StartReplica{name_, revision, *port, spot});
+  return true;
 }
 
 void LiveEndpoint::move(ReplicaKey key, const char* what, const char* reason, SteadyTime now) {
@@ -292,6 +345,7 @@ void LiveEndpoint::steer(SteadyTime now) {
   for (auto& [key, live] : replicas_) {
     const Replica* r = router.find(key);
     if (!r || live.row.stopping) continue;
+    if (!believed(live) && live.row.port_holder == PortHolder::task && now - live.look_asked > look_patience) ask_who_has_port(live, now);
     // It was called back in time, or the order to sleep was refused: it never slept.
     if (live.fell && r->phase == Phase::resuming && live.healthy && live.row.task_state == TaskState::running && now - live.asked_at >= call_back_patience) {
       live.fell = live.waking = false;
@@ -343,26 +397,29 @@ void LiveEndpoint::roll(SteadyTime now) {
   if (row_.rolling == 0 || !row_.steered || (judged_ == row_.rolling && now - judged_at_ < move_patience)) return;
   std::uint32_t have = 0, healthy = 0, awake = 0;
   std::string late;
+  std::uint64_t late_job = 0;
   for (const auto& [key, live] : replicas_) {
     const Replica* r = router.find(key);
     if (live.row.revision == row_.serving && r && r->phase == Phase::ready) ++awake;
     if (live.row.revision != row_.rolling || live.row.stopping) continue;
     ++have;
     if (live.healthy) ++healthy;
-    else if (now - live.first_seen > row_.policy.start_timeout) late = "it was not healthy in time";
+    else if (now - live.first_seen > row_.policy.start_timeout) late = "it was not healthy in time", late_job = key;
   }
   for (const auto& [placeholder, revision] : asked_)
     if (revision == row_.rolling) ++have;
   std::string why = !rolling_failure_.empty() ? rolling_failure_ : late;
-  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_) why = row_.failed_reason;  // it came and went between two tables
+  std::uint64_t failed_job = !rolling_failure_.empty() ? rolling_failed_job_ : late_job;
+  if (why.empty() && have == 0 && row_.elsewhere.empty() && row_.failed_job != failed_before_) why = row_.failed_reason, failed_job = row_.failed_job;  // it came and went between two tables
   if (!why.empty()) {
     judged_ = row_.rolling;
     judged_at_ = now;
-    say_(RevisionJudged{name_, row_.rolling, false, why});
+    say_(RevisionJudged{name_, row_.rolling, false, why, JobId(failed_job)});
     return;
   }
   const std::uint32_t want = std::clamp(std::max(awake, row_.policy.min), 1u, std::max(row_.policy.max, 1u));
-  for (; have < want; ++have) start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now);
+  for (; have < want; ++have)
+    if (!start(row_.rolling, row_.policy.spot && have >= row_.policy.base_on_demand, now)) break;
   if (healthy < want) return;
   judged_ = row_.rolling;
   judged_at_ = now;

@@ -2,7 +2,9 @@
 // (start, wake, sleep, stop a replica; judge a revision) it says through a callback, and the next table shows what came of it.
 //
 // What holds
-// - A replica gets requests only when it is of the serving revision, healthy, and awake.
+// - A replica gets requests only when it is of the serving revision, healthy, awake, and believed: its node's agent has said that the task
+//   itself listens on its port. When a connection to it has failed, it is believed again after the agent has looked again. (Agents of
+//   earlier versions do not look, and while the head is away nobody can be asked: then its last word stands.)
 // - A new revision is brought up beside the old one, as many as are awake, and takes over when all of them are healthy; if one ends by
 //   itself or is not healthy in time, the revision has failed and the old one goes on. A replica of a revision that no longer serves is
 //   stopped when its last request has ended.
@@ -45,12 +47,16 @@ struct LiveReplica {
   Duration check_delay = milliseconds(20);
   bool waking = false;                 // asked to wake: what it takes is measured
   bool fell = false;                   // called back before anything was seen of its falling asleep
+  std::uint64_t look = 0;              // number of the last question who has its port
+  SteadyTime look_asked;
 };
 
 class LiveEndpoint {
  public:
   using Say = std::function<void(FromGateway)>;
-  LiveEndpoint(std::string name, Say say, std::function<std::uint16_t()> free_port) : name_(std::move(name)), say_(std::move(say)), free_port_(std::move(free_port)) {}
+  using FreePort = std::function<Result<std::uint16_t>()>;
+  LiveEndpoint(std::string name, Say say, FreePort free_port) : name_(std::move(name)), say_(std::move(say)), free_port_(std::move(free_port)) {}
+  void set_head_is_here(std::function<bool()> fn) { head_is_here_ = std::move(fn); }
 
   const std::string& name() const { return name_; }
   const EndpointRow& row() const { return row_; }
@@ -63,7 +69,7 @@ class LiveEndpoint {
   // Replicas whose health should be asked for now; the caller reports with `checked`.
   std::vector<ReplicaKey> due_checks(SteadyTime now);
   void checked(ReplicaKey key, bool healthy, SteadyTime now);
-  // The proxy could not connect to it: it gets nothing until it is healthy again.
+  // The proxy could not connect to it, or lost it: it gets nothing until its agent has looked who has its port, and it is healthy again.
   void unreachable(ReplicaKey key, SteadyTime now);
   // Others wait for room and this endpoint has an idle replica it can spare: it sleeps now. True: one does.
   bool yield_one(SteadyTime now);
@@ -89,7 +95,10 @@ class LiveEndpoint {
   bool alive_or_coming() const;
   void take_row(const ReplicaRow& row, SteadyTime now);
   void leave(LiveReplica& live);
-  void start(std::uint32_t revision, bool spot, SteadyTime now);
+  bool start(std::uint32_t revision, bool spot, SteadyTime now);
+  bool believed(const LiveReplica& live) const;
+  void ask_who_has_port(LiveReplica& live, SteadyTime now);
+  void out_of_service(LiveReplica& live, SteadyTime now);
   void move(ReplicaKey key, const char* what, const char* reason, SteadyTime now);
   void roll(SteadyTime now);
   void retire(SteadyTime now);
@@ -99,7 +108,8 @@ class LiveEndpoint {
 
   std::string name_;
   Say say_;
-  std::function<std::uint16_t()> free_port_;
+  FreePort free_port_;
+  std::function<bool()> head_is_here_;   // missing: it is
   EndpointRow row_;
   bool known_ = false;
   std::map<ReplicaKey, LiveReplica> replicas_;
@@ -108,6 +118,7 @@ class LiveEndpoint {
   ReplicaKey next_placeholder_ = std::uint64_t{1} << 63;
   std::uint32_t failures_ = 0;         // starts that failed one after the other
   std::string failure_;
+  std::uint32_t ports_lost_ = 0;       // replicas one after the other whose port somebody else had
   SteadyTime start_again_at_;
   SteadyTime crashed_at_;              // the last replica that ended after it had been healthy
   std::uint32_t judged_ = 0;           // the revision last judged, and when: said again to a head that did not hear it
@@ -115,6 +126,7 @@ class LiveEndpoint {
   std::uint32_t rolled_ = 0;           // the one being brought up, and what had failed before it
   std::uint64_t failed_before_ = 0;
   std::string rolling_failure_;        // of one of its own replicas
+  std::uint64_t rolling_failed_job_ = 0;
 };
 
 }  // namespace billow::gateway

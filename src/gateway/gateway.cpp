@@ -88,8 +88,10 @@ void Gateway::take_table(Table table) {
   for (EndpointRow& row : table.endpoints) {
     here.insert(row.name);
     auto& endpoint = endpoints_[row.name];
-    if (!endpoint)
+    if (!endpoint) {
       endpoint = std::make_shared<LiveEndpoint>(row.name, [this](FromGateway m) { if (link_) link_->say(m); }, [this] { return free_port(); });
+      endpoint->set_head_is_here([this] { return link_ && link_->connected(); });
+    }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
       endpoint->totals = before->second;
       saved_.erase(before);
@@ -278,8 +280,9 @@ bool Gateway::failed(const std::shared_ptr<Front>& front, const Failure& failure
   const auto now = loop_.steady();
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
   log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
-  // Where there is no other to go to, it is asked first whether it is still there: one that has just died would use up every try.
-  if (!failure.sent_anything || !endpoint->awake(from)) endpoint->unreachable(from, now);
+  // It is asked first whether it is still there, and whether it is still itself: one that has just died would use up every try, and somebody
+  // else may have bound its port since.
+  endpoint->unreachable(from, now);
   if (Peers::is_peer(from)) peers_->lost(from);
   if (!may_retry(failure)) return false;
   ++endpoint->totals.retried;
@@ -419,8 +422,8 @@ void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, Replic
 }
 
 // A port that no replica has and nobody on this machine just now. On other machines it is as good a guess as any: a replica that finds it
-// taken ends, and its successor gets another.
-std::uint16_t Gateway::free_port() {
+// taken fails, and its successor gets another.
+Result<std::uint16_t> Gateway::free_port() {
   std::set<std::uint16_t> taken;
   for (const auto& [name, endpoint] : endpoints_)
     for (const ReplicaRow& replica : endpoint->row().replicas) taken.insert(replica.port);

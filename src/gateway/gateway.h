@@ -71,7 +71,7 @@ class Gateway final : public ProxyHost {
   void give_up_on_ended(SteadyTime now);
   void check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key);
   void refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response);
-  std::uint16_t free_port();
+  Result<std::uint16_t> free_port();
   std::string metrics() const;
   void save_figures();
 

@@ -23,11 +23,14 @@ struct ReplicaRow {
   bool spot = false;
   bool resume_wanted = false;          // asleep, and on its way back
   std::string unsuspendable;           // why it cannot sleep; empty: it can
+  PortHolder port_holder = PortHolder::unsaid;  // who answers on its port, by its node's agent; `unsaid`: that one does not look
+  std::uint64_t port_look = 0;         // of the last LookAtReplica that this answers
   bool operator==(const ReplicaRow&) const = default;
   template <class V>
   void fields(V& v) {
     v("job", job); v("revision", revision); v("address", address); v("port", port); v("job_state", job_state); v("task_state", task_state);
     v("stopping", stopping); v("spot", spot); v("resume_wanted", resume_wanted); v("unsuspendable", unsuspendable);
+    v("port_holder", port_holder); v("port_look", port_look);
   }
 };
 
@@ -46,6 +49,7 @@ struct EndpointRow {
   std::vector<std::string> keys;       // hashes
   std::uint64_t failed_job = 0;
   std::string failed_reason;
+  bool failed_port_taken = false;      // somebody else had its port
   std::string held_back;               // why no replica may be started (a budget, a quota); empty: they may
   std::string waiting;                 // why a replica of it has no place yet, when it has waited for a while
   std::vector<ReplicaRow> replicas;    // this gateway's
@@ -55,7 +59,7 @@ struct EndpointRow {
   void fields(V& v) {
     v("steered", steered); v("elsewhere", elsewhere);
     v("name", name); v("policy", policy); v("serving", serving); v("rolling", rolling); v("keys", keys); v("failed_job", failed_job);
-    v("failed_reason", failed_reason); v("held_back", held_back); v("waiting", waiting); v("replicas", replicas);
+    v("failed_reason", failed_reason); v("failed_port_taken", failed_port_taken); v("held_back", held_back); v("waiting", waiting); v("replicas", replicas);
   }
 };
 
@@ -116,6 +120,15 @@ struct MoveReplica {
   template <class V>
   void fields(V& v) { v("endpoint", endpoint); v("job", job); v("what", what); v("reason", reason); }
 };
+// A connection to a replica failed: who has its port now? The next table has the number, beside the answer.
+struct LookAtReplica {
+  static constexpr const char* kind = "look_at_replica";
+  std::string endpoint;
+  std::uint64_t job = 0;
+  std::uint64_t number = 0;
+  template <class V>
+  void fields(V& v) { v("endpoint", endpoint); v("job", job); v("number", number); }
+};
 struct AcceptCall {
   static constexpr const char* kind = "accept_call";
   std::uint64_t number = 0;
@@ -165,6 +178,6 @@ struct Figures {
   void fields(V& v) { v("addresses", addresses); v("endpoints", endpoints); v("peer_address", peer_address); v("peer_key", peer_key); }
 };
 // That a revision is healthy and takes over, or never will be, is said in the words of the event it becomes.
-using FromGateway = std::variant<StartReplica, MoveReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures>;
+using FromGateway = std::variant<StartReplica, MoveReplica, LookAtReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures>;
 
 }  // namespace billow::gateway

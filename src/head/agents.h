@@ -41,6 +41,8 @@ class Agents {
   void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) { sessions_.on_start(std::move(complete)); }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   std::string waits_for(TaskId task) const { return sessions_.waits_for(task); }
+  Sessions::Port port(TaskId task) const { return sessions_.port(task); }
+  void on_port(std::function<void()> changed) { sessions_.on_port(std::move(changed)); }
   // What nodes call this machine, whose own agent comes by a Unix socket.
   void set_own_address(std::string address) { own_address_ = std::move(address); }
   void watch_silence();  // on a timer; idempotent

@@ -187,6 +187,7 @@ std::string Gateways::table(const Link& link) const {
     for (const EndpointKey& key : endpoint.keys) row.keys.push_back(key.hash);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
+    row.failed_port_taken = endpoint.failed_port_taken;
     if (const auto why = waiting_.find(name); why != waiting_.end()) row.waiting = why->second;
     row.steered = steers(link, endpoint);
     for (const auto& other : links_)
@@ -210,6 +211,9 @@ std::string Gateways::table(const Link& link) const {
           const Task& task = state.tasks.at(job.tasks.front());
           replica.task_state = task.state;
           replica.unsuspendable = task.unsuspendable;
+          const Sessions::Port port = options_.port_of(task.id);
+          replica.port_holder = port.holder;
+          replica.port_look = port.look;
           if (const std::string host = options_.host_of(task.node); !host.empty()) replica.address = fmt::format("{}:{}", host, replica.port);
         }
         row.replicas.push_back(std::move(replica));
@@ -239,6 +243,16 @@ void Gateways::move(const gateway::MoveReplica& wish) {
   else if (wish.what == "stop") run(StopJob{JobId(wish.job), wish.reason, false});
 }
 
+// Only of agents that look at all: others would not understand.
+void Gateways::look(const gateway::LookAtReplica& wish) {
+  const auto& state = options_.engine().state();
+  const auto replicas = state.replicas.find(wish.endpoint);
+  if (replicas == state.replicas.end() || !replicas->second.contains(JobId(wish.job))) return;
+  const Job& job = state.jobs.at(JobId(wish.job));
+  if (job.tasks.empty() || options_.port_of(job.tasks.front()).holder == PortHolder::unsaid) return;
+  options_.look(state.tasks.at(job.tasks.front()).node, {job.tasks.front(), wish.number});
+}
+
 void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
   if (leaving_) return;
   auto message = gateway::decode_from_gateway(text);
@@ -253,6 +267,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
       self.run(billow::StartReplica{m.endpoint, m.revision, m.port, m.spot, revision && among(revision->spec->place.regions, link->region) ? link->region : ""});
     }
     void operator()(const gateway::MoveReplica& m) { self.move(m); }
+    void operator()(const gateway::LookAtReplica& m) { self.look(m); }
     void operator()(const RevisionJudged& m) { self.judged(link, m); }
     void operator()(const gateway::AcceptCall& m) { self.accept_call(link, m); }
     void operator()(const gateway::EndCall& m) { self.end_call(link, m); }
@@ -286,7 +301,7 @@ void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& v
       if (steers(*other, found->second) && !regions.contains(other->region)) return;
   }
   agreed_.erase(verdict.endpoint);
-  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason});
+  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason, verdict.job});
 }
 
 // Counters add up; of times the worst is told.

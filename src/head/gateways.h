@@ -14,6 +14,7 @@
 
 #include "gateway/table.h"
 #include "head/engine.h"
+#include "head/sessions.h"
 #include "net/loop.h"
 #include "net/websocket.h"
 
@@ -24,6 +25,8 @@ class Gateways {
   struct Options {
     std::function<Engine&()> engine;
     std::function<std::string(NodeId)> host_of;   // where a node's ports are reached; empty: not known
+    std::function<Sessions::Port(TaskId)> port_of;   // who has a replica's port
+    std::function<void(NodeId, const wire::agent_v1::LookAtPort&)> look;   // asks its agent to look again
   };
   Gateways(net::Loop& loop, Options options);
   ~Gateways();
@@ -33,10 +36,10 @@ class Gateways {
   std::size_t count() const;
   std::vector<std::string> addresses() const;      // where they listen
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;
+  void changed();                                  // what the table says may have: it is sent if it did
 
  private:
   struct Link;
-  void changed();
   void look_who_waits();
   std::string table(const Link& link) const;
   const Link* leader() const;
@@ -47,6 +50,7 @@ class Gateways {
   void add_up(const std::string& endpoint);
   void heard(const std::shared_ptr<Link>& link, std::string_view text);
   void move(const gateway::MoveReplica& wish);
+  void look(const gateway::LookAtReplica& wish);
   void run(Command command);
   void accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish);
   void end_call(const std::shared_ptr<Link>& link, const gateway::EndCall& wish);

@@ -90,7 +90,10 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     fabric_ = std::make_unique<FabricCheck>(FabricCheck::Options{&loop_, [this]() -> const control::State& { return engine_->state(); },
                                                                  [this](NodeId node, const wire::fabric_v1::Ask& ask) { return agents_->send_fabric(node, ask); }, [this] { return clock_.wall(); }});
     agents_->on_fabric([this](NodeId node, const wire::fabric_v1::Answer& answer) { fabric_->take(node, answer); });
-    gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); }});
+    gateways_ = std::make_unique<Gateways>(loop_, Gateways::Options{[this]() -> Engine& { return *engine_; }, [this](NodeId node) { return agents_->host_of(node); },
+                                                                            [this](TaskId task) { return agents_->port(task); },
+                                                                            [this](NodeId node, const wire::agent_v1::LookAtPort& ask) { agents_->send(node, ask, {}); }});
+    agents_->on_port([this] { gateways_->changed(); });
     files_ = BILLOW_TRY(files::Store::open({.directory = files_dir(), .bytes_max = limits::head_files_bytes_max, .bytes_refused = limits::head_files_bytes_max / 4 * 5, .needed = [this] { return *needed_files_.lock(); }}));
     look_at_needed_files();
     timers_.push_back(loop_.every(minutes(1), [this] { look_at_needed_files(); }));

@@ -63,12 +63,25 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   session->node = node->id;
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
+  for (const TaskStatus& status : h.tasks) take_port(node->id, status);
   session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION, control::node_bills(*node)}, {});
   log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name, node->offer.gpus.size(), h.tasks.size(), h.offer.version, std::min(h.version, wire::spoken_protocol()));
   engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
 }
 
+// Only of tasks that are its own: nobody vouches for another node's.
+void Sessions::take_port(NodeId node, const TaskStatus& status) {
+  if (!has_task(node, status.task)) return;
+  if (status.state == TaskState::ended) return (void)ports_.erase(status.task);
+  if (status.port_holder == PortHolder::unsaid) return;
+  Port& known = ports_[status.task];
+  if (known.holder == status.port_holder && known.look == status.port_look) return;
+  known = {status.port_holder, status.port_look};
+  if (port_changed_) port_changed_();
+}
+
 void Sessions::report(const SessionPtr& session, const Report& r) {
+  take_port(session->node, r.status);
   if (r.status.state == TaskState::starting && !r.status.waits_for.empty()) waits_for_[r.status.task] = r.status.waits_for;
   else waits_for_.erase(r.status.task);
   engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [session, number = r.number](Result<std::vector<Event>> events) {

@@ -75,6 +75,16 @@ class Sessions {
     const auto found = waits_for_.find(task);
     return found == waits_for_.end() ? std::string() : found->second;
   }
+  // Who has a replica's port, as its agent said last, and the number of the question it answered. Never journalled: it is of no use later.
+  struct Port {
+    PortHolder holder = PortHolder::unsaid;
+    std::uint64_t look = 0;
+  };
+  Port port(TaskId task) const {
+    const auto found = ports_.find(task);
+    return found == ports_.end() ? Port{} : found->second;
+  }
+  void on_port(std::function<void()> changed) { port_changed_ = std::move(changed); }
   SessionPtr find(NodeId node) const {
     const auto found = sessions_.find(node);
     return found == sessions_.end() ? nullptr : found->second;
@@ -88,12 +98,15 @@ class Sessions {
  private:
   void accepted(const SessionPtr& session, const wire::agent_v1::Hello& hello);
   bool revoked(const SessionPtr& session);
+  void take_port(NodeId node, const TaskStatus& status);
 
   const Clock& clock_;
   std::function<Engine&()> engine_;
   std::function<void(wire::agent_v1::Start&, bool)> complete_;
   std::unordered_map<NodeId, SessionPtr> sessions_;
   std::unordered_map<TaskId, std::string> waits_for_;
+  std::unordered_map<TaskId, Port> ports_;
+  std::function<void()> port_changed_;
   std::unordered_map<TaskId, SteadyTime> marked_at_;      // when a task's mark was last journalled
   std::unordered_map<NodeId, SteadyTime> silent_since_;   // of nodes the state knows and that are not connected
   // Sessions whose hello is decided and not durable yet, by node name. Their nodes are not silent: to declare one unreachable after

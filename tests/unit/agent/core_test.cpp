@@ -1,5 +1,6 @@
 // The agent's logic without processes: single rules first, then all of them under faults.
 #include "agent/core.h"
+#include "agent/task_status.h"
 
 #include <gtest/gtest.h>
 
@@ -89,6 +90,42 @@ TEST_F(AgentCore, AStartingTaskSaysWhatItWaitsForUntilItRuns) {
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].status.waits_for, "");
   EXPECT_TRUE(sent<v1::Report>(happen(task_event::Waiting{TaskId(5), "late"})).empty());
+}
+
+TEST_F(AgentCore, WhoHasAReplicasPortIsReportedWhenItChangesAndWhenAsked) {
+  connect();
+  say(start_of(5));
+  EXPECT_TRUE(sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::nobody})).empty()) << "the report that it runs says so";
+  const auto runs = sent<v1::Report>(happen(task_event::Started{TaskId(5), at(1).wall}));
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].status.port_holder, PortHolder::nobody);
+  const auto has = sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task}));
+  ASSERT_EQ(has.size(), 1u);
+  EXPECT_EQ(has[0].status.port_holder, PortHolder::task);
+  EXPECT_TRUE(sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task})).empty());
+  const auto look = only<effect::LookAtPort>(say(v1::LookAtPort{TaskId(5), 77}));
+  ASSERT_EQ(look.size(), 1u);
+  const auto answer = sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task, look[0].number}));
+  ASSERT_EQ(answer.size(), 1u) << "nothing has changed, and somebody waits for that word";
+  EXPECT_EQ(answer[0].status.port_look, 77u);
+  EXPECT_TRUE(only<effect::LookAtPort>(say(v1::LookAtPort{TaskId(6), 78})).empty());
+}
+
+TEST_F(AgentCore, AReplicaWhosePortSomebodyElseHasIsEnded) {
+  connect();
+  say(start_of(5));
+  happen(task_event::Started{TaskId(5), at(1).wall});
+  const Effects out = happen(task_event::PortSeen{TaskId(5), PortHolder::other});
+  ASSERT_EQ(only<effect::StopTask>(out).size(), 1u);
+  EXPECT_EQ(only<effect::StopTask>(out)[0].reason, StopReason::port_taken);
+  ASSERT_EQ(sent<v1::Report>(out).size(), 1u);
+  EXPECT_EQ(sent<v1::Report>(out)[0].status.port_holder, PortHolder::other);
+  supervise::ExitRecord record{};
+  record.cause = static_cast<std::uint32_t>(supervise::EndCause::stop_request);
+  record.stop_reason = static_cast<std::uint32_t>(StopReason::port_taken);
+  const TaskStatus status = status_of(TaskId(5), record);
+  EXPECT_EQ(status.exit.kind, ExitKind::exec_failed) << "it has failed, and was not stopped by anybody";
+  EXPECT_TRUE(status.exit.port_taken);
 }
 
 TEST_F(AgentCore, IgnoresEverythingBeforeWelcome) {

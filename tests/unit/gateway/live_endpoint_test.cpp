@@ -17,8 +17,8 @@ struct Stage {
     endpoint.update(row, now);
     endpoint.steer(now);
   }
-  void add(std::uint64_t job, std::uint32_t revision) {
-    row.replicas.push_back({.job = job, .revision = revision, .address = "127.0.0.1:9", .job_state = JobState::running, .task_state = TaskState::running});
+  void add(std::uint64_t job, std::uint32_t revision, PortHolder holder = PortHolder::task) {
+    row.replicas.push_back({.job = job, .revision = revision, .address = "127.0.0.1:9", .job_state = JobState::running, .task_state = TaskState::running, .port_holder = holder});
     show();
   }
   void healthy(std::uint64_t job) {
@@ -156,16 +156,174 @@ TEST(Ports, NobodyIsGivenThePortOfAnother) {
   SteadyTime now{1'000'000'000'000};
   std::set<std::uint16_t> given;
   for (std::uint64_t i = 0; i < 50; ++i)
-    EXPECT_TRUE(given.insert(ports.propose({}, [](std::uint16_t) { return true; }, i % 3, now)).second) << "the " << i << "th";
+    EXPECT_TRUE(given.insert(ports.propose({}, [](std::uint16_t) { return true; }, i % 3, now).value()).second) << "the " << i << "th";
   // Known from the table they stay taken, however long ago they were proposed.
   now = now + minutes(10);
-  for (std::uint64_t i = 0; i < 10; ++i) {
+  const std::uint64_t left = 60 - given.size() - (given.contains(20055) ? 0 : 1);
+  for (std::uint64_t i = 0; i < left + 3; ++i) {
     const auto port = ports.propose(given, [](std::uint16_t p) { return p != 20055; }, i, now);
-    EXPECT_NE(port, 20055) << "somebody else's on this machine";
-    if (i < 9) {
-      EXPECT_TRUE(given.insert(port).second);
+    // When those that are left are gone nothing is proposed, rather than somebody else's.
+    ASSERT_EQ(port.has_value(), i < left) << i;
+    if (!port) {
+      EXPECT_EQ(port.error().code, Code::exhausted);
+      continue;
     }
+    EXPECT_NE(*port, 20055) << "somebody else's on this machine";
+    EXPECT_TRUE(given.insert(*port).second);
   }
+}
+
+// Ports taken in a row, as one who squats takes them, do not hide the free ones behind them.
+TEST(Ports, ARowOfTakenPortsIsSteppedOver) {
+  Ports ports;
+  int asked = 0;
+  const auto port = ports.propose({}, [&](std::uint16_t p) { return ++asked, p < 20000 || p >= 26000; }, 0, SteadyTime{1'000'000'000'000});
+  ASSERT_TRUE(port.has_value());
+  EXPECT_GE(*port, 26000);
+  EXPECT_LT(asked, 20);
+}
+
+// ---- who has a replica's port
+
+TEST(LiveEndpoint, AReplicaIsAskedAndCalledOnlyOnceItsAgentVouchesForItsPort) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::nobody);
+  EXPECT_TRUE(s.endpoint.due_checks(s.now).empty()) << "whoever answers there may be anybody";
+  s.healthy(1);  // an answer all the same
+  EXPECT_FALSE(s.endpoint.awake());
+  s.row.replicas[0].port_holder = PortHolder::task;
+  s.show();
+  ASSERT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1}) << "at once, however long the pause had become";
+  s.healthy(1);
+  EXPECT_TRUE(s.endpoint.awake());
+}
+
+TEST(LiveEndpoint, OfAnAgentThatDoesNotLookTheAnswerIsBelieved) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::unsaid);
+  s.healthy(1);
+  EXPECT_TRUE(s.endpoint.awake());
+  s.endpoint.unreachable(1, s.now);
+  EXPECT_TRUE(s.all<LookAtReplica>().empty()) << "it would not understand";
+  s.healthy(1);
+  EXPECT_TRUE(s.endpoint.awake());
+}
+
+TEST(LiveEndpoint, AfterAFailedConnectionThePortIsLookedAtAgainFirst) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::task);
+  s.healthy(1);
+  ASSERT_TRUE(s.endpoint.awake());
+  s.endpoint.unreachable(1, s.now);
+  ASSERT_EQ(s.all<LookAtReplica>().size(), 1u);
+  const auto asked = s.all<LookAtReplica>()[0].number;
+  s.show();  // a table from before the question
+  EXPECT_TRUE(s.endpoint.due_checks(s.now).empty());
+  s.healthy(1);
+  EXPECT_FALSE(s.endpoint.awake()) << "its neighbour answers as well as it does";
+  s.row.replicas[0].port_look = asked;
+  s.show();
+  EXPECT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1});
+  s.healthy(1);
+  EXPECT_TRUE(s.endpoint.awake());
+}
+
+TEST(LiveEndpoint, AQuestionThatNobodyAnswersIsAskedAgainAndWithoutAHeadTheLastWordStands) {
+  Stage s;
+  bool head = true;
+  s.endpoint.set_head_is_here([&] { return head; });
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::task);
+  s.healthy(1);
+  s.endpoint.unreachable(1, s.now);
+  s.now = s.now + milliseconds(1100);
+  s.endpoint.steer(s.now);
+  ASSERT_EQ(s.all<LookAtReplica>().size(), 2u);
+  EXPECT_GT(s.all<LookAtReplica>()[1].number, s.all<LookAtReplica>()[0].number);
+  EXPECT_TRUE(s.endpoint.due_checks(s.now).empty());
+  head = false;
+  EXPECT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1});
+  s.healthy(1);
+  EXPECT_TRUE(s.endpoint.awake());
+}
+
+TEST(LiveEndpoint, AReplicaThatLosesItsPortIsOutOfServiceAtOnceAlsoWhenItWakes) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::task);
+  s.healthy(1);
+  s.row.replicas[0].port_holder = PortHolder::nobody;
+  s.show();
+  EXPECT_FALSE(s.endpoint.awake());
+  s.row.replicas[0].port_holder = PortHolder::task;
+  s.show();
+  s.healthy(1);
+  ASSERT_TRUE(s.endpoint.awake());
+  s.row.replicas[0].job_state = JobState::suspended;
+  s.row.replicas[0].task_state = TaskState::suspended;
+  s.show();
+  // Vouched for before, it is ready as soon as it runs…
+  s.endpoint.router.set_phase(1, Phase::resuming, s.now);
+  s.row.replicas[0].job_state = JobState::running;
+  s.row.replicas[0].task_state = TaskState::running;
+  s.show();
+  EXPECT_TRUE(s.endpoint.awake());
+  // …and not where its agent says with its waking that it has lost its port.
+  s.row.replicas[0].job_state = JobState::suspended;
+  s.row.replicas[0].task_state = TaskState::suspended;
+  s.show();
+  s.endpoint.router.set_phase(1, Phase::resuming, s.now);
+  s.row.replicas[0].job_state = JobState::running;
+  s.row.replicas[0].task_state = TaskState::running;
+  s.row.replicas[0].port_holder = PortHolder::nobody;
+  s.show();
+  EXPECT_FALSE(s.endpoint.awake());
+}
+
+TEST(LiveEndpoint, AHeadThatHasJustComeBackDoesNotTakeBackAnAgentsWord) {
+  Stage s;
+  s.row.serving = 1;
+  s.add(1, 1, PortHolder::task);
+  s.healthy(1);
+  s.row.replicas[0].address.clear();
+  s.row.replicas[0].port_holder = PortHolder::unsaid;
+  s.show();
+  EXPECT_TRUE(s.endpoint.awake());
+  s.endpoint.unreachable(1, s.now);
+  EXPECT_EQ(s.all<LookAtReplica>().size(), 1u) << "it is still known as one whose agent looks";
+}
+
+TEST(LiveEndpoint, APortThatSomebodyElseHasIsNoFaultOfTheRevisionUntilItIsTheFifth) {
+  Stage s;
+  s.row.rolling = 1;
+  s.show();
+  s.row.failed_port_taken = true;
+  for (std::uint64_t job = 1; job <= 5; ++job) {
+    ASSERT_EQ(s.all<StartReplica>().size(), job) << "each gets a successor, with another port";
+    EXPECT_TRUE(s.all<RevisionJudged>().empty());
+    s.add(job, 1, PortHolder::nobody);
+    s.fails(job, "port 20001 is held by a process that is not its own");
+  }
+  ASSERT_EQ(s.all<RevisionJudged>().size(), 1u);
+  EXPECT_FALSE(s.all<RevisionJudged>()[0].healthy);
+  EXPECT_EQ(s.all<RevisionJudged>()[0].job, JobId(5));
+  EXPECT_NE(s.all<RevisionJudged>()[0].reason.find("20001"), std::string::npos);
+}
+
+TEST(LiveEndpoint, WhereNoPortIsFreeNothingIsStartedAndTheReasonIsSaid) {
+  std::vector<FromGateway> said;
+  LiveEndpoint endpoint{"app", [&](FromGateway m) { said.push_back(std::move(m)); }, []() -> Result<std::uint16_t> { return fail(Code::exhausted, "no port is free"); }};
+  const SteadyTime now{1'000'000'000'000};
+  EndpointRow row{.name = "app"};
+  row.serving = 1;
+  endpoint.update(row, now);
+  endpoint.router.arrive(1, now, now + seconds(60));
+  endpoint.steer(now);
+  EXPECT_TRUE(said.empty());
+  EXPECT_EQ(endpoint.hopeless(now), "no port is free");
 }
 
 // The request that meets a replica on its way to sleep: the order to wake follows the order to sleep at once, no other replica is asked
