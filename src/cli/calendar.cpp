@@ -87,7 +87,7 @@ std::string calendar_text(const std::vector<Json>& nodes, const std::vector<Json
     out += label + std::string(name_width - std::min(name_width, display_width(label)), ' ') + "  " + line + "\n";
   }
   if (nodes.empty()) out += "no node has joined yet\n";
-  out += fmt::format("\none column is {}\n", format_duration(seconds(cell_s)));
+  out += fmt::format("\none column is {}; {} free, # several reservations, a letter one of these:\n", format_duration(seconds(cell_s)), painted("\u00b7", Colour::dim, look));
   if (shown.empty()) out += "nothing is reserved\n";
   for (const Shown& s : shown) {
     const Json& r = *s.document;

@@ -109,8 +109,15 @@ int token_create(const Parsed& p) {
              [&](const Json& made) {
                print(std::string(made["token"].str_or("")) + "\n");
                if (joins) {
-                 if (address.empty()) say("this head listens on this machine only: for others start it with `billow up --listen 0.0.0.0:7070`");
-                 say(fmt::format("on each machine that is to join: billow join {} --token TOKEN", address.empty() ? "https://HEAD:7070" : address));
+                 // Whoever keeps it in a variable has no use for it in what is said beside it, which goes to logs.
+                 const std::string shown = look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
+                 if (address.empty()) {
+                   say("this head listens on this machine only, so no other can join yet: `billow down`, then `billow up --background --listen 0.0.0.0:7070`");
+                   char host[256] = "";
+                   ::gethostname(host, sizeof host - 1);
+                   address = fmt::format("https://{}:7070", host);
+                 }
+                 say(fmt::format("on each machine that is to join: billow join {} --token {}", address, shown));
                  return;
                }
                say(fmt::format("this is token {} ({}); it is shown only now. Use it as BILLOW_TOKEN.", text_or_number(made["id"]), *name));

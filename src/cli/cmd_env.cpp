@@ -12,6 +12,7 @@
 #include "cli/console.h"
 #include "cli/environments.h"
 #include "cli/job_names.h"
+#include "cli/job_request.h"
 #include "cli/progress.h"
 #include "cli/save_environment.h"
 #include "cli/table.h"

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/job_names.h"
+#include "cli/job_request.h"
 #include "cli/sync.h"
 
 namespace billow::cli {

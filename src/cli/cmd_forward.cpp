@@ -16,6 +16,7 @@
 #include "cli/more_commands.h"
 #include "cli/console.h"
 #include "cli/job_names.h"
+#include "cli/job_request.h"
 #include "cli/tunnel.h"
 
 namespace billow::cli {

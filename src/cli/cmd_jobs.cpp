@@ -195,11 +195,16 @@ int cmd_wait(const Parsed& parsed) {
   }
   auto client = connect(parsed);
   if (!client) return report(client.error());
-  const auto jobs = jobs_of(*client, *words, NameUse::look);
-  if (!jobs) return report(jobs.error());
+  std::vector<std::string> jobs;
+  for (const std::string& word : *words) {
+    const auto named = all_jobs_of(*client, word);
+    if (!named) return report(named.error());
+    if (named->size() > 1 && !parsed.has("quiet")) say(fmt::format("waiting for {} jobs called {}", named->size(), word));
+    jobs.insert(jobs.end(), named->begin(), named->end());
+  }
   int code = 0;
-  for (const std::string& label : *jobs) {
-    auto job = wait_for_end(*client, label, deadline, label != jobs->front(), parsed.has("quiet") || parsed.has("json"));
+  for (const std::string& label : jobs) {
+    auto job = wait_for_end(*client, label, deadline, label != jobs.front(), parsed.has("quiet") || parsed.has("json"));
     if (!job) return report(job.error());
     if (!(*job)["final"].bool_or(false)) {
       if (!parsed.has("quiet")) say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
@@ -313,10 +318,11 @@ void add_job_commands(CommandTable& table) {
                    .group = "jobs"});
   table.push_back({.name = "wait",
                    .summary = "wait until jobs have ended, and exit with their code",
-                   .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq .id)\"",
+                   .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq .id)\"\nbillow submit --name sweep --lines commands.txt && billow wait sweep",
                    .run = cmd_wait,
                    .usage = "JOB…",
-                   .details = "With several jobs the code is the first that is not zero.",
+                   .details = "With several jobs the code is the first that is not zero. A name that several of your jobs bear means all of them that have not ended,\n"
+                              "and all of a `submit --lines`, ended or not.",
                    .options = {wait_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -101,7 +101,7 @@ int cmd_reserve(const Parsed& p) {
   }
   // As much as one node of it has, so that what is printed can be run.
   const auto nodes = std::max<std::int64_t>(1, static_cast<std::int64_t>((*made)["places"].items().size()));
-  say(fmt::format("run inside it: billow run --reservation {}{} -- …", (*made)["id"].uint_or(0), q.spec.resources.whole_node ? " --whole-node" : " --gpus " + gpus_text((*made)["gpu_milli"].int_or(0) / nodes)));
+  say(fmt::format("run inside it: billow run --reservation {}{}{} -- …", (*made)["id"].uint_or(0), nodes > 1 ? fmt::format(" --nodes {}", nodes) : "", q.spec.resources.whole_node ? " --whole-node" : " --gpus " + gpus_text((*made)["gpu_milli"].int_or(0) / nodes)));
   return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/crypto.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -31,7 +32,7 @@ constexpr OptionSpec session_options[] = {
 constexpr OptionSpec shell_session_options[] = {{"quiet", 'q', nullptr, "say nothing of Billow's own"}};
 constexpr OptionSpec submit_options[] = {
     {"quiet", 'q', nullptr, "print the number alone"},
-    {"lines", 0, "FILE", "a job for each line of this file (- for standard input), each a command for the shell", false, Completes::file},
+    {"lines", 0, "FILE", "a job for each line of this file (- for standard input), each a command for the shell; they share a label, lines=…", false, Completes::file},
 };
 constexpr std::size_t lines_bytes_max = 16 << 20;
 constexpr OptionSpec attach_options[] = {
@@ -59,19 +60,24 @@ Status resolve_reservation(Client& client, JobRequest& request) {
   return {};
 }
 
-// Array elements in --after are numbers of their own; the head knows them.
+// Array elements in --after are numbers of their own, and a name may be that of several jobs; the head knows them.
 Status resolve_after(Client& client, JobRequest& request) {
   for (const AfterText& after : request.after) {
-    std::uint64_t number = 0;
-    if (after.job.find('.') == std::string::npos) {
-      number = static_cast<std::uint64_t>(parse_int(after.job, 1, INT64_MAX).value_or(0));
-    } else {
-      auto job = client.get(path_of_job(after.job));
-      if (!job) return pass(std::move(job.error()), "--after " + after.job);
-      number = (*job)["id"].uint_or(0);
+    const auto jobs = all_jobs_of(client, after.job);
+    if (!jobs) return pass(Error(jobs.error()), "--after " + after.job);
+    if (jobs->size() > 1) say(fmt::format("it waits for {} jobs called {}", jobs->size(), after.job));
+    for (const std::string& label : *jobs) {
+      std::uint64_t number = static_cast<std::uint64_t>(parse_int(label, 1, INT64_MAX).value_or(0));
+      if (number == 0) {
+        auto job = client.get(path_of_job(label));
+        if (!job) return pass(std::move(job.error()), "--after " + label);
+        number = (*job)["id"].uint_or(0);
+      }
+      request.spec.after.push_back({JobId(number), after.kind});
     }
-    request.spec.after.push_back({JobId(number), after.kind});
   }
+  if (request.spec.after.size() > limits::dependencies_max)
+    return fail(Code::invalid, fmt::format("--after: {} jobs, more than {}", request.spec.after.size(), limits::dependencies_max), "submit them as one array (--array), which is one job to wait for");
   return {};
 }
 
@@ -247,6 +253,7 @@ int submit_lines(const Parsed& parsed) {
   if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
   if (!request.cron.empty() || !request.idempotency_key.empty()) return report_usage({Code::invalid, "--lines goes with neither --cron nor a key: it makes many jobs", ""});
   if (auto done = complete(request); !done) return report_usage(done.error());
+  request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
   const auto env = prepare(parsed, *client, request);

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "cli/job_names.h"
+#include "cli/job_request.h"
 #include "cli/table.h"
 
 namespace billow::cli {

@@ -48,15 +48,25 @@ std::string remark_of(const Json& job) {
     }
     return nodes;
   }
-  return std::string(job["reason"].str_or(""));
-}
-
-std::string name_of(const Json& job) {
-  if (const auto name = job["name"].str_or(""); !name.empty()) return std::string(name);
-  return std::string(job["command"].str_or(""));
+  const std::string reason(job["reason"].str_or(""));
+  // What somebody wants to know of a suspended job is when it goes on; why it was suspended stays with `describe`.
+  if (state == "suspended" && job.at("suspension", "phase").str_or("") == "suspended") {
+    const bool by_itself = job.at("suspension", "resumes_by_itself").bool_or(false);
+    const std::string next = by_itself ? "resumes when its GPUs are free" : fmt::format("goes on with `billow resume {}`", job["label"].str_or("?"));
+    return reason.empty() ? next : by_itself ? fmt::format("{}; {}", reason, next) : reason;
+  }
+  return reason;
 }
 
 }  // namespace
+
+std::string name_of(const Json& job) {
+  std::string name(job["name"].str_or(""));
+  if (name.empty()) name = job["command"].str_or("");
+  // An element of an array.
+  if (job.at("array", "id").uint_or(0) > 0 && !is_array(job)) name += fmt::format("[{}]", job.at("array", "index").uint_or(0));
+  return name;
+}
 
 std::string whole_seconds(std::int64_t s) { return s < 60 ? fmt::format("{}s", s) : format_duration(seconds(s)); }
 
@@ -196,7 +206,7 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   Facts facts{look, {}};
   const std::string_view state = job["state"].str_or("?");
   facts.add("job", job["label"].str_or("?"), Colour::bold);
-  facts.add("name", job["name"].str_or(""));
+  if (!job["name"].str_or("").empty()) facts.add("name", name_of(job));
   facts.add("state", state, colour_of_state(state));
   if (const Json& c = job["checkpoint"]; c.is_object()) {
     std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));

@@ -22,6 +22,8 @@ Result<Json> fetch_jobs(Client& client, const JobFilter& filter);
 // One document per array: the array's own where there is one, else made of the elements seen.
 std::vector<Json> collapse_arrays(const std::vector<Json>& jobs);
 Table jobs_table(const std::vector<Json>& jobs, WallTime now);
+// Its name, else its command; of an array's element with the index: "sweep[3]".
+std::string name_of(const Json& job);
 std::string whole_seconds(std::int64_t s);   // "45s", "5m 3s"
 // How long a job has run, without the time it was suspended or back in the queue; "-" before its start.
 std::string run_time(const Json& job, WallTime now);

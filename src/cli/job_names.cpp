@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "cli/console.h"
@@ -12,22 +13,26 @@
 namespace billow::cli {
 namespace {
 
-constexpr const char* looked_at_max = "200";
+constexpr const char* looked_at_max = "1000";
 
 struct Candidate {
   std::uint64_t id = 0;
   bool runs = false;
+  std::string lines;   // which `submit --lines` it came with
 };
 
 // Of a page of jobs; elements of an array stand for the array.
 std::vector<Candidate> candidates(const Json& page) {
-  std::map<std::uint64_t, bool, std::greater<>> found;
+  std::map<std::uint64_t, Candidate, std::greater<>> found;
   for (const Json& job : page["jobs"].items()) {
-    const std::uint64_t array = job.at("array", "id").uint_or(0);
-    found[array ? array : job["id"].uint_or(0)] |= job["state"].str_or("") == "running";
+    const std::uint64_t array = job.at("array", "id").uint_or(0), id = array ? array : job["id"].uint_or(0);
+    Candidate& one = found[id];
+    one.id = id;
+    one.runs |= job["state"].str_or("") == "running";
+    one.lines = job.at("labels", lines_label).str_or("");
   }
   std::vector<Candidate> out;
-  for (const auto& [id, runs] : found) out.push_back({id, runs});
+  for (auto& [id, one] : found) out.push_back(std::move(one));
   return out;
 }
 
@@ -39,23 +44,26 @@ std::string numbers(const std::vector<Candidate>& all) {
 
 }  // namespace
 
-Status check_job_word(std::string_view word) {
-  if (check_job_label(word)) return {};
-  const bool number = !word.empty() && word.find_first_not_of("0123456789.-") == std::string_view::npos;
-  if (number || !check_name("job", std::string(word))) return check_job_label(word);
-  return {};
+namespace {
+
+Result<std::vector<Candidate>> named(Client& client, const std::string& word, const char* state) {
+  const Json status = BILLOW_TRY(client.get("/v1/status"));
+  return candidates(BILLOW_TRY(client.get(with_query("/v1/jobs", {{"name", word}, {"user", std::string(status.at("you", "user").str_or(""))}, {"state", state}, {"limit", looked_at_max}}))));
 }
+
+std::unexpected<Error> nobody_called(const std::string& word) {
+  return fail(Code::not_found, fmt::format("you have no job called {}", word), fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
+}
+
+}  // namespace
 
 Result<std::string> job_of(Client& client, const std::string& word, NameUse use) {
   if (check_job_label(word)) return word;
   BILLOW_TRY_VOID(check_job_word(word));
-  const Json status = BILLOW_TRY(client.get("/v1/status"));
-  const std::string me(status.at("you", "user").str_or(""));
-  const auto list = [&](const char* state) { return client.get(with_query("/v1/jobs", {{"name", word}, {"user", me}, {"state", state}, {"limit", looked_at_max}})); };
-  std::vector<Candidate> alive = candidates(BILLOW_TRY(list("active")));
+  std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active"));
   if (alive.empty()) {
-    const std::vector<Candidate> ended = candidates(BILLOW_TRY(list("all")));
-    if (ended.empty()) return fail(Code::not_found, fmt::format("you have no job called {}", word), fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
+    const std::vector<Candidate> ended = BILLOW_TRY(named(client, word, "all"));
+    if (ended.empty()) return nobody_called(word);
     return fmt::format("{}", ended.front().id);
   }
   if (alive.size() > 1 && use == NameUse::change)
@@ -63,6 +71,21 @@ Result<std::string> job_of(Client& client, const std::string& word, NameUse use)
   std::stable_partition(alive.begin(), alive.end(), [](const Candidate& c) { return c.runs; });
   if (alive.size() > 1) say(fmt::format("{} of your jobs are called {} ({}); this is job {}", alive.size(), word, numbers(alive), alive.front().id));
   return fmt::format("{}", alive.front().id);
+}
+
+Result<std::vector<std::string>> all_jobs_of(Client& client, const std::string& word) {
+  if (check_job_label(word)) return std::vector<std::string>{word};
+  BILLOW_TRY_VOID(check_job_word(word));
+  const std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active")), all = BILLOW_TRY(named(client, word, "all"));
+  if (alive.empty() && all.empty()) return nobody_called(word);
+  const Candidate& newest = alive.empty() ? all.front() : alive.front();
+  std::set<std::uint64_t> ids = {newest.id};
+  for (const Candidate& one : alive) ids.insert(one.id);
+  for (const Candidate& one : all)
+    if (!newest.lines.empty() && one.lines == newest.lines) ids.insert(one.id);
+  std::vector<std::string> out;
+  for (const std::uint64_t id : ids) out.push_back(fmt::format("{}", id));
+  return out;
 }
 
 Result<std::vector<std::string>> jobs_of(Client& client, const std::vector<std::string>& words, NameUse use) {

@@ -14,11 +14,13 @@ namespace billow::cli {
 
 enum class NameUse { look, change };
 
-// Whether it can be a job at all: a number, or what may be a name. Asks nobody.
-Status check_job_word(std::string_view word);
-
 // Its number. Numbers are handed back as they are, without asking.
 Result<std::string> job_of(Client& client, const std::string& word, NameUse use);
+// What `submit --lines` gives its jobs, so that those of one call are known from those of another with the same name.
+inline constexpr const char* lines_label = "lines";
+// Where all that bear the name are meant (to wait for them): those of them that are alive, else the newest; and where that one came with
+// `submit --lines`, all that came with it, whether they have ended or not. Oldest first.
+Result<std::vector<std::string>> all_jobs_of(Client& client, const std::string& word);
 Result<std::vector<std::string>> jobs_of(Client& client, const std::vector<std::string>& words, NameUse use);
 
 }  // namespace billow::cli

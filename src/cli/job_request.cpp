@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/platform.h"
+#include "base/spoken_name.h"
 #include "base/text.h"
 #include "cli/table.h"
 #include "model/image_name.h"
@@ -22,7 +23,7 @@ namespace {
 constexpr OptionSpec job_option_table[] = {
     {"gpus", 'g', "N", "GPUs per node: 1, 8, or a part of one such as 0.25"},
     {"gpu-mem", 0, "SIZE", "GPU memory of a slice, such as 20G"},
-    {"gpu-type", 0, "A,B", "any of these types: H100, A100-80, L4"},
+    {"gpu-type", 0, "A,B", "any of these types, as `billow nodes` names them: H100, A100-80, L4"},
     {"mig", 0, "PROFILE", "a MIG instance, such as 1g.10gb"},
     {"nodes", 'N', "N", "run on this many nodes at once, as one gang"},
     {"procs", 0, "N", "processes on each node, with RANK and LOCAL_RANK of their own (1)"},
@@ -50,7 +51,7 @@ constexpr OptionSpec job_option_table[] = {
     {"spot", 0, nullptr, "cheaper, and may be preempted"},
     {"retries", 0, "N", "start again after a failure, up to N times"},
     {"backoff", 0, "T", "wait before the first retry; doubles each time (1s)"},
-    {"after", 0, "[KIND:]ID", "start after that job: ok:ID (the default), any:ID or failed:ID", true, Completes::job},
+    {"after", 0, "[KIND:]JOB", "start after that job (a number, or the name of one or more of yours): ok:JOB (the default), any:JOB or failed:JOB", true, Completes::job},
     {"image", 0, "NAME", "run in this container image: its files, your command; your variables stay behind but for --env-var"},
     {"env", 0, "NAME", "run in this saved environment (`billow env save`)"},
     {"network", 0, "host|none", "what a job in an image or an environment sees of the network: its node's (host), or a loopback of its own (none)"},
@@ -294,7 +295,10 @@ Result<bool> set_policy(JobRequest& q, std::string_view name, std::string_view v
   JobSpec& s = q.spec;
   if (name == "nodes") BILLOW_TRY_VOID(set_int(s.nodes, name, value, 1, limits::nodes_per_job_max));
   else if (name == "procs") BILLOW_TRY_VOID(set_int(s.procs, name, value, 1, limits::procs_per_node_max));
-  else if (name == "time") BILLOW_TRY_VOID(set_duration(s.time_limit, name, value));
+  else if (name == "time") {
+    BILLOW_TRY_VOID(set_duration(s.time_limit, name, value));
+    if (s.time_limit <= Duration{}) return fail(Code::invalid, fmt::format("--time {}: no time at all", value), "write it like 90m or 2h; leave --time out for no limit");
+  }
   else if (name == "priority") BILLOW_TRY_VOID(set_int(s.priority, name, value, -1'000'000, 1'000'000));
   else if (name == "spot") s.spot = true;
   else if (name == "retries") BILLOW_TRY_VOID(set_int(s.retries, name, value, 0, limits::retries_max));
@@ -340,6 +344,12 @@ Status check_job_label(std::string_view text) {
   return {};
 }
 
+Status check_job_word(std::string_view word) {
+  if (check_job_label(word)) return {};
+  if (is_number_word(word) || !check_name("job", word)) return check_job_label(word);
+  return {};
+}
+
 Result<AfterText> parse_after(std::string_view text) {
   AfterText after;
   std::string_view job = text;
@@ -349,7 +359,7 @@ Result<AfterText> parse_after(std::string_view text) {
     after.kind = *kind;
     job = text.substr(colon + 1);
   }
-  if (auto ok = check_job_label(job); !ok) return pass(std::move(ok.error()), fmt::format("--after {}", text));
+  if (auto ok = check_job_word(job); !ok) return pass(std::move(ok.error()), fmt::format("--after {}", text));
   after.job = std::string(job);
   return after;
 }
@@ -428,7 +438,7 @@ Status complete(JobRequest& q) {
     if (!valid_utf8(word)) return fail(Code::invalid, "the command has a word that is not UTF-8 text");
   for (const std::string* text : {&q.spec.name, &q.spec.cwd, &q.project, &q.cron, &q.idempotency_key})
     if (!valid_utf8(*text)) return fail(Code::invalid, "an option's value is not UTF-8 text");
-  if (!q.spec.name.empty()) BILLOW_TRY_VOID(check_name("job", q.spec.name));
+  if (!q.spec.name.empty()) BILLOW_TRY_VOID(check_spoken_name("job", q.spec.name));
   return {};
 }
 

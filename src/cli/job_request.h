@@ -13,16 +13,18 @@
 
 namespace billow::cli {
 
-// A dependency as typed; an array's element ("12.3") is looked up at the head to get its number.
+// A dependency as typed; an array's element ("12.3") or a name is looked up at the head to get its number.
 struct AfterText {
   AfterKind kind = AfterKind::ok;
   std::string job;
   bool operator==(const AfterText&) const = default;
 };
-// "12", "ok:12", "any:12.3", "failed:12"
+// "12", "ok:12", "any:12.3", "failed:train"
 Result<AfterText> parse_after(std::string_view text);
 // "12" or "12.3": what a job is called on the command line.
 Status check_job_label(std::string_view text);
+// Whether it can be a job at all: such a label, or what may be a name. Asks nobody.
+Status check_job_word(std::string_view word);
 
 enum class Sync { automatic, yes, no };
 

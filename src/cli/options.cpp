@@ -164,7 +164,7 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
   if (parsed.help) return parsed;
   for (const OptionSpec* o : table.options)
     if (o->value && !o->repeats && parsed.all(o->name).size() > 1)
-      return fail(Code::invalid, fmt::format("--{} was given more than once", o->name));
+      return fail(Code::invalid, fmt::format("--{} was given more than once: {}", o->name, join(parsed.all(o->name), ", ")), "leave one of them out");
   if (command.operands == Operands::none && !parsed.operands.empty())
     return fail(Code::invalid, fmt::format("{} takes no argument \"{}\"", command.name, parsed.operands.front()),
                 fmt::format("see `billow {} --help`", command.name));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/limits.h"
+#include "base/spoken_name.h"
 #include "base/text.h"
 #include "control/money.h"
 
@@ -101,7 +102,7 @@ Status validate(const JobSpec& spec) {
     if (word.find('\0') != std::string::npos || !valid_utf8(word)) return bad("the command has a word that is not UTF-8 text");
   }
   if (bytes > limits::argv_bytes_max) return fail(Code::too_large, fmt::format("the command has {} bytes, more than {}", bytes, limits::argv_bytes_max));
-  if (!spec.name.empty()) BILLOW_TRY_VOID(check_name("job", spec.name));
+  if (!spec.name.empty()) BILLOW_TRY_VOID(check_spoken_name("job", spec.name));
   if (spec.cwd.find('\0') != std::string::npos || !valid_utf8(spec.cwd)) return bad("the working directory is not UTF-8 text");
   if (!spec.cwd.empty() && spec.cwd.front() != '/') return bad(fmt::format("the working directory \"{}\" is not absolute", spec.cwd));
   const Resources& r = spec.resources;

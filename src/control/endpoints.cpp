@@ -8,6 +8,7 @@
 
 #include "base/crypto.h"
 #include "base/limits.h"
+#include "base/spoken_name.h"
 #include "base/text.h"
 #include "control/applier.h"
 #include "control/decider.h"
@@ -48,7 +49,7 @@ Result<const Endpoint*> Decider::endpoint_named(const std::string& name) {
 }
 
 Decision Decider::operator()(const DeployEndpoint& c) {
-  BILLOW_TRY_VOID(check_name("endpoint", c.name));
+  BILLOW_TRY_VOID(check_spoken_name("endpoint", c.name));
   BILLOW_TRY_VOID(check_policy(c.policy));
   JobSpec spec = c.spec;
   spec.env_digest.clear();

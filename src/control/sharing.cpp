@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/limits.h"
+#include "base/spoken_name.h"
 #include "base/text.h"
 #include "control/applier.h"
 #include "control/decider.h"
@@ -110,7 +111,7 @@ Decision Decider::operator()(const Reserve& c) {
   if (user == state.users.end()) return fail(Code::unauthorized, "the reserving user is not known");
   Reservation r{.id = ReservationId(state.next_reservation), .name = c.name, .project = BILLOW_TRY(project_for(c.project, c.user)), .user = c.user,
                 .from = std::max(c.from, context.now), .until = c.until, .resources = c.resources, .nodes = c.nodes, .place = c.place, .places = {}, .made_at = context.now};
-  if (!r.name.empty()) BILLOW_TRY_VOID(check_name("reservation", r.name));
+  if (!r.name.empty()) BILLOW_TRY_VOID(check_spoken_name("reservation", r.name));
   for (const auto& [id, other] : state.reservations)
     if (!r.name.empty() && other.name == r.name) return fail(Code::conflict, fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value), "choose another name, or cancel that one: billow reserve cancel " + r.name);
   if (r.until <= r.from) return fail(Code::invalid, "a reservation ends after it begins, and in the future", "billow reserve --gpus 8 --from 18:00 --for 4h");

@@ -22,6 +22,12 @@ std::string inventory(const Impl& index) {
   return parts.empty() ? "no GPU at all" : join(parts, ", ");
 }
 
+// As people ask for it: "500 GiB", "512 MiB"; a part is cut off rather than rounded up, so that what is named as the largest can be had.
+std::string size_text(std::int64_t mib) {
+  if (mib < 1024) return fmt::format("{} MiB", mib);
+  return fmt::format("{:g} GiB", static_cast<double>(mib * 10 / 1024) / 10);
+}
+
 std::string plural(std::int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 auto infeasible(std::string text, std::string hint = {}) {
@@ -38,6 +44,12 @@ Status check_types(const Impl& index, const Resources& r) {
     if (have.contains(type)) return {};
   }
   const std::string& first = r.gpu_types.front();
+  // "A100" where there are A100-40 and A100-80: which of them is a question of price and memory, so it is asked and not guessed.
+  std::vector<std::string> variants;
+  for (const std::string& type : have)
+    if (lower(type).starts_with(lower(first) + "-")) variants.push_back(type);
+  if (!variants.empty())
+    return infeasible(fmt::format("no GPU here is a plain {}; this Billow has: {}", first, inventory(index)), fmt::format("any of its kinds: --gpu-type {}", join(variants, ",")));
   const std::string close = nearest(first, {have.begin(), have.end()});
   return infeasible(fmt::format("unknown GPU type \"{}\"; {}this Billow has: {}", first,
                                 close.empty() ? "" : fmt::format("did you mean {}? ", close), inventory(index)));
@@ -107,10 +119,10 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
     return infeasible(fmt::format("no node has {}{}; largest is {}{}", plural(r.gpus, "GPU"), of_type, gpus_max, but), split_over_nodes(index, c, gpus_max));
   }
   if (r.gpus > 0 && r.share.mem_mib > gpu_mem_max)
-    return infeasible(fmt::format("no GPU{} has {} MiB of memory; largest is {} MiB", of_type, r.share.mem_mib, gpu_mem_max));
+    return infeasible(fmt::format("no GPU{} has {} of memory; largest is {}", of_type, size_text(r.share.mem_mib), size_text(gpu_mem_max)));
   if (r.cpu_milli > cpu_max)
     return infeasible(fmt::format("no node has {:g} CPUs; largest is {:g}", static_cast<double>(r.cpu_milli) / 1000, static_cast<double>(cpu_max) / 1000));
-  if (r.mem_mib > mem_max) return infeasible(fmt::format("no node has {} MiB of memory; largest is {} MiB", r.mem_mib, mem_max));
+  if (r.mem_mib > mem_max) return infeasible(fmt::format("no node has {} of memory; largest is {}", size_text(r.mem_mib), size_text(mem_max)), fmt::format("ask for at most --mem {}G", mem_max / 1024));
   if (c.constraints.nvlink_required && r.gpus > linked_max)
     return infeasible(fmt::format("no NVLink domain has {}; largest is {}", plural(r.gpus, "GPU"), linked_max));
   if (r.takes_node()) return infeasible("no node can be given whole: one of the GPUs of every candidate is not healthy or of another type");
@@ -120,9 +132,9 @@ Status why_no_node(const Impl& index, const PlacementClass& c) {
 std::string number(std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); }
 std::string asked_text(const Resources& r) {
   if (r.takes_node()) return "a whole node";
-  std::string text = r.gpus == 0 ? "no GPU" : r.share.milli == 0 ? fmt::format("{} MiB of a GPU", r.share.mem_mib) : number(std::int64_t{r.gpus} * r.share.milli) + " GPU" + (r.gpus == 1 && r.share.whole() ? "" : "s");
+  std::string text = r.gpus == 0 ? "no GPU" : r.share.milli == 0 ? size_text(r.share.mem_mib) + " of a GPU" : number(std::int64_t{r.gpus} * r.share.milli) + " GPU" + (r.gpus == 1 && r.share.whole() ? "" : "s");
   text += fmt::format(", {} CPUs", number(r.cpu_milli));
-  return r.mem_mib > 0 ? text + fmt::format(" and {} MiB of memory", r.mem_mib) : text;
+  return r.mem_mib > 0 ? text + " and " + size_text(r.mem_mib) + " of memory" : text;
 }
 
 // Whether the reservation it names could ever hold it, were nothing else inside.
@@ -141,8 +153,8 @@ Status fits_its_reservation(const Impl& index, const PlacementClass& c, const Jo
   std::int64_t milli = 0;
   for (const GpuShare& g : largest->gpus) milli += g.share.milli;
   const std::string nodes = r->second.placements.size() == 1 ? "" : fmt::format("on each of {} nodes ", r->second.placements.size());
-  return infeasible(fmt::format("the job asks for {}{}; reservation {} holds {}{} GPU{}, {} CPUs and {} MiB of memory", asked_text(job.resources), job.tasks > 1 ? fmt::format(" on each of {} nodes", job.tasks) : "",
-                                job.reservation.value, nodes, number(milli), milli == whole_gpu_milli ? "" : "s", number(largest->cpu_milli), largest->mem_mib),
+  return infeasible(fmt::format("the job asks for {}{}; reservation {} holds {}{} GPU{}, {} CPUs and {} of memory", asked_text(job.resources), job.tasks > 1 ? fmt::format(" on each of {} nodes", job.tasks) : "",
+                                job.reservation.value, nodes, number(milli), milli == whole_gpu_milli ? "" : "s", number(largest->cpu_milli), size_text(largest->mem_mib)),
                     "ask for no more than that, or leave --reservation out");
 }
 

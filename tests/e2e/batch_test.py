@@ -316,6 +316,45 @@ class Words(RigTest):
             self.assertIn(b"submit", script)
 
 
+class Names(RigTest):
+    """Jobs by the names people gave them, and names that cannot be."""
+
+    def test_a_name_of_several_means_all_of_them_to_whoever_waits(self):
+        lines = self.rig.file("lines.txt")
+        with open(lines, "w", encoding="ascii") as f:
+            f.write("exit 4\nread line < go\nread line < go\n")
+        os.mkfifo(self.rig.file("go"))
+        first = self.rig.ok("submit", "-q", "--name", "sweep", "--lines", lines).text.split()[0]
+        self.assertEqual(self.rig.cli("wait", first).code, 4)
+        after = self.rig.submit("--after", "any:sweep", "--", "true")
+        self.assertEqual(len(self.rig.json("describe", after)["after"]), 3)
+        waits = self.rig.start("wait", "sweep")
+        with open(self.rig.file("go"), "w", encoding="ascii") as f:
+            f.write("on\non\n")
+            f.flush()
+            out, err = waits.communicate(timeout=60)
+        self.assertIn(b"waiting for 3 jobs called sweep", err)
+        self.assertEqual((waits.returncode, out.count(b"\n")), (4, 3), (out, err))
+        self.assertEqual(self.rig.cli("wait", after).code, 0)
+
+    def test_an_element_has_its_index_in_its_name(self):
+        job = self.rig.submit("--name", "grid", "--array", "0-2", "--", "true")
+        self.rig.ok("wait", job)
+        self.assertIn("grid[2]", self.rig.ok("ps", "-a", "--expand").text)
+        self.assertIn("grid[1]", self.rig.ok("describe", f"{job}.1").text)
+
+    def test_a_number_is_no_name(self):
+        for command in (("submit", "--name", "12", "--", "true"), ("submit", "--name", "1.2", "--", "true"), ("reserve", "--gpus", 1, "--for", "1h", "--name", "7")):
+            done = self.rig.cli(*command)
+            self.assertNotEqual(done.code, 0, done)
+            self.assertIn("take it for a number", done.errors)
+        status = self.rig.api("POST", "/v1/jobs", {"spec": {"argv": ["true"], "name": "12"}, "env": {}}).status
+        self.assertEqual(status, 400)
+        done = self.rig.cli("submit", "--time", "0", "--", "true")
+        self.assertEqual(done.code, 2)
+        self.assertIn("leave --time out", done.errors)
+
+
 class Drained(unittest.TestCase):
     def test_nodes_take_nothing_new(self):
         rig = Rig(args=("--node-name", "box"))

@@ -27,10 +27,11 @@ class Recipes(EndpointTest):
             pass
         environment = {"PATH": f"{programs}:{os.path.dirname(BILLOW)}:{os.environ['PATH']}"}
         for script, argument, server in (("llama-cpp.sh", model, "llama-server"), ("vllm.sh", "some/model", "vllm")):
-            done = subprocess.run([os.path.join(self.EXAMPLES, script), argument, "--queue", "7"], env={**self.rig.environment, **environment}, cwd=self.rig.files, capture_output=True, text=True, timeout=90, check=False)
+            done = subprocess.run([os.path.join(self.EXAMPLES, script), argument, "--queue", "7", "--max", "3"], env={**self.rig.environment, **environment}, cwd=self.rig.files, capture_output=True, text=True, timeout=90, check=False)
             self.assertEqual(done.returncode, 0, done)
             self.assertIn("llm serves: http://", done.stdout)
             self.assertEqual(json.loads(self.call("llm", "/v1/models")[2])["version"], server)
+            self.assertEqual(self.endpoint("llm")["max"], 3, "what is given goes before what the script sets")
 
     def test_a_notebook(self):
         """Jupyter's own server where it is installed; else a stand-in, which is told the same."""

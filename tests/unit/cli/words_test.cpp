@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/event_line.h"
 #include "cli/job_names.h"
+#include "cli/job_request.h"
 
 namespace billow::cli {
 namespace {
@@ -52,7 +53,7 @@ TEST(Words, ANegativeAmountIsAnAmount) {
 }
 
 TEST(JobWords, AreNumbersOrNames) {
-  for (const char* good : {"12", "12.3", "train", "train-2", "my.job"}) EXPECT_TRUE(check_job_word(good)) << good;
+  for (const char* good : {"12", "12.3", "train", "train-2", "my.job", "2026-11-15"}) EXPECT_TRUE(check_job_word(good)) << good;
   for (const char* bad : {"", "-1", "0", "12.", "a b", "a/b", "1.2.3"}) EXPECT_FALSE(check_job_word(bad)) << bad;
 }
 

@@ -118,6 +118,26 @@ TEST(Feasible, SaysWhatIsTooLarge) {
   EXPECT_EQ(feasible(index, typo).error().message, "infeasible: unknown GPU type \"H10\"; did you mean H100? this Billow has: H100 ×8");
 }
 
+// The kinds of one family cost and hold differently: which is meant is asked, in words that can be pasted.
+TEST(Feasible, OffersTheKindsOfAFamily) {
+  SchedIndex index;
+  NodeShape small = node(1), large = node(2);
+  for (GpuShape& g : small.gpus) g.type = "A100-40";
+  for (GpuShape& g : large.gpus) g.type = "A100-80";
+  index.upsert_node(small);
+  index.upsert_node(large);
+  JobRequest wants = job(1);
+  wants.resources.gpu_types = {"a100"};
+  const auto told = feasible(index, wants);
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.error().message, "infeasible: no GPU here is a plain a100; this Billow has: A100-40 ×8, A100-80 ×8");
+  EXPECT_EQ(told.error().hint, "any of its kinds: --gpu-type A100-40,A100-80");
+  wants.resources.gpu_types = {"A100-40", "A100-80"};
+  EXPECT_TRUE(feasible(index, wants));
+  wants.resources.mem_mib = 500'000 * 1024LL;
+  EXPECT_NE(feasible(index, wants).error().message.find("no node has 500000 GiB of memory; largest is "), std::string::npos);
+}
+
 TEST(Index, RebuiltEqualsKept) {
   SchedIndex index;
   index.upsert_node(node(1));
