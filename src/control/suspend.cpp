@@ -219,6 +219,8 @@ void Applier::operator()(const SuspendFailed& e) {
   j.reason = "could not be suspended: " + e.reason;
   Task& t = task(j.tasks.front());
   if (t.state == TaskState::suspending) t.state = TaskState::running;
+  // It stays, and nobody gets its place; unless that is still wanted, and it is ended for it next.
+  if (e.cause != SuspendCause::preempted) j.gives_way_to = {};
   state.index.stays(j.id);
 }
 

@@ -46,6 +46,7 @@ SubmitJob Clients::draw_job(std::size_t index) {
     const auto& reservations = head->engine->state().reservations;
     if (!reservations.empty()) spec.reservation = std::next(reservations.begin(), static_cast<std::ptrdiff_t>(rng.below(reservations.size())))->first;
   }
+  if (rng.chance(0.2)) spec.surroundings.image = "sim/image:1";
   if (rng.chance(0.15)) spec.time_limit = milliseconds(rng.between(500, 30'000));
   if (!known_.empty() && rng.chance(0.25)) {
     const auto kinds = {AfterKind::ok, AfterKind::any, AfterKind::failed};
@@ -141,6 +142,9 @@ void Clients::every_second() {
     if (!state.nodes.empty() && rng.chance(0.02)) commands.push_back(DrainNode{NodeId(1 + rng.below(state.next_node - 1)), rng.chance(0.5) ? "service" : ""});
     if (!state.nodes.empty() && rng.chance(0.02))
       commands.push_back(DrainGpu{NodeId(1 + rng.below(state.next_node - 1)), 0, rng.chance(0.5) ? "XID 79" : "", rng.chance(0.5) ? state.at : WallTime{}});
+    // As a node says it of a task that it makes a room for; also of one that has ended meanwhile, or needs none.
+    for (const auto& [id, task] : state.tasks)
+      if (rng.chance(0.02)) commands.push_back(ImageFound{id, fmt::format("sha256:{:064x}", rng.below(4))});
     share(commands);
   } else {
     share_nothing(commands);
