@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "net/address.h"
 #include "net/blocking_client.h"
+#include "objects/guard.h"
 #include "objects/xml.h"
 
 namespace billow::objects {
@@ -56,26 +57,13 @@ Result<std::string> read_at(int fd, std::uint64_t offset, std::size_t size) {
   return out;
 }
 
-// Addresses of the link alone are a cloud's own (credentials of the machine, user data): whoever fetches for somebody else does not go there.
-Status check_address(const net::RawAddress& raw, const std::string& host) {
-  sockaddr_storage address{};
-  std::memcpy(&address, raw.bytes, std::min<std::size_t>(sizeof address, raw.length));
-  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
-  const unsigned char* bytes = address.ss_family == AF_INET ? reinterpret_cast<const unsigned char*>(&v4->sin_addr) : v6->sin6_addr.s6_addr;
-  const bool mapped = address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
-  if (mapped) bytes += 12;
-  const bool local = address.ss_family == AF_INET || mapped ? bytes[0] == 169 && bytes[1] == 254 : address.ss_family == AF_INET6 && ((bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) || (bytes[0] == 0xfd && bytes[1] == 0x00 && bytes[2] == 0x0e && bytes[3] == 0xc2));
-  if (local) return fail(Code::forbidden, fmt::format("{} is an address of the machine's own cloud", host), "name the object's real place");
-  return {};
-}
-
 // Looked up once: a name may say something else when it is asked again, so what was checked is what is connected to.
 Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endpoint, const Objects::Resolve& resolve) {
   // A socket of the node is opened with the rights of whoever fetches, not with the job's.
   if (endpoint.address.is_unix()) return fail(Code::forbidden, "objects do not come from a socket of the node", "name the object's real place");
   const auto addresses = BILLOW_TRY(resolve ? resolve(endpoint.address) : net::resolve(endpoint.address));
-  for (const net::RawAddress& address : addresses) BILLOW_TRY_VOID(check_address(address, endpoint.address.host));
+  for (const net::RawAddress& address : addresses)
+    if (leads_to_the_machines_cloud(address)) return fail(Code::forbidden, fmt::format("{} is an address of the machine's own cloud", endpoint.address.host), "name the object's real place");
   if (addresses.empty()) return fail(Code::unavailable, fmt::format("{} has no address", endpoint.address.host));
   return addresses;
 }

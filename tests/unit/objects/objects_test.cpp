@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 
+#include "objects/guard.h"
 #include "objects/objects.h"
 #include "objects/sign.h"
 #include "objects/xml.h"
@@ -49,6 +50,31 @@ TEST(Objects, DoNotAskTheMachinesOwnCloud) {
     ASSERT_FALSE(list) << url;
     EXPECT_EQ(list.error().code, Code::forbidden) << list.error().message;
   }
+}
+
+TEST(Objects, KnowTheMachinesOwnCloudInEveryFormOfAddress) {
+  const auto refused = [](const char* host) {
+    net::Address address;
+    address.host = host;
+    address.port = 80;
+    const auto found = net::resolve(address, true);
+    EXPECT_TRUE(found && found->size() == 1) << host;
+    return found && !found->empty() && leads_to_the_machines_cloud(found->front());
+  };
+  for (const char* host : {
+           "169.254.169.254", "169.254.0.1", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+           "::ffff:168.63.129.16", "::ffff:100.100.100.200", "::ffff:a9fe:a9fe",   // mapped
+           "::169.254.169.254", "::ffff:0:169.254.169.254",                        // compatible, translated
+           "fe80::a9fe:a9fe", "fd00:ec2::254", "fd20:ce::254",
+           "64:ff9b::169.254.169.254", "64:ff9b::168.63.129.16", "64:ff9b::10.0.0.1", "64:ff9b::127.0.0.1", "64:ff9b::192.168.1.1",   // NAT64
+           "64:ff9b:1::169.254.169.254", "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:a9:fe:a9fe::", "64:ff9b:1::a9:fea9:fe00:0",            // of a network's own: /96, /48, /56, /64
+           "2002:a9fe:a9fe::1", "2002:a00:1::1",                                   // 6to4
+           "2001:0:a9fe:a9fe::1", "2001::5601:5601",                               // Teredo: its server, its client
+           "2001:db8::5efe:169.254.169.254", "2001:db8::200:5efe:a9fe:a9fe"})      // ISATAP
+    EXPECT_TRUE(refused(host)) << host;
+  for (const char* host : {"127.0.0.1", "::1", "10.0.0.7", "192.168.1.1", "::ffff:10.0.0.7", "52.216.1.1", "64:ff9b::34d8:101", "64:ff9b:1::34d8:101", "2002:34d8:101::1", "2600:1f18::1", "fd12:3456::1",
+                           "100.100.100.201", "168.63.129.17", "2001:db8::1", "2001:4860:4860::8888"})
+    EXPECT_FALSE(refused(host)) << host;
 }
 
 // A server of one answer, which says whether anybody came.

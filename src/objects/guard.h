@@ -1,0 +1,13 @@
+// Where whoever fetches for somebody else does not go: the services that a cloud has for its own machines (their credentials, their user
+// data), by whatever form of address they can be written in.
+#pragma once
+
+#include "net/address.h"
+
+namespace billow::objects {
+
+// Addresses of the link alone, the fixed ones that some clouds have elsewhere, and IPv6 addresses that a gateway or tunnel turns into such
+// IPv4 ones. Of those that are turned also what is private: nobody has a reason to go there by a detour.
+bool leads_to_the_machines_cloud(const net::RawAddress& address);
+
+}  // namespace billow::objects
