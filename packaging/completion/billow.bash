@@ -1331,8 +1331,9 @@ _billow() {
         --metadata-url) return ;;
         --files-max) return ;;
         --images-max) return ;;
+        --pull-patience) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --register-only --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--token --token-file --node-name --label --data --sim --only-gpus --allow-mig-changes --in-allocation --cache-max --reclaim-notices --metadata-url --files-max --images-max --pull-patience --register-only --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "check gpus")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--json --help -h" -- "$cur")); return; fi
@@ -1391,6 +1392,8 @@ _billow() {
         --sim) return ;;
         --node-name) return ;;
         --vault-arena) return ;;
+        --images-max) return ;;
+        --pull-patience) return ;;
         --secrets-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --notify-command) return ;;
         --label|-l) return ;;
@@ -1405,7 +1408,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --secrets-key --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --secrets-key --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
@@ -1421,13 +1424,15 @@ _billow() {
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --sim) return ;;
         --vault-arena) return ;;
+        --images-max) return ;;
+        --pull-patience) return ;;
         --node-name) return ;;
         --label|-l) return ;;
         --metrics) return ;;
         --pool) return ;;
         --end-command) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--head --token-file --data --sim --vault-arena --allow-mig-changes --images-max --pull-patience --node-name --label -l --metrics --pool --bills --end-command --log-json --help -h" -- "$cur")); return; fi
       return ;;
     "doctor")
       case $prev in
@@ -1479,9 +1484,10 @@ _billow() {
         --environment) return ;;
         --limit) return ;;
         --key) return ;;
+        --enter) return ;;
         --store) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --limit --key --store --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--image --environment --hold --limit --key --enter --store --help -h" -- "$cur")); return; fi
       COMPREPLY=($(compgen -c -f -- "$cur")); return ;;
     "completion")
       if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--help -h" -- "$cur")); return; fi

@@ -164,7 +164,7 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
       (void)put(group.memory + "/memory.memsw.limit_in_bytes", bytes);
     }
   }
-  if (limits.pids_max > 0 && pids_ != CgroupKind::none && (pids_ == CgroupKind::v2 || limits.pids_asked || !group.v1.empty())) {
+  if (limits.pids_max > 0 && pids_ != CgroupKind::none) {
     const bool v2 = pids_ == CgroupKind::v2;
     if (!v2) group.v1.push_back(BILLOW_TRY(make(v1_parent("pids"))));
     BILLOW_TRY_VOID(set((v2 ? group.v2 : group.v1.back()) + "/pids.max", std::to_string(limits.pids_max)));

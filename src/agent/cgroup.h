@@ -21,7 +21,6 @@ struct CgroupLimits {
   std::int64_t cpu_milli = 0;   // 0: none
   std::int64_t mem_mib = 0;     // 0: none; swap is not allowed on top
   std::int64_t pids_max = 0;    // 0: none
-  bool pids_asked = true;       // by the job. Where it is only the usual limit, no v1 group is made for it alone: entering one costs every start
   bool wants_anything() const { return cpu_milli > 0 || mem_mib > 0 || pids_max > 0; }
 };
 struct CgroupUsage {

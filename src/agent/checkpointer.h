@@ -23,8 +23,9 @@ class Checkpointer {
   };
   Checkpointer(net::Loop& loop, Callbacks callbacks);
 
-  // Makes the directory the job leaves its files in and names it in its environment. Before the start; `plan` knows the user.
-  static Status prepare(TaskPlan& plan, TaskId task, JobId job, const std::string& owner, Environment& env);
+  // Makes the directory the job leaves its files in, in one of the agent's own, and names it in its environment. Before the start; `plan`
+  // knows the user.
+  static Status prepare(TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env);
   void began(TaskId task, const TaskPlan& plan);
   void ended(TaskId task);
   // One more, if it is due any, and then `then`, on the loop; at once where there is nothing to do. `patience` for all of it.
@@ -34,6 +35,9 @@ class Checkpointer {
   struct Entry { TaskPlan plan; SteadyTime next; bool busy = false; net::Timer give_up; };
   void tick();
   void make(TaskId task, Duration patience, std::function<void()> then);
+  struct Asked { SteadyTime begun; Duration patience; std::int64_t before_ns = 0; };  // the last: the newest of its files then
+  bool keep_made(TaskId task, const Asked& asked, std::function<void()> then);        // false: too many wait already
+  void made(TaskId task, SteadyTime begun, Checkpoint checkpoint, Status done, const std::function<void()>& then);
 
   net::Loop& loop_;
   Callbacks callbacks_;

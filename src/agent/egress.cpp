@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -195,6 +196,18 @@ bool is_public(int family, const unsigned char* address) {
   }
   return v4[0] != 0 && v4[0] != 10 && v4[0] != 127 && v4[0] < 224 && !(v4[0] == 100 && (v4[1] & 0xc0) == 64) && !(v4[0] == 169 && v4[1] == 254) &&
          !(v4[0] == 172 && (v4[1] & 0xf0) == 16) && !(v4[0] == 192 && v4[1] == 168);
+}
+
+bool leaves_the_site(const net::Address& address) {
+  if (address.is_unix()) return false;
+  const auto found = net::resolve(address);
+  for (const net::RawAddress& raw : found ? *found : std::vector<net::RawAddress>()) {
+    sockaddr_storage one{};
+    std::memcpy(&one, raw.bytes, std::min<std::size_t>(sizeof one, raw.length));
+    const auto* bytes = one.ss_family == AF_INET ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(&one)->sin_addr) : reinterpret_cast<const sockaddr_in6*>(&one)->sin6_addr.s6_addr;
+    if ((one.ss_family == AF_INET || one.ss_family == AF_INET6) && is_public(one.ss_family, bytes)) return true;
+  }
+  return false;
 }
 
 std::optional<EgressCounter> EgressCounter::find(const std::string& path) {

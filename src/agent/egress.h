@@ -12,12 +12,16 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "net/address.h"
 
 namespace billow::agent {
 
 // Whether bytes to this address leave the site: it is neither of this machine, nor private, link-local, shared (100.64/10) or multicast.
 // Addresses in network order; IPv4 counts in its mapped form too.
 bool is_public(int family, const unsigned char* address);
+
+// The same of a name, or a number: any of its addresses is public. May block.
+bool leaves_the_site(const net::Address& address);
 
 class EgressCounter {
  public:

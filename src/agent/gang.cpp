@@ -12,8 +12,8 @@
 namespace billow::agent {
 namespace {
 
-// In /tmp, because the job may run as somebody who cannot look into the agent's directory. It goes with the task.
-std::string path_of(const std::string& owner, TaskId task) { return fmt::format("/tmp/billow-hosts-{}-{}", owner, task.value); }
+// Not in the agent's data directory, because the job may run as somebody who cannot look into it. It goes with the task.
+std::string path_of(const std::string& directory, TaskId task) { return fmt::format("{}/hosts-{}", directory, task.value); }
 
 }  // namespace
 
@@ -24,12 +24,12 @@ std::vector<std::string> gang_argv(const wire::agent_v1::Start& start) {
   return argv;
 }
 
-std::string write_hostfile(const std::string& owner, const wire::agent_v1::Start& start) {
+std::string write_hostfile(const std::string& directory, const wire::agent_v1::Start& start) {
   const auto addresses = start.env.find("BILLOW_ADDRESSES");
   if (addresses == start.env.end() || !(start.gang || start.procs > 1)) return {};
   std::string text;
   for (const std::string& address : split(addresses->second, ',')) text += fmt::format("{} slots={}\n", address, start.procs);
-  const std::string path = path_of(owner, start.task);
+  const std::string path = path_of(directory, start.task);
   ::unlink(path.c_str());
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd || !write_all(fd.get(), text)) {
@@ -40,6 +40,6 @@ std::string write_hostfile(const std::string& owner, const wire::agent_v1::Start
   return path;
 }
 
-void remove_hostfile(const std::string& owner, TaskId task) { ::unlink(path_of(owner, task).c_str()); }
+void remove_hostfile(const std::string& directory, TaskId task) { ::unlink(path_of(directory, task).c_str()); }
 
 }  // namespace billow::agent

@@ -12,7 +12,7 @@ namespace billow::agent {
 std::vector<std::string> gang_argv(const wire::agent_v1::Start& start);
 
 // For launchers that want a file: "address slots=N" a line. Empty: this task is no member of a gang, or it could not be written.
-std::string write_hostfile(const std::string& owner, const wire::agent_v1::Start& start);
-void remove_hostfile(const std::string& owner, TaskId task);
+std::string write_hostfile(const std::string& directory, const wire::agent_v1::Start& start);
+void remove_hostfile(const std::string& directory, TaskId task);
 
 }  // namespace billow::agent

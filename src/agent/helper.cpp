@@ -10,12 +10,17 @@
 
 #include <cerrno>
 
+#include <fmt/format.h>
+
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr std::size_t line_bytes_max = 4 << 20;
+constexpr Duration kill_patience = seconds(10);
 
 // Between fork and exec of a process with threads: system calls only.
 [[noreturn]] void become(const Helper& helper, int out, char* const* argv, char* const* env, const gid_t* groups, std::size_t group_count) {
@@ -42,6 +47,19 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
+// One that was killed and hangs in the kernel (a disk or a server of files that is gone) is not waited for: whoever runs helpers has others to run.
+int reaped(pid_t pid, bool killed) {
+  int status = 0;
+  const SteadyTime give_up = system_clock().steady() + kill_patience;
+  for (;;) {
+    const pid_t done = ::waitpid(pid, &status, killed ? WNOHANG : 0);
+    if (done == pid) return status;
+    if (done < 0 && errno != EINTR) return 0;
+    if (killed && system_clock().steady() > give_up) return SIGKILL;
+    if (killed) ::poll(nullptr, 0, 10);
+  }
+}
+
 }  // namespace
 
 Result<int> run_helper(const Helper& helper) {
@@ -57,12 +75,22 @@ Result<int> run_helper(const Helper& helper) {
   if (pid < 0) return fail_errno("fork", errno);
   if (pid == 0) become(helper, out.get(), argv.data(), env.data(), groups.data(), groups.size());
   out.reset();
-  std::string text;
+  const SteadyTime begun = system_clock().steady();
+  SteadyTime alive = begun;
+  std::uint64_t progress = 0;
+  std::string text, overdue;
   bool open = true, killed = false;
   while (open) {
     pollfd waiting{in.get(), POLLIN, 0};
     ::poll(&waiting, 1, 100);
-    if (!killed && helper.cancelled && *helper.cancelled) {
+    const SteadyTime now = system_clock().steady();
+    if (helper.progress && helper.progress() != progress) {
+      progress = helper.progress();
+      alive = now;
+    }
+    if (helper.quiet_max.ns > 0 && now - alive > helper.quiet_max) overdue = fmt::format("{} was given up: nothing came of it for {}", helper.what, format_duration(helper.quiet_max));
+    else if (helper.within.ns > 0 && now - begun > helper.within) overdue = fmt::format("{} was given up after {}", helper.what, format_duration(helper.within));
+    if (!overdue.empty() || (helper.cancelled && *helper.cancelled)) {
       killed = true;
       ::kill(-pid, SIGKILL);
       break;   // what it started may hold the pipe open
@@ -77,13 +105,14 @@ Result<int> run_helper(const Helper& helper) {
     for (auto at = text.find('\n'); at != std::string::npos; at = text.find('\n', from)) {
       helper.line(std::string_view(text).substr(from, at - from));
       from = at + 1;
+      alive = now;
     }
     text.erase(0, from);
     if (text.size() > line_bytes_max) text.clear();
   }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  const int status = reaped(pid, killed);
   ::kill(-pid, SIGKILL);   // what it left running is nobody's
+  if (!overdue.empty()) return fail(Code::timed_out, overdue);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

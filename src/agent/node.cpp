@@ -13,6 +13,7 @@
 #include <map>
 
 #include "agent/core.h"
+#include "agent/egress.h"
 #include "agent/exposition.h"
 #include "agent/fabric.h"
 #include "agent/file_service.h"
@@ -95,11 +96,12 @@ class NodeAgent {
     tasks_ = BILLOW_TRY(Tasks::create(loop_, {options_.data_dir, sim_state, inventory_.gpus, options_.arena_bytes,
                                               backend_ ? std::function<std::map<int, std::int64_t>()>(gpu_memory) : nullptr,
                                               keepalive_ ? socket : "", std::move(migs), files_socket, files_work_dir(),
-                                              [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max, options_.images_bytes_max,
+                                              [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, options_.files_bytes_max, options_.images_bytes_max, options_.pull_patience,
                                               [this] { return reach_of(endpoints_[head_at_ % endpoints_.size()].address); }},
                                       {.event = [this](const TaskEvent& event) { on_task_event(event); },
                                        .send = [this](const FromAgent& message, std::string_view blob) { send(message, blob); },
                                        .send_tunnel = [this](const Tunnelled& message, std::string_view blob) { if (socket_ && socket_->open()) socket_->send_binary(encode_tunnel(message, blob)); },
+                                       .head_is_outside = [this] { return head_is_outside_; },
                                        .files_done = [this](TaskId task) { if (files_) files_->forget(task); },
                                        .look_over = [this](TaskStatus status) { look_over(std::move(status)); }}));
     fabric_ = std::make_unique<Fabric>(loop_, Fabric::Options{options_.data_dir, inventory_.gpus,
@@ -247,10 +249,15 @@ class NodeAgent {
       socket_ = std::move(*socket);
       socket_->on_message([this](std::string_view frame, bool) { on_frame(frame); });
       socket_->on_close([this](const net::WebSocket::Closed&) { disconnected(); });
+      look_where_the_head_is();
       Effects effects;
       core_->on_connected(now(), effects);
       perform(effects);
     });
+  }
+  // A name may have to be looked up, which is nothing for the loop.
+  void look_where_the_head_is() {
+    (void)workers_.submit([address = endpoints_[head_at_ % endpoints_.size()].address] { return leaves_the_site(address); }, [this](bool outside) { head_is_outside_ = outside; });
   }
   // Soon at first, for a head that restarts; ever more seldom for one that stays away. Jitter keeps a fleet from dialling as one.
   void redial() {
@@ -459,6 +466,7 @@ class NodeAgent {
           reading.idle_text = watch->text();
         }
       watch_health(beat);
+      beat.images_bytes = tasks_->image_bytes(), beat.images_bytes_max = static_cast<std::int64_t>(options_.images_bytes_max);
       if (metrics_) beat_ = beat;
       if (core_->welcomed()) send(beat, {});
     });
@@ -584,7 +592,7 @@ class NodeAgent {
   net::Timer redial_;
   net::Watch signals_;
   std::uint64_t attempts_ = 0;
-  bool dialing_ = false, sampling_ = false, leaving_ = false;
+  bool dialing_ = false, sampling_ = false, leaving_ = false, head_is_outside_ = false;
   SteadyTime leave_by_;
   std::map<std::uint32_t, std::int64_t> idle_mem_mib_;   // the least each GPU was seen to use: the driver's own
   static constexpr int look_over_rounds = 20, look_over_wait_ms = 250;

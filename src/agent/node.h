@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/result.h"
 #include "net/tls.h"
 
@@ -27,6 +28,7 @@ struct NodeOptions {
   bool in_allocation = false;  // an engine ends us: tasks end with us, and a signal means that the node is taken away
   std::uint64_t cache_bytes_max = 100ull << 30;  // of models and data from elsewhere, and again as much of what projects' jobs keep here
   std::uint64_t images_bytes_max = 100ull << 30;  // of container images, of each user
+  Duration pull_patience = limits::room_quiet_max;  // an image or environment that makes no progress for so long is given up
   std::uint64_t files_bytes_max = 20ull << 30;  // of what followed jobs here, kept for the next ones
   std::string reclaim_notices;  // "auto", "aws", "gcp", "azure": this machine may be taken away, and its cloud's metadata says so first; empty: nobody looks
   std::string metadata_url;  // where that is read; empty: where clouds have it

@@ -1,6 +1,5 @@
 #include "agent/rooms.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -19,10 +18,14 @@
 #include "box/cdi.h"
 #include "box/environment.h"
 #include "box/podman.h"
+#include "box/store.h"
 #include "wire/codec.h"
 
 namespace billow::agent {
 namespace {
+
+constexpr Duration busy_retry = milliseconds(500);
+constexpr Duration measure_every = seconds(30);
 
 // Of the agent's own environment, what a helper needs to reach a registry.
 std::vector<std::string> helper_env() {
@@ -41,25 +44,60 @@ Error error_of(const Json& error) {
   return {static_cast<Code>(error["code"].int_or(static_cast<int>(Code::unavailable))), std::string(error["message"].str_or("")), std::string(error["hint"].str_or(""))};
 }
 
+// How long a helper may take, and what it was said to wait for last, for when it takes longer.
+struct Patience {
+  Duration quiet_max;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::function<void(std::string)> note;
+};
+
+// What a helper of ours says in the end: the thing, that somebody else is at it (none), or an error.
+template <class T>
+struct Said {
+  const char* name;                    // of the thing in its answer
+  Result<std::optional<T>> out = fail(Code::internal, "it could not be brought, and nothing says why");
+  std::string last_note;
+  void take(std::string_view line, const Patience& patience) {
+    const auto said = parse_json(line);
+    if (!said) return;
+    if (const auto* text = said->find("note")) patience.note(last_note = std::string(text->str_or("")));
+    if (const auto* error = said->find("error")) out = pass(error_of(*error));
+    if (said->find("busy")) out = std::optional<T>();
+    if (const auto* found = said->find(name)) {
+      auto thing = wire::from_json_text<T>(found->dump());
+      if (thing) out = std::move(*thing);
+      else out = pass(thing.error());
+    }
+  }
+};
+
+Helper helper_of(std::vector<std::string> args, const UserRecord& user, const Patience& patience, std::string what) {
+  Helper out;
+  out.argv = std::move(args);
+  out.argv.insert(out.argv.begin(), {executable_dir() + "/billow", "box"});
+  out.env = helper_env();
+  out.identity = identity_of(user);
+  out.cancelled = patience.cancelled;
+  out.what = std::move(what);
+  out.quiet_max = patience.quiet_max;
+  out.within = limits::room_brought_within;
+  return out;
+}
+
 struct ImageWish {
   std::string image, store, key;
   UserRecord user;
   std::uint64_t bytes_max = 0;
 };
-Result<box::LocalImage> bring_image(const ImageWish& wish, const std::shared_ptr<std::atomic<bool>>& cancelled,
-                                    const std::function<void(std::string)>& note) {
-  Result<box::LocalImage> out = fail(Code::internal, "the image could not be brought, and nothing says why");
-  const auto code = run_helper({.argv = {executable_dir() + "/billow", "box", "--store", wish.store, "--image", wish.image, "--key", wish.key, "--limit", std::to_string(wish.bytes_max)}, .env = helper_env(), .identity = identity_of(wish.user),
-                                .line = [&](std::string_view line) {
-                                  const auto said = parse_json(line);
-                                  if (!said) return;
-                                  if (const auto* text = said->find("note")) note(std::string(text->str_or("")));
-                                  if (const auto* error = said->find("error")) out = pass(error_of(*error));
-                                  if (const auto* found = said->find("image")) out = wire::from_json_text<box::LocalImage>(found->dump());
-                                },
-                                .cancelled = cancelled});
-  if (!code) return pass(code.error());
-  return out;
+Result<std::optional<box::LocalImage>> bring_image(const ImageWish& wish, const Patience& patience) {
+  Said<box::LocalImage> said{.name = "image"};
+  Helper helper = helper_of({"--store", wish.store, "--image", wish.image, "--key", wish.key, "--limit", std::to_string(wish.bytes_max)}, wish.user, patience, "image " + wish.image);
+  helper.line = [&](std::string_view line) { said.take(line, patience); };
+  if (const auto code = run_helper(helper); !code) {
+    if (code.error().code != Code::timed_out) return pass(code.error());
+    return fail(Code::timed_out, code.error().message + (said.last_note.empty() ? "" : fmt::format("; the last of it: {}", said.last_note)), "does the registry answer this node, and fast enough?");
+  }
+  return said.out;
 }
 
 Status send_all(int fd, std::string_view data) {
@@ -75,22 +113,30 @@ Status send_all(int fd, std::string_view data) {
 std::string megabytes(std::uint64_t bytes) { return fmt::format("{}", bytes / 1'000'000); }
 
 struct EnvironmentWish {
-  std::string name, digest, store;
+  std::string name, digest, store, key;
   UserRecord user;
   ContentSource source;
   std::uint64_t bytes_max = 0;
 };
 
 // Fetched by this thread's companion and unpacked by a process of the user's, each at the other's pace.
-Result<box::Environment> bring_environment(const EnvironmentWish& wish, const std::shared_ptr<std::atomic<bool>>& cancelled, const std::function<void(std::string)>& note) {
-  if (auto here = box::find_environment(wish.store, wish.digest)) return here;
+Result<std::optional<box::Environment>> bring_environment(const EnvironmentWish& wish, const Patience& patience) {
+  const std::vector<std::string> words = {"--store", wish.store, "--environment", wish.digest, "--key", wish.key, "--limit", std::to_string(wish.bytes_max)};
+  if (box::find_environment(wish.store, wish.digest)) {
+    Said<box::Environment> said{.name = "environment"};
+    Helper hold = helper_of(words, wish.user, patience, "environment " + wish.name);
+    hold.argv.emplace_back("--hold");
+    hold.line = [&](std::string_view line) { said.take(line, patience); };
+    BILLOW_TRY(run_helper(hold));
+    if (said.out || said.out.error().code != Code::not_found) return said.out;   // else it has just gone
+  }
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return fail_errno("socketpair", errno);
   Fd ours(ends[0]), theirs(ends[1]);
   Status fetched;
-  std::uint64_t bytes = 0;
+  std::atomic<std::uint64_t> bytes = 0;
   std::thread companion([&] {
-    note(fmt::format("fetching environment {}", wish.name));
+    patience.note(fmt::format("fetching environment {}", wish.name));
     SteadyTime said = system_clock().steady();
     fetched = fetch_content(wish.source, wish.digest, {
         .list = [&](std::string_view list) {
@@ -103,30 +149,28 @@ Result<box::Environment> bring_environment(const EnvironmentWish& wish, const st
           bytes = done;
           if (const SteadyTime now = system_clock().steady(); now - said > milliseconds(500)) {
             said = now;
-            note(fmt::format("fetching environment {}: {} of {} MB", wish.name, megabytes(done), megabytes(total)));
+            patience.note(fmt::format("fetching environment {}: {} of {} MB", wish.name, megabytes(done), megabytes(total)));
           }
         },
-        .cancelled = [&] { return cancelled->load(); }});
+        .cancelled = [&] { return patience.cancelled->load(); }});
     ::shutdown(ours.get(), SHUT_WR);
   });
-  Result<box::Environment> out = fail(Code::internal, "the environment could not be unpacked, and nothing says why");
-  const auto code = run_helper({.argv = {executable_dir() + "/billow", "box", "--store", wish.store, "--environment", wish.digest, "--limit", std::to_string(wish.bytes_max)},
-                                .env = helper_env(), .identity = identity_of(wish.user), .input = theirs.get(),
-                                .line = [&](std::string_view line) {
-                                  const auto said = parse_json(line);
-                                  if (!said) return;
-                                  if (const auto* error = said->find("error")) out = pass(error_of(*error));
-                                  if (const auto* found = said->find("environment")) out = wire::from_json_text<box::Environment>(found->dump());
-                                },
-                                .cancelled = cancelled});
+  Said<box::Environment> said{.name = "environment"};
+  Helper helper = helper_of(words, wish.user, patience, "environment " + wish.name);
+  helper.input = theirs.get();
+  helper.line = [&](std::string_view line) { said.take(line, patience); };
+  helper.progress = [&] { return bytes.load(); };
+  const auto code = run_helper(helper);
   theirs.reset();   // or the companion would wait for a reader that is gone
   ::shutdown(ours.get(), SHUT_RDWR);
   companion.join();
+  if (!code && code.error().code == Code::timed_out)
+    return fail(Code::timed_out, fmt::format("{}; {} MB of it had come", code.error().message, megabytes(bytes)), "does the head answer this node, and fast enough?");
   if (!fetched && fetched.error().code != Code::unavailable) return pass(fetched.error());   // the cause of the other's trouble
   if (!code) return pass(code.error());
-  if (!out && !fetched) return pass(fetched.error());
-  if (out) log_info("environment {} ({}) is here: {} MB fetched, {} MB unpacked", wish.name, wish.digest.substr(0, 12), megabytes(bytes), megabytes(static_cast<std::uint64_t>(out->bytes)));
-  return out;
+  if (!said.out && !fetched) return pass(fetched.error());
+  if (const auto& out = said.out; out && *out) log_info("environment {} ({}) is here: {} MB fetched, {} MB unpacked", wish.name, wish.digest.substr(0, 12), megabytes(bytes), megabytes(static_cast<std::uint64_t>((*out)->bytes)));
+  return said.out;
 }
 
 Rooms::Room environment_room(box::Plan plan, const box::Environment& env, const std::string& digest) {
@@ -175,14 +219,19 @@ void add_named_files(const std::vector<std::string>& env, box::Plan& plan) {
 
 Rooms::Rooms(net::Loop& loop, Options options, Callbacks callbacks)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), cdi_(box::make_cdi(options_.gpus, box::find_driver_files())),
-      workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 4, .queue_max = 4096})) {
+      cleaner_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})),
+      workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = limits::rooms_brought_max, .queue_max = limits::rooms_brought_max})),
+      measurer_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 1, .queue_max = 1})) {
   if (options_.cdi_file.empty() || options_.gpus.empty()) return;
   if (const Status written = write_file_atomic(options_.cdi_file, cdi_.dump_pretty() + "\n", 0644); !written) log_warn("{}", written.error().message);
 }
 
 Rooms::~Rooms() {
-  for (const auto& [task, cancelled] : preparing_) *cancelled = true;   // or the workers would wait for what they bring
+  for (const auto& [task, wanted] : wanted_) *wanted.cancelled = true;   // or the workers would wait for what they bring
+  ending_ = true;
   workers_.reset();
+  cleaner_.reset();
+  measurer_.reset();
 }
 
 bool Rooms::needed(const wire::agent_v1::Start& start) { return !start.surroundings.image.empty() || !start.surroundings.environment_digest.empty(); }
@@ -212,15 +261,10 @@ Result<std::string> Rooms::store_of(const UserRecord& user) {
 void Rooms::prepare(const wire::agent_v1::Start& start, const UserRecord& user, Done done) {
   const TaskId task = start.task;
   auto cancelled = std::make_shared<std::atomic<bool>>(false);
-  preparing_[task] = cancelled;
-  const auto finish = [this, task, cancelled, done](Result<Room> room) {
-    if (*cancelled) return;
-    preparing_.erase(task);
-    callbacks_.note(task, "");
-    done(std::move(room));
-  };
+  const Surroundings& asked = start.surroundings;
+  Wanted& wanted = wanted_[task] = {.item = {task, user.identity.uid, asked.image.empty() ? asked.environment_digest : asked.image}, .cancelled = cancelled, .bring = {}, .done = std::move(done), .begun = false, .busy_since = {}, .again = {}};
   const auto store = store_of(user);
-  if (!store) return loop_.post([finish, error = store.error()] { finish(pass(error)); });
+  if (!store) return loop_.post([this, task, cancelled, error = store.error()] { if (!*cancelled) finish(task, pass(error)); });
   const auto note = [this, task, cancelled](std::string text) {
     loop_.post([this, task, cancelled, text = std::move(text)] { if (!*cancelled) callbacks_.note(task, text); });
   };
@@ -231,31 +275,91 @@ void Rooms::prepare(const wire::agent_v1::Start& start, const UserRecord& user, 
     case RoomNetwork::host: break;
     case RoomNetwork::none: plan.no_network = true;
   }
-  const Surroundings& asked = start.surroundings;
-  EnvironmentWish wish{asked.environment, asked.environment_digest, *store, user, options_.head ? options_.head() : ContentSource{}, options_.environment_bytes_max};
-  const Status queued = workers_->submit(
-      [plan, image = ImageWish{asked.image, *store, plan.key, user, options_.image_bytes_max}, wish, cancelled, note, task]() mutable -> Result<Room> {
-        if (image.image.empty()) return environment_room(std::move(plan), BILLOW_TRY(bring_environment(wish, cancelled, note)), wish.digest);
-        const box::LocalImage found = BILLOW_TRY(bring_image(image, cancelled, note));
-        plan.root = true;
-        plan.uses = found.id;
-        plan.layers_dir = box::layers_dir(plan.store);
-        plan.layers = found.layers;
-        plan.config = found.config;
-        // So that the job can be run again in this very image. Its own work does not wait on it.
-        if (const Status told = wish.source.token_file.empty() || found.digest.empty() ? Status{} : tell_image(wish.source, task.value, found.digest); !told)
-          log_warn("task {}: the head does not know its image: {}", task.value, told.error().message);
-        return Room{std::move(plan), found.digest, {}};
-      },
-      finish);
-  if (!queued) loop_.post([finish, error = queued.error()] { finish(pass(error)); });
+  const Patience patience{options_.quiet_max, cancelled, note};
+  const EnvironmentWish environment{asked.environment, asked.environment_digest, *store, plan.key, user, options_.head ? options_.head() : ContentSource{}, options_.environment_bytes_max};
+  wanted.bring = [plan, image = ImageWish{asked.image, *store, plan.key, user, options_.image_bytes_max}, environment, patience, task]() mutable -> Brought {
+    if (image.image.empty()) {
+      const auto found = BILLOW_TRY(bring_environment(environment, patience));
+      if (!found) return std::nullopt;
+      return environment_room(plan, *found, environment.digest);
+    }
+    const auto found = BILLOW_TRY(bring_image(image, patience));
+    if (!found) return std::nullopt;
+    plan.root = true;
+    plan.uses = found->id;
+    plan.layers_dir = box::layers_dir(plan.store);
+    plan.layers = found->layers;
+    plan.config = found->config;
+    // So that the job can be run again in this very image. Its own work does not wait on it.
+    if (const Status told = environment.source.token_file.empty() || found->digest.empty() ? Status{} : tell_image(environment.source, task.value, found->digest); !told)
+      log_warn("task {}: the head does not know its image: {}", task.value, told.error().message);
+    return Room{plan, found->digest, {}};
+  };
+  if (const Status queued = queue_.add(wanted.item); !queued) return loop_.post([this, task, cancelled, error = queued.error()] { if (!*cancelled) finish(task, pass(error)); });
+  begin_next();
+  if (const auto waiting = wanted_.find(task); waiting != wanted_.end() && !waiting->second.begun) note("waiting for its turn to have its image or environment brought to this node");
+}
+
+void Rooms::begin_next() {
+  while (const auto item = queue_.next()) {
+    const auto wanted = wanted_.find(item->task);
+    if (wanted == wanted_.end()) {   // it was given up
+      queue_.ended(*item, false);
+      continue;
+    }
+    wanted->second.begun = true;
+    const auto cancelled = wanted->second.cancelled;
+    const Status queued = workers_->submit([bring = wanted->second.bring, cancelled]() -> Brought { return *cancelled ? Brought(fail(Code::unavailable, "given up")) : bring(); },
+                                           [this, item = *item, cancelled](Brought room) { brought(item, cancelled, std::move(room)); });
+    if (!queued) loop_.post([this, item = *item, cancelled, error = queued.error()] { brought(item, cancelled, pass(error)); });
+  }
+}
+
+void Rooms::brought(const FairQueue::Item& item, const std::shared_ptr<std::atomic<bool>>& cancelled, Brought room) {
+  queue_.ended(item, room && *room);
+  changed_ = true;
+  if (*cancelled) {
+    ended(item.task);   // what it left since its task was told to end
+  } else {
+    Wanted& wanted = wanted_.at(item.task);
+    const SteadyTime now = system_clock().steady();
+    if (!room) finish(item.task, pass(room.error()));
+    else if (*room) finish(item.task, std::move(**room));
+    else if (wanted.busy_since != SteadyTime{} && now - wanted.busy_since > options_.quiet_max)
+      finish(item.task, fail(Code::timed_out, fmt::format("{} was given up: another process holds what is kept for its user on this node, for {} by now", item.what, format_duration(now - wanted.busy_since)), fmt::format("see who has files open in {}/{}", options_.directory, item.user)));
+    else {
+      // Another process of the user's is at it. Its place is free meanwhile.
+      if (wanted.busy_since == SteadyTime{}) {
+        wanted.busy_since = now;
+        callbacks_.note(item.task, "waiting for another image to be brought");
+      }
+      wanted.again = loop_.after(busy_retry, [this, item, cancelled] {
+        loop_.post([this, item, cancelled] {
+          if (*cancelled) return;
+          if (const Status queued = queue_.add(item); !queued) return finish(item.task, pass(queued.error()));
+          begin_next();
+        });
+      });
+    }
+  }
+  begin_next();
+}
+
+void Rooms::finish(TaskId task, Result<Room> room) {
+  const auto found = wanted_.find(task);
+  if (found == wanted_.end()) return;
+  const Done done = std::move(found->second.done);
+  wanted_.erase(found);
+  callbacks_.note(task, "");
+  done(std::move(room));
 }
 
 void Rooms::cancel(TaskId task) {
-  const auto found = preparing_.find(task);
-  if (found == preparing_.end()) return;
-  *found->second = true;
-  preparing_.erase(found);
+  const auto found = wanted_.find(task);
+  if (found == wanted_.end()) return;
+  *found->second.cancelled = true;
+  wanted_.erase(found);
+  queue_.remove(task);
 }
 
 Status Rooms::furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, const std::vector<SecretFiles::Written>& secrets, TaskSpec& spec) const {
@@ -280,25 +384,32 @@ Status Rooms::furnish(const Room& room, const wire::agent_v1::Start& start, cons
 }
 
 void Rooms::remove_scratch(const std::function<bool(const std::string& key)>& which) {
-  (void)workers_->submit([directory = options_.directory, which]() -> int {
-    const auto each = [](const std::string& path, const std::function<void(const std::string& name)>& fn) {
-      DIR* dir = ::opendir(path.c_str());
-      if (!dir) return;
-      std::vector<std::string> names;
-      while (const dirent* item = ::readdir(dir))
-        if (item->d_name[0] != '.') names.emplace_back(item->d_name);
-      ::closedir(dir);
-      for (const std::string& name : names) fn(name);
-    };
-    each(directory, [&](const std::string& uid) {
+  (void)cleaner_->submit([directory = options_.directory, which]() -> int {
+    for (const std::string& uid : box::names_in(directory)) {
       const std::string scratch = fmt::format("{}/{}/scratch", directory, uid);
-      each(scratch, [&](const std::string& key) {
-        if (!which(key)) return;
+      for (const std::string& key : box::names_in(scratch)) {
+        if (!which(key)) continue;
         if (const Status gone = remove_tree(scratch + "/" + key); !gone && file_exists(scratch + "/" + key)) log_warn("{}", gone.error().message);
-      });
-    });
+      }
+    }
     return 0;
   }, [](int) {});
+}
+
+std::int64_t Rooms::image_bytes() {
+  const SteadyTime now = system_clock().steady();
+  if (measuring_ || !changed_ || (measured_at_ != SteadyTime{} && now - measured_at_ < measure_every)) return image_bytes_;
+  measured_at_ = now;
+  measuring_ = measurer_->submit([directory = options_.directory, stop = &ending_]() -> std::int64_t {
+    std::uint64_t bytes = 0;
+    for (const std::string& uid : box::names_in(directory)) bytes += box::disk_bytes(fmt::format("{}/{}/storage", directory, uid), stop);
+    return static_cast<std::int64_t>(bytes);
+  }, [this](std::int64_t bytes) {
+    image_bytes_ = bytes;
+    measuring_ = false;
+  }).has_value();
+  changed_ = !measuring_;
+  return image_bytes_;
 }
 
 void Rooms::ended(TaskId task) {

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "agent/content_fetch.h"
+#include "agent/fair_queue.h"
 #include "agent/secret_files.h"
 #include "agent/task_spec.h"
 #include "agent/users.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "box/environment.h"
 #include "box/plan.h"
 #include "gpu/device.h"
@@ -38,6 +40,7 @@ class Rooms {
     std::function<ContentSource()> head;          // where environments are fetched from; asked on the loop
     std::uint64_t environment_bytes_max = 0;      // unpacked, of each user
     std::uint64_t image_bytes_max = 0;            // on the disk, of each user; 0: no limit
+    Duration quiet_max = limits::room_quiet_max;  // what is brought and makes no progress for so long is given up
   };
   struct Callbacks {
     std::function<void(TaskId, std::string)> note;   // what a task waits for; empty: nothing any more
@@ -53,9 +56,9 @@ class Rooms {
     box::Environment environment;     // or of the environment
   };
   using Done = std::function<void(Result<Room>)>;
-  // Brings what the room is made of. `done` is called on the loop, unless it is cancelled before.
+  // Brings what the room is made of, in fair turns among users. `done` is called on the loop, unless it is cancelled before.
   void prepare(const wire::agent_v1::Start& start, const UserRecord& user, Done done);
-  bool preparing(TaskId task) const { return preparing_.contains(task); }
+  bool preparing(TaskId task) const { return wanted_.contains(task); }
   void cancel(TaskId task);
 
   // Puts the room before the command of a spec that is otherwise complete. `granted` are the cards it was given, by number; `secrets` the
@@ -63,10 +66,26 @@ class Rooms {
   Status furnish(const Room& room, const wire::agent_v1::Start& start, const std::vector<std::uint32_t>& granted, const std::vector<SecretFiles::Written>& secrets, TaskSpec& spec) const;
   // What it wrote into its room may go.
   void ended(TaskId task);
+  // On the disk, of all users' images, as of the last look; -1: nobody has looked yet. Looks again now and then, apart.
+  std::int64_t image_bytes();
   // What earlier lives left behind: everything but what the tasks that live have written.
   void forget_others(const std::vector<TaskId>& live);
 
  private:
+  // None: another process is at it, ask again.
+  using Brought = Result<std::optional<Room>>;
+  struct Wanted {
+    FairQueue::Item item;
+    std::shared_ptr<std::atomic<bool>> cancelled;   // to be given up
+    std::function<Brought()> bring;                 // on a worker
+    Done done;
+    bool begun = false;
+    SteadyTime busy_since;                          // zero: nobody else is at it
+    net::Timer again;
+  };
+  void begin_next();
+  void brought(const FairQueue::Item& item, const std::shared_ptr<std::atomic<bool>>& cancelled, Brought room);
+  void finish(TaskId task, Result<Room> room);
   std::string key_of(TaskId task) const;
   Result<std::string> store_of(const UserRecord& user);
   void remove_scratch(const std::function<bool(const std::string& key)>& which);
@@ -76,8 +95,15 @@ class Rooms {
   Callbacks callbacks_;
   Json cdi_;
   Fd held_;   // a lock on the directory: what cleans up old temporary files leaves a locked one alone
-  std::map<TaskId, std::shared_ptr<std::atomic<bool>>> preparing_;   // by task: to be given up
+  std::map<TaskId, Wanted> wanted_;
+  FairQueue queue_{{.running_max = limits::rooms_brought_max, .per_user_max = limits::rooms_brought_per_user_max}};
+  std::unique_ptr<net::Workers> cleaner_;   // apart, or what tasks left would wait for what others bring
   std::unique_ptr<net::Workers> workers_;
+  std::unique_ptr<net::Workers> measurer_;   // apart from the cleaner: a store may be large, and is its user's to make larger
+  std::atomic<bool> ending_ = false;
+  std::int64_t image_bytes_ = -1;
+  SteadyTime measured_at_;
+  bool measuring_ = false, changed_ = true;
 };
 
 }  // namespace billow::agent

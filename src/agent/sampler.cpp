@@ -155,10 +155,11 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
     sample.idle.output_bytes = static_cast<std::int64_t>(task.output_bytes);
     if (task.last_input.ns > 0) sample.idle.last_input = task.last_input;
     if (task.egress) sample.egress = *task.egress;
+    sample.egress.bytes += task.tunnelled;
     if (!sockets.held.empty()) {
       std::int64_t rx = 0, tx = 0;
       const std::vector<std::uint64_t> inodes = socket_inodes(pids);
-      if (!task.egress) sample.egress = {sent(task, inodes, sockets), false};
+      if (!task.egress) sample.egress = {sent(task, inodes, sockets) + task.tunnelled, false};
       for (const std::uint64_t inode : inodes) {
         const auto found = sockets.held.find(inode);
         if (found == sockets.held.end()) continue;

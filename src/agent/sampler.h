@@ -22,6 +22,7 @@ struct WatchedTask {
   SteadyTime last_input;             // 0: none
   std::optional<Egress> egress;      // where the kernel counts it; else it is added up from sockets here
   bool born_here = false;            // started by this agent: nothing of its traffic was counted before
+  std::int64_t tunnelled = 0;        // what left through tunnels, which is neither in the kernel's count nor in its sockets'
 };
 
 struct Sampled {

@@ -19,8 +19,10 @@ namespace {
 
 constexpr long tmpfs_magic = 0x01021994;
 
+}  // namespace
+
 // In memory where the machine has a place for that: a disk may keep what was removed.
-std::string place() {
+std::string SecretFiles::place() {
   for (const char* candidate : {"/dev/shm", "/run"}) {
     struct statfs info {};
     if (::statfs(candidate, &info) == 0 && static_cast<long>(info.f_type) == tmpfs_magic && ::access(candidate, W_OK) == 0) return candidate;
@@ -28,9 +30,7 @@ std::string place() {
   return "/tmp";
 }
 
-}  // namespace
-
-SecretFiles::SecretFiles(const std::string& owner) : prefix_(place() + "/billow-secrets-" + owner + "-") {}
+SecretFiles::SecretFiles(std::string directory, const std::string& owner) : prefix_(std::move(directory) + "/secrets-"), old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)) {}
 
 std::string SecretFiles::path(TaskId task) const { return prefix_ + std::to_string(task.value); }
 std::string SecretFiles::path(TaskId task, const std::string& secret) const { return path(task) + "/" + secret; }
@@ -89,24 +89,26 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(TaskId task, const 
 }
 
 void SecretFiles::remove(TaskId task) const {
-  // Also a link that leads nowhere: the name can be guessed, and where it lies everybody may write.
   if (const Status gone = remove_tree(path(task)); !gone) log_warn("task {}: its secret files: {}", task.value, gone.error().message);
 }
 
 void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
-  const auto slash = prefix_.rfind('/');
-  const std::string directory = prefix_.substr(0, slash), begins = prefix_.substr(slash + 1);
-  DIR* dir = ::opendir(directory.c_str());
-  if (dir == nullptr) return;
-  std::vector<TaskId> stale;
-  while (const dirent* entry = ::readdir(dir)) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with(begins)) continue;
-    const auto id = parse_int(name.substr(begins.size()), 1, INT64_MAX);
-    if (id && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*id))) == live.end()) stale.emplace_back(static_cast<std::uint64_t>(*id));
+  for (const std::string& prefix : {prefix_, old_prefix_}) {
+    const auto slash = prefix.rfind('/');
+    const std::string directory = prefix.substr(0, slash), begins = prefix.substr(slash + 1);
+    DIR* dir = ::opendir(directory.c_str());
+    if (dir == nullptr) continue;
+    std::vector<std::string> stale;
+    while (const dirent* entry = ::readdir(dir)) {
+      const std::string_view name = entry->d_name;
+      if (!name.starts_with(begins)) continue;
+      const auto id = parse_int(name.substr(begins.size()), 1, INT64_MAX);
+      if (id && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*id))) == live.end()) stale.push_back(directory + "/" + std::string(name));
+    }
+    ::closedir(dir);
+    for (const std::string& path : stale)
+      if (const Status gone = remove_tree(path); !gone) log_warn("secret files of an earlier task: {}", gone.error().message);
   }
-  ::closedir(dir);
-  for (const TaskId task : stale) remove(task);
 }
 
 }  // namespace billow::agent

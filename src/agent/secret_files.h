@@ -15,7 +15,10 @@ namespace billow::agent {
 
 class SecretFiles {
  public:
-  explicit SecretFiles(const std::string& owner);  // what tells this agent's tasks from another's on this machine
+  // `directory` is the agent's own, in memory (`place`). `owner` tells this agent's tasks from another's on this machine, in the names that
+  // agents before this one gave them.
+  SecretFiles(std::string directory, const std::string& owner);
+  static std::string place();
 
   struct Written {
     std::string name;       // of the secret
@@ -35,7 +38,8 @@ class SecretFiles {
 
  private:
   std::string path(TaskId task) const;
-  std::string prefix_;  // "/dev/shm/billow-secrets-OWNER-"
+  std::string prefix_;      // "/dev/shm/billow-…/secrets-"
+  std::string old_prefix_;  // "/dev/shm/billow-secrets-OWNER-"
 };
 
 }  // namespace billow::agent

@@ -36,7 +36,7 @@ std::string config_of(const SshPlace& place, const std::string& dir, const std::
   std::string text = fmt::format(
       "HostKey {0}/host_key\nAuthorizedKeysFile {1}\nPidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
       "KbdInteractiveAuthentication no\nPubkeyAuthentication yes\nPermitRootLogin prohibit-password\nPermitUserRC no\nPrintMotd no\n"
-      "PrintLastLog no\nX11Forwarding no\nAllowTcpForwarding yes\nAllowAgentForwarding yes\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp{2}\n",
+      "PrintLastLog no\nX11Forwarding no\nUseDNS no\nLogLevel ERROR\nSubsystem sftp internal-sftp{2}\n",
       dir, authorized, place.cwd.find_first_of(" \t'\"%\\\n\r") == std::string::npos ? " -d " + place.cwd : "");
   // Where sessions of `billow ssh`, and relative paths of scp, begin.
   std::string set;
@@ -47,6 +47,10 @@ std::string config_of(const SshPlace& place, const std::string& dir, const std::
     if (equals == std::string::npos || name == "HOME" || name == "USER" || name == "LOGNAME" || name == "SHELL" || name == "TERM" || !can_be_written(variable)) continue;
     set += fmt::format(" \"{}\"", variable);
   }
+  // The shell itself is the node's, and enters the room for each session: what it needs lies outside. So does what it could reach by itself:
+  // sockets of the node's file system, and its network where the room has none and could not be entered beforehand.
+  if (!place.room.empty())
+    return text + fmt::format("AllowAgentForwarding no\nAllowStreamLocalForwarding no\nAllowTcpForwarding {}\nForceCommand {} box --enter {}/room\n", place.no_network && ::geteuid() != 0 ? "no" : "yes", shell_quote(executable_dir() + "/billow"), dir);
   if (!set.empty()) text += "SetEnv" + set + "\n";
   return text;
 }
@@ -61,10 +65,11 @@ Status write_private(const std::string& path, std::string_view content, const Ss
 }
 
 // The namespaces of the job that differ from ours, opened here because the process that enters them has lost its way to /proc by then.
-std::vector<Fd> namespaces_of(int pid) {
+std::vector<Fd> namespaces_of(int pid, bool room) {
   std::vector<Fd> out;
   if (pid <= 0 || ::geteuid() != 0) return out;
   for (const char* name : {"net", "mnt"}) {
+    if (room && name == std::string_view("mnt")) continue;   // of which it is a session's to enter
     struct stat its {}, ours {};
     const std::string path = fmt::format("/proc/{}/ns/{}", pid, name);
     if (::stat(path.c_str(), &its) != 0 || ::stat(fmt::format("/proc/self/ns/{}", name).c_str(), &ours) != 0 || its.st_ino == ours.st_ino) continue;
@@ -102,11 +107,11 @@ std::vector<Fd> namespaces_of(int pid) {
 
 }  // namespace
 
-// In /tmp, because the job's user must reach it; nobody else can look into it. Those of an earlier life of this agent serve nobody: the
-// processes that used them ended with it.
-SshDoors::SshDoors(const std::string& owner) : prefix_("/tmp/billow-ssh-" + owner + "-") {
+// Where the job's user can reach it; nobody else can look into it. Those of an earlier life of this agent serve nobody: the processes that
+// used them ended with it.
+SshDoors::SshDoors(const std::string& directory) : prefix_(directory + "/ssh-") {
   std::error_code ec;
-  for (std::filesystem::directory_iterator at("/tmp", ec), end; !ec && at != end; at.increment(ec))
+  for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end; at.increment(ec))
     if (at->path().native().starts_with(prefix_)) (void)remove_tree(at->path().native());
 }
 
@@ -123,6 +128,7 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
   const auto written = [&]() -> Status {
     BILLOW_TRY_VOID(write_private(dir + "/host_key", known->second.private_file, place));
     BILLOW_TRY_VOID(write_private(authorized, authorized_key + "\n", place));
+    if (!place.room.empty()) BILLOW_TRY_VOID(write_private(dir + "/room", place.room, place));
     BILLOW_TRY_VOID(write_private(config, config_of(place, dir, authorized), place));
     if (place.other_user && ::lchown(dir.c_str(), place.user.identity.uid, place.user.identity.gid) != 0) return fail_errno(dir, errno);
     return {};
@@ -138,7 +144,7 @@ Result<Tunnels::Door> SshDoors::open(const SshPlace& place, const std::string& a
   Tunnels::Door door{Fd(ends[0]), known->second.public_line, place.user.name};
   const Fd theirs(ends[1]);
   ::fcntl(door.fd.get(), F_SETFL, O_NONBLOCK);
-  const std::vector<Fd> namespaces = namespaces_of(place.job_pid);
+  const std::vector<Fd> namespaces = namespaces_of(place.job_pid, !place.room.empty());
   std::vector<Fd> cgroups;
   for (const std::string& group : place.cgroups) cgroups.emplace_back(::open((group + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
   const std::vector<gid_t> groups(place.user.identity.groups.begin(), place.user.identity.groups.end());

@@ -22,11 +22,13 @@ struct SshPlace {
   std::vector<std::string> cgroups;      // directories it enters
   std::vector<std::string> env;          // of the job, but for its secrets
   std::string cwd;
+  std::string room;                      // the job has another root: how its room is entered (box::Entry); empty: it has the node's
+  bool no_network = false;               // the room has none
 };
 
 class SshDoors {
  public:
-  explicit SshDoors(const std::string& owner);
+  explicit SshDoors(const std::string& directory);   // the agent's own
   // unsupported: there is no sshd on this node.
   Result<Tunnels::Door> open(const SshPlace& place, const std::string& authorized_key);
   bool ended(TaskId task);   // its keys go; what still runs for it is told to end. False: nobody was ever let in

@@ -1,19 +1,37 @@
 // Ways into a running task: the ports its own processes listen on, and a secure shell in its place.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
+
+#include <algorithm>
 
 #include "agent/listening.h"
 #include "agent/proc_stats.h"
 #include "agent/tasks.h"
 #include "agent/users.h"
+#include "box/enter.h"
+#include "wire/codec.h"
 
 namespace billow::agent {
 
 using namespace wire::agent_v1;
 
 namespace {
+
 constexpr std::size_t listeners_max = 4096;
+
+// A process of the task that has another root than this machine's: the runtime, which starts the job's program, has not.
+Result<int> inside_room(const std::vector<int>& pids) {
+  struct stat ours {};
+  if (::stat("/", &ours) != 0) return fail_errno("/", errno);
+  for (const int pid : pids) {
+    struct stat its {};
+    if (::stat(fmt::format("/proc/{}/root/", pid).c_str(), &its) == 0 && (its.st_ino != ours.st_ino || its.st_dev != ours.st_dev)) return pid;
+  }
+  return fail(Code::conflict, "the job's program does not run in its image yet; try again in a moment");
 }
+
+}  // namespace
 
 Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
   const int job_pid = pid_of(request.task);
@@ -44,6 +62,18 @@ Result<Tunnels::Door> Tasks::open_door(const TunnelOpen& request) {
   place.job_pid = job_pid;
   place.env = plan->env;
   place.cwd = plan->cwd;
+  if (const auto made = std::find_if(plan->env.begin(), plan->env.end(), [](const std::string& one) { return one.starts_with(std::string(box::plan_variable) + "="); }); made != plan->env.end()) {
+    box::Entry entry;
+    entry.plan = BILLOW_TRY(wire::from_json_text<box::Plan>(made->substr(made->find('=') + 1)));
+    if (entry.plan.root) {
+      entry.pid = BILLOW_TRY(inside_room(processes_of(request.task)));
+      for (const std::string& one : plan->env) if (&one != &*made) entry.env.push_back(one);
+      place.room = wire::to_json_text(entry);
+      place.no_network = entry.plan.no_network;
+      place.job_pid = entry.pid;
+      place.cwd = "/";
+    }
+  }
   const TaskCgroup group = cgroups_.find(request.task);
   place.cgroups = group.v1;
   if (!group.v2.empty()) place.cgroups.push_back(group.v2);

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "agent/gang.h"
+#include "agent/own_place.h"
 #include "agent/proc_stats.h"
 #include "agent/task_link.h"
 #include "agent/task_status.h"
@@ -35,12 +36,21 @@ std::string owner_of(const std::string& data_dir) {
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
 }
 
+// Without one, what needs it says so when it is needed.
+std::string place_or_none(const std::string& data_dir, const std::string& under) {
+  auto made = own_place(data_dir, under);
+  if (made) return std::move(*made);
+  log_warn("jobs here have no secret files, checkpoints or secure shells: {}", made.error().message);
+  return under + "/billow-none";
+}
+
 // What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this boot}.
 struct SavedMeter {
   TaskMeter meter;
   SteadyTime at;
+  std::int64_t tunnelled = 0;   // of its egress, what left through tunnels
   template <class V>
-  void fields(V& v) { v("meter", meter); v("at_ns", at); }
+  void fields(V& v) { v("meter", meter); v("at_ns", at); v("tunnelled", tunnelled); }
 };
 
 }  // namespace
@@ -53,14 +63,15 @@ Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, C
 
 Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
     : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
-      owner_(owner_of(options_.data_dir)), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()),
+      owner_(owner_of(options_.data_dir)), temporary_(place_or_none(options_.data_dir, "/tmp")), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()),
       suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()),
       checkpointer_(loop, {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
                            .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
                            .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
-      migs_(std::move(options_.migs)), secret_files_(owner_), ssh_(owner_),
-      tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); }}),
-      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max},
+      migs_(std::move(options_.migs)), secret_files_(place_or_none(options_.data_dir, SecretFiles::place()), owner_), ssh_(temporary_),
+      tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); },
+                      .carried = [this](TaskId task, std::size_t bytes) { if (callbacks_.head_is_outside && callbacks_.head_is_outside()) tunnelled_[task].bytes += static_cast<std::int64_t>(bytes); }}),
+      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max, .quiet_max = options_.pull_patience},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {
   ports_.set_processes([this](TaskId task) { return processes_of(task); });
   ports_.set_reach(options_.reach);
@@ -207,7 +218,7 @@ void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
   checkpointer_.ended(task);
   migs_.release(task);
   close_doors(task);
-  remove_hostfile(owner_, task);
+  remove_hostfile(temporary_, task);
   rooms_.ended(task);
   if (callbacks_.files_done) callbacks_.files_done(task);
   const TaskCgroup group = cgroups_.find(task);
@@ -250,12 +261,15 @@ void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::stri
 // The last word on its traffic; 0 where the kernel did not count all of it.
 std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
   std::int64_t bytes = 0;
+  bool counted = false;
   if (const auto counter = egress_.find(task); counter != egress_.end()) {
-    if (counter->second.found() || born_here_.contains(task)) bytes = counter->second.bytes();
+    if (counter->second.found() || born_here_.contains(task)) bytes = counter->second.bytes(), counted = true;
   } else if (const auto left = EgressCounter::find(cgroup)) {
-    bytes = left->bytes();
+    bytes = left->bytes(), counted = true;
   }
+  if (const auto sent = tunnelled_.find(task); counted && sent != tunnelled_.end()) bytes += sent->second.before + sent->second.bytes;
   egress_.erase(task);
+  tunnelled_.erase(task);
   born_here_.erase(task);
   return bytes;
 }
@@ -293,7 +307,7 @@ std::vector<RecoveredTask> Tasks::recover() {
       if (meta->port != 0) recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
     }
     if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
-      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) recovered.meter = saved->meter, recovered.metered_at = saved->at;
+      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) recovered.meter = saved->meter, recovered.metered_at = saved->at, tunnelled_[task.id].before = saved->tunnelled;
     switch (task.presence) {
       case TaskPresence::never_started:
         (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
@@ -417,7 +431,9 @@ void Tasks::perform(const effect::RemoveTask& e) {
 void Tasks::perform(const effect::SaveMeter& e) {
   // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only counts that minute as work.
   const std::string path = dirs_.path(e.task);
-  if (file_exists(path)) (void)write_file_atomic(path + "/meter", wire::to_json_text(SavedMeter{e.meter, e.at}), 0600);
+  const auto tunnelled = tunnelled_.find(e.task);
+  const SavedMeter saved{e.meter, e.at, tunnelled == tunnelled_.end() ? 0 : tunnelled->second.before + tunnelled->second.bytes};
+  if (file_exists(path)) (void)write_file_atomic(path + "/meter", wire::to_json_text(saved), 0600);
 }
 
 std::vector<WatchedTask> Tasks::watched() const {
@@ -426,6 +442,7 @@ std::vector<WatchedTask> Tasks::watched() const {
     if (l->job_pid > 0 && !l->exited) {
       WatchedTask task{id, l->job_pid, l->cgroup, l->gpus, l->log_end, l->last_input, {}, born_here_.contains(id)};
       if (const auto counter = egress_.find(id); counter != egress_.end()) task.egress = Egress{counter->second.bytes(), counter->second.found() || task.born_here};
+      if (const auto sent = tunnelled_.find(id); sent != tunnelled_.end()) task.tunnelled = sent->second.bytes + (task.egress && task.egress->from_start ? sent->second.before : 0);
       out.push_back(std::move(task));
     }
   return out;

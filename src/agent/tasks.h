@@ -25,6 +25,7 @@
 #include "agent/secret_files.h"
 #include "agent/ssh_door.h"
 #include "agent/task_dir.h"
+#include "base/limits.h"
 #include "gpu/backend.h"
 #include "net/loop.h"
 
@@ -45,12 +46,14 @@ class Tasks {
     std::function<ContentSource()> head;         // where environments are fetched from
     std::uint64_t environment_bytes_max = 0;     // kept unpacked, of each user
     std::uint64_t image_bytes_max = 0;           // of container images, of each user
+    Duration pull_patience = limits::room_quiet_max;
     std::function<Reach()> reach;                // how gateways come to replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
     std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send_tunnel;
+    std::function<bool()> head_is_outside;       // what is sent to it leaves the site, as egress does; may be missing
     std::function<void(TaskId)> files_done;      // its working directory may go; may be missing
     std::function<void(TaskStatus)> look_over;   // of a bare task that has ended; may be missing. Answers with Ended.
   };
@@ -84,6 +87,7 @@ class Tasks {
   void forget_readers();            // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(), ssh_.reap(); }
   Tunnels& tunnels() { return tunnels_; }
+  std::int64_t image_bytes() { return rooms_.image_bytes(); }
   void forget_other_rooms(const std::vector<TaskId>& live) { rooms_.forget_others(live); }
   std::size_t live() const { return links_.size(); }
   // The live tasks with the pids of their supervisors.
@@ -131,6 +135,7 @@ class Tasks {
   TaskDirs dirs_;
   Launcher launcher_;
   std::string owner_;
+  std::string temporary_;           // this agent's own, in /tmp
   Cgroups cgroups_;
   Sandbox sandbox_;
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
@@ -149,6 +154,8 @@ class Tasks {
   net::Timer ports_timer_;
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
+  struct Carried { std::int64_t before = 0, bytes = 0; };        // in earlier lives of the agent, and in this one
+  std::unordered_map<TaskId, Carried> tunnelled_;                // what left through tunnels, which the task's own counter does not see
   std::unordered_set<TaskId> born_here_;                          // started by this agent
 };
 

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "agent/file_service.h"
 #include "agent/gang.h"
 #include "agent/keepalive.h"
+#include "agent/look_as_user.h"
 #include "agent/task_link.h"
 #include "agent/task_status.h"
 #include "agent/users.h"
@@ -33,19 +33,22 @@ Result<std::string> make_work_dir(const std::string& work_dir, TaskId task, cons
   return path;
 }
 
-bool in_use(const std::string& path) {
-  std::error_code ec;
-  return file_exists(path) && (!std::filesystem::is_empty(path, ec) || ec);
-}
-
 // On the node's own file system a whole directory is shown, where there is none or an empty one: a file in another could not be shown
-// without hiding what else lies there.
-Status add_secret_directory(const SecretFiles::Written& secret, std::vector<BoundVolume>& mounts) {
+// without hiding what else lies there. Whether there is one is for the job's user to see, not for the agent to tell.
+Status add_secret_directory(const SecretFiles::Written& secret, const std::optional<Identity>& user, std::vector<BoundVolume>& mounts) {
   const std::string at = secret.wanted_directory();
   const BoundVolume mount{.source = secret.directory(), .path = at, .read_only = true};
   if (std::find(mounts.begin(), mounts.end(), mount) != mounts.end()) return {};
-  if (at.empty() || in_use(at) || std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; }))
-    return fail(Code::conflict, fmt::format("secret {} cannot be put at {}: {} is there already and not empty. Choose a directory that is not, such as /run/secrets/{}, or --secret {}:file, whose path is in ${}", secret.name, secret.wanted, at.empty() ? "/" : at, secret.name, secret.name, secret.variable()));
+  const auto refuse = [&](std::string_view why) {
+    return fail(Code::conflict, fmt::format("secret {} cannot be put at {}: {}. Choose another directory, such as /run/secrets/{}, or --secret {}:file, whose path is in ${}", secret.name, secret.wanted, why, secret.name, secret.name, secret.variable()));
+  };
+  if (at.empty() || std::any_of(mounts.begin(), mounts.end(), [&](const BoundVolume& m) { return m.path == at; })) return refuse(fmt::format("{} is there already and not empty", at.empty() ? "/" : at));
+  switch (look_as_user(user, at)) {
+    case Sight::nothing:
+    case Sight::empty: break;
+    case Sight::used: return refuse(fmt::format("{} is there already and not empty", at));
+    case Sight::closed: return refuse(fmt::format("the job's user may not look into what is above {}", at));
+  }
   mounts.push_back(mount);
   return {};
 }
@@ -110,7 +113,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
     env["BILLOW_GPUS"] = indices;
     env["BILLOW_GPU_MILLI"] = std::to_string(start.gpus.front().share.milli);
   }
-  if (const std::string hosts = write_hostfile(owner_, start); !hosts.empty()) env["BILLOW_HOSTFILE"] = hosts;
+  if (const std::string hosts = write_hostfile(temporary_, start); !hosts.empty()) env["BILLOW_HOSTFILE"] = hosts;
   for (const char* name : {"BILLOW_VAULT_SOCKET", "BILLOW_JOB_TOKEN", "BILLOW_TASK_KEY"}) env.erase(name);  // of a job that submits another
   plan = suspender_.prepare(start, cards, !options_.sim_state_dir.empty(), env);
   plan.mig_uuids = migs;
@@ -120,7 +123,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
     plan.gid = spec.identity->gid;
     plan.groups = spec.identity->groups;
   }
-  BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, owner_, env));
+  BILLOW_TRY_VOID(Checkpointer::prepare(plan, start.task, start.job, temporary_, env));
   BILLOW_TRY_VOID(add_file_variables(start, {options_.files_socket, options_.work_dir, options_.data_dir}, env));
   if (!options_.keepalive_socket.empty()) env[net::keepalive_variable] = options_.keepalive_socket;
   const bool other_root = room && room->plan.root;
@@ -129,7 +132,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   for (const SecretFiles::Written& secret : secrets) {
     const std::string place = !secret.wanted.empty() ? secret.wanted : other_root ? SecretFiles::usual_place(secret.name) : secret.file;
     env[secret.variable()] = place;
-    if (!other_root && !secret.wanted.empty()) BILLOW_TRY_VOID(add_secret_directory(secret, mounts));
+    if (!other_root && !secret.wanted.empty()) BILLOW_TRY_VOID(add_secret_directory(secret, spec.identity, mounts));
   }
   for (const auto& [name, value] : env) spec.env.push_back(name + "=" + value);
   spec.env.push_back(task_key(owner_, start.task));
@@ -152,7 +155,7 @@ Result<TaskSpec> Tasks::spec_of(const Start& start, SteadyTime paid_until, const
   if (!other_root) BILLOW_TRY_VOID(sandbox_.bind_to(spec, mounts));
   const std::int64_t processes = start.surroundings.processes_max;
   auto made = cgroups_.create(start.task, {.cpu_milli = start.bare ? 0 : start.cpu_milli, .mem_mib = start.bare ? 0 : start.mem_mib,
-                                           .pids_max = processes > 0 || start.bare ? processes : limits::task_processes_max, .pids_asked = processes > 0});
+                                           .pids_max = processes > 0 || start.bare ? processes : limits::task_processes_max});
   if (made) {
     group = std::move(*made);
     group.apply_to(spec);

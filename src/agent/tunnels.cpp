@@ -92,6 +92,7 @@ void Tunnels::receive(Tunnel& t) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
     t.credit -= static_cast<std::uint64_t>(n);
+    if (callbacks_.carried) callbacks_.carried(t.task, static_cast<std::size_t>(n));
     return callbacks_.send(TunnelData{t.id}, std::string_view(buffer, static_cast<std::size_t>(n)));
   }
   t.ended_here = true;

@@ -27,6 +27,7 @@ class Tunnels {
   struct Callbacks {
     std::function<Result<Door>(const wire::agent_v1::TunnelOpen&)> open;
     std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send;
+    std::function<void(TaskId, std::size_t bytes)> carried = {};   // of the job's own, on their way to whoever is at the other end; may be missing
   };
   Tunnels(net::Loop& loop, Callbacks callbacks);
   ~Tunnels();

@@ -358,10 +358,12 @@ Json node_document(const control::State& state, const Node& node, const wire::ag
     gpus.push(std::move(doc));
   }
   const char* status = !node.reachable ? "unreachable" : !node.drained.empty() ? "drained" : "ready";
-  return Json::object({{"id", node.id.value}, {"name", node.offer.name}, {"state", status}, {"reason", node.drained}, {"gpus", std::move(gpus)},
+  Json out = Json::object({{"id", node.id.value}, {"name", node.offer.name}, {"state", status}, {"reason", node.drained}, {"gpus", std::move(gpus)},
                        {"cpu_milli", node.offer.cpu_milli}, {"mem_mib", node.offer.mem_mib}, {"labels", string_map(node.offer.labels)},
                        {"version", node.offer.version}, {"simulated", node.offer.simulated}, {"arch", node.offer.arch},
                        {"joined_at", format_utc(node.joined_at)}});
+  if (readings && readings->images_bytes >= 0) out.set("images", Json::object({{"bytes", readings->images_bytes}, {"bytes_max_per_user", readings->images_bytes_max}}));
+  return out;
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "box/store.h"
@@ -20,6 +21,11 @@ namespace billow::box {
 namespace {
 
 constexpr const char* facts_file = "/environment.json";
+constexpr Duration lock_patience = seconds(2);        // for what others do under the store's lock: a look, a mark
+constexpr Duration unpacked_patience = seconds(60);   // with something in hand: others may be making room
+
+// Begins with a dot, which no environment's name does.
+std::string unpacking_lock(const std::string& store, const std::string& digest) { return fmt::format("{}/env/.unpacking-{}", store, digest); }
 
 Status receive(int fd, char* into, std::size_t size) {
   while (size > 0) {
@@ -45,7 +51,8 @@ void trim(const std::string& store, std::uint64_t bytes_max, const std::string& 
     const std::string path = environment_dir(store, name);
     const auto facts = find_environment(store, name);
     if (!facts) {
-      if (name != keep) (void)remove_tree(path);   // it broke off
+      // It broke off; unless it is only just being unpacked.
+      if (const auto mine = name == keep ? Result<Fd>(Fd()) : try_lock(unpacking_lock(store, name), Duration{}); mine && *mine) (void)remove_tree(path);
       continue;
     }
     if (::stat((path + facts_file).c_str(), &info) != 0) continue;
@@ -106,12 +113,21 @@ Result<Environment> find_environment(const std::string& store, const std::string
   return found;
 }
 
-Result<Environment> unpack_environment(const Unpacking& what, int fd) {
+Result<std::optional<Environment>> hold_environment(const Unpacking& what) {
   BILLOW_TRY_VOID(make_directories(what.store + "/env", 0700));
-  const Fd lock(::open((what.store + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock) return fail_errno(what.store + "/lock", errno);
-  while (::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {}
-  if (auto here = find_environment(what.store, what.digest)) return here;
+  const Fd lock = BILLOW_TRY(try_lock(what.store + "/lock", lock_patience));
+  if (!lock) return std::nullopt;
+  Environment here = BILLOW_TRY(find_environment(what.store, what.digest));
+  if (!what.key.empty()) BILLOW_TRY_VOID(mark_in_use(what.store, what.key, what.digest));
+  return here;
+}
+
+Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int fd) {
+  BILLOW_TRY_VOID(make_directories(what.store + "/env", 0700));
+  // As long as the content takes to come: whoever wants another one, or has this one already, is not held up.
+  const Fd unpacking = BILLOW_TRY(try_lock(unpacking_lock(what.store, what.digest), Duration{}));
+  if (!unpacking) return std::nullopt;
+  if (auto here = hold_environment(what); here || here.error().code != Code::not_found) return here;
   const std::string path = environment_dir(what.store, what.digest);
   (void)remove_tree(path);   // of one that broke off
   BILLOW_TRY_VOID(make_directories(path, 0700));
@@ -122,7 +138,13 @@ Result<Environment> unpack_environment(const Unpacking& what, int fd) {
   }
   const files::ImageManifest& m = reader.manifest();
   const Environment facts{m.place, m.variables, m.programs, m.command, m.directory, static_cast<std::int64_t>(m.bytes())};
+  const Fd lock = BILLOW_TRY(try_lock(what.store + "/lock", unpacked_patience));
+  if (!lock) {
+    (void)remove_tree(path);
+    return fail(Code::timed_out, fmt::format("the environment is unpacked, and {}/lock was held by somebody else for {}", what.store, format_duration(unpacked_patience)), "end what holds it");
+  }
   BILLOW_TRY_VOID(write_file_atomic(path + facts_file, wire::to_json_text(facts), 0600));
+  if (!what.key.empty()) BILLOW_TRY_VOID(mark_in_use(what.store, what.key, what.digest));
   trim(what.store, what.bytes_max, what.digest);
   return facts;
 }

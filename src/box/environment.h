@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,13 @@ Result<Environment> find_environment(const std::string& store, const std::string
 
 struct Unpacking {
   std::string store, digest;
+  std::string key;               // of the task that is to run in it: until it has ended, the environment is not taken away
   std::uint64_t bytes_max = 0;   // of all environments of the store; the longest unused go first, none that a task uses
 };
-// Reads an image from `fd` (8 bytes: the size of its tree's list; the list; the content of its files in that order) and unpacks it.
-// Nothing of it is left when it is refused or breaks off. Two at a time wait for each other.
-Result<Environment> unpack_environment(const Unpacking& what, int fd);
+// One that is here, for the task. not_found where it is not. None, here and below: another process is at it; nobody waits for it here, ask again.
+Result<std::optional<Environment>> hold_environment(const Unpacking& what);
+// Reads an image from `fd` (8 bytes: the size of its tree's list; the list; the content of its files in that order), unpacks it and holds
+// it for the task. Nothing of it is left when it is refused or breaks off.
+Result<std::optional<Environment>> unpack_environment(const Unpacking& what, int fd);
 
 }  // namespace billow::box

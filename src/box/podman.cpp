@@ -18,6 +18,7 @@
 #include <cstdlib>
 
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::size_t output_bytes_max = 16 << 20;
 constexpr Duration note_every = milliseconds(500);
+constexpr Duration lock_patience = seconds(2);   // for what others do under the store's lock: a look, a mark
 
 struct Words {
   std::vector<std::string> text;
@@ -118,6 +120,14 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// Whether podman can keep there what it keeps beside its store: caches and locks, in the nearest of these that exists.
+bool is_usable_home(const std::string& home) {
+  if (!is_directory(home)) return false;
+  for (const char* below : {"/.local/share/containers", "/.local/share", "/.local"})
+    if (is_directory(home + below)) return ::access((home + below).c_str(), W_OK | X_OK) == 0;
+  return ::access(home.c_str(), W_OK | X_OK) == 0;
+}
+
 class Podman {
  public:
   static Result<Podman> create(const std::string& store) {
@@ -129,7 +139,7 @@ class Podman {
     p.argv_ = {program, "--root", store + "/storage", "--runroot", store + "/run", "--tmpdir", store + "/tmp", "--runtime", "runc", "--cgroup-manager", "cgroupfs",
                "--events-backend", "none", "--storage-driver", "overlay", "--storage-opt", "ignore_chown_errors=true"};
     p.home_ = own_home();
-    if (!is_directory(p.home_)) p.home_ = store;
+    if (!is_usable_home(p.home_)) p.home_ = store;
     p.env_ = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + p.home_, "LANG=C.UTF-8", "TERM=xterm"};
     for (const char* name : {"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"})
       if (const char* value = std::getenv(name)) p.env_.push_back(fmt::format("{}={}", name, value));
@@ -248,6 +258,10 @@ Status pull(const Podman& podman, const ImageWish& wish, const std::string& name
   const std::string why = complaint(ran.out);
   if (why.find("manifest unknown") != std::string::npos || why.find("not found") != std::string::npos || why.find("name unknown") != std::string::npos)
     return fail(Code::not_found, fmt::format("there is no image {}: {}", name, why), "check its name and tag");
+  // Of this machine, not of the registry, which speaks of access that is denied.
+  for (const char* local : {"permission denied", "read-only file system", "no space left", "disk quota exceeded"})
+    if (why.find(local) != std::string::npos && why.find("/v2/") == std::string::npos)
+      return fail(Code::unavailable, fmt::format("image {} could not be kept on this node: {}", name, why), fmt::format("can the job's user write to {}, and is there room?", wish.store));
   if (why.find("unauthorized") != std::string::npos || why.find("denied") != std::string::npos)
     return fail(Code::forbidden, fmt::format("image {} may not be pulled: {}", name, why), "log in on the node as the job's user: podman login");
   return fail(Code::unavailable, fmt::format("image {} could not be pulled: {}", name, why), "can the node reach the registry?");
@@ -295,48 +309,54 @@ Result<std::string> find_program(const std::string& name) {
   return fail(Code::unsupported, fmt::format("{} is not installed on this node", name), "install it there: apt install podman runc, or dnf install podman runc");
 }
 
-Result<LocalImage> provide_image(const ImageWish& wish) {
+Result<std::optional<LocalImage>> provide_image(const ImageWish& wish) {
   BILLOW_TRY(find_program("runc"));
   const Podman podman = BILLOW_TRY(Podman::create(wish.store));
-  const Fd lock(::open((wish.store + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock) return fail_errno(wish.store + "/lock", errno);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    wish.note("waiting for another image to be brought");
-    while (::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {}
-  }
   // An image of the user's own wins over one that was brought under the same name, since it may have been built again.
   const OwnImage mine = own_image(podman, wish.name);
-  const std::string archive = wish.store + "/tmp/own.tar";
   const std::string name = mine.name.empty() ? wish.name.qualified() : mine.name;
-  bool saved = false;
+  const std::string mark = sha256_hex(name).substr(0, 16), archive = fmt::format("{}/tmp/own-{}.tar", wish.store, mark);
+  Fd bringing;   // held by whoever brings this very image, for as long as that takes; nobody waits for it here
+  const auto may_bring = [&]() -> Result<bool> {
+    if (!bringing) bringing = BILLOW_TRY(try_lock(fmt::format("{}/bringing-{}", wish.store, mark), Duration{}));
+    return static_cast<bool>(bringing);
+  };
+  bool fresh = false;
   if (!mine.id.empty() && !file_exists(fmt::format("{}/storage/overlay-images/{}", wish.store, mine.id))) {
+    if (!BILLOW_TRY(may_bring())) return std::nullopt;
     wish.note(fmt::format("copying {} from this node's podman", name));
-    (void)::unlink(archive.c_str());
+    (void)::unlink(archive.c_str());   // of one that was given up
     const Ran ran = BILLOW_TRY(podman.own({"save", "--format", "docker-archive", "--output", archive, "--", mine.name}));
     if (ran.code != 0) return fail(Code::unavailable, fmt::format("image {} could not be copied from this node's podman: {}", name, complaint(ran.err)));
-    saved = true;
+    fresh = true;
   }
   BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
   BILLOW_TRY_VOID(lock_control_groups());
-  if (saved) {
+  if (fresh) {
     const Ran ran = BILLOW_TRY(podman.inside({"load", "--input", archive}));
     (void)::unlink(archive.c_str());
     if (ran.code != 0) return fail(Code::unavailable, fmt::format("image {} could not be copied from this node's podman: {}", name, complaint(ran.err)));
   }
-  if (!mine.id.empty())
-    if (auto there = local_image(podman, wish.store, mine.id)) {
-      there->name = name;
-      if (saved) BILLOW_TRY_VOID(keep_within(podman, wish, *there));
-      return taken(wish, std::move(*there));
+  // Brought without the store's lock, so that a slow server holds up nobody; looked for and marked under it, so that nobody who makes
+  // room comes between. One that went again meanwhile, before anybody knew that it is wanted, is brought once more.
+  for (int round = 0; round < 3; ++round) {
+    const Fd lock = BILLOW_TRY(try_lock(wish.store + "/lock", lock_patience));
+    if (!lock) return std::nullopt;
+    auto found = mine.id.empty() ? local_image(podman, wish.store, name) : local_image(podman, wish.store, mine.id);
+    if (!found && !mine.id.empty()) found = local_image(podman, wish.store, name);
+    if (found) {
+      found->name = name;
+      if (fresh) BILLOW_TRY_VOID(keep_within(podman, wish, *found));
+      return taken(wish, std::move(*found));
     }
-  auto found = local_image(podman, wish.store, name);
-  if (found) return taken(wish, std::move(*found));
-  if (found.error().code != Code::not_found) return found;
-  if (wish.name.registry == "localhost") return fail(Code::not_found, fmt::format("there is no image {} on this node", name), "build it there with podman as the job's user, or push it to a registry");
-  BILLOW_TRY_VOID(pull(podman, wish, name));
-  LocalImage image = BILLOW_TRY(local_image(podman, wish.store, name));
-  BILLOW_TRY_VOID(keep_within(podman, wish, image));
-  return taken(wish, std::move(image));
+    if (found.error().code != Code::not_found) return pass(found.error());
+    if (wish.name.registry == "localhost") return fail(Code::not_found, fmt::format("there is no image {} on this node", name), "build it there with podman as the job's user, or push it to a registry");
+    if (!BILLOW_TRY(may_bring())) return std::nullopt;
+    (void)::flock(lock.get(), LOCK_UN);
+    BILLOW_TRY_VOID(pull(podman, wish, name));
+    fresh = true;
+  }
+  return fail(Code::unavailable, fmt::format("image {} was brought and went again before its task could have it", name), "this node keeps too little of images for what runs here: see --images-max");
 }
 
 // ---- progress ---------------------------------------------------------------------------------------------------------

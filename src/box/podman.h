@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,9 @@ struct ImageWish {
   std::uint64_t bytes_max = 0;             // of all images of the store, on the disk; 0: no limit. The longest unused go first, none that a task uses
   std::function<void(std::string)> note;   // what is waited for, now and then
 };
-// The image, brought if it is not here. Enters namespaces: for a process of its own. Two at a time for one store wait for each other.
-Result<LocalImage> provide_image(const ImageWish& wish);
+// The image, brought if it is not here. Enters namespaces: for a process of its own. None: another process is at it; nobody waits for it
+// here, ask again.
+Result<std::optional<LocalImage>> provide_image(const ImageWish& wish);
 
 // The directory to which a LocalImage's layers are relative.
 std::string layers_dir(const std::string& store);

@@ -65,8 +65,10 @@ std::string read_inside(const std::string& root, const char* path) {
 // What is missing is said as a shell would say it, and ends as there; the runtime has one code for everything.
 Status check_command(const std::string& root, const Json& process) {
   const auto& words = process["args"].items();
-  const bool other_user = words.front().str_or("") == as_user_path;   // which is mounted, and stands before the command with two numbers
-  const std::string command(words[other_user ? 3 : 0].str_or(""));
+  const bool other_user = !words.empty() && words.front().str_or("") == as_user_path;   // which is mounted, and stands before the command with two numbers
+  const std::size_t first = other_user ? 3 : 0;
+  const std::string command(first < words.size() ? words[first].str_or("") : "");
+  if (command.empty()) return fail(Code::invalid, "the image names no command, and neither does the job", "name one after --");
   if (command.find('/') != std::string::npos) {
     const std::string path = command.front() == '/' ? command : std::string(process["cwd"].str_or("/")) + "/" + command;
     if (open_inside(root, path, O_PATH) || errno != ENOENT || box::may_show(path)) return {};   // what is mounted is not there yet

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "base/file.h"
@@ -40,10 +43,22 @@ Status mark_in_use(const std::string& store, const std::string& key, const std::
   return write_file_atomic(scratch_dir(store, key) + "/uses", what + "\n", 0600);
 }
 
-std::uint64_t disk_bytes(const std::string& directory) {
+Result<Fd> try_lock(const std::string& path, Duration patience) {
+  Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock) return fail_errno(path, errno);
+  const SteadyTime give_up = system_clock().steady() + patience;
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return fail_errno("lock " + path, errno);
+    if (system_clock().steady() >= give_up) return Fd();
+    ::poll(nullptr, 0, 10);
+  }
+  return lock;
+}
+
+std::uint64_t disk_bytes(const std::string& directory, const std::atomic<bool>* stop) {
   std::uint64_t bytes = 0;
   std::error_code ec;
-  for (std::filesystem::recursive_directory_iterator at(directory, std::filesystem::directory_options::skip_permission_denied, ec), end; !ec && at != end; at.increment(ec)) {
+  for (std::filesystem::recursive_directory_iterator at(directory, std::filesystem::directory_options::skip_permission_denied, ec), end; !ec && at != end && !(stop && *stop); at.increment(ec)) {
     struct stat info {};
     if (::lstat(at->path().c_str(), &info) == 0) bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
   }

@@ -2,10 +2,13 @@
 // its room is made of; what no task names may go.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/result.h"
 
 namespace billow::box {
@@ -16,8 +19,11 @@ bool in_use(const std::string& store, const std::string& what);
 // For the task of that key. Under the store's lock: who looks whether it is in use must not come between.
 Status mark_in_use(const std::string& store, const std::string& key, const std::string& what);
 
-// On the disk, of everything below; a file with two names counts once for each.
-std::uint64_t disk_bytes(const std::string& directory);
+// Held while the descriptor lives; an empty one where somebody else has it for longer than `patience`.
+Result<Fd> try_lock(const std::string& path, Duration patience);
+
+// On the disk, of everything below; a file with two names counts once for each. `stop`: nobody waits for it any more.
+std::uint64_t disk_bytes(const std::string& directory, const std::atomic<bool>* stop = nullptr);
 
 // When an image of the store was last asked for: the longest unused go first.
 void touch_image(const std::string& store, const std::string& id);

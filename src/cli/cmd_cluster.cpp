@@ -84,6 +84,15 @@ std::string instances_held(const Json& node) {
   return all ? fmt::format("{} of {} MIG instance{} held", held, all, all == 1 ? "" : "s") : "";
 }
 
+// "images 12.3 GiB, at most 100 GiB for each user": what container images take on a node's disk; nothing where there are none.
+std::string images_on(const Json& node, bool with_limit) {
+  const Json& images = node["images"];
+  if (images["bytes"].int_or(0) <= 0) return {};
+  std::string out = "images " + format_bytes(images["bytes"].uint_or(0));
+  if (with_limit && images["bytes_max_per_user"].int_or(0) > 0) out += fmt::format(", at most {} for each user", format_bytes(images["bytes_max_per_user"].uint_or(0)));
+  return out;
+}
+
 double used_gpus(const Json& node) {
   double used = 0;
   for (const Json& gpu : node["gpus"].items()) used += static_cast<double>(gpu["used_milli"].int_or(0)) / 1000;
@@ -97,6 +106,7 @@ Table nodes_table(const std::vector<Json>& nodes) {
     const std::string_view state = node["state"].str_or("?");
     std::string remark(node["reason"].str_or(""));
     if (const std::string mig = instances_held(node); !mig.empty()) remark += (remark.empty() ? "" : ", ") + mig;
+    if (const std::string images = images_on(node, false); !images.empty()) remark += (remark.empty() ? "" : ", ") + images;
     if (node["simulated"].bool_or(false)) remark += remark.empty() ? "simulated" : ", simulated";
     for (const Json& gpu : node["gpus"].items())
       if (const auto ill = gpu["unhealthy"].str_or(""); !ill.empty()) remark += fmt::format("{}GPU {}: {}", remark.empty() ? "" : ", ", gpu["index"].int_or(0), ill);
@@ -157,6 +167,7 @@ int cmd_nodes(const Parsed& parsed) {
   else print(table.text(look));
   if (!parsed.operands.empty() && !parsed.has("gpus"))
     if (const Table gpus = gpus_table(nodes); !gpus.empty()) print("\n" + gpus.text(look));
+  if (const std::string images = parsed.operands.empty() || parsed.has("gpus") ? std::string() : images_on(nodes.front(), true); !images.empty()) print("\n" + images + "\n");
   return 0;
 }
 

@@ -331,8 +331,8 @@ void add_forward_commands(CommandTable& table) {
                    .example = "billow ssh 12\nbillow ssh 12 -- nvidia-smi",
                    .run = cmd_ssh,
                    .usage = "JOB [--] [COMMAND…]",
-                   .details = "As the job's user, with its GPUs and its variables (but for secrets), counted to its limits, beginning in its working directory. Needs sshd on the\n"
-                              "node; nothing listens there.",
+                   .details = "As the job's user, with its GPUs and its variables (but for secrets), counted to its limits, beginning in its working directory; inside its image,\n"
+                              "where it has one. Needs sshd on the node; nothing listens there.",
                    .options = {ssh_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

@@ -111,12 +111,66 @@ class Images(ImageTest):
         self.assertIn(b"/dev/pts/", done.stdout)
         self.assertIn(b"done", done.stdout)
 
-    def test_a_secure_shell_does_not_open_beside_the_image(self):
-        job = self.rig.submit("--image", self.image, "--", "sleep", "300")
+    def secure_shell(self, image, *options):
+        """A job in the image, and how ssh reaches it."""
+        if not shutil.which("ssh") or not os.path.exists("/usr/sbin/sshd"):
+            self.skipTest("OpenSSH's client or server is missing")
+        job = self.rig.submit("--image", image, *options, "--", "sh", "-c", "echo up; sleep 600")
         self.addCleanup(self.rig.cli, "stop", "--force", job)
-        self.rig.wait_for(job, "running")
-        done = self.rig.cli("ssh-proxy", job)
-        self.assertEqual(done.code != 0 and b"runs in an image" in done.err, True, done)
+        poll(lambda: "up" in self.rig.cli("logs", job).text, "the job", 60)
+        env = {**self.rig.environment, "XDG_CONFIG_HOME": os.path.join(self.rig.root, "config")}
+        config = self.rig.file(f"ssh-config-{job}")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write(self.rig.ok("ssh-config", job, env={"XDG_CONFIG_HOME": env["XDG_CONFIG_HOME"]}).text)
+        tool = lambda name, *args: subprocess.run([name, "-F", config, *[str(a).replace("@JOB", f"billow-{job}") for a in args]], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False)
+        return job, tool, env["XDG_CONFIG_HOME"]
+
+    def test_a_secure_shell_is_inside_the_image(self):
+        job, tool, home = self.secure_shell(self.image, "--gpus", "1", "--env-var", "GIVEN=yes")
+        done = tool("ssh", "@JOB", "cat /etc/hello; echo $FLAVOUR $GIVEN $BILLOW_JOB_ID; pwd; id -u; test -e /usr/bin/python3 || echo no python; env | grep -c CUDA_VISIBLE_DEVICES; cat /proc/self/cgroup; exit 7")
+        self.assertEqual(done.returncode, 7, done)
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual(lines[:6], ["from the image", f"plain yes {job}", self.rig.files, "0", "no python", "1"], done)
+        self.assertIn("/billow/", done.stdout.decode())
+        # With no more than the job's own program has.
+        done = tool("ssh", "@JOB", "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map; mount -t tmpfs none /root 2>&1; mkdir /sys/fs/cgroup/x 2>&1; true")
+        own = self.sh("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/self/uid_map").text
+        self.assertEqual(done.stdout.decode().splitlines()[:4], own.splitlines()[:4], done)
+        self.assertRegex(done.stdout.decode(), "mount: .*(denied|permitted)")
+        self.assertIn("Read-only", done.stdout.decode())
+        # The shell's own way round the image is closed: sockets of the node's files.
+        self.assertNotEqual(tool("ssh", "-o", "ExitOnForwardFailure=yes", "-R", f"{self.rig.files}/made.sock:127.0.0.1:9", "@JOB", "true").returncode, 0)
+        self.assertFalse(os.path.exists(self.rig.file("made.sock")))
+        # What it writes the job sees: it is the same room.
+        self.assertEqual(tool("ssh", "@JOB", "echo left > /etc/left").returncode, 0)
+        self.assertEqual(tool("ssh", "@JOB", "cat /etc/left").stdout, b"left\n")
+        done = self.rig.cli("ssh", job, "--", "pwd; cat /etc/hello", env={"XDG_CONFIG_HOME": home})
+        self.assertEqual((done.code, done.text), (0, f"{self.rig.files}\nfrom the image\n"), done)
+        # Files go by sftp where the image has its server, and are refused in words where it has not.
+        with open(self.rig.file("to-send"), "wb") as f:
+            f.write(b"sent")
+        done = tool("sftp", "@JOB")
+        self.assertIn(b"has no sftp-server", done.stderr)
+        done = tool("scp", self.rig.file("to-send"), "@JOB:/etc/sent")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"unsupported", done.stderr)
+
+    def test_a_secure_shell_as_the_images_own_user_and_files_by_sftp(self):
+        server = "/usr/lib/openssh/sftp-server"
+        if not os.path.exists(server):
+            self.skipTest("there is no sftp-server to put into an image")
+        image = self.registry.push("served:1", images.python_tar({server: server}), "USER app")
+        _, tool, _ = self.secure_shell(image)
+        self.assertEqual(tool("ssh", "@JOB", "id -u; echo $HOME; grep CapEff /proc/self/status").stdout.decode().split("\n")[:3], ["1000", "/home/app", "CapEff:\t0000000000000000"])
+        data = os.urandom(100_000)
+        with open(self.rig.file("to-send"), "wb") as f:
+            f.write(data)
+        for copy in ((self.rig.file("to-send"), "@JOB:/home/app/sent"), ("@JOB:/home/app/sent", self.rig.file("came-back"))):
+            done = tool("scp", *copy)
+            self.assertEqual(done.returncode, 0, done)
+        with open(self.rig.file("came-back"), "rb") as f:
+            self.assertEqual(f.read(), data)
+        self.assertEqual(tool("ssh", "@JOB", "cat /home/app/sent | wc -c").stdout.decode().strip(), "100000")
 
     def test_suspended_and_resumed(self):
         job = self.rig.submit("--image", self.image, "--", "sh", "-c", "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done")

@@ -160,6 +160,8 @@ class Failover(postgres.PostgresTest):
     def test_nothing_accepted_is_lost_when_the_leader_dies(self):
         pair = self.pair("dies")
         gate = pair.rig.file("gate")
+        past = json.loads(pair.cli("a", "submit", "--json", "--no-sync", "--cwd", "/", "--env-var", "WHO=only the journal knows", "--", "sh", "-c", "echo $WHO").stdout)["id"]
+        self.assertEqual(pair.cli("a", "wait", past, timeout=60).returncode, 0)
         held = json.loads(pair.cli("a", "submit", "--json", "--gpus", 1, "--", "sh", "-c", f"env > {gate}.env; until [ -e {gate} ]; do sleep 0.05; done; exit 6").stdout)["id"]
         accepted, stop = self.load(pair)
         poll(lambda: sum(name == "a" for name, _ in accepted) > 100, "some load", 120)
@@ -176,6 +178,12 @@ class Failover(postgres.PostgresTest):
         with open(gate, "w", encoding="ascii"):
             pass
         self.assertEqual(pair.cli("b", "wait", held, timeout=60).returncode, 6, "the job that ran through it all")
+        # What ended with the old leader runs again with the new one, as it ran: the two share no directory.
+        again = pair.cli("b", "rerun", past, "--json")
+        self.assertEqual(again.returncode, 0, again)
+        again = json.loads(again.stdout)["id"]
+        self.assertEqual(pair.cli("b", "wait", again, timeout=60).returncode, 0)
+        self.assertEqual(pair.cli("b", "logs", again).stdout, "only the journal knows\n")
         # A client that knows both heads asks the one that leads.
         both = ",".join(f"https://{address}" for address in pair.addresses.values())
         login = pair.cli("b", "login", both, "--token", pair.cli("b", "token", "create", "laptop").stdout.strip())

@@ -8,7 +8,7 @@ import unittest
 
 import images
 from box_test import ImageTest
-from rig import BILLOW
+from rig import BILLOW, poll
 
 
 class Rooms(ImageTest):
@@ -81,6 +81,20 @@ class Rooms(ImageTest):
         self.assertIn("all\n", self.sh("for i in $(seq 300); do true & done; echo all", "--max-processes", "4000").text)
         for few in ("0", "5", "99999999"):
             self.assertIn(self.rig.cli("run", "--max-processes", few, "--", "true").code, (1, 2))
+
+    def test_the_usual_limit_of_processes_holds_for_every_job(self):
+        if "not available" in next((line for line in self.rig.cli("doctor").text.splitlines() if "process limits" in line), "not available"):
+            self.skipTest("this machine has no control group for processes")
+        look = "for d in $(sed -n 's/^[0-9]*:pids:/\\/sys\\/fs\\/cgroup\\/pids/p; s/^0::/\\/sys\\/fs\\/cgroup/p' /proc/self/cgroup); do cat $d/pids.max 2>/dev/null; done; true"
+        done = self.rig.cli("run", "--", "sh", "-c", look)   # which asks for no limit at all
+        self.assertIn("32768", done.text.split(), done)
+
+    def test_what_images_take_is_shown(self):
+        self.assertEqual(self.sh("true").code, 0)
+        node = self.rig.json("nodes")["nodes"][0]["name"]
+        shown = poll(lambda: (lambda images: images["bytes"] > 100_000 and images)(self.rig.json("nodes", node).get("images", {"bytes": 0})), "what images take", 60)
+        self.assertEqual(shown["bytes_max_per_user"], 100 << 30)
+        self.assertRegex(self.rig.ok("nodes", node).text, r"images [0-9.]+ [KMG]iB, at most 100 GiB for each user")
 
     def test_images_are_kept_up_to_a_limit(self):
         store = os.path.join(self.rig.root, "store")

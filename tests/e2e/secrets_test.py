@@ -237,6 +237,20 @@ class Secrets(RigTest):
         self.assertIn("ermission denied", peek.errors)
         with open(gate, "w", encoding="ascii"):
             pass
+        # Whether there is something where only root can look is not told by where a secret cannot be put.
+        closed = os.path.join(self.rig.root, "closed")
+        os.makedirs(os.path.join(closed, "there"), 0o700)
+        os.chmod(closed, 0o700)
+        with open(os.path.join(closed, "there/file"), "w", encoding="ascii"):
+            pass
+        said = {}
+        for name in ("there", "missing"):
+            done = self.rig.cli("run", "--cwd", "/", "--secret", f"KEY:{closed}/{name}/token", "--", "true", env=tokens["ben"])
+            self.assertEqual(done.code, 126, done)
+            said[name] = done.errors.replace(name, "NAME")
+        self.assertIn("may not look into", said["there"])
+        strip = lambda text: [line for line in text.splitlines() if "cannot be put" in line][0].split("cannot be put")[1]
+        self.assertEqual(strip(said["there"]), strip(said["missing"]))
         # Another project's job cannot ask for it, by whatever way.
         for args in (("run", "--cwd", "/", "--secret", "KEY", "--", "true"), ("run", "--cwd", "/", "-p", "red", "--secret", "KEY", "--", "true"), ("secret", "list", "-p", "red"), ("secret", "set", "KEY", "-p", "red")):
             done = self.rig.cli(*args, env=tokens["eve"], stdin=b"x")

@@ -36,7 +36,9 @@ Result<Captured> capture_image(const ImageName& image, const Staging& staging) {
   const std::string store = staging.base + "/box";
   BILLOW_TRY_VOID(make_directories(store, 0700));
   Progress progress("", ProgressUnit::bytes);
-  const box::LocalImage found = BILLOW_TRY(box::provide_image({.store = store, .name = image, .note = [&](const std::string& text) { progress.update(0, 0, text); }}));
+  const auto brought = BILLOW_TRY(box::provide_image({.store = store, .name = image, .note = [&](const std::string& text) { progress.update(0, 0, text); }}));
+  if (!brought) return fail(Code::conflict, fmt::format("{} is brought by another command right now", image.text()), "try again when it has ended");
+  const box::LocalImage& found = *brought;
   const std::string top = staging.path + ".room";
   for (const char* part : {"/upper", "/work", "/root"}) BILLOW_TRY_VOID(make_directories(top + part, 0700));
   BILLOW_TRY_VOID(box::mount_overlay({.directory = box::layers_dir(store), .lower = found.layers, .upper = top + "/upper", .work = top + "/work", .target = top + "/root"}));

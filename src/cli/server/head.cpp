@@ -15,6 +15,7 @@
 #include "cli/console.h"
 #include "cli/local_heads.h"
 #include "cli/server/commands.h"
+#include "cli/server/kept_on_node.h"
 #include "gpu/sim/spec.h"
 #include "head/head.h"
 #include "head/local_agent.h"
@@ -30,6 +31,8 @@ constexpr OptionSpec up_options[] = {
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
     {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
     {"allow-mig-changes", 0, nullptr, "make MIG instances on this machine as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
+    {"images-max", 0, "SIZE", images_max_help},
+    {"pull-patience", 0, "T", pull_patience_help},
     {"secrets-key", 0, "FILE", "the key that secrets are kept with (secrets.key in the data directory); heads of one store share it", false, Completes::file},
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
@@ -61,6 +64,8 @@ constexpr OptionSpec agent_options[] = {
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
     {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again"},
+    {"images-max", 0, "SIZE", images_max_help},
+    {"pull-patience", 0, "T", pull_patience_help},
     {"node-name", 0, "NAME", "name of the node"},
     {"label", 'l', "K=V", "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
@@ -244,6 +249,7 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
 
 int cmd_up(const Parsed& parsed) {
   if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
+  if (const Status ok = pass_kept_on_node(parsed); !ok) return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
   if (const Status ok = set_directories(parsed, options); !ok) return report_usage(ok.error());
   auto store = store_of(parsed);
@@ -369,6 +375,7 @@ int cmd_agent(const Parsed& parsed) {
     if (!bytes) return report_usage(Error(bytes.error()).in("--vault-arena"));
     options.arena_bytes = static_cast<std::int64_t>(*bytes);
   }
+  if (const Status kept = read_kept_on_node(parsed, options); !kept) return report_usage(kept.error());
   options.allow_mig_changes = parsed.has("allow-mig-changes") || std::getenv("BILLOW_ALLOW_MIG_CHANGES");
   options.metrics = parsed.get("metrics");
   options.pool = parsed.get("pool");

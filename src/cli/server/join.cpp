@@ -10,6 +10,7 @@
 #include "cli/client.h"
 #include "cli/console.h"
 #include "cli/server/commands.h"
+#include "cli/server/kept_on_node.h"
 #include "cli/shown_token.h"
 #include "net/address.h"
 #include "wire/agent_v1.h"
@@ -31,7 +32,8 @@ constexpr OptionSpec join_options[] = {
     {"reclaim-notices", 0, "CLOUD", "this machine may be taken away: read the notices of aws, gcp or azure (auto: whichever answers), and send its work elsewhere in time"},
     {"metadata-url", 0, "URL", "where the notices are read, if not at http://169.254.169.254"},
     {"files-max", 0, "SIZE", "keep at most this much of what followed jobs here (20G)"},
-    {"images-max", 0, "SIZE", "keep at most this much of container images for each user (100G); the longest unused go first"},
+    {"images-max", 0, "SIZE", images_max_help},
+    {"pull-patience", 0, "T", pull_patience_help},
     {"register-only", 0, nullptr, "get the credential and end; `billow join` without a token, or the systemd unit, serves then"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
@@ -172,25 +174,11 @@ int cmd_join(const Parsed& parsed) {
   options.only_gpus = parsed.get("only-gpus");
   options.allow_mig_changes = parsed.has("allow-mig-changes");
   options.in_allocation = parsed.has("in-allocation");
-  if (parsed.has("cache-max")) {
-    const auto bytes = parse_bytes(parsed.get("cache-max"));
-    if (!bytes) return report_usage(Error(bytes.error()).in("--cache-max"));
-    options.cache_bytes_max = *bytes;
-  }
+  if (const Status kept = read_kept_on_node(parsed, options); !kept) return report_usage(kept.error());
   options.reclaim_notices = parsed.get("reclaim-notices");
   if (const std::string& cloud = options.reclaim_notices; !cloud.empty() && cloud != "auto" && !enum_value<agent::Cloud>(cloud))
     return report_usage({Code::invalid, fmt::format("--reclaim-notices: there is no cloud \"{}\" whose notices Billow reads", cloud), "one of auto, aws, gcp, azure"});
   options.metadata_url = parsed.get("metadata-url");
-  if (parsed.has("images-max")) {
-    const auto bytes = parse_bytes(parsed.get("images-max"));
-    if (!bytes) return report_usage(Error(bytes.error()).in("--images-max"));
-    options.images_bytes_max = *bytes;
-  }
-  if (parsed.has("files-max")) {
-    const auto bytes = parse_bytes(parsed.get("files-max"));
-    if (!bytes) return report_usage(Error(bytes.error()).in("--files-max"));
-    options.files_bytes_max = *bytes;
-  }
   const Status ended = agent::run_node(std::move(options));
   return ended ? 0 : report(ended.error());
 }

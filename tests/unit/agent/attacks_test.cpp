@@ -10,7 +10,9 @@
 #include <filesystem>
 
 #include "agent/checkpointer.h"
+#include "agent/look_as_user.h"
 #include "agent/sandbox.h"
+#include "agent/own_place.h"
 #include "agent/secret_files.h"
 #include "agent/ssh_door.h"
 #include "base/crypto.h"
@@ -80,7 +82,6 @@ class Shell : public Attack {
     if (::testing::Test::IsSkipped()) return;
     ::setenv("BILLOW_SSHD", "/bin/true", 1);   // what is written before it starts is what counts here
     key_ = make_ssh_key("attacker").public_line;
-    prefix_ = fmt::format("billow-ssh-{}-", owner_);
   }
   void TearDown() override {
     ::unsetenv("BILLOW_SSHD");
@@ -94,12 +95,12 @@ class Shell : public Attack {
     out.cwd = "/";
     return out;
   }
-  std::vector<std::string> directories() const { return listed("/tmp", prefix_); }
-  std::string key_, prefix_;
+  std::vector<std::string> directories() const { return listed(root_, "ssh-"); }
+  std::string key_;
 };
 
 TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
-  SshDoors doors(owner_);
+  SshDoors doors(root_);
   const auto first = doors.open(place(), key_);
   ASSERT_TRUE(first) << first.error().message;
   ASSERT_EQ(directories().size(), 1u);
@@ -123,8 +124,8 @@ TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
 
 TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
   // At the name an earlier agent used for all connections of a task: owned by the user and closed to others, as it was itself.
-  const std::string guessed = "/tmp/" + prefix_ + "7";
-  SshDoors doors(owner_);
+  const std::string guessed = root_ + "/ssh-7";
+  SshDoors doors(root_);
   ASSERT_EQ(::mkdir(guessed.c_str(), 0700), 0);
   ASSERT_EQ(::lchown(guessed.c_str(), nobody, nobody), 0);
   ASSERT_EQ(::symlink((victim_ + "/file").c_str(), (guessed + "/host_key.pub").c_str()), 0);
@@ -142,7 +143,7 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
 }
 
 TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
-  SshDoors doors(owner_);
+  SshDoors doors(root_);
   for (const std::string& bad : std::vector<std::string>{"", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_, "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})
     EXPECT_FALSE(doors.open(place(), bad)) << bad.substr(0, 60);
   EXPECT_TRUE(directories().empty());
@@ -151,7 +152,7 @@ TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
 // ---- checkpoints
 class Checkpoint : public Attack {
  protected:
-  std::string directory() const { return fmt::format("/tmp/billow-checkpoint-{}-9", owner_); }
+  std::string directory() const { return root_ + "/checkpoint-9"; }
   Status prepare() {
     TaskPlan plan;
     plan.checkpoint_every = seconds(60);
@@ -159,7 +160,7 @@ class Checkpoint : public Attack {
     plan.other_user = true;
     plan.uid = plan.gid = nobody;
     Environment env;
-    return Checkpointer::prepare(plan, TaskId(9), JobId(1), owner_, env);
+    return Checkpointer::prepare(plan, TaskId(9), JobId(1), root_, env);
   }
 };
 
@@ -195,7 +196,7 @@ class Secret : public Attack {
 };
 
 TEST_F(Secret, IsWrittenAlthoughALinkToNowhereIsInItsWay) {
-  const SecretFiles files(owner_);
+  const SecretFiles files(root_, owner_);
   ASSERT_EQ(::symlink((root_ + "/nowhere").c_str(), directory(files).c_str()), 0);
   const auto written = write(files);
   ASSERT_TRUE(written) << written.error().message;
@@ -208,11 +209,55 @@ TEST_F(Secret, IsWrittenAlthoughALinkToNowhereIsInItsWay) {
 }
 
 TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
-  const SecretFiles files(owner_);
+  const SecretFiles files(root_, owner_);
   ASSERT_EQ(::symlink(victim_.c_str(), directory(files).c_str()), 0);
   ASSERT_TRUE(write(files));
   expect_victim_untouched();
   EXPECT_FALSE(file_exists(victim_ + "/KEY"));
+}
+
+// ---- directories of the agent's own
+TEST_F(Attack, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
+  const std::string data = root_ + "/data", under = root_ + "/open";
+  for (const std::string& dir : {data, under}) ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
+  const auto first = own_place(data, under);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(look(*first).st_mode & 0777, 0711u);
+  EXPECT_EQ(own_place(data, under).value(), *first);   // the next life of the agent
+  // It went (a reboot clears such places), and somebody who had seen the name is first there.
+  for (const bool linked : {false, true}) {
+    const std::string before = own_place(data, under).value();
+    ASSERT_TRUE(remove_tree(before));
+    if (linked) ASSERT_EQ(::symlink(victim_.c_str(), before.c_str()), 0);
+    else ASSERT_EQ(::mkdir(before.c_str(), 0777) | ::lchown(before.c_str(), nobody, nobody), 0);
+    const auto after = own_place(data, under);
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_NE(*after, before);
+    EXPECT_EQ(look(*after).st_uid, ::geteuid());
+    expect_victim_untouched();
+  }
+  // One that others can write into is nobody's to trust.
+  const std::string opened = own_place(data, under).value();
+  ASSERT_EQ(::chmod(opened.c_str(), 0777), 0);
+  EXPECT_NE(own_place(data, under).value(), opened);
+}
+
+TEST_F(Attack, WhatTheJobsUserCannotSeeIsNotSeenForIt) {
+  const std::optional<Identity> user(Identity{nobody, nobody, {}});
+  const std::string open = root_ + "/for-all";
+  ASSERT_EQ(::mkdir(open.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(open.c_str(), 0755), 0);
+  EXPECT_EQ(look_as_user(user, open), Sight::empty);
+  EXPECT_EQ(look_as_user(user, open + "/none"), Sight::nothing);
+  ASSERT_TRUE(write_file_atomic(open + "/file", "x", 0644));
+  EXPECT_EQ(look_as_user(user, open), Sight::used);
+  EXPECT_EQ(look_as_user(user, open + "/file"), Sight::used);
+  // Where only root looks, what is there and what is not look the same; also by a link of the user's own.
+  ASSERT_EQ(::symlink(victim_.c_str(), (open + "/link").c_str()), 0);
+  for (const std::string& path : {victim_, victim_ + "/file", victim_ + "/none", open + "/link", open + "/link/none"}) EXPECT_EQ(look_as_user(user, path), Sight::closed) << path;
+  EXPECT_EQ(look_as_user(std::nullopt, victim_ + "/none"), Sight::nothing);
+  EXPECT_EQ(look_as_user(std::nullopt, victim_), Sight::used);
 }
 
 // ---- volumes

@@ -30,7 +30,9 @@ struct Rig {
                            if (const auto* m = std::get_if<TunnelEnd>(&message)) ends.push_back(*m);
                            if (const auto* m = std::get_if<TunnelCredit>(&message)) credit += m->bytes;
                            if (std::holds_alternative<TunnelData>(message)) from_job += blob;
-                         }}};
+                         },
+                         .carried = [this](TaskId task, std::size_t bytes) { carried[task] += bytes; }}};
+  std::map<TaskId, std::size_t> carried;   // of the job's own bytes
   void open(std::uint64_t id = 1) {
     tunnels.take(TunnelOpen{.tunnel = id, .task = TaskId(7), .port = 80}, {});
     ASSERT_TRUE(loop.run_until([&] { return !opened.empty() && opened.back().tunnel == id; }, seconds(10)));
@@ -59,6 +61,7 @@ TEST(Tunnels, CarriesBytesAndEachEndByItself) {
   EXPECT_EQ(rig.tunnels.count(), 1u);  // the other direction is open
   ASSERT_EQ(::send(rig.job.get(), "answer", 6, 0), 6);
   ASSERT_TRUE(rig.loop.run_until([&] { return rig.from_job == "answer"; }, seconds(10)));
+  EXPECT_EQ(rig.carried, (std::map<TaskId, std::size_t>{{TaskId(7), 6}}));   // what goes to the job is not what it sends
   rig.job.reset();
   ASSERT_TRUE(rig.loop.run_until([&] { return rig.tunnels.count() == 0; }, seconds(10)));
   ASSERT_EQ(rig.ends.size(), 1u);

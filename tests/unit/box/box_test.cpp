@@ -1,5 +1,8 @@
 // Rooms without a machine: names, descriptions and figures.
 #include <gtest/gtest.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +13,12 @@
 #include "box/bundle.h"
 #include "box/cdi.h"
 #include "box/environment.h"
+#include "box/plan.h"
 #include "box/podman.h"
+#include "base/crypto.h"
+#include "files/image.h"
+#include "files/scan.h"
+#include "files/tree.h"
 #include "model/image_name.h"
 
 namespace billow::box {
@@ -174,6 +182,69 @@ TEST_F(Store, ALinkIsNotFollowed) {
 TEST_F(Store, APipeIsNotWaitedFor) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(look(), 0);
+}
+
+// Saved environments as they come from a head: how much of them is kept, and what is never taken away.
+class Unpacked : public ::testing::Test {
+ protected:
+  struct Saved {
+    std::string digest, stream;
+  };
+  void SetUp() override { ASSERT_NE(::mkdtemp(top_.data()), nullptr); }
+  void TearDown() override { (void)remove_tree(top_); }
+  Saved save(const std::string& name) {
+    const std::string from = top_ + "/from-" + name, into = top_ + "/image-" + name;
+    EXPECT_TRUE(make_directories(from, 0755));
+    EXPECT_TRUE(write_file_atomic(from + "/file", name + std::string(100'000, 'x'), 0644));
+    const auto written = files::write_image({.directory = from, .place = "/opt/x"}, into);
+    EXPECT_TRUE(written) << written.error().message;
+    const auto scan = files::scan({.root = into, .ignore_files = false});
+    EXPECT_TRUE(scan) << scan.error().message;
+    const std::string list = files::encode(scan->tree);
+    Saved out{sha256_hex(list), {}};
+    for (int i = 0; i < 8; ++i) out.stream += static_cast<char>(list.size() >> (8 * i));
+    out.stream += list;
+    for (const files::Entry& entry : scan->tree.entries)
+      if (entry.kind == files::Kind::file) out.stream += read_file(into + "/" + entry.path).value_or("");
+    return out;
+  }
+  Result<std::optional<Environment>> unpack(const Saved& saved, const std::string& key, std::uint64_t bytes_max) {
+    const std::string path = top_ + "/stream";
+    EXPECT_TRUE(write_file_atomic(path, saved.stream, 0600));
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    return unpack_environment({store_(), saved.digest, key, bytes_max}, fd.get());
+  }
+  bool here(const Saved& saved) { return find_environment(store_(), saved.digest).has_value(); }
+  std::string store_() const { return top_ + "/store"; }
+  std::string top_ = "/tmp/billow-unpacked-XXXXXX";
+};
+
+TEST_F(Unpacked, OneIsHeldForItsTaskFromTheMomentItIsHere) {
+  const Saved a = save("a"), b = save("b"), c = save("c");
+  ASSERT_TRUE(unpack(a, "task-1", 150'000).value().has_value());
+  ASSERT_TRUE(unpack(b, "task-2", 150'000).value().has_value());
+  EXPECT_TRUE(here(a) && here(b)) << "a task that has not even begun lost its environment to the next one";
+  ASSERT_TRUE(remove_tree(scratch_dir(store_(), "task-1")));   // as when its task has ended
+  ASSERT_TRUE(remove_tree(scratch_dir(store_(), "task-2")));
+  ASSERT_TRUE(hold_environment({store_(), b.digest, "task-3", 0}).value().has_value());
+  ASSERT_TRUE(unpack(c, "task-4", 150'000).value().has_value());
+  EXPECT_FALSE(here(a));
+  EXPECT_TRUE(here(b)) << "one that was here already is held too";
+  EXPECT_EQ(hold_environment({store_(), a.digest, "task-5", 0}).error().code, Code::not_found);
+}
+
+TEST_F(Unpacked, NobodyWaitsForWhatSomebodyElseHolds) {
+  const Saved a = save("a"), b = save("b");
+  ASSERT_TRUE(unpack(a, "task-1", 0).value().has_value());
+  const Fd unpacking(::open(fmt::format("{}/env/.unpacking-{}", store_(), b.digest).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::flock(unpacking.get(), LOCK_EX), 0);
+  ASSERT_TRUE(make_directories(environment_dir(store_(), b.digest) + "/tree", 0700));   // half of it
+  EXPECT_FALSE(unpack(b, "task-2", 0).value().has_value());                             // busy, said at once
+  EXPECT_TRUE(hold_environment({store_(), a.digest, "task-3", 0}).value().has_value()); // another one is not held up
+  ASSERT_TRUE(unpack(save("c"), "task-4", 1).value().has_value());
+  EXPECT_TRUE(file_exists(environment_dir(store_(), b.digest))) << "what is being unpacked was taken for one that broke off";
+  ASSERT_EQ(::flock(unpacking.get(), LOCK_UN), 0);
+  EXPECT_TRUE(unpack(b, "task-2", 0).value().has_value());
 }
 
 }  // namespace
