@@ -6,6 +6,7 @@
 #include "api/files.h"
 #include "api/times.h"
 #include "api/rerun.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "control/fabric.h"
 #include "wire/codec.h"
@@ -30,7 +31,7 @@ void with_finished(CallPtr call, const std::vector<Dependency>& after, std::func
     if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) continue;
     if (const std::string document = call->host.recently_finished(d.job); !document.empty()) {
       const auto json = parse_json(document);
-      if (const auto ended = enum_value<JobState>((*json)["state"].str_or(""))) finished[d.job] = *ended;
+      if (const auto ended = json ? enum_value<JobState>((*json)["state"].str_or("")) : std::nullopt) finished[d.job] = *ended;
     } else {
       unknown.push_back(d.job);
     }
@@ -223,7 +224,7 @@ void submit(CallPtr call) {
   command.env = std::move(body->env);
   command.user = call->principal.user;
   command.idempotency_key = std::string(call->request().headers.get("Idempotency-Key"));
-  if (command.idempotency_key.size() > 255) return call->fail({Code::invalid, "an Idempotency-Key has at most 255 bytes", ""});
+  if (command.idempotency_key.size() > 255 || !valid_utf8(command.idempotency_key)) return call->fail({Code::invalid, "an Idempotency-Key is text of at most 255 bytes", ""});
   auto project = project_to_submit_to(*call, body->project);
   if (!project) return call->fail(project.error());
   command.project = std::move(*project);
@@ -314,8 +315,7 @@ void stop(CallPtr call) {
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
   }
   if (const Status ok = may_act(*call, owner->project, owner->user); !ok) return call->fail(ok.error());
-  std::string reason((*body)["reason"].str_or(""));
-  if (reason.size() > 256) reason.resize(256);
+  std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty()) reason = "stopped by " + call->principal.name;
   call->host.execute(StopJob{ref->id, reason, (*body)["force"].bool_or(false)}, call->cause(), [call, id = ref->id](Result<std::vector<Event>> events) {
     if (!events) return call->fail(events.error());

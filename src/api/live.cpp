@@ -29,13 +29,6 @@ constexpr std::size_t piece_ahead_bytes = 256 << 10;
 constexpr std::size_t command_bytes_max = 160;       // of a row; the whole command is on the job's own page
 constexpr std::size_t ended_max = 100;               // documents of ended jobs in one piece
 
-// The beginning of a text, cut between characters.
-std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
-  if (text.size() <= bytes_max) return text;
-  while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xC0) == 0x80) --bytes_max;
-  return text.substr(0, bytes_max);
-}
-
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15ull + (hash >> 29); }
 std::uint64_t mix(std::uint64_t hash, std::string_view text) { return mix(hash, std::hash<std::string_view>{}(text)); }
 

@@ -4,6 +4,8 @@
 
 #include "api/call.h"
 #include "api/documents.h"
+#include "base/limits.h"
+#include "base/text.h"
 
 namespace billow::api::jobs {
 namespace {
@@ -49,8 +51,7 @@ void suspend(CallPtr call) {
   if (!body) return call->fail(body.error());
   const auto id = job_to_act_on(call);
   if (!id) return;
-  std::string reason((*body)["reason"].str_or(""));
-  if (reason.size() > 256) reason.resize(256);
+  std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty()) reason = "suspended by " + call->principal.name;
   const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
   if (!mode) return call->fail({Code::invalid, "mode is \"warm\" or \"cold\"", ""});

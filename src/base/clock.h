@@ -19,12 +19,17 @@ struct Duration {
   constexpr std::int64_t ms() const { return ns / 1'000'000; }
   constexpr double seconds() const { return static_cast<double>(ns) / 1e9; }
 };
+// Numbers come from people and from machines: one that is too large is the longest span there is, never a short or negative one.
+constexpr Duration of_units(std::int64_t n, std::int64_t unit_ns) {
+  const std::int64_t most = INT64_MAX / unit_ns;
+  return {n > most ? INT64_MAX : n < -most ? -INT64_MAX : n * unit_ns};
+}
 constexpr Duration nanoseconds(std::int64_t n) { return {n}; }
-constexpr Duration microseconds(std::int64_t n) { return {n * 1'000}; }
-constexpr Duration milliseconds(std::int64_t n) { return {n * 1'000'000}; }
-constexpr Duration seconds(std::int64_t n) { return {n * 1'000'000'000}; }
-constexpr Duration minutes(std::int64_t n) { return seconds(n * 60); }
-constexpr Duration hours(std::int64_t n) { return seconds(n * 3600); }
+constexpr Duration microseconds(std::int64_t n) { return of_units(n, 1'000); }
+constexpr Duration milliseconds(std::int64_t n) { return of_units(n, 1'000'000); }
+constexpr Duration seconds(std::int64_t n) { return of_units(n, 1'000'000'000); }
+constexpr Duration minutes(std::int64_t n) { return of_units(n, 60'000'000'000); }
+constexpr Duration hours(std::int64_t n) { return of_units(n, 3'600'000'000'000); }
 
 // Nanoseconds since 1970 UTC.
 struct WallTime {

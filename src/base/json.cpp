@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/platform.h"
+#include "base/text.h"
 
 namespace billow {
 namespace {
@@ -163,20 +164,34 @@ void Json::push(Json value) {
   as_array().push_back(std::move(value));
 }
 
+// What is written here is read again, by this program among others: it is JSON, whatever bytes it was given.
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
-        else out += c;
+  std::size_t written = 0, at = 0;
+  const auto instead = [&](std::size_t bytes, std::string_view other) {
+    out += text.substr(written, at - written);
+    out += other;
+    written = at += bytes;
+  };
+  while (at < text.size()) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c >= 0x80) {
+      if (const std::size_t letter = utf8_letter(text, at)) at += letter;
+      else instead(1, "\xef\xbf\xbd");
+    } else if (c >= 0x20 && c != '"' && c != '\\') {
+      ++at;
+    } else {
+      switch (c) {
+        case '"': instead(1, "\\\""); break;
+        case '\\': instead(1, "\\\\"); break;
+        case '\n': instead(1, "\\n"); break;
+        case '\r': instead(1, "\\r"); break;
+        case '\t': instead(1, "\\t"); break;
+        default: instead(1, fmt::format("\\u{:04x}", c));
+      }
     }
   }
+  out += text.substr(written);
   out += '"';
 }
 

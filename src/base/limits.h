@@ -32,10 +32,16 @@ inline constexpr std::size_t page_items_default = 100;
 inline constexpr std::size_t page_items_max = 1000;
 inline constexpr std::size_t live_jobs_max = 20'000;              // shown by the live stream, the newest
 
+// The longest time anybody may name (ten years), so that sums of times stay numbers
+inline constexpr Duration time_named_max = hours(24 * 366 * 10);
+
 // Jobs
 inline constexpr std::size_t argv_bytes_max = 256 << 10;
 inline constexpr std::size_t env_bytes_max = 256 << 10;
 inline constexpr std::size_t labels_max = 32;
+inline constexpr std::size_t job_texts_bytes_max = 1 << 20;       // all of a job's texts together: a start order must fit a frame
+inline constexpr std::size_t reason_bytes_max = 256;              // given by people for what they do
+inline constexpr std::size_t words_bytes_max = 500;               // said by machines and programs, and shown to people
 inline constexpr std::uint64_t array_elements_max = 100'000;
 inline constexpr std::uint64_t queued_jobs_max = 2'000'000;
 inline constexpr std::size_t dependencies_max = 256;

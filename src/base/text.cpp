@@ -176,28 +176,50 @@ Status check_name(std::string_view what, std::string_view name) {
               "use 1 to 63 letters, digits, dots, underscores or dashes, beginning with a letter or digit");
 }
 
+std::size_t utf8_letter(std::string_view text, std::size_t at) {
+  const auto c = static_cast<unsigned char>(text[at]);
+  std::size_t more = 0;
+  std::uint32_t point = 0;
+  if (c < 0x80) return 1;
+  if ((c & 0xe0) == 0xc0) more = 1, point = c & 0x1f;
+  else if ((c & 0xf0) == 0xe0) more = 2, point = c & 0x0f;
+  else if ((c & 0xf8) == 0xf0) more = 3, point = c & 0x07;
+  else return 0;
+  if (at + more >= text.size()) return 0;
+  for (std::size_t k = 1; k <= more; ++k) {
+    const auto d = static_cast<unsigned char>(text[at + k]);
+    if ((d & 0xc0) != 0x80) return 0;
+    point = (point << 6) | (d & 0x3f);
+  }
+  static constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+  if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) return 0;
+  return more + 1;
+}
+
 bool valid_utf8(std::string_view text) {
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    std::size_t more = 0;
-    std::uint32_t point = 0;
-    if (c < 0x80) { ++i; continue; }
-    if ((c & 0xe0) == 0xc0) more = 1, point = c & 0x1f;
-    else if ((c & 0xf0) == 0xe0) more = 2, point = c & 0x0f;
-    else if ((c & 0xf8) == 0xf0) more = 3, point = c & 0x07;
-    else return false;
-    if (i + more >= text.size()) return false;
-    for (std::size_t k = 1; k <= more; ++k) {
-      const auto d = static_cast<unsigned char>(text[i + k]);
-      if ((d & 0xc0) != 0x80) return false;
-      point = (point << 6) | (d & 0x3f);
-    }
-    static constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) return false;
-    i += more + 1;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t letter = utf8_letter(text, i);
+    if (letter == 0) return false;
+    i += letter;
   }
   return true;
+}
+
+std::string repaired_utf8(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t letter = utf8_letter(text, i);
+    out += letter ? text.substr(i, letter) : std::string_view("\xef\xbf\xbd");
+    i += std::max<std::size_t>(letter, 1);
+  }
+  return out;
+}
+
+std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 std::string nearest(std::string_view typed, const std::vector<std::string>& candidates) {

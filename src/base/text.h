@@ -33,6 +33,12 @@ bool starts_with_nocase(std::string_view text, std::string_view prefix);
 // A name for jobs, projects, pools, endpoints: 1–63 of [A-Za-z0-9._-], beginning with a letter or digit.
 Status check_name(std::string_view what, std::string_view name);
 bool valid_utf8(std::string_view text);
+// The bytes of the letter at `at` (1 to 4), or 0 where none is written there in UTF-8.
+std::size_t utf8_letter(std::string_view text, std::size_t at);
+// What is no letter becomes U+FFFD.
+std::string repaired_utf8(std::string_view text);
+// At most so many bytes of it, cut between letters: what is cut within one can be neither stored nor sent.
+std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
 // The candidate closest to what was typed, or empty when none is close: for "did you mean".
 std::string nearest(std::string_view typed, const std::vector<std::string>& candidates);
 

@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <set>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace billow::control {
 namespace {
 
-constexpr std::size_t words_max = 500;
 constexpr std::int32_t degrees_max = 200;
 constexpr std::int64_t power_mw_max = 100'000'000;
 
 void keep_words(std::string& text) {
-  if (text.size() > words_max) {
-    text.resize(words_max);
-    for (int cut = 0; cut < 3 && !valid_utf8(text); ++cut) text.pop_back();  // within a letter
-  }
-  if (!valid_utf8(text)) text = "(unreadable)";
+  if (text.size() > limits::words_bytes_max) text = std::string(utf8_prefix(text, limits::words_bytes_max));
 }
 
 void keep_possible(wire::agent_v1::GpuReading& r, const NodeGpu& card) {

@@ -4,6 +4,7 @@
 
 #include "control/money.h"
 #include "wire/codec.h"
+#include "wire/text_fields.h"
 
 namespace billow::control {
 
@@ -74,6 +75,8 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
   while (!pending.empty()) {
     Event event{.seq = state_.seq + 1, .at = context.now, .billed = context.billed == context.now ? WallTime{} : context.billed, .actor = cause.actor, .request_id = cause.request_id, .body = std::move(pending.front())};
     pending.pop_front();
+    // What is applied is what a replay will read.
+    std::visit([](auto& body) { wire::repair_texts(body); }, event.body);
     // A suspend or resume closes a lease and the task goes on with the next: the row is of what it was before.
     std::optional<Task> before;
     std::visit([&](const auto& body) {
@@ -162,9 +165,13 @@ std::string encode_event(const Event& event) {
 }
 
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload) {
-  const Json json = BILLOW_TRY(parse_json(payload));
+  const std::string which = fmt::format("journal record {} ({})", seq, kind);
+  auto read = parse_json(payload);
+  if (!read && !valid_utf8(payload)) read = parse_json(repaired_utf8(payload));  // a text from before texts were checked
+  if (!read) return pass(read.error(), which);
+  const Json json = std::move(*read);
   auto body = wire::variant_from_json<EventVariant>(kind, json["event"]);
-  if (!body) return pass(body.error(), "journal record " + std::to_string(seq));
+  if (!body) return pass(body.error(), which);
   return Event{.seq = seq, .at = at, .billed = {json["billed_ns"].int_or(0)}, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = EventBody(std::move(*body))};
 }
 

@@ -8,6 +8,7 @@
 #include "base/spoken_name.h"
 #include "base/text.h"
 #include "control/money.h"
+#include "wire/text_fields.h"
 
 namespace billow::control {
 
@@ -102,6 +103,8 @@ Status validate(const JobSpec& spec) {
     if (word.find('\0') != std::string::npos || !valid_utf8(word)) return bad("the command has a word that is not UTF-8 text");
   }
   if (bytes > limits::argv_bytes_max) return fail(Code::too_large, fmt::format("the command has {} bytes, more than {}", bytes, limits::argv_bytes_max));
+  if (const std::size_t all = wire::text_bytes(spec); all > limits::job_texts_bytes_max)
+    return fail(Code::too_large, fmt::format("the job's texts (its command, hooks, paths, labels) have {} in all, more than {}", format_bytes(all), format_bytes(limits::job_texts_bytes_max)), "put long scripts into files that the job reads");
   if (!spec.name.empty()) BILLOW_TRY_VOID(check_spoken_name("job", spec.name));
   if (spec.cwd.find('\0') != std::string::npos || !valid_utf8(spec.cwd)) return bad("the working directory is not UTF-8 text");
   if (!spec.cwd.empty() && spec.cwd.front() != '/') return bad(fmt::format("the working directory \"{}\" is not absolute", spec.cwd));
@@ -116,6 +119,7 @@ Status validate(const JobSpec& spec) {
   if (spec.procs < 1 || spec.procs > limits::procs_per_node_max) return bad(fmt::format("--procs must be between 1 and {}", limits::procs_per_node_max));
   if (spec.pty && spec.procs > 1) return bad("several processes cannot share a terminal", "leave --procs or the terminal away");
   if (spec.time_limit.ns < 0) return bad("the time limit cannot be negative");
+  if (spec.time_limit > limits::time_named_max) return bad("the time limit is at most ten years", "without --time there is none");
   if (spec.retries > limits::retries_max) return bad(fmt::format("--retries is at most {}", limits::retries_max));
   if (spec.retry_backoff.ns < 0 || spec.retry_backoff > hours(24)) return bad("the retry back-off must be between 0 and 24 h");
   if (spec.stop_grace.ns < 0 || spec.stop_grace > limits::stop_grace_max) return bad("the stop grace must be between 0 and 1 h");
@@ -125,6 +129,7 @@ Status validate(const JobSpec& spec) {
   if (spec.time_sliced && !slice) return bad("--share time is about a slice of a GPU, and this job asks for none", "ask for a part of a GPU: --gpus 0.5 --share time");
   if (spec.strict && spec.time_sliced) return bad("--strict caps a share that --share time does not enforce", "give one of the two");
   if (spec.checkpoint_every.ns != 0) {
+    if (spec.checkpoint_every > limits::time_named_max) return bad("the checkpoint interval is at most ten years");
     if (spec.checkpoint_every < seconds(1)) return bad("the checkpoint interval is at least a second");
     if (spec.checkpoint_cmd.empty() == (spec.checkpoint_signal == 0)) return bad("--checkpoint-every needs to know how to ask for one", "give --checkpoint-cmd CMD or --checkpoint-signal USR1");
     if (spec.checkpoint_dir.empty() || spec.checkpoint_dir.front() != '/')
@@ -161,6 +166,18 @@ Status validate(const JobSpec& spec) {
     if (a.running_max > static_cast<std::uint64_t>(INT32_MAX)) return bad("the array's limit of running elements is out of range");
     if (spec.pty) return bad("an array cannot have a terminal");
   }
+  return {};
+}
+
+Status validate(const std::map<std::string, std::string>& env) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : env) {
+    if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)
+      return fail(Code::invalid, "the name of an environment variable is empty, or has = or a zero byte in it");
+    if (value.find('\0') != std::string::npos) return fail(Code::invalid, fmt::format("the value of {} has a zero byte in it", name));
+    bytes += name.size() + value.size() + 2;
+  }
+  if (bytes > limits::env_bytes_max) return fail(Code::too_large, fmt::format("the environment has {} bytes, more than {}", bytes, limits::env_bytes_max));
   return {};
 }
 

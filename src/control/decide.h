@@ -39,6 +39,7 @@ Status suspendable(const State& state, const Job& job);
 
 // What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
 Status validate(const JobSpec& spec);
+Status validate(const std::map<std::string, std::string>& env);
 Status admissible(const State& state, const JobSpec& spec, ProjectId project = {});
 
 // Whether a hello may be believed: its credential speaks for that name, and what it offers can be.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace billow::control {
@@ -66,6 +67,7 @@ Decision Decider::operator()(const CreateToken& c) {
   Token token{.id = TokenId(state.next_token), .name = c.name, .hash = c.hash, .user = user->id, .scope = c.scope, .project = {},
               .created_at = context.now, .expires_at = {}};
   if (c.scope == TokenScope::submit) token.project = BILLOW_TRY(project_for(c.project, user->id));
+  if (c.life > limits::time_named_max) return fail(Code::invalid, "a token lives at most ten years", "without a time it does not expire");
   if (c.life.ns > 0) token.expires_at = context.now + c.life;
   return Events{TokenCreated{std::move(token)}};
 }

@@ -72,15 +72,7 @@ Decision Decider::operator()(const SubmitJob& c) {
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   BILLOW_TRY_VOID(admissible(state, spec, project));
-  std::size_t env_bytes = 0;
-  for (const auto& [name, value] : c.env) {
-    if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)
-      return fail(Code::invalid, "the name of an environment variable is empty, or has = or a zero byte in it");
-    if (value.find('\0') != std::string::npos) return fail(Code::invalid, fmt::format("the value of {} has a zero byte in it", name));
-    env_bytes += name.size() + value.size() + 2;
-  }
-  if (env_bytes > limits::env_bytes_max)
-    return fail(Code::too_large, fmt::format("the environment has {} bytes, more than {}", env_bytes, limits::env_bytes_max));
+  BILLOW_TRY_VOID(validate(c.env));
   if (state.jobs.size() + (spec.array ? spec.array->count() : 1) > limits::queued_jobs_max)
     return fail(Code::exhausted, fmt::format("the queue is full ({} jobs)", state.jobs.size()), "wait for some to finish");
 

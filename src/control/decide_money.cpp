@@ -50,7 +50,7 @@ Decision Decider::operator()(const IdleReported& c) {
   } else if (said != state.money.idling.end() && said->second.action == c.action && said->second.state == c.state) {
     return Events{};  // heard before; the text only grew older
   }
-  return Events{IdleWarned{c.task, task->job, c.state, c.action, c.text.substr(0, 500)}};
+  return Events{IdleWarned{c.task, task->job, c.state, c.action, std::string(utf8_prefix(c.text, limits::words_bytes_max))}};
 }
 
 Decision Decider::operator()(const KeepAlive& c) {
@@ -64,7 +64,7 @@ Decision Decider::operator()(const KeepAlive& c) {
   if (!job) return fail(Code::not_found, fmt::format("there is no live job {}", id.value), "see `billow ps`");
   if (c.lasts.ns <= 0 || c.lasts > hours(24 * 30)) return fail(Code::invalid, "a job is kept alive for between a second and 30 days");
   const Duration most = state.money.policy_of(job->project).keepalive_max;
-  return Events{KeptAlive{id, std::min(c.lasts, most), c.reason.substr(0, 200), static_cast<bool>(c.task)}};
+  return Events{KeptAlive{id, std::min(c.lasts, most), std::string(utf8_prefix(c.reason, limits::reason_bytes_max)), static_cast<bool>(c.task)}};
 }
 
 Decision Decider::operator()(const SetIdlePolicy& c) {

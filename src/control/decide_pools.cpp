@@ -144,7 +144,7 @@ Decision Decider::operator()(const OrderFailed& c) {
   const auto pool = state.pools.find(found->second.pool);
   machine_gone(state, found->second, c.reason, context, events);
   if (pool != state.pools.end() && pool->second.denied_until.ns != INT64_MAX)
-    events.push_back(PoolDenied{pool->first, c.reason.substr(0, 500), context.now + limits::pool_denied_pause});
+    events.push_back(PoolDenied{pool->first, std::string(utf8_prefix(c.reason, limits::words_bytes_max)), context.now + limits::pool_denied_pause});
   return events;
 }
 

@@ -66,6 +66,7 @@ Decision Decider::operator()(const AddSchedule& c) {
   if (spec.elastic) spec.rerun_if_lost = true;
   if (spec.reservation) return fail(Code::invalid, "a scheduled job cannot name a reservation: its runs come when that is over");
   BILLOW_TRY_VOID(validate(spec));
+  BILLOW_TRY_VOID(validate(c.job.env));
   const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   BILLOW_TRY_VOID(admissible(state, spec, project));

@@ -70,9 +70,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   if (spec.surroundings.network == RoomNetwork::none) return fail(Code::invalid, "an endpoint is reached over the network", "leave --network none out");
-  std::size_t env_bytes = 0;
-  for (const auto& [name, value] : c.env) env_bytes += name.size() + value.size() + 2;
-  if (env_bytes > limits::env_bytes_max) return fail(Code::too_large, fmt::format("the environment has {} bytes, more than {}", env_bytes, limits::env_bytes_max));
+  BILLOW_TRY_VOID(validate(c.env));
   Events events;
   if (!c.env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(c.env)).substr(0, 32);

@@ -82,7 +82,7 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
       core.replay(*event);
       return true;
     }));
-    if (broken) return fail(Code::internal, broken->message, "this journal may have been written by a newer Billow: upgrade, or restore a backup");
+    if (broken) return fail(Code::internal, broken->message, "it was written by a newer Billow (upgrade), or the store is damaged (restore a backup: billow store restore)");
     if (at == before) break;
   }
   if (journal.next_seq() != core.state().seq + 1)

@@ -4,12 +4,18 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "control/money.h"
 #include "wire/spoken.h"
+#include "wire/text_fields.h"
 
 namespace billow::head {
 
 using namespace wire::agent_v1;
+
+namespace {
+constexpr std::size_t frame_margin = 4096;  // of a frame, for what is around a message
+}
 
 void Sessions::refuse(const SessionPtr& session, std::string message, std::string hint) {
   log_warn("agent at {} refused: {}", session->peer(), message);
@@ -92,7 +98,7 @@ void Sessions::report(const SessionPtr& session, const Report& r) {
 
 void Sessions::reclaimed(const SessionPtr& session, const Reclaimed& notice) {
   log_warn("node {} is taken away: {}", session->name, notice.reason);
-  engine_().execute(NodeReclaimed{session->node, notice.reason.empty() ? "taken away" : notice.reason.substr(0, 300)}, {"node:" + session->name, ""}, {});
+  engine_().execute(NodeReclaimed{session->node, notice.reason.empty() ? "taken away" : std::string(utf8_prefix(notice.reason, limits::words_bytes_max))}, {"node:" + session->name, ""}, {});
 }
 
 bool Sessions::revoked(const SessionPtr& session) {
@@ -160,6 +166,14 @@ void Sessions::deliver(const control::Effect& effect) {
   if (!start || !complete_ || found == sessions_.end()) return (void)send(effect.node, effect.message, {});
   Start completed = *start;
   complete_(completed, found->second->confidential());
+  // One that its agent would not take cuts the connection, and would again after each hello.
+  if (wire::text_bytes(completed) > limits::agent_frame_bytes_max / 8 && wire::to_json_text(completed).size() > limits::agent_frame_bytes_max - frame_margin) {
+    TaskStatus status{.task = completed.task, .state = TaskState::ended, .ended_at = clock_.wall(), .exit = {}, .usage = {}, .never_began = true};
+    status.exit.kind = ExitKind::exec_failed;
+    status.exit.message = fmt::format("its command, variables and secrets are more than the {} that can be sent to a node", format_bytes(limits::agent_frame_bytes_max - frame_margin));
+    engine_().execute(AgentReport{effect.node, std::move(status)}, {"head", ""}, {});
+    return;
+  }
   found->second->send(completed, {});
 }
 

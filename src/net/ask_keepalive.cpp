@@ -30,7 +30,7 @@ Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const st
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto [address, size] = abstract_address(name);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
-  std::string line = fmt::format("{} {}", lasts.ns / 1'000'000'000, reason.substr(0, 200));
+  std::string line = fmt::format("{} {}", lasts.ns / 1'000'000'000, utf8_prefix(reason, 200));
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
   if (::send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) return fail_errno("keep-alive", errno);

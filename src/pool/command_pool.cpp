@@ -66,7 +66,7 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
     if (!named_after(seen.name, settings_.name)) continue;
     const std::string_view rest = space == std::string_view::npos ? std::string_view{} : trim(text.substr(space));
     seen.external = rest.empty() ? seen.name : std::string(rest.substr(0, rest.find_first_of(" \t")));
-    seen.note = std::string(rest).substr(0, 200);
+    seen.note = std::string(utf8_prefix(rest, 200));
     out.push_back(std::move(seen));
   }
   return out;

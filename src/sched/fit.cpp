@@ -11,11 +11,12 @@ bool any_or_empty(const std::vector<T>& wanted, const T& have) {
   return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
 }
 
-// The share of a card with both numbers filled in: what the request leaves open follows the other in proportion.
+// The share of a card with both numbers filled in: what the request leaves open follows the other in proportion. Compute is never less
+// than memory's part: who fills a card keeps others off it, and is given (and pays for, and has in their quota) what they then could not use.
 Share effective_share(const Share& asked, const GpuShape& card) {
   Share s = asked;
-  if (s.milli == 0 && s.mem_mib > 0 && card.memory_mib > 0)
-    s.milli = static_cast<std::int32_t>(std::min<std::int64_t>(whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib));
+  if (s.mem_mib > 0 && card.memory_mib > 0)
+    s.milli = std::max(s.milli, static_cast<std::int32_t>(std::min<std::int64_t>(whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib)));
   if (s.mem_mib == 0 || s.whole()) s.mem_mib = card.memory_mib * s.milli / 1000;
   return s;
 }

@@ -385,11 +385,10 @@ std::string numbered_parameters(std::string_view sql) {
 }
 
 std::string repaired_text(std::string_view text) {
-  const bool valid = valid_utf8(text);
-  if (valid && text.find('\0') == std::string_view::npos) return {};
+  if (valid_utf8(text) && text.find('\0') == std::string_view::npos) return {};
   std::string out;
-  for (const char c : text) {
-    if (c == 0 || (!valid && static_cast<unsigned char>(c) >= 0x80)) out += "\xef\xbf\xbd";
+  for (const char c : repaired_utf8(text)) {
+    if (c == 0) out += "\xef\xbf\xbd";
     else out += c;
   }
   return out;

@@ -76,5 +76,32 @@ TEST(Crypto, KnownAnswers) {
   EXPECT_NE(random_token(), random_token());
 }
 
+TEST(Text, WhatIsNoLetterIsRepairedAndNoLetterIsCut) {
+  EXPECT_TRUE(valid_utf8("né\xf0\x9f\x8c\x8a"));
+  for (const char* bad : {"\xc3", "a\xff", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
+    EXPECT_FALSE(valid_utf8(bad));
+    EXPECT_TRUE(valid_utf8(repaired_utf8(bad)));
+  }
+  EXPECT_EQ(repaired_utf8("a\xc3z\xc3\xa9"), "a\xef\xbf\xbdzé");
+  EXPECT_EQ(utf8_prefix("aé", 2), "a");
+  EXPECT_EQ(utf8_prefix("aé", 3), "aé");
+  EXPECT_EQ(utf8_prefix("\xf0\x9f\x8c\x8a", 3), "");
+}
+
+TEST(Text, WhateverIsWrittenAsJsonCanBeReadAgain) {
+  for (const std::string& text : {std::string("a\xc3"), std::string("\xff\xfe\0x", 4), std::string("\xed\xa0\x80\"\\"), std::string("fine: né")}) {
+    const auto read = parse_json(Json::object({{text, text}}).dump());
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->members().front().second.as_string(), repaired_utf8(text));
+  }
+}
+
+TEST(Text, TimesTooLongToCountAreTheLongestThereIs) {
+  EXPECT_EQ(seconds(INT64_MAX).ns, INT64_MAX);
+  EXPECT_EQ(seconds(18'446'744'074).ns, INT64_MAX);
+  EXPECT_EQ(hours(-INT64_MAX).ns, -INT64_MAX);
+  EXPECT_EQ(minutes(90), hours(1) + minutes(30));
+}
+
 }  // namespace
 }  // namespace billow

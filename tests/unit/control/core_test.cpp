@@ -64,6 +64,13 @@ TEST(Core, MemoryAloneIsAShare) {
   w.must(job);
   EXPECT_EQ(w.core.state().find_job(JobId(1))->state, JobState::running);
   EXPECT_GT(w.core.state().find_task(w.task_of(JobId(1)))->gpus.front().share.milli, 0);
+  // Asking for hardly any compute beside most of the memory makes a card no cheaper.
+  World other;
+  other.must(AgentHello{offer("n1", 2), {}});
+  auto greedy = other.job(1);
+  greedy.spec.resources.share = {1, 80'000};
+  other.must(greedy);
+  EXPECT_GT(other.core.state().find_task(other.task_of(JobId(1)))->gpus.front().share.milli, 950);
   auto nothing = w.job(1);
   nothing.spec.resources.share = {0, 0};
   EXPECT_FALSE(w.run(nothing));
@@ -479,6 +486,26 @@ TEST(Cron, MatchesAsCronDoes) {
   EXPECT_EQ(at("0 0 29 2 *", 0), 789 * 86400ll);
   EXPECT_EQ(at("0 0 30 2 *", 0), 0);
   for (const char* bad : {"", "* * * *", "60 * * * *", "* * 0 * *", "a * * * *", "5-1 * * * *", "*/0 * * * *"}) EXPECT_FALSE(parse_cron(bad)) << bad;
+}
+
+TEST(Core, TextsAreRepairedBeforeTheyCount) {
+  World w;
+  w.must(AgentHello{offer("n1", 1), {}});
+  w.must(w.job(1));
+  const TaskId task = w.task_of(JobId(1));
+  w.report(task, TaskState::running);
+  w.must(StopJob{JobId(1), "cut\xc3", false});
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->reason, "cut\xef\xbf\xbd");
+  w.check_replay();
+}
+
+TEST(Core, AJournalFromBeforeTextsWereCheckedIsRead) {
+  const auto event = decode_event(1, WallTime{1}, "job_stopping", "{\"actor\":\"user:a\xc3\",\"event\":{\"job\":1,\"reason\":\"cut\xc3\"}}");
+  ASSERT_TRUE(event) << event.error().message;
+  EXPECT_EQ(std::get<JobStopping>(event->body).reason, "cut\xef\xbf\xbd");
+  const auto broken = decode_event(7, WallTime{1}, "job_stopping", "{");
+  ASSERT_FALSE(broken);
+  EXPECT_NE(broken.error().message.find("record 7 (job_stopping)"), std::string::npos) << broken.error().message;
 }
 
 }  // namespace
