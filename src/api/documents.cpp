@@ -238,9 +238,9 @@ Json live_job_document(const Host& host, const Job& job) {
   for (TaskId id : job.tasks) tasks.push_back(state.tasks.at(id));
   Json doc = job_document(state, job, tasks, host.now());
   // What its agent says of a job that does nothing.
-  if (job.state == JobState::running && job.reason.empty())
+  if (job.state == JobState::running)
     for (const Task& task : tasks)
-      if (std::string text = idle_text(state, task.id, host.readings(task.node)); !text.empty()) doc.set("reason", std::move(text));
+      if (std::string text = idle_text(state, task.id, host.readings(task.node)); !text.empty()) doc.set("reason", job.reason.empty() ? std::move(text) : fmt::format("{}; {}", job.reason, text));
   return doc;
 }
 
@@ -454,7 +454,7 @@ LeaseRow lease_row(const control::ClosedLease& lease) {
   row.user = lease.user;
   row.node_name = lease.node_name.empty() ? fmt::format("node {}", task.node.value) : lease.node_name;
   row.gpu_type = lease.gpu_type;
-  row.milli = ledger::gpu_milli(task);
+  row.milli = lease.milli.value_or(ledger::gpu_milli(task));
   row.price_class = enum_name(task.price_class);
   row.from = task.lease_from;
   row.to = lease.to;

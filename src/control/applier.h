@@ -9,6 +9,8 @@ namespace billow::control {
 
 // What a lease inside a reservation has paid of the reservation's own time.
 NanoUsd paid_inside(const Task& task, const Reservation& reservation);
+// A lease of this task ends there: what it had of its reservation, if it is inside one that lasts, is counted as used.
+void count_used(const Task& task, WallTime lease_to, Reservation& reservation);
 
 struct Applier {
   State& state;
@@ -96,6 +98,7 @@ struct Applier {
   void operator()(const ReservationMoved& e);
   void operator()(const ReservationEnded& e);
   void operator()(const ReservationLeft& e);
+  void operator()(const TaskRerated& e);
   void operator()(const MemberReplaced& e);
 
   // ---- identity and schedules (apply_identity.cpp)

@@ -140,8 +140,7 @@ void Applier::operator()(const TaskEnded& e) {
   }
   Job& j = job(t.job);
   j.cost += e.cost;
-  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end() && t.price_class == PriceClass::reserved)
-    r->second.used += paid_inside(t, r->second);
+  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end()) count_used(t, e.lease_to, r->second);
   if (j.state == JobState::suspended) {
     state.index.dequeue(j.id);
     if (j.spec->resources.mem_mib > 0) reshape(t.node);

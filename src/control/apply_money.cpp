@@ -171,7 +171,10 @@ struct Bookkeeper {
     MeteredTask& metered = money().meters[task.id];
     metered.task = task.id;
     metered.base_active = metered.meter.active;
-    if (task.price_class == PriceClass::suspended) metered.base_active = metered.base_active + std::max(Duration{}, at - std::max(metered.at, from));
+    const bool held_gpus = opened && opened->price_class != PriceClass::suspended;
+    Duration since = at - std::max(metered.at, from);
+    if (task.price_class == PriceClass::suspended) since = std::max(Duration{}, since);   // it does not work any more, whenever it was marked
+    if (held_gpus) metered.base_active = std::max(Duration{}, metered.base_active + since);
     metered.base_energy_mj = metered.meter.energy_mj;
     metered.at = at;
     open(task);
@@ -180,6 +183,7 @@ struct Bookkeeper {
     money().idling.erase(e.task);
     change_lease(state.tasks.at(e.task), e.lease_to);
   }
+  void operator()(const TaskRerated& e) { change_lease(state.tasks.at(e.task), e.lease_to); }
   void operator()(const JobResuming& e) { change_lease(state.tasks.at(e.task), e.lease_to); }
   void operator()(const TaskEnded& e) {
     const Task& task = state.tasks.at(e.task);

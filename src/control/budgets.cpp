@@ -186,6 +186,24 @@ Status Purse::take(const Job& job, Rate rate) {
   return {};
 }
 
+Status Purse::go_on(const Job& job, Rate rate) {
+  if (uses_.empty() || rate.nano_usd_per_s == 0) return {};
+  const auto before = uses_;
+  for (TaskId id : job.tasks) {
+    const Task& task = state_.tasks.at(id);
+    if (task.state == TaskState::ended) continue;
+    const Rate burn = state_.money.books.burn(ledger::lease_id(task));
+    each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry&) {
+      ledger::BudgetUse& use = uses_.at(key);
+      use.burn.nano_usd_per_s -= burn.nano_usd_per_s;
+      if (const Duration missing = short_of_minimum(task.lease_from, use.at, nullptr); missing.ns > 0) use.reserved -= amount(burn, missing);
+    });
+  }
+  const Status paid = take(job, rate);
+  if (!paid) uses_ = before;
+  return paid;
+}
+
 // In each period it touches what falls into it must fit: into what is left of the running one, and of later ones into the limit.
 Status Purse::reserve(const Reservation& r) const {
   const Rate burn{whole_between(r, r.from, r.from + seconds(1)).value};

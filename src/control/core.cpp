@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "control/money.h"
+#include "control/outlive.h"
 #include "wire/codec.h"
 #include "wire/text_fields.h"
 
@@ -100,8 +101,9 @@ void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Conte
     }
     if (const auto* closed = std::get_if<DayClosed>(&event.body)) post_day(state_, *closed, step);
     std::move(state_.money.posted.begin(), state_.money.posted.end(), std::back_inserter(step.entries));
-    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id) {
-      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false, {}, 0, {}, {}, 0});
+    // What its jobs used of it stands in their own rows.
+    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id && (r->unused.value > 0 || r->unused_milli > 0)) {
+      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false, {}, 0, {}, {}, 0, r->unused_milli});
       name_node(state_, step.leases.back());
     }
     std::vector<EventBody> more = react(state_, event.body, context);
@@ -121,10 +123,18 @@ Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime 
   return step;
 }
 
-Step Core::close_days(WallTime now, WallTime billed) {
+Step Core::catch_up(WallTime now, WallTime billed) {
   static const Cause cause{"head", ""};
   const Context context = context_at(now, billed);
   Step step;
+  // One after the other as they came: what a reservation's end brings is part of the day it ended on, and of none that was closed before.
+  while (!state_.reservation_ends.empty() && state_.reservation_ends.begin()->first <= context.now.ns) {
+    const WallTime end{state_.reservation_ends.begin()->first};
+    Context then = context;
+    then.billed = std::min(context.billed, end - (context.now - context.billed));
+    follow(days_due(state_, then), cause, context, step);
+    follow(reservations_over(state_, end, context), cause, context, step);
+  }
   follow(days_due(state_, context), cause, context, step);
   return step;
 }

@@ -4,6 +4,7 @@
 // simulator and `billow simulate` drive this same class.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct ClosedLease {
   std::int64_t egress_bytes = 0;
   std::string node_name = {}, gpu_type = {};  // as they were: a node may be gone before the row is written
   std::int64_t card_mem_mib = 0;
+  std::optional<std::int64_t> milli = {};     // where it is not what the task held: of a reservation, what nobody used
 };
 // What a node cost on a day that was closed, or until it left.
 struct NodeDay {
@@ -62,8 +64,8 @@ class Core {
   Result<Step> execute(const Command& command, const Cause& cause, WallTime now, WallTime billed = {});
   // Starts what fits, in bounded portions; `more()` says that another call would find more, `wake_at()` when time alone will.
   Step plan(WallTime now, WallTime billed = {});
-  // The days that are over are posted; to be called before a command of a new day.
-  Step close_days(WallTime now, WallTime billed = {});
+  // What is over by now comes first, before any command is decided: reservations end at their own moment, and days are posted.
+  Step catch_up(WallTime now, WallTime billed = {});
   bool more() const { return more_; }
   WallTime wake_at() const { return wake_at_; }
   // One recorded event, for replay.

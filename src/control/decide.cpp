@@ -37,11 +37,6 @@ Task make_task(const State& state, const Job& job, TaskId id, std::uint32_t rank
     task.reservation = r->id;
     task.price_class = PriceClass::reserved;
     task.rate = r->rate;
-  } else if (const Task* sibling = job.tasks.empty() ? nullptr : state.find_task(job.tasks.front()); sibling && sibling->price_class == PriceClass::reserved) {
-    // A new member of a gang that has outlived its reservation: the gang goes on at one price.
-    task.reservation = sibling->reservation;
-    task.price_class = sibling->price_class;
-    task.rate = sibling->rate;
   } else if (!task.gpus.empty() && context.prices) {
     task.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(task.gpus.front().gpu)).type, task.price_class, context.prices);
   }

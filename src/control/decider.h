@@ -76,6 +76,7 @@ struct Decider {
   Decision operator()(const Reserve& c);
   Decision operator()(const CancelReservation& c);
   EventBody end_reservation(const Reservation& reservation, WallTime to, std::string reason, TaskId lease) const;
+  void end_reservations(Events& events, WallTime then) const;
   void tick_reservations(Events& events) const;
   void tick_elastic(Events& events) const;
 

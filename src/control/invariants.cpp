@@ -86,7 +86,7 @@ Status check_capacity(const State& state) {
 // No card is promised to two reservations at once: looked at when each of them begins.
 Status check_reservations(const State& state) {
   for (const auto& [id, r] : state.reservations) {
-    if (r.id != id || id.value >= state.next_reservation || r.until <= r.from || !state.projects.contains(r.project))
+    if (r.id != id || id.value >= state.next_reservation || r.until <= r.from || !state.projects.contains(r.project) || !state.reservation_ends.contains({r.until.ns, id}))
       return broken(fmt::format("reservation {} is filed wrongly", id.value));
     std::map<std::pair<NodeId, std::int32_t>, std::int64_t> milli;
     for (const auto& [other_id, other] : state.reservations) {
@@ -95,6 +95,13 @@ Status check_reservations(const State& state) {
         for (const GpuGrant& g : p.gpus)
           if ((milli[{p.node, g.gpu}] += g.share.milli) > whole_gpu_milli) return broken(fmt::format("reservations {} and others hold one GPU", id.value));
     }
+  }
+  if (state.reservation_ends.size() != state.reservations.size()) return broken("reservations and their ends disagree");
+  // The reserved price is paid inside a reservation alone, and by work that has not left it.
+  for (const auto& [id, task] : state.tasks) {
+    if (task.state == TaskState::ended || task.price_class != PriceClass::reserved) continue;
+    if (!state.reservations.contains(task.reservation)) return broken(fmt::format("task {} pays the price of a reservation that is over", id.value));
+    if (state.jobs.at(task.job).left_reservation) return broken(fmt::format("task {} pays the price of a reservation its job has left", id.value));
   }
   return {};
 }

@@ -156,6 +156,8 @@ bool concerns(const BudgetKey& key, const Job& job) {
   return false;
 }
 
+}  // namespace
+
 // Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money that waits is none.
 void put_aside(const State& state, Events& events, const Job& job, SuspendCause cause, const std::string& reason) {
   if (job.stopping == StopCause::request) return;
@@ -166,6 +168,9 @@ void put_aside(const State& state, Events& events, const Job& job, SuspendCause 
   else if (suspendable(state, job)) events.push_back(suspend_event(job, reason, cause, SuspendMode::warm, {}));
   else events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
 }
+
+namespace {
+
 void end(Events& events, const Job& job, const std::string& reason) {
   if (job.stopping != StopCause::request) events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
 }
@@ -262,6 +267,10 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
         live_tasks(job, [&](const Task& task) {
           if (const Duration paid = task_paid_for(state, task, uses); paid.ns > 0) effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
         });
+  } else if (const auto* rerated = std::get_if<TaskRerated>(&event.body); rerated && !state.money.budgets.empty()) {
+    // Its money lasts for another time now.
+    const Task& task = state.tasks.at(rerated->task);
+    if (const Duration paid = task_paid_for(state, task, budget_uses(state, event.billed_at())); paid.ns > 0) effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
   } else if (const auto* released = std::get_if<NodeReleased>(&event.body)) {
     effects.push_back({released->node, Leave{.stop_tasks = false, .give_back = true}});
   }

@@ -49,6 +49,7 @@ class Purse {
   Purse(const State& state, WallTime billed);
   Status take(const Job& job, const std::vector<Task>& tasks) { return take(job, rate_of(tasks)); }
   Status take(const Job& job, Rate rate);   // reserves, or says which budget is used up
+  Status go_on(const Job& job, Rate rate);  // of one that runs and has another price now, all its tasks; as take
   Status reserve(const Reservation& reservation) const;  // one that is not in the state yet
 
  private:
@@ -64,6 +65,8 @@ std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime 
 std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context);
 void money_effects(const State& state, const Event& event, std::vector<Effect>& effects);
 IdleRules idle_rules(const State& state, const Job& job);
+// Suspends it where it can be, or stops it: for a budget or for idleness.
+void put_aside(const State& state, std::vector<EventBody>& events, const Job& job, SuspendCause cause, const std::string& reason);
 // Whether the work of this job can be kept while its GPUs are given back.
 bool can_suspend(const State& state, const Job& job);
 // Days that are over and not posted, oldest first. Decided before any command of a new day.

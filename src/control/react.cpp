@@ -7,6 +7,7 @@
 #include "control/decide.h"
 #include "control/money.h"
 #include "control/elastic.h"
+#include "control/outlive.h"
 
 namespace billow::control {
 namespace {
@@ -110,6 +111,9 @@ struct Reactor {
     const std::string reason = job.gives_way_to ? fmt::format("preempted by job {}", job.gives_way_to.value) : "preempted";
     return {JobStopping{job.id, fmt::format("{} ({})", reason, job.reason), StopCause::preempted, false, job.gives_way_to}};
   }
+  Events operator()(const ReservationEnded& e) { return outlive(state, e.reservation, e.lease.lease_to, context); }
+  // What a head before this one let go on at the price of a reservation that is over goes on at its own from now on.
+  Events operator()(const HeadStarted&) { return outlive(state, {}, context.now, context); }
   Events operator()(const DependencyMet& e) {
     if (state.jobs.at(e.job).waiting_for == 0) return {JobReady{e.job}};
     return {};

@@ -9,6 +9,7 @@
 #include "control/applier.h"
 #include "control/decider.h"
 #include "control/money.h"
+#include "control/outlive.h"
 #include "control/residency.h"
 
 namespace billow::control {
@@ -106,6 +107,15 @@ NanoUsd paid_inside(const Task& task, const Reservation& r) {
   return ledger::lease_cost(part, std::clamp(task.lease_to ? task.lease_to : r.until, part.lease_from, r.until));
 }
 
+void count_used(const Task& task, WallTime lease_to, Reservation& r) {
+  if (task.price_class != PriceClass::reserved) return;
+  Task part = task;
+  part.lease_to = lease_to;
+  r.used += paid_inside(part, r);
+  const WallTime from = std::clamp(task.lease_from, r.from, r.until);
+  r.used_milli_ms += ledger::gpu_milli(task) * (std::clamp(lease_to, from, r.until) - from).ms();
+}
+
 Decision Decider::operator()(const Reserve& c) {
   const auto user = state.users.find(c.user);
   if (user == state.users.end()) return fail(Code::unauthorized, "the reserving user is not known");
@@ -149,15 +159,13 @@ EventBody Decider::end_reservation(const Reservation& r, WallTime to, std::strin
   ReservationEnded ended{.reservation = r.id, .reason = std::move(reason), .lease = {}, .unused = {}, .project = r.project, .user = r.user};
   if (to <= r.from) return ended;  // it never began: nothing is owed
   ended.lease = lease_of(r, lease, std::min(to, r.until));
-  NanoUsd used = r.used;
+  Reservation all = r;
   for (const auto& [id, task] : state.tasks)
-    if (task.reservation == r.id && task.state != TaskState::ended && task.price_class == PriceClass::reserved) {
-      Task part = task;
-      part.lease_to = ended.lease.lease_to;
-      used += paid_inside(part, r);
-    }
+    if (task.reservation == r.id && task.state != TaskState::ended) count_used(task, outlives_from(task, ended.lease.lease_to, context), all);
   const NanoUsd whole = ledger::lease_cost(ended.lease, ended.lease.lease_to);
-  ended.unused = {std::max<std::int64_t>(0, whole.value - used.value)};
+  ended.unused = {std::max<std::int64_t>(0, whole.value - all.used.value)};
+  const std::int64_t held_ms = std::max<std::int64_t>(1, (ended.lease.lease_to - ended.lease.lease_from).ms());
+  ended.unused_milli = (std::max<std::int64_t>(0, ledger::gpu_milli(ended.lease) * held_ms - all.used_milli_ms) + held_ms / 2) / held_ms;
   return ended;
 }
 
@@ -167,14 +175,27 @@ Decision Decider::operator()(const CancelReservation& c) {
   return Events{end_reservation(found->second, context.now, c.reason.empty() ? "cancelled" : c.reason, TaskId(state.next_task))};
 }
 
+// Each at its own moment, however late that is heard of.
+void Decider::end_reservations(Events& events, WallTime then) const {
+  std::uint64_t next_task = state.next_task;
+  for (const auto& [until_ns, id] : state.reservation_ends) {
+    if (until_ns > then.ns) break;
+    const Reservation& r = state.reservations.at(id);
+    events.push_back(end_reservation(r, r.until, "its time is over", TaskId(next_task++)));
+  }
+}
+
+std::vector<EventBody> reservations_over(const State& state, WallTime then, const Context& context) {
+  Events events;
+  Decider{state, context}.end_reservations(events, then);
+  return events;
+}
+
 // With the time: reservations that are over end, and one whose node is gone gets other places, where there are any.
 void Decider::tick_reservations(Events& events) const {
-  std::uint64_t next_task = state.next_task;
+  end_reservations(events, context.now);
   for (const auto& [id, r] : state.reservations) {
-    if (r.until <= context.now) {
-      events.push_back(end_reservation(r, r.until, "its time is over", TaskId(next_task++)));
-      continue;
-    }
+    if (r.until <= context.now) continue;
     const bool whole = std::ranges::all_of(r.places, [&](const ReservedPlace& p) { return state.nodes.contains(p.node); });
     constexpr std::int64_t look_every_s = 15;
     if (whole || r.from <= context.now || (context.now.ns / 1'000'000'000) % look_every_s != 0) continue;
@@ -187,6 +208,7 @@ void Decider::tick_reservations(Events& events) const {
 
 void Applier::operator()(const ReservationMade& e) {
   state.reservations[e.reservation.id] = e.reservation;
+  state.reservation_ends.insert({e.reservation.until.ns, e.reservation.id});
   state.next_reservation = std::max(state.next_reservation, e.reservation.id.value + 1);
   state.index.upsert_reservation(reserved_of(e.reservation));
 }
@@ -198,17 +220,13 @@ void Applier::operator()(const ReservationMoved& e) {
 }
 
 void Applier::operator()(const ReservationEnded& e) {
-  state.reservations.erase(e.reservation);
+  const auto r = state.reservations.find(e.reservation);
+  BILLOW_CHECK(r != state.reservations.end(), "a reservation ended twice");
+  state.reservation_ends.erase({r->second.until.ns, e.reservation});
+  state.reservations.erase(r);
   state.index.remove_reservation(e.reservation);
   if (e.lease.id) state.next_task = std::max(state.next_task, e.lease.id.value + 1);
-  // What waits inside it keeps waiting: it was submitted at the reservation's price, and another is not decided here (see ReservationLeft).
-}
-
-void Applier::operator()(const ReservationLeft& e) {
-  Job& j = job(e.job);
-  j.left_reservation = true;
-  const bool resumes = j.state == JobState::suspended && j.suspension.resume_wanted && j.stopping == StopCause::none;
-  if (j.state == JobState::queued || resumes) state.index.enqueue(request_of(state, j));
+  // What waits inside it keeps waiting: it was submitted at the reservation's price. What becomes of those that run: outlive.cpp.
 }
 
 }  // namespace billow::control

@@ -101,7 +101,10 @@ auto values_of(const Map& map) {
 void rebuild_derived(State& state, const std::vector<sched::Usage>& usage, const std::unordered_map<JobId, Placed>& placed) {
   for (const auto& [id, project] : state.projects)
     state.index.upsert_project(settings_of(project));
-  for (const auto& [id, reservation] : state.reservations) state.index.upsert_reservation(reserved_of(reservation));
+  for (const auto& [id, reservation] : state.reservations) {
+    state.index.upsert_reservation(reserved_of(reservation));
+    state.reservation_ends.insert({reservation.until.ns, id});
+  }
   for (const auto& [id, task] : state.tasks) if (task.state != TaskState::ended) state.tasks_on[task.node].insert(id);
   for (const auto& [id, node] : state.nodes) state.index.upsert_node(shape_of(state, node));
   for (const auto& [id, token] : state.tokens) state.token_by_hash[token.hash] = id;

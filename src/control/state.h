@@ -98,6 +98,7 @@ struct State {
   std::map<NodeId, std::set<TaskId>> tasks_on;                // live ones
   Dependents dependents;                                      // who waits for which job or array
   std::set<std::pair<std::int64_t, JobId>> backing_off;       // not_before, job
+  std::set<std::pair<std::int64_t, ReservationId>> reservation_ends;  // until, which
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;
   std::map<std::string, std::set<JobId>> replicas;            // live ones, by endpoint; also of one just deleted

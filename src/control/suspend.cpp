@@ -187,11 +187,7 @@ void Applier::operator()(const TaskSuspended& e) {
   Job& j = job(t.job);
   if (t.state != TaskState::unreachable) t.state = TaskState::suspended;
   // While suspended it holds nothing of its reservation: what it paid of it so far is counted now.
-  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end() && t.price_class == PriceClass::reserved) {
-    Task part = t;
-    part.lease_to = e.lease_to;
-    r->second.used += paid_inside(part, r->second);
-  }
+  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end()) count_used(t, e.lease_to, r->second);
   t.price_class = PriceClass::suspended;
   t.rate = e.rate;
   t.ram_mib = e.ram_mib;

@@ -200,14 +200,14 @@ void Engine::plan() {
   while (core_.more());
 }
 
-// Before anything of a new day is decided: each lease's day ends where the day does.
-void Engine::close_days() {
-  control::Step step = core_.close_days(now(), billed());
+// Before anything else is decided: what a reservation's end brings counts from that end, and each lease's day ends where the day does.
+void Engine::catch_up() {
+  control::Step step = core_.catch_up(now(), billed());
   if (!step.empty()) absorb(std::move(step));
 }
 
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
-  close_days();
+  catch_up();
   const SteadyTime began = options_.clock->steady();
   auto step = core_.execute(command, cause, now(), billed());
   if (!step) {

@@ -52,7 +52,7 @@ class Engine {
  private:
   Engine(Options options, control::Core core);
   void absorb(control::Step step);
-  void close_days();
+  void catch_up();
   void plan();
   // Wall time as it is recorded: never backwards, and never standing still either. After a step back of the clock it goes on at
   // half its pace until the clock has caught up, so that back-offs end and leases cost something meanwhile.

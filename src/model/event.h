@@ -411,8 +411,11 @@ struct ReservationEnded {
   NanoUsd unused;
   ProjectId project;        // who pays
   UserId user;
+  std::int64_t unused_milli = 0;  // of a GPU, on average over its time: what its jobs left
   template <class V>
-  void fields(V& v) { v("reservation", reservation); v("reason", reason); v("lease", lease); v("unused", unused); v("project", project); v("user", user); }
+  void fields(V& v) {
+    v("reservation", reservation); v("reason", reason); v("lease", lease); v("unused", unused); v("project", project); v("user", user); v("unused_milli", unused_milli);
+  }
 };
 // A lost member of an elastic gang has a new place; the others were not disturbed.
 struct MemberReplaced {
@@ -423,12 +426,25 @@ struct MemberReplaced {
   void fields(V& v) { v("job", job); v("task", task); }
 };
 
-// A job that waited inside a reservation goes on without it, because somebody asked for that; it pays as on-demand work does.
+// A job of a reservation is on-demand work from now on: because somebody asked for that while it waited inside, or because it ran when
+// the reservation was over.
 struct ReservationLeft {
   static constexpr const char* kind = "reservation_left";
   JobId job;
+  std::string reason;          // of one that runs: what it pays now, and why
   template <class V>
-  void fields(V& v) { v("job", job); }
+  void fields(V& v) { v("job", job); v("reason", reason); }
+};
+// A task that runs on has another price from this moment on: its lease ends there and the next begins.
+struct TaskRerated {
+  static constexpr const char* kind = "task_rerated";
+  TaskId task;
+  WallTime lease_to;
+  NanoUsd cost;                // of the lease that ended
+  Rate rate;                   // of the one that begins
+  PriceClass price_class = PriceClass::on_demand;
+  template <class V>
+  void fields(V& v) { v("task", task); v("lease_to_ns", lease_to); v("cost", cost); v("rate", rate); v("price_class", price_class); }
 };
 
 // Which image a job's room was made of on its node: what runs it again in that very one.
@@ -455,7 +471,7 @@ using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSe
                                EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
                                CallAccepted, CallEnded, CallsForgotten,
                                SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved,
-                               ReservationLeft, JobImageFound>;
+                               ReservationLeft, JobImageFound, TaskRerated>;
 
 // The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
 // makes events would otherwise spend its compilation on.

@@ -1,7 +1,7 @@
 // GPUs promised to a project from one moment until another, on nodes chosen when the promise was made.
 //
 // It is paid for whether it is used or not, at the reserved price of the day it was made: jobs inside it pay that rate for what
-// they hold, and what they leave is charged to the reservation itself when it ends. The two always add up to the whole.
+// they hold while it lasts, and what they leave is charged to the reservation itself when it ends. The two always add up to the whole.
 #pragma once
 
 #include <string>
@@ -37,6 +37,7 @@ struct Reservation {
   std::vector<ReservedPlace> places;
   Rate rate;                    // of one whole GPU
   NanoUsd used;                 // paid by jobs inside it whose leases have closed
+  std::int64_t used_milli_ms = 0;  // and what they held: thousandths of a GPU times milliseconds
   WallTime made_at;
 
   std::int64_t gpu_milli() const {
@@ -50,7 +51,7 @@ struct Reservation {
   void fields(V& v) {
     v("id", id); v("name", name); v("project", project); v("user", user); v("from_ns", from); v("until_ns", until);
     v("resources", resources); v("nodes", nodes); v("place", place); v("places", places); v("rate", rate); v("used", used);
-    v("made_at_ns", made_at);
+    v("made_at_ns", made_at); v("used_milli_ms", used_milli_ms);
   }
 };
 

@@ -467,6 +467,12 @@ void SchedIndex::remove_reservation(ReservationId id) {
   impl_->reservations.erase(id);
   ++impl_->version;
 }
+void SchedIndex::left_reservation(JobId id) {
+  const auto it = impl_->running.find(id);
+  if (it == impl_->running.end()) return;
+  it->second.request.reservation = {};
+  ++impl_->version;
+}
 void SchedIndex::set_typical(std::vector<std::pair<Resources, double>> classes) {
   impl_->typical = std::move(classes);
   impl_->model.reset();

@@ -205,6 +205,7 @@ class SchedIndex {
 
   void upsert_reservation(const Reservation& reservation);
   void remove_reservation(ReservationId reservation);
+  void left_reservation(JobId running);   // what it holds is its own from now on
   // What work is typical here, with relative weights; placement keeps room for it. Unless set, it is learned from what is
   // queued and running.
   void set_typical(std::vector<std::pair<Resources, double>> classes);

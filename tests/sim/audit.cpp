@@ -64,7 +64,11 @@ void Audit::take(const Event& event) {
     world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now", e->reservation.id.value, static_cast<double>((e->reservation.from - event.at).ns) / 1e9, static_cast<double>((e->reservation.until - event.at).ns) / 1e9);
   }
   else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
-  else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) reservations_.erase(e->reservation);
+  else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) {
+    reservation_over_[e->reservation] = std::min(event.at, reservations_.at(e->reservation).until);
+    reservations_.erase(e->reservation);
+  }
+  else if (const auto* e = std::get_if<TaskRerated>(&event.body)) rerated(*e, event.billed_at());
   else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
   else if (const auto* e = std::get_if<JobImageFound>(&event.body)) {
     const JobStory& job = jobs_.at(e->job);
@@ -200,9 +204,33 @@ void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) con
   if (milli > limit_milli_ && !task.gpus.empty()) broken(fmt::format("task {} starts and the project holds {} m of at most {}", task.id.value, milli, limit_milli_));
 }
 
+// A job that runs when its reservation is over goes on at the price of on-demand work from that moment, and from no other.
+void Audit::rerated(const TaskRerated& e, WallTime billed) {
+  TaskStory& story = tasks_.at(e.task);
+  world_.trace("journal: task {} goes on at another price", e.task.value);
+  if (story.end || !jobs_.at(story.task.job).running || story.task.price_class != PriceClass::reserved) broken(fmt::format("task {} gets another price and should not", e.task.value));
+  const auto over = reservation_over_.find(story.task.reservation);
+  if (over == reservation_over_.end()) broken(fmt::format("task {} gets another price while its reservation lasts", e.task.value));
+  if (!world_.head_clock.stepped && e.lease_to != std::max(over->second, story.task.lease_from)) broken(fmt::format("task {} gets another price at another moment than the end of its reservation", e.task.value));
+  if (e.price_class != PriceClass::on_demand || e.rate != prices().rate("H100", PriceClass::on_demand)) broken(fmt::format("task {} goes on at a price that is not that of on-demand work", e.task.value));
+  close_lease(story, e.lease_to, e.cost, billed);
+  story.task.price_class = e.price_class;
+  story.task.rate = e.rate;
+}
+
+// No second beyond the reservation is at its price, however late its end was heard of.
+void Audit::check_reserved_price(const Task& task, WallTime to) const {
+  if (task.price_class != PriceClass::reserved || world_.head_clock.stepped) return;
+  const auto live = reservations_.find(task.reservation);
+  const auto over = reservation_over_.find(task.reservation);
+  const WallTime until = live != reservations_.end() ? live->second.until : over->second;
+  if (to > std::max(until, task.lease_from)) broken(fmt::format("task {} pays the reserved price beyond its reservation", task.id.value));
+}
+
 // What was held until then, at the price it was held at; the next lease of the task, if there is one, begins there.
 void Audit::close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at) {
   Task& task = story.task;
+  check_reserved_price(task, to);
   if (to < task.lease_from || to > at) broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
   const bool memory = task.price_class == PriceClass::suspended;
   std::int64_t milli = 0;

@@ -56,7 +56,7 @@ struct World {
     ASSERT_TRUE(ok) << ok.error().message;
   }
   Status run(const Command& command) {
-    take(core.close_days(wall, billed));
+    take(core.catch_up(wall, billed));
     auto step = core.execute(command, {"user:ana", "r"}, wall, billed);
     if (!step) return pass(step.error());
     take(std::move(*step));

@@ -211,7 +211,57 @@ TEST(Reservations, AMemberThatIsReplacedWhenItIsOverPaysWhatTheOthersPay) {
   for (int s = 0; s < 30; ++s) w.wait(seconds(1));
   const Job& job = *w.core.state().find_job(id);
   ASSERT_EQ(job.repairs, 1u);
-  for (TaskId t : job.tasks) EXPECT_EQ(w.core.state().find_task(t)->price_class, PriceClass::reserved);
+  for (TaskId t : job.tasks) EXPECT_EQ(w.core.state().find_task(t)->price_class, PriceClass::on_demand);
+  w.check_replay();
+}
+
+// A short reservation is no cheap way to long work: from the second of its end on what runs inside pays as on-demand work does.
+TEST(Reservations, WhatRunsWhenTheyAreOverGoesOnAtThePriceOfOnDemandWork) {
+  Fleet w;
+  w.join("n1", 4);
+  w.must(w.reserve(2, Duration{}, hours(1)));
+  const JobId runs = w.submit(inside(w.job(2)));
+  w.report(w.task_of(runs), TaskState::running);
+  const WallTime end = w.now + hours(1);
+  w.now = end + minutes(7);   // the head was away, say: the end counts from when it was
+  w.must(Tick{});
+  const Task& task = *w.core.state().find_task(w.task_of(runs));
+  EXPECT_EQ(task.price_class, PriceClass::on_demand);
+  EXPECT_EQ(task.rate.nano_usd_per_s, 1'000'000);
+  EXPECT_EQ(task.lease_from, end);
+  EXPECT_EQ(task.lease_number, 1u);
+  const Job& job = *w.core.state().find_job(runs);
+  EXPECT_EQ(job.cost.value, 2 * 3600ll * 600'000);
+  EXPECT_NE(job.reason.find("its reservation 1 is over: since 2027-01-15T09:00:00"), std::string::npos) << job.reason;
+  EXPECT_NE(job.reason.find("$7.20/h"), std::string::npos) << job.reason;
+  w.check_replay();
+  w.now = end + hours(2);
+  w.report(w.task_of(runs), TaskState::ended);
+  ASSERT_EQ(w.finished.size(), 1u);
+  EXPECT_EQ(w.finished.front().job.cost.value, 2 * 3600ll * 600'000 + 2 * 7200ll * 1'000'000);
+  const ledger::Totals all = w.core.state().money.books.totals({}, w.now);
+  EXPECT_EQ(all.charge.value, w.finished.front().job.cost.value) << "the books say the same";
+  w.check_replay();
+}
+
+TEST(Reservations, ACancelledOneEndsAtThatMomentForThoseInside) {
+  Fleet w;
+  w.join("n1", 2);
+  w.must(w.reserve(1, Duration{}, hours(4)));
+  SubmitJob again = inside(w.job(1));
+  again.spec.retries = 1;
+  const JobId runs = w.submit(again);
+  w.report(w.task_of(runs), TaskState::running);
+  w.wait(minutes(30));
+  w.must(CancelReservation{ReservationId(1), ""});
+  EXPECT_EQ(w.core.state().find_task(w.task_of(runs))->price_class, PriceClass::on_demand);
+  EXPECT_EQ(w.core.state().find_task(w.task_of(runs))->lease_from, w.now);
+  // From then on it is on-demand work in every way: also when it starts again.
+  w.report(w.task_of(runs), TaskState::ended, {.kind = ExitKind::exited, .code = 1});
+  w.wait(hours(1));
+  ASSERT_EQ(w.state(runs), JobState::running);
+  EXPECT_EQ(w.core.state().find_task(w.task_of(runs))->price_class, PriceClass::on_demand);
+  w.check_replay();
 }
 
 // ---- what they cost, and the budgets they are paid from. A reserved GPU is 600,000 nano-dollars a second here.
@@ -289,6 +339,34 @@ TEST(Reservations, KeepTheirMoneyForThemAndForWhatRunsInside) {
   w.must(CancelReservation{ReservationId(1), ""});
   w.must(MoneyTick{});
   EXPECT_EQ(w.state(outside), JobState::running) << "nothing is kept for it any more";
+  w.check_replay();
+}
+
+// The reserved price was paid for to the end; the other one must be affordable like that of any job that starts.
+TEST(Reservations, WhatABudgetDoesNotBearWhenTheyAreOverIsHeldAsAnyOther) {
+  Fleet w;
+  w.join("n1", 4);
+  const BudgetKey key = budget(w, 10);
+  w.must(w.reserve(4, Duration{}, hours(1)));   // $8.64; $1.36 stay
+  SubmitJob keeps = inside(w.job(1));
+  keeps.spec.suspendable = Suspendable::yes;
+  const JobId first = w.submit(keeps), second = w.submit(keeps), third = w.submit(inside(w.job(2)));
+  for (const JobId id : {first, second, third}) w.report(w.task_of(id), TaskState::running);
+  w.wait(hours(1));   // ten minutes on demand are $0.60, $0.60 and $1.20
+  EXPECT_EQ(w.core.state().find_job(first)->suspension.phase, SuspendPhase::none);
+  EXPECT_EQ(w.core.state().find_job(second)->suspension.phase, SuspendPhase::none);
+  const Job& too_much = *w.core.state().find_job(third);
+  EXPECT_EQ(too_much.suspension.phase, SuspendPhase::suspending);
+  EXPECT_EQ(too_much.suspension.cause, SuspendCause::budget);
+  EXPECT_NE(too_much.reason.find("its reservation 1 is over"), std::string::npos) << too_much.reason;
+  EXPECT_EQ(use_of(w, key).reserved.value, 4 * 600ll * 1'000'000) << "of all three, until the third has left";
+  w.must(AgentReport{w.node_of(third), {.task = w.task_of(third), .state = TaskState::suspended, .started_at = w.now, .order = too_much.suspension.order, .order_at = w.now}});
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.state(third), JobState::suspended);
+  budget(w, 20);
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.state(third), JobState::running) << "it waits for nobody's word, but for money";
+  EXPECT_EQ(w.core.state().find_task(w.task_of(third))->price_class, PriceClass::on_demand);
   w.check_replay();
 }
 
