@@ -288,10 +288,30 @@ void add_waiting_reason(Json& document, const control::State& state, const Job& 
   if (std::string reason = waiting_reason(state, job, now); !reason.empty()) document.set("reason", std::move(reason));
 }
 
-Json explain_document(const control::State& state, const Job& job, WallTime now) {
+namespace {
+
+// Whether it waits, or is suspended, inside a reservation that is over.
+bool outside_time(const control::State& state, const Job& job) {
+  return job.spec->reservation && !job.left_reservation && !control::reservation_of(state, job) && job.state != JobState::running && job.stopping == StopCause::none;
+}
+sched::Explanation over_document(const control::State& state, const Job& job, bool for_array) {
+  if (!for_array) return sched::reservation_over(job.id, job.spec->reservation);
+  std::size_t elements = 0;
+  for (auto at = state.jobs.lower_bound(JobId(job.array.value + 1)); at != state.jobs.end() && at->second.array == job.array; ++at) elements += outside_time(state, at->second);
+  return sched::reservation_over(job.array, job.spec->reservation, elements);
+}
+
+}  // namespace
+
+Json explain_document(const control::State& state, const Job& job, WallTime now, bool for_array) {
   Json reasons = Json::array();
   Json earliest, would;
-  if (job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted)) {
+  if (outside_time(state, job)) {
+    if (!job.reason.empty()) reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
+    const sched::Explanation over = over_document(state, job, for_array);
+    for (const auto& r : over.reasons) reasons.push(Json::object({{"kind", sched::reason_name(r.kind)}, {"text", r.text}}));
+    would = over.would_start_now;
+  } else if (job.state == JobState::queued || (job.state == JobState::suspended && job.suspension.resume_wanted)) {
     if (job.state == JobState::suspended && !job.reason.empty()) reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
     const auto explanation = sched::explain(state.index, job.id, now);
     for (const auto& r : explanation.reasons) {
@@ -304,7 +324,7 @@ Json explain_document(const control::State& state, const Job& job, WallTime now)
     if (!explanation.would_start_now.empty()) would = explanation.would_start_now;
     for (const std::string& note : control::pool_notes(state, job, now)) reasons.push(Json::object({{"kind", "pool"}, {"text", note}}));
   } else if (!job.reason.empty()) {
-    reasons.push(Json::object({{"kind", "held"}, {"text", job.reason}}));
+    reasons.push(Json::object({{"kind", job.state == JobState::running ? "running" : "held"}, {"text", job.reason}}));
     earliest = time_or_null(job.not_before);
   }
   for (const std::string& note : control::fabric_notes(state, job)) reasons.push(Json::object({{"kind", "fabric"}, {"text", note}}));

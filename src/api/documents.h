@@ -20,7 +20,8 @@ Json array_document(const control::State& state, const control::ArrayState& arra
 // Why a job that waits does; of others what is said of them, if anything is.
 std::string waiting_reason(const control::State& state, const Job& job, WallTime now);
 void add_waiting_reason(Json& document, const control::State& state, const Job& job, WallTime now);
-Json explain_document(const control::State& state, const Job& job, WallTime now);
+// Why a job does not run; of an array, said of its element that waits first, for all that wait for the same where that can be told.
+Json explain_document(const control::State& state, const Job& job, WallTime now, bool for_array = false);
 Json node_document(const control::State& state, const Node& node, const wire::agent_v1::Heartbeat* readings);
 // What a project is promised and held to, and what it uses now.
 void add_quota(Json& document, const control::State& state, const Project& project, WallTime now);

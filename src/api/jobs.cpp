@@ -360,7 +360,8 @@ void explain(CallPtr call) {
   if (!ref) return call->fail(ref.error());
   const auto& state = call->host.state();
   const Job* job = state.find_job(ref->id);
-  if (const auto array = state.arrays.find(ref->id); array != state.arrays.end()) {
+  const bool for_array = state.arrays.contains(ref->id);
+  if (for_array) {
     // An array waits for what its first waiting element waits for.
     for (auto at = state.jobs.lower_bound(JobId(ref->id.value + 1)); at != state.jobs.end() && at->second.array == ref->id; ++at) {
       job = &at->second;
@@ -371,7 +372,7 @@ void explain(CallPtr call) {
     call->reply(200, ended_explanation(document));
   });
   if (const Status ok = may_see(*call, job->project); !ok) return call->fail(ok.error());
-  call->reply_durable(200, explain_document(state, *job, call->host.now()));
+  call->reply_durable(200, explain_document(state, *job, call->host.now(), for_array));
 }
 
 }  // namespace billow::api::jobs

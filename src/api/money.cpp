@@ -117,6 +117,7 @@ void budgets(CallPtr call) {
     const std::string name = key.scope == BudgetScope::project ? state.projects.at(ProjectId(key.of)).name : key.scope == BudgetScope::user ? state.users.at(UserId(key.of)).name : fmt::format("{}", key.of);
     list.push(Json::object({{"scope", enum_name(key.scope)}, {"of", name}, {"period", enum_name(key.period)}, {"limit_nano_usd", entry.budget.limit.value}, {"limit", format_usd(entry.budget.limit)},
                             {"spent_nano_usd", use.spent.value}, {"spent", format_usd(use.spent)}, {"reserved_nano_usd", use.reserved.value},
+                            {"held_back_nano_usd", use.held_back.value}, {"held_back", format_usd(use.held_back)},
                             {"spent_pct", 100.0 * static_cast<double>(use.spent.value) / static_cast<double>(entry.budget.limit.value)}, {"burn_nano_usd_per_s", use.burn.nano_usd_per_s},
                             {"burn", format_rate_per_hour(use.burn)}, {"forecast_nano_usd", ledger::forecast(entry.budget, use).value}, {"forecast", format_usd(ledger::forecast(entry.budget, use))},
                             {"runs_out_at", gone ? Json(format_utc(*gone)) : Json()}, {"stops", entry.budget.stops}, {"grace_s", whole_s(entry.budget.grace)}, {"warned_pct", entry.progress.warned_pct},

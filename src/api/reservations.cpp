@@ -156,9 +156,13 @@ void cancel(CallPtr call) {
         document.set("unused", format_usd(ended->unused));
       }
     constexpr std::size_t waiting_named_max = 50;   // they do not start by themselves any more
-    Json waiting = Json::array();
+    Json waiting = Json::array(), goes_on = Json::array();
+    for (const Event& event : events)
+      if (const auto* left = std::get_if<ReservationLeft>(&event.body); left && goes_on.items().size() < waiting_named_max)
+        if (const Job* job = call->host.state().find_job(left->job)) goes_on.push(job_label(*job));
+    document.set("goes_on", std::move(goes_on));
     for (const auto& [id, job] : call->host.state().jobs)
-      if (job.spec->reservation == gone && !job.left_reservation && (job.state == JobState::queued || job.state == JobState::held) && waiting.items().size() < waiting_named_max) waiting.push(job_label(job));
+      if (job.spec->reservation == gone && !job.left_reservation && job.state != JobState::running && waiting.items().size() < waiting_named_max) waiting.push(job_label(job));
     document.set("waiting", std::move(waiting));
     return document;
   });

@@ -117,13 +117,13 @@ int budget_set(const Parsed& p) {
 int budget_show(const Parsed& p) {
   return ask(p, [](Client& c) { return c.get("/v1/budgets"); },
              [](const Json& answer) {
-               Table table({{"OF"}, {"PERIOD"}, {"LIMIT", Table::Align::right}, {"SPENT", Table::Align::right}, {"", Table::Align::right}, {"NOW", Table::Align::right}, {"FORECAST", Table::Align::right}, {"RUNS OUT"}, {"AT THE CAP"}});
+               Table table({{"OF"}, {"PERIOD"}, {"LIMIT", Table::Align::right}, {"SPENT", Table::Align::right}, {"", Table::Align::right}, {"HELD BACK", Table::Align::right}, {"NOW", Table::Align::right}, {"FORECAST", Table::Align::right}, {"RUNS OUT"}, {"AT THE CAP"}});
                for (const Json& b : list_in(answer, "budgets")) {
                  const double pct = b["spent_pct"].double_or(0);
                  const std::string spent_since(b["spent_since"].str_or(""));
                  const Colour colour = pct >= 100 ? Colour::red : pct >= 80 ? Colour::yellow : Colour::none;
                  table.row({fmt::format("{} {}", b["scope"].str_or("?"), b["of"].str_or("?")), std::string(b["period"].str_or("?")), std::string(b["limit"].str_or("?")), {std::string(b["spent"].str_or("?")), colour},
-                            {fmt::format("{:.0f} %", pct), colour}, std::string(b["burn"].str_or("-")), std::string(b["forecast"].str_or("-")),
+                            {fmt::format("{:.0f} %", pct), colour}, b["held_back_nano_usd"].int_or(0) > 0 ? std::string(b["held_back"].str_or("?")) : "-", std::string(b["burn"].str_or("-")), std::string(b["forecast"].str_or("-")),
                             spent_since.empty() ? std::string(b["runs_out_at"].str_or("-")) : "spent since " + spent_since,
                             b["stops"].bool_or(true) ? (b["capped"].bool_or(false) ? "stopped" : "suspend, then stop") : "warns only"});
                }

@@ -155,11 +155,14 @@ int reserve_cancel(const Parsed& p) {
   if (p.has("json")) print_json(*answer);
   else print((*answer)["unused_nano_usd"].int_or(0) > 0 ? fmt::format("reservation {} is cancelled; {} is owed for what it held unused\n", *id, (*answer)["unused"].str_or("?"))
                                                          : fmt::format("reservation {} is cancelled\n", *id));
-  if (const auto waiting = (*answer)["waiting"].items(); !waiting.empty() && !p.has("json")) {
+  const auto named = [&](const char* member) {
     std::string who;
-    for (const Json& job : waiting) who += " " + std::string(job.str_or("?"));
-    say(fmt::format("note: what waits inside it does not start by itself any more; at the price of on-demand work: billow resume --on-demand{}", who));
-  }
+    for (const Json& job : (*answer)[member].items()) who += " " + std::string(job.str_or("?"));
+    return p.has("json") ? std::string() : who;
+  };
+  if (const std::string who = named("goes_on"); !who.empty()) say(fmt::format("note: what runs inside it goes on, and pays the price of on-demand work from now on:{}", who));
+  if (const std::string who = named("waiting"); !who.empty())
+    say(fmt::format("note: what waits or is suspended inside it does not start by itself any more; at the price of on-demand work: billow resume --on-demand{}", who));
   return 0;
 }
 

@@ -81,6 +81,12 @@ NanoUsd still_to_pay(const Reservation& r, NanoUsd paid, const ledger::Period& p
   return out;
 }
 
+// Whether what the job costs is held back of this budget already.
+bool lives_on_reservation(const State& state, const BudgetKey& key, const Job& job) {
+  const Reservation* inside = reservation_of(state, job);
+  return inside && pays(key, *inside);
+}
+
 // What a live reservation's budgets need not hold back a second time for a job inside it: all up to its end.
 Duration short_of_minimum(WallTime lease_from, WallTime billed, const Reservation* paid_by) {
   return start_minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
@@ -130,14 +136,18 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime bi
       ledger::BudgetUse& use = out.at(key);
       use.spent += state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
       use.burn.nano_usd_per_s += burn.nano_usd_per_s;
-      const Duration missing = short_of_minimum(task.lease_from, billed, inside != state.reservations.end() && pays(key, inside->second) ? &inside->second : nullptr);
+      const Reservation* paid_by = inside != state.reservations.end() && pays(key, inside->second) ? &inside->second : nullptr;
+      if (paid_by) use.burn_inside.nano_usd_per_s += burn.nano_usd_per_s;
+      const Duration missing = short_of_minimum(task.lease_from, billed, paid_by);
       if (missing.ns > 0) use.reserved += amount(burn, missing);
     });
   }
   for (const auto& [id, so_far] : paid) {
     const Reservation& r = state.reservations.at(id);
     each_budget(state, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
-      out.at(key).reserved += still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
+      const NanoUsd to_come = still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
+      out.at(key).reserved += to_come;
+      out.at(key).held_back += to_come;
     });
   }
   return out;
@@ -147,9 +157,10 @@ std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime bi
 Duration task_paid_for(const State& state, const Task& task, const std::map<BudgetKey, ledger::BudgetUse>& uses) {
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
   Duration grace;
-  each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry& entry) {
+  const Job& job = state.jobs.at(task.job);
+  each_budget(state, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
     if (!entry.budget.stops) return;
-    mine.emplace_back(entry.budget, uses.at(key));
+    mine.emplace_back(entry.budget, lives_on_reservation(state, key, job) ? uses.at(key) : ledger::outside(uses.at(key)));
     // At the cap the head suspends first and stops after the grace; an agent alone gives it the same time.
     if (entry.progress.capped_at) grace = std::max(grace, entry.progress.capped_at + entry.budget.grace - uses.at(key).at);
   });
@@ -232,6 +243,23 @@ Status Purse::reserve(const Reservation& r) const {
   return {};
 }
 
+namespace {
+// What is held back for reservations is not spent by others: work outside them is put aside when nothing else is left.
+void keep_for_reservations(const State& state, const std::map<BudgetKey, ledger::BudgetUse>& uses, Events& events) {
+  std::set<JobId> asked;
+  for (const auto& [key, entry] : state.money.budgets) {
+    const ledger::BudgetUse& use = uses.at(key);
+    if (!entry.budget.stops || use.held_back.value <= 0 || use.spent >= entry.budget.limit || use.spent + use.held_back < entry.budget.limit) continue;
+    const std::string reason = fmt::format("budget: of {} of {} {} is spent, and the rest is held back for reservations", format_usd(entry.budget.limit), budget_name(state, key), format_usd(use.spent));
+    for (const auto& [id, job] : state.jobs) {
+      if (job.tasks.empty() || !concerns(key, job) || lives_on_reservation(state, key, job)) continue;
+      const bool burns = std::ranges::any_of(job.tasks, [&](TaskId task) { return state.money.books.burn(ledger::lease_id(state.tasks.at(task))).nano_usd_per_s > 0; });
+      if (burns && asked.insert(id).second) put_aside(state, events, job, SuspendCause::budget, reason);
+    }
+  }
+}
+}  // namespace
+
 std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime billed) {
   for (JobId id : jobs) {
     const Job& job = state.jobs.at(id);
@@ -281,6 +309,7 @@ Decision Decider::operator()(const MoneyTick&) {
       if (step.state == entry.progress && step.action == BudgetAction::none) continue;
       events.push_back(BudgetWarned{key, step.state, step.action, step.pct, step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
     }
+    if (events.empty()) keep_for_reservations(state, uses, events);   // what a spent budget brings about comes first
     Purse purse(state, context.billed);
     // Of a hundred thousand that wait for the same money one is asked; budgets of single jobs are few and asked each.
     std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;

@@ -145,8 +145,6 @@ IdleRules idle_rules(const State& state, const Job& job) {
   return {state.money.policy_of(job.project), state.money.floor, can_suspend(state, job), job.spec->nodes > 1};
 }
 
-namespace {
-
 bool concerns(const BudgetKey& key, const Job& job) {
   switch (key.scope) {
     case BudgetScope::project: return key.of == job.project.value;
@@ -155,8 +153,6 @@ bool concerns(const BudgetKey& key, const Job& job) {
   }
   return false;
 }
-
-}  // namespace
 
 // Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money that waits is none.
 void put_aside(const State& state, Events& events, const Job& job, SuspendCause cause, const std::string& reason) {

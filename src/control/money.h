@@ -65,6 +65,7 @@ std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime 
 std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context);
 void money_effects(const State& state, const Event& event, std::vector<Effect>& effects);
 IdleRules idle_rules(const State& state, const Job& job);
+bool concerns(const BudgetKey& key, const Job& job);   // whether the budget pays for it
 // Suspends it where it can be, or stops it: for a budget or for idleness.
 void put_aside(const State& state, std::vector<EventBody>& events, const Job& job, SuspendCause cause, const std::string& reason);
 // Whether the work of this job can be kept while its GPUs are given back.

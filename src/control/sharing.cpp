@@ -191,18 +191,26 @@ std::vector<EventBody> reservations_over(const State& state, WallTime then, cons
   return events;
 }
 
-// With the time: reservations that are over end, and one whose node is gone gets other places, where there are any.
+// With the time: reservations that are over end, and one whose node is gone gets another place, where there is any.
 void Decider::tick_reservations(Events& events) const {
   end_reservations(events, context.now);
   for (const auto& [id, r] : state.reservations) {
     if (r.until <= context.now) continue;
-    const bool whole = std::ranges::all_of(r.places, [&](const ReservedPlace& p) { return state.nodes.contains(p.node); });
+    const auto there = [&](const ReservedPlace& p) { return state.nodes.contains(p.node); };
     constexpr std::int64_t look_every_s = 15;
-    if (whole || r.from <= context.now || (context.now.ns / 1'000'000'000) % look_every_s != 0) continue;
+    if (std::ranges::all_of(r.places, there) || (context.now.ns / 1'000'000'000) % look_every_s != 0) continue;
     auto request = request_for(r, {});
-    request.instead_of = id;
+    std::vector<ReservedPlace> places;
+    if (r.from <= context.now) {   // work may stand in the others: only what is gone is replaced
+      request.from = context.now;
+      std::ranges::copy_if(r.places, std::back_inserter(places), there);
+      request.tasks -= static_cast<std::int32_t>(places.size());
+      for (const ReservedPlace& p : places) request.constraints.avoid_nodes.push_back(p.node);
+    } else request.instead_of = id;
     const auto found = sched::place_reservation(state.index, request, context.now);
-    if (found) events.push_back(ReservationMoved{id, places_of(*found)});
+    if (!found) continue;
+    std::ranges::move(places_of(*found), std::back_inserter(places));
+    events.push_back(ReservationMoved{id, std::move(places)});
   }
 }
 

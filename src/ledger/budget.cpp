@@ -40,6 +40,16 @@ Duration lasts(NanoUsd amount, Rate rate) {
   return seconds(std::min<std::int64_t>(amount.value / rate.nano_usd_per_s, 100ll * 366 * 86400));
 }
 
+BudgetUse outside(const BudgetUse& use) {
+  BudgetUse out = use;
+  out.spent += use.held_back;
+  out.reserved -= use.held_back;
+  out.burn.nano_usd_per_s -= use.burn_inside.nano_usd_per_s;
+  out.held_back = {};
+  out.burn_inside = {};
+  return out;
+}
+
 NanoUsd uncommitted(const Budget& budget, const BudgetUse& use) { return {std::max<std::int64_t>(0, (left(budget, use) - use.reserved).value)}; }
 
 Status check(const Budget& budget) {

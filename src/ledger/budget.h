@@ -38,7 +38,9 @@ Period period_of(BudgetPeriod period, WallTime at);
 struct BudgetUse {
   NanoUsd spent;                                     // in this period, up to `at`
   NanoUsd reserved;                                  // for jobs placed whose minimum has not been spent yet, and for GPUs reserved
+  NanoUsd held_back;                                 // the part of it that reservations will still come to
   Rate burn;                                         // of everything that runs from it now, per second
+  Rate burn_inside;                                  // the part of it that runs inside those reservations, on what is held back
   WallTime at;
   std::string who;                                   // for people: "project vision"; empty: told by number
 };
@@ -63,6 +65,8 @@ struct Ask {
 };
 Status may_start(const std::vector<std::pair<Budget, BudgetUse>>& budgets, const Ask& ask);
 
+// The same budget as work outside its reservations has it: what is held back for them is not there, nor does what runs inside burn from it.
+BudgetUse outside(const BudgetUse& use);
 // What of a budget is neither spent nor reserved, and how long that pays for something, to the second below.
 NanoUsd uncommitted(const Budget& budget, const BudgetUse& use);
 Duration lasts(NanoUsd amount, Rate rate);

@@ -68,6 +68,7 @@ void Audit::take(const Event& event) {
     reservation_over_[e->reservation] = std::min(event.at, reservations_.at(e->reservation).until);
     reservations_.erase(e->reservation);
   }
+  else if (std::holds_alternative<PriceSet>(event.body)) own_prices_ = true;
   else if (const auto* e = std::get_if<TaskRerated>(&event.body)) rerated(*e, event.billed_at());
   else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
   else if (const auto* e = std::get_if<JobImageFound>(&event.body)) {
@@ -180,10 +181,25 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   if (e.task.attempt != job.attempts || e.task.lease_from != billed) broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
   if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", e.task.id.value));
   member = e.task.id;
+  check_inside(job, e.task);
+}
+
+// What pays the reserved price stands on what is reserved, also when it takes another's place.
+void Audit::check_inside(const JobStory& job, const Task& task) const {
+  if (task.price_class != PriceClass::reserved) return;
+  const auto r = reservations_.find(job.spec->reservation);
+  if (r == reservations_.end()) broken(fmt::format("task {} starts inside a reservation that is over", task.id.value));
+  for (const GpuGrant& g : task.gpus) {
+    const bool inside = std::any_of(r->second.places.begin(), r->second.places.end(), [&](const ReservedPlace& p) {
+      return p.node == task.node && std::any_of(p.gpus.begin(), p.gpus.end(), [&](const GpuGrant& kept) { return kept.gpu == g.gpu; });
+    });
+    if (!inside) broken(fmt::format("task {} pays for its reservation and stands outside of it, on GPU {} of {}", task.id.value, g.gpu, node_names_.at(task.node)));
+  }
 }
 
 // Cards of a reservation that has begun are for its own jobs, which start at its price or not at all; and a project stays within its limit.
 void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) const {
+  check_inside(job, task);
   const ReservationId own = job.left_reservation ? ReservationId{} : job.spec->reservation;
   if ((task.price_class == PriceClass::reserved) != static_cast<bool>(own)) broken(fmt::format("task {} starts at a price nobody asked for", task.id.value));
   for (const auto& [id, r] : reservations_) {
@@ -212,7 +228,8 @@ void Audit::rerated(const TaskRerated& e, WallTime billed) {
   const auto over = reservation_over_.find(story.task.reservation);
   if (over == reservation_over_.end()) broken(fmt::format("task {} gets another price while its reservation lasts", e.task.value));
   if (!world_.head_clock.stepped && e.lease_to != std::max(over->second, story.task.lease_from)) broken(fmt::format("task {} gets another price at another moment than the end of its reservation", e.task.value));
-  if (e.price_class != PriceClass::on_demand || e.rate != prices().rate("H100", PriceClass::on_demand)) broken(fmt::format("task {} goes on at a price that is not that of on-demand work", e.task.value));
+  const bool right = own_prices_ || e.rate == (story.task.gpus.empty() ? Rate{} : prices().rate("H100", PriceClass::on_demand));
+  if (e.price_class != PriceClass::on_demand || !right) broken(fmt::format("task {} goes on at {} nano-dollars a second ({}), which is not the price of on-demand work", e.task.value, e.rate.nano_usd_per_s, enum_name(e.price_class)));
   close_lease(story, e.lease_to, e.cost, billed);
   story.task.price_class = e.price_class;
   story.task.rate = e.rate;

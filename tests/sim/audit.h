@@ -71,6 +71,7 @@ class Audit {
   void resuming(const JobResuming& e, WallTime billed, WallTime at);
   void replaced(const MemberReplaced& e, WallTime billed);
   void rerated(const TaskRerated& e, WallTime billed);
+  void check_inside(const JobStory& job, const Task& task) const;
   void check_reserved_price(const Task& task, WallTime to) const;
   void check_shared(const JobStory& job, const Task& task, WallTime at) const;
   void check_room(const SimNode& node) const;
@@ -91,6 +92,7 @@ class Audit {
   std::map<NodeId, std::string> node_names_;
   std::map<ReservationId, Reservation> reservations_;   // whole cards, all of them
   std::map<ReservationId, WallTime> reservation_over_;  // since when
+  bool own_prices_ = false;                       // somebody has set one: they are not those of the list any more
   std::int64_t limit_milli_ = -1;                 // of the one project there is
   std::map<JobId, JobState> ends_;                // jobs and arrays
   std::map<std::string, JobId> acknowledged_;     // by key

@@ -42,6 +42,7 @@ function words(e: Said, name: (kind: string, id: number) => string): Words {
     case 'price_removed': return { text: 'a price was taken back', href: '#/costs' };
     case 'reservation_made': return { text: `${plural((b.reservation?.resources?.gpus ?? 0) * (b.reservation?.nodes ?? 1), 'GPU')} reserved for ${name('project', b.reservation?.project)} from ${moment((b.reservation?.from_ns ?? 0) / 1e6)}${b.reservation?.name ? ` (${b.reservation.name})` : ''}`, href: '#/nodes' };
     case 'reservation_ended': return { text: `reservation ${b.reservation ?? ''} ended${b.reason ? `: ${b.reason}` : ''}`, href: '#/nodes' };
+    case 'reservation_left': return { text: `job ${b.job} goes on outside its reservation, at the price of on-demand work`, href: `#/jobs/${b.job}` };
     case 'idle_warned': return { text: `job ${b.job} was warned: its GPUs do nothing`, href: `#/jobs/${b.job}` };
     case 'idle_acted': return { text: `job ${b.job} was ${b.action ?? b.act ?? 'suspended'} for idleness`, href: `#/jobs/${b.job}` };
     case 'job_held': return { text: `job ${b.job} is held${b.reason ? `: ${b.reason}` : ''}`, href: `#/jobs/${b.job}` };

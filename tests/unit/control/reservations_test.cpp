@@ -311,7 +311,8 @@ TEST(Reservations, CountAsSpentOnceWhetherTheirJobsPayOrTheirEnd) {
   ASSERT_TRUE(w.core.state().reservations.empty());
   for (const BudgetKey& key : {project, user}) {
     EXPECT_EQ(use_of(w, key).spent.value, whole);
-    EXPECT_EQ(use_of(w, key).reserved.value, 0);
+    EXPECT_EQ(use_of(w, key).held_back.value, 0);
+    EXPECT_EQ(use_of(w, key).reserved.value, 600 * 1'000'000) << "ten minutes of the one that goes on";
   }
   w.report(w.task_of(second), TaskState::ended);
   for (const BudgetKey& key : {project, user}) EXPECT_EQ(use_of(w, key).spent.value, whole) << "and no more when its last job has ended";
@@ -339,6 +340,40 @@ TEST(Reservations, KeepTheirMoneyForThemAndForWhatRunsInside) {
   w.must(CancelReservation{ReservationId(1), ""});
   w.must(MoneyTick{});
   EXPECT_EQ(w.state(outside), JobState::running) << "nothing is kept for it any more";
+  w.check_replay();
+}
+
+// What runs outside does not eat what is held back: else the reservation's own jobs would be suspended at the cap.
+TEST(Reservations, AreNotRobbedOfTheirMoneyByWhatRunsOutside) {
+  Fleet w;
+  w.join("n1", 8);
+  const BudgetKey key = budget(w, 10);
+  const JobId outside = w.submit(w.job(1));   // $3.60 an hour
+  w.report(w.task_of(outside), TaskState::running);
+  w.must(w.reserve(4, minutes(30), hours(1)));   // $8.64
+  EXPECT_EQ(use_of(w, key).held_back.value, 8'640'000'000);
+  w.wait(minutes(20));
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.core.state().find_job(outside)->suspension.phase, SuspendPhase::none) << "$1.20 of $1.36";
+  const auto uses = budget_uses(w.core.state(), w.now);
+  EXPECT_EQ(task_paid_for(w.core.state(), *w.core.state().find_task(w.task_of(outside)), uses), seconds(160)) << "$0.16 more";
+  w.wait(minutes(3));
+  w.must(MoneyTick{});
+  const Job& job = *w.core.state().find_job(outside);
+  EXPECT_EQ(job.suspension.phase, SuspendPhase::suspending);
+  EXPECT_EQ(job.suspension.cause, SuspendCause::budget);
+  EXPECT_NE(job.reason.find("held back for reservations"), std::string::npos) << job.reason;
+  w.must(AgentReport{w.node_of(outside), {.task = w.task_of(outside), .state = TaskState::suspended, .started_at = w.now, .order = job.suspension.order, .order_at = w.now}});
+  w.wait(minutes(7));
+  const JobId in = w.submit(inside(w.job(4)));
+  ASSERT_EQ(w.state(in), JobState::running);
+  w.report(w.task_of(in), TaskState::running);
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.core.state().find_job(in)->suspension.phase, SuspendPhase::none) << "its own is left alone";
+  EXPECT_EQ(w.state(outside), JobState::suspended);
+  w.must(CancelReservation{ReservationId(1), ""});
+  w.must(MoneyTick{});
+  EXPECT_EQ(w.state(outside), JobState::running) << "and comes back when the money is there again";
   w.check_replay();
 }
 

@@ -285,8 +285,12 @@ TEST(Reservations, AreBilledWholeUsedOrNot) {
   w.wait(minutes(31));  // a minute after its end; the second job goes on
   EXPECT_TRUE(w.core.state().reservations.empty());
   EXPECT_EQ(w.state(second), JobState::running);
-  const ClosedLease& unused = w.leases.back();
+  ASSERT_GE(w.leases.size(), 2u);
+  const ClosedLease& unused = w.leases[w.leases.size() - 2];
   EXPECT_FALSE(unused.task.job);
+  EXPECT_EQ(unused.milli, 5000) << "GPU-hours stand where they were used: one and two of eight in the rows of the jobs";
+  EXPECT_EQ(w.leases.back().task.job, second);
+  EXPECT_EQ(w.leases.back().charge.value, 2ll * 600'000 * 3600);
   EXPECT_EQ(unused.task.price_class, PriceClass::reserved);
   // Eight GPUs for an hour, less two for half of it and two for all of it.
   EXPECT_EQ(unused.charge.value, 600'000ll * 3600 * 8 - 600'000ll * 1800 * 2 - 600'000ll * 3600 * 2);
