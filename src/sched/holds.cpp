@@ -6,19 +6,20 @@
 
 namespace billow::sched {
 
-void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom) {
+void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom, bool asks_spot) {
   auto it = index_.slot_of.find(placement.node);
   if (it == index_.slot_of.end()) return;
   shift_room(then, index_.nodes[it->second].shape, placement, holder, -1);
   Held& held = nodes_[it->second];
   hide(it->second, held);
-  held.parts.push_back({from, std::move(then), whom});
+  held.parts.push_back({from, std::move(then), whom, asks_spot});
   show(it->second, held);
 }
 
 bool Holds::binds(const Part& part, const Leaves& leaves) {
   if (leaves.end && leaves.end <= part.from) return false;
-  return part.whom == For::job || !leaves.asked_from || part.from < leaves.asked_from;
+  const bool asks = part.whom == For::reservation || (part.asks_spot && leaves.spot);
+  return !asks || !leaves.asked_from || part.from < leaves.asked_from;
 }
 
 void Holds::show(Slot slot, Held& held) {

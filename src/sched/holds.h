@@ -4,7 +4,8 @@
 // A hold says, per node, what may still be taken by work that would be there when the holder comes (`spare`), and when that is.
 // While holds stand, the index shows held nodes with only that much free, so that every other choice respects them by itself;
 // work that surely ends before may look at the true room. A job that passes a hold never delays it: either it is gone by
-// then, or it fits beside what is held. A hold for a reservation that has not begun does not bind work that gives way when it does.
+// then, or it fits beside what is held. A hold for a reservation that has not begun does not bind work that gives way when it does; nor
+// does that of a job which a reservation holds up bind spot work, which that job asks to leave when its time has come.
 #pragma once
 
 #include <functional>
@@ -21,11 +22,13 @@ class Holds {
     WallTime from;
     Room spare;
     For whom = For::job;
+    bool asks_spot = false;     // whose it is asks spot work to leave when it comes
   };
   // When and how a job that is placed would be gone again.
   struct Leaves {
     WallTime end;               // zero: nobody knows
     WallTime asked_from;        // it is asked to leave by reservations that begin at this time or later; zero: by none
+    bool spot = false;          // …and so by jobs that a reservation holds up
   };
 
   explicit Holds(SchedIndex::Impl& index) : index_(index) {}
@@ -34,7 +37,7 @@ class Holds {
   Holds& operator=(const Holds&) = delete;
 
   // On the node of `placement`, keep it free at `from`, when `then` is all the node will have.
-  void keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom = For::job);
+  void keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom = For::job, bool asks_spot = false);
   bool any() const { return !nodes_.empty(); }
 
   // Takes room on a node for a job that leaves so, keeping the holds right.

@@ -79,7 +79,7 @@ struct PlacementClass {
       std::int32_t tasks = 0;         // 0: not tried
       std::int64_t end_ns = 0;
     };
-    std::array<Short, 2> shorter;     // those that do not give way to reservations, and those that do
+    std::array<Short, 3> shorter;     // those that do not give way to reservations, those that do, and spot, which also gives way to jobs
   };
   mutable Tried tried;
   std::size_t learned_at = 0;         // where `learned.recent` probably has its resources

@@ -15,22 +15,31 @@ constexpr std::size_t moments_max = 256;       // looked at, where reservations 
 }  // namespace
 
 // When the running jobs and those just started make room for others, soonest first, as far as is known: when they end, and what stands
-// inside a reservation not before that ends.
-const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases() {
+// inside a reservation not before that ends. For a job that asks spot work to leave, that is room at once, or as soon as it may be asked.
+const std::vector<std::pair<WallTime, const RunningJob*>>& Pass::releases(bool asks_spot) {
   releases_.clear();
+  const auto leaves_when_asked = [&](const RunningJob& job) { return asks_spot && job.request.spot && !job.leaving; };
   const auto add = [&](WallTime end, const RunningJob& job) {
     const auto own = index_.reservations.find(job.request.reservation);
     releases_.emplace_back(own == index_.reservations.end() ? end : std::max(end, own->second.until), &job);
   };
+  const auto add_spot = [&](const RunningJob& job) { add(std::max(job.started + job.request.run_min, now_ + seconds(1)), job); };
   for (const RunningJob& job : started_now_) {
-    if (const WallTime end = end_of(job)) add(end, job);
+    if (leaves_when_asked(job)) add_spot(job);
+    else if (const WallTime end = end_of(job)) add(end, job);
   }
   std::size_t looked = 0;
-  for (auto it = index_.ending.begin(); it != index_.ending.end() && looked < releases_max; ++it, ++looked)
-    add(std::max(WallTime{it->first}, now_ + seconds(1)), index_.running.at(it->second));
+  for (auto it = index_.ending.begin(); it != index_.ending.end() && looked < releases_max; ++it, ++looked) {
+    const RunningJob& job = index_.running.at(it->second);
+    if (!leaves_when_asked(job)) add(std::max(WallTime{it->first}, now_ + seconds(1)), job);
+  }
   const auto order = [](const auto& a, const auto& b) { return std::tuple(a.first, a.second->request.id) < std::tuple(b.first, b.second->request.id); };
   std::ranges::sort(releases_, order);
   if (releases_.size() > releases_max) releases_.resize(releases_max);
+  if (!asks_spot || index_.yielding == 0) return releases_;
+  for (const auto& [id, job] : index_.running)
+    if (leaves_when_asked(job)) add_spot(job);
+  std::ranges::sort(releases_, order);
   return releases_;
 }
 
@@ -67,9 +76,12 @@ bool Pass::hold_soonest(const JobRequest& request, const PlacementClass& c) {
 }
 
 // With reservations more room later does not follow from room now: one by one the moments at which something ends.
+// Where it is a reservation's end that it waits for, spot work may run meanwhile: it leaves when it is asked to, so it is no obstacle then.
 bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementClass& c) {
-  const auto& ends = releases();
-  std::vector<WallTime> moments = reserved_.ends();
+  const bool asks_spot = !request.spot && index_.settings.preemption;
+  const auto& ends = releases(asks_spot);
+  const std::vector<WallTime> over = reserved_.ends();
+  std::vector<WallTime> moments = over;
   for (const auto& [end, job] : ends) moments.push_back(end);
   std::ranges::sort(moments);
   moments.erase(std::unique(moments.begin(), moments.end()), moments.end());
@@ -87,7 +99,7 @@ bool Pass::hold_beside_reservations(const JobRequest& request, const PlacementCl
       placements = place(index_, c, request.tasks);
     }
     if (placements.empty()) continue;
-    hold_for(request, std::move(placements), at);
+    hold_for(request, std::move(placements), at, asks_spot && std::ranges::binary_search(over, at));
     found = true;
     break;
   }
@@ -108,7 +120,7 @@ void Pass::hold_drained(const JobRequest& request, const PlacementClass& c) {
   }
   if (placements.empty()) return;
   own_[request.id] = std::move(placements);
-  commit_ = {request, now_};
+  commit_ = {request, now_, false};
 }
 
 void Pass::no_room(const Front& front) {
@@ -125,7 +137,7 @@ void Pass::no_room(const Front& front) {
   const bool known = hold_soonest(request, c);
   if (!known && starved(queued.submitted)) hold_drained(request, c);
   if (pending_.empty()) return;
-  Reserve reserve{.job = front.job, .expected_start = known ? commit_.second : WallTime{}, .nodes = {}};
+  Reserve reserve{.job = front.job, .expected_start = known ? commit_.from : WallTime{}, .nodes = {}};
   for (const auto& [p, room] : pending_) reserve.nodes.push_back(p.node);
   plan_.reserves.push_back(std::move(reserve));
   head_held_ = true;

@@ -30,7 +30,7 @@ class Pass {
   void keep_reservations();
   void clear_for(const Placement& left, Slot slot);
   // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on; commit_hold() makes it so.
-  void hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from);
+  void hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from, bool asks_spot = false);
   void commit_hold();
 
   // ---- The pass and its starts (plan.cpp)
@@ -44,6 +44,7 @@ class Pass {
   void take(const Placement& placement, const JobRequest& request, const Holds::Leaves& leaves, bool own = false);
   void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false);
   std::vector<Placement> place_reserved(const Kind& kind) const;
+  std::vector<Placement> place_reserved(const PlacementClass& c, const JobRequest& request, std::size_t tasks) const;
   bool may_be_short(const Front& front) const;
   bool start_short(Front& front, std::int32_t depth);
   WallTime end_if_started(JobId id) const;
@@ -55,7 +56,7 @@ class Pass {
   void forget_tries() { pass_ = ++index_.passes; }
 
   // ---- When there is no room (no_room.cpp)
-  const std::vector<std::pair<WallTime, const RunningJob*>>& releases();
+  const std::vector<std::pair<WallTime, const RunningJob*>>& releases(bool asks_spot = false);
   bool hold_soonest(const JobRequest& request, const PlacementClass& c);
   bool hold_beside_reservations(const JobRequest& request, const PlacementClass& c);
   void hold_drained(const JobRequest& request, const PlacementClass& c);
@@ -81,7 +82,12 @@ class Pass {
   std::set<JobId> asked_, waits_for_leavers_;
   std::map<JobId, std::vector<Placement>> own_;     // room held for these jobs
   std::vector<std::pair<Placement, Room>> pending_; // a hold found, not yet kept
-  std::pair<JobRequest, WallTime> commit_;
+  struct Commit {
+    JobRequest request;
+    WallTime from;
+    bool asks_spot = false;
+  };
+  Commit commit_;
   std::vector<std::pair<WallTime, const RunningJob*>> releases_;
   std::deque<RunningJob> started_now_;              // by this pass: they end too
   std::int32_t tries_ = 0;

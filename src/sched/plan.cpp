@@ -57,12 +57,17 @@ void Pass::repair() {
     }
     for (std::size_t i = 0; i < job.placements.size(); ++i) {
       if (job.placements[i].node || std::ranges::find(job.done, static_cast<std::int32_t>(i)) != job.done.end()) continue;
-      std::optional<Placement> found = place_beside(index_, request, job);
+      // Inside a reservation the new member is inside it too: that is what it pays for.
+      const bool own = index_.reservations.contains(request.reservation);
+      std::optional<Placement> found;
+      if (!own) found = place_beside(index_, request, job);
+      else if (auto inside = place_reserved(class_of(index_, request), request, 1); !inside.empty()) found = std::move(inside[0]);
       if (!found) {
         blocked_ = true;
         break;
       }
-      take(*found, job.request, leaves(job.request, end_of(job)));
+      take(*found, job.request, leaves(job.request, end_of(job)), own);
+      if (own) started_now_.push_back({.request = job.request, .placements = {*found}, .started = now_});
       plan_.repairs.push_back({id, static_cast<std::int32_t>(i), std::move(*found)});
       break;  // one member a pass: the next one must see where this one went
     }
@@ -78,7 +83,7 @@ WallTime Pass::end_if_started(JobId id) const {
 }
 
 Holds::Leaves Pass::leaves(const JobRequest& request, WallTime end) const {
-  return {.end = end, .asked_from = gives_way(request) ? now_ + spot_before_reservation_min : WallTime{}};
+  return {.end = end, .asked_from = gives_way(request) ? now_ + std::max(spot_before_reservation_min, request.run_min) : WallTime{}, .spot = request.spot};
 }
 Stay Pass::stay_of(const JobRequest& request, WallTime from, WallTime end_if_now) const {
   return {.from = from, .until = end_if_now ? from + (end_if_now - now_) : WallTime{}, .gives_way = gives_way(request)};
@@ -94,16 +99,17 @@ void Pass::start(const Front& front, JobId job, std::vector<Placement> placement
 }
 
 // Inside its advance reservation a job sees only what is left of that.
-std::vector<Placement> Pass::place_reserved(const Kind& kind) const {
-  auto it = index_.reservations.find(kind.proto.reservation);
+std::vector<Placement> Pass::place_reserved(const Kind& kind) const { return place_reserved(*kind.placement, kind.proto, static_cast<std::size_t>(kind.proto.tasks)); }
+std::vector<Placement> Pass::place_reserved(const PlacementClass& c, const JobRequest& request, std::size_t tasks) const {
+  auto it = index_.reservations.find(request.reservation);
   if (it == index_.reservations.end() || it->second.from > now_ || it->second.until <= now_) return {};
   std::vector<Placement> found;
   for (const Placement& reserved : it->second.placements) {
     const NodeState* node = index_.find(reserved.node);
-    if (!node || !allowed(*kind.placement, *node) || std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; })) continue;
-    auto p = fit_reserved(*kind.placement, *node, left_of(index_, it->second, reserved, started_now_));
-    if (p && holds_->truly_free(*p, kind.proto)) found.push_back(std::move(*p));
-    if (found.size() == static_cast<std::size_t>(kind.proto.tasks)) return found;
+    if (!node || !allowed(c, *node) || std::ranges::any_of(found, [&](const Placement& p) { return p.node == reserved.node; })) continue;
+    auto p = fit_reserved(c, *node, left_of(index_, it->second, reserved, started_now_));
+    if (p && holds_->truly_free(*p, request)) found.push_back(std::move(*p));
+    if (found.size() == tasks) return found;
   }
   return {};
 }
@@ -129,7 +135,7 @@ bool Pass::start_short(Front& front, std::int32_t depth) {
   for (auto at = front.at; at != front.kind->ready.end() && looked < depth; ++at, ++looked) {
     const WallTime end = end_if_started(at->second);
     if ((!end && !(way && reserved_.any())) || started_jobs_.contains(at->second)) continue;
-    PlacementClass::Tried::Short& failed = tried(c).shorter[way];
+    PlacementClass::Tried::Short& failed = tried(c).shorter[way ? (proto.spot ? 2 : 1) : 0];
     const std::int64_t stays_ns = end ? end.ns : INT64_MAX;
     // Who is as many and stays as long meets no fewer holds.
     if (failed.tasks != 0 && proto.tasks >= failed.tasks && stays_ns >= failed.end_ns) continue;

@@ -243,6 +243,8 @@ Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
 // Why a queued job waits; what would start it now is asked for apart, because each change that is tried costs a plan.
 enum class Advice { none, wanted };
 Explanation explain(const SchedIndex& index, JobId job, WallTime now, Advice advice = Advice::wanted);
+// What is to be said of a job that waits inside a reservation which is over; or of an array, so many of whose elements do.
+Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements = 1);
 // When the queued job will start if nothing new comes, played forward on a copy; zero: not known. Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);

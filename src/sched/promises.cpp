@@ -14,15 +14,15 @@ const JobRequest& nobody() {
 
 }  // namespace
 
-void Pass::hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from) {
+void Pass::hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from, bool asks_spot) {
   if (placements.empty()) return;
   pending_.clear();
   for (const Placement& p : placements) pending_.emplace_back(p, room_of(*index_.find(p.node)));
   own_[request.id] = std::move(placements);
-  commit_ = {request, from};
+  commit_ = {request, from, asks_spot};
 }
 void Pass::commit_hold() {
-  for (auto& [p, room] : pending_) holds_->keep(p, commit_.first, std::move(room), commit_.second);
+  for (auto& [p, room] : pending_) holds_->keep(p, commit_.request, std::move(room), commit_.from, Holds::For::job, commit_.asks_spot);
   pending_.clear();
 }
 

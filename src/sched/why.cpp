@@ -59,8 +59,7 @@ void limits_of(Impl& index, const JobRequest& job, Explanation& e) {
 void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, Explanation& e) {
   const auto r = index.reservations.find(job.reservation);
   if (r == index.reservations.end() || r->second.until <= now) {
-    e.reasons.push_back({ReasonKind::held, fmt::format("its reservation {} is over, and nobody has asked for it to run at the price of on-demand work", job.reservation.value), {}});
-    e.would_start_now = fmt::format("`billow resume {} --on-demand` lets it start as any other job; `billow stop {}` gives it up", job.id.value, job.id.value);
+    e = reservation_over(job.id, job.reservation);
     return;
   }
   if (r->second.from > now) {
@@ -210,6 +209,14 @@ void waiting_of(const SchedIndex& wrapped, const JobRequest& job, WallTime now, 
 }
 
 }  // namespace
+
+Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements) {
+  Explanation e;
+  const std::string whom = elements == 1 ? std::string("it") : fmt::format("its {} elements that wait", elements);
+  e.reasons.push_back({ReasonKind::held, fmt::format("its reservation {} is over, and nobody has asked for {} to run at the price of on-demand work", reservation.value, whom), {}});
+  e.would_start_now = fmt::format("`billow resume {0} --on-demand` lets {1} start as any other job; `billow stop {0}` gives {1} up", job.value, elements == 1 ? "it" : "them");
+  return e;
+}
 
 Explanation explain(const SchedIndex& wrapped, JobId id, WallTime now, Advice advice) {
   Impl& index = wrapped.impl();

@@ -147,6 +147,77 @@ TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
   EXPECT_EQ(q.starts[0].job, JobId{4});
 }
 
+// A large job without a limit cannot start before a reservation that is days away, and waits for its end. Spot work may have the room
+// until it is asked for: by the reservation, and by that job.
+TEST(Reservation, SpotRunsWhileALargeJobWaitsForItsEnd) {
+  SchedIndex index;
+  index.upsert_node(node(1, 4));
+  Placement two{.node = NodeId{1}, .gpus = {{0, {1000, 80 << 10}, -1}, {1, {1000, 80 << 10}, -1}}, .cpu_milli = 8000, .mem_mib = 8 << 10};
+  const WallTime from = t0 + hours(48), until = t0 + hours(50);
+  index.upsert_reservation({ReservationId{1}, ProjectId{2}, from, until, {two}});
+  index.enqueue(job(1, 4));
+  JobRequest spot = job(2, 3);
+  spot.spot = true;
+  spot.yields = Yields::by_suspend;
+  index.enqueue(spot);
+  JobRequest firm = job(3);
+  index.enqueue(firm);
+  Plan p = plan(index, t0);
+  ASSERT_EQ(p.reserves.size(), 1u);
+  EXPECT_EQ(p.reserves[0].job, JobId{1});
+  EXPECT_EQ(p.reserves[0].expected_start, until);
+  ASSERT_EQ(p.starts.size(), 1u) << "not the third, which would not leave";
+  EXPECT_EQ(p.starts[0].job, JobId{2});
+  carry_out(index, p, t0);
+  p = plan(index, t0 + hours(1));
+  ASSERT_EQ(p.reserves.size(), 1u);
+  EXPECT_EQ(p.reserves[0].expected_start, until) << "it is not put off by what leaves when it is asked";
+  p = plan(index, from);
+  ASSERT_EQ(p.preempts.size(), 1u) << "for the reservation";
+  carry_out(index, p, from);
+  p = plan(index, until - minutes(1));
+  EXPECT_TRUE(p.starts.empty()) << "so shortly before it nothing is started";
+  index.remove_reservation(ReservationId{1});
+  p = plan(index, until);
+  ASSERT_EQ(p.starts.size(), 1u);
+  EXPECT_EQ(p.starts[0].job, JobId{1}) << "as it was promised";
+}
+
+// A member that is lost inside a reservation is replaced inside it, or waits.
+TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
+  SchedIndex index;
+  for (std::uint64_t n = 1; n <= 4; ++n) index.upsert_node(node(n, 1));
+  const auto all_of = [](std::uint64_t n) { return Placement{.node = NodeId{n}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 8000, .mem_mib = 8 << 10}; };
+  index.upsert_reservation({ReservationId{1}, ProjectId{1}, t0, t0 + hours(4), {all_of(2), all_of(3), all_of(4)}});
+  JobRequest gang = job(1);
+  gang.tasks = 2;
+  gang.elastic = true;
+  gang.reservation = ReservationId{1};
+  index.enqueue(gang);
+  Plan p = plan(index, t0);
+  ASSERT_EQ(p.starts.size(), 1u);
+  carry_out(index, p, t0);
+  const auto node_of = [&](std::size_t rank) { return index.running(JobId{1})->placements.at(rank).node; };
+  for (int times = 0; times < 2; ++times) {
+    const NodeId lost = node_of(0);
+    index.member_lost(JobId{1}, 0, t0 + minutes(1), true);
+    NodeShape shape = *index.node(lost);
+    shape.use = NodeUse::unreachable;
+    index.upsert_node(shape);
+    p = plan(index, t0 + minutes(1));
+    if (times == 1) break;
+    ASSERT_EQ(p.repairs.size(), 1u);
+    EXPECT_NE(p.repairs[0].placement.node, NodeId{1}) << "that is free, and outside";
+    carry_out(index, p, t0 + minutes(1));
+  }
+  EXPECT_TRUE(p.repairs.empty()) << "nothing of it is left";
+  index.remove_reservation(ReservationId{1});
+  index.left_reservation(JobId{1});
+  p = plan(index, t0 + hours(4));
+  ASSERT_EQ(p.repairs.size(), 1u);
+  EXPECT_EQ(p.repairs[0].placement.node, NodeId{1});
+}
+
 // A reservation of card 1 of two, of which its own job 1 holds three quarters, for an hour by its limit. Card 0 is full.
 SchedIndex with_a_job_inside() {
   SchedIndex index;

@@ -188,6 +188,86 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
   }
 }
 
+// With reservations ahead and spot work that uses what they and their victims wait for: what was promised holds, for reservations find
+// their room when they begin, and whoever does not give way starts no later than any plan said.
+TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
+  int passed = 0, kept = 0;
+  for (std::uint64_t seed = 900; seed < 930; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Rng rng(seed);
+    SchedIndex index;
+    for (std::uint64_t i = 1; i <= 3; ++i) index.upsert_node(node(i, 4));
+    std::map<ReservationId, Reservation> reservations;
+    for (std::uint64_t r = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); r <= n; ++r) {
+      const WallTime from = t0 + hours(rng.between(2, 30));
+      const ReservationRequest ask{.project = ProjectId{2}, .resources = job(1, static_cast<int>(rng.between(1, 4))).resources, .from = from, .until = from + hours(rng.between(1, 6))};
+      const auto placements = place_reservation(index, ask, t0);
+      if (!placements) continue;
+      reservations[ReservationId{r}] = {ReservationId{r}, ProjectId{2}, ask.from, ask.until, *placements};
+      index.upsert_reservation(reservations[ReservationId{r}]);
+    }
+    std::map<JobId, WallTime> promised, ends;
+    WallTime now = t0;
+    std::uint64_t next = 0;
+    for (int step = 0; step < 150; ++step) {
+      for (std::uint64_t n = next < 80 ? rng.below(3) : 0; n > 0; --n) {
+        JobRequest j = job(++next, static_cast<int>(rng.between(1, 4)));
+        j.submitted = {};
+        if (rng.chance(0.5)) j.spot = true, j.yields = Yields::by_suspend;
+        else if (rng.chance(0.6)) j.time_limit = minutes(rng.between(5, 300));
+        index.enqueue(j);
+      }
+      const auto settled = [&] {
+        for (int rounds = 0; rounds < 50; ++rounds) {
+          const Plan p = plan(index, now);
+          for (const Start& s : p.starts) {
+            const JobRequest r = *index.queued(s.job);
+            if (auto it = promised.find(s.job); it != promised.end() && !r.spot) { ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed"; ++kept; }
+            if (r.spot && s.backfilled) ++passed;
+            ends[s.job] = r.time_limit.ns > 0 ? now + r.time_limit : now + minutes(rng.between(20, 2000));
+          }
+          for (const Preempt& v : p.preempts) ends.erase(v.victim);
+          for (const Reserve& r : p.reserves) {
+            // Of those before it nobody may know when they start: only who is first has a promise.
+            const auto first = [&] { for (std::uint64_t id = 1;; ++id) if (const auto q = index.queued(JobId{id}); q && !q->spot) return JobId{id}; };
+            if (!r.expected_start || index.queued(r.job)->spot || r.job != first()) continue;
+            auto [it, fresh] = promised.emplace(r.job, r.expected_start);
+            if (!fresh) { ASSERT_LE(r.expected_start.ns, it->second.ns) << "job " << r.job.value << " was put off"; it->second = r.expected_start; }
+          }
+          carry_out(index, p, now);
+          if (HasFatalFailure() || (p.empty() && !p.more)) return;
+        }
+      };
+      settled();
+      if (HasFatalFailure()) return;
+      for (const auto& [id, r] : reservations) {
+        if (now < r.from || now >= r.until) continue;
+        for (const Placement& p : r.placements)
+          for (const RunningJob& j : index.contents().running)
+            for (const Placement& q : j.placements)
+              for (const GpuShare& g : q.gpus) ASSERT_FALSE(q.node == p.node && std::ranges::any_of(p.gpus, [&](const GpuShare& mine) { return mine.gpu == g.gpu; })) << "job " << j.request.id.value << " stands in reservation " << id.value;
+      }
+      WallTime then = now + hours(3);
+      for (const auto& [id, end] : ends) then = std::min(then, end);
+      for (const auto& [id, r] : reservations)
+        for (const WallTime t : {r.from, r.until}) if (t > now) then = std::min(then, t);
+      now = rng.chance(0.3) && now + minutes(1) < then ? now + minutes(1) : then;
+      for (auto it = ends.begin(); it != ends.end();) {
+        if (it->second > now) { ++it; continue; }
+        index.ended(it->first, now);
+        it = ends.erase(it);
+      }
+      for (auto it = reservations.begin(); it != reservations.end();) {
+        if (it->second.until > now) { ++it; continue; }
+        index.remove_reservation(it->first);
+        it = reservations.erase(it);
+      }
+    }
+  }
+  EXPECT_GT(passed, 100);
+  EXPECT_GT(kept, 100);
+}
+
 // Every way of giving a task its cards on every node, for one task.
 bool exhaustive(const SchedIndex& index, const IndexContents& contents, const JobRequest& r) {
   for (const NodeShape& n : contents.nodes) {
