@@ -62,7 +62,7 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
     return {};
   };
   BILLOW_TRY_VOID(number("min", p.min));
-  p.max = std::max(p.min, 1u);
+  p.max = std::max(p.min, p.max);
   BILLOW_TRY_VOID(number("max", p.max));
   BILLOW_TRY_VOID(number("concurrency", p.concurrency));
   BILLOW_TRY_VOID(number("base-on-demand", p.base_on_demand));
@@ -80,15 +80,40 @@ Status read_policy(const Parsed& parsed, EndpointPolicy& p) {
     BILLOW_TRY_VOID(time("slo", slo, parsed.get("slo")));
     p.wait_target = wait_target_of(slo);
   }
-  p.health = parsed.get("health");
-  p.cors = parsed.all("cors");
-  p.webhook = parsed.get("webhook");
+  if (parsed.has("health")) p.health = parsed.get("health");
+  if (parsed.has("cors")) p.cors = parsed.all("cors");
+  if (parsed.has("webhook")) p.webhook = parsed.get("webhook");
   if (parsed.has("access")) {
     const auto access = enum_value<EndpointAccess>(parsed.get("access"));
     if (!access) return fail(Code::invalid, "--access is local, key or open");
     p.access = *access;
   }
   return {};
+}
+
+// A new revision of an endpoint that exists keeps how it scales and whom it serves where that is not said again: an endpoint behind a key must
+// not come to be open because somebody shipped a new version. What was kept is told.
+std::string kept_options(const Parsed& parsed, const EndpointPolicy& p) {
+  const EndpointPolicy fresh;
+  std::vector<std::string> kept;
+  const auto keep = [&](const char* option, bool differs, const std::string& value) {
+    if (differs && !parsed.has(option)) kept.push_back(fmt::format("--{} {}", option, value));
+  };
+  keep("access", p.access != fresh.access, std::string(enum_name(p.access)));
+  keep("min", p.min != fresh.min, std::to_string(p.min));
+  keep("max", p.max != fresh.max, std::to_string(p.max));
+  keep("concurrency", p.concurrency != fresh.concurrency, std::to_string(p.concurrency));
+  keep("timeout", p.timeout != fresh.timeout, format_duration(p.timeout));
+  keep("idle", p.idle != fresh.idle, format_duration(p.idle));
+  keep("keep", p.keep_suspended != fresh.keep_suspended, "suspended=" + format_duration(p.keep_suspended));
+  keep("slo", p.wait_target != fresh.wait_target, format_duration(objective_of(p.wait_target)));
+  keep("start-timeout", p.start_timeout != fresh.start_timeout, format_duration(p.start_timeout));
+  keep("base-on-demand", p.base_on_demand != fresh.base_on_demand, std::to_string(p.base_on_demand));
+  keep("health", p.health != fresh.health, p.health);
+  keep("queue", p.queue_max != fresh.queue_max, std::to_string(p.queue_max));
+  keep("cors", p.cors != fresh.cors, join(p.cors, ", --cors "));
+  keep("webhook", p.webhook != fresh.webhook, p.webhook);
+  return join(kept, ", ");
 }
 
 std::string url_of(const Json& e) {
@@ -157,11 +182,18 @@ int cmd_deploy(const Parsed& parsed) {
   if (!request.outputs.empty() || !request.spec.surroundings.outputs.empty()) return report_usage({Code::invalid, "an endpoint has no end at which outputs could be kept", "let it write to a volume: --volume NAME:/mnt/NAME"});
   EndpointPolicy policy;
   if (auto read = read_policy(parsed, policy); !read) return report_usage(read.error());
-  policy.spot = request.spec.spot;
-  request.spec.spot = false;
   if (auto done = complete(request); !done) return report_usage(done.error());
   auto client = connect(parsed, true);
   if (!client) return report(client.error());
+  if (const auto before = client->get("/v1/endpoints/" + net::percent_encode(name)); before && (*before)["policy"].is_object()) {
+    auto kept = wire::from_json_text<EndpointPolicy>((*before)["policy"].dump());
+    if (!kept) return report(kept.error());
+    policy = std::move(*kept);
+    if (auto read = read_policy(parsed, policy); !read) return report_usage(read.error());
+    if (const std::string text = kept_options(parsed, policy); !text.empty() && !parsed.has("quiet")) say(fmt::format("{} keeps {}", name, printable(text)));
+  }
+  policy.spot = request.spec.spot;
+  request.spec.spot = false;
   if (auto ready = prepare_environment(*client, request); !ready) return report(ready.error());
   auto env = job_environment(own_environment(), request.env);
   if (!env) return report_usage(env.error());
@@ -193,6 +225,7 @@ void show_endpoint(const Json& e) {
   text += fmt::format("   address  {}\n   command  {}\n  revision  {}{}\n", url_of(e).empty() ? "(the gateway is starting)" : url_of(e), printable(e["command"].str_or("-")), e["revision"].uint_or(0),
                       e["rolling"].uint_or(0) ? fmt::format(", {} is being brought up", e["rolling"].uint_or(0)) : "");
   text += fmt::format("  replicas  {} ready, {} asleep, {} coming ({} to {})\n", f["ready"].uint_or(0), f["sleeping"].uint_or(0), f["coming"].uint_or(0), e["min"].uint_or(0), e["max"].uint_or(0));
+  text += fmt::format("    access  {}\n", e["access"].str_or("?"));
   text += fmt::format("  requests  {} ({} failed, {} refused, {} held now, {} in flight)\n", f["requests"].uint_or(0), f["failed"].uint_or(0), f["refused"].uint_or(0), f["held"].uint_or(0), f["in_flight"].uint_or(0));
   text += fmt::format("first byte  p50 {}, p99 {}; waking takes {}; {} cold starts, {} wakes\n", micros(f["first_byte_p50_us"]), micros(f["first_byte_p99_us"]), micros(f["wake_us"]), f["cold_starts"].uint_or(0), f["wakes"].uint_or(0));
   text += fmt::format("      cost  ${:.4f}{}{}\n", e["cost_usd"].double_or(0), e["usd_per_request"].is_number() ? fmt::format(", ${:.6f} a request", e["usd_per_request"].double_or(0)) : "",

@@ -189,6 +189,19 @@ class Serving(EndpointTest):
         self.rig.ok("endpoint-key", "secret", "--name", "ci", "--remove")
         poll(lambda: self.call("secret", headers={"Authorization": f"Bearer {key}"})[0] == 401, "the key to be forgotten")
 
+    def test_a_new_revision_keeps_whom_it_serves_and_how_it_scales(self):
+        self.deploy("private", "--access", "key", "--slo", "3s")
+        self.rig.ok("scale", "private", "--max", 3)
+        again = self.rig.cli("deploy", "private", "--concurrency", 2, "--", "python3", self.rig.file("serve.py"), "2", timeout=90)
+        self.assertEqual(again.code, 0, again)
+        self.assertIn("private keeps --access key, --max 3, --slo 3.0 s", again.errors)
+        policy = self.rig.json("describe", "private")["policy"]
+        self.assertEqual((policy["access"], policy["max"], policy["concurrency"], policy["wait_target_ns"]), ("key", 3, 2, 2_000_000_000))
+        self.assertEqual(self.call("private")[0], 401)
+        self.assertIn("access  key", self.rig.ok("describe", "private").text)
+        self.deploy("private", "--access", "local", version="3")
+        self.assertEqual(self.call("private")[0], 200)
+
     def test_bad_words(self):
         for args, want in ((("deploy", "x"), "deploy what"), (("deploy", "x", "--max", "0", "--", "true"), "--max is between"), (("deploy", "bad name", "--", "true"), "name"),
                            (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "more than --max"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
