@@ -36,9 +36,13 @@ class HeadClient {
 
 }  // namespace
 
-Status tell_image(const ContentSource& source, std::uint64_t task, const std::string& digest) {
+Result<std::string> ask_head(const ContentSource& source, net::Method method, std::string target, std::string body) {
   HeadClient head(source, std::string(trim(BILLOW_TRY(read_file(source.token_file, 4096)))));
-  BILLOW_TRY_VOID(head.call(net::Method::put, fmt::format("/v1/tasks/{}/image", task), digest));
+  return head.call(method, std::move(target), std::move(body));
+}
+
+Status tell_image(const ContentSource& source, std::uint64_t task, const std::string& digest) {
+  BILLOW_TRY_VOID(ask_head(source, net::Method::put, fmt::format("/v1/tasks/{}/image", task), digest));
   return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "net/address.h"
+#include "net/http.h"
 #include "net/tls.h"
 
 namespace billow::agent {
@@ -24,6 +25,8 @@ struct ContentSink {
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // of bytes as they are stored
   std::function<bool()> cancelled;
 };
+// One question to the head, as this node.
+Result<std::string> ask_head(const ContentSource& source, net::Method method, std::string target, std::string body);
 // Tells the head which image a task runs in.
 Status tell_image(const ContentSource& source, std::uint64_t task, const std::string& digest);
 Status fetch_content(const ContentSource& source, const std::string& digest, const ContentSink& sink);

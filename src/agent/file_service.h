@@ -65,6 +65,8 @@ class FileService {
   void copy(const wire::agent_v1::CopyFiles& asked, const TaskRecord& record, std::function<void(Result<std::string>)> done);
   // What earlier lives left behind: every directory but those of the tasks that live.
   void forget_others(const std::vector<TaskId>& live);
+  files::Store& store() { return *store_; }
+  ObjectCache& objects() { return *objects_; }
 
  private:
   FileService(net::Loop& loop, Options options);

@@ -22,6 +22,7 @@
 #include "agent/keepalive.h"
 #include "agent/readings.h"
 #include "agent/reclaim_watch.h"
+#include "agent/residue.h"
 #include "agent/sampler.h"
 #include "agent/task_status.h"
 #include "agent/tasks.h"
@@ -116,6 +117,10 @@ class NodeAgent {
     for (const RecoveredTask& task : core.tasks)
       if (task.status.state != TaskState::ended) live.push_back(task.status.task);
     if (files_) files_->forget_others(live);
+    node_name_ = core.offer.name;
+    if (files_)
+      residue_ = std::make_unique<ResidueWatch>(loop_, CachePlaces{options_.data_dir, files_work_dir(), files_->store(), files_->objects()},
+                                                ResidueWatch::Options{.head = [this] { return ContentSource{endpoints_[head_at_ % endpoints_.size()], options_.tls, options_.token_file}; }, .node = [this] { return node_name_; }});
     tasks_->forget_other_rooms(live);
     core.protocol = wire::spoken_protocol();
     if (options_.in_allocation) core.tasks_outlive_us = allocation_linger;
@@ -575,6 +580,8 @@ class NodeAgent {
   std::unique_ptr<GpuBackend> backend_;
   GpuInventory inventory_;
   std::unique_ptr<FileService> files_;
+  std::string node_name_;
+  std::unique_ptr<ResidueWatch> residue_;   // looks into what files_ keeps
   std::unique_ptr<KeepAliveSocket> keepalive_;
   std::unique_ptr<ReclaimWatch> reclaim_;
   std::unique_ptr<Fabric> fabric_;

@@ -135,18 +135,27 @@ bool ObjectCache::still_good(const std::string& digest) {
 // False where what is in use leaves none.
 bool ObjectCache::make_room(std::uint64_t bytes) {
   if (bytes > options_.bytes_max) return false;
+  remove_unused(options_.bytes_max - bytes);
+  return bytes_ + bytes <= options_.bytes_max;
+}
+
+void ObjectCache::forget_unused() {
+  std::lock_guard lock(mutex_);
+  remove_unused(0);
+}
+
+void ObjectCache::remove_unused(std::uint64_t down_to) {
   std::vector<std::pair<std::int64_t, std::string>> order;
   for (const auto& [digest, kept] : kept_) order.emplace_back(kept.used_ns, digest);
   std::sort(order.begin(), order.end());
   for (const auto& [used, digest] : order) {
-    if (bytes_ + bytes <= options_.bytes_max) return true;
+    if (bytes_ <= down_to) return;
     struct stat info {};
     if (::lstat(kept_path(digest).c_str(), &info) == 0 && info.st_nlink > 1) continue;  // lies in a job's directory
     ::unlink(kept_path(digest).c_str());
     bytes_ -= std::min(bytes_, kept_[digest].size);
     kept_.erase(digest);
   }
-  return bytes_ + bytes <= options_.bytes_max;
 }
 
 // The path of a file with the object's content. One that there was no room to keep lies among the arriving, for whoever asked to remove.

@@ -39,6 +39,8 @@ class ObjectCache {
   };
   Result<Brought> bring(const Asked& asked);
   std::uint64_t bytes() const;
+  // Removes everything that lies in no job's directory.
+  void forget_unused();
 
  private:
   explicit ObjectCache(Options options) : options_(std::move(options)) {}
@@ -53,6 +55,7 @@ class ObjectCache {
   std::string kept_path(const std::string& digest) const { return options_.directory + "/objects/" + digest; }
   bool still_good(const std::string& digest);
   bool make_room(std::uint64_t bytes);
+  void remove_unused(std::uint64_t down_to);   // the longest unused first
 
   Options options_;
   mutable std::mutex mutex_;

@@ -14,6 +14,7 @@
 #include "agent/task_status.h"
 #include "agent/users.h"
 #include "agent/secret_files.h"
+#include "agent/residue.h"
 #include "base/limits.h"
 #include "base/crypto.h"
 #include "base/log.h"
@@ -181,6 +182,8 @@ void Tasks::end_unstarted(TaskId task, ExitStatus exit) {
 }
 
 void Tasks::perform(const effect::StartTask& e) {
+  if (const Status noted = note_residue(options_.data_dir, e.start); !noted)   // what cannot be found again may not be brought
+    return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed, .code = 125, .signal = 0, .message = noted.error().message});
   if (!Rooms::needed(e.start)) return begin(e, nullptr);
   const auto user = resolve_job_user({.unix_user = e.start.unix_user, .allow_root = e.start.unix_user == "root"});
   if (!user) return end_unstarted(e.start.task, {.kind = ExitKind::exec_failed, .code = 126, .signal = 0, .message = user.error().message});

@@ -76,6 +76,7 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
       {{Method::post, "/v1/files/packs", Need::files}, files::add_pack},
       {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
+      {{Method::post, "/v1/files/residency", Need::node}, files::residency},
       {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
       {{Method::get, "/v1/volumes", Need::look}, volumes::list},
       {{Method::post, "/v1/volumes", Need::admin}, volumes::add},

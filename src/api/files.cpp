@@ -109,6 +109,23 @@ void add_pack(CallPtr call) {
   });
 }
 
+// A node tells whose data it has in its caches, and hears whose must go.
+void residency(CallPtr call) {
+  const auto body = call->body();
+  if (!body) return call->fail(body.error());
+  const auto& state = call->host.state();
+  const std::string name((*body)["node"].str_or(""));
+  const Node* node = state.node_by_name(name);
+  const auto token = state.tokens.find(call->principal.token);
+  const bool own = token != state.tokens.end() && (token->second.node.empty() ? !token->second.pool || (node && node->pool == token->second.pool) : token->second.node == name);
+  if (!node || !own) return call->fail({Code::forbidden, fmt::format("this credential does not speak for a node \"{}\"", name), ""});
+  std::vector<std::string> projects;
+  for (const Json& project : (*body)["projects"].items()) projects.emplace_back(project.str_or(""));
+  Json leave = Json::array();
+  for (const std::string& project : control::must_leave(state, node->id, projects)) leave.push(project);
+  call->reply_durable(200, Json::object({{"leave", std::move(leave)}}));
+}
+
 void get_tree(CallPtr call) {
   const auto digest = content::parse_digest(call->parts[0]);
   if (!digest) return call->fail(digest.error());

@@ -27,6 +27,7 @@ void get_pieces(CallPtr call);
 void set_outputs(CallPtr call);
 void outputs(CallPtr call);
 void copy(CallPtr call);
+void residency(CallPtr call);
 // Whether the caller may have a job started with the files its environment names. Files that were never uploaded here are refused as well
 // as those that are somebody else's, in the same words. The project's members may have them from then on.
 Status may_use(const Call& call, const Environment& env, const std::string& project);

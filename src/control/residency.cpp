@@ -58,6 +58,15 @@ std::vector<ProjectId> projects_at(const State& state, NodeId node) {
   return projects;
 }
 
+std::vector<std::string> must_leave(const State& state, NodeId node, const std::vector<std::string>& projects) {
+  std::vector<std::string> out;
+  for (const std::string& name : projects) {
+    const Project* project = state.project_by_name(name);
+    if (!project || !may_hold(state, project->id, node)) out.push_back(name);
+  }
+  return out;
+}
+
 Status nothing_outside(const State& state, ProjectId project, const Quota& quota) {
   if (quota.regions.empty() && quota.pools.empty()) return {};
   constexpr std::size_t named_max = 5;

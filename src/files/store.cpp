@@ -195,6 +195,61 @@ void Store::trim_locked() {
   owners_.prune([this](const Sha256& digest) { return places_.contains(digest) || file_exists(tree_path(digest)); });
 }
 
+Status Store::forget(const std::vector<Sha256>& trees) {
+  std::lock_guard lock(mutex_);
+  const auto pieces_of = [&](const Sha256& tree, const auto& visit) -> Status {
+    auto list = read_file(tree_path(tree), tree_list_bytes_max);
+    if (!list) return {};   // it went by itself
+    const Tree known = BILLOW_TRY(decode(*list));
+    for (const Entry& e : known.entries)
+      for (const Sha256& piece : e.pieces) visit(piece);
+    return {};
+  };
+  DigestSet going;
+  const DigestSet gone(trees.begin(), trees.end());
+  for (const Sha256& tree : trees) BILLOW_TRY_VOID(pieces_of(tree, [&](const Sha256& piece) { going.insert(piece); }));
+  if (going.empty() && trees.empty()) return {};
+  for (const auto& [used, name] : files_in(options_.directory + "/trees", ""))
+    if (const auto other = parse_digest(name); other && !gone.contains(*other)) BILLOW_TRY_VOID(pieces_of(*other, [&](const Sha256& piece) { going.erase(piece); }));
+  const Needed needed = options_.needed ? options_.needed() : Needed{};
+  for (const Sha256& piece : needed.pieces) going.erase(piece);
+  for (auto pack = packs_.begin(); pack != packs_.end();) {
+    const auto at = pack++;
+    if (std::ranges::none_of(at->pieces, [&](const Sha256& piece) { return going.contains(piece); })) continue;
+    // What lies in it and is others' moves into a pack of its own.
+    std::string rest;
+    std::vector<std::pair<Sha256, Place>> moved;
+    const Fd fd(::open(pack_path(*at).c_str(), O_RDONLY | O_CLOEXEC));
+    for (const Sha256& piece : at->pieces) {
+      if (going.contains(piece)) continue;
+      const Place& place = places_.at(piece);
+      std::string bytes(place.size, '\0');
+      if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) != static_cast<ssize_t>(bytes.size())) continue;   // damaged: it is fetched again
+      add_piece(rest, piece, bytes);
+      moved.push_back({piece, {at, rest.size() - bytes.size(), place.size}});
+    }
+    Pack fresh{hex(random_bytes(12)) + ".pack", rest.size(), at->used, {}};
+    if (!rest.empty()) BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + fresh.name, rest, 0600));
+    if (::unlink(pack_path(*at).c_str()) != 0 && errno != ENOENT) return fail_errno(pack_path(*at), errno);
+    for (const Sha256& piece : at->pieces) places_.erase(piece);
+    bytes_ -= at->bytes;
+    if (!rest.empty()) {
+      const auto place = packs_.insert(at, std::move(fresh));
+      bytes_ += place->bytes;
+      for (auto& [piece, where] : moved) {
+        where.pack = place;
+        places_.emplace(piece, where);
+        place->pieces.push_back(piece);
+      }
+    }
+    packs_.erase(at);
+  }
+  for (const Sha256& tree : trees)
+    if (::unlink(tree_path(tree).c_str()) != 0 && errno != ENOENT) return fail_errno(tree_path(tree), errno);
+  owners_.prune([this](const Sha256& digest) { return places_.contains(digest) || file_exists(tree_path(digest)); });
+  return {};
+}
+
 Result<std::string> Store::read(const Sha256& digest) const {
   std::string path;
   std::uint64_t offset = 0;

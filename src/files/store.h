@@ -58,6 +58,9 @@ class Store {
   bool owned(const std::string& owner, const Sha256& digest);
   Status give(const std::string& owner, const Sha256& digest);
 
+  // Takes these trees away, and every piece that no other tree here and nothing needed has.
+  Status forget(const std::vector<Sha256>& trees);
+
   std::uint64_t bytes() const;
   // To the limit, as far as what is there is not needed. Happens by itself when something is added.
   void trim();

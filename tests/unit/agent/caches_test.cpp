@@ -8,7 +8,11 @@
 #include <filesystem>
 
 #include "agent/project_cache.h"
+#include "agent/residue.h"
 #include "base/file.h"
+#include "box/environment.h"
+#include "files/pack.h"
+#include "model/surroundings.h"
 
 namespace billow::agent {
 namespace {
@@ -65,6 +69,67 @@ TEST_F(ProjectCaches, WhatAJobLinkedToIsNeitherCountedNorRemoved) {
 }
 
 TEST_F(ProjectCaches, NothingThereIsNoTrouble) { trim_project_caches(root + "/nowhere", 0); }
+
+// Two projects used one tree and one environment, and each has others of its own: what is alone the first one's goes with it.
+TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
+  auto store = files::Store::open({.directory = root + "/files", .bytes_max = 1 << 30});
+  auto objects = ObjectCache::open({work + "/objects", 1 << 30});
+  ASSERT_TRUE(store && objects);
+  const std::string data = root + "/data";
+  const auto tree = [&](const std::string& content) {
+    std::string pack;
+    files::add_piece(pack, sha256(content), content);
+    EXPECT_TRUE((*store)->add("", pack));
+    files::Entry entry;
+    entry.path = "a";
+    entry.kind = files::Kind::file;
+    entry.size = content.size();
+    entry.pieces = {sha256(content)};
+    const std::string list = files::encode(files::Tree{{entry}});
+    EXPECT_TRUE((*store)->add_tree("", sha256(list), list));
+    return files::digest_hex(sha256(list));
+  };
+  const std::string own = tree("own"), shared = tree("shared"), env_own = std::string(64, 'a'), env_shared = std::string(64, 'b');
+  const auto env_dir = [&](const std::string& digest) { return box::environment_dir(work + "/boxes/1000", digest); };
+  for (const std::string& digest : {env_own, env_shared}) put(env_dir(digest) + "/tree/bin/python", 1);
+  put(work + "/objects/objects/model", 1);
+  objects = ObjectCache::open({work + "/objects", 1 << 30});
+  const auto start = [&](const char* project, const std::string& files, const std::string& environment) {
+    wire::agent_v1::Start s;
+    s.env = {{"BILLOW_PROJECT", project}, {surroundings::files, files}};
+    s.surroundings.environment_digest = environment;
+    s.surroundings.inputs = {{"https://example.com/model", "model"}};
+    ASSERT_TRUE(note_residue(data, s));
+  };
+  start("one", own, env_own);
+  start("one", shared, env_shared);
+  start("two", shared, env_shared);
+  put(one + "/hub/weights", 1);
+  put(two + "/hub/weights", 1);
+  EXPECT_EQ(residue_projects(data).size(), 2u);
+
+  const CachePlaces places{data, work, **store, **objects};
+  ASSERT_TRUE(remove_residue(places, {"three"}));
+  EXPECT_TRUE(file_exists(env_dir(env_own)));
+  put(work + "/boxes/1000/scratch/task/uses", 1);
+  ASSERT_TRUE(write_file_atomic(work + "/boxes/1000/scratch/task/uses", env_own + "\n"));
+  EXPECT_FALSE(remove_residue(places, {"one"})) << "a room is made of it";
+  EXPECT_EQ(residue_projects(data).size(), 2u) << "and is tried again";
+  std::filesystem::remove_all(work + "/boxes/1000/scratch");
+  const Status done = remove_residue(places, {"one"});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_FALSE((*store)->has(sha256("own")));
+  EXPECT_TRUE((*store)->has(sha256("shared")));
+  EXPECT_FALSE(file_exists(env_dir(env_own)));
+  EXPECT_TRUE(file_exists(env_dir(env_shared)));
+  EXPECT_FALSE(file_exists(work + "/objects/objects/model"));
+  EXPECT_FALSE(file_exists(one));
+  EXPECT_TRUE(file_exists(two + "/hub/weights"));
+  EXPECT_EQ(residue_projects(data), std::vector<std::string>{"two"});
+  ASSERT_TRUE(remove_residue(places, {"two"}));
+  EXPECT_FALSE((*store)->has(sha256("shared")));
+  EXPECT_FALSE(file_exists(env_dir(env_shared)));
+}
 
 }  // namespace
 }  // namespace billow::agent

@@ -149,6 +149,10 @@ TEST(Residency, ContentGoesOnlyToWhereAJobThatBringsItMayBe) {
   EXPECT_FALSE(may_send(w.core.state(), NodeId(2), other));
   EXPECT_EQ(projects_at(w.core.state(), NodeId(2)).size(), 1u);
   EXPECT_TRUE(projects_at(w.core.state(), NodeId(1)).empty());
+  w.must(AddProject{.name = "other"});
+  const std::vector<std::string> there{"default", "other", "unheard-of"};
+  EXPECT_EQ(must_leave(w.core.state(), NodeId(1), there), (std::vector<std::string>{"default", "unheard-of"}));
+  EXPECT_EQ(must_leave(w.core.state(), NodeId(2), there), std::vector<std::string>{"unheard-of"});
   w.report(w.task_of(id), TaskState::ended);
   EXPECT_FALSE(may_send(w.core.state(), NodeId(2), digest)) << "nobody needs it there any more";
 }

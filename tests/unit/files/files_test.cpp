@@ -1,6 +1,8 @@
 // Trees of files: what is refused, what is left out, and that what goes in comes out.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -291,6 +293,34 @@ TEST_F(Files, TheLongestUnusedGoesButNothingThatIsNeeded) {
   const Status full = (*store)->add("", pack_of('g'));
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code, Code::storage_full);
+}
+
+// One pack holds pieces of both; what the other tree has stays, wherever it lay.
+TEST_F(Files, WhatIsForgottenLeavesWithAllThatNobodyElseHas) {
+  Store::Needed needed;
+  const Store::Options options{.directory = at("store"), .bytes_max = 1 << 30, .needed = [&] { return needed; }};
+  auto store = Store::open(options);
+  std::string pack;
+  for (const char* content : {"mine", "ours", "theirs", "staged"}) add_piece(pack, sha256(content), content);
+  ASSERT_TRUE((*store)->add("", pack));
+  const std::string mine = encode(Tree{{file("a", "mine"), file("b", "ours"), file("c", "staged")}}), theirs = encode(Tree{{file("b", "ours"), file("d", "theirs")}});
+  for (const std::string& list : {mine, theirs}) ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
+  needed.pieces = {sha256("staged")};
+  for (int again = 0; again < 2; ++again) {
+    const Status done = (*store)->forget({sha256(mine)});
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_FALSE((*store)->has(sha256("mine")));
+    EXPECT_FALSE((*store)->read_tree(sha256(mine)));
+    EXPECT_TRUE((*store)->read_tree(sha256(theirs)));
+    for (const char* content : {"ours", "theirs", "staged"}) EXPECT_EQ((*store)->read(sha256(content)).value_or(""), content);
+    store->reset();
+    store = Store::open(options);   // as after a restart
+    ASSERT_TRUE(store);
+    for (const auto& file : std::filesystem::recursive_directory_iterator(at("store")))
+      if (file.is_regular_file()) { EXPECT_EQ(read_file(file.path()).value_or("").find("mine"), std::string::npos) << file.path(); }
+  }
+  ASSERT_TRUE((*store)->forget({sha256(theirs)}));
+  EXPECT_FALSE((*store)->has(sha256("ours")));
 }
 
 TEST_F(Files, WritingNeverFollowsALinkThatIsThere) {
