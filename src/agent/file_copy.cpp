@@ -41,6 +41,18 @@ constexpr int patience_s = 120;    // of either side, between two pieces
   ::_exit(127);
 }
 
+// Our own program's words: who asked reads them from another of our programs, which says its name before them itself.
+std::string in_one_line(std::string_view text) {
+  std::string out;
+  for (const std::string& line : split(text, '\n')) {
+    std::string_view words = trim(line);
+    if (words.starts_with("billow: ")) words.remove_prefix(8);
+    if (words.starts_with("hint: ")) words.remove_prefix(6);
+    if (!words.empty()) out += (out.empty() ? "" : "; ") + std::string(words);
+  }
+  return out;
+}
+
 }  // namespace
 
 Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int fd)>& talk) {
@@ -85,7 +97,7 @@ Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int 
   const ssize_t n = ::read(hear.get(), text.data(), text.size());
   text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return talked;
-  if (!trim(text).empty()) return fail(Code::conflict, std::string(trim(text)));
+  if (!trim(text).empty()) return fail(Code::conflict, in_one_line(trim(text)));
   if (!talked) return talked;
   return fail(Code::conflict, WIFEXITED(status) && WEXITSTATUS(status) == 125 ? fmt::format("the job's directory {} cannot be entered", helper.cwd) : "the copy was ended");
 }

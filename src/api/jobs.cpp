@@ -212,6 +212,34 @@ void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, s
   });
 }
 
+// What the store holds of ended jobs, beside what is live.
+void add_finished(CallPtr call, const Listing& listing, std::vector<Json> live) {
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), listing]() -> Result<std::vector<JobRow>> {
+        // Elements of arrays are left out of the plain listing, so one page here may take several of the store's.
+        std::vector<JobRow> rows;
+        std::string at = listing.below == UINT64_MAX ? "" : fmt::format("n{}", listing.below);
+        for (int tries = 0; tries < 50; ++tries) {
+          auto page = queries.list_jobs(listing.filter, JobOrder::newest, at, listing.limit + 1);
+          if (!page) return pass(page.error());
+          for (JobRow& row : page->jobs) if (listing.expand || !row.array) rows.push_back(std::move(row));
+          at = page->next;
+          if (at.empty() || rows.size() > listing.limit) break;
+        }
+        return rows;
+      },
+      [call, listing, live = std::move(live)](Result<std::vector<JobRow>> rows) mutable {
+        if (!rows) return call->fail(rows.error());
+        std::vector<Json> finished;
+        for (const JobRow& row : *rows) {
+          if (!may_see(*call, row.project)) continue;
+          if (auto json = parse_json(row.doc)) finished.push_back(std::move(*json));
+        }
+        answer_page(call, listing, std::move(live), std::move(finished));
+      });
+  if (!queued) call->fail(queued.error());
+}
+
 }  // namespace
 
 void submit(CallPtr call) {
@@ -242,30 +270,8 @@ void list(CallPtr call) {
   std::vector<Json> live;
   if (listing->live) live = live_page(*call, *listing);
   if (!listing->finished) return answer_page(call, *listing, std::move(live), {});
-  const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), listing = *listing]() -> Result<std::vector<JobRow>> {
-        // Elements of arrays are left out of the plain listing, so one page here may take several of the store's.
-        std::vector<JobRow> rows;
-        std::string at = listing.below == UINT64_MAX ? "" : fmt::format("n{}", listing.below);
-        for (int tries = 0; tries < 50; ++tries) {
-          auto page = queries.list_jobs(listing.filter, JobOrder::newest, at, listing.limit + 1);
-          if (!page) return pass(page.error());
-          for (JobRow& row : page->jobs) if (listing.expand || !row.array) rows.push_back(std::move(row));
-          at = page->next;
-          if (at.empty() || rows.size() > listing.limit) break;
-        }
-        return rows;
-      },
-      [call, listing = *listing, live = std::move(live)](Result<std::vector<JobRow>> rows) mutable {
-        if (!rows) return call->fail(rows.error());
-        std::vector<Json> finished;
-        for (const JobRow& row : *rows) {
-          if (!may_see(*call, row.project)) continue;
-          if (auto json = parse_json(row.doc)) finished.push_back(std::move(*json));
-        }
-        answer_page(call, listing, std::move(live), std::move(finished));
-      });
-  if (!queued) call->fail(queued.error());
+  // What has just left the state is in the store as soon as the events that ended it are; before that it would be in neither.
+  call->host.when_durable([call, listing = *listing, live = std::move(live)] { add_finished(call, listing, live); });
 }
 
 void get(CallPtr call) {

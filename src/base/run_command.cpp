@@ -88,6 +88,7 @@ std::string CommandResult::complaint() const {
   for (const std::string& text : {out, err})
     for (const std::string& line : split(text, '\n'))
       if (!trim(line).empty() && (last.empty() || !trim(line).starts_with("hint: "))) last = trim(line);  // our own programs' last line may be advice
+  if (last.starts_with("billow: ")) last.erase(0, 8);  // whoever reads it knows who speaks
   if (last.size() > 300) last = std::string(utf8_prefix(last, 300)) + "…";
   return last.empty() ? fmt::format("it ended with code {} and said nothing", code) : last;
 }

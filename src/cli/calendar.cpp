@@ -60,12 +60,12 @@ std::string calendar_text(const std::vector<Json>& nodes, const std::vector<Json
   const std::int64_t begin_s = now.ns / 1'000'000'000 / cell_s * cell_s;
   const auto cells = static_cast<std::size_t>(std::max<std::int64_t>(1, days * 24 * hour_s / cell_s));
   std::string dates(cells, ' '), hours(cells, ' ');
-  lay(dates, 0, day_name(begin_s));
   for (std::size_t c = 0; c < cells; ++c) {
     const std::int64_t at = begin_s + static_cast<std::int64_t>(c) * cell_s;
     if (c > 0 && at % (24 * hour_s) < cell_s) lay(dates, c, day_name(at));
     if (cell_s < 24 * hour_s && at % (std::max<std::int64_t>(6 * hour_s, 4 * cell_s)) < cell_s) lay(hours, c, fmt::format("{:02}", at % (24 * hour_s) / hour_s));
   }
+  lay(dates, 0, day_name(begin_s));  // after the others: where the first day has no room for its name, the second shall have it
   std::string out = fmt::format("{:<{}}  {}\n{:<{}}  {}\n", "UTC", name_width, dates, "", name_width, hours);
   for (const Json& n : nodes) {
     const std::string name(n["name"].str_or("?"));
@@ -87,13 +87,13 @@ std::string calendar_text(const std::vector<Json>& nodes, const std::vector<Json
     out += label + std::string(name_width - std::min(name_width, display_width(label)), ' ') + "  " + line + "\n";
   }
   if (nodes.empty()) out += "no node has joined yet\n";
-  out += fmt::format("\none column is {}; {} free, # several reservations, a letter one of these:\n", format_duration(seconds(cell_s)), painted("\u00b7", Colour::dim, look));
+  out += fmt::format("\none column is {}; {} free, # several reservations, a letter {}\n", format_duration(seconds(cell_s)), painted("\u00b7", Colour::dim, look), shown.empty() ? "one" : "one of these:");
   if (shown.empty()) out += "nothing is reserved\n";
   for (const Shown& s : shown) {
     const Json& r = *s.document;
     const std::string name(r["name"].str_or(""));
-    out += fmt::format("{}  reservation {}{}: {:g} GPUs for {}, {} \u2013 {}\n", painted(std::string(1, s.letter), s.colour, look), r["id"].uint_or(0), name.empty() ? "" : " (" + printable(name) + ")",
-                       static_cast<double>(r["gpu_milli"].int_or(0)) / 1000, r["project"].str_or("?"), r["from"].str_or("?"), r["until"].str_or("?"));
+    out += fmt::format("{}  reservation {}{}: {:g} GPU{} for {}, {} \u2013 {}\n", painted(std::string(1, s.letter), s.colour, look), r["id"].uint_or(0), name.empty() ? "" : " (" + printable(name) + ")",
+                       static_cast<double>(r["gpu_milli"].int_or(0)) / 1000, r["gpu_milli"].int_or(0) == 1000 ? "" : "s", r["project"].str_or("?"), r["from"].str_or("?"), r["until"].str_or("?"));
   }
   return out;
 }

@@ -111,12 +111,9 @@ int token_create(const Parsed& p) {
                if (joins) {
                  // Whoever keeps it in a variable has no use for it in what is said beside it, which goes to logs.
                  const std::string shown = look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
-                 if (address.empty()) {
-                   say("this head listens on this machine only, so no other can join yet: `billow down`, then `billow up --background --listen 0.0.0.0:7070`");
-                   char host[256] = "";
-                   ::gethostname(host, sizeof host - 1);
-                   address = fmt::format("https://{}:7070", host);
-                 }
+                 if (address.empty())
+                   return say("this head listens on this machine only, so no other can join it: `billow down`, `billow up --background --listen 0.0.0.0:7070`, and then a token once "
+                              "more (it carries the fingerprint of the certificate that begins with)");
                  say(fmt::format("on each machine that is to join: billow join {} --token {}", address, shown));
                  return;
                }
@@ -151,7 +148,7 @@ int schedule_list(const Parsed& p) {
                  table.row({std::string(s["name"].str_or("?")), std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")), text_or_number(s["last_job"]),
                             text_or_number(s["project"]), std::string(s["command"].str_or(shell_join(argv)))});
                }
-               show_table(table, "nothing is scheduled");
+               show_table(table, "nothing is scheduled; begin with: billow schedule add --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh");
              });
 }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "base/text.h"
 #include "cli/cmd_check.h"
 #include "cli/console.h"
@@ -16,8 +18,28 @@ constexpr OptionSpec fabric_options[] = {
 };
 constexpr Duration patience = minutes(30);
 
-std::string rate_gb(std::int64_t mb_s) { return mb_s <= 0 ? "-" : fmt::format("{:.3g} GB/s", static_cast<double>(mb_s) / 1000); }
-std::string rate_gbit(std::int64_t mbit_s) { return mbit_s <= 0 ? "-" : fmt::format("{:.3g} Gbit/s", static_cast<double>(mbit_s) / 1000); }
+// "391 of 450 GB/s": the slowest that was measured, of what the hardware should give. Both are thousandths of the unit.
+std::string of_about(std::int64_t measured, std::int64_t expected, const char* unit) {
+  if (measured <= 0) return "-";
+  const auto number = [](std::int64_t thousandths) { return thousandths >= 100'000 ? fmt::format("{}", (thousandths + 500) / 1000) : fmt::format("{:.3g}", static_cast<double>(thousandths) / 1000); };
+  return expected > 0 ? fmt::format("{} of {} {}", number(measured), number(expected), unit) : fmt::format("{} {}", number(measured), unit);
+}
+
+// What is slow, what could not be measured, and what to do about it.
+void show_findings(const Json& answer, bool measured, const Look& look) {
+  std::set<std::string> failed;
+  for (const Json& way : answer["ways"].items())
+    if (const auto error = way["error"].str_or(""); !error.empty()) failed.insert(fmt::format("from {} to {}: {}", way["from"].str_or("?"), way["to"].str_or("?"), error));
+  bool slow = false;
+  for (const Json& warning : answer["warnings"].items()) {
+    const std::string text(warning.str_or(""));
+    slow = slow || !failed.contains(text);
+    print(painted(failed.contains(text) ? "not measured  " : "slow  ", Colour::yellow, look) + printable(text) + "\n");
+  }
+  if (slow) print("jobs over what is slow are warned before they start; `billow drain NODE` keeps work away while you look at it\n");
+  else if (!measured) print("nothing was measured: see the remarks\n");
+  else if (failed.empty()) print(painted("ok", Colour::green, look) + "  everything measured is as fast as it should be\n");
+}
 
 int cmd_check_fabric(const Parsed& parsed) {
   auto client = connect(parsed);
@@ -36,20 +58,20 @@ int cmd_check_fabric(const Parsed& parsed) {
     print_json(*answer);
     return 0;
   }
-  using Align = Table::Align;
   const Look look = look_at(STDOUT_FILENO);
-  Table nodes({{"NODE", Align::left, 10}, {"GPU TO GPU", Align::right}, {"SHOULD BE", Align::right}, {"NETWORK", Align::right}, {"SHOULD BE", Align::right}, {"LATENCY", Align::right}, {"REMARK", Align::left, 12}});
+  Table nodes({{"NODE", Table::Align::left, 10}, {"GPU TO GPU"}, {"NETWORK"}, {"LATENCY", Table::Align::right}, {"REMARK", Table::Align::left, 12}});
+  bool measured = false;
   for (const Json& node : (*answer)["nodes"].items()) {
     const std::int64_t latency = node["latency_us"].int_or(-1);
     std::string remark(node["why_not"].str_or(""));
-    if (const auto ib = node["infiniband_mbit_s"].int_or(0); ib > 0) remark += fmt::format("{}InfiniBand {}", remark.empty() ? "" : "; ", rate_gbit(ib));
-    nodes.row({std::string(node["name"].str_or("?")), rate_gb(node["gpu_slowest_mb_s"].int_or(0)), rate_gb(node["gpu_expected_mb_s"].int_or(0)), rate_gbit(node["net_mbit_s"].int_or(0)),
-               rate_gbit(node["net_expected_mbit_s"].int_or(0)), latency < 0 ? "-" : fmt::format("{} µs", latency), {remark, Colour::dim}});
+    if (!remark.empty()) remark = "GPUs not measured: " + remark;
+    if (const auto ib = node["infiniband_mbit_s"].int_or(0); ib > 0) remark += fmt::format("{}InfiniBand port of {}", remark.empty() ? "" : "; ", of_about(ib, 0, "Gbit/s"));
+    nodes.row({std::string(node["name"].str_or("?")), of_about(node["gpu_slowest_mb_s"].int_or(0), node["gpu_expected_mb_s"].int_or(0), "GB/s"),
+               of_about(node["net_mbit_s"].int_or(0), node["net_expected_mbit_s"].int_or(0), "Gbit/s"), latency < 0 ? "-" : fmt::format("{} µs", latency), {remark, Colour::dim}});
+    measured = measured || node["gpus_measured"].bool_or(false) || node["net_mbit_s"].is_number();
   }
   print(nodes.text(look));
-  const auto& warnings = (*answer)["warnings"].items();
-  for (const Json& warning : warnings) print(painted("slow  ", Colour::yellow, look) + printable(warning.str_or("")) + "\n");
-  if (warnings.empty()) print(painted("ok", Colour::green, look) + "  everything measured is as fast as it should be\n");
+  show_findings(*answer, measured, look);
   return 0;
 }
 

@@ -254,8 +254,8 @@ int cmd_endpoints(const Parsed& parsed) {
     return 0;
   }
   using Align = Table::Align;
-  Table table({{"ENDPOINT", Align::left, 10}, {"STATUS"}, {"REV", Align::right}, {"READY", Align::right}, {"ASLEEP", Align::right}, {"MAX", Align::right}, {"REQUESTS", Align::right}, {"FIRST BYTE", Align::right},
-               {"COST", Align::right}, {"ADDRESS", Align::left, 20}});
+  Table table({{"ENDPOINT", Align::left, 10}, {"STATUS"}, {"REV", Align::right, 0, 2}, {"READY", Align::right}, {"ASLEEP", Align::right, 0, 4}, {"MAX", Align::right, 0, 3}, {"REQUESTS", Align::right},
+               {"FIRST BYTE", Align::right, 0, 1}, {"COST", Align::right, 0, 5}, {"ADDRESS"}});
   for (const Json& e : (*all)["endpoints"].items()) {
     const Json& f = e["figures"];
     table.row({std::string(e["name"].str_or("?")), std::string(e["status"].str_or("?")), fmt::format("{}", e["revision"].uint_or(0)), fmt::format("{}", f["ready"].uint_or(0)), fmt::format("{}", f["sleeping"].uint_or(0)),
@@ -289,7 +289,11 @@ int cmd_scale(const Parsed& parsed) {
     body.set(what, *value);
   }
   if (body.members().empty()) return report_usage({Code::invalid, "scale to what?", "billow scale hello --min 1 --max 8"});
-  return change(parsed, "scale", "/scale", body, [](const Json&) { return std::string("scaled\n"); });
+  return change(parsed, "scale", "/scale", body, [&](const Json&) {
+    std::vector<std::string> set;
+    for (const auto& [what, value] : body.members()) set.push_back(fmt::format("{} {}", what, value.int_or(0)));
+    return fmt::format("{} has {} from now on\n", parsed.operands.front(), join(set, ", "));
+  });
 }
 
 int cmd_rollback(const Parsed& parsed) {

@@ -117,7 +117,8 @@ int budget_set(const Parsed& p) {
 int budget_show(const Parsed& p) {
   return ask(p, [](Client& c) { return c.get("/v1/budgets"); },
              [](const Json& answer) {
-               Table table({{"OF"}, {"PERIOD"}, {"LIMIT", Table::Align::right}, {"SPENT", Table::Align::right}, {"", Table::Align::right}, {"HELD BACK", Table::Align::right}, {"NOW", Table::Align::right}, {"FORECAST", Table::Align::right}, {"RUNS OUT"}, {"AT THE CAP"}});
+               Table table({{"OF"}, {"PERIOD"}, {"LIMIT", Table::Align::right}, {"SPENT", Table::Align::right}, {"", Table::Align::right}, {"HELD BACK", Table::Align::right, 0, 3}, {"NOW", Table::Align::right},
+                            {"FORECAST", Table::Align::right, 0, 2}, {"RUNS OUT"}, {"AT THE CAP", Table::Align::left, 0, 1}});
                for (const Json& b : list_in(answer, "budgets")) {
                  const double pct = b["spent_pct"].double_or(0);
                  const std::string spent_since(b["spent_since"].str_or(""));
@@ -287,7 +288,7 @@ int webhook_list(const Parsed& p) {
                  for (const Json& kind : h["kinds"].items()) kinds.emplace_back(kind.str_or("?"));
                  table.row({fmt::format("{}", h["id"].int_or(0)), std::string(h["url"].str_or("?")), kinds.empty() ? "all" : join(kinds, ","), fmt::format("{}", h["waiting"].int_or(0))});
                }
-               show_table(table, "there are no webhooks");
+               show_table(table, "there are no webhooks; see `billow webhook add --help`");
              });
 }
 int webhook_rm(const Parsed& p) {
@@ -334,7 +335,7 @@ int commitment_list(const Parsed& p) {
                for (const Json& c : list_in(answer, "commitments"))
                  table.row({std::string(c["name"].str_or("?")), fmt::format("{}×{}", c["gpus"].int_or(0), c["gpu"].str_or("?")), fmt::format("${:.2f}/h", c["usd_h"].double_or(0)), std::string(c["from"].str_or("?")), std::string(c["to"].str_or("?")),
                             fmt::format("{:.0f} %", c["utilisation_pct"].double_or(0)), fmt::format("{:.0f} %", c["coverage_pct"].double_or(0)), usd(c["unused_nano_usd"]), fmt::format("{} d", c["days_left"].int_or(0))});
-               show_table(table, "there are no commitments");
+               show_table(table, "there are no commitments; see `billow commitment set --help`");
              });
 }
 int commitment_rm(const Parsed& p) {

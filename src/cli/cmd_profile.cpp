@@ -192,8 +192,8 @@ void run_one(Client& client, const Parsed& parsed, Contender& c, double units_to
 }
 
 int cmd_compare(const Parsed& parsed) {
-  if (parsed.operands.empty()) return report_usage({Code::invalid, "compare what?", "billow compare --gpu-types A100,H100 -- python train.py"});
-  if (!parsed.has("gpu-types")) return report_usage({Code::invalid, "--gpu-types is missing", "such as --gpu-types A100,H100, or --gpu-types all"});
+  if (parsed.operands.empty()) return report_usage({Code::invalid, "compare what?", "billow compare --gpu-types A100-80,H100 -- python train.py"});
+  if (!parsed.has("gpu-types")) return report_usage({Code::invalid, "--gpu-types is missing", "such as --gpu-types A100-80,H100, or --gpu-types all"});
   if (parsed.has("gpu-type")) return report_usage({Code::invalid, "--gpu-type and --gpu-types do not go together", "name them all in --gpu-types"});
   double units = 0;
   if (parsed.has("units")) {
@@ -260,7 +260,7 @@ void add_profile_commands(CommandTable& table) {
                    .group = group});
   table.push_back({.name = "compare",
                    .summary = "the same command on several types of GPU: time, cost, cost per unit of work",
-                   .example = "billow compare --gpu-types A100,H100,H100:0.5 -- python bench.py",
+                   .example = "billow compare --gpu-types A100-80,H100,H100:0.5 -- python bench.py",
                    .run = cmd_compare,
                    .usage = "[--] COMMAND [ARG…]",
                    .details = "The runs come one after the other, so that they do not disturb each other. Units of work are lines of output with the word given by --steps, or --units.",

@@ -49,6 +49,13 @@ constexpr OptionSpec project_set_options[] = {
     {"pools", 0, "A,B", "its work and data stay in these pools; any: everywhere"},
 };
 
+// "2026-11-16 08:00", of what is written with seconds and zone.
+std::string minute_text(const Json& at) {
+  std::string text(at.str_or("?").substr(0, 16));
+  if (text.size() == 16) text[10] = ' ';
+  return text;
+}
+
 std::string gpus_text(std::int64_t milli) { return fmt::format("{:g}", static_cast<double>(milli) / 1000); }
 
 int cmd_reserve(const Parsed& p) {
@@ -91,8 +98,8 @@ int cmd_reserve(const Parsed& p) {
   }
   std::string where;
   for (const Json& place : (*made)["places"].items()) where += (where.empty() ? "" : ", ") + std::string(place["node"].str_or("?"));
-  print(fmt::format("reservation {}: {} GPU{}, {} cores and {} of memory on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)),
-                    (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text((*made)["cpu_milli"].int_or(0)), format_bytes(static_cast<std::uint64_t>((*made)["mem_mib"].int_or(0)) << 20), where,
+  print(fmt::format("reservation {}: {} GPU{}, {} core{} and {} of memory on {} from {} until {} for {}, used or not\n", (*made)["id"].uint_or(0), gpus_text((*made)["gpu_milli"].int_or(0)),
+                    (*made)["gpu_milli"].int_or(0) == 1000 ? "" : "s", gpus_text((*made)["cpu_milli"].int_or(0)), (*made)["cpu_milli"].int_or(0) == 1000 ? "" : "s", format_bytes(static_cast<std::uint64_t>((*made)["mem_mib"].int_or(0)) << 20), where,
                     (*made)["from"].str_or("?"), (*made)["until"].str_or("?"), (*made)["cost"].str_or("?")));
   if (const auto leave = (*made)["asked_to_leave"].items(); !leave.empty()) {
     std::string who;
@@ -114,14 +121,14 @@ int reserve_list(const Parsed& p) {
     print_json(*answer);
     return 0;
   }
-  Table table({{"ID", Table::Align::right}, {"NAME"}, {"PROJECT"}, {"GPUS", Table::Align::right}, {"USED", Table::Align::right}, {"FROM"}, {"UNTIL"}, {"COST", Table::Align::right}, {"STATE"}, {"ON", Table::Align::left, 8}});
+  Table table({{"ID", Table::Align::right}, {"NAME"}, {"PROJECT"}, {"GPUS", Table::Align::right}, {"USED", Table::Align::right, 0, 2}, {"FROM (UTC)"}, {"UNTIL (UTC)"}, {"COST", Table::Align::right, 0, 1}, {"STATE"}, {"ON", Table::Align::left, 8}});
   for (const Json& r : (*answer)["reservations"].items()) {
     std::string where;
     for (const Json& place : r["places"].items()) where += (where.empty() ? "" : ",") + std::string(place["node"].str_or("(gone)"));
     const std::string state(r["state"].str_or("?"));
     const std::string name(r["name"].str_or(""));
     table.row({fmt::format("{}", r["id"].uint_or(0)), name.empty() ? "-" : name, std::string(r["project"].str_or("?")), gpus_text(r["gpu_milli"].int_or(0)), gpus_text(r["used_milli"].int_or(0)),
-               std::string(r["from"].str_or("?")), std::string(r["until"].str_or("?")), std::string(r["cost"].str_or("?")), {state, state == "active" ? Colour::green : Colour::none}, where});
+               minute_text(r["from"]), minute_text(r["until"]), std::string(r["cost"].str_or("?")), {state, state == "active" ? Colour::green : Colour::none}, where});
   }
   if (table.empty()) say("nothing is reserved; billow reserve --gpus 8 --from 18:00 --for 4h");
   else print(table.text(look_at(STDOUT_FILENO)));

@@ -107,6 +107,7 @@ const std::map<std::string_view, Tell>& sentences() {
       {"job_ended", [](Reader& r) { return fmt::format("{} {}{}{}", r.job(), r.body["state"].str_or("succeeded"), exit_text(r.body["exit"]), r.because()); }},
       {"job_held", [](Reader& r) { return fmt::format("{} is held{}", r.job(), r.because()); }},
       {"job_suspending", [](Reader& r) { return fmt::format("{} is being suspended{}{}", r.job(), r.to_whom(), r.because()); }},
+      {"suspension_changed", [](Reader& r) { return fmt::format("{} {}{}", r.job(), r.body["resume_wanted"].bool_or(false) ? "resumes as soon as its GPUs are free" : "stays suspended", r.because()); }},
       {"task_suspended", [](Reader& r) { return fmt::format("{} suspended, {} kept", r.task(), mebibytes(r.body["ram_mib"].int_or(0))); }},
       {"suspend_failed", [](Reader& r) { return fmt::format("{} could not be suspended{}", r.body["job"].uint_or(0) ? r.job() : r.task(), r.because()); }},
       {"job_resuming", [](Reader& r) { return r.job() + " resumes"; }},

@@ -133,7 +133,7 @@ std::vector<Json> collapse_arrays(const std::vector<Json>& jobs) {
 
 Table jobs_table(const std::vector<Json>& jobs, WallTime now) {
   using Align = Table::Align;
-  Table table({{"JOB"}, {"NAME", Align::left, 12}, {"USER", Align::left, 6}, {"STATE"}, {"GPUS"}, {"AGE", Align::right}, {"TIME", Align::right},
+  Table table({{"JOB"}, {"NAME", Align::left, 12}, {"USER", Align::left, 6, 1}, {"STATE"}, {"GPUS"}, {"AGE", Align::right, 0, 2}, {"TIME", Align::right},
                {"COST", Align::right}, {"REMARK", Align::left, 16}});
   for (const Json& job : jobs) {
     const std::string_view state = job["state"].str_or("?");

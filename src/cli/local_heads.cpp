@@ -74,7 +74,10 @@ Result<std::string> meant_data_directory(const std::string& option) {
   if (heads.empty()) return named;
   if (heads.size() == 1) return heads.front().data_dir;
   std::vector<std::string> places;
-  for (const LocalHead& head : heads) places.push_back(head.address.empty() ? head.data_dir : fmt::format("{} ({})", head.data_dir, head.address));
+  constexpr std::size_t named_max = 4;
+  for (const LocalHead& head : heads)
+    if (places.size() < named_max) places.push_back(head.address.empty() ? head.data_dir : fmt::format("{} ({})", head.data_dir, head.address));
+  if (heads.size() > named_max) places.push_back(fmt::format("{} more", heads.size() - named_max));
   return fail(Code::conflict, fmt::format("{} heads of yours run on this machine: {}", heads.size(), join(places, ", ")),
               fmt::format("say which one: --data {0}, or export BILLOW_DATA={0}", shell_quote(heads.front().data_dir)));
 }

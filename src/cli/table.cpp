@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "base/text.h"
 
@@ -146,8 +147,26 @@ std::vector<std::size_t> Table::widths(const Look& look) const {
   return width;
 }
 
+bool Table::fits(const Look& look, const std::vector<std::size_t>& width) const {
+  return look.columns == 0 || std::accumulate(width.begin(), width.end(), 2 * (columns_.size() - 1)) <= look.columns;
+}
+
+Table Table::without(std::size_t column) const {
+  Table out = *this;
+  out.columns_.erase(out.columns_.begin() + static_cast<std::ptrdiff_t>(column));
+  for (auto& row : out.rows_)
+    if (column < row.size()) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  return out;
+}
+
 std::string Table::text(const Look& look) const {
   const auto width = widths(look);
+  if (!fits(look, width)) {
+    std::size_t first = columns_.size();
+    for (std::size_t c = 0; c < columns_.size(); ++c)
+      if (columns_[c].goes > 0 && (first == columns_.size() || columns_[c].goes < columns_[first].goes)) first = c;
+    if (first < columns_.size()) return without(first).text(look);
+  }
   std::string out;
   const auto line = [&](const std::vector<Cell>& cells) {
     std::string text;

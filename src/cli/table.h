@@ -39,6 +39,7 @@ class Table {
     std::string title;
     Align align = Align::left;
     std::size_t shrinks_to = 0;  // may be cut down to this width when the line does not fit; 0: never
+    int goes = 0;                // left out where that is not enough: 1 first, then 2 …; 0: never
   };
   struct Cell {
     std::string text;
@@ -55,6 +56,8 @@ class Table {
 
  private:
   std::vector<std::size_t> widths(const Look& look) const;
+  bool fits(const Look& look, const std::vector<std::size_t>& width) const;
+  Table without(std::size_t column) const;
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };

@@ -6,6 +6,7 @@
 
 #include "base/money.h"
 #include "base/text.h"
+#include "cli/job_list.h"
 
 namespace billow::cli {
 namespace {
@@ -89,7 +90,7 @@ void TopView::take(const Json& piece) {
     Job& job = jobs_[j["id"].uint_or(0)];
     job.id = j["id"].uint_or(0);
     job.label = j["label"].str_or("");
-    job.name = clean(j["name"].str_or("").empty() ? j["command"].str_or("") : j["name"].str_or(""));
+    job.name = clean(name_of(j));
     job.user = clean(j["user"].str_or(""));
     job.project = clean(j["project"].str_or(""));
     job.state = j["state"].str_or("");

@@ -24,6 +24,12 @@ std::string_view label(const Node& node, std::string_view name) {
   return found == node.offer.labels.end() ? std::string_view() : std::string_view(found->second);
 }
 
+// "19.8" of "19834"; what is no number stays as it is.
+std::string thousands(std::string_view text) {
+  const auto number = parse_int(text, 0, INT64_MAX);
+  return number ? fmt::format("{:.3g}", static_cast<double>(*number) / 1000) : std::string(text);
+}
+
 bool could_take(const Node& node, const JobSpec& spec) {
   const Resources& r = spec.resources;
   if (!node.reachable || !node.drained.empty() || static_cast<std::int32_t>(node.offer.gpus.size()) < r.gpus) return false;
@@ -63,8 +69,8 @@ std::vector<std::string> fabric_notes(const State& state, const Job& job) {
   std::vector<std::string> no_nvlink, slow_gpus, slow_net;
   for (const Node* node : nodes_of(state, job)) {
     if (over_gpus && label(*node, label_gpu_link).starts_with("pcie")) no_nvlink.push_back(node->offer.name);
-    if (over_gpus && label(*node, label_gpu_fabric) == "slow") slow_gpus.push_back(fmt::format("{} ({} MB/s)", node->offer.name, label(*node, label_gpu_mb_s)));
-    if (over_nodes && label(*node, label_net_fabric) == "slow") slow_net.push_back(fmt::format("{} ({} Mbit/s)", node->offer.name, label(*node, label_net_mbit_s)));
+    if (over_gpus && label(*node, label_gpu_fabric) == "slow") slow_gpus.push_back(fmt::format("{} ({} GB/s)", node->offer.name, thousands(label(*node, label_gpu_mb_s))));
+    if (over_nodes && label(*node, label_net_fabric) == "slow") slow_net.push_back(fmt::format("{} ({} Gbit/s)", node->offer.name, thousands(label(*node, label_net_mbit_s))));
   }
   if (!no_nvlink.empty()) notes.push_back(fmt::format("no NVLink between the GPUs of {}: what they exchange goes over PCIe", names(no_nvlink)));
   if (!slow_gpus.empty()) notes.push_back(fmt::format("GPUs of {} reach each other slower than their hardware should: billow check fabric", names(slow_gpus)));

@@ -18,7 +18,7 @@ namespace billow::control {
 
 Decision Decider::operator()(const SetProject& c) {
   const Project* project = state.project_by_name(c.name);
-  if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.name), "see `billow project list`");
+  if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.name), fmt::format("see `billow project list`, or make it: billow project create {}", c.name));
   ProjectChanged changed{.project = project->id, .weight = c.weight.value_or(project->weight), .quota = project->quota};
   Quota& q = changed.quota;
   if (c.guaranteed_milli) q.guaranteed_milli = *c.guaranteed_milli;

@@ -112,7 +112,7 @@ void FabricCheck::measure_gpus() {
     const Node& node = found->second;
     bool busy = false;
     if (const auto on = state.tasks_on.find(member.id); on != state.tasks_on.end())
-      for (const TaskId task : on->second) busy = busy || state.tasks.at(task).holds_gpus();
+      for (const TaskId task : on->second) busy = busy || (state.tasks.at(task).holds_gpus() && !state.tasks.at(task).gpus.empty());
     if (!member.absent.empty()) member.gpu_error = member.absent;
     else if (node.offer.gpus.empty()) member.gpu_error = "it has no GPU";
     else if (busy) member.gpu_error = "its GPUs are in use: check again when they are idle";
@@ -180,7 +180,7 @@ void FabricCheck::finish() {
       const bool slow = control::is_slow(pair.mb_s, pair.expected_mb_s);
       gpu_pairs.push(Json::object({{"from", pair.from < 0 ? Json("host") : Json(pair.from)}, {"to", pair.to}, {"mb_s", pair.mb_s}, {"expected_mb_s", pair.expected_mb_s}, {"slow", slow}}));
       const std::string name = pair.from < 0 ? fmt::format("between the host and GPU {}", pair.to) : fmt::format("from GPU {} to GPU {}", pair.from, pair.to);
-      if (slow && slow_pair.empty()) slow_pair = fmt::format("{} MB/s {}, of about {} that the hardware gives", pair.mb_s, name, pair.expected_mb_s);
+      if (slow && slow_pair.empty()) slow_pair = fmt::format("{:.3g} GB/s {}, of about {:.3g} that the hardware should give", static_cast<double>(pair.mb_s) / 1000, name, static_cast<double>(pair.expected_mb_s) / 1000);
       if (pair.from >= 0 && (slowest < 0 || pair.mb_s < slowest)) slowest = pair.mb_s, slowest_expected = pair.expected_mb_s;
     }
     if (member.gpus_measured) {

@@ -57,6 +57,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     BILLOW_TRY_VOID(make_directories(options_.data_dir, 0700));
     ::chmod(options_.data_dir.c_str(), 0700);
     store_.emplace(BILLOW_TRY(HeadStore::open(options_)));
+    write_pointer();
     Store& store = **store_;
     store.journal().set_hooks({.post = [this](std::function<void()> fn) { loop_.post(std::move(fn)); },
                                  .on_durable = [this](Seq durable) { engine_->on_durable(durable); },
@@ -160,9 +161,9 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     engine_.reset();
     if (listening_) {
       ::unlink((options_.data_dir + "/head.json").c_str());
-      if (!options_.pointer.empty()) ::unlink(options_.pointer.c_str());
       ::unlink(socket_path().c_str());
     }
+    if (pointed_) ::unlink(options_.pointer.c_str());
     store_.reset();
   }
 
@@ -214,7 +215,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   Json about() const override {
     Json addresses = Json::array();
     for (const auto& a : addresses_) addresses.push(a);
-    return Json::object({{"version", BILLOW_VERSION}, {"ready", ready()}, {"addresses", std::move(addresses)}, {"socket", socket_path()},
+    return Json::object({{"version", BILLOW_VERSION}, {"ready", agents_ && ready()}, {"addresses", std::move(addresses)}, {"socket", socket_path()},
                          {"fingerprint", own_tls_.fingerprint}, {"data_dir", options_.data_dir}, {"pid", ::getpid()}, {"started_at", format_utc(started_at_)}});
   }
   void shutdown(bool stop_jobs) override {
@@ -378,13 +379,20 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     Json document = about();
     const Status written = write_file_atomic(options_.data_dir + "/head.json", document.dump() + "\n", 0600);
     if (!written) log_warn("{}", written.error().message);
+    write_pointer();
+  }
+
+  // Commands that are not told where we are look there; a home that cannot be written costs them no more than --data. Written as soon as
+  // the lock is ours, so that nobody starts another head meanwhile, and again when it is known where we listen.
+  void write_pointer() {
     if (options_.pointer.empty()) return;
-    // Commands that are not told where we are look there; a home that cannot be written costs them no more than --data.
+    Json document = about();
     document.set("boot_id", std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or(""))));
     document.set("machine_gpus", options_.local_agent && options_.sim.empty());
     Status pointed = make_directories(options_.pointer.substr(0, options_.pointer.rfind('/')), 0700);
     if (pointed) pointed = write_file_atomic(options_.pointer, document.dump() + "\n", 0600);
     if (!pointed) log_info("commands need --data {} to find this head: {}", options_.data_dir, pointed.error().message);
+    pointed_ = pointed_ || pointed;
   }
 
   // Whoever started us in the background waits for one line: "ok", or why not.
@@ -429,7 +437,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
   WallTime started_at_;
   std::optional<SteadyTime> agent_started_;  // this machine's, by us, the last time
   std::optional<Error> ended_by_;  // the journal's failure, or another head that leads now
-  bool stopping_ = false, ending_jobs_ = false, listening_ = false;
+  bool stopping_ = false, ending_jobs_ = false, listening_ = false, pointed_ = false;
   int agent_looks_to_skip_ = 0, gateway_looks_to_skip_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -68,8 +69,15 @@ Result<Fd> lock_data_dir(const std::string& data_dir) {
   const std::string path = data_dir + "/lock";
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return fail_file(path, errno);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  // Commands that look whether a head is alive hold it for a moment (base/lock_file.h).
+  constexpr Duration patience = milliseconds(200);
+  const SteadyTime deadline = system_clock().steady() + patience;
+  while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail_file(path, errno);
+    if (system_clock().steady() < deadline) {
+      ::usleep(2000);
+      continue;
+    }
     char text[32] = {};
     const ssize_t n = ::pread(fd.get(), text, sizeof text - 1, 0);
     const std::string owner(trim(std::string_view(text, n > 0 ? static_cast<std::size_t>(n) : 0)));

@@ -104,6 +104,18 @@ class Gpus(unittest.TestCase):
         self.assertTrue([w for w in result["warnings"] if "from GPU" in w], result)
         self.assertIn("slower than their hardware should", told)
 
+    def test_where_nothing_can_be_measured_nothing_is_called_fast(self):
+        rig = Rig(sim="2xL4", BILLOW_CUDA="/nonexistent/libcuda.so.1")
+        try:
+            poll(lambda: rig.json("nodes")["nodes"], "the node")
+            rig.wait_for(rig.submit("--", "sleep", "60"), "running")  # it holds no GPU, so it is in nobody's way
+            text = rig.ok("check", "fabric", timeout=120).text
+            self.assertIn("GPUs not measured: no CUDA driver", text)
+            self.assertNotIn("billow:", text)
+            self.assertIn("nothing was measured", text)
+        finally:
+            rig.close()
+
     def test_cards_without_nvlink_are_told(self):
         rig = Rig(sim="2xL4")
         try:

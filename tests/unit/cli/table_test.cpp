@@ -27,6 +27,16 @@ TEST(Table, CutsOnlyWhatMayShrinkAndFits) {
   EXPECT_NE(table.text({}).find("cannot fit"), std::string::npos) << "without a width nothing is cut";
 }
 
+TEST(Table, LeavesOutWhatMattersLeastWhereNothingCanShrink) {
+  Table table({{"ID"}, {"USER", Table::Align::left, 0, 2}, {"AGE", Table::Align::right, 0, 1}, {"WHERE"}});
+  table.row({"12345", "somebody", "1m 2s", "at-the-end"});
+  EXPECT_EQ(table.text({.columns = 40}), "ID     USER        AGE  WHERE\n12345  somebody  1m 2s  at-the-end\n");
+  EXPECT_EQ(table.text({.columns = 30}), "ID     USER      WHERE\n12345  somebody  at-the-end\n");
+  EXPECT_EQ(table.text({.columns = 20}), "ID     WHERE\n12345  at-the-end\n");
+  EXPECT_EQ(table.text({.columns = 5}), table.text({.columns = 20})) << "what is left is shown, fit or not";
+  EXPECT_NE(table.text({}).find("AGE"), std::string::npos) << "what goes to a file is whole";
+}
+
 TEST(Table, CountsColumnsNotBytes) {
   EXPECT_EQ(display_width("日本"), 4u);
   EXPECT_EQ(display_width("é…"), 2u);
@@ -75,6 +85,16 @@ TEST(Ps, ArraysAreOneRow) {
   EXPECT_NE(text.find("10[]"), std::string::npos);
   EXPECT_NE(text.find("1/3 done"), std::string::npos);
   EXPECT_NE(text.find("0.25"), std::string::npos);
+}
+
+TEST(Ps, ASuspendedJobSaysWhenItGoesOn) {
+  const auto row = [](bool by_itself, const char* reason) {
+    Json job = Json::object({{"id", 7}, {"label", "7"}, {"name", "train"}, {"state", "suspended"}, {"reason", reason}, {"suspension", Json::object({{"phase", "suspended"}, {"resumes_by_itself", by_itself}})}});
+    return jobs_table({std::move(job)}, WallTime{}).text({});
+  };
+  EXPECT_NE(row(true, "").find("resumes when its GPUs are free"), std::string::npos);
+  EXPECT_NE(row(true, "preempted by job 9").find("preempted by job 9; resumes when its GPUs are free"), std::string::npos);
+  EXPECT_NE(row(false, "").find("goes on with `billow resume 7`"), std::string::npos);
 }
 
 TEST(Ps, AnArraysOwnDocumentGoesFirst) {
