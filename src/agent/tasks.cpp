@@ -36,12 +36,12 @@ std::string owner_of(const std::string& data_dir) {
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
 }
 
-// Without one, what needs it says so when it is needed.
+// Without one, what needs it says so when it is needed: in a directory that is not there, and that nobody else can make.
 std::string place_or_none(const std::string& data_dir, const std::string& under) {
   auto made = own_place(data_dir, under);
   if (made) return std::move(*made);
   log_warn("jobs here have no secret files, checkpoints or secure shells: {}", made.error().message);
-  return under + "/billow-none";
+  return data_dir + "/no-place";
 }
 
 // What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this boot}.
@@ -70,7 +70,7 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
                            .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
       migs_(std::move(options_.migs)), secret_files_(place_or_none(options_.data_dir, SecretFiles::place()), owner_), ssh_(temporary_),
       tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); },
-                      .carried = [this](TaskId task, std::size_t bytes) { if (callbacks_.head_is_outside && callbacks_.head_is_outside()) tunnelled_[task].bytes += static_cast<std::int64_t>(bytes); }}),
+                      .carried = [this](TaskId task, std::size_t bytes) { if (links_.contains(task) && callbacks_.head_is_outside && callbacks_.head_is_outside()) tunnelled_[task].bytes += static_cast<std::int64_t>(bytes); }}),
       rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max, .quiet_max = options_.pull_patience},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {
   ports_.set_processes([this](TaskId task) { return processes_of(task); });
@@ -307,7 +307,10 @@ std::vector<RecoveredTask> Tasks::recover() {
       if (meta->port != 0) recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
     }
     if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
-      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) recovered.meter = saved->meter, recovered.metered_at = saved->at, tunnelled_[task.id].before = saved->tunnelled;
+      if (const auto saved = wire::from_json_text<SavedMeter>(*text)) {
+        recovered.meter = saved->meter, recovered.metered_at = saved->at;
+        if (saved->tunnelled > 0 && !task.acknowledged) tunnelled_[task.id].before = saved->tunnelled;
+      }
     switch (task.presence) {
       case TaskPresence::never_started:
         (void)dirs_.remove(task.id);  // it may be started again, as if never asked for
