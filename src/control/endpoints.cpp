@@ -5,7 +5,10 @@
 // endpoint's limit allows and stop nothing but its replicas.
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
+#include <unordered_map>
 
+#include "base/call_limits.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/spoken_name.h"
@@ -36,6 +39,91 @@ Status check_policy(const EndpointPolicy& p) {
   if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://")) return bad("--webhook is an http:// or https:// address");
   return {};
 }
+
+// ---- how much waits and is kept
+
+struct Weight {
+  std::size_t calls = 0, bytes = 0;
+  void add(const Weight& more) { calls += more.calls, bytes += more.bytes; }
+  bool within(std::size_t calls_max, std::size_t bytes_max) const { return calls <= calls_max && bytes <= bytes_max; }
+};
+
+Weight weight(const AsyncCall& call) {
+  constexpr std::size_t itself = 512;
+  std::size_t bytes = itself + call.target.size() + call.body.size() + call.answer.size();
+  for (const auto* fields : {&call.headers, &call.answer_headers})
+    for (const auto& [name, value] : *fields) bytes += name.size() + value.size() + 64;
+  return {1, bytes};
+}
+
+std::unordered_map<std::string_view, Weight> weights(const State& state, bool waiting) {
+  std::unordered_map<std::string_view, Weight> by_endpoint;
+  for (const auto& [id, call] : state.calls)
+    if ((call.state == CallState::waiting) == waiting) by_endpoint[call.endpoint].add(weight(call));
+  return by_endpoint;
+}
+
+bool is_open(const Endpoint& endpoint) {
+  const Revision* current = endpoint.current();
+  return current && current->policy.access == EndpointAccess::open;
+}
+
+// A flood of one endpoint's callers leaves the others their room.
+Status room_for(const State& state, const AsyncCall& call) {
+  const Endpoint& endpoint = state.endpoints.at(call.endpoint);
+  const bool open = is_open(endpoint);
+  const Weight one = weight(call);
+  Weight all = one, here = one, of_open = one, of_project = one;
+  for (const auto& [name, sum] : weights(state, true)) {
+    const auto other = state.endpoints.find(std::string(name));
+    if (other == state.endpoints.end()) continue;
+    all.add(sum);
+    if (name == call.endpoint) here.add(sum);
+    if (is_open(other->second)) of_open.add(sum);
+    if (other->second.project == endpoint.project) of_project.add(sum);
+  }
+  const auto full = [&](std::string_view whose, const Weight& sum) {
+    return fail(Code::exhausted, fmt::format("{} asynchronous calls with {} wait{} already", sum.calls - one.calls, format_bytes(sum.bytes - one.bytes), whose),
+                "come back after the time in Retry-After, or call without Prefer: respond-async");
+  };
+  const std::string mine = fmt::format(" for endpoint {}", call.endpoint);
+  if (!here.within(limits::async_waiting_of_endpoint_max, limits::async_waiting_of_endpoint_bytes_max)) return full(mine, here);
+  if (open && !here.within(limits::async_waiting_of_open_endpoint_max, limits::async_waiting_of_open_endpoint_bytes_max)) return full(mine, here);
+  if (of_project.within(limits::async_sure_of_project, limits::async_sure_of_project_bytes)) return {};
+  if (open && !of_open.within(limits::async_waiting_of_open_max, limits::async_waiting_of_open_bytes_max)) return full(" for open endpoints", of_open);
+  if (!all.within(limits::async_calls_max, limits::async_waiting_bytes_max)) return full("", all);
+  return {};
+}
+
+// Answers are kept for a time, and as long as there is room: then whose endpoint has most loses the oldest.
+std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& ended) {
+  std::vector<std::string> out;
+  auto kept = weights(state, false);
+  Weight all = weight(ended);
+  for (const auto& [name, sum] : kept) all.add(sum);
+  std::set<std::string_view> gone;
+  while (!all.within(limits::async_calls_max, limits::async_kept_bytes_max)) {
+    const bool by_bytes = all.bytes > limits::async_kept_bytes_max;
+    const auto most = std::max_element(kept.begin(), kept.end(), [&](const auto& a, const auto& b) {
+      const auto of = [&](const auto& each) { return std::pair(by_bytes ? each.second.bytes : each.second.calls, each.first); };
+      return of(a) < of(b);
+    });
+    const AsyncCall* oldest = nullptr;
+    if (most != kept.end())
+      for (const auto& [id, call] : state.calls)
+        if (call.state != CallState::waiting && call.endpoint == most->first && !gone.contains(id) && (!oldest || call.ended_at < oldest->ended_at)) oldest = &call;
+    if (!oldest) break;
+    const Weight one = weight(*oldest);
+    all.calls -= one.calls, all.bytes -= one.bytes;
+    most->second.calls -= one.calls, most->second.bytes -= one.bytes;
+    gone.insert(oldest->id);
+    out.push_back(oldest->id);
+  }
+  return out;
+}
+
+// A gateway that knows its callers gives "bound:WHOSE:WHAT" for a key: whose it is, and a digest of the request it came with.
+std::string_view whose_key(std::string_view key) { return key.starts_with("bound:") ? key.substr(0, key.rfind(':')) : std::string_view(); }
 
 }  // namespace
 
@@ -194,10 +282,14 @@ Decision Decider::operator()(const AcceptCall& c) {
   BILLOW_TRY_VOID(endpoint_named(c.call.endpoint));
   if (c.call.id.empty() || state.calls.contains(c.call.id)) return fail(Code::conflict, "this call is known already");
   if (!c.call.idempotency_key.empty())
-    for (const auto& [id, old] : state.calls)
-      if (old.endpoint == c.call.endpoint && old.idempotency_key == c.call.idempotency_key) return Events{};  // the shell answers with the first one's id
-  if (state.calls.size() >= limits::async_calls_max) return fail(Code::exhausted, fmt::format("{} asynchronous calls are waiting or kept already", state.calls.size()), "try again later");
+    for (const auto& [id, old] : state.calls) {
+      if (old.endpoint != c.call.endpoint) continue;
+      if (old.idempotency_key == c.call.idempotency_key) return Events{};  // the shell answers with the first one's id
+      if (const auto whose = whose_key(c.call.idempotency_key); !whose.empty() && whose == whose_key(old.idempotency_key))
+        return fail(Code::conflict, "this Idempotency-Key was used with another request", "send the same request, or another key");
+    }
   if (c.call.body.size() > limits::async_body_bytes_max * 4 / 3 + 4) return fail(Code::too_large, "the call's body is too large");
+  BILLOW_TRY_VOID(room_for(state, c.call));
   AsyncCall call = c.call;
   call.made_at = context.now;
   call.state = CallState::waiting;
@@ -213,7 +305,9 @@ Decision Decider::operator()(const EndCall& c) {
     return Events{};
   }
   if (c.call.state == CallState::waiting) return fail(Code::invalid, "a call does not end by waiting");
-  return Events{CallEnded{c.call.id, c.call.state, c.call.status, c.call.answer_headers, c.call.answer, c.call.reason}};
+  Events events{CallEnded{c.call.id, c.call.state, c.call.status, c.call.answer_headers, c.call.answer, c.call.reason}};
+  if (auto ids = answers_to_drop(state, c.call); !ids.empty()) events.push_back(CallsForgotten{std::move(ids)});
+  return events;
 }
 
 void Decider::forget_calls(Events& events) {

@@ -118,7 +118,7 @@ void Gateway::take_table(Table table) {
     give_out(*endpoint);
     endpoint->steer(now);
   }
-  calls_->take(std::move(table.calls));
+  calls_->take(table.waiting);
   if (options_.data_dir.empty()) return;
   Table kept;
   kept.peers = table.peers;

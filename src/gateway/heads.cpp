@@ -1,6 +1,7 @@
 // Heads rewritten on their way through: what belongs to one hop stays with it, what the next must know is added.
 #include <array>
 
+#include "base/text.h"
 #include "gateway/peers.h"
 #include "gateway/proxy.h"
 
@@ -65,6 +66,25 @@ void append_cors(std::string& out, const Front& front) {
 
 }  // namespace
 
+std::string without_session(std::string_view cookies) {
+  std::string out;
+  while (!cookies.empty()) {
+    const std::string_view pair = cookies.substr(0, cookies.find(';'));
+    cookies.remove_prefix(std::min(pair.size() + 1, cookies.size()));
+    if (trim(pair).empty() || trim(pair.substr(0, pair.find('='))) == session_cookie) continue;
+    if (!out.empty()) out += "; ";
+    out.append(trim(pair));
+  }
+  return out;
+}
+
+// A browser keeps "=NAME=VALUE" as a cookie without a name and sends it as "NAME=VALUE".
+bool sets_session(std::string_view set_cookie) {
+  std::string_view pair = trim(set_cookie.substr(0, set_cookie.find(';')));
+  while (pair.starts_with('=')) pair = trim(pair.substr(1));
+  return equal_nocase(trim(pair.substr(0, pair.find('='))), session_cookie);
+}
+
 bool repeatable_method(std::string_view method) {
   return method == "GET" || method == "HEAD" || method == "PUT" || method == "DELETE" || method == "OPTIONS";
 }
@@ -86,6 +106,10 @@ void write_request_head(std::string& out, const Front& front) {
     if (hop_by_hop(name) || ours(name)) continue;
     if (!front.ticket.strip_header.empty() && equal_nocase(name, front.ticket.strip_header)) continue;
     if (named && head.headers.has_token("Connection", name)) continue;
+    if (name.size() == 6 && equal_nocase(name, "Cookie") && value.find(session_cookie) != value.npos) {
+      if (const std::string rest = without_session(value); !rest.empty()) append_field(out, name, rest);
+      continue;
+    }
     append_field(out, name, value);
   }
   if (host.empty()) append_field(out, "Host", "localhost");
@@ -123,6 +147,7 @@ void write_answer_head(std::string& out, const net::HttpParser::Head& head, cons
     if (hop_by_hop(name) || equal_nocase(name, "X-Request-Id") || equal_nocase(name, "X-Billow-Problem")) continue;
     if (named && head.headers.has_token("Connection", name)) continue;
     if (cors && (equal_nocase(name, "Access-Control-Allow-Origin") || equal_nocase(name, "Access-Control-Expose-Headers"))) continue;
+    if (name.size() == 10 && equal_nocase(name, "Set-Cookie") && sets_session(value)) continue;
     // A redirect within the replica's own paths leads to where the client sees them. One that knows its prefix has said so itself.
     const std::string_view prefix = std::string_view(front.head().target).substr(0, front.ticket.prefix_bytes);
     if (equal_nocase(name, "Location") && value.starts_with('/') && !value.starts_with("//") && !value.starts_with(std::string(prefix) + "/")) {

@@ -269,6 +269,12 @@ class Proxy {
   net::Timer sweep_timer_, accept_again_;
 };
 
+// The dashboard's own cookie. Browsers do not tell ports apart, so one who is signed in sends it to endpoints of the same host too: it is
+// no replica's business, and no replica may set it.
+inline constexpr std::string_view session_cookie = "billow_session";
+std::string without_session(std::string_view cookies);   // of a Cookie field; empty: nothing is left
+bool sets_session(std::string_view set_cookie);
+
 // Heads as they go on, written into `out`.
 void write_request_head(std::string& out, const Front& front);
 void write_answer_head(std::string& out, const net::HttpParser::Head& head, const Front& front, bool chunked, bool keep_alive);

@@ -74,13 +74,22 @@ struct PeerRow {
   void fields(V& v) { v("region", region); v("address", address); v("key", key); }
 };
 
+// A call that waits to be carried out. Whoever carries it out asks for the rest of it: what waits does not travel with every table.
+struct WaitingCall {
+  std::string id;
+  std::string endpoint;
+  bool operator==(const WaitingCall&) const = default;
+  template <class V>
+  void fields(V& v) { v("id", id); v("endpoint", endpoint); }
+};
+
 struct Table {
   static constexpr const char* kind = "table";
   std::vector<EndpointRow> endpoints;
-  std::vector<AsyncCall> calls;        // that wait to be carried out, by this gateway
+  std::vector<WaitingCall> waiting;    // to be carried out by this gateway: the oldest of each endpoint
   std::vector<PeerRow> peers;
   template <class V>
-  void fields(V& v) { v("endpoints", endpoints); v("calls", calls); v("peers", peers); }
+  void fields(V& v) { v("endpoints", endpoints); v("waiting", waiting); v("peers", peers); }
 };
 // The answer to a message that carried a number: it is durable, or why not.
 struct Reply {
@@ -89,9 +98,11 @@ struct Reply {
   std::string error;                   // empty: done
   std::string code;
   std::string id;                      // of a call that was accepted (perhaps an earlier one with the same key)
+  std::string hint;
   Json document;                       // of a call that was asked for
+  AsyncCall call;                      // to carry out
   template <class V>
-  void fields(V& v) { v("number", number); v("error", error); v("code", code); v("id", id); v("document", document); }
+  void fields(V& v) { v("number", number); v("error", error); v("code", code); v("id", id); v("document", document); v("hint", hint); v("call", call); }
 };
 // The installation goes down: finish and end.
 struct Leave {
@@ -144,6 +155,14 @@ struct EndCall {
   template <class V>
   void fields(V& v) { v("number", number); v("call", call); }
 };
+// To carry it out: the whole of a call that waits.
+struct TakeCall {
+  static constexpr const char* kind = "take_call";
+  std::uint64_t number = 0;
+  std::string id;
+  template <class V>
+  void fields(V& v) { v("number", number); v("id", id); }
+};
 struct AskCall {
   static constexpr const char* kind = "ask_call";
   std::uint64_t number = 0;
@@ -178,6 +197,6 @@ struct Figures {
   void fields(V& v) { v("addresses", addresses); v("endpoints", endpoints); v("peer_address", peer_address); v("peer_key", peer_key); }
 };
 // That a revision is healthy and takes over, or never will be, is said in the words of the event it becomes.
-using FromGateway = std::variant<StartReplica, MoveReplica, LookAtReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures>;
+using FromGateway = std::variant<StartReplica, MoveReplica, LookAtReplica, RevisionJudged, AcceptCall, EndCall, AskCall, Figures, TakeCall>;
 
 }  // namespace billow::gateway

@@ -4,12 +4,17 @@
 #include <fmt/format.h>
 
 #include "api/documents.h"
+#include "api/session.h"
+#include "base/call_limits.h"
 #include "base/log.h"
 #include "control/money.h"
 #include "gateway/messages.h"
+#include "gateway/proxy.h"
 
 namespace billow::head {
 namespace {
+
+static_assert(gateway::session_cookie == api::session_cookie);  // what gateways keep from replicas is what signs people in
 
 // How long a gateway may be away until another looks after its region's replicas.
 constexpr Duration adopt_after = seconds(60);
@@ -42,7 +47,12 @@ struct Gateways::Link {
 };
 
 Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {
-  events_ = options_.engine().watch_events([this](const Event&) { changed(); });
+  for (const auto& [id, call] : options_.engine().state().calls)
+    if (call.state == CallState::waiting) calls_[call.endpoint].emplace(call.made_at.ns, id);
+  events_ = options_.engine().watch_events([this](const Event& event) {
+    follow_calls(event);
+    changed();
+  });
   // Where a node is reached is no event. A table that is as the last one is not sent.
   look_again_ = loop.every(seconds(1), [this] {
     look_who_waits();
@@ -223,9 +233,29 @@ std::string Gateways::table(const Link& link) const {
   }
   // Carried out by one of them, whoever took them in.
   if (&link == leader())
-    for (const auto& [id, call] : state.calls)
-      if (call.state == CallState::waiting) table.calls.push_back(call);
+    for (const auto& [endpoint, waiting] : calls_) {
+      std::size_t shown = 0;
+      for (auto at = waiting.begin(); at != waiting.end() && shown < limits::async_under_way_of_endpoint_max; ++at, ++shown) table.waiting.push_back({at->second, endpoint});
+    }
   return gateway::encode(gateway::ToGateway(std::move(table)));
+}
+
+// Which calls wait, the oldest first: the state has them by their ids, and a table is made for every change.
+void Gateways::follow_calls(const Event& event) {
+  if (const auto* accepted = std::get_if<CallAccepted>(&event.body)) {
+    calls_[accepted->call.endpoint].emplace(accepted->call.made_at.ns, accepted->call.id);
+  } else if (const auto* ended = std::get_if<CallEnded>(&event.body)) {
+    for (auto at = calls_.begin(); at != calls_.end(); ++at) {
+      const auto& calls = options_.engine().state().calls;
+      const auto known = calls.find(ended->id);
+      if (known != calls.end() && known->second.endpoint != at->first) continue;
+      if (known != calls.end()) at->second.erase({known->second.made_at.ns, ended->id});
+      else std::erase_if(at->second, [&](const auto& each) { return each.second == ended->id; });
+      if (!at->second.empty()) continue;
+      calls_.erase(at);
+      return;
+    }
+  }
 }
 
 void Gateways::run(Command command) {
@@ -272,6 +302,7 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
     void operator()(const gateway::AcceptCall& m) { self.accept_call(link, m); }
     void operator()(const gateway::EndCall& m) { self.end_call(link, m); }
     void operator()(const gateway::AskCall& m) { self.ask_call(link, m); }
+    void operator()(const gateway::TakeCall& m) { self.take_call(link, m); }
     void operator()(const gateway::Figures& m) {
       const bool moved = link->peer_address != m.peer_address || link->peer_key != m.peer_key;
       link->addresses = m.addresses;
@@ -324,16 +355,17 @@ void Gateways::add_up(const std::string& endpoint) {
 }
 
 void Gateways::accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish) {
-  options_.engine().execute(billow::AcceptCall{wish.call}, {"gateway", ""}, [this, link, number = wish.number, call = wish.call](Result<std::vector<Event>> done) {
+  options_.engine().execute(billow::AcceptCall{wish.call}, {"gateway", ""}, [this, link, number = wish.number, id = wish.call.id, endpoint = wish.call.endpoint, key = wish.call.idempotency_key](Result<std::vector<Event>> done) {
     gateway::Reply reply{.number = number};
     if (!done) {
       reply.error = done.error().message;
       reply.code = code_name(done.error().code);
+      reply.hint = done.error().hint;
     } else if (!done->empty()) {
-      reply.id = call.id;
+      reply.id = id;
     } else {
-      for (const auto& [id, old] : options_.engine().state().calls)
-        if (old.endpoint == call.endpoint && old.idempotency_key == call.idempotency_key) reply.id = id;
+      for (const auto& [earlier, old] : options_.engine().state().calls)
+        if (old.endpoint == endpoint && old.idempotency_key == key) reply.id = earlier;
     }
     link->send(reply);
   });
@@ -348,6 +380,18 @@ void Gateways::end_call(const std::shared_ptr<Link>& link, const gateway::EndCal
     }
     link->send(reply);
   });
+}
+
+void Gateways::take_call(const std::shared_ptr<Link>& link, const gateway::TakeCall& wish) {
+  gateway::Reply reply{.number = wish.number};
+  const auto& calls = options_.engine().state().calls;
+  if (const auto found = calls.find(wish.id); found != calls.end() && found->second.state == CallState::waiting) {
+    reply.call = found->second;
+  } else {
+    reply.error = "the call does not wait any more";
+    reply.code = code_name(Code::not_found);
+  }
+  link->send(reply);
 }
 
 void Gateways::ask_call(const std::shared_ptr<Link>& link, const gateway::AskCall& wish) {

@@ -54,6 +54,8 @@ class Gateways {
   void run(Command command);
   void accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish);
   void end_call(const std::shared_ptr<Link>& link, const gateway::EndCall& wish);
+  void follow_calls(const Event& event);
+  void take_call(const std::shared_ptr<Link>& link, const gateway::TakeCall& wish);
   void ask_call(const std::shared_ptr<Link>& link, const gateway::AskCall& wish);
 
   net::Loop& loop_;
@@ -62,6 +64,7 @@ class Gateways {
   std::map<std::string, gateway::EndpointFigures> figures_;   // of all of them together
   std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>> agreed_;  // by endpoint: a revision, and the regions it is healthy in
   std::map<std::string, std::string> waiting_;     // by endpoint: why a replica of it has no place; looked at now and then, for it costs a look at the queue
+  std::map<std::string, std::set<std::pair<std::int64_t, std::string>>> calls_;   // that wait, by endpoint: since when, and their ids
   std::map<std::string, SteadyTime> gone_since_;   // regions whose gateway was there and is not
   std::unique_ptr<api::Subscription> events_;
   net::Timer look_again_;

@@ -35,7 +35,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if key:
             with open("calls.log", "a") as f:
                 f.write(key + "\\n")
-        out = json.dumps({"version": VERSION, "pid": os.getpid(), "job": os.environ.get("BILLOW_JOB_ID"), "from": self.headers.get("X-Forwarded-For"), "peer": self.headers.get("X-Billow-Peer"), "path": self.path, "length": len(body), "usage": {"prompt_tokens": 3, "completion_tokens": 7}}).encode()
+        out = b"x" * int(self.path.split("=")[1]) if self.path.startswith("/size") else json.dumps({"version": VERSION, "pid": os.getpid(), "job": os.environ.get("BILLOW_JOB_ID"), "from": self.headers.get("X-Forwarded-For"), "peer": self.headers.get("X-Billow-Peer"), "path": self.path, "length": len(body), "usage": {"prompt_tokens": 3, "completion_tokens": 7}}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(out)))
