@@ -1,5 +1,6 @@
 #include "base/money.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -9,7 +10,8 @@ namespace billow {
 NanoUsd amount(Rate rate, Duration elapsed, std::int64_t milli) {
   BILLOW_CHECK(elapsed.ns >= 0, "money for a negative time");
   const __int128 product = static_cast<__int128>(rate.nano_usd_per_s) * elapsed.ns * milli;
-  return {static_cast<std::int64_t>(product / (static_cast<__int128>(1'000'000'000) * 1000))};
+  const __int128 nano = product / (static_cast<__int128>(1'000'000'000) * 1000);
+  return {static_cast<std::int64_t>(std::clamp<__int128>(nano, INT64_MIN, INT64_MAX))};
 }
 
 std::string format_usd(NanoUsd a) {

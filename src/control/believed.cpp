@@ -12,9 +12,11 @@ namespace {
 constexpr std::int32_t degrees_max = 200;
 constexpr std::int64_t power_mw_max = 100'000'000;
 
-void keep_words(std::string& text) {
-  if (text.size() > limits::words_bytes_max) text = std::string(utf8_prefix(text, limits::words_bytes_max));
-}
+constexpr std::size_t path_bytes_max = 4096;
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+void keep_words(std::string& text) { text = kept_words(text); }
 
 void keep_possible(wire::agent_v1::GpuReading& r, const NodeGpu& card) {
   r.util_pct = std::clamp(r.util_pct, -1, 100);
@@ -29,6 +31,18 @@ void keep_possible(wire::agent_v1::GpuReading& r, const NodeGpu& card) {
 }
 
 }  // namespace
+
+std::string kept_words(std::string_view text) {
+  std::string out = repaired_utf8(utf8_prefix(text, limits::words_bytes_max));
+  std::replace_if(out.begin(), out.end(), is_control, ' ');
+  return out;
+}
+
+void keep_believed(TaskStatus& status) {
+  for (std::string* text : {&status.exit.message, &status.order_error, &status.unsuspendable, &status.waits_for, &status.left_behind}) keep_words(*text);
+  const std::string& path = status.checkpoint.path;
+  if (path.size() > path_bytes_max || !valid_utf8(path) || std::any_of(path.begin(), path.end(), is_control)) status.checkpoint = {};
+}
 
 std::size_t keep_believed(const State& state, NodeId id, wire::agent_v1::Heartbeat& beat) {
   const std::size_t said = beat.gpus.size() + beat.tasks.size();

@@ -8,6 +8,11 @@
 
 namespace billow::control {
 
+// A text of a node as people are shown it: as long as such a text may be, letters on one line.
+std::string kept_words(std::string_view text);
+// The same for all that a report says in words. A checkpoint whose path is none that can be is left out.
+void keep_believed(TaskStatus& status);
+
 // Returns how many readings were left out.
 std::size_t keep_believed(const State& state, NodeId node, wire::agent_v1::Heartbeat& beat);
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "control/believed.h"
 #include "control/money.h"
 
 namespace billow::control {
@@ -19,14 +20,16 @@ TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUs
   // What a node's wall clock says is brought to the clock of bills by as much as the two differ here and now.
   WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed) : context.billed;
   to = std::max(to, task.lease_from);
-  reckon_egress(state, task, usage.meter);
+  reckon_egress(state, task, usage.meter, context.billed);
   // What was sent was sent within the lease, however the clocks stand.
   if (usage.meter.egress_bytes > 0) to = std::max(to, WallTime{task.lease_from.ns + 1});
   return {.task = task.id, .exit = std::move(exit), .usage = usage, .lease_to = to, .cost = ledger::lease_cost(task, to) + usage.meter.egress};
 }
 
-void Decider::report_events(Events& events, const Task& task, const TaskStatus& status) {
+void Decider::report_events(Events& events, const Task& task, const TaskStatus& said) {
   if (task.state == TaskState::ended) return;
+  TaskStatus status = said;
+  keep_believed(status);
   // Before an end: whoever starts next goes on from it.
   if (!status.checkpoint.path.empty() && status.checkpoint != state.jobs.at(task.job).checkpoint && status.checkpoint.at >= state.jobs.at(task.job).checkpoint.at)
     events.push_back(JobCheckpointed{task.job, status.checkpoint});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -63,13 +64,18 @@ NanoUsd egress_price(const State& state, NodeId id) {
 }  // namespace
 
 // Of all bytes so far and of those before, each rounded down: however often they are told, at one price they come to the same.
-void reckon_egress(const State& state, const Task& task, TaskMeter& meter) {
+// A node's word for them is believed as far as a line can have carried them since the lease began, and no sum leaves its range.
+void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed) {
+  constexpr std::int64_t line_bytes_per_s = 50'000'000'000;   // 400 Gbit/s
+  constexpr __int128 most = std::numeric_limits<std::int64_t>::max();
   const auto known = state.money.meters.find(task.id);
   const TaskMeter before = known == state.money.meters.end() ? TaskMeter{} : known->second.meter;
-  meter.egress_bytes = std::max(meter.egress_bytes, before.egress_bytes);
+  const __int128 lasted_ns = std::max<std::int64_t>(0, billed.ns - task.lease_from.ns) + seconds(1).ns;
+  const auto carried = static_cast<std::int64_t>(std::min(most, lasted_ns * line_bytes_per_s / 1'000'000'000));
+  meter.egress_bytes = std::max(std::min(meter.egress_bytes, carried), before.egress_bytes);
   const __int128 price = egress_price(state, task.node).value;
-  const auto up_to = [&](std::int64_t bytes) { return static_cast<std::int64_t>(price * bytes >> 30); };
-  meter.egress = before.egress + NanoUsd{up_to(meter.egress_bytes) - up_to(before.egress_bytes)};
+  const __int128 sum = before.egress.value + (price * meter.egress_bytes >> 30) - (price * before.egress_bytes >> 30);
+  meter.egress = {static_cast<std::int64_t>(std::min(most, sum))};
 }
 
 NanoUsd egress_so_far(const State& state, TaskId task) {

@@ -21,7 +21,7 @@ void keep_books(State& state, const Event& event);
 Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices);
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices);
 // What traffic that a task's agent has told of comes to: what was reckoned before, and the new bytes at the price of now.
-void reckon_egress(const State& state, const Task& task, TaskMeter& meter);
+void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed);
 // Of a task that runs, as far as its agent has told; part of what it is charged.
 NanoUsd egress_so_far(const State& state, TaskId task);
 NodePriceSet price_node(const State& state, const Node& node, const ledger::PriceBook* prices);

@@ -365,8 +365,9 @@ void Calls::tell_webhook(const std::string& name, const std::string& id, std::st
   request.timeout = seconds(10);
   request.headers = {{"Content-Type", "application/json"}, {"Idempotency-Key", id}};
   request.body = told;
-  gateway_.client().fetch(std::move(request), [this, name, id, told, tries](Result<net::Response> answer) {
+  gateway_.webhook_client().fetch(std::move(request), [this, name, id, told, tries](Result<net::Response> answer) {
     if (answer && answer->status < 300) return;
+    if (!answer && answer.error().code == Code::forbidden) return log_warn("endpoint {}: {}; {}", name, answer.error().message, answer.error().hint);
     if (tries >= webhook_tries_max) return log_warn("endpoint {}: the webhook did not take the end of call {}", name, id);
     std::erase_if(timers_, [](const net::Timer& t) { return !t; });
     timers_.push_back(gateway_.loop().after(seconds(1) * (std::int64_t{1} << tries), [this, name, id, told, tries] { tell_webhook(name, id, told, tries + 1); }));

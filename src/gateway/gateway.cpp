@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "gateway/calls.h"
 #include "net/certs.h"
+#include "net/guard.h"
 #include "wire/codec.h"
 
 namespace billow::gateway {
@@ -27,6 +28,14 @@ std::string why_waiting(const LiveEndpoint& endpoint) {
   return fmt::format("; a replica waits: {}", endpoint.row().waiting);
 }
 
+// A webhook is named by whoever deploys an endpoint and called from this machine, which is let in where they may not be.
+std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard(std::vector<std::string> hosts) {
+  return [hosts = std::move(hosts)](const net::RawAddress& address, const net::Address& named) -> Status {
+    if (!net::leads_inwards(address) || std::any_of(hosts.begin(), hosts.end(), [&](const std::string& host) { return net::equal_nocase(host, named.host); })) return {};
+    return fail(Code::forbidden, fmt::format("the webhook's host {} is an address of this machine or its networks", named.host), fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
+  };
+}
+
 }  // namespace
 
 Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), id_prefix_(random_token(6)), secret_(random_token(24)), peer_key_(random_token(24)) {}
@@ -35,6 +44,7 @@ Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options option
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
   BILLOW_TRY_VOID(out->prepare_certificate());
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
+  out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(loop, {.check_address = webhook_guard(out->options_.webhook_hosts)}));
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
   if (!out->options_.data_dir.empty()) out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
   out->calls_ = std::make_unique<Calls>(*out);
@@ -70,6 +80,7 @@ Gateway::~Gateway() {
   peers_.reset();
   proxy_.reset();
   client_.reset();
+  webhook_client_.reset();
 }
 
 std::string Gateway::next_request_id() { return fmt::format("{}-{:x}", id_prefix_, last_request_ + 1); }

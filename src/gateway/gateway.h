@@ -34,6 +34,7 @@ class Gateway final : public ProxyHost {
     Proxy::Options proxy;
     std::string data_dir;              // table.json and access.log; empty: neither
     std::string advertise;             // where other gateways reach this one; empty: where it listens
+    std::vector<std::string> webhook_hosts;  // called although they are of this machine or its networks
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -46,6 +47,7 @@ class Gateway final : public ProxyHost {
   Proxy& proxy() { return *proxy_; }
   net::Loop& loop() { return loop_; }
   net::HttpClient& client() { return *client_; }
+  net::HttpClient& webhook_client() { return *webhook_client_; }   // goes where the Internet is, and where an admin has said
   const std::string& secret() const { return secret_; }
   std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
   std::uint64_t next_number() { return ++last_number_; }
@@ -83,7 +85,7 @@ class Gateway final : public ProxyHost {
   Options options_;
   HeadLink* link_ = nullptr;
   std::unique_ptr<Proxy> proxy_;
-  std::unique_ptr<net::HttpClient> client_;
+  std::unique_ptr<net::HttpClient> client_, webhook_client_;
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
@@ -124,6 +126,7 @@ struct GatewayOptions {
   net::TlsClientOptions head_tls;      // how an https:// head is known
   std::string region;                  // whose replicas it steers
   std::string advertise;
+  std::vector<std::string> webhook_hosts;
   std::vector<std::string> serve;      // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
 };

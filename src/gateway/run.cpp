@@ -131,6 +131,7 @@ Status run_gateway(GatewayOptions options) {
   made.proxy.tls = options.tls;
   made.data_dir = options.data_dir;
   made.advertise = options.advertise;
+  made.webhook_hosts = options.webhook_hosts;
   auto opened = Gateway::create(loop, made);
   if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
     log_warn("{}; another port is used", opened.error().message);

@@ -357,7 +357,7 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
     std::string region;  // this machine's gateway is that of its region
     for (const std::string& label : options_.labels)
       if (label.starts_with("region=")) region = label.substr(7);
-    const auto started = ensure_local_gateway(options_.data_dir, "unix:" + socket_path(), options_.gateway_listen, region);
+    const auto started = ensure_local_gateway(options_.data_dir, "unix:" + socket_path(), options_.gateway_listen, region, options_.webhook_hosts);
     if (!started) log_error("{}", started.error().message);
     gateway_looks_to_skip_ = 5;
   }

@@ -31,6 +31,7 @@ struct HeadOptions {
   Duration backup_every = hours(24);
   std::uint32_t backups_kept = 7;
   std::vector<std::string> gateway_listen;  // empty: 127.0.0.1:7071, or another port where it is taken
+  std::vector<std::string> webhook_hosts;   // told to the gateway
   bool local_gateway = true;                // started when there is an endpoint
   int ready_fd = -1;               // written to when the head is ready (or why it is not), then closed
   bool listen_any_port_if_taken = false;

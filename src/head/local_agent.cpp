@@ -47,7 +47,7 @@ Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t o
   return {};
 }
 
-Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region) {
+Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region, const std::vector<std::string>& webhook_hosts) {
   if (local_gateway_alive(data_dir)) return {};
   BILLOW_TRY_VOID(make_directories(data_dir + "/gateway", 0700));
   Fd log(::open((data_dir + "/gateway.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -56,6 +56,7 @@ Status ensure_local_gateway(const std::string& data_dir, const std::string& head
   for (const auto& address : listen) args.insert(args.end(), {"--listen", address});
   if (listen.empty()) args.emplace_back("--any-port");
   if (!region.empty()) args.insert(args.end(), {"--region", region});
+  for (const auto& host : webhook_hosts) args.insert(args.end(), {"--webhook-host", host});
   return start_detached(std::move(args), log.get());
 }
 

@@ -25,7 +25,7 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options);
 bool local_agent_alive(const std::string& data_dir);
 
 // The same for this machine's gateway, which outlives the head for the same reason: endpoints go on being served.
-Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region);
+Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region, const std::vector<std::string>& webhook_hosts);
 bool local_gateway_alive(const std::string& data_dir);
 // Runs a program that is nobody's child, with its output in a log.
 Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files = 0);

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "control/believed.h"
 #include "control/money.h"
 #include "wire/spoken.h"
 #include "wire/text_fields.h"
@@ -87,9 +88,14 @@ void Sessions::take_port(NodeId node, const TaskStatus& status) {
 }
 
 void Sessions::report(const SessionPtr& session, const Report& r) {
-  take_port(session->node, r.status);
-  if (r.status.state == TaskState::starting && !r.status.waits_for.empty()) waits_for_[r.status.task] = r.status.waits_for;
-  else waits_for_.erase(r.status.task);
+  // Of a task that it does not hold nothing is shown, and nothing taken away. What ended long ago is acknowledged below.
+  if (has_task(session->node, r.status.task)) {
+    take_port(session->node, r.status);
+    if (r.status.state == TaskState::starting && !r.status.waits_for.empty()) waits_for_[r.status.task] = control::kept_words(r.status.waits_for);
+    else waits_for_.erase(r.status.task);
+  } else if (!engine_().state().find_task(r.status.task)) {
+    waits_for_.erase(r.status.task);
+  }
   engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [session, number = r.number](Result<std::vector<Event>> events) {
     if (!events) log_warn("node {}: {}", session->name, events.error().message);
     session->send(Ack{number}, {});

@@ -199,6 +199,8 @@ class ClientCall final : public HttpClient::Call, public StreamOwner, public std
 
   void connect_to(std::vector<RawAddress> addresses, std::size_t index, std::string why = "the host has no address") {
     for (; index < addresses.size(); ++index) {
+      if (owner_->options.check_address)
+        if (const Status may = owner_->options.check_address(addresses[index], request_.endpoint.address); !may) return finish(pass(may.error()));
       auto fd = start_connect(addresses[index]);
       if (!fd) {
         why = fd.error().message;

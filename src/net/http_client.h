@@ -37,6 +37,9 @@ class HttpClient {
     Duration connect_timeout = seconds(5);
     Duration idle_timeout = limits::client_idle_timeout;
     std::size_t connections_max = limits::client_connections_max;
+    // Says no to an address that a host's name led to, just before it is connected to; empty: all are fine. A name is looked up once for
+    // a connection, so what was looked at is what is called.
+    std::function<Status(const RawAddress&, const Address& named)> check_address;
   };
   using Done = std::function<void(Result<Response>)>;
 

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "net/address.h"
 #include "net/blocking_client.h"
-#include "objects/guard.h"
+#include "net/guard.h"
 #include "objects/xml.h"
 
 namespace billow::objects {
@@ -63,7 +63,7 @@ Result<std::vector<net::RawAddress>> checked_addresses(const net::Endpoint& endp
   if (endpoint.address.is_unix()) return fail(Code::forbidden, "objects do not come from a socket of the node", "name the object's real place");
   const auto addresses = BILLOW_TRY(resolve ? resolve(endpoint.address) : net::resolve(endpoint.address));
   for (const net::RawAddress& address : addresses)
-    if (leads_to_the_machines_cloud(address)) return fail(Code::forbidden, fmt::format("{} is an address of the machine's own cloud", endpoint.address.host), "name the object's real place");
+    if (net::leads_to_the_machines_cloud(address)) return fail(Code::forbidden, fmt::format("{} is an address of the machine's own cloud", endpoint.address.host), "name the object's real place");
   if (addresses.empty()) return fail(Code::unavailable, fmt::format("{} has no address", endpoint.address.host));
   return addresses;
 }

@@ -300,6 +300,21 @@ class Agents(RigTest):
             self.assertIn(word, document["message"])
             peer.close()
 
+    def test_a_node_says_nothing_about_tasks_of_others(self):
+        job = self.rig.json("submit", "--cpus", "0.1", "--", "sleep", "600")["id"]
+        poll(lambda: self.rig.json("ps")["jobs"][0]["state"] == "running", "the job running")
+        peer = self.connect()
+        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger")}))
+        self.assertEqual(self.answer(peer)[0], "welcome")
+        task = self.rig.api("GET", f"/v1/jobs/{job}").json["tasks"][0]["id"]
+        peer.send(agent_frame({"type": "report", "number": 1, "status": {"task": task, "state": "starting", "waits_for": "SEND 1 BTC"}}))
+        while self.answer(peer)[0] != "ack":
+            pass
+        peer.close()
+        self.assertNotIn(b"SEND 1 BTC", self.rig.api("GET", f"/v1/jobs/{job}").body)
+        self.assertNotIn("SEND 1 BTC", self.rig.ok("ps").text)
+        self.rig.ok("stop", str(job))
+
     def test_an_agent_obeys_no_head_of_a_lower_epoch(self):
         # The agent has seen this head's epoch; one that comes back from the past (a restored backup) is told to go.
         rig = Rig()

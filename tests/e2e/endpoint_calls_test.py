@@ -2,9 +2,11 @@
 the dashboard's cookie."""
 import concurrent.futures
 import http.client
+import http.server
 import json
 import os
 import socket
+import threading
 
 from endpoints_test import EndpointTest
 from rig import poll
@@ -154,3 +156,28 @@ class Cookies(CallsTest):
         self.assertNotIn(b"bw_secret", body)
         body = self.result(self.later("echo", "/", b"", {"Cookie": "billow_session=bw_secret"})[1]["location"])[2]
         self.assertNotIn(b"bw_secret", body)
+
+
+class Webhooks(CallsTest):
+    def test_a_webhook_does_not_lead_into_the_gateways_machine(self):
+        called = []
+
+        class Hook(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                called.append(self.path)
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        hook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+        threading.Thread(target=hook.serve_forever, daemon=True).start()
+        self.addCleanup(hook.server_close)
+        self.addCleanup(hook.shutdown)
+        for i, host in enumerate(("127.0.0.1", "localhost", "[::ffff:127.0.0.1]")):
+            self.deploy(f"app{i}", "--webhook", f"http://{host}:{hook.server_port}/over")
+            self.result(self.again(f"app{i}", "/x", "POST", b"", {"Prefer": "respond-async"})[1]["location"])
+            poll(lambda: f"endpoint app{i}: the webhook's host" in self.rig.read("gateway.log"), "the refusal in the gateway's log")
+        self.assertIn("billow up --webhook-host 127.0.0.1", self.rig.read("gateway.log"))
+        self.assertEqual(called, [])

@@ -362,6 +362,8 @@ class Updates(EndpointTest):
 
 
 class Faults(EndpointTest):
+    options = {"args": ("--webhook-host", "127.0.0.1")}
+
     def test_whatever_dies_an_endpoint_comes_back(self):
         self.deploy("app", "--min", 1, "--max", 2)
         pid = json.loads(self.call("app")[2])["pid"]

@@ -31,6 +31,7 @@ constexpr OptionSpec gateway_options[] = {
     {"ca", 0, "FILE", "the authority of the head's certificate (PEM), instead of the system's", false, Completes::file},
     {"region", 0, "NAME", "the region it serves: it steers the replicas there, and passes on to the nearest other what they cannot serve"},
     {"advertise", 0, "ADDR", "where gateways of other regions reach it, HOST:PORT (default: where it listens)"},
+    {"webhook-host", 0, "HOST", "let webhooks of endpoints go to this host although it is of this machine or its networks; may be given several times", true},
     {"data", 0, "DIR", "where its table and access log are kept", false, Completes::directory},
     {"serve", 0, "NAME=ADDR", "without a head: a fixed endpoint at HOST:PORT[,HOST:PORT…]; may be given several times", true},
     {"cert", 0, "FILE", "serve HTTPS with this certificate", false, Completes::file},
@@ -52,6 +53,7 @@ int cmd_gateway(const Parsed& parsed) {
   options.serve = parsed.all("serve");
   options.region = parsed.get("region");
   options.advertise = parsed.get("advertise");
+  options.webhook_hosts = parsed.all("webhook-host");
   if (!options.region.empty())
     if (const Status named = check_name("region", options.region); !named) return report_usage(named.error());
   if (!options.advertise.empty())

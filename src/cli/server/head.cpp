@@ -37,6 +37,7 @@ constexpr OptionSpec up_options[] = {
     {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
     {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
     {"gateway", 0, "ADDR", "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
+    {"webhook-host", 0, "HOST", "let webhooks of endpoints go to this host although it is of this machine or its networks; may be given several times", true},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
     {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
     {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
@@ -103,6 +104,7 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.labels = parsed.all("label");
   options.local_agent = !parsed.has("no-agent");
   options.gateway_listen = parsed.all("gateway");
+  options.webhook_hosts = parsed.all("webhook-host");
   options.tls = parsed.has("tls");
   options.plain_http = parsed.has("plain-http");
   options.tls_cert = parsed.get("tls-cert");

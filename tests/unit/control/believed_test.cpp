@@ -1,6 +1,8 @@
 // What of an agent's readings counts: its own cards and tasks, with values that can be.
 #include "control/believed.h"
 
+#include "base/limits.h"
+
 #include "world.h"
 
 namespace billow::control {
@@ -69,6 +71,39 @@ TEST(Believed, CardsAreNumberedAsTheyAreOffered) {
     EXPECT_FALSE(w.run(AgentHello{lies, {}}));
   }
   w.must(AgentHello{offer("n1", 2), {}});
+}
+
+TEST(Believed, WordsOfAReportAreShortLettersOnOneLine) {
+  TaskStatus status;
+  status.waits_for = std::string(100'000, 'x') + "\xff";
+  status.exit.message = "a\nb\x1b[31m\xff";
+  status.order_error = "f\xc3\xbcr";
+  status.checkpoint.path = "/data/c\n";
+  keep_believed(status);
+  EXPECT_EQ(status.waits_for, std::string(limits::words_bytes_max, 'x'));
+  EXPECT_EQ(status.exit.message, "a b [31m\xef\xbf\xbd");
+  EXPECT_EQ(status.order_error, "f\xc3\xbcr");
+  EXPECT_TRUE(status.checkpoint.path.empty());
+}
+
+TEST(Believed, WhatANodeSaysItSentIsNoMoreThanALineCarries) {
+  World w;
+  w.must(AgentHello{offer("liar", 1), {}});
+  w.must(SetPrice{{.of = "node:liar", .egress_gib = {5'000'000'000}}});
+  w.must(w.job(1));
+  const TaskId task = w.task_of(JobId(1));
+  w.report(task, TaskState::running);
+  const auto said = [&](std::int64_t bytes) {
+    w.must(MeterMarks{w.core.state().find_task(task)->node, {{task, {.egress_bytes = bytes}}}});
+    return w.core.state().money.meters.at(task).meter;
+  };
+  EXPECT_EQ(said(1ll << 30).egress.value, 5'000'000'000) << "what can be is billed to the byte";
+  w.now = w.now + seconds(9);
+  const auto meter = said(INT64_MAX);
+  EXPECT_LE(meter.egress_bytes, 10 * 50'000'000'000ll);
+  EXPECT_GT(meter.egress.value, 0);
+  EXPECT_LE(meter.egress.value, 10 * 50'000'000'000ll / (1 << 30) * 5'000'000'000 + 5'000'000'000);
+  w.check_replay();
 }
 
 }  // namespace

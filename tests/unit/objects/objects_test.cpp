@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 
-#include "objects/guard.h"
+#include "net/guard.h"
 #include "objects/objects.h"
 #include "objects/sign.h"
 #include "objects/xml.h"

@@ -1,4 +1,4 @@
-#include "objects/guard.h"
+#include "net/guard.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-namespace billow::objects {
+namespace billow::net {
 namespace {
 
 using V4 = std::array<unsigned char, 4>;
@@ -48,20 +48,40 @@ bool is_clouds(const V6& a) {
   return false;
 }
 
-}  // namespace
+bool is_inward(const V4& a) {
+  if (is_clouds(a) || is_private(a) || a[0] >= 224) return true;                            // 224 and above: groups, and what nobody has
+  return (a[0] == 192 && a[1] == 0 && a[2] == 0) || (a[0] == 198 && (a[1] & 0xfe) == 18);   // RFC 6890: protocols' own, benchmarks
+}
 
-bool leads_to_the_machines_cloud(const net::RawAddress& raw) {
+bool is_inward(const V6& a) {
+  if (is_clouds(a) || (a[0] & 0xfe) == 0xfc || a[0] == 0xff || begins(a, {0xfe, 0xc0})) return true;   // of a site (RFC 4193, 3879), groups
+  if (begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff})) return is_inward(V4{a[12], a[13], a[14], a[15]});
+  return begins(a, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});                                   // ::, ::1, and the old way to write IPv4
+}
+
+template <class OnV4, class OnV6>
+bool judge(const RawAddress& raw, OnV4 on_v4, OnV6 on_v6, bool otherwise) {
   sockaddr_storage address{};
   std::memcpy(&address, raw.bytes, std::min<std::size_t>(sizeof address, raw.length));
   if (address.ss_family == AF_INET) {
     V4 bytes;
     std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, bytes.size());
-    return is_clouds(bytes);
+    return on_v4(bytes);
   }
-  if (address.ss_family != AF_INET6) return false;
+  if (address.ss_family != AF_INET6) return otherwise;
   V6 bytes;
   std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr, bytes.size());
-  return is_clouds(bytes);
+  return on_v6(bytes);
 }
 
-}  // namespace billow::objects
+}  // namespace
+
+bool leads_to_the_machines_cloud(const RawAddress& raw) {
+  return judge(raw, [](const V4& a) { return is_clouds(a); }, [](const V6& a) { return is_clouds(a); }, false);
+}
+
+bool leads_inwards(const RawAddress& raw) {
+  return judge(raw, [](const V4& a) { return is_inward(a); }, [](const V6& a) { return is_inward(a); }, true);
+}
+
+}  // namespace billow::net
