@@ -1091,12 +1091,13 @@ _billow() {
         --ca) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --region) return ;;
         --advertise) return ;;
+        --webhook-host) return ;;
         --data) COMPREPLY=($(compgen -d -- "$cur")); return ;;
         --serve) return ;;
         --cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --region --advertise --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --head --token-file --fingerprint --ca --region --advertise --webhook-host --data --serve --cert --key --any-port --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "profile")
       case $prev in
@@ -1398,6 +1399,7 @@ _billow() {
         --notify-command) return ;;
         --label|-l) return ;;
         --gateway) return ;;
+        --webhook-host) return ;;
         --tls-cert) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-key) COMPREPLY=($(compgen -f -- "$cur")); return ;;
         --tls-name) return ;;
@@ -1408,7 +1410,7 @@ _billow() {
         --backup-every) return ;;
         --backup-keep) return ;;
       esac
-      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --secrets-key --notify-command --label -l --gateway --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
+      if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "--listen --data --sim --node-name --vault-arena --allow-mig-changes --images-max --pull-patience --secrets-key --notify-command --label -l --gateway --webhook-host --no-agent --tls --tls-cert --tls-key --tls-name --store --store-file --standby --files-dir --backup-dir --backup-every --backup-keep --plain-http --background --log-json --verbose -v --help -h" -- "$cur")); return; fi
       return ;;
     "down")
       case $prev in
