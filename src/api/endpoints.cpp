@@ -95,6 +95,12 @@ Json replicas_document(const control::State& state, const std::string& name, Wal
   return list;
 }
 
+// Why its last replica ended, until another has become healthy since.
+std::string last_failure(const CallPtr& call, const Endpoint& e) {
+  const auto* figures = call->host.endpoint_figures(e.name);
+  return figures && e.failed_job && figures->recovered_from == e.failed_job.value ? std::string() : e.failed_reason;
+}
+
 Json document(const CallPtr& call, const Endpoint& e) {
   const control::State& state = call->host.state();
   const Revision* current = e.current();
@@ -111,8 +117,11 @@ Json document(const CallPtr& call, const Endpoint& e) {
     out.set("access", enum_name(current->policy.access));
   }
   Json revisions = Json::array();
-  for (const Revision& r : e.revisions)
-    revisions.push(Json::object({{"number", r.number}, {"state", enum_name(r.state)}, {"made_at", format_utc(r.made_at)}, {"command", shell_join(r.spec->argv)}, {"reason", r.reason}}));
+  for (const Revision& r : e.revisions) {
+    Json one = Json::object({{"number", r.number}, {"state", enum_name(r.state)}, {"made_at", format_utc(r.made_at)}, {"command", shell_join(r.spec->argv)}, {"reason", r.reason}});
+    if (r.failed_job) one.set("failed_job", r.failed_job.value);
+    revisions.push(std::move(one));
+  }
   out.set("revisions", std::move(revisions));
   Json keys = Json::array();
   for (const EndpointKey& k : e.keys) keys.push(Json::object({{"name", k.name}, {"made_at", format_utc(k.made_at)}}));
@@ -125,7 +134,10 @@ Json document(const CallPtr& call, const Endpoint& e) {
       break;
     }
   out.set("replicas", std::move(replicas));
-  if (!e.failed_reason.empty()) out.set("last_failure", e.failed_reason);
+  if (const std::string failure = last_failure(call, e); !failure.empty()) {
+    out.set("last_failure", failure);
+    out.set("failed_job", e.failed_job.value);
+  }
   const NanoUsd cost = cost_of(state, e, call->host.now());
   out.set("cost_usd", usd(cost));
   if (const auto addresses = call->host.gateway_addresses(); !addresses.empty()) out.set("url", fmt::format("{}/f/{}/", addresses.front(), e.name));
@@ -209,7 +221,7 @@ void explain(CallPtr call) {
   if (e->serving == 0 && e->rolling == 0)
     for (const Revision& r : e->revisions)
       if (r.state == RevisionState::failed && &r == &e->revisions.back()) because("failed", fmt::format("revision {} did not become healthy: {}", r.number, r.reason));
-  if (!e->failed_reason.empty()) because("failure", "last: " + e->failed_reason);
+  if (const std::string failure = last_failure(call, *e); !failure.empty()) because("failure", "last: " + failure);
   call->reply_durable(200, Json::object({{"name", e->name}, {"status", shown["status"]}, {"ready", shown.at("figures", "ready").uint_or(0)}, {"sleeping", shown.at("figures", "sleeping").uint_or(0)},
                                          {"coming", shown.at("figures", "coming").uint_or(0)}, {"max", shown["max"].uint_or(0)}, {"reasons", std::move(reasons)}, {"replicas", std::move(replicas)}}));
 }
@@ -217,7 +229,16 @@ void explain(CallPtr call) {
 void scale(CallPtr call) {
   auto body = read_body<ScaleBody>(call);
   if (!body || !find(call, true)) return;
-  call->execute(ScaleEndpoint{call->parts[0], body->min, body->max, body->concurrency}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  call->execute(ScaleEndpoint{call->parts[0], body->min, body->max, body->concurrency}, 200, [call, name = call->parts[0]](const std::vector<Event>& events) {
+    Json out = Json::object({{"ok", true}, {"changed", !events.empty()}});
+    const auto found = call->host.state().endpoints.find(name);
+    if (const Revision* current = found == call->host.state().endpoints.end() ? nullptr : found->second.current()) {
+      out.set("min", current->policy.min);
+      out.set("max", current->policy.max);
+      out.set("concurrency", current->policy.concurrency);
+    }
+    return out;
+  });
 }
 
 void rollback(CallPtr call) {

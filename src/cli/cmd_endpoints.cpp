@@ -145,9 +145,13 @@ int await_revision(Client& client, const std::string& name, std::uint64_t revisi
         if (r["number"].uint_or(0) != revision) continue;
         const auto state = r["state"].str_or("");
         if (state == "failed" || state == "serving" || state == "retired") progress.reset();
-        if (state == "failed")
+        if (state == "failed") {
+          // The log of the one that failed: the endpoint's name stands for a replica that serves.
+          const std::uint64_t job = r["failed_job"].uint_or(0);
+          const std::string look = job != 0 ? fmt::format("see `billow logs {}`", job) : fmt::format("see `billow describe {}`", name);
           return report({Code::conflict, fmt::format("revision {} of {} did not become healthy: {}", revision, name, printable(r["reason"].str_or(""))),
-                         (*e)["revision"].uint_or(0) != 0 ? fmt::format("revision {} goes on serving; see `billow logs {}`", (*e)["revision"].uint_or(0), name) : fmt::format("see `billow logs {}`", name)});
+                         (*e)["revision"].uint_or(0) != 0 ? fmt::format("revision {} goes on serving; {}", (*e)["revision"].uint_or(0), look) : look});
+        }
         if ((state == "serving" || state == "retired") && !url_of(*e).empty()) {
           if (json) print_json(*e);
           else print(fmt::format("{} serves: {} (revision {})\n", name, url_of(*e), revision));
@@ -178,6 +182,7 @@ int cmd_deploy(const Parsed& parsed) {
   if (parsed.has("regions"))
     if (auto set = set_option(request, "region", parsed.get("regions")); !set) return report_usage(set.error());
   if (!request.reservation.empty()) return report_usage({Code::invalid, "an endpoint outlives a reservation, and its replicas would not start again after it", "leave --reservation out"});
+  if (request.spec.time_limit.ns > 0) return report_usage({Code::invalid, "an endpoint has no end, so --time means nothing to it", "leave it out; --timeout limits a request, --idle and --keep a replica without any"});
   if (!request.after.empty() || !request.cron.empty()) return report_usage({Code::invalid, "an endpoint waits for no job and has no schedule: it serves from when it is deployed", "leave --after and --cron out"});
   if (!request.outputs.empty() || !request.spec.surroundings.outputs.empty()) return report_usage({Code::invalid, "an endpoint has no end at which outputs could be kept", "let it write to a volume: --volume NAME:/mnt/NAME"});
   EndpointPolicy policy;
@@ -289,10 +294,10 @@ int cmd_scale(const Parsed& parsed) {
     body.set(what, *value);
   }
   if (body.members().empty()) return report_usage({Code::invalid, "scale to what?", "billow scale hello --min 1 --max 8"});
-  return change(parsed, "scale", "/scale", body, [&](const Json&) {
-    std::vector<std::string> set;
-    for (const auto& [what, value] : body.members()) set.push_back(fmt::format("{} {}", what, value.int_or(0)));
-    return fmt::format("{} has {} from now on\n", parsed.operands.front(), join(set, ", "));
+  return change(parsed, "scale", "/scale", body, [&](const Json& now) {
+    const auto limit = now["concurrency"].uint_or(0);
+    return fmt::format("{}{}: {} to {} replicas, {}\n", parsed.operands[0], now["changed"].bool_or(true) ? "" : " is as it was", now["min"].uint_or(0), now["max"].uint_or(0),
+                       limit == 0 ? "any number of requests at once for each" : fmt::format("{} request{} at once for each", limit, limit == 1 ? "" : "s"));
   });
 }
 
@@ -338,6 +343,13 @@ bool is_endpoint(Client& client, const std::string& name) {
   return !check_job_label(name) && check_name("endpoint", name) && client.get("/v1/endpoints/" + net::percent_encode(name)).has_value();
 }
 
+Status not_of_deleted_endpoint(Client& client, const std::string& word, const std::string& job) {
+  if (check_job_label(word)) return {};
+  const auto replica = client.get(path_of_job(job));
+  if (!replica || (*replica).at("labels", label_endpoint).str_or("") != word) return {};
+  return fail(Code::not_found, fmt::format("there is no endpoint {} any more", word), fmt::format("it was deleted; its last replica was job {}: `billow describe {}`", job, job));
+}
+
 int describe_endpoint(const Parsed& parsed, const std::string& name) {
   auto client = connect(parsed);
   if (!client) return report(client.error());
@@ -370,16 +382,7 @@ Result<std::string> replica_to_read(Client& client, const std::string& name) {
   const Json e = BILLOW_TRY(client.get("/v1/endpoints/" + net::percent_encode(name)));
   std::uint64_t job = 0;
   for (const Json& r : e["replicas"].items()) job = std::max(job, r["job"].uint_or(0));
-  // Of one that failed its last words matter most; the failure names its job.
-  if (job == 0) {
-    const std::string_view why = e["last_failure"].str_or("");
-    const auto at = why.find("job ");
-    if (at != why.npos)
-      for (char c : why.substr(at + 4)) {
-        if (c < '0' || c > '9') break;
-        job = job * 10 + static_cast<std::uint64_t>(c - '0');
-      }
-  }
+  if (job == 0) job = e["failed_job"].uint_or(0);  // of one that failed its last words matter most
   if (job == 0) return fail(Code::not_found, fmt::format("endpoint {} has no replica just now", name), "call it, and it will have one");
   return fmt::format("{}", job);
 }

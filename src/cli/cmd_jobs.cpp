@@ -95,6 +95,8 @@ int cmd_describe(const Parsed& parsed) {
   if (words->size() == 1 && is_endpoint(*client, words->front())) return describe_endpoint(parsed, words->front());
   const auto jobs = jobs_of(*client, *words, NameUse::look);
   if (!jobs) return report(jobs.error());
+  for (std::size_t i = 0; i < jobs->size(); ++i)
+    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there) return report(there.error());
   bool first = true;
   for (const std::string& label : *jobs) {
     auto job = client->get(path_of_job(label));
@@ -115,6 +117,8 @@ int cmd_explain(const Parsed& parsed) {
   const auto jobs = jobs_of(*client, *words, NameUse::look);
   if (!jobs && jobs.error().code == Code::not_found) return report({Code::not_found, "there is no endpoint of that name, and " + jobs.error().message, jobs.error().hint});
   if (!jobs) return report(jobs.error());
+  for (std::size_t i = 0; i < jobs->size(); ++i)
+    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there) return report(there.error());
   for (const std::string& label : *jobs) {
     auto why = client->get(path_of_job(label, "explain"));
     if (!why) return report(why.error());

@@ -10,6 +10,8 @@ namespace billow::cli {
 
 // Whether there is an endpoint of this name. Numbers are jobs, and ask nobody.
 bool is_endpoint(Client& client, const std::string& name);
+// A name that no endpoint has may still be the one of a job: not when that job was a replica of an endpoint that is gone.
+Status not_of_deleted_endpoint(Client& client, const std::string& word, const std::string& job);
 int describe_endpoint(const Parsed& parsed, const std::string& name);
 int explain_endpoint(const Parsed& parsed, const std::string& name);
 // The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.

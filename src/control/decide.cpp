@@ -79,14 +79,19 @@ std::vector<EventBody> carry_out(const State& state, const sched::Plan& plan, co
     if (victim.stopping != StopCause::none || victim.suspension.phase != SuspendPhase::none) continue;
     if (preempt.cause == sched::PreemptCause::consolidation && (!victim.checkpoint.path.empty() || !victim.spec->spot)) {
       if (victim.checkpoint.path.empty()) continue;  // it has nothing to go on from yet
-      events.push_back(JobStopping{preempt.victim, fmt::format("moves, so that job {} fits; goes on from its newest checkpoint", preempt.for_job.value), StopCause::moved, false, preempt.for_job});
+      events.push_back(JobStopping{preempt.victim, fmt::format("moves, so that {} fits; goes on from its newest checkpoint", other_job(state, victim, preempt.for_job)), StopCause::moved, false, preempt.for_job});
       continue;
     }
-    const std::string reason = preempt.for_job ? fmt::format("preempted by job {}", preempt.for_job.value) : "preempted by a reservation";
+    const std::string reason = preempt.for_job ? "preempted by " + other_job(state, victim, preempt.for_job) : "preempted by a reservation";
     if (suspendable(state, victim)) events.push_back(suspend_event(victim, reason, SuspendCause::preempted, SuspendMode::warm, preempt.for_job));
     else events.push_back(JobStopping{preempt.victim, reason, StopCause::preempted, false, preempt.for_job});
   }
   return events;
+}
+
+std::string other_job(const State& state, const Job& job, JobId other) {
+  const Job* found = state.find_job(other);
+  return found && found->project == job.project ? fmt::format("job {}", other.value) : "another project's job";
 }
 
 Status validate(const JobSpec& spec) {

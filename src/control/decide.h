@@ -37,6 +37,9 @@ std::vector<Effect> hello_effects(const State& state, NodeId node, const std::ve
 bool could_be_suspended(const JobSpec& spec);
 Status suspendable(const State& state, const Job& job);
 
+// Another job as the people of this one may know it: "job 12" within a project, "another project's job" beyond it.
+std::string other_job(const State& state, const Job& job, JobId other);
+
 // What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
 Status validate(const JobSpec& spec);
 Status validate(const std::map<std::string, std::string>& env);

@@ -24,9 +24,10 @@ constexpr std::int32_t replica_priority = 100;  // somebody waits for an endpoin
 
 Status check_policy(const EndpointPolicy& p) {
   const auto bad = [](std::string message, std::string hint = {}) { return fail(Code::invalid, std::move(message), std::move(hint)); };
-  if (p.max < 1 || p.max > limits::endpoint_replicas_max) return bad(fmt::format("--max is between 1 and {}", limits::endpoint_replicas_max));
-  if (p.min > p.max) return bad(fmt::format("--min {} is more than --max {}", p.min, p.max));
-  if (p.base_on_demand > p.max) return bad(fmt::format("--base-on-demand {} is more than --max {}", p.base_on_demand, p.max));
+  if (p.max < 1) return bad("--max 0: an endpoint may have one replica at least", "with --min 0 it sleeps while nobody calls it, and costs nothing; `billow delete` ends it");
+  if (p.max > limits::endpoint_replicas_max) return bad(fmt::format("--max is at most {}", limits::endpoint_replicas_max));
+  if (p.min > p.max) return bad(fmt::format("{} replicas are to be always awake (--min), and there may be {} at most (--max)", p.min, p.max), fmt::format("say both: --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max, p.max));
+  if (p.base_on_demand > p.max) return bad(fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), and there may be {} at most (--max)", p.base_on_demand, p.max), fmt::format("raise it: --max {}", p.base_on_demand));
   if (p.concurrency > 100'000) return bad("--concurrency is at most 100000");
   if (p.timeout.ns <= 0 || p.timeout > hours(24)) return bad("--timeout is between a millisecond and 24 h");
   if (p.idle.ns < 0 || p.keep_suspended.ns < 0 || p.wait_target.ns <= 0 || p.start_timeout.ns <= 0) return bad("times of an endpoint cannot be negative");
@@ -144,6 +145,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   BILLOW_TRY_VOID(validate(spec));
   if (spec.nodes != 1) return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
   if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin) return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
+  if (spec.time_limit.ns > 0) return fail(Code::invalid, "an endpoint has no end, so a time limit of its replicas means nothing", "leave --time out; --timeout limits a request, --idle and --keep a replica without any");
   if (spec.reservation) return fail(Code::invalid, "an endpoint outlives a reservation, and its replicas would not start again after it", "leave --reservation out");
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;

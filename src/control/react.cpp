@@ -108,7 +108,7 @@ struct Reactor {
     // Its place is needed: what cannot be suspended is ended and queued again.
     if (e.cause != SuspendCause::preempted) return {};
     const Job& job = state.jobs.at(e.job);
-    const std::string reason = job.gives_way_to ? fmt::format("preempted by job {}", job.gives_way_to.value) : "preempted";
+    const std::string reason = job.gives_way_to ? "preempted by " + other_job(state, job, job.gives_way_to) : "preempted";
     return {JobStopping{job.id, fmt::format("{} ({})", reason, job.reason), StopCause::preempted, false, job.gives_way_to}};
   }
   Events operator()(const ReservationEnded& e) { return outlive(state, e.reservation, e.lease.lease_to, context); }

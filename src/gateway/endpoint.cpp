@@ -214,6 +214,7 @@ void LiveEndpoint::ready(LiveReplica& live, SteadyTime now) {
   failures_ = 0;
   failure_.clear();
   ports_lost_ = 0;
+  totals.recovered_from = row_.failed_job;
   live.healthy = live.was_healthy = true;
   router.set_phase(live.row.job, Phase::ready, now);
 }
@@ -474,16 +475,21 @@ bool LiveEndpoint::yield_one(SteadyTime now) {
   return true;
 }
 
-EndpointFigures LiveEndpoint::figures() const {
+EndpointFigures LiveEndpoint::counts() const {
   EndpointFigures f = totals;
+  for (const auto& [key, r] : router.replicas()) {
+    if (r.phase == Phase::ready || r.phase == Phase::falling) ++f.ready;  // who is on its way to sleep holds its GPU yet
+    if (r.phase == Phase::suspended) ++f.sleeping;
+    if (r.phase == Phase::starting || r.phase == Phase::resuming) ++f.coming;
+  }
+  return f;
+}
+
+EndpointFigures LiveEndpoint::figures() const {
+  EndpointFigures f = counts();
   f.name = name_;
   f.held = router.held();
   f.in_flight = router.in_flight();
-  for (const auto& [key, r] : router.replicas()) {
-    if (r.phase == Phase::ready) ++f.ready;
-    if (r.phase == Phase::suspended || r.phase == Phase::falling) ++f.sleeping;
-    if (r.phase == Phase::starting || r.phase == Phase::resuming) ++f.coming;
-  }
   f.wanted = scaler.wanted();
   f.first_byte_p50_us = first_byte.quantile(0.5).ns / 1000;
   f.first_byte_p99_us = first_byte.quantile(0.99).ns / 1000;

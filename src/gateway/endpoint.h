@@ -82,6 +82,7 @@ class LiveEndpoint {
   int retry_after_s(SteadyTime now) const;
   std::shared_ptr<Upstream> upstream(ReplicaKey key);
   EndpointFigures figures() const;
+  EndpointFigures counts() const;      // of its replicas alone: cheap enough to be asked often
   // Replicas that have ended, or are somewhere else now, since the last call: whoever still waits for their answer waits in vain.
   std::vector<std::shared_ptr<Upstream>> take_ended() { return std::exchange(ended_, {}); }
 

@@ -100,7 +100,10 @@ void Gateway::take_table(Table table) {
     here.insert(row.name);
     auto& endpoint = endpoints_[row.name];
     if (!endpoint) {
-      endpoint = std::make_shared<LiveEndpoint>(row.name, [this](FromGateway m) { if (link_) link_->say(m); }, [this] { return free_port(); });
+      endpoint = std::make_shared<LiveEndpoint>(row.name, [this](FromGateway m) {
+        if (std::holds_alternative<RevisionJudged>(m)) tell_changes();  // before the word that somebody waits for
+        if (link_) link_->say(m);
+      }, [this] { return free_port(); });
       endpoint->set_head_is_here([this] { return link_ && link_->connected(); });
     }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
@@ -182,6 +185,18 @@ Figures Gateway::figures() const {
   if (out.peer_address.empty()) return out;
   out.peer_key = peer_pin_.empty() ? peer_key_ : peer_key_ + ":" + peer_pin_;
   return out;
+}
+
+void Gateway::tell_changes() {
+  if (!link_ || !link_->connected()) return;
+  std::string now;
+  for (const auto& [name, endpoint] : endpoints_) {
+    const EndpointFigures f = endpoint->counts();
+    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming, f.recovered_from);
+  }
+  if (now == told_) return;
+  told_ = std::move(now);
+  link_->say(figures());
 }
 
 // ---- requests
@@ -376,6 +391,7 @@ void Gateway::tick() {
     give_out(*endpoint);
     endpoint->steer(now);
   }
+  tell_changes();
   give_up_on_ended(now);
   make_room();
   peers_->tick(now);

@@ -44,6 +44,8 @@ class Gateway final : public ProxyHost {
   void take_table(Table table);
   Status load_table();                 // the one kept, if there is one
   Figures figures() const;
+  // Tells the head how its endpoints stand if that has changed since it was told: who has just deployed one looks at once.
+  void tell_changes();
   Proxy& proxy() { return *proxy_; }
   net::Loop& loop() { return loop_; }
   net::HttpClient& client() { return *client_; }
@@ -96,6 +98,7 @@ class Gateway final : public ProxyHost {
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_;
+  std::string told_;                   // how many of each endpoint's replicas are ready, asleep and coming, as the head was told last
   std::string kept_table_;             // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters of before this process
   SteadyTime saved_at_;

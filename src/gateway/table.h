@@ -180,12 +180,14 @@ struct EndpointFigures {
   std::uint64_t held = 0, in_flight = 0;
   std::uint32_t ready = 0, sleeping = 0, coming = 0, wanted = 0;
   std::int64_t first_byte_p50_us = 0, first_byte_p99_us = 0, held_p99_us = 0, wake_us = 0;
+  std::uint64_t recovered_from = 0;    // the last replica that failed, where another has become healthy since
   template <class V>
   void fields(V& v) {
     v("name", name); v("requests", requests); v("failed", failed); v("refused", refused); v("cancelled", cancelled); v("retried", retried);
     v("cold_starts", cold_starts); v("wakes", wakes); v("tokens_in", tokens_in); v("tokens_out", tokens_out); v("held", held);
     v("in_flight", in_flight); v("ready", ready); v("sleeping", sleeping); v("coming", coming); v("wanted", wanted);
     v("first_byte_p50_us", first_byte_p50_us); v("first_byte_p99_us", first_byte_p99_us); v("held_p99_us", held_p99_us); v("wake_us", wake_us);
+    v("recovered_from", recovered_from);
   }
 };
 struct Figures {

@@ -350,6 +350,7 @@ void Gateways::add_up(const std::string& endpoint) {
     sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
     sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);
     sum.wake_us = std::max(sum.wake_us, f.wake_us);
+    sum.recovered_from = std::max(sum.recovered_from, f.recovered_from);
   }
   figures_[endpoint] = sum;
 }

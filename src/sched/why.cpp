@@ -83,6 +83,13 @@ void inside_reservation(const Impl& index, const JobRequest& job, WallTime now, 
                        inside.size() == 1 ? *inside.begin() : JobId{}});
 }
 
+// Numbers of jobs are told to those who may see them: the jobs of a project are nobody else's business.
+bool same_project(const Impl& index, const JobRequest& job, JobId other) {
+  if (const auto running = index.running.find(other); running != index.running.end()) return running->second.request.project == job.project;
+  const auto queued = index.queued.find(other);
+  return queued != index.queued.end() && index.request_of(other, queued->second).project == job.project;
+}
+
 // Room is there, but promised: to a reservation, or to those that come first.
 void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now, Explanation& e) {
   if (const Reservation* r = kept_from_it(index, job, now)) {
@@ -108,7 +115,9 @@ void promised(Impl& index, const JobRequest& job, const Plan& next, WallTime now
       return;
     }
   }
-  e.reasons.push_back({ReasonKind::waiting_behind, behind ? fmt::format("job {} comes first and needs the room", behind.value) : "others come first and take the room", behind});
+  const bool own = behind && same_project(index, job, behind);
+  e.reasons.push_back({ReasonKind::waiting_behind, !behind ? "others come first and take the room" : own ? fmt::format("job {} comes first and needs the room", behind.value) : "another project's job comes first and needs the room",
+                       own ? behind : JobId{}});
 }
 
 // It was suspended, and can only go on with the cards its image came from: which of them somebody has, and until when.
@@ -136,12 +145,13 @@ void waits_for_cards(const Impl& index, const JobRequest& job, const PlacementCl
     const RunningJob& holder = index.running.at(id);
     const WallTime end = holder.leaving ? now : end_of(holder);
     free_at = !end || !free_at ? WallTime{} : std::max(free_at, end);
-    who += fmt::format("{}job {} ({})", who.empty() ? "" : ", ", id.value,
+    who += fmt::format("{}{} ({})", who.empty() ? "" : ", ", same_project(index, job, id) ? fmt::format("job {}", id.value) : "another project's job",
                        holder.leaving ? "leaving" : !end ? "without a time limit" : fmt::format("{} {}", holder.request.time_limit.ns > 0 ? "until" : "probably until", format_utc(end)));
   }
   const bool one = cards.size() == job.constraints.only_gpus.size() && cards.size() == 1;
   if (who.empty()) return say(fmt::format("{}; {} not to be had: out of service", back, one ? "that is" : fmt::format("GPU {} is", join(cards, ", "))));
-  say(fmt::format("{}; {} held by {}", back, one ? "that is" : fmt::format("GPU {} is", join(cards, ", ")), who), holders.size() == 1 ? *holders.begin() : JobId{});
+  say(fmt::format("{}; {} held by {}", back, one ? "that is" : fmt::format("GPU {} is", join(cards, ", ")), who),
+      holders.size() == 1 && same_project(index, job, *holders.begin()) ? *holders.begin() : JobId{});
   if (!e.earliest_start) e.earliest_start = free_at;
 }
 

@@ -141,6 +141,7 @@ class Serving(EndpointTest):
     def test_deploy_call_look_and_delete(self):
         made = self.deploy("hello", "--max", 2)
         self.assertEqual(made["revision"], 1)
+        self.assertEqual(made["figures"]["ready"], 1, "who waited for it is not told that none is ready")
         status, headers, body = self.call("hello", "/a/b?c=d", "POST", b"12345")
         self.assertEqual(status, 200)
         self.assertEqual((json.loads(body)["path"], json.loads(body)["length"]), ("/a/b?c=d", 5))
@@ -154,6 +155,10 @@ class Serving(EndpointTest):
         self.rig.ok("delete", "hello")
         poll(lambda: self.call("hello")[0] == 404, "the endpoint gone")
         poll(lambda: self.rig.json("ps")["jobs"] == [], "its replicas gone")
+        for verb in ("describe", "explain"):
+            gone = self.rig.cli(verb, "hello")
+            self.assertNotEqual(gone.code, 0, gone)
+            self.assertIn("there is no endpoint hello any more", gone.errors)
 
     def test_asleep_it_holds_no_gpu_and_wakes_as_the_same_process(self):
         self.deploy("sleepy", "--gpus", 1, "--idle", "1s")
@@ -203,12 +208,18 @@ class Serving(EndpointTest):
         self.assertEqual(self.call("private")[0], 200)
 
     def test_bad_words(self):
-        for args, want in ((("deploy", "x"), "deploy what"), (("deploy", "x", "--max", "0", "--", "true"), "--max is between"), (("deploy", "bad name", "--", "true"), "name"),
-                           (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "more than --max"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
+        for args, want in ((("deploy", "x"), "deploy what"), (("deploy", "x", "--max", "0", "--", "true"), "one replica at least"), (("deploy", "bad name", "--", "true"), "name"),
+                           (("deploy", "x", "--min", "3", "--max", "2", "--", "true"), "--min 3 --max 3"), (("deploy", "x", "--time", "3s", "--", "true"), "leave it out"), (("deploy", "x", "--keep", "1h", "--", "true"), "suspended="),
                            (("scale", "nobody", "--max", "2"), "no endpoint"), (("rollback", "nobody"), "no endpoint"), (("delete", "nobody"), "no endpoint")):
             done = self.rig.cli(*args)
             self.assertNotEqual(done.code, 0, done)
             self.assertIn(want, done.errors)
+
+    def test_scaling_says_what_is_in_force(self):
+        self.deploy("app", "--max", 2)
+        self.assertIn("app: 0 to 4 replicas, 8 requests at once", self.rig.ok("scale", "app", "--max", 4).text)
+        self.assertIn("app is as it was: 0 to 4 replicas", self.rig.ok("scale", "app", "--max", 4).text)
+        self.assertIn("--min 5 --max 5", self.rig.cli("scale", "app", "--min", 5).errors)
 
 
 class Wire(EndpointTest):
@@ -328,6 +339,9 @@ class Updates(EndpointTest):
         self.assertEqual(broken.code, 1, broken)
         self.assertIn("exit code 3", broken.errors)
         self.assertIn("goes on serving", broken.errors)
+        failed = next(r for r in self.endpoint("app")["revisions"] if r["state"] == "failed")["failed_job"]
+        self.assertIn(f"billow logs {failed}`", broken.errors)
+        self.assertIn("cannot start", self.rig.cli("logs", failed).text)
         seen = len(state["versions"])
         poll(lambda: len(state["versions"]) > seen + 20, "traffic after the broken revision")
         self.rig.ok("rollback", "app", timeout=90)
@@ -359,6 +373,7 @@ class Updates(EndpointTest):
         self.assertIn("retry-after", headers)
         self.deploy("never", version="2")  # mended: the old failure is no longer held against it
         self.assertEqual(json.loads(self.call("never")[2])["version"], "2")
+        self.assertNotIn("last_failure", self.endpoint("never"))
 
 
 class Faults(EndpointTest):

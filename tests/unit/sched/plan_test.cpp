@@ -173,6 +173,15 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   EXPECT_EQ(e.reasons.at(0).kind, ReasonKind::no_room);
   EXPECT_EQ(e.reasons.at(0).text, "it comes back to GPU 0 of node n1, where its memory is; that is held by job 4 (without a time limit)");
   EXPECT_EQ(e.reasons.at(0).behind, JobId{4});
+  // People of another project are not told whose job it is.
+  JobRequest stranger = sleeper;
+  stranger.id = JobId{91};
+  stranger.project = ProjectId{2};
+  index.enqueue(stranger);
+  const Explanation kept = explain(index, JobId{91}, t0);
+  EXPECT_EQ(kept.reasons.at(0).text, "it comes back to GPU 0 of node n1, where its memory is; that is held by another project's job (without a time limit)");
+  EXPECT_EQ(kept.reasons.at(0).behind, JobId{});
+  index.dequeue(JobId{91});
   index.ended(JobId{4}, t0);
   JobRequest brief = job(5);
   brief.time_limit = hours(1);
