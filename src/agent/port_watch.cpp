@@ -7,7 +7,7 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration first_look_every = milliseconds(2);
-constexpr Duration look_every = milliseconds(100);
+constexpr Duration look_every = milliseconds(25), all_every = milliseconds(100);
 constexpr Duration sure_after = milliseconds(30);   // between the two looks that name somebody else
 constexpr int looks_per_wait = 32;                  // a task that has started for a second is looked at every 31 ms
 
@@ -55,17 +55,18 @@ std::uint16_t PortWatch::port_of(TaskId task) const {
   return found == ports_.end() ? 0 : found->second.number;
 }
 
+bool PortWatch::still_has(const Port& port, std::uint64_t inode) {
+  const auto known = port.own.find(inode);
+  if (known == port.own.end()) return false;
+  Listener listener;
+  listener.pid = known->second.first;
+  listener.fd = known->second.second;
+  listener.inode = inode;
+  return still_listens(listener);
+}
+
 bool PortWatch::all_own(TaskId task, Port& port, const std::vector<std::uint64_t>& inodes) {
-  const auto still = [&](std::uint64_t inode) {
-    const auto known = port.own.find(inode);
-    if (known == port.own.end()) return false;
-    Listener listener;
-    listener.pid = known->second.first;
-    listener.fd = known->second.second;
-    listener.inode = inode;
-    return still_listens(listener);
-  };
-  if (std::all_of(inodes.begin(), inodes.end(), still)) return true;
+  if (std::all_of(inodes.begin(), inodes.end(), [&](std::uint64_t inode) { return still_has(port, inode); })) return true;
   port.own.clear();
   for (const int pid : sources_.processes(task)) {
     const auto has = sources_.sockets_of(pid);
@@ -78,13 +79,15 @@ bool PortWatch::all_own(TaskId task, Port& port, const std::vector<std::uint64_t
 
 PortHolder PortWatch::judge(TaskId task, Port& port, const std::vector<ListeningSocket>& sockets, SteadyTime now) {
   const auto inodes = answering(sockets, port.number, sources_.reach ? sources_.reach() : Reach::loopback);
+  port.has_it = false;
+  port.all_due = now + all_every;
   if (inodes.empty()) {
     port.strange_since = {};
     return PortHolder::nobody;
   }
   if (all_own(task, port, inodes)) {
     port.strange_since = {};
-    port.had_it = true;
+    port.had_it = port.has_it = true;
     return PortHolder::task;
   }
   if (port.strange_since.ns == 0) port.strange_since = now;
@@ -96,9 +99,11 @@ std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
   std::optional<std::vector<ListeningSocket>> sockets;  // one list for all of them
   for (auto& [task, port] : ports_) {
     if (now < port.due) continue;
-    if (!sockets) sockets = sources_.sockets();
-    out.push_back({task, judge(task, port, *sockets, now)});
-    const Duration wait = port.had_it ? look_every : std::clamp((now - port.since) / looks_per_wait, first_look_every, look_every);
+    const Port& seen = port;
+    const bool enough = port.has_it && now < port.all_due && std::all_of(port.own.begin(), port.own.end(), [&](const auto& own) { return still_has(seen, own.first); });
+    if (!enough && !sockets) sockets = sources_.sockets();
+    out.push_back({task, enough ? PortHolder::task : judge(task, port, *sockets, now)});
+    const Duration wait = port.had_it ? look_every : std::clamp((now - port.since) / looks_per_wait, first_look_every, all_every);
     port.due = now + (port.strange_since.ns != 0 ? std::min(wait, sure_after) : wait);
   }
   return out;

@@ -7,7 +7,8 @@
 //   must be of the task: sockets of one Unix user can share a port.
 // - Somebody else is named only when a second look, a moment later, still finds them: a process that has just been made may be missing
 //   from the first look's list.
-// - Until its first listener a task is looked at ever more seldom, from every 2 ms; then every 100 ms, and when asked.
+// - Until its first listener a task is looked at ever more seldom, from every 2 ms; then every 25 ms whether it still has its sockets, which
+//   is one look at each of them, every 100 ms at all the sockets of the machine, and when asked.
 #pragma once
 
 #include <functional>
@@ -65,12 +66,14 @@ class PortWatch {
     std::uint16_t number = 0;
     SteadyTime since;
     SteadyTime due;
-    bool had_it = false;
+    bool had_it = false, has_it = false;
+    SteadyTime all_due;                                 // when its own sockets are not enough to look at
     std::map<std::uint64_t, std::pair<int, int>> own;   // sockets of the task as found last: process and descriptor
     SteadyTime strange_since;                           // 0: nobody else's socket was there
   };
   PortHolder judge(TaskId task, Port& port, const std::vector<ListeningSocket>& sockets, SteadyTime now);
   bool all_own(TaskId task, Port& port, const std::vector<std::uint64_t>& inodes);
+  static bool still_has(const Port& port, std::uint64_t inode);
 
   Sources sources_;
   std::map<TaskId, Port> ports_;

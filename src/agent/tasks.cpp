@@ -73,7 +73,13 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
                       .carried = [this](TaskId task, std::size_t bytes) { if (links_.contains(task) && callbacks_.head_is_outside && callbacks_.head_is_outside()) tunnelled_[task].bytes += static_cast<std::int64_t>(bytes); }}),
       rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max, .quiet_max = options_.pull_patience},
              {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {
-  ports_.set_processes([this](TaskId task) { return processes_of(task); });
+  ports_.set_processes([this](TaskId task) {
+    // What a job moved to a control group of its own making is still its supervisor's.
+    std::vector<int> all = processes_of(task);
+    if (const auto found = dirs_.find(task); found && found->supervisor_pid > 0)
+      for (const int pid : ProcessTable::read().descendants(found->supervisor_pid)) all.push_back(pid);
+    return all;
+  });
   ports_.set_reach(options_.reach);
 }
 

@@ -81,6 +81,8 @@ void Sessions::take_port(NodeId node, const TaskStatus& status) {
   if (!has_task(node, status.task)) return;
   if (status.state == TaskState::ended) return (void)ports_.erase(status.task);
   if (status.port_holder == PortHolder::unsaid) return;
+  // Those that were never heard to end, with a node that is gone.
+  if (ports_.size() > limits::endpoints_max) std::erase_if(ports_, [&](const auto& each) { return !engine_().state().find_task(each.first); });
   Port& known = ports_[status.task];
   if (known.holder == status.port_holder && known.look == status.port_look) return;
   known = {status.port_holder, status.port_look};
