@@ -10,7 +10,10 @@ namespace billow::cli {
 namespace {
 
 constexpr std::size_t help_column_max = 28;
-constexpr std::size_t text_columns = 88;
+constexpr std::size_t text_columns = 80;
+
+// In the order in which people come to need them; what is not named here comes last.
+constexpr std::string_view group_order[] = {"jobs", "endpoints", "machines", "head", "people and access", "reservations", "money and advice"};
 
 std::string heading_of(const OptionSpec& option) {
   std::string text = option.letter ? fmt::format("-{}, --{}", option.letter, option.name) : fmt::format("    --{}", option.name);
@@ -46,11 +49,28 @@ std::string indented(std::string_view lines) {
   return out;
 }
 
+std::size_t rank_of(std::string_view group) {
+  return static_cast<std::size_t>(std::ranges::find(group_order, group) - std::begin(group_order));
+}
+
 std::vector<const char*> groups_of(const std::vector<CommandSpec>& commands) {
   std::vector<const char*> groups;
   for (const CommandSpec& c : commands)
     if (std::none_of(groups.begin(), groups.end(), [&](const char* g) { return std::string_view(g) == c.group; })) groups.push_back(c.group);
+  std::ranges::stable_sort(groups, {}, rank_of);
   return groups;
+}
+
+// A line that does not end a sentence goes on in the next.
+std::vector<std::string> paragraphs(std::string_view text) {
+  std::vector<std::string> out;
+  bool goes_on = false;
+  for (const std::string& line : split(text, '\n')) {
+    if (goes_on) out.back() += " " + line;
+    else out.push_back(line);
+    goes_on = !line.empty() && std::string_view(".:!").find(line.back()) == std::string_view::npos;
+  }
+  return out;
 }
 
 std::string escaped_cell(std::string_view text) {
@@ -68,9 +88,9 @@ std::string help_text(const CommandSpec& c) {
   std::string out = fmt::format("billow {}: {}\n\nusage: {}\n", c.name, c.summary, usage_line(c));
   if (!c.details.empty()) {
     out += '\n';
-    for (const std::string& paragraph : split(c.details, '\n')) out += wrapped(paragraph, text_columns, 0) + "\n";
+    for (const std::string& paragraph : paragraphs(c.details)) out += wrapped(paragraph, text_columns, 0) + "\n";
   }
-  out += "\noptions:\n";
+  out += "\nexample:\n" + indented(c.example) + "\noptions:\n";
   std::size_t width = 0;
   for (const OptionSpec* o : options_of(c)) width = std::max(width, std::min(heading_of(*o).size(), help_column_max));
   for (const OptionSpec* o : options_of(c)) {
@@ -78,22 +98,27 @@ std::string help_text(const CommandSpec& c) {
     const bool own_line = heading.size() > width;
     out += "  " + heading;
     out += own_line ? "\n" + std::string(width + 4, ' ') : std::string(width - heading.size() + 2, ' ');
-    out += wrapped(o->help, text_columns - std::min(text_columns / 2, width), width + 4) + "\n";
+    out += wrapped(o->help, text_columns - width - 4, width + 4) + "\n";
   }
-  out += "\nexample:\n" + indented(c.example);
   return out;
 }
 
 std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version) {
-  std::string out = fmt::format("billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n", version);
+  std::string out = fmt::format("billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n\n"
+                                "first steps:\n"
+                                "  $ billow run --gpus 1 -- python train.py  # starts Billow if need be\n"
+                                "  $ billow shell --gpus 1                   # a terminal on a GPU\n"
+                                "  $ billow ps; billow logs -f JOB           # what runs, and what it writes\n"
+                                "  $ billow up --background --sim 8xH100     # to try it all without a GPU\n"
+                                "  $ billow dashboard                        # the same in a browser\n", version);
   std::size_t width = 0;
   for (const CommandSpec& c : commands) width = std::max(width, c.name.size());
   for (const char* group : groups_of(commands)) {
     out += fmt::format("\n{}:\n", *group ? group : "other");
     for (const CommandSpec& c : commands)
-      if (std::string_view(c.group) == group) out += fmt::format("  {:<{}}  {}\n", c.name, width, c.summary);
+      if (std::string_view(c.group) == group) out += fmt::format("  {:<{}}  {}\n", c.name, width, wrapped(c.summary, text_columns - width - 4, width + 4));
   }
-  out += "\nexample:\n  billow run --gpus 1 -- python train.py\n\n`billow COMMAND --help` says more about each.\n";
+  out += "\n`billow COMMAND --help` says more about each, with examples.\n";
   return out;
 }
 

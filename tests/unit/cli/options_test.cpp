@@ -3,7 +3,9 @@
 
 #include <set>
 
+#include "base/text.h"
 #include "cli/commands.h"
+#include "cli/table.h"
 
 namespace billow::cli {
 namespace {
@@ -85,6 +87,18 @@ TEST(Commands, AllHaveASummaryAnExampleAndHelp) {
     const std::string help = help_text(c);
     EXPECT_NE(help.find("example:"), std::string::npos) << c.name;
     EXPECT_NE(help.find("usage: billow " + c.name), std::string::npos) << c.name;
+  }
+}
+
+TEST(Commands, TheOverviewFitsATerminalAndBeginsWithWhatIsNeededFirst) {
+  const std::string text = overview_text(all_commands(), "1");
+  for (const std::string& line : split(text, '\n')) EXPECT_LE(display_width(line), 80u) << line;
+  std::size_t last = 0;
+  for (const char* heading : {"\nfirst steps:", "\njobs:", "\nendpoints:", "\nhead:", "\nmoney and advice:", "\nother:"}) {
+    const std::size_t at = text.find(heading);
+    ASSERT_NE(at, std::string::npos) << heading;
+    EXPECT_GE(at, last) << heading;
+    last = at;
   }
 }
 
