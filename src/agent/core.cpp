@@ -174,6 +174,13 @@ void Core::on_reclaimed(std::string reason, Now now, Effects& out) {
   if (welcomed_) out.push_back(effect::Send{v1::Reclaimed{reclaimed_}});
 }
 
+void Core::on_removed(Now now, Effects& out) {
+  leaving_ = true;
+  for (const TaskId id : std::vector<TaskId>(live_.begin(), live_.end()))
+    if (Held& held = tasks_.at(id); !held.stop_sent) stop_task(held, Duration{-1}, StopReason::disowned, now, out);
+  if (live_.empty()) out.push_back(effect::EndSelf{});
+}
+
 // A task that ends here without a process ever having been made. Its end is recorded like any other, or a crash of this
 // agent would forget that it must not start.
 void Core::end_without_start(TaskId id, ExitKind kind, std::string message, Now now, Effects& out) {

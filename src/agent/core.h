@@ -137,6 +137,8 @@ class Core {
   void tick(Now now, Effects& out);
   // The node is taken away: told to the head, which sends its work elsewhere; nothing new starts.
   void on_reclaimed(std::string reason, Now now, Effects& out);
+  // The head does not know this node any more: what runs here is nobody's, and ends; then this agent does.
+  void on_removed(Now now, Effects& out);
   bool idle() const { return live_.empty() && pending_.empty(); }
   // When tick has something to do next; none: when something else happens.
   std::optional<SteadyTime> next_wake() const;

@@ -51,6 +51,7 @@ namespace {
 
 constexpr Duration lock_patience = milliseconds(200);
 constexpr Duration allocation_linger = seconds(30);    // how long tasks live on when an agent in an allocation is killed
+constexpr Duration removed_after = seconds(30);        // a head that does not know us for so long has removed us
 constexpr Duration allocation_patience = seconds(20);  // Slurm kills half a minute after its signal
 // An engine signals every process of an allocation, in no order: a job may be seen to end before our own signal is there. An end
 // that might be the engine's doing is held back for as long as the two can lie apart on a busy machine.
@@ -61,6 +62,7 @@ Now now() { return {system_clock().wall(), system_clock().steady()}; }
 
 class NodeAgent {
  public:
+  bool removed() const { return removed_; }
   explicit NodeAgent(NodeOptions options) : options_(std::move(options)), workers_(loop_, {.threads = 1, .queue_max = 16}), jitter_(static_cast<std::uint64_t>(::getpid())) {}
 
   Status start() {
@@ -248,9 +250,11 @@ class NodeAgent {
                                        [this](Result<std::shared_ptr<net::WebSocket>> socket) {
       dialing_ = false;
       if (!socket) {
-        if (attempts_ % 20 == 0) log_warn("no head at {}: {}", options_.head, socket.error().message);
+        if (attempts_ % 20 == 0 && socket.error().code != Code::unauthorized) log_warn("no head at {}: {}", options_.head, socket.error().message);
+        refused(socket.error().code == Code::unauthorized);
         return redial();
       }
+      refused_since_ = {};
       socket_ = std::move(*socket);
       socket_->on_message([this](std::string_view frame, bool) { on_frame(frame); });
       socket_->on_close([this](const net::WebSocket::Closed&) { disconnected(); });
@@ -263,6 +267,21 @@ class NodeAgent {
   // A name may have to be looked up, which is nothing for the loop.
   void look_where_the_head_is() {
     (void)workers_.submit([address = endpoints_[head_at_ % endpoints_.size()].address] { return leaves_the_site(address); }, [this](bool outside) { head_is_outside_ = outside; });
+  }
+  // The head answers and does not know our credential. Not believed at once: whoever mends a mistake there is given a moment.
+  void refused(bool unknown) {
+    if (!unknown) refused_since_ = {};
+    if (!unknown || removed_) return;
+    if (refused_since_.ns == 0) {
+      refused_since_ = now().steady;
+      log_error("the head at {} does not know this node any more: it was removed, or its credential revoked. What runs here ends in {} unless it is known again", options_.head, format_duration(removed_after));
+    }
+    if (now().steady - refused_since_ < removed_after) return;
+    removed_ = true;
+    log_error("this node has been removed from its head; {} tasks are ended here", core_->live_count());
+    Effects effects;
+    core_->on_removed(now(), effects);
+    perform(effects);
   }
   // Soon at first, for a head that restarts; ever more seldom for one that stays away. Jitter keeps a fleet from dialling as one.
   void redial() {
@@ -601,6 +620,8 @@ class NodeAgent {
   std::uint64_t attempts_ = 0;
   bool dialing_ = false, sampling_ = false, leaving_ = false, head_is_outside_ = false;
   SteadyTime leave_by_;
+  SteadyTime refused_since_;  // the head answers and does not know us; 0: it does, or is away
+  bool removed_ = false;
   std::map<std::uint32_t, std::int64_t> idle_mem_mib_;   // the least each GPU was seen to use: the driver's own
   static constexpr int look_over_rounds = 20, look_over_wait_ms = 250;
   static constexpr std::int64_t look_over_slack_mib = 64;
@@ -613,6 +634,7 @@ Status run_node(NodeOptions options) {
   NodeAgent agent(std::move(options));
   BILLOW_TRY_VOID(agent.start());
   agent.run();
+  if (agent.removed()) return fail(Code::unauthorized, "this node has been removed from its head", "to join again: billow join URL --token TOKEN, with a new one from `billow token create --node`");
   return {};
 }
 

@@ -1,5 +1,6 @@
 #include "api/documents.h"
 
+#include <set>
 #include <fmt/format.h>
 
 #include "api/host.h"
@@ -166,6 +167,20 @@ Json suspendable_document(const control::State& state, const Job& job) {
   return Json::object({{"can", !never}, {"why", why}});
 }
 
+// Of a job on a node that does not answer: since when, and what that means for its bill.
+std::string away_note(const control::State& state, const Job& job, WallTime now) {
+  if (job.state != JobState::running && job.state != JobState::suspended) return {};
+  std::string text;
+  std::set<NodeId> told;
+  for (TaskId id : job.tasks) {
+    const Task* task = state.find_task(id);
+    const auto node = task && task->state != TaskState::ended ? state.nodes.find(task->node) : state.nodes.end();
+    if (node == state.nodes.end() || node->second.reachable || now - node->second.unreachable_since < seconds(5) || !told.insert(node->first).second) continue;
+    text += fmt::format("{}{} unreachable for {}", text.empty() ? "" : ", ", node->second.offer.name, format_duration(seconds(std::max<std::int64_t>(0, (now - node->second.unreachable_since).ns / 1'000'000'000))));
+  }
+  return text.empty() ? text : text + "; charged only if it ran on";
+}
+
 }  // namespace
 
 std::string job_label(const Job& job) {
@@ -198,6 +213,7 @@ Json job_document(const control::State& state, const Job& job, const std::vector
       doc.set("suspended_s", 0);
     }
   }
+  if (const std::string away = away_note(state, job, now); !away.empty() && job.reason.empty()) doc.set("reason", away);
   if (!is_final(job.state)) doc.set("suspendable", suspendable_document(state, job));
   if (job.not_before) doc.set("not_before", format_utc(job.not_before));
   NanoUsd cost = job.cost;
@@ -205,8 +221,8 @@ Json job_document(const control::State& state, const Job& job, const std::vector
   Json task_list = Json::array();
   for (const Task& task : tasks) {
     if (task.state != TaskState::ended) {
-      cost += ledger::lease_cost(task, now) + control::egress_so_far(state, task.id);
-      rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+      cost += ledger::lease_cost(task, task.state == TaskState::unreachable ? std::min(now, state.nodes.at(task.node).unreachable_since) : now) + control::egress_so_far(state, task.id);
+      if (task.state != TaskState::unreachable) rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     }
     task_list.push(task_document(state, task, job.spec->resources.mig_profile));
   }
@@ -327,6 +343,7 @@ Json explain_document(const control::State& state, const Job& job, WallTime now,
     reasons.push(Json::object({{"kind", job.state == JobState::running ? "running" : "held"}, {"text", job.reason}}));
     earliest = time_or_null(job.not_before);
   }
+  if (const std::string away = away_note(state, job, now); !away.empty()) reasons.push(Json::object({{"kind", "node"}, {"text", away}}));
   for (const std::string& note : control::fabric_notes(state, job)) reasons.push(Json::object({{"kind", "fabric"}, {"text", note}}));
   if (const std::string note = control::fabric_unmeasured(state, job); !note.empty()) reasons.push(Json::object({{"kind", "fabric"}, {"text", note}}));
   Json expected;

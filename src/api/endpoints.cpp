@@ -65,7 +65,7 @@ NanoUsd cost_of(const control::State& state, const Endpoint& e, WallTime now) {
     const Job& job = state.jobs.at(id);
     cost += job.cost;
     for (TaskId task : job.tasks)
-      if (const Task& t = state.tasks.at(task); t.state != TaskState::ended) cost += ledger::lease_cost(t, std::max(now, t.lease_from));
+      if (const Task& t = state.tasks.at(task); t.state != TaskState::ended) cost += ledger::lease_cost(t, std::max(t.lease_from, t.state == TaskState::unreachable ? std::min(now, state.nodes.at(t.node).unreachable_since) : now));
   }
   return cost;
 }

@@ -87,8 +87,8 @@ void put_job(std::string& out, const control::State& state, const Job& job, std:
   for (TaskId id : job.tasks) {
     const Task& task = state.tasks.at(id);
     if (task.state == TaskState::ended) continue;
-    cost += ledger::lease_cost(task, billed) + control::egress_so_far(state, task.id);
-    rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+    cost += ledger::lease_cost(task, task.state == TaskState::unreachable ? std::min(billed, state.nodes.at(task.node).unreachable_since) : billed) + control::egress_so_far(state, task.id);
+    if (task.state != TaskState::unreachable) rate += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     put(out, "{}[{}", first ? "" : ",", task.node.value);
     if (ledger::gpu_milli(task)) for (const GpuGrant& grant : task.gpus) put(out, ",{}", grant.gpu);
     out += ']';

@@ -65,6 +65,16 @@ constexpr Duration absence_pause = milliseconds(200);
 constexpr int absence_tries = 150;
 constexpr int absence_tries_once = 25;  // for a reader who wants what is there now
 
+// What to say of a node that is known not to answer; empty: it does, or may in a moment.
+std::string away_words(Host& host, NodeId id) {
+  const control::State& state = host.state();
+  const auto node = state.nodes.find(id);
+  // A head that has just begun hears of its nodes in a moment.
+  if (node == state.nodes.end() || node->second.reachable || host.now() - node->second.unreachable_since < seconds(5)) return {};
+  const Duration away = seconds(std::max<std::int64_t>(0, (host.now() - node->second.unreachable_since).ns / 1'000'000'000));
+  return fmt::format("its node {} has been unreachable for {}; what the job wrote is there", node->second.offer.name, format_duration(away));
+}
+
 // ---- logs ---------------------------------------------------------------------------------------------------------
 
 struct LogStream : std::enable_shared_from_this<LogStream> {
@@ -117,9 +127,9 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   }
   // Nobody answers for the log. Where the answer has begun, cutting it short is the only way to say so in a raw stream.
   void give_up(const std::string& why) {
-    if (!streaming) call->fail({Code::unavailable, why, "try again when the node is back; see `billow nodes`"});
+    if (!streaming && !sse) call->fail({Code::unavailable, why, "try again when the node is back; see `billow nodes`"});
     else if (!sse) call->exchange->abort();
-    else send(net::format_sse({.id = "", .event = "error", .data = why})), call->exchange->finish();
+    else open(), send(net::format_sse({.id = "", .event = "error", .data = why})), call->exchange->finish();
     close();
   }
   // The job may have been placed, placed again, or ended since the last look.
@@ -149,6 +159,7 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     const auto self = std::move(keep);
     if (done) return;
     if (!chunk.error.empty()) {
+      if (const std::string away = away_words(call->host, pull->place().node); !away.empty()) return give_up(away);
       patience = std::min(patience, follow ? absence_tries : absence_tries_once);
       if (--patience <= 0 || chunk.end) return give_up(chunk.error);
       retry = call->host.loop().after(absence_pause, [s = self] { s->again(); });  // its node may be back in a moment
@@ -211,6 +222,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   std::string early;      // typed before the task was placed
   bool early_eof = false;
   bool waiting = false, done = false;
+  bool told_away = false;         // that its node is known not to answer
   TaskId at;
   NodeId node;
   net::Timer waits;
@@ -261,7 +273,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       if (self->telling || (place && self->history && self->tell_history(*place, document))) return;
       if (announce && !final) self->say(Json::object({{"type", "state"}, {"job", document}, {"may_type", self->may_type}}));
       if (place && place->task != self->at && (!self->at || self->waiting)) return self->start(*place, document["attempt"].uint_or(0));
-      if (final && (self->waiting || !place)) {
+      if (final && (self->waiting || self->told_away || !place)) {
         self->say(Json::object({{"type", "end"}, {"job", document}}));
         self->socket->close();
       }
@@ -339,9 +351,15 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   void take(const LogChunk& chunk, std::string_view frames) {
     if (done) return;
     if (!chunk.error.empty()) {
-      if (--patience > 0) {  // its node may be back in a moment
+      const std::string away = away_words(call->host, pull->place().node);
+      if (!away.empty() && !std::exchange(told_away, true)) {
+        say(Json::object({{"type", "error"}, {"detail", away + "; waiting for it"}}));
+        look(true);
+        if (done) return;
+      }
+      if (!away.empty() || --patience > 0) {  // its node may be back in a moment
         if (synced) sync();
-        retry = call->host.loop().after(absence_pause, [weak = weak_from_this()] {
+        retry = call->host.loop().after(away.empty() ? absence_pause : seconds(1), [weak = weak_from_this()] {
           const auto self = weak.lock();
           if (self && !self->done && self->pull) self->pull->next();
         });
@@ -352,6 +370,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
       return look(false);
     }
     patience = absence_tries;
+    told_away = false;
     if (chunk.lost_bytes) say(Json::object({{"type", "gap"}, {"bytes", chunk.lost_bytes}}));
     tell(chunk, frames, std::nullopt);
     if (done) return;

@@ -221,6 +221,13 @@ int cmd_wait(const Parsed& parsed) {
   return code;
 }
 
+// "is stopped", and of one whose node could not be told why it was not waited for.
+std::string ended_text(const Json& job) {
+  const std::string text = fmt::format("is {}", job["state"].str_or("stopped"));
+  const auto why = job.at("exit", "text").str_or("");
+  return why.find("its node does not answer") == std::string::npos ? text : fmt::format("{}; {}", text, why);
+}
+
 int cmd_stop(const Parsed& parsed) {
   const auto words = job_operands(parsed, "stop");
   if (!words) return report_usage(words.error());
@@ -239,7 +246,7 @@ int cmd_stop(const Parsed& parsed) {
     }
     if (parsed.has("json")) print_json(*job);
     else if (!parsed.has("quiet"))
-      print(fmt::format("job {} {}\n", label, (*job)["final"].bool_or(false) ? fmt::format("is {}", (*job)["state"].str_or("stopped")) : "is being stopped"));
+      print(fmt::format("job {} {}\n", label, (*job)["final"].bool_or(false) ? ended_text(*job) : "is being stopped"));
   }
   return code;
 }

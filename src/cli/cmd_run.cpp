@@ -125,11 +125,23 @@ bool input_is_worth_forwarding() {
   return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 && info.st_rdev == nothing.st_rdev);
 }
 
+// Of a gang: which node's process it was that failed, and why. Empty where that is not known.
+std::string failed_rank(const Json& job) {
+  if (job["state"].str_or("") != "failed" && job["state"].str_or("") != "lost") return {};
+  const auto text = job.at("exit", "text").str_or("failed");
+  const Json* worst = nullptr;
+  for (const Json& task : job["tasks"].items())
+    if (task.at("exit", "text").str_or("") == text && !worst) worst = &task;
+  if (!worst || job["tasks"].items().size() < 2) return {};
+  return fmt::format("rank {} on {}: {}", (*worst)["rank"].int_or(0), printable((*worst)["node"].str_or("?")), printable(text));
+}
+
 int finish_session(const Result<SessionEnd>& end, const SessionOptions& options) {
   if (!end) return report(end.error());
   const Look look = look_at(STDERR_FILENO);
   if (options.json && !end->job.is_null()) (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
   else if (options.quiet || end->detached || end->told || end->job.is_null()) return end->exit_code;
+  else if (const std::string rank = failed_rank(end->job); !rank.empty()) say(fmt::format("job {}: {}", end->job["label"].str_or("?"), rank));
   else if (look.terminal)
     (void)write_all(STDERR_FILENO, painted(summary_of(end->job, now()), Colour::dim, look) + "\n");
   else if (end->exit_code != 0 && end->job.at("exit", "kind").str_or("exited") != "exited")

@@ -42,6 +42,7 @@ std::string remark_of(const Json& job) {
   if (state == "running") {
     std::string nodes;
     for (const Json& task : job["tasks"].items()) {
+      if (const auto reason = job["reason"].str_or(""); task["state"].str_or("") == "unreachable" && !reason.empty()) return std::string(reason);
       const std::string name(task["node"].str_or(""));
       if (!name.empty() && nodes.find(name) == std::string::npos) nodes += (nodes.empty() ? "" : ",") + name;
       for (const Json& mig : task["mig"].items()) nodes += fmt::format(" GPU {} {}@{}", mig["gpu"].int_or(0), mig["profile"].str_or("?"), mig["start"].int_or(0));

@@ -301,7 +301,23 @@ class Session {
       }
       return;
     }
+    if (node_is_away()) return end_without_node(number);
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", number));
+  }
+
+  // No signal reaches it there, and nobody waits until one does.
+  bool node_is_away() {
+    const auto job = client_.get(path_of_job(o_.job));
+    if (!job) return false;
+    for (const Json& task : (*job)["tasks"].items())
+      if (task["state"].str_or("") == "unreachable" && !(*job)["reason"].str_or("").empty()) return true;
+    return false;
+  }
+  void end_without_node(int number) {
+    clear_line();
+    auto stopped = client_.post(path_of_job(o_.job, "stop"), R"({"reason":"interrupted","force":false})");
+    say(stopped ? fmt::format("job {} is stopped; its node does not answer and is told when it comes back", o_.job) : stopped.error().message);
+    finish({.told = true, .exit_code = 128 + number, .job = stopped ? std::move(*stopped) : job_});
   }
 
   // ---- words on stderr while it waits

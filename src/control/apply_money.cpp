@@ -92,6 +92,31 @@ struct Bookkeeper {
     money().node_empty_since.erase(e.node);
     money().released.erase(e.node);
   }
+  // Nobody pays for a time in which nothing can be shown to have run. What did run is charged when its node says so: then the same
+  // moment gets its price back, and days that were posted meanwhile are corrected.
+  void operator()(const NodeUnreachable& e) { charge_all(e.node, state.nodes.at(e.node).unreachable_since, false); }
+  void operator()(const NodeReachable& e) {
+    WallTime& since = state.nodes.at(e.node).unreachable_since;
+    if (since) charge_all(e.node, since, true);
+    since = {};
+  }
+  void charge_all(NodeId node, WallTime from, bool charged) {
+    const auto on = state.tasks_on.find(node);
+    if (on == state.tasks_on.end()) return;
+    for (TaskId id : on->second) charge_from(state.tasks.at(id), from, charged);
+  }
+  void charge_from(Task task, WallTime from, bool charged) {
+    const LeaseId lease = ledger::lease_id(task);
+    const ledger::LeaseOpened* opened = money().books.opened(lease);
+    if (!opened) return;
+    task.price_class = opened->price_class;
+    tell(ledger::LeaseChanged{lease, from, task.node, opened->price_class, opened->milli, charged ? ledger::charged_milli(task) : 0, opened->rate});
+  }
+  // It ended, or changed what it holds, while its node was out of reach: until then it ran.
+  void charge_silence(const Task& task, WallTime until) {
+    const auto node = state.nodes.find(task.node);
+    if (node != state.nodes.end() && !node->second.reachable && until > node->second.unreachable_since) charge_from(task, node->second.unreachable_since, true);
+  }
   // The lease a task holds from here on.
   void open(const Task& task) {
     const Job& job = state.jobs.at(task.job);
@@ -165,6 +190,7 @@ struct Bookkeeper {
     const LeaseId lease = ledger::lease_id(before);
     const ledger::LeaseOpened* opened = money().books.opened(lease);
     const WallTime from = opened ? opened->at : at;
+    charge_silence(before, at);
     tell(ledger::LeaseClosed{lease, at});
     spend(state.jobs.at(task.job), lease, from, at);
     // Since the last mark it counts as having worked; the next lease's marks begin where this one's end.
@@ -178,6 +204,7 @@ struct Bookkeeper {
     metered.base_energy_mj = metered.meter.energy_mj;
     metered.at = at;
     open(task);
+    if (const auto node = state.nodes.find(task.node); node != state.nodes.end() && !node->second.reachable) charge_from(task, task.lease_from, false);
   }
   void operator()(const TaskSuspended& e) {
     money().idling.erase(e.task);
@@ -191,6 +218,7 @@ struct Bookkeeper {
     const TaskMeter& meter = e.usage.meter;
     if (meter.measured || meter.active.ns > 0) mark(lease, e.task, meter, e.lease_to);
     buy(task, meter, {e.lease_to.ns - 1});
+    charge_silence(task, e.lease_to);
     tell(ledger::LeaseClosed{lease, e.lease_to});
     money().idling.erase(e.task);
     money().meters.erase(e.task);

@@ -18,8 +18,7 @@ void Applier::operator()(const NodeOfferChanged& e) {
 
 void Applier::operator()(const NodeReachable& e) {
   Node& n = node(e.node);
-  n.reachable = true;
-  n.unreachable_since = {};
+  n.reachable = true;  // since when it was not, the books still ask
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end()) return;
@@ -32,8 +31,9 @@ void Applier::operator()(const NodeReachable& e) {
 
 void Applier::operator()(const NodeUnreachable& e) {
   Node& n = node(e.node);
+  if (!n.reachable) return;
   n.reachable = false;
-  n.unreachable_since = event.at;
+  n.unreachable_since = event.billed_at();
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
   if (on == state.tasks_on.end()) return;

@@ -356,7 +356,7 @@ Decision Decider::operator()(const MoneyTick&) {
     if (node == state.nodes.end() || node->second.pool || !node_bills(node->second)) continue;
     if (state.money.released.contains(id)) {
       // It was told to go and has gone: whoever lent it sends no bill for it any more.
-      if (!node->second.reachable) events.push_back(NodeRemoved{id});
+      if (!node->second.reachable && context.billed - node->second.unreachable_since > limits::agent_unreachable_after) events.push_back(NodeRemoved{id});
     } else if (context.billed - since >= limits::node_give_back_after) {
       events.push_back(NodeReleased{id, fmt::format("no job for {}", format_duration(context.billed - since))});
     }

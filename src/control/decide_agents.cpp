@@ -19,6 +19,8 @@ ExitStatus lost(std::string why) { return {.kind = ExitKind::lost, .code = 0, .s
 TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context) {
   // What a node's wall clock says is brought to the clock of bills by as much as the two differ here and now.
   WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed) : context.billed;
+  // Of what nobody saw end on a node that does not answer, nothing is charged after it was last heard of.
+  if (const auto node = state.nodes.find(task.node); !ended_at && node != state.nodes.end() && !node->second.reachable) to = std::min(to, node->second.unreachable_since);
   to = std::max(to, task.lease_from);
   reckon_egress(state, task, usage.meter, context.billed);
   // What was sent was sent within the lease, however the clocks stand.
@@ -63,6 +65,16 @@ Decision Decider::operator()(const AgentReport& c) {
   return events;
 }
 
+namespace {
+// Tasks that live there and are no longer that node's: given up while nobody heard of them, or the node was removed. They are told to
+// end, and until they have, nothing else may be given what they hold.
+bool has_strangers(const State& state, const AgentHello& hello, NodeId node) {
+  for (const Effect& effect : hello_effects(state, node, hello.tasks))
+    if (const auto* settle = std::get_if<wire::agent_v1::Settle>(&effect.message); settle && !settle->unknown.empty()) return true;
+  return false;
+}
+}  // namespace
+
 Decision Decider::operator()(const AgentHello& c) {
   BILLOW_TRY_VOID(check_hello(state, c));
   Events events;
@@ -70,16 +82,18 @@ Decision Decider::operator()(const AgentHello& c) {
   if (!node) {
     Node joined{.id = NodeId(state.next_node), .offer = c.offer, .joined_at = context.now};
     if (const auto token = state.tokens.find(c.credential); token != state.tokens.end()) joined.pool = token->second.pool;
+    const NodeId id = joined.id;
     events.push_back(NodeJoined{std::move(joined)});
+    if (has_strangers(state, c, id)) events.push_back(NodeUnreachable{id});
     return events;
   }
+  const bool stays_closed = has_strangers(state, c, node->id);
   if (node->offer != c.offer) events.push_back(NodeOfferChanged{node->id, c.offer});
   if (!node->reachable) events.push_back(NodeReachable{node->id});
   // The machine that was to be taken away is gone, or was started again; either way the notice was not about this one.
   if (node->drained.starts_with(taken_away) && node->offer.boot_id != c.offer.boot_id) events.push_back(NodeDrained{node->id, ""});
   const auto on = state.tasks_on.find(node->id);
-  if (on == state.tasks_on.end()) return events;
-  for (TaskId id : on->second) {
+  for (TaskId id : on == state.tasks_on.end() ? std::set<TaskId>{} : on->second) {
     const Task& task = state.tasks.at(id);
     const auto known = std::find_if(c.tasks.begin(), c.tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
     if (known != c.tasks.end()) report_events(events, task, *known);
@@ -91,13 +105,21 @@ Decision Decider::operator()(const AgentHello& c) {
     else if (task.started_at) events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
     // Placed and never seen: the start is sent again, which the task's directory makes safe.
   }
+  // What is its own is settled up to here; it takes no work before it says hello without the others.
+  if (stays_closed) events.push_back(NodeUnreachable{node->id});
   return events;
 }
 
 Decision Decider::operator()(const NodeSilent& c) {
   const auto node = state.nodes.find(c.node);
   if (node == state.nodes.end() || !node->second.reachable) return Events{};
-  return Events{NodeUnreachable{c.node}};
+  Events events{NodeUnreachable{c.node}};
+  // Nobody waits for the end of what was to be stopped.
+  if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
+    for (TaskId id : on->second)
+      if (const Task& task = state.tasks.at(id); state.jobs.at(task.job).stopping == StopCause::request)
+        events.push_back(end_task(state, task, {.kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer"}, {}, {}, context));
+  return events;
 }
 
 Decision Decider::operator()(const NodeFenced& c) {

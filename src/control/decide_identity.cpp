@@ -31,6 +31,9 @@ Decision Decider::operator()(const StartHead& c) {
   };
   token("local" + c.token_suffix, c.admin_token_hash, TokenScope::full);
   token("local-node" + c.token_suffix, c.node_token_hash, TokenScope::node);
+  // Nobody has said hello to this head. Who does, a moment later, takes work again; who is gone gets none meanwhile.
+  for (const auto& [id, node] : state.nodes)
+    if (node.reachable) events.push_back(NodeUnreachable{id});
   return events;
 }
 

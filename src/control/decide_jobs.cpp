@@ -102,8 +102,14 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
     case JobState::suspended:  // its frozen processes are ended like running ones
     case JobState::running:
       // Asking again is how one escalates: a forced stop goes out even when a gentle one is under way.
-      if (job.stopping == StopCause::request && !c.force) return;
-      events.push_back(JobStopping{job.id, reason, StopCause::request, c.force});
+      if (job.stopping != StopCause::request || c.force) events.push_back(JobStopping{job.id, reason, StopCause::request, c.force});
+      // A node that does not answer is told when it comes back; nobody waits for that, and nothing is charged meanwhile.
+      for (TaskId id : job.tasks) {
+        const Task& task = state.tasks.at(id);
+        const Node& node = state.nodes.at(task.node);
+        if (task.state != TaskState::ended && !node.reachable)
+          events.push_back(end_task(state, task, {.kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer; it is told when it comes back"}, {}, {}, context));
+      }
       return;
     case JobState::succeeded:
     case JobState::failed:

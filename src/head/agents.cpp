@@ -103,7 +103,7 @@ void Agents::take(const std::shared_ptr<Link>& link, std::string_view data) {
       std::string host = link->address.substr(0, colon);
       if (host.starts_with("[")) host = host.substr(1, host.size() - 2);
       if (host.starts_with("::ffff:")) host = host.substr(7);
-      h->offer.address = std::move(host);
+      h->offer.address = host.starts_with("127.") || host == "::1" ? own_address_ : std::move(host);
     } else if (h->offer.address.empty()) {
       h->offer.address = own_address_;
     }

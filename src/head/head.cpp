@@ -104,13 +104,17 @@ class Head final : public api::Host, public api::FilesHost, public api::FabricHo
 
     const std::string token = BILLOW_TRY(store_->secret(options_.data_dir + "/token", "", new_token));
     const std::string node_token = BILLOW_TRY(store_->secret(options_.data_dir + "/node-token", "", new_token));
-    engine_->execute(StartHead{BILLOW_VERSION, store.journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token), store_->token_suffix()}, {"head", ""}, {});
+    engine_->execute(StartHead{BILLOW_VERSION, store.journal().epoch(), unix_user(), sha256_hex(token), sha256_hex(node_token), store_->token_suffix()}, {"head", "start"}, {});
     BILLOW_TRY_VOID(prepare_tls());
     BILLOW_TRY_VOID(listen());
     BILLOW_TRY_VOID(prepare_pools());
     started_at_ = clock_.wall();
-    if (!addresses_.empty())
-      if (const auto own = net::parse_endpoint(addresses_.front())) agents_->set_own_address(own->address.host);
+    // Where the other nodes of a gang find this machine's own: never loopback where there is anything else.
+    for (const std::string& address : addresses_)
+      if (const auto own = net::parse_endpoint(address); own && !is_loopback(own->address.text())) {
+        agents_->set_own_address(own->address.host);
+        break;
+      }
 
     timers_.push_back(loop_.every(milliseconds(200), [this] { engine_->execute(Tick{}, {"head", ""}, {}); }));
     timers_.push_back(loop_.every(seconds(1), [this] { second(); }));

@@ -23,6 +23,7 @@ constexpr std::size_t queue_max = 10'000;  // a receiver that is away for days i
 struct Teller {
   const control::State& state;
   ledger::Notice out;
+  bool at_start = false;   // it came with the start of a head
 
   std::string project_of(JobId id) const {
     const Job* job = state.find_job(id);
@@ -58,7 +59,11 @@ struct Teller {
     if (e.state != JobState::failed && e.state != JobState::lost) return false;
     return tell("job.failed", "", fmt::format("job {} {}: {}", e.job.value, enum_name(e.state), e.reason.empty() ? e.exit.text() : e.reason), Json::object({{"job", e.job.value}, {"exit_code", e.exit.shell_code()}}));
   }
-  bool operator()(const NodeUnreachable& e) { return tell("node.unreachable", "", fmt::format("node {} does not answer", node(e.node)), Json::object({{"node", node(e.node)}})); }
+  bool operator()(const NodeUnreachable& e) {
+    // A head that begins has heard of nobody yet.
+    if (at_start) return false;
+    return tell("node.unreachable", "", fmt::format("node {} does not answer", node(e.node)), Json::object({{"node", node(e.node)}}));
+  }
   bool operator()(const NodeReleased& e) { return tell("node.released", "", fmt::format("node {} is given back: {}", node(e.node), e.reason), Json::object({{"node", node(e.node)}})); }
   bool operator()(const NodeOfferChanged& e) {
     for (const NodeGpu& gpu : e.offer.gpus)
@@ -82,7 +87,7 @@ bool wanted(const Webhook& hook, const std::string& kind) {
 }  // namespace
 
 std::optional<ledger::Notice> notice_of(const control::State& state, const Event& event) {
-  Teller teller{state, {}};
+  Teller teller{state, {}, event.request_id == "start"};
   if (!std::visit(teller, event.body)) return std::nullopt;
   teller.out.seq = event.seq;
   teller.out.at = event.at;

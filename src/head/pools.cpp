@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/crypto.h"
+#include "base/limits.h"
 #include "base/log.h"
 
 namespace billow::head {
@@ -101,6 +102,7 @@ void Pools::begin(PoolId id, const Pool& settings) {
   Running& r = *slot;
   if (r.busy) return;
   const control::State& state = engine_().state();
+  const bool just_began = clock_.wall() - began_ < limits::agent_unreachable_after;  // nodes that are there have yet to say so
   auto round = std::make_shared<Round>();
   bool moving = false, fresh = true;
   for (const auto& [name, machine] : state.machines) {
@@ -117,12 +119,12 @@ void Pools::begin(PoolId id, const Pool& settings) {
       bool busy = false;
       for (const auto& [node_id, tasks] : state.tasks_on) {
         const auto node = state.nodes.find(node_id);
-        busy = busy || (node != state.nodes.end() && node->second.pool == id && node->second.reachable && is_node_of(node->second.offer.name, name));
+        busy = busy || (node != state.nodes.end() && node->second.pool == id && (node->second.reachable || just_began) && is_node_of(node->second.offer.name, name));
       }
       if (!busy) round->released.insert(name);
     } else if (machine.state == MachineState::here) {
       bool answers = false;
-      for (const auto& [node_id, node] : state.nodes) answers = answers || (node.pool == id && node.reachable && is_node_of(node.offer.name, name));
+      for (const auto& [node_id, node] : state.nodes) answers = answers || (node.pool == id && (node.reachable || just_began) && is_node_of(node.offer.name, name));
       moving = moving || !answers;  // it may be gone
     }
   }

@@ -1,5 +1,6 @@
 #include "head/sessions.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "base/limits.h"
@@ -71,9 +72,17 @@ void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
   for (const TaskStatus& status : h.tasks) take_port(node->id, status);
+  unsent_.erase(node->id);  // what it lacks is sent now
+  auto& strangers = strangers_[node->id] = {};
+  const std::vector<control::Effect> orders = control::hello_effects(engine.state(), node->id, h.tasks);
+  for (const control::Effect& order : orders)
+    if (const auto* settle = std::get_if<Settle>(&order.message)) strangers.insert(settle->unknown.begin(), settle->unknown.end());
+  if (strangers.empty()) strangers_.erase(node->id);
+  else log_warn("node {} still runs {} task{} that {} no longer its own; it is told to end {}, and takes no work before", h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
+                strangers.size() == 1 ? "is" : "are", strangers.size() == 1 ? "it" : "them");
   session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION, control::node_bills(*node)}, {});
   log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name, node->offer.gpus.size(), h.tasks.size(), h.offer.version, std::min(h.version, wire::spoken_protocol()));
-  engine.enqueue(control::hello_effects(engine.state(), node->id, h.tasks));
+  engine.enqueue(orders);
 }
 
 // Only of tasks that are its own: nobody vouches for another node's.
@@ -98,9 +107,13 @@ void Sessions::report(const SessionPtr& session, const Report& r) {
   } else if (!engine_().state().find_task(r.status.task)) {
     waits_for_.erase(r.status.task);
   }
-  engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [session, number = r.number](Result<std::vector<Event>> events) {
+  engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [this, session, number = r.number, task = r.status.task, ended = r.status.state == TaskState::ended](Result<std::vector<Event>> events) {
     if (!events) log_warn("node {}: {}", session->name, events.error().message);
     session->send(Ack{number}, {});
+    const auto strangers = strangers_.find(session->node);
+    if (!ended || strangers == strangers_.end() || strangers->second.erase(task) == 0 || !strangers->second.empty()) return;
+    strangers_.erase(strangers);
+    session->close("it has ended what was not its own; it says hello again");
   });
 }
 
@@ -158,6 +171,7 @@ bool Sessions::closed(const SessionPtr& session) {
   const auto found = sessions_.find(session->node);
   if (found == sessions_.end() || found->second != session) return false;
   sessions_.erase(found);
+  strangers_.erase(session->node);
   silent_since_[session->node] = clock_.steady();
   log_info("node {} went away", session->name);
   return true;
@@ -171,7 +185,8 @@ bool Sessions::send(NodeId node, const ToAgent& message, std::string_view blob) 
 void Sessions::deliver(const control::Effect& effect) {
   const auto* start = std::get_if<Start>(&effect.message);
   const auto found = sessions_.find(effect.node);
-  if (!start || !complete_ || found == sessions_.end()) return (void)send(effect.node, effect.message, {});
+  if (start && found == sessions_.end()) return (void)unsent_[effect.node].insert(start->task);
+  if (!start || !complete_) return (void)send(effect.node, effect.message, {});
   Start completed = *start;
   complete_(completed, found->second->confidential());
   // One that its agent would not take cuts the connection, and would again after each hello.
@@ -183,6 +198,24 @@ void Sessions::deliver(const control::Effect& effect) {
     return;
   }
   found->second->send(completed, {});
+}
+
+// For nothing: no node has ever heard of them. A gang of which some were told stays: its others may have begun.
+void Sessions::take_back_unsent(NodeId node) {
+  const auto found = unsent_.find(node);
+  if (found == unsent_.end()) return;
+  const std::set<TaskId> tasks = std::move(found->second);
+  unsent_.erase(found);
+  for (TaskId id : tasks) {
+    const Task* task = engine_().state().find_task(id);
+    if (!task || task->node != node) continue;
+    const std::vector<TaskId>& all = engine_().state().jobs.at(task->job).tasks;
+    if (!std::all_of(all.begin(), all.end(), [&](TaskId each) { return tasks.contains(each); })) continue;
+    TaskStatus status{.task = id, .state = TaskState::ended, .ended_at = WallTime{1}};
+    status.exit = {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = "its node went away before it could be told to start"};
+    status.never_began = true;
+    engine_().execute(AgentReport{node, status}, {"head", ""}, {});
+  }
 }
 
 void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) {
@@ -203,6 +236,10 @@ void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) 
     else if (!node.reachable && silent > limits::agent_unreachable_after + limits::agent_self_fence + limits::fence_margin) commands.push_back(NodeFenced{id});
   }
   for (const Command& command : commands) engine.execute(command, {"head", ""}, {});
+  std::vector<NodeId> gone;
+  for (const auto& [id, tasks] : unsent_)
+    if (const auto node = engine.state().nodes.find(id); node == engine.state().nodes.end() || (!node->second.reachable && !sessions_.contains(id) && !arriving_.contains(node->second.offer.name))) gone.push_back(id);
+  for (NodeId id : gone) take_back_unsent(id);
 }
 
 }  // namespace billow::head

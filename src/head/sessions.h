@@ -2,12 +2,17 @@
 // that says nothing for limits::agent_unreachable_after is declared unreachable; one that stays so beyond its own fence loses the
 // work that may run again. `Agents` carries this over WebSockets, the fault simulator over a simulated network.
 //
+// A start that was never sent, because its node's connection had just ended, is taken back when the node is declared unreachable: it
+// can have begun nowhere. One that was sent may have been received, and is left as it is. A node that comes back with tasks that are
+// not its own any more ends them first, and says hello again when they are gone: only then does it take work.
+//
 // What holds: at most one session speaks for a node, the one with the newest hello. A hello that comes late, from a connection its
 // agent has given up meanwhile, changes nothing: it describes a past in which later tasks were unknown.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -99,6 +104,7 @@ class Sessions {
   void accepted(const SessionPtr& session, const wire::agent_v1::Hello& hello);
   bool revoked(const SessionPtr& session);
   void take_port(NodeId node, const TaskStatus& status);
+  void take_back_unsent(NodeId node);
 
   const Clock& clock_;
   std::function<Engine&()> engine_;
@@ -107,6 +113,8 @@ class Sessions {
   std::unordered_map<TaskId, std::string> waits_for_;
   std::unordered_map<TaskId, Port> ports_;
   std::function<void()> port_changed_;
+  std::unordered_map<NodeId, std::set<TaskId>> strangers_;  // live on a connected node, and no longer its own
+  std::unordered_map<NodeId, std::set<TaskId>> unsent_;     // placed by this head, and no start of them was ever sent
   std::unordered_map<TaskId, SteadyTime> marked_at_;      // when a task's mark was last journalled
   std::unordered_map<NodeId, SteadyTime> silent_since_;   // of nodes the state knows and that are not connected
   // Sessions whose hello is decided and not durable yet, by node name. Their nodes are not silent: to declare one unreachable after

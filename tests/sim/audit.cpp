@@ -51,8 +51,22 @@ void Audit::read_journal() {
   }
 }
 
+// A head knows of a node what was said to it, not what was said to the one before it.
+void Audit::follow_nodes(const Event& event) {
+  if (std::holds_alternative<HeadStarted>(event.body)) heard_.clear();
+  else if (const auto* e = std::get_if<NodeJoined>(&event.body)) heard_.insert(e->node.id);
+  else if (const auto* e = std::get_if<NodeReachable>(&event.body)) heard_.insert(e->node);
+  else if (const auto* e = std::get_if<NodeUnreachable>(&event.body)) heard_.erase(e->node);
+  else if (const auto* e = std::get_if<NodeRemoved>(&event.body)) heard_.erase(e->node);
+}
+
+void Audit::check_heard(const Task& task) const {
+  if (!heard_.contains(task.node)) broken(fmt::format("task {} is given to {}, which has not said hello to this head", task.id.value, node_names_.at(task.node)));
+}
+
 void Audit::take(const Event& event) {
   world_.endpoints->saw(event);
+  follow_nodes(event);
   if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
   else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at(), event.at);
   else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.billed_at());
@@ -165,6 +179,7 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
     job.tasks.push_back(task.id);
     world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts, task.id.value, node_names_[task.node]);
     check_shared(job, task, at);
+    check_heard(task);
   }
 }
 
@@ -182,6 +197,7 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", e.task.id.value));
   member = e.task.id;
   check_inside(job, e.task);
+  check_heard(e.task);
 }
 
 // What pays the reserved price stands on what is reserved, also when it takes another's place.
@@ -287,6 +303,7 @@ void Audit::resuming(const JobResuming& e, WallTime billed, WallTime at) {
   job.suspended = job.resume_wanted = false;
   job.running = true;
   check_shared(job, story.task, at);
+  check_heard(story.task);
   if (!job.array) return;
   const std::uint64_t most = job.spec->array->running_max;
   if (++arrays_.at(job.array).running > most && most > 0) broken(fmt::format("array {} runs more than {}", job.array.value, most));
@@ -299,7 +316,8 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
   world_.trace("journal: task {} ended: {} ({} {})", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal);
   const Process* p = story.process.get();
   const auto wrong = [&](const char* why) { broken(fmt::format("task {} is recorded as {} ({} {}), but {}", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal, why)); };
-  if (p && p->alive) wrong("its process lives");
+  story.given_up = e.exit.kind == ExitKind::stopped && !heard_.contains(story.task.node) && jobs_.at(story.task.job).stopping == StopCause::request;
+  if (p && p->alive && !story.given_up) wrong("its process lives");
   switch (e.exit.kind) {
     case ExitKind::exited:
     case ExitKind::signaled:
@@ -312,7 +330,7 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
       if (!p || !p->timed_out) wrong("its time limit did not pass");
       break;
     case ExitKind::stopped:
-      if (p && !p->killed_by_stop) wrong("nobody stopped it");
+      if (p && !p->killed_by_stop && !story.given_up) wrong("nobody stopped it");
       break;
     case ExitKind::exec_failed:
       if (p) wrong("it ran");
@@ -329,7 +347,8 @@ void Audit::task_ended(const TaskEnded& e, WallTime at) {
   for (const Task& lease : story.leases) held = held + (lease.lease_to - lease.lease_from);
   const Task& task = story.task;
   p = story.process.get();
-  if (p && !world_.head_clock.stepped && !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
+  // What nobody saw run to its end is paid for as far as it was heard of.
+  if (p && e.exit.kind != ExitKind::lost && !story.given_up && !world_.head_clock.stepped && !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
     broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value, (p->ended_ns - p->started_ns) / 1'000'000, held.ms()));
 }
 
@@ -419,7 +438,7 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
   if (found == tasks_.end()) broken(fmt::format("task {} runs, and the journal knows nothing of it", process->task.value));
   TaskStory& story = found->second;
   if (story.process) broken(fmt::format("task {} was started twice", process->task.value));
-  if (story.end) broken(fmt::format("task {} starts after its end was recorded", process->task.value));
+  if (story.end && !story.given_up) broken(fmt::format("task {} starts after its end was recorded", process->task.value));
   story.process = process;
   if (node_names_.at(story.task.node) != process->node->name) broken(fmt::format("task {} runs on the wrong node", process->task.value));
   if (story.task.gpus != process->gpus || story.task.attempt != process->attempt || story.task.job != process->job) broken(fmt::format("task {} runs with what it was not given", process->task.value));
@@ -438,6 +457,7 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
 void Audit::process_resumes(const std::shared_ptr<Process>& process) {
   read_journal();
   const TaskStory& story = tasks_.at(process->task);
+  if (story.given_up) return (void)(process->frozen = false);
   if (story.end || !jobs_.at(process->job).running) broken(fmt::format("task {} resumes and the journal says nothing of it", process->task.value));
   process->frozen = false;
   check_room(*process->node);

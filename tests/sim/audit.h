@@ -32,7 +32,10 @@ class Audit {
   void head_restarted(const control::State& state);
   void finish(const control::State& state);       // after the quiet
 
-  bool all_ended() const { return open_ == 0; }
+  // Also what was given up on a node out of reach, which ends when that is back.
+  bool all_ended() const {
+    return open_ == 0 && std::none_of(tasks_.begin(), tasks_.end(), [](const auto& task) { return task.second.given_up && task.second.process && task.second.process->alive; });
+  }
   std::optional<JobState> end_of(JobId job) const;
 
  private:
@@ -52,6 +55,7 @@ class Audit {
     std::optional<TaskEnded> end;
     std::vector<Task> leases;                     // closed ones, as they were
     std::shared_ptr<Process> process;
+    bool given_up = false;                        // stopped while its node was out of reach: its process ends when that is back
   };
   struct ArrayStory {
     std::shared_ptr<const JobSpec> spec;
@@ -63,6 +67,8 @@ class Audit {
     std::set<std::string> asked;
   };
   void take(const Event& event);
+  void follow_nodes(const Event& event);
+  void check_heard(const Task& task) const;
   void secret_durable(const std::string& name, const std::string& value);
   void submitted(const JobsSubmitted& e);
   void placed(const JobPlaced& e, WallTime billed, WallTime at);
@@ -90,6 +96,7 @@ class Audit {
   std::map<JobId, ArrayStory> arrays_;
   std::map<TaskId, TaskStory> tasks_;
   std::map<NodeId, std::string> node_names_;
+  std::set<NodeId> heard_;                        // nodes that have said hello to this head and not fallen silent since
   std::map<ReservationId, Reservation> reservations_;   // whole cards, all of them
   std::map<ReservationId, WallTime> reservation_over_;  // since when
   bool own_prices_ = false;                       // somebody has set one: they are not those of the list any more

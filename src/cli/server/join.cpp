@@ -18,6 +18,8 @@
 namespace billow::cli {
 namespace {
 
+constexpr int exit_removed = 78;  // EX_CONFIG: starting it again is of no use before it has joined again; its unit knows
+
 constexpr OptionSpec join_options[] = {
     {"token", 0, "TOKEN", "a join token, from `billow token create --node` (BILLOW_JOIN_TOKEN; \"-\" reads it from stdin)"},
     {"token-file", 0, "FILE", "a file that holds it", false, Completes::file},
@@ -80,11 +82,11 @@ std::string host_name() {
 }
 
 // Shows the token, gets a credential for this machine alone. A credential made beforehand (a pool's machine has one) is taken as it is.
-Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std::string& url, const std::string& text) {
+Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std::string& url, const std::string& text, const std::string& name) {
   std::vector<net::Endpoint> endpoints;
   for (const std::string& one : split(url, ',')) endpoints.push_back(BILLOW_TRY(net::parse_endpoint(trim(one))));
   const PinnedToken token = split_pin(text);
-  Joined joined{url, parsed.get("node-name", host_name()), token.fingerprint, BILLOW_TRY(labels_of(parsed))};
+  Joined joined{url, parsed.get("node-name", name), token.fingerprint, BILLOW_TRY(labels_of(parsed))};
   BILLOW_TRY_VOID(check_name("node", joined.node));
   if (!token.token.starts_with("bwj_") && !token.token.starts_with("bw_"))
     return fail(Code::invalid, "that is no join token: they begin with bwj_", "make one on the head: billow token create --node");
@@ -115,6 +117,20 @@ Result<Joined> join_head(const Parsed& parsed, const std::string& dir, const std
   return joined;
 }
 
+// Whether the head answers and does not know the credential that is kept here: the node was removed, or its credential revoked.
+bool is_forgotten(const Joined& joined, const std::string& dir) {
+  const auto credential = read_file(dir + "/credential", 4096);
+  if (!credential) return false;
+  for (const std::string& one : split(joined.head, ',')) {
+    const auto endpoint = net::parse_endpoint(trim(one));
+    if (!endpoint) continue;
+    net::BlockingClient http({.endpoint = *endpoint, .tls = {.ca_path = "", .pinned_fingerprint = joined.fingerprint}});
+    const auto answer = http.request({.method = net::Method::get, .target = "/v1/agent", .headers = {{"Authorization", "Bearer " + std::string(trim(*credential))}}, .body = "", .timeout = seconds(10)});
+    if (answer) return answer->status == 401;
+  }
+  return false;
+}
+
 Result<std::string> join_token(const Parsed& parsed) {
   if (parsed.has("token") && parsed.has("token-file")) return fail(Code::invalid, "--token and --token-file are two ways to say the same");
   if (parsed.get("token") == "-") return secret_from_stdin("join token");
@@ -141,13 +157,17 @@ int cmd_join(const Parsed& parsed) {
   Result<Joined> joined = read_joined(dir);
   // A head's standby named beside it (or no longer) is the same installation.
   const bool same = joined && (url.empty() || shares_a_head(joined->head, url));
-  const bool known = same && file_exists(dir + "/credential");
+  bool known = same && file_exists(dir + "/credential");
+  if (known && !token->empty() && is_forgotten(*joined, dir)) {
+    say(fmt::format("the credential in {} is not valid any more: {} was removed, and joins again with the token", dir, joined->node));
+    known = false;
+  }
   if (joined && !same && token->empty())
     return report({Code::conflict, fmt::format("this machine has joined {} already", joined->head), "to move it, give a token of the new head"});
   // A machine that joined before and is started again (by its unit, with the same words) serves; its credential is its own by now.
   if (!known) {
-    if (url.empty() || token->empty()) return report_usage({Code::invalid, "name the head and show a join token", "billow join https://HEAD:7070 --token TOKEN; make one there with `billow token create --node`"});
-    joined = join_head(parsed, dir, url, *token);
+    if ((url.empty() && !same) || token->empty()) return report_usage({Code::invalid, "name the head and show a join token", "billow join https://HEAD:7070 --token TOKEN; make one there with `billow token create --node`"});
+    joined = join_head(parsed, dir, url.empty() ? joined->head : url, *token, joined ? joined->node : host_name());
     if (!joined) return report(joined.error());
     say(fmt::format("{} has joined {}", joined->node, joined->head));
   } else {
@@ -180,7 +200,9 @@ int cmd_join(const Parsed& parsed) {
     return report_usage({Code::invalid, fmt::format("--reclaim-notices: there is no cloud \"{}\" whose notices Billow reads", cloud), "one of auto, aws, gcp, azure"});
   options.metadata_url = parsed.get("metadata-url");
   const Status ended = agent::run_node(std::move(options));
-  return ended ? 0 : report(ended.error());
+  if (ended) return 0;
+  const int code = report(ended.error());
+  return ended.error().code == Code::unauthorized ? exit_removed : code;
 }
 
 }  // namespace

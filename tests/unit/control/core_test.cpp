@@ -194,6 +194,8 @@ TEST(Core, AnUnreachableNodeKeepsItsLeasesUntilItsAgentHasFencedItself) {
   EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::unreachable);
   EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::held);
   w.must(AgentHello{offer("n1", 1), {{.task = kept, .state = TaskState::running}, {.task = fenced, .state = TaskState::running}}});
+  EXPECT_FALSE(w.core.state().nodes.at(NodeId(1)).reachable) << "what is not its own any more still runs there";
+  w.must(AgentHello{offer("n1", 1), {{.task = kept, .state = TaskState::running}}});
   EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::running);
   const auto effects = hello_effects(w.core.state(), NodeId(1), {{.task = fenced, .state = TaskState::running}, {.task = kept, .state = TaskState::running}});
   ASSERT_FALSE(effects.empty());

@@ -1,4 +1,5 @@
 // Money in the core: books that add up whatever happens, budgets that hold, warn and stop, idleness that ends jobs.
+#include "base/limits.h"
 #include "control/money.h"
 
 #include <gtest/gtest.h>
@@ -333,6 +334,7 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   ASSERT_EQ(w.all<NodeReleased>().size(), 1u);
   EXPECT_TRUE(std::get<wire::agent_v1::Leave>(w.effects.back().message).give_back);
   w.must(NodeSilent{w.core.state().node_by_name("rented")->id});
+  w.pass_time(limits::agent_unreachable_after + seconds(1));
   w.must(MoneyTick{});
   EXPECT_EQ(w.core.state().node_by_name("rented"), nullptr);
   ASSERT_EQ(w.node_days.size(), 1u) << "what it cost today is written down when it leaves";
