@@ -287,6 +287,8 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
       bytes.resize(files::piece_size(e, i));
       BILLOW_TRY_VOID(receive(peer, bytes.data(), bytes.size()));
+      // What the head has already need not travel, but whoever names a digest must have its content: else a list alone would get it.
+      if (sha256(bytes) != e.pieces[i]) return fail(Code::invalid, fmt::format("the content of {} is not what its digest says", e.path));
       if (wanted.erase(e.pieces[i]) == 0) continue;
       if (pack.size() + bytes.size() > files::pack_bytes_wanted) BILLOW_TRY_VOID(flush());
       files::add_piece(pack, e.pieces[i], bytes);

@@ -29,15 +29,22 @@ void answer_ok(const CallPtr& call, Command command, int status = 200) {
 
 // An admin of the project (or of everything) may change who belongs to it.
 bool may_manage(const CallPtr& call, const std::string& project_name) {
-  const Project* project = call->host.state().project_by_name(project_name);
+  const auto project = visible_project(*call, project_name);
   if (!project) {
-    call->fail({Code::not_found, fmt::format("there is no project \"{}\"", project_name), "see `billow project list`"});
+    call->fail(project.error());
     return false;
   }
-  const auto role = control::role_in(call->host.state(), call->principal, project->id);
-  if (role == Role::admin && call->principal.scope == TokenScope::full) return true;
+  if (control::role_in(call->host.state(), call->principal, (*project)->id) == Role::admin) return true;
   call->fail({Code::forbidden, fmt::format("only an admin of project {} may do this", project_name), ""});
   return false;
+}
+
+// When a token ends, or the one that a session came from; 0: never.
+WallTime end_of(const control::State& state, TokenId id) {
+  const auto token = state.tokens.find(id);
+  if (token == state.tokens.end()) return {};
+  const auto parent = control::session_parent(token->second);
+  return parent ? end_of(state, *parent) : token->second.expires_at;
 }
 
 struct ScheduleBody {
@@ -189,7 +196,7 @@ void tokens(CallPtr call) {
   const auto& state = call->host.state();
   Json list = Json::array();
   for (const auto& [id, token] : state.tokens) {
-    if (call->principal.role != Role::admin && token.user != call->principal.user) continue;
+    if (!call->as_admin() && token.user != call->principal.user) continue;
     Json document = Json::object({{"id", id.value}, {"name", token.name}, {"user", state.users.at(token.user).name}, {"scope", enum_name(token.scope)},
                                   {"created_at", format_utc(token.created_at)}});
     document.set("expires_at", token.expires_at ? Json(format_utc(token.expires_at)) : Json());
@@ -203,10 +210,15 @@ void create_token(CallPtr call) {
   if (!body) return;
   if (body->user.empty()) body->user = call->principal.name;
   if (body->life_s < 0 || body->life_s > 3650ll * 86400) return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
-  const bool admin = call->principal.role == Role::admin && call->principal.scope == TokenScope::full;
-  if (!admin && (body->user != call->principal.name || body->scope == TokenScope::node || body->scope == TokenScope::join || call->principal.scope != TokenScope::full))
+  if (!call->as_admin() && (body->user != call->principal.name || body->scope == TokenScope::node || body->scope == TokenScope::join))
     return call->fail({Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
   if (body->scope == TokenScope::join && body->life_s == 0) body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
+  // A token that ends does not prolong itself by another one of its user's. (For machines and for others an admin answers.)
+  if (const WallTime end = end_of(call->host.state(), call->principal.token); end && body->user == call->principal.name && body->scope != TokenScope::join && body->scope != TokenScope::node) {
+    const std::int64_t left = std::max<std::int64_t>(1, (end - call->host.now()).ns / 1'000'000'000);
+    if (body->life_s > left) return call->fail({Code::forbidden, fmt::format("the token you use ends at {}, and what it makes can last no longer", format_utc(end)), "ask for a shorter life, or use one that does not end"});
+    if (body->life_s == 0) body->life_s = left;
+  }
   std::string secret = (body->scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
   CreateToken command{body->name, sha256_hex(secret), body->user, body->scope, body->project, seconds(body->life_s)};
   // With a head that is its own authority, a token carries whom to trust.
@@ -222,7 +234,7 @@ void revoke_token(CallPtr call) {
   if (!id) return call->fail({Code::invalid, fmt::format("\"{}\" is no token number", call->parts[0]), "see `billow token list`"});
   const auto& tokens = call->host.state().tokens;
   const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
-  const bool visible = found != tokens.end() && (call->principal.role == Role::admin || found->second.user == call->principal.user);
+  const bool visible = found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
   if (!visible) return call->fail({Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
   answer_ok(call, RevokeToken{found->first});
 }
@@ -244,6 +256,7 @@ void add_schedule(CallPtr call) {
   if (!project) return call->fail(project.error());
   AddSchedule command{body->name, body->cron, {}};
   command.job.spec = std::move(body->spec);
+  command.job.spec.surroundings.environment_digest.clear();  // what the name stands for decides
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;
@@ -251,12 +264,10 @@ void add_schedule(CallPtr call) {
   answer_ok(call, std::move(command), 201);
 }
 void remove_schedule(CallPtr call) {
-  for (const auto& [id, s] : call->host.state().schedules) {
-    if (s.name != call->parts[0]) continue;
-    if (const Status act = may_act(*call, s.project, s.user); !act) return call->fail(act.error());
-    return answer_ok(call, RemoveSchedule{id});
-  }
-  call->fail({Code::not_found, fmt::format("there is no schedule \"{}\"", call->parts[0]), "see `billow schedule list`"});
+  const auto found = one_named(*call, call->host.state().schedules, call->parts[0], "schedule", "billow schedule rm");
+  if (!found) return call->fail(found.error());
+  if (const Status act = may_act(*call, (*found)->project, (*found)->user); !act) return call->fail(act.error());
+  answer_ok(call, RemoveSchedule{(*found)->id});
 }
 
 void shutdown(CallPtr call) {

@@ -54,10 +54,10 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/openapi.json", Need::nothing}, admin::openapi},
       {{Method::get, "/metrics", Need::look}, admin::metrics},
       {{Method::get, "/v1/status", Need::look}, admin::status},
-      {{Method::post, "/v1/session", Need::nothing}, session::create},
+      {{Method::post, "/v1/session", Need::nothing, Adds::work}, session::create},
       {{Method::del, "/v1/session", Need::look}, session::end},
-      {{Method::post, "/v1/session/codes", Need::work}, session::code},
-      {{Method::post, "/v1/jobs", Need::work}, jobs::submit},
+      {{Method::post, "/v1/session/codes", Need::full}, session::code},
+      {{Method::post, "/v1/jobs", Need::work, Adds::work}, jobs::submit},
       {{Method::get, "/v1/jobs", Need::look}, jobs::list},
       {{Method::get, "/v1/jobs/{id}", Need::look}, jobs::get},
       {{Method::get, "/v1/jobs/{id}/wait", Need::look}, jobs::wait},
@@ -72,16 +72,16 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/jobs/{id}/history", Need::look}, history::job},
       {{Method::get, "/v1/jobs/{id}/outputs", Need::look}, files::outputs},
       {{Method::post, "/v1/jobs/{id}/files", Need::work}, files::copy},
-      {{Method::post, "/v1/files/trees", Need::files}, files::add_tree},
+      {{Method::post, "/v1/files/trees", Need::files, Adds::work}, files::add_tree},
       {{Method::get, "/v1/files/trees/{digest}", Need::files}, files::get_tree},
-      {{Method::post, "/v1/files/packs", Need::files}, files::add_pack},
+      {{Method::post, "/v1/files/packs", Need::files, Adds::work}, files::add_pack},
       {{Method::post, "/v1/files/pieces", Need::files}, files::get_pieces},
       {{Method::post, "/v1/files/residency", Need::node}, files::residency},
       {{Method::put, "/v1/tasks/{id}/outputs", Need::node}, files::set_outputs},
       {{Method::get, "/v1/volumes", Need::look}, volumes::list},
-      {{Method::post, "/v1/volumes", Need::admin}, volumes::add},
+      {{Method::post, "/v1/volumes", Need::admin, Adds::work}, volumes::add},
       {{Method::del, "/v1/volumes/{name}", Need::admin}, volumes::remove},
-      {{Method::get, "/v1/events", Need::look}, streams::events},
+      {{Method::get, "/v1/events", Need::oversee}, streams::events},
       {{Method::get, "/v1/live", Need::look}, streams::live},
       {{Method::get, "/v1/history/fleet", Need::look}, history::fleet},
       {{Method::get, "/v1/prices/rates", Need::look}, money::rates},
@@ -94,39 +94,39 @@ const std::vector<Route>& table() {
       {{Method::post, "/v1/nodes/{name}/gpus/{index}/drain", Need::admin}, history::drain_gpu},
       {{Method::post, "/v1/nodes/{name}/gpus/{index}/undrain", Need::admin}, history::undrain_gpu},
       {{Method::get, "/v1/projects", Need::look}, admin::projects},
-      {{Method::post, "/v1/projects", Need::admin}, admin::add_project},
+      {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
       {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
-      {{Method::put, "/v1/projects/{project}/members/{user}", Need::work}, admin::set_member},
-      {{Method::del, "/v1/projects/{project}/members/{user}", Need::work}, admin::remove_member},
+      {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work}, admin::set_member},
+      {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
       {{Method::get, "/v1/users", Need::look}, admin::users},
-      {{Method::post, "/v1/users", Need::admin}, admin::add_user},
+      {{Method::post, "/v1/users", Need::admin, Adds::work}, admin::add_user},
       {{Method::get, "/v1/secrets", Need::look}, secrets::list},
-      {{Method::put, "/v1/secrets/{name}", Need::work}, secrets::set},
-      {{Method::del, "/v1/secrets/{name}", Need::work}, secrets::remove},
+      {{Method::put, "/v1/secrets/{name}", Need::full, Adds::work}, secrets::set},
+      {{Method::del, "/v1/secrets/{name}", Need::full}, secrets::remove},
       {{Method::get, "/v1/tokens", Need::look}, admin::tokens},
-      {{Method::post, "/v1/tokens", Need::work}, admin::create_token},
-      {{Method::del, "/v1/tokens/{id}", Need::work}, admin::revoke_token},
+      {{Method::post, "/v1/tokens", Need::full, Adds::work}, admin::create_token},
+      {{Method::del, "/v1/tokens/{id}", Need::full}, admin::revoke_token},
       {{Method::get, "/v1/environments", Need::look}, environments::list},
       {{Method::get, "/v1/environments/{name}", Need::look}, environments::get},
-      {{Method::put, "/v1/environments/{name}", Need::work}, environments::save},
+      {{Method::put, "/v1/environments/{name}", Need::work, Adds::work}, environments::save},
       {{Method::del, "/v1/environments/{name}", Need::work}, environments::remove},
-      {{Method::post, "/v1/jobs/{id}/rerun", Need::work}, jobs::rerun},
+      {{Method::post, "/v1/jobs/{id}/rerun", Need::work, Adds::work}, jobs::rerun},
       {{Method::put, "/v1/tasks/{id}/image", Need::node}, jobs::set_image},
       {{Method::get, "/v1/reservations", Need::look}, reservations::list},
-      {{Method::post, "/v1/reservations", Need::work}, reservations::make},
-      {{Method::del, "/v1/reservations/{id}", Need::work}, reservations::cancel},
+      {{Method::post, "/v1/reservations", Need::full, Adds::work}, reservations::make},
+      {{Method::del, "/v1/reservations/{id}", Need::full}, reservations::cancel},
       {{Method::get, "/v1/endpoints", Need::look}, endpoints::list},
-      {{Method::post, "/v1/endpoints", Need::work}, endpoints::deploy},
+      {{Method::post, "/v1/endpoints", Need::work, Adds::work}, endpoints::deploy},
       {{Method::get, "/v1/endpoints/{name}", Need::look}, endpoints::get},
       {{Method::del, "/v1/endpoints/{name}", Need::work}, endpoints::remove},
       {{Method::get, "/v1/endpoints/{name}/explain", Need::look}, endpoints::explain},
       {{Method::post, "/v1/endpoints/{name}/scale", Need::work}, endpoints::scale},
       {{Method::post, "/v1/endpoints/{name}/rollback", Need::work}, endpoints::rollback},
-      {{Method::post, "/v1/endpoints/{name}/keys", Need::work}, endpoints::add_key},
+      {{Method::post, "/v1/endpoints/{name}/keys", Need::work, Adds::work}, endpoints::add_key},
       {{Method::del, "/v1/endpoints/{name}/keys/{key}", Need::work}, endpoints::remove_key},
       {{Method::get, "/v1/gateway", Need::admin}, endpoints::gateway},
       {{Method::get, "/v1/schedules", Need::look}, admin::schedules},
-      {{Method::post, "/v1/schedules", Need::work}, admin::add_schedule},
+      {{Method::post, "/v1/schedules", Need::work, Adds::work}, admin::add_schedule},
       {{Method::del, "/v1/schedules/{name}", Need::work}, admin::remove_schedule},
       {{Method::get, "/v1/cost", Need::look}, money::cost},
       {{Method::get, "/v1/jobs/{id}/cost", Need::look}, money::job_cost},
@@ -135,32 +135,32 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/invoices", Need::look}, money::invoice},
       {{Method::get, "/v1/anomalies", Need::look}, money::anomalies},
       {{Method::get, "/v1/entries", Need::admin}, money::entries},
-      {{Method::post, "/v1/bills", Need::admin}, money::import_bill},
+      {{Method::post, "/v1/bills", Need::admin, Adds::work}, money::import_bill},
       {{Method::get, "/v1/months", Need::look}, money::months},
       {{Method::post, "/v1/months/{month}/close", Need::admin}, money::close_month},
       {{Method::get, "/v1/budgets", Need::look}, money::budgets},
-      {{Method::put, "/v1/budgets", Need::work}, money::set_budget},
-      {{Method::del, "/v1/budgets/{scope}/{of}/{period}", Need::work}, money::remove_budget},
+      {{Method::put, "/v1/budgets", Need::full}, money::set_budget},
+      {{Method::del, "/v1/budgets/{scope}/{of}/{period}", Need::full}, money::remove_budget},
       {{Method::get, "/v1/prices", Need::look}, money::prices},
-      {{Method::put, "/v1/prices", Need::admin}, money::set_price},
+      {{Method::put, "/v1/prices", Need::admin, Adds::work}, money::set_price},
       {{Method::del, "/v1/prices/{of}", Need::admin}, money::remove_price},
       {{Method::get, "/v1/idle", Need::look}, money::idle},
-      {{Method::put, "/v1/idle", Need::work}, money::set_idle},
+      {{Method::put, "/v1/idle", Need::full}, money::set_idle},
       {{Method::get, "/v1/webhooks", Need::admin}, money::webhooks},
-      {{Method::post, "/v1/webhooks", Need::admin}, money::add_webhook},
+      {{Method::post, "/v1/webhooks", Need::admin, Adds::work}, money::add_webhook},
       {{Method::del, "/v1/webhooks/{id}", Need::admin}, money::remove_webhook},
       {{Method::post, "/v1/webhooks/{id}/test", Need::admin}, money::test_webhook},
       {{Method::get, "/v1/commitments", Need::look}, money::commitments},
-      {{Method::put, "/v1/commitments", Need::admin}, money::set_commitment},
+      {{Method::put, "/v1/commitments", Need::admin, Adds::work}, money::set_commitment},
       {{Method::del, "/v1/commitments/{name}", Need::admin}, money::remove_commitment},
-      {{Method::put, "/v1/projects/{project}/tags/{key}", Need::work}, money::tag_project},
+      {{Method::put, "/v1/projects/{project}/tags/{key}", Need::full, Adds::work}, money::tag_project},
       {{Method::post, "/v1/advise", Need::look}, advice::advise},
       {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
       {{Method::get, "/v1/agent", Need::node}, agent},
       {{Method::post, "/v1/join", Need::join}, fleet::join},
       {{Method::post, "/v1/fabric/check", Need::admin}, fabric::check},
       {{Method::get, "/v1/pools", Need::look}, fleet::pools},
-      {{Method::post, "/v1/pools", Need::admin}, fleet::add_pool},
+      {{Method::post, "/v1/pools", Need::admin, Adds::work}, fleet::add_pool},
       {{Method::del, "/v1/pools/{name}", Need::admin}, fleet::remove_pool},
       {{Method::post, "/v1/machines/{name}/release", Need::admin}, fleet::release_machine},
   };
@@ -183,28 +183,6 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
   return true;
 }
 
-Status allowed(const control::Principal& who, Need need) {
-  const auto forbidden = [](std::string why, std::string hint = {}) { return fail(Code::forbidden, std::move(why), std::move(hint)); };
-  switch (need) {
-    case Need::nothing: return {};
-    case Need::node:
-      return who.scope == TokenScope::node ? Status{} : forbidden("only a node's credential may do this", "make one: billow token create --node");
-    case Need::join:
-      return who.scope == TokenScope::join ? Status{} : forbidden("only a join token may do this", "make one: billow token create --node");
-    case Need::look:
-      if (who.scope == TokenScope::join) return forbidden("a join token may do nothing but let machines join");
-      return who.scope != TokenScope::node ? Status{} : forbidden("a node's credential may do nothing but join");
-    case Need::work:
-      if (who.scope == TokenScope::join) return forbidden("a join token may do nothing but let machines join");
-      if (who.scope == TokenScope::node) return forbidden("a node's credential may do nothing but join");
-      return who.scope != TokenScope::read ? Status{} : forbidden("this token may only look");
-    case Need::files: return who.scope == TokenScope::node ? Status{} : allowed(who, Need::work);
-    case Need::admin:
-      return who.scope == TokenScope::full && who.role == Role::admin ? Status{} : forbidden("only an admin may do this");
-  }
-  return forbidden("not allowed");
-}
-
 }  // namespace
 
 struct Api::Impl {
@@ -215,18 +193,18 @@ struct Api::Impl {
     const std::string_view header = request.headers.get("Authorization");
     if (const std::string session = header.empty() ? session_token(request) : ""; !session.empty()) {
       if (!asked_by_our_page(request)) return fail(Code::forbidden, "a browser's session may be used by the dashboard only", "send X-Billow-Request: 1");
-      return control::authenticate(host.state(), sha256_hex(session), host.now());
+      const auto parent = session_from(session);
+      if (!parent) return fail(Code::unauthorized, "that is no session of this head", "sign in again: billow dashboard");
+      return control::authenticate(host.state(), control::session_hash(*parent, sha256_hex(session)), host.now());
     }
     if (!starts_with_nocase(header, "Bearer "))
       return fail(Code::unauthorized, "this call needs a token", "send it as: Authorization: Bearer TOKEN");
-    // What follows a dot is the fingerprint of this head's authority, which is for whoever holds the token to check.
-    const std::string_view token = trim(header.substr(7));
-    return control::authenticate(host.state(), sha256_hex(token.substr(0, token.find('.'))), host.now());
+    return control::authenticate(host.state(), sha256_hex(secret_of(header.substr(7))), host.now());
   }
 
   void dispatch(std::shared_ptr<net::Exchange> exchange) {
     const net::Request& request = exchange->request();
-    auto call = std::make_shared<Call>(Call{host, exchange, {}, {}, &codes});
+    auto call = std::make_shared<Call>(Call{host, exchange, {}, Need::nothing, {}, &codes});
     const Method method = request.method == Method::head ? Method::get : request.method;
     bool path_known = false;
     for (const Route& route : table()) {
@@ -239,6 +217,9 @@ struct Api::Impl {
         call->principal = std::move(*who);
         if (const Status ok = allowed(call->principal, route.info.need); !ok) return call->fail(ok.error());
       }
+      call->need = route.info.need;
+      if (route.info.adds == Adds::work)
+        if (const Status open = host.accepting_work(); !open) return call->fail(open.error());
       return route.run(call);
     }
     if (path_known) return call->exchange->respond(net::problem(405, fmt::format("{} is not something {} answers to", net::method_name(request.method), request.path), "", request.request_id));

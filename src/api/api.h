@@ -7,25 +7,16 @@
 #include <vector>
 
 #include "api/host.h"
+#include "api/rights.h"
 #include "net/http_server.h"
 
 namespace billow::api {
-
-// Who may call a route. The route itself may ask for more (a job's project).
-enum class Need {
-  nothing,  // no token
-  look,     // any token but a node's
-  work,     // a token that may change things: not scope read
-  admin,    // of the whole installation
-  node,     // an agent's credential
-  join,     // a join token
-  files,    // whoever may work, and nodes
-};
 
 struct RouteInfo {
   net::Method method;
   std::string pattern;  // "/v1/jobs/{id}/stop"
   Need need;
+  Adds adds = Adds::nothing;
 };
 
 class Api {

@@ -40,6 +40,13 @@ void Call::execute(Command command, int status, std::function<Json(const std::ve
   });
 }
 
+Status Call::still_allowed() {
+  auto who = control::principal_of(host.state(), principal.token, host.now());
+  if (!who) return pass(who.error());
+  principal = std::move(*who);
+  return allowed(principal, need);
+}
+
 Result<Json> Call::body() const {
   if (trim(request().body).empty()) return Json::object();
   auto json = parse_json(request().body);
@@ -53,23 +60,34 @@ Result<Json> Call::body() const {
 namespace {
 
 // How the elements of an array are numbered. One that ended long ago is read from the store right here: one row, by its key.
-std::optional<ArraySpec> numbering_of(const Host& host, JobId id) {
+std::optional<ArraySpec> numbering_of(const Call& call, JobId id) {
+  const Host& host = call.host;
   const auto array = host.state().arrays.find(id);
-  if (array != host.state().arrays.end()) return array->second.spec->array;
+  if (array != host.state().arrays.end()) return may_see(call, array->second.project) ? array->second.spec->array : std::nullopt;
   std::string document = host.recently_finished(id);
   if (document.empty()) {
     const auto row = host.queries().get_job(id);
     if (row && *row) document = (*row)->doc;
   }
   const auto json = parse_json(document);
-  if (!json) return std::nullopt;
+  const Project* project = json ? host.state().project_by_name((*json)["project"].str_or("")) : nullptr;
+  if (!project || !may_see(call, project->id)) return std::nullopt;
   const auto spec = parse_array((*json)["array_spec"].str_or(""));
   return spec ? std::optional(*spec) : std::nullopt;
 }
 
 }  // namespace
 
-Result<JobRef> parse_job_ref(const Host& host, std::string_view text) {
+Result<std::uint64_t> number_param(const net::Request& request, std::string_view name, std::uint64_t fallback) {
+  if (request.param(name).empty()) return fallback;
+  const auto n = parse_int(request.param(name), 0, INT64_MAX);
+  if (!n) return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
+  return static_cast<std::uint64_t>(*n);
+}
+
+Error no_job(JobId id) { return {Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}; }
+
+Result<JobRef> parse_job_ref(const Call& call, std::string_view text) {
   const auto bad = [&] { return fail(Code::invalid, fmt::format("\"{}\" is no job number", text), "it is like 12, or 12.3 for element 3 of array 12"); };
   const auto dot = text.find('.');
   const auto id = parse_int(text.substr(0, dot), 1, INT64_MAX);
@@ -77,7 +95,7 @@ Result<JobRef> parse_job_ref(const Host& host, std::string_view text) {
   if (dot == std::string_view::npos) return JobRef{JobId(static_cast<std::uint64_t>(*id))};
   const auto index = parse_int(text.substr(dot + 1), 0, INT64_MAX);
   if (!index) return bad();
-  const auto spec = numbering_of(host, JobId(static_cast<std::uint64_t>(*id)));
+  const auto spec = numbering_of(call, JobId(static_cast<std::uint64_t>(*id)));
   if (!spec) return fail(Code::not_found, fmt::format("there is no array {}", *id), "see `billow ps -a`");
   const auto wanted = static_cast<std::uint64_t>(*index);
   if (wanted < spec->first || wanted > spec->last || (wanted - spec->first) % spec->step != 0) return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
@@ -103,11 +121,45 @@ Result<std::string> project_to_submit_to(const Call& call, const std::string& as
     if (!name.empty() && name != own) return fail(Code::forbidden, fmt::format("this token submits to project {} only", own));
     name = own;
   }
-  if (const Project* project = state.project_by_name(name)) {
-    const auto role = control::role_in(state, call.principal, project->id);
-    if (!role || *role == Role::viewer) return fail(Code::forbidden, fmt::format("you may not submit to project {}", name), "ask one of its admins to make you a member");
-  }
+  if (name.empty()) return name;
+  const Project* project = BILLOW_TRY(visible_project(call, name));
+  if (control::role_in(state, call.principal, project->id) == Role::viewer) return fail(Code::forbidden, fmt::format("you may not submit to project {}", name), "ask one of its admins to make you a member");
   return name;
+}
+
+bool may_see_budget(const Call& call, const BudgetKey& key) {
+  if (allowed(call.principal, Need::oversee)) return true;
+  switch (key.scope) {
+    case BudgetScope::project: return may_see(call, ProjectId(key.of)).has_value();
+    case BudgetScope::user: return UserId(key.of) == call.principal.user;
+    case BudgetScope::job: {
+      const auto owner = owner_of(call.host.state(), JobId(key.of));
+      return owner && may_see(call, owner->project);
+    }
+  }
+  return false;
+}
+
+std::vector<ProjectId> visible_projects(const Call& call) {
+  std::vector<ProjectId> out;
+  for (const auto& [id, project] : call.host.state().projects)
+    if (control::role_in(call.host.state(), call.principal, id)) out.push_back(id);
+  return out;
+}
+
+Result<const Project*> visible_project(const Call& call, std::string_view name) {
+  const auto& state = call.host.state();
+  const Project* project = state.project_by_name(name);
+  if (project && control::role_in(state, call.principal, project->id)) return project;
+  std::vector<std::string> names;
+  for (const ProjectId id : visible_projects(call)) names.push_back(state.projects.at(id).name);
+  const std::string near = nearest(name, names);
+  return fail(Code::not_found, fmt::format("there is no project \"{}\"", name), near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
+}
+
+Status may_act_on(const Call& call, JobId id, const Owner& owner) {
+  if (!may_see(call, owner.project)) return pass(no_job(id));
+  return may_act(call, owner.project, owner.user);
 }
 
 Status may_act(const Call& call, ProjectId project, UserId owner) {
@@ -142,7 +194,7 @@ Result<const Task*> task_of_caller(const Call& call) {
 
 void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   Host& host = call->host;
-  const auto missing = [call, id] { call->fail({Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}); };
+  const auto missing = [call, id] { call->fail(no_job(id)); };
   const auto checked = [call, missing, fn](Json document) {
     const Project* project = call->host.state().project_by_name(document["project"].str_or(""));
     if (!project || !may_see(*call, project->id)) return missing();

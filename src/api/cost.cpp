@@ -53,7 +53,7 @@ void cost(CallPtr call) {
 }
 
 void job_cost(CallPtr call) {
-  auto ref = parse_job_ref(call->host, call->parts[0]);
+  auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     // Of a live one, the leases that are open stand in the books alone.

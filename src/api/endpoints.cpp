@@ -161,7 +161,6 @@ Json document(const CallPtr& call, const Endpoint& e) {
 }  // namespace
 
 void deploy(CallPtr call) {
-  if (const Status open = call->host.accepting_work(); !open) return call->fail(open.error());
   auto body = read_body<DeployBody>(call);
   if (!body) return;
   DeployEndpoint command;
@@ -277,6 +276,17 @@ void gateway(CallPtr call) {
     if (const Status named = check_name("region", region); !named) return call->fail(named.error());
   auto socket = call->exchange->upgrade_websocket({.subprotocol = "", .message_bytes_max = 16 << 20, .queue_bytes_max = 64 << 20});
   if (!socket) return call->fail(socket.error());
+  // It is told of everybody's endpoints for as long as its token may be.
+  struct Watch {
+    net::Timer timer;
+  };
+  auto watch = std::make_shared<Watch>();
+  watch->timer = call->host.loop().every(rights_every, [call, watch, weak = std::weak_ptr(*socket)] {
+    const auto open = weak.lock();
+    if (open && open->open() && call->still_allowed()) return;
+    if (open && open->open()) open->close(net::WebSocket::close_policy, "the token of this gateway is not valid any more");
+    call->host.loop().post([watch] { watch->timer.cancel(); });
+  });
   call->host.adopt_gateway(std::move(*socket), std::move(region));
 }
 

@@ -68,7 +68,8 @@ void save(CallPtr call) {
   if (!digest) return call->fail(digest.error());
   auto* host = dynamic_cast<FilesHost*>(&call->host);
   if (!host) return call->fail({Code::unsupported, "this head keeps no files", ""});
-  if (const auto list = host->files().read_tree(*digest); !list) return call->fail({Code::not_found, "the environment's content is not here", "upload it first: billow env save"});
+  // A digest alone gets nobody its content: it is for those who brought it, or have it by a project of theirs.
+  if (const Status has = files::may_give(*call, *digest, *project); !has || !host->files().read_tree(*digest)) return call->fail({Code::not_found, "the environment's content is not here", "upload it first: billow env save"});
   SavedEnvironment env{.project = {}, .name = call->parts[0], .digest = body->digest, .path = body->path, .origin = body->origin, .bytes = body->bytes,
                        .stored_bytes = body->stored_bytes, .variables = body->variables, .shared = body->shared, .by = {}, .at = {}};
   call->execute(SaveEnvironment{.project = *project, .user = call->principal.user, .environment = std::move(env)}, 200, [call](const std::vector<Event>& events) {

@@ -90,7 +90,6 @@ Status may_bring(const Call& call, Store& store, const Sha256& digest) {
 }  // namespace
 
 void add_tree(CallPtr call) {
-  if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
   on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
     const content::Tree tree = BILLOW_TRY(content::decode(body));
     std::vector<Sha256> pieces;
@@ -102,7 +101,6 @@ void add_tree(CallPtr call) {
 }
 
 void add_pack(CallPtr call) {
-  if (const Status ok = call->host.accepting_work(); !ok) return call->fail(ok.error());
   on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
     BILLOW_TRY_VOID(store.add(owner, body));
     return std::string();
@@ -169,6 +167,12 @@ Status may_use(const Call& call, const Environment& env, const std::string& proj
   Store* store = store_of(call);
   if (named == env.end() || !store) return {};
   const Sha256 digest = BILLOW_TRY(content::parse_digest(named->second));
+  return may_give(call, digest, project);
+}
+
+Status may_give(const Call& call, const Sha256& digest, const std::string& project) {
+  Store* store = store_of(call);
+  if (!store) return fail(Code::unsupported, "this head keeps no files");
   if (!may_read(call, *store, digest)) return pass(no_tree(digest));
   // From now on the members of the project may have it: they may see the job, and run it again.
   for (const auto& [id, one] : call.host.state().projects)
@@ -183,6 +187,11 @@ void set_outputs(CallPtr call) {
   if (!task) return call->fail(task.error());
   if (!digest) return call->fail(digest.error());
   const auto& state = call->host.state();
+  // A node gives a job what it brought here for it, or what the job's project has; a digest alone is nobody's output.
+  if (Store* store = store_of(*call)) {
+    const auto job = state.jobs.find((*task)->job);
+    if (!store->owned(owner_of(*call), *digest) && (job == state.jobs.end() || !store->owned(project_owner(job->second.project), *digest))) return call->fail(no_tree(*digest));
+  }
   const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank), content::digest_hex(*digest) + "\n", 0600);
   if (!written) return call->fail(written.error());
   if (const auto job = state.jobs.find((*task)->job); job != state.jobs.end())
@@ -192,7 +201,7 @@ void set_outputs(CallPtr call) {
 }
 
 void outputs(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     Json list = Json::array();
@@ -207,7 +216,7 @@ void copy(CallPtr call) {
   auto* host = dynamic_cast<FilesHost*>(&call->host);
   Store* store = store_of(*call);
   if (!host || !store) return call->fail({Code::unsupported, "this head keeps no files", ""});
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   auto body = call->body();
   if (!body) return call->fail(body.error());
@@ -217,7 +226,7 @@ void copy(CallPtr call) {
   const auto job = state.jobs.find(ref->id);
   if (job == state.jobs.end())
     return with_job_document(call, ref->id, [call, id = ref->id](Json) { call->fail({Code::conflict, fmt::format("job {} does not run", id.value), "what it declared with --output can be fetched: billow cp JOB: DIRECTORY"}); });
-  if (const Status may = may_act(*call, job->second.project, job->second.user); !may) return call->fail(may.error());
+  if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may) return call->fail(may.error());
   const std::int64_t rank = (*body)["rank"].int_or(0);
   const Task* task = nullptr;
   for (const TaskId id : job->second.tasks)

@@ -31,6 +31,8 @@ void residency(CallPtr call);
 // Whether the caller may have a job started with the files its environment names. Files that were never uploaded here are refused as well
 // as those that are somebody else's, in the same words. The project's members may have them from then on.
 Status may_use(const Call& call, const Environment& env, const std::string& project);
+// The same for a tree by its digest.
+Status may_give(const Call& call, const Sha256& digest, const std::string& project);
 }  // namespace files
 
 }  // namespace billow::api

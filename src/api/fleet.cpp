@@ -55,7 +55,7 @@ void join(CallPtr call) {
 }
 
 void pools(CallPtr call) {
-  const bool admin = call->principal.role == Role::admin && call->principal.scope == TokenScope::full;
+  const bool admin = call->as_admin();
   Json list = Json::array();
   for (const auto& [id, pool] : call->host.state().pools) list.push(pool_document(call->host.state(), pool, call->host.now(), admin));
   call->reply_durable(200, Json::object({{"pools", std::move(list)}}));

@@ -103,7 +103,7 @@ void gpu(CallPtr call) {
 }
 
 void job(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     if (const JobSeries* live = call->host.live_series(id)) return reply_job(call, document, *live);

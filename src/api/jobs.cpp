@@ -1,4 +1,6 @@
 // The routes of jobs: submit, list, look, wait, stop, signal, explain.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -27,21 +29,26 @@ void with_finished(CallPtr call, const std::vector<Dependency>& after, std::func
   const auto& state = call->host.state();
   std::vector<JobId> unknown;
   std::map<JobId, JobState> finished;
+  // One that the caller may not see is not there, whatever became of it.
+  const auto none = [](JobId job) { return Error{Code::not_found, fmt::format("--after {}: there is no such job", job.value), "see `billow ps -a`"}; };
   for (const Dependency& d : after) {
-    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) continue;
-    if (const std::string document = call->host.recently_finished(d.job); !document.empty()) {
+    if (const auto owner = owner_of(state, d.job)) {
+      if (!may_see(*call, owner->project)) return call->fail(none(d.job));
+    } else if (const std::string document = call->host.recently_finished(d.job); !document.empty()) {
       const auto json = parse_json(document);
-      if (const auto ended = json ? enum_value<JobState>((*json)["state"].str_or("")) : std::nullopt) finished[d.job] = *ended;
+      const Project* project = json ? state.project_by_name((*json)["project"].str_or("")) : nullptr;
+      if (!project || !may_see(*call, project->id)) return call->fail(none(d.job));
+      if (const auto ended = enum_value<JobState>((*json)["state"].str_or(""))) finished[d.job] = *ended;
     } else {
       unknown.push_back(d.job);
     }
   }
   if (unknown.empty()) return then(std::move(finished));
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), unknown, finished = std::move(finished)]() mutable {
+      [&queries = call->host.queries(), unknown, visible = visible_projects(*call), finished = std::move(finished)]() mutable {
         for (JobId id : unknown) {
           const auto row = queries.get_job(id);
-          if (!row || !*row) continue;
+          if (!row || !*row || std::find(visible.begin(), visible.end(), (*row)->project) == visible.end()) continue;
           if (const auto ended = enum_value<JobState>((*row)->state)) finished[id] = *ended;
         }
         return std::move(finished);
@@ -114,14 +121,17 @@ Result<Listing> parse_listing(const Call& call) {
     }
   }
   if (request.has_param("project")) {
-    const Project* project = state.project_by_name(request.param("project"));
-    if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", request.param("project")));
-    out.filter.project = project->id;
+    out.filter.project = BILLOW_TRY(visible_project(call, request.param("project")))->id;
   }
   if (request.has_param("user")) {
     const User* user = state.user_by_name(request.param("user"));
     if (!user) return fail(Code::not_found, fmt::format("there is no user \"{}\"", request.param("user")));
     out.filter.user = user->id;
+  }
+  // What the caller may not see is left out before anything is counted.
+  if (auto visible = visible_projects(call); visible.size() < state.projects.size()) {
+    if (visible.size() == 1) out.filter.project = visible.front();
+    else out.filter.visible = std::move(visible);
   }
   out.filter.name = std::string(request.param("name"));
   if (request.has_param("array")) {
@@ -129,6 +139,7 @@ Result<Listing> parse_listing(const Call& call) {
     out.expand = true;
   }
   out.expand = out.expand || request.param("expand") == "1";
+  out.filter.elements = out.expand;
   out.reasons = request.param("reasons") == "1";
   for (const auto& [key, value] : request.query) {
     if (key != "label") continue;
@@ -196,15 +207,17 @@ std::vector<Json> live_page(const Call& call, const Listing& listing) {
 }
 
 // A page of documents, newest first: what is live merged with what the store holds.
-void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, std::vector<Json> finished) {
+// `looked_to`: the store was read down to this number only, and the page ends there; 0: to its end.
+void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, std::vector<Json> finished, std::uint64_t looked_to = 0) {
   std::vector<Json> all = std::move(live);
+  if (looked_to) std::erase_if(all, [&](const Json& document) { return document["id"].uint_or(0) < looked_to; });
   std::move(finished.begin(), finished.end(), std::back_inserter(all));
   std::stable_sort(all.begin(), all.end(), [](const Json& a, const Json& b) { return a["id"].int_or(0) > b["id"].int_or(0); });
   // A job that ended between the two looks is in both.
   all.erase(std::unique(all.begin(), all.end(), [](const Json& a, const Json& b) { return a["id"] == b["id"]; }), all.end());
   const bool more = all.size() > listing.limit;
   if (more) all.resize(listing.limit);
-  const std::string next = more ? fmt::format("{}", all.back()["id"].int_or(0)) : "";
+  const std::string next = more ? fmt::format("{}", all.back()["id"].int_or(0)) : looked_to ? fmt::format("{}", looked_to) : "";
   with_times(call, std::move(all), [call, next](std::vector<Json> documents) {
     Json jobs = Json::array();
     for (Json& document : documents) jobs.push(std::move(document));
@@ -212,30 +225,34 @@ void answer_page(CallPtr call, const Listing& listing, std::vector<Json> live, s
   });
 }
 
+struct Found {
+  std::vector<JobRow> rows;
+  std::uint64_t looked_to = 0;
+};
+
 // What the store holds of ended jobs, beside what is live.
 void add_finished(CallPtr call, const Listing& listing, std::vector<Json> live) {
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), listing]() -> Result<std::vector<JobRow>> {
-        // Elements of arrays are left out of the plain listing, so one page here may take several of the store's.
+      [&queries = call->host.queries(), listing]() -> Result<Found> {
+        // The store looks at so many rows at once and no more, so one page here may take several of its own.
         std::vector<JobRow> rows;
         std::string at = listing.below == UINT64_MAX ? "" : fmt::format("n{}", listing.below);
         for (int tries = 0; tries < 50; ++tries) {
           auto page = queries.list_jobs(listing.filter, JobOrder::newest, at, listing.limit + 1);
           if (!page) return pass(page.error());
-          for (JobRow& row : page->jobs) if (listing.expand || !row.array) rows.push_back(std::move(row));
+          std::move(page->jobs.begin(), page->jobs.end(), std::back_inserter(rows));
           at = page->next;
           if (at.empty() || rows.size() > listing.limit) break;
         }
-        return rows;
+        const bool all = at.empty() || rows.size() > listing.limit;
+        return Found{std::move(rows), all ? 0 : static_cast<std::uint64_t>(BILLOW_TRY(parse_int(std::string_view(at).substr(1), 1, INT64_MAX)))};
       },
-      [call, listing, live = std::move(live)](Result<std::vector<JobRow>> rows) mutable {
-        if (!rows) return call->fail(rows.error());
+      [call, listing, live = std::move(live)](Result<Found> found) mutable {
+        if (!found) return call->fail(found.error());
         std::vector<Json> finished;
-        for (const JobRow& row : *rows) {
-          if (!may_see(*call, row.project)) continue;
-          if (auto json = parse_json(row.doc)) finished.push_back(std::move(*json));
-        }
-        answer_page(call, listing, std::move(live), std::move(finished));
+        for (const JobRow& row : found->rows)
+          if (auto json = parse_json(row.doc); json && may_see(*call, row.project)) finished.push_back(std::move(*json));
+        answer_page(call, listing, std::move(live), std::move(finished), found->looked_to);
       });
   if (!queued) call->fail(queued.error());
 }
@@ -243,7 +260,6 @@ void add_finished(CallPtr call, const Listing& listing, std::vector<Json> live) 
 }  // namespace
 
 void submit(CallPtr call) {
-  if (const Status open = call->host.accepting_work(); !open) return call->fail(open.error());
   auto body = read_body<SubmitBody>(call);
   if (!body) return;
   SubmitJob command;
@@ -275,7 +291,7 @@ void list(CallPtr call) {
 }
 
 void get(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     if (std::string digest = image_digest_of(call->host, id, document); !digest.empty()) document.set("image_digest", std::move(digest));
@@ -284,7 +300,7 @@ void get(CallPtr call) {
 }
 
 void wait(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto timeout = call->request().has_param("timeout_s") ? parse_int(call->request().param("timeout_s"), 0, 3600) : Result<std::int64_t>(30);
   if (!timeout) return call->fail(timeout.error());
@@ -300,7 +316,9 @@ void wait(CallPtr call) {
     if (waiter->done) return;
     waiter->done = true;
     call->host.loop().post([waiter] { waiter->subscription.reset(); waiter->timer.cancel(); });
-    if (reply) with_job_document(call, id, [call](Json document) { call->reply(200, document); });
+    if (!reply) return;
+    if (const Status still = call->still_allowed(); !still) return call->fail(still.error());
+    with_job_document(call, id, [call](Json document) { call->reply(200, document); });
   };
   if (!owner_of(call->host.state(), id) || *timeout == 0) return finish(true);
   waiter->subscription = call->host.watch_job(id, [call, finish, id](const Event& event) {
@@ -312,7 +330,7 @@ void wait(CallPtr call) {
 }
 
 void stop(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto body = call->body();
   if (!body) return call->fail(body.error());
@@ -320,7 +338,7 @@ void stop(CallPtr call) {
   if (!owner) {  // ended already (asking twice is no error), or never was
     return with_job_document(call, ref->id, [call](Json document) { call->reply(200, document); });
   }
-  if (const Status ok = may_act(*call, owner->project, owner->user); !ok) return call->fail(ok.error());
+  if (const Status ok = may_act_on(*call, ref->id, *owner); !ok) return call->fail(ok.error());
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
   if (reason.empty()) reason = "stopped by " + call->principal.name;
   call->host.execute(StopJob{ref->id, reason, (*body)["force"].bool_or(false)}, call->cause(), [call, id = ref->id](Result<std::vector<Event>> events) {
@@ -330,15 +348,15 @@ void stop(CallPtr call) {
 }
 
 void signal(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto body = call->body();
   if (!body) return call->fail(body.error());
   const std::int64_t number = (*body)["signal"].int_or(0);
   if (number < 1 || number > 64) return call->fail({Code::invalid, "signal must be a number from 1 to 64", ""});
   const Job* job = call->host.state().find_job(ref->id);
-  if (!job) return call->fail({Code::conflict, fmt::format("job {} is not running", ref->id.value), ""});
-  if (const Status ok = may_act(*call, job->project, job->user); !ok) return call->fail(ok.error());
+  if (!job) return with_job_document(call, ref->id, [call, id = ref->id](Json) { call->fail({Code::conflict, fmt::format("job {} is not running", id.value), ""}); });
+  if (const Status ok = may_act_on(*call, ref->id, {job->project, job->user}); !ok) return call->fail(ok.error());
   if (job->state != JobState::running) return call->fail({Code::conflict, fmt::format("job {} is {}", ref->id.value, enum_name(job->state)), ""});
   for (TaskId id : job->tasks) call->host.send(call->host.state().tasks.at(id).node, wire::agent_v1::Signal{id, static_cast<std::int32_t>(number)});
   call->reply(202, Json::object({{"ok", true}}));
@@ -362,7 +380,7 @@ Json ended_explanation(const Json& document) {
 }  // namespace
 
 void explain(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto& state = call->host.state();
   const Job* job = state.find_job(ref->id);
@@ -377,7 +395,7 @@ void explain(CallPtr call) {
   if (!job) return with_job_document(call, ref->id, [call](Json document) {
     call->reply(200, ended_explanation(document));
   });
-  if (const Status ok = may_see(*call, job->project); !ok) return call->fail(ok.error());
+  if (!may_see(*call, job->project)) return call->fail(no_job(ref->id));
   call->reply_durable(200, explain_document(state, *job, call->host.now(), for_array));
 }
 

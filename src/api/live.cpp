@@ -166,15 +166,15 @@ struct Live : std::enable_shared_from_this<Live> {
   void look() {
     const bool all = looks++ % readings_every == 0;
     if (done || (!dirty && !all) || call->exchange->buffered() > piece_ahead_bytes) return;
-    if (looks % (readings_every * 8) == 0 && !(call->host.now() < expires())) return call->exchange->abort();
+    // A token that has ended meanwhile ends its stream too; a client that comes again hears why.
+    if (all && !call->still_allowed()) return call->exchange->abort();
     send(all);
   }
   void look_on() { if (!done && dirty) send(false); }
-  // A session that has ended meanwhile ends its stream too.
-  WallTime expires() const {
-    const auto token = state().tokens.find(call->principal.token);
-    if (token == state().tokens.end()) return {};
-    return token->second.expires_at ? token->second.expires_at : WallTime{INT64_MAX};
+  // Of a job that was shown: it may have left, and so may whoever looks have left its project.
+  bool still_shown(JobId id) const {
+    const auto owner = owner_of(state(), id);
+    return owner && visible(owner->project);
   }
 
   // What has changed since the last piece, as far as one piece goes.
@@ -200,7 +200,7 @@ struct Live : std::enable_shared_from_this<Live> {
 
   bool add_jobs(std::string& out, WallTime now) {
     std::vector<JobId> gone;
-    for (const auto& [id, hash] : jobs) if (!state().jobs.contains(id) && !state().arrays.contains(id)) gone.push_back(id);
+    for (const auto& [id, hash] : jobs) if (!still_shown(id)) gone.push_back(id);
     std::size_t rows = 0;
     std::string list;
     for (const auto& [id, array] : state().arrays) {
@@ -238,7 +238,9 @@ struct Live : std::enable_shared_from_this<Live> {
         jobs.erase(gone[i]);
         held.erase(gone[i]);
         if (documents >= ended_max) continue;
-        if (const std::string document = call->host.recently_finished(gone[i]); !document.empty()) {
+        const std::string document = call->host.recently_finished(gone[i]);
+        const auto json = parse_json(document);
+        if (const Project* project = json ? state().project_by_name((*json)["project"].str_or("")) : nullptr; project && visible(project->id)) {
           if (!ended.empty()) ended += ',';
           ended += document;
           ++documents;

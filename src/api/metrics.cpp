@@ -1,5 +1,6 @@
 // /metrics for Prometheus: the GPUs under dcgm-exporter's names, and Billow's own figures as billow_*: queue, latency, ledger, idle,
-// health, gateway. Made from the state and the newest readings; a scrape changes nothing. What was charged comes from the ledger's sums, by way
+// health, gateway. Of projects' money, budgets, idle jobs and endpoints, whoever asks is told what their projects have; the fleet, its queue and
+// the head itself are nobody's secret, and name nobody. An admin's token, also one that may only look, is told everything. Made from the state and the newest readings; a scrape changes nothing. What was charged comes from the ledger's sums, by way
 // of a worker.
 #include <fmt/format.h>
 
@@ -38,18 +39,22 @@ void add_fleet(Exposition& out, const Host& host) {
 }
 
 // What leases cost now, and what of it is for jobs that do nothing (idle_now.h).
-void add_money(Exposition& out, const Host& host) {
+void add_money(Exposition& out, const Call& call) {
+  const Host& host = call.host;
   const auto& state = host.state();
+  const auto visible = [&](ProjectId project) { return may_see(call, project).has_value(); };
   std::map<ProjectId, std::pair<std::int64_t, std::int64_t>> nano;  // spend, idle
-  for (const auto& [id, project] : state.projects) nano[id];
+  for (const auto& [id, project] : state.projects) if (visible(id)) nano[id];
   for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended) nano[state.jobs.at(task.job).project].first += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
+    if (task.state != TaskState::ended && visible(state.jobs.at(task.job).project)) nano[state.jobs.at(task.job).project].first += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
   std::int64_t held_idle_milli = 0, held_hung = 0;
   for (const auto& [id, job] : idle_jobs(state, [&](NodeId node) { return host.readings(node); })) {
+    if (!visible(state.jobs.at(id).project)) continue;
     nano[state.jobs.at(id).project].second += job.nano_usd_per_s;
     held_idle_milli += job.gpu_milli;
   }
-  for (const auto& [id, idle] : state.money.idling) if (idle.state == IdleState::hung) ++held_hung;
+  for (const auto& [id, idle] : state.money.idling)
+    if (const Task* task = state.find_task(id); task && idle.state == IdleState::hung && visible(state.jobs.at(task->job).project)) ++held_hung;
   for (const auto& [id, amounts] : nano) {
     const std::string project = label("project", state.projects.at(id).name);
     out.add("billow_spend_usd_per_second", "gauge", "What the leases held now cost, by project.", project, static_cast<double>(amounts.first) / 1e9);
@@ -57,7 +62,7 @@ void add_money(Exposition& out, const Host& host) {
   }
   for (const auto& [key, use] : control::budget_uses(state, host.billed())) {
     const auto entry = state.money.budgets.find(key);
-    if (entry == state.money.budgets.end()) continue;
+    if (entry == state.money.budgets.end() || !may_see_budget(call, key)) continue;
     std::string of = fmt::format("{}", key.of);
     if (const auto p = state.projects.find(ProjectId(key.of)); key.scope == BudgetScope::project && p != state.projects.end()) of = p->second.name;
     if (const auto u = state.users.find(UserId(key.of)); key.scope == BudgetScope::user && u != state.users.end()) of = u->second.name;
@@ -109,13 +114,14 @@ void add_head(Exposition& out, const Host& host) {
 }
 
 // What the gateways said last of each endpoint, under the names a gateway's own /metrics has.
-void add_endpoints(Exposition& out, const Host& host) {
+void add_endpoints(Exposition& out, const Call& call) {
+  const Host& host = call.host;
   using gateway::EndpointFigures;
   const auto& state = host.state();
   const auto micro = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
   for (const auto& [name, endpoint] : state.endpoints) {
     const EndpointFigures* f = host.endpoint_figures(name);
-    if (!f) continue;
+    if (!f || !may_see(call, endpoint.project)) continue;
     const auto project = state.projects.find(endpoint.project);
     const std::string labels = fmt::format("{},{}", label("endpoint", name), label("project", project == state.projects.end() ? "" : project->second.name));
     const auto count = [&](const char* family, const char* help, std::uint64_t value) { out.add(family, "counter", help, labels, static_cast<double>(value)); };
@@ -149,12 +155,12 @@ void metrics(CallPtr call) {
     Exposition out;
     add_fleet(out, call->host);
     add_head(out, call->host);
-    add_money(out, call->host);
-    add_endpoints(out, call->host);
+    add_money(out, *call);
+    add_endpoints(out, *call);
     if (rows)
       for (const UsageRow& row : *rows) {
         const auto project = call->host.state().projects.find(row.project);
-        if (project == call->host.state().projects.end()) continue;
+        if (project == call->host.state().projects.end() || !may_see(*call, row.project)) continue;
         out.add("billow_charged_usd_total", "counter", "What the ledger has charged, by project.", label("project", project->second.name), static_cast<double>(row.charge.value) / 1e9);
         out.add("billow_gpu_seconds_total", "counter", "GPU seconds the ledger has charged, by project.", label("project", project->second.name), static_cast<double>(row.gpu_milli_ms) / 1e6);
       }

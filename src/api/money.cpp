@@ -18,7 +18,19 @@ void answer_ok(const CallPtr& call, Command command, int status = 200) {
   call->execute(std::move(command), status, [](const std::vector<Event>&) { return ok; });
 }
 
-bool is_admin(const Call& call) { return call.principal.role == Role::admin && call.principal.scope == TokenScope::full; }
+bool is_admin(const Call& call) { return call.as_admin(); }
+
+// What an admin of the installation set is for one to change: whoever it binds could else take it away.
+Status may_replace(const Call& call, const BudgetKey& key) {
+  const auto& state = call.host.state();
+  const auto found = state.money.budgets.find(key);
+  if (found == state.money.budgets.end() || is_admin(call)) return {};
+  const std::string& by = found->second.by;
+  const User* setter = by.starts_with("user:") ? state.user_by_name(std::string_view(by).substr(5)) : nullptr;
+  if (setter && setter->role != Role::admin) return {};
+  return fail(Code::forbidden, fmt::format("this budget was set by an admin of the installation{}, and only one may change it", setter ? " (" + setter->name + ")" : ""),
+              "a tighter one for another period can be set beside it: --daily, --monthly or --total");
+}
 
 struct BudgetBody {
   BudgetScope scope = BudgetScope::project;
@@ -38,8 +50,7 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
   const auto forbidden = [&] { return fail(Code::forbidden, "only an admin may set this budget", "anyone may set one on a job of their own: billow budget set --job N"); };
   switch (scope) {
     case BudgetScope::project: {
-      const Project* project = state.project_by_name(of);
-      if (!project || !control::role_in(state, call.principal, project->id)) return fail(Code::not_found, fmt::format("there is no project \"{}\"", of), "see `billow project list`");
+      const Project* project = BILLOW_TRY(visible_project(call, of));
       if (control::role_in(state, call.principal, project->id) != Role::admin) return forbidden();
       return project->id.value;
     }
@@ -50,9 +61,9 @@ Result<std::uint64_t> budget_owner(const Call& call, BudgetScope scope, const st
       return user->id.value;
     }
     case BudgetScope::job: {
-      const JobRef ref = BILLOW_TRY(parse_job_ref(call.host, of));
+      const JobRef ref = BILLOW_TRY(parse_job_ref(call, of));
       const auto owner = owner_of(state, ref.id);
-      if (!owner) return fail(Code::not_found, fmt::format("there is no live job {}", of), "see `billow ps`");
+      if (!owner || !may_see(call, owner->project)) return fail(Code::not_found, fmt::format("there is no live job {}", of), "see `billow ps`");
       BILLOW_TRY_VOID(may_act(call, owner->project, owner->user));
       return ref.id.value;
     }
@@ -104,14 +115,7 @@ void budgets(CallPtr call) {
   const auto uses = control::budget_uses(state, call->host.billed());
   Json list = Json::array();
   for (const auto& [key, entry] : state.money.budgets) {
-    bool visible = is_admin(*call);
-    if (key.scope == BudgetScope::project) visible = visible || control::role_in(state, call->principal, ProjectId(key.of)).has_value();
-    if (key.scope == BudgetScope::user) visible = visible || UserId(key.of) == call->principal.user;
-    if (key.scope == BudgetScope::job) {
-      const auto owner = owner_of(state, JobId(key.of));
-      visible = visible || (owner && control::role_in(state, call->principal, owner->project));
-    }
-    if (!visible) continue;
+    if (!may_see_budget(*call, key)) continue;
     const ledger::BudgetUse& use = uses.at(key);
     const auto gone = ledger::runs_out(entry.budget, use);
     const std::string name = key.scope == BudgetScope::project ? state.projects.at(ProjectId(key.of)).name : key.scope == BudgetScope::user ? state.users.at(UserId(key.of)).name : fmt::format("{}", key.of);
@@ -132,6 +136,7 @@ void set_budget(CallPtr call) {
   auto owner = budget_owner(*call, body->scope, body->of);
   if (!owner) return call->fail(owner.error());
   if (body->scope == BudgetScope::job) body->period = BudgetPeriod::total;
+  if (const Status may = may_replace(*call, {body->scope, *owner, body->period}); !may) return call->fail(may.error());
   SetBudget command{{body->scope, *owner, body->period, body->limit_nano_usd, body->stops, seconds(body->grace_s)}, {}};
   // What ended leases of the running period came to stands in the store; open ones the core counts itself.
   const WallTime from = ledger::period_of(body->period, call->host.billed()).from;
@@ -165,6 +170,7 @@ void remove_budget(CallPtr call) {
   if (!scope || !period) return call->fail({Code::invalid, fmt::format("there is no budget {}/{}/{}", call->parts[0], call->parts[1], call->parts[2]), "see `billow budget show`"});
   const auto owner = budget_owner(*call, *scope, call->parts[1]);
   if (!owner) return call->fail(owner.error());
+  if (const Status may = may_replace(*call, {*scope, *owner, *period}); !may) return call->fail(may.error());
   answer_ok(call, RemoveBudget{{*scope, *owner, *period}});
 }
 
@@ -206,8 +212,9 @@ void set_idle(CallPtr call) {
     if (body->floor_stop_s) floor.stop_by = seconds(*body->floor_stop_s);
     return answer_ok(call, SetIdleFloor{floor});
   }
-  const Project* project = body->project.empty() ? nullptr : state.project_by_name(body->project);
-  if (!body->project.empty() && !project) return call->fail({Code::not_found, fmt::format("there is no project \"{}\"", body->project), "see `billow project list`"});
+  const auto named = body->project.empty() ? Result<const Project*>(nullptr) : visible_project(*call, body->project);
+  if (!named) return call->fail(named.error());
+  const Project* project = *named;
   const bool may = is_admin(*call) || (project && control::role_in(state, call->principal, project->id) == Role::admin);
   if (!may) return call->fail({Code::forbidden, project ? fmt::format("only an admin of project {} may do this", project->name) : "only an admin may change what holds for everybody", ""});
   SetIdlePolicy command{body->project, std::nullopt};
@@ -226,10 +233,10 @@ void set_idle(CallPtr call) {
   answer_ok(call, command);
 }
 void keep_alive(CallPtr call) {
-  auto ref = parse_job_ref(call->host, call->parts[0]);
+  auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto owner = owner_of(call->host.state(), ref->id);
-  if (!owner) return call->fail({Code::not_found, fmt::format("there is no live job {}", call->parts[0]), "see `billow ps`"});
+  if (!owner || !may_see(*call, owner->project)) return call->fail({Code::not_found, fmt::format("there is no live job {}", call->parts[0]), "see `billow ps`"});
   if (const Status act = may_act(*call, owner->project, owner->user); !act) return call->fail(act.error());
   auto body = read_body<KeepAliveBody>(call);
   if (!body) return;
@@ -312,9 +319,9 @@ void set_commitment(CallPtr call) {
 void remove_commitment(CallPtr call) { answer_ok(call, RemoveCommitment{call->parts[0]}); }
 
 void tag_project(CallPtr call) {
-  const Project* project = call->host.state().project_by_name(call->parts[0]);
-  if (!project) return call->fail({Code::not_found, fmt::format("there is no project \"{}\"", call->parts[0]), "see `billow project list`"});
-  if (control::role_in(call->host.state(), call->principal, project->id) != Role::admin) return call->fail({Code::forbidden, fmt::format("only an admin of project {} may do this", project->name), ""});
+  const auto project = visible_project(*call, call->parts[0]);
+  if (!project) return call->fail(project.error());
+  if (control::role_in(call->host.state(), call->principal, (*project)->id) != Role::admin) return call->fail({Code::forbidden, fmt::format("only an admin of project {} may do this", (*project)->name), ""});
   if (auto body = read_body<TagBody>(call)) answer_ok(call, TagProject{call->parts[0], call->parts[1], std::move(body->value)});
 }
 

@@ -51,7 +51,7 @@ void set_image(CallPtr call) {
 }
 
 void rerun(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     const auto& state = call->host.state();

@@ -84,7 +84,9 @@ Status may_reserve(const Call& call, ProjectId project) {
 }
 
 // Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and whoever reserved should know.
-Json asked_to_leave(const control::State& state, const Reservation& r) {
+// Of others' jobs only that there are some.
+Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& others) {
+  const auto& state = call.host.state();
   Json out = Json::array();
   for (const auto& [id, task] : state.tasks) {
     const Job& job = state.jobs.at(task.job);
@@ -94,7 +96,9 @@ Json asked_to_leave(const control::State& state, const Reservation& r) {
         return std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& held) { return held.gpu == g.gpu; });
       });
     });
-    if (there) out.push(Json::object({{"job", job_label(job)}, {"name", job.spec->name}, {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
+    if (!there) continue;
+    if (!may_see(call, job.project)) ++others;
+    else out.push(Json::object({{"job", job_label(job)}, {"name", job.spec->name}, {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
   }
   return out;
 }
@@ -122,7 +126,9 @@ void make(CallPtr call) {
     for (const Event& event : events)
       if (const auto* made = std::get_if<ReservationMade>(&event.body)) {
         Json document = reservation_document(call->host.state(), made->reservation, call->host.now());
-        document.set("asked_to_leave", asked_to_leave(call->host.state(), made->reservation));
+        std::uint64_t others = 0;
+        document.set("asked_to_leave", asked_to_leave(*call, made->reservation, others));
+        document.set("others_asked_to_leave", others);
         return document;
       }
     return Json::object();
@@ -140,13 +146,9 @@ void list(CallPtr call) {
 }
 
 void cancel(CallPtr call) {
-  const auto& state = call->host.state();
-  const Reservation* found = nullptr;
-  const auto number = parse_int(call->parts[0], 1, INT64_MAX);
-  for (const auto& [id, r] : state.reservations)
-    if ((number && id.value == static_cast<std::uint64_t>(*number)) || (!r.name.empty() && r.name == call->parts[0])) found = &r;
-  if (!found || !control::role_in(state, call->principal, found->project))
-    return call->fail({Code::not_found, fmt::format("there is no reservation \"{}\"", call->parts[0]), "see `billow reserve list`"});
+  const auto named = one_named(*call, call->host.state().reservations, call->parts[0], "reservation", "billow reserve cancel");
+  if (!named) return call->fail(named.error());
+  const Reservation* found = *named;
   if (const Status ok = may_act(*call, found->project, found->user); !ok) return call->fail(ok.error());
   call->execute(CancelReservation{found->id, "cancelled by " + call->principal.name}, 200, [call, gone = found->id](const std::vector<Event>& events) {
     Json document = Json::object({{"ok", true}});

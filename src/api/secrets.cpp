@@ -24,7 +24,7 @@ const Project* project_of(const CallPtr& call, bool to_change) {
     call->fail({Code::not_found, name.empty() ? "you belong to no project" : fmt::format("there is no project \"{}\"", name), "see `billow project list`"});
     return nullptr;
   }
-  if (to_change && (*role != Role::admin || call->principal.scope != TokenScope::full)) {
+  if (to_change && *role != Role::admin) {
     call->fail({Code::forbidden, fmt::format("only an admin of project {} may change its secrets", found->name), "ask one: `billow project list` names them"});
     return nullptr;
   }

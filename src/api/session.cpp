@@ -1,5 +1,9 @@
 #include "api/session.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "api/call.h"
 #include "base/crypto.h"
 #include "base/text.h"
@@ -10,6 +14,7 @@ namespace {
 constexpr Duration code_life = minutes(2);
 constexpr Duration session_life = hours(12);
 constexpr std::size_t codes_max = 256;
+constexpr std::string_view session_prefix = "bws_";   // bws_NUMBER_SECRET
 
 std::string cookie(const std::string& value, bool tls, std::int64_t life_s) {
   return std::string(session_cookie) + "=" + value + "; Path=/; HttpOnly; SameSite=Strict; Max-Age=" + std::to_string(life_s) + (tls ? "; Secure" : "");
@@ -17,20 +22,32 @@ std::string cookie(const std::string& value, bool tls, std::int64_t life_s) {
 
 }  // namespace
 
-std::string SignInCodes::make(UserId user, SteadyTime now) {
+std::string SignInCodes::make(TokenId from, SteadyTime now) {
   std::erase_if(codes_, [&](const auto& entry) { return entry.second.until < now; });
   if (codes_.size() >= codes_max) codes_.erase(codes_.begin());
   const std::string code = random_token(18);
-  codes_[sha256_hex(code)] = {user, now + code_life};
+  codes_[sha256_hex(code)] = {from, now + code_life};
   return code;
 }
 
-UserId SignInCodes::take(const std::string& code, SteadyTime now) {
+TokenId SignInCodes::take(const std::string& code, SteadyTime now) {
   const auto found = codes_.find(sha256_hex(code));
   if (found == codes_.end()) return {};
   const Code taken = found->second;
   codes_.erase(found);
-  return taken.until >= now ? taken.user : UserId{};
+  return taken.until >= now ? taken.from : TokenId{};
+}
+
+std::string_view secret_of(std::string_view token) {
+  token = trim(token);
+  return token.substr(0, token.find('.'));
+}
+
+std::optional<TokenId> session_from(std::string_view value) {
+  if (!value.starts_with(session_prefix)) return std::nullopt;
+  value.remove_prefix(session_prefix.size());
+  const auto number = parse_int(value.substr(0, value.find('_')), 1, INT64_MAX);
+  return number ? std::optional(TokenId(static_cast<std::uint64_t>(*number))) : std::nullopt;
 }
 
 std::string session_token(const net::Request& request) {
@@ -57,24 +74,22 @@ void create(CallPtr call) {
   const auto body = call->body();
   if (!body) return call->fail(body.error());
   const auto& state = call->host.state();
-  control::Principal who;
+  Result<control::Principal> who = fail(Code::unauthorized, "that code is used up or too old", "run `billow dashboard` again");
   if (const std::string code((*body)["code"].str_or("")); !code.empty()) {
-    const auto user = state.users.find(call->codes->take(code, call->host.loop().steady()));
-    if (user == state.users.end()) return call->fail({Code::unauthorized, "that code is used up or too old", "run `billow dashboard` again"});
-    who = {.user = user->first, .name = user->second.name, .role = user->second.role, .scope = TokenScope::full, .project = {}, .token = {}};
+    if (const TokenId from = call->codes->take(code, call->host.loop().steady())) who = control::principal_of(state, from, call->host.now());
   } else {
-    auto known = control::authenticate(state, sha256_hex(trim((*body)["token"].str_or(""))), call->host.now());
-    if (!known) return call->fail(known.error());
-    if (known->scope == TokenScope::node || known->scope == TokenScope::join) return call->fail({Code::forbidden, "a node's credential may do nothing but join", ""});
-    who = std::move(*known);
+    who = control::authenticate(state, sha256_hex(secret_of((*body)["token"].str_or(""))), call->host.now());
   }
-  const std::string secret = "bw_" + random_token(30);
-  CreateToken command{"dashboard", sha256_hex(secret), who.name, who.scope, "", session_life};
-  if (const auto project = state.projects.find(who.project); project != state.projects.end()) command.project = project->second.name;
-  call->host.execute(std::move(command), {"user:" + who.name, call->request().request_id}, [call, secret](Result<std::vector<Event>> events) {
+  if (!who) return call->fail(who.error());
+  if (const Status ok = allowed(*who, Need::look); !ok) return call->fail(ok.error());
+  const Token& parent = state.tokens.at(who->token);
+  const Duration life = parent.expires_at ? std::min(session_life, parent.expires_at - call->host.now()) : session_life;
+  const std::string secret = fmt::format("{}{}_{}", session_prefix, who->token.value, random_token(30));
+  CreateToken command{"dashboard", control::session_hash(who->token, sha256_hex(secret)), who->name, who->scope, "", life};
+  call->host.execute(std::move(command), {"user:" + who->name, call->request().request_id}, [call, secret, life](Result<std::vector<Event>> events) {
     if (!events) return call->fail(events.error());
     net::Response response = net::Response::json(201, "{\"ok\":true}");
-    response.headers.add("Set-Cookie", cookie(secret, call->request().tls, session_life.ns / 1'000'000'000));
+    response.headers.add("Set-Cookie", cookie(secret, call->request().tls, life.ns / 1'000'000'000));
     call->exchange->respond(std::move(response));
   });
 }
@@ -89,8 +104,9 @@ void end(CallPtr call) {
 }
 
 void code(CallPtr call) {
-  if (call->principal.scope != TokenScope::full) return call->fail({Code::forbidden, "only a full token may open a session", ""});
-  call->reply(201, Json::object({{"code", call->codes->make(call->principal.user, call->host.loop().steady())}}));
+  const Token& own = call->host.state().tokens.at(call->principal.token);
+  if (control::session_parent(own)) return call->fail({Code::forbidden, "a session makes no other session", "ask with a token: billow dashboard"});
+  call->reply(201, Json::object({{"code", call->codes->make(own.id, call->host.loop().steady())}}));
 }
 
 }  // namespace session

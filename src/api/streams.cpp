@@ -1,4 +1,4 @@
-// What flows: a job's log, a terminal or `run` attached to a job, and the events of the journal. Each follower pulls one piece of
+// What flows from a job: its log, and a terminal or `run` attached to it. Each follower pulls one piece of
 // log at a time from the agent and asks for the next when its client has taken the last, so nothing piles up in the head and a
 // slow reader slows nobody but itself.
 #include <fmt/format.h>
@@ -75,6 +75,13 @@ std::string away_words(Host& host, NodeId id) {
   return fmt::format("its node {} has been unreachable for {}; what the job wrote is there", node->second.offer.name, format_duration(away));
 }
 
+// For a stream of a job that stays open.
+Status may_still_see(Call& call, ProjectId project) {
+  BILLOW_TRY_VOID(call.still_allowed());
+  if (may_see(call, project)) return {};
+  return fail(Code::forbidden, "you do not belong to the job's project any more");
+}
+
 // ---- logs ---------------------------------------------------------------------------------------------------------
 
 struct LogStream : std::enable_shared_from_this<LogStream> {
@@ -90,7 +97,8 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
   bool waiting = false;   // its log has ended; another attempt or the job's end is awaited
   bool done = false;
   int patience = absence_tries;
-  net::Timer retry;
+  net::Timer retry, rights;
+  ProjectId project;
 
   bool streaming = false;
   // A plain read begins its answer with the first piece of log, so that a node that is away can still be an error.
@@ -110,11 +118,16 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
     if (follow) {
       // The stream keeps itself alive through this subscription until it is closed.
       changes = call->host.watch_job(job, [self = shared_from_this()](const Event&) { self->look(); });
+      rights = call->host.loop().every(rights_every, [weak = weak_from_this()] {
+        if (auto self = weak.lock(); self && !self->done)
+          if (const Status still = may_still_see(*self->call, self->project); !still) self->give_up(still.error().message);
+      });
     }
     look();
   }
   void close() {
     done = true;
+    rights = {};
     pull.reset();
     call->host.loop().post([self = shared_from_this()] { self->changes.reset(); });
   }
@@ -197,6 +210,11 @@ struct LogStream : std::enable_shared_from_this<LogStream> {
 
 // ---- attach -------------------------------------------------------------------------------------------------------
 
+bool may_type_into(const Call& call, JobId job) {
+  const auto owner = owner_of(call.host.state(), job);
+  return owner && call.principal.scope != TokenScope::read && may_act(call, owner->project, owner->user).has_value();
+}
+
 constexpr std::size_t input_ahead_bytes_max = 256 << 10;
 constexpr Duration waits_every = milliseconds(500);
 
@@ -225,7 +243,8 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   bool told_away = false;         // that its node is known not to answer
   TaskId at;
   NodeId node;
-  net::Timer waits;
+  net::Timer waits, rights;
+  ProjectId project;
   std::string waits_for;
   bool telling = false;           // of earlier attempts; the newest one's turn comes after
   bool history = false;           // whoever attaches from the beginning wants what earlier attempts said too
@@ -237,7 +256,21 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     socket->on_drain([weak = weak_from_this()] { if (auto self = weak.lock()) self->drained(); });
     changes = call->host.watch_job(job, [weak = weak_from_this()](const Event&) { if (auto self = weak.lock()) self->look(true); });
     waits = call->host.loop().every(waits_every, [weak = weak_from_this()] { if (auto self = weak.lock()) self->look_what_it_waits_for(); });
+    rights = call->host.loop().every(rights_every, [weak = weak_from_this()] { if (auto self = weak.lock()) self->look_at_rights(); });
     look(true);
+  }
+  // Who may not see the job any more sees no more of it; who may not act on it any more only watches.
+  void look_at_rights() {
+    if (done) return;
+    if (const Status still = may_still_see(*call, project); !still) {
+      say(Json::object({{"type", "error"}, {"detail", still.error().message}}));
+      socket->close(net::WebSocket::close_policy, still.error().message);
+      return close();
+    }
+    if (const bool may = may_type && may_type_into(*call, job); may != may_type) {
+      may_type = may;
+      look(true);
+    }
   }
   // No event tells of it. Once there is output, nothing is waited for any more.
   void look_what_it_waits_for() {
@@ -253,6 +286,7 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
     if (done) return;
     done = true;
     waits = {};
+    rights = {};
     pull.reset();
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {
@@ -450,18 +484,16 @@ struct Attachment : std::enable_shared_from_this<Attachment> {
   }
 };
 
-Result<std::uint64_t> number_param(const net::Request& request, std::string_view name, std::uint64_t fallback) {
-  if (request.param(name).empty()) return fallback;
-  const auto n = parse_int(request.param(name), 0, INT64_MAX);
-  if (!n) return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
-  return static_cast<std::uint64_t>(*n);
+ProjectId project_of(const Call& call, const Json& document) {
+  const Project* project = call.host.state().project_by_name(document["project"].str_or(""));
+  return project ? project->id : ProjectId{};
 }
 
 }  // namespace
 
 void logs(CallPtr call) {
   const net::Request& request = call->request();
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   auto stream = std::make_shared<LogStream>();
   stream->call = call;
@@ -482,6 +514,7 @@ void logs(CallPtr call) {
   }
   // A job that is not there must be a 404, not an empty stream.
   with_job_document(call, ref->id, [stream](Json document) {
+    stream->project = project_of(*stream->call, document);
     if (document.find("elements")) return stream->call->fail({Code::invalid, "an array has no log of its own", fmt::format("name an element: billow logs {}.0", document["id"].int_or(0))});
     stream->begin();
   });
@@ -489,7 +522,7 @@ void logs(CallPtr call) {
 
 void attach(CallPtr call) {
   const net::Request& request = call->request();
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto offset = number_param(request, "offset", 0), attempt = number_param(request, "attempt", 0), tail = number_param(request, "tail", 0);
   if (!offset || !attempt || !tail) return call->fail(!offset ? offset.error() : !attempt ? attempt.error() : tail.error());
@@ -500,85 +533,15 @@ void attach(CallPtr call) {
   attachment->attempt = *attempt;
   if (!request.param("tail").empty()) attachment->tail = static_cast<std::int64_t>(*tail);
   attachment->history = *offset == 0 && *attempt == 0 && request.param("tail").empty();
-  if (const auto owner = owner_of(call->host.state(), ref->id))
-    attachment->may_type = call->principal.scope != TokenScope::read && may_act(*call, owner->project, owner->user).has_value();
+  attachment->may_type = may_type_into(*call, ref->id);
   with_job_document(call, ref->id, [attachment](Json document) {
+    attachment->project = project_of(*attachment->call, document);
     if (document.find("elements")) return attachment->call->fail({Code::invalid, "an array cannot be attached to", fmt::format("name an element: {}.0", document["id"].int_or(0))});
     auto socket = attachment->call->exchange->upgrade_websocket({});
     if (!socket) return attachment->call->fail(socket.error());
     attachment->socket = std::move(*socket);
     attachment->begin();
   });
-}
-
-void events(CallPtr call) {
-  const net::Request& request = call->request();
-  if (call->principal.role != Role::admin) return call->fail({Code::forbidden, "only an admin may read the journal", ""});
-  auto after = number_param(request, "after", 0);
-  const auto limit = number_param(request, "limit", limits::page_items_default);
-  if (!after || !limit) return call->fail(!after ? after.error() : limit.error());
-  if (const auto resume = parse_int(request.headers.get("Last-Event-ID"), 0, INT64_MAX)) *after = static_cast<std::uint64_t>(*resume);
-  const bool follow = request.param("follow") == "1";
-  if (follow && request.param("after").empty() && request.headers.get("Last-Event-ID").empty()) *after = call->host.journal().durable_seq();
-
-  struct Tail : std::enable_shared_from_this<Tail> {
-    CallPtr call;
-    Seq sent = 0;
-    bool reading = false, again = false, done = false;
-    std::unique_ptr<Subscription> live;
-    net::Timer heartbeat;
-    // Reads on from the journal itself, on a worker: a follower that was away and one that is live go the same way.
-    void pump() {
-      if (done) return;
-      if (reading) { again = true; return; }
-      reading = true;
-      again = false;
-      const Status queued = call->host.workers().submit(
-          [&journal = call->host.journal(), from = sent] {
-            std::vector<Record> records;
-            (void)journal.read(from, 512, [&](const Record& r) { records.push_back(r); return true; });
-            return records;
-          },
-          [self = shared_from_this()](std::vector<Record> records) { self->took(std::move(records)); });
-      if (!queued) call->exchange->abort();
-    }
-    void took(std::vector<Record> records) {
-      reading = false;
-      if (done) return;
-      std::string out;
-      for (const Record& r : records) {
-        sent = r.seq;
-        const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload);
-        if (event) out += net::format_sse({.id = fmt::format("{}", r.seq), .event = r.kind, .data = event_document(*event).dump()});
-      }
-      if (!out.empty() && !call->exchange->write(out)) return call->exchange->abort();
-      if (records.size() == 512 || again) pump();
-    }
-  };
-  if (follow) {
-    auto tail = std::make_shared<Tail>();
-    tail->call = call;
-    tail->sent = *after;
-    call->exchange->start_stream(200, {{"Content-Type", "text/event-stream"}, {"Cache-Control", "no-store"}});
-    tail->live = call->host.watch_events([weak = std::weak_ptr(tail)](const Event&) { if (auto t = weak.lock()) t->pump(); });
-    tail->heartbeat = call->host.loop().every(seconds(15), [tail] { if (!tail->done) (void)tail->call->exchange->write(net::format_sse_comment("alive")); });
-    call->exchange->on_close([tail] {
-      tail->done = true;
-      tail->call->host.loop().post([tail] { tail->live.reset(); tail->heartbeat.cancel(); });
-    });
-    return tail->pump();
-  }
-  const Status queued = call->host.workers().submit(
-      [&journal = call->host.journal(), from = *after, limit = std::min<std::uint64_t>(*limit, limits::page_items_max)] {
-        Json list = Json::array();
-        const auto last = journal.read(from, limit, [&](const Record& r) {
-          if (const auto event = control::decode_event(r.seq, r.at, r.kind, r.payload)) list.push(event_document(*event));
-          return true;
-        });
-        return Json::object({{"events", std::move(list)}, {"next", last.value_or(from)}});
-      },
-      [call](Json document) { call->reply(200, document); });
-  if (!queued) call->fail(queued.error());
 }
 
 }  // namespace billow::api::streams

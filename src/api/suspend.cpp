@@ -16,7 +16,7 @@ std::string_view how_it_ended(std::string_view state) {
 
 // The job's number, where the caller may act on it; else the call has been answered.
 std::optional<JobId> job_to_act_on(CallPtr call) {
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) {
     call->fail(ref.error());
     return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
     });
     return std::nullopt;
   }
-  if (const Status ok = may_act(*call, owner->project, owner->user); !ok) {
+  if (const Status ok = may_act_on(*call, ref->id, *owner); !ok) {
     call->fail(ok.error());
     return std::nullopt;
   }

@@ -23,7 +23,8 @@ struct Relay : std::enable_shared_from_this<Relay> {
   std::string to_job;                          // has come, and does not fit what the agent can take
   std::uint64_t credit = tunnel_window_bytes;  // that the agent can take
   std::uint64_t owed = 0;                      // went to the client, and was not granted to the agent again
-  net::Timer patience;
+  net::Timer patience, rights;
+  JobId job;
   bool opened = false, client_ended = false, end_sent = false, job_ended = false, done = false;
 
   void begin(NodeId node, TunnelOpen request) {
@@ -34,6 +35,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
     socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
     socket->on_drain([weak = weak_from_this()] { if (const auto self = weak.lock()) self->grant(), self->over(); });
     if (!tunnel) return fail("the job's node does not answer; try again when it is back");
+    rights = call->host.loop().every(rights_every, [weak = weak_from_this()] { if (const auto self = weak.lock()) self->look_at_rights(); });
     // An agent of an older version knows no tunnels, and says nothing.
     patience = call->host.loop().after(open_patience, [weak = weak_from_this()] {
       if (const auto self = weak.lock(); self && !self->opened) self->fail("the job's node does not answer; is its agent of the head's version?");
@@ -41,12 +43,19 @@ struct Relay : std::enable_shared_from_this<Relay> {
   }
   void close() {
     if (std::exchange(done, true)) return;
+    rights = {};
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {
       self->tunnel.reset();
       self->socket->on_message(nullptr);
       self->socket->on_close(nullptr);
     });
+  }
+  void look_at_rights() {
+    if (done) return;
+    if (const Status still = call->still_allowed(); !still) return fail(still.error().message);
+    const auto owner = owner_of(call->host.state(), job);
+    if (owner && !may_act(*call, owner->project, owner->user)) fail("you may not reach into this job any more");
   }
   void say(const Json& message) { if (!done) socket->send_text(message.dump()); }
   void fail(const std::string& why) {
@@ -123,7 +132,7 @@ struct Relay : std::enable_shared_from_this<Relay> {
 
 void tunnel(CallPtr call) {
   const net::Request& request = call->request();
-  const auto ref = parse_job_ref(call->host, call->parts[0]);
+  const auto ref = parse_job_ref(*call, call->parts[0]);
   if (!ref) return call->fail(ref.error());
   const auto& state = call->host.state();
   const Job* job = state.find_job(ref->id);
@@ -154,6 +163,7 @@ void tunnel(CallPtr call) {
   if (!socket) return call->fail(socket.error());
   auto relay = std::make_shared<Relay>();
   relay->call = call;
+  relay->job = job->id;
   relay->socket = std::move(*socket);
   relay->begin(task->node, std::move(open));
 }

@@ -141,11 +141,11 @@ int token_revoke(const Parsed& p) {
 int schedule_list(const Parsed& p) {
   return ask(p, [](Client& c) { return c.get("/v1/schedules"); },
              [](const Json& answer) {
-               Table table({{"SCHEDULE"}, {"CRON"}, {"NEXT"}, {"LAST JOB", Table::Align::right}, {"PROJECT"}, {"COMMAND", Table::Align::left, 16}});
+               Table table({{"ID", Table::Align::right}, {"SCHEDULE"}, {"CRON"}, {"NEXT"}, {"LAST JOB", Table::Align::right}, {"PROJECT"}, {"COMMAND", Table::Align::left, 16}});
                for (const Json& s : list_in(answer, "schedules")) {
                  std::vector<std::string> argv;
                  for (const Json& word : s.at("spec", "argv").items()) argv.emplace_back(word.str_or("?"));
-                 table.row({std::string(s["name"].str_or("?")), std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")), text_or_number(s["last_job"]),
+                 table.row({text_or_number(s["id"]), std::string(s["name"].str_or("?")), std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")), text_or_number(s["last_job"]),
                             text_or_number(s["project"]), std::string(s["command"].str_or(shell_join(argv)))});
                }
                show_table(table, "nothing is scheduled; begin with: billow schedule add --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh");
@@ -171,7 +171,7 @@ void add_schedule_commands(CommandTable& table) {
                    .operands = Operands::command_or_file,
                    .group = "jobs"});
   table.push_back({.name = "schedule list", .summary = "what is scheduled, and when next", .example = "billow schedule list", .run = schedule_list, .group = "jobs"});
-  table.push_back({.name = "schedule rm", .summary = "end a schedule; its jobs go on", .example = "billow schedule rm nightly", .run = schedule_rm, .usage = "NAME", .operands = Operands::some, .group = "jobs"});
+  table.push_back({.name = "schedule rm", .summary = "end a schedule; its jobs go on", .example = "billow schedule rm nightly", .run = schedule_rm, .usage = "NAME|ID", .operands = Operands::some, .group = "jobs"});
 }
 
 void add_access_commands(CommandTable& table) {

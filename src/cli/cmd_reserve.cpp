@@ -106,6 +106,8 @@ int cmd_reserve(const Parsed& p) {
     for (const Json& job : leave) who += fmt::format("{}{} ({})", who.empty() ? "" : ", ", job["job"].str_or("?"), printable(job["user"].str_or("?")));
     say(fmt::format("note: {} spot job{} there now and will be asked to leave when it begins: {}", leave.size(), leave.size() == 1 ? " runs" : "s run", who));
   }
+  if (const auto others = (*made)["others_asked_to_leave"].uint_or(0); others > 0)
+    say(fmt::format("note: {} spot job{} of other projects there now and will be asked to leave when it begins", others, others == 1 ? " runs" : "s run"));
   // As much as one node of it has, so that what is printed can be run.
   const auto nodes = std::max<std::int64_t>(1, static_cast<std::int64_t>((*made)["places"].items().size()));
   say(fmt::format("run inside it: billow run --reservation {}{}{} -- …", (*made)["id"].uint_or(0), nodes > 1 ? fmt::format(" --nodes {}", nodes) : "", q.spec.resources.whole_node ? " --whole-node" : " --gpus " + gpus_text((*made)["gpu_milli"].int_or(0) / nodes)));

@@ -55,7 +55,10 @@ Status resolve_reservation(Client& client, JobRequest& request) {
   }
   const Json answer = BILLOW_TRY(client.get("/v1/reservations"));
   for (const Json& r : answer["reservations"].items())
-    if (r["name"].str_or("") == request.reservation) request.spec.reservation = ReservationId(r["id"].uint_or(0));
+    if (r["name"].str_or("") == request.reservation && (request.project.empty() || r["project"].str_or("") == request.project)) {
+      if (request.spec.reservation) return fail(Code::conflict, fmt::format("several projects have a reservation \"{}\"", request.reservation), "name it by its number, see `billow reserve list`; or add --project");
+      request.spec.reservation = ReservationId(r["id"].uint_or(0));
+    }
   if (!request.spec.reservation) return fail(Code::not_found, fmt::format("there is no reservation \"{}\"", request.reservation), "see `billow reserve list`");
   return {};
 }

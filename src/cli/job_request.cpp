@@ -47,7 +47,7 @@ constexpr OptionSpec job_option_table[] = {
     {"name", 'n', "NAME", "a name, for people"},
     {"label", 'l', "K=V", "a label, for finding it again", true},
     {"project", 'p', "NAME", "who pays; without it your first project"},
-    {"priority", 0, "N", "higher goes first within the project (0)"},
+    {"priority", 0, "N", "higher goes first, -1000 to 1000; an admin may go further (0)"},
     {"spot", 0, nullptr, "cheaper, and may be preempted"},
     {"retries", 0, "N", "start again after a failure, up to N times"},
     {"backoff", 0, "T", "wait before the first retry; doubles each time (1s)"},

@@ -12,6 +12,7 @@ void Applier::operator()(const BudgetSet& e) {
   BudgetEntry& entry = state.money.budgets[e.budget.key()];
   entry.budget = e.budget;
   entry.spent_closed = e.spent;
+  entry.by = event.actor;
   entry.counted_from = ledger::period_of(e.budget.period, event.billed_at()).from;
   // Warnings given stay given within the period; a raised limit brings them again at its own marks.
   entry.progress = {.period_from = entry.counted_from};

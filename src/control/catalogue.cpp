@@ -161,6 +161,11 @@ Decision Decider::operator()(const SaveEnvironment& c) {
   env.project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.saved_environments.contains({env.project, env.name}) && state.saved_environments.size() >= limits::saved_environments_max)
     return fail(Code::exhausted, fmt::format("there are {} environments already", state.saved_environments.size()), "remove some: billow env rm NAME");
+  // Everybody's jobs may name a shared one: what the name stands for must not change with who else shares one.
+  if (env.shared)
+    for (const auto& [key, other] : state.saved_environments)
+      if (other.shared && key.second == env.name && key.first != env.project)
+        return fail(Code::conflict, fmt::format("project {} shares an environment \"{}\" already", state.projects.at(key.first).name, env.name), "choose another name, or save it without --shared for your own project");
   env.by = state.users.at(c.user).name;
   env.at = context.now;
   return Events{EnvironmentSaved{std::move(env)}};

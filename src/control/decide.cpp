@@ -94,6 +94,13 @@ std::string other_job(const State& state, const Job& job, JobId other) {
   return found && found->project == job.project ? fmt::format("job {}", other.value) : "another project's job";
 }
 
+Status Decider::check_priority(const JobSpec& spec, UserId user) {
+  const auto found = state.users.find(user);
+  if (found != state.users.end() && found->second.role == Role::admin) return {};
+  if (spec.priority >= -priority_members_max && spec.priority <= priority_members_max) return {};
+  return fail(Code::forbidden, fmt::format("priority {} is for an admin of the installation: others choose between -{} and {}", spec.priority, priority_members_max, priority_members_max));
+}
+
 Status validate(const JobSpec& spec) {
   const auto bad = [](std::string message, std::string hint = {}) { return fail(Code::invalid, std::move(message), std::move(hint)); };
   if (spec.argv.empty() || spec.argv.front().empty()) return bad("no command to run", "write it after --, as in: billow run -- python train.py");
@@ -201,13 +208,35 @@ Result<Principal> authenticate(const State& state, std::string_view token_hash, 
   };
   const auto found = state.token_by_hash.find(std::string(token_hash));
   if (found == state.token_by_hash.end()) return refused();
-  const Token& token = state.tokens.at(found->second);
+  return principal_of(state, found->second, now);
+}
+
+Result<Principal> principal_of(const State& state, TokenId id, WallTime now) {
+  const auto refused = [] {
+    return fail(Code::unauthorized, "the token is not valid any more", "use the token that `billow up` wrote, or ask an admin for one: billow token create");
+  };
+  const auto found = state.tokens.find(id);
+  if (found == state.tokens.end()) return refused();
+  const Token& token = found->second;
+  // A session lives no longer than the token it came from.
+  if (const auto parent = session_parent(token); parent && !principal_of(state, *parent, now)) return fail(Code::unauthorized, "the session has ended with the token it came from", "sign in again: billow dashboard");
   if (token.expires_at && token.expires_at <= now)
     return fail(Code::unauthorized, fmt::format("the token \"{}\" expired at {}", token.name, format_utc(token.expires_at)), "ask an admin for a new one: billow token create");
   const auto user = state.users.find(token.user);
   if (user == state.users.end()) return refused();
   return Principal{.user = token.user, .name = user->second.name, .role = user->second.role, .scope = token.scope,
                    .project = token.project, .token = token.id, .pool = token.pool};
+}
+
+namespace {
+constexpr std::string_view session_mark = "session:";
+}
+std::string session_hash(TokenId parent, std::string_view hash) { return fmt::format("{}{}:{}", session_mark, parent.value, hash); }
+std::optional<TokenId> session_parent(const Token& token) {
+  const std::string_view text = token.hash;
+  if (!text.starts_with(session_mark)) return std::nullopt;
+  const auto number = parse_int(text.substr(session_mark.size(), text.rfind(':') - session_mark.size()), 1, INT64_MAX);
+  return number ? std::optional(TokenId(static_cast<std::uint64_t>(*number))) : std::nullopt;
 }
 
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project) {

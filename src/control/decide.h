@@ -39,6 +39,8 @@ Status suspendable(const State& state, const Job& job);
 
 // Another job as the people of this one may know it: "job 12" within a project, "another project's job" beyond it.
 std::string other_job(const State& state, const Job& job, JobId other);
+// How far those who are no admins of the installation may raise or lower the priority of their jobs: it counts between projects too.
+inline constexpr std::int32_t priority_members_max = 1000;
 
 // What a submission comes to, without submitting: errors of the request, and of the hardware ("infeasible: …").
 Status validate(const JobSpec& spec);
@@ -62,6 +64,12 @@ struct Principal {
   PoolId pool;                  // for scope join
 };
 Result<Principal> authenticate(const State& state, std::string_view token_hash, WallTime now);
+// The same for a token that was shown before: an error when it was revoked or has expired since.
+Result<Principal> principal_of(const State& state, TokenId token, WallTime now);
+// A browser's session is a token that came from another one, and what is kept of it says from which: its hash stands behind that
+// token's number. No secret that is sent as a token can have such a hash, and no session's value one without.
+std::string session_hash(TokenId parent, std::string_view hash);
+std::optional<TokenId> session_parent(const Token& token);
 // The role a principal has in a project: the installation's admins have theirs everywhere, others what their membership says.
 std::optional<Role> role_in(const State& state, const Principal& principal, ProjectId project);
 

@@ -1,6 +1,8 @@
 // Decisions about who there is: the first start, users, projects, members, tokens.
 #include "control/decider.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/limits.h"
@@ -69,15 +71,28 @@ Decision Decider::operator()(const CreateToken& c) {
   if (!user) return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
   Token token{.id = TokenId(state.next_token), .name = c.name, .hash = c.hash, .user = user->id, .scope = c.scope, .project = {},
               .created_at = context.now, .expires_at = {}};
-  if (c.scope == TokenScope::submit) token.project = BILLOW_TRY(project_for(c.project, user->id));
   if (c.life > limits::time_named_max) return fail(Code::invalid, "a token lives at most ten years", "without a time it does not expire");
   if (c.life.ns > 0) token.expires_at = context.now + c.life;
+  // A session is what its token is, ends no later, and nothing comes from a session.
+  if (const auto from = session_parent(token)) {
+    const auto parent = state.tokens.find(*from);
+    if (parent == state.tokens.end() || session_parent(parent->second)) return fail(Code::unauthorized, "a session begins with a token", "sign in again: billow dashboard");
+    token.user = parent->second.user;
+    token.scope = parent->second.scope;
+    token.project = parent->second.project;
+    if (parent->second.expires_at) token.expires_at = token.expires_at ? std::min(token.expires_at, parent->second.expires_at) : parent->second.expires_at;
+  } else if (c.scope == TokenScope::submit) {
+    token.project = BILLOW_TRY(project_for(c.project, user->id));
+  }
   return Events{TokenCreated{std::move(token)}};
 }
 
 Decision Decider::operator()(const RevokeToken& c) {
   if (!state.tokens.contains(c.token)) return fail(Code::not_found, "there is no such token");
-  return Events{TokenRevoked{c.token}};
+  Events events{TokenRevoked{c.token}};
+  for (const auto& [id, token] : state.tokens)
+    if (session_parent(token) == c.token) events.push_back(TokenRevoked{id});
+  return events;
 }
 
 }  // namespace billow::control

@@ -15,7 +15,9 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
     const Project* project = state.project_by_name(name);
     if (!project) {
       std::vector<std::string> names;
-      for (const auto& [id, p] : state.projects) names.push_back(p.name);
+      const User& asks = state.users.at(user);  // who is told of no project but their own
+      for (const auto& [id, p] : state.projects)
+        if (asks.role == Role::admin || p.members.contains(asks.name)) names.push_back(p.name);
       const std::string near = nearest(name, names);
       return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
                   near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
@@ -64,6 +66,7 @@ Decision Decider::operator()(const SubmitJob& c) {
   // Far too many GPUs: what the fleet has is the better answer than what a node could have.
   if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max)) BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(spec));
+  BILLOW_TRY_VOID(check_priority(spec, c.user));
   if (spec.checkpoint_every.ns > 0) spec.rerun_if_lost = true;  // that is what the checkpoints are for
   if (spec.reservation) {
     const auto r = state.reservations.find(spec.reservation);

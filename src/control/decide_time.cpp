@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/crypto.h"
+#include "base/spoken_name.h"
 #include "base/text.h"
 #include "control/cron.h"
 #include "wire/codec.h"
@@ -56,9 +57,10 @@ Decision Decider::operator()(const Tick&) {
 }
 
 Decision Decider::operator()(const AddSchedule& c) {
-  BILLOW_TRY_VOID(check_name("schedule", c.name));
+  BILLOW_TRY_VOID(check_spoken_name("schedule", c.name));
+  const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
   for (const auto& [id, s] : state.schedules)
-    if (s.name == c.name) return fail(Code::conflict, fmt::format("there is a schedule \"{}\" already", c.name), "remove it first: billow schedule rm " + c.name);
+    if (s.project == project && s.name == c.name) return fail(Code::conflict, fmt::format("there is a schedule \"{}\" already", c.name), "remove it first: billow schedule rm " + c.name);
   const Cron cron = BILLOW_TRY(parse_cron(c.cron));
   const WallTime next = next_match(cron, context.now);
   if (!next) return fail(Code::invalid, fmt::format("cron \"{}\" never matches", c.cron));
@@ -67,7 +69,7 @@ Decision Decider::operator()(const AddSchedule& c) {
   if (spec.reservation) return fail(Code::invalid, "a scheduled job cannot name a reservation: its runs come when that is over");
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
-  const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
+  BILLOW_TRY_VOID(check_priority(spec, c.job.user));
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   BILLOW_TRY_VOID(admissible(state, spec, project));
   Events events;

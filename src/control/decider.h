@@ -22,6 +22,7 @@ struct Decider {
 
   // ---- jobs (decide_jobs.cpp)
   Result<ProjectId> project_for(const std::string& name, UserId user);
+  Status check_priority(const JobSpec& spec, UserId user);
   void submit_events(Events& events, JobId first, JobSpec spec, const Environment& env, ProjectId project, UserId user, std::uint32_t waiting_for, std::string key);
   Decision operator()(const SubmitJob& c);
   void stop_one(Events& events, const Job& job, const StopJob& c);

@@ -143,6 +143,7 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   JobSpec spec = c.spec;
   spec.env_digest.clear();
   BILLOW_TRY_VOID(validate(spec));
+  BILLOW_TRY_VOID(check_priority(spec, c.user));
   if (spec.nodes != 1) return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
   if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin) return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
   if (spec.time_limit.ns > 0) return fail(Code::invalid, "an endpoint has no end, so a time limit of its replicas means nothing", "leave --time out; --timeout limits a request, --idle and --keep a replica without any");

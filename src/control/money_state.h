@@ -17,8 +17,9 @@ struct BudgetEntry {
   BudgetState progress;
   NanoUsd spent_closed;            // by leases that have ended, in the period that began at counted_from
   WallTime counted_from;
+  std::string by;                  // who set it last, "user:ana"; empty: not known any more
   template <class V>
-  void fields(V& v) { v("budget", budget); v("progress", progress); v("spent_closed", spent_closed); v("counted_from_ns", counted_from); }
+  void fields(V& v) { v("budget", budget); v("progress", progress); v("spent_closed", spent_closed); v("counted_from_ns", counted_from); v("by", by); }
 };
 
 // What the agent of a live task has said of it.

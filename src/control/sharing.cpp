@@ -123,7 +123,7 @@ Decision Decider::operator()(const Reserve& c) {
                 .from = std::max(c.from, context.now), .until = c.until, .resources = c.resources, .nodes = c.nodes, .place = c.place, .places = {}, .made_at = context.now};
   if (!r.name.empty()) BILLOW_TRY_VOID(check_spoken_name("reservation", r.name));
   for (const auto& [id, other] : state.reservations)
-    if (!r.name.empty() && other.name == r.name) return fail(Code::conflict, fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value), "choose another name, or cancel that one: billow reserve cancel " + r.name);
+    if (!r.name.empty() && other.project == r.project && other.name == r.name) return fail(Code::conflict, fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value), "choose another name, or cancel that one: billow reserve cancel " + r.name);
   if (r.until <= r.from) return fail(Code::invalid, "a reservation ends after it begins, and in the future", "billow reserve --gpus 8 --from 18:00 --for 4h");
   if (r.from - context.now > limits::reservation_ahead_max) return fail(Code::invalid, "a reservation begins within a year");
   if (r.until - r.from > limits::reservation_ahead_max) return fail(Code::invalid, "a reservation lasts a year at most");

@@ -24,6 +24,8 @@ enum class JobOrder {
 struct JobFilter {
   std::vector<std::string> states;  // any of these; empty: any state
   ProjectId project;
+  std::optional<std::vector<ProjectId>> visible;  // of these projects only; none given: of any
+  bool elements = true;             // false: elements of arrays are left out, their arrays are not
   UserId user;
   JobId array;
   std::string name;                 // exact

@@ -39,6 +39,8 @@ bool has_label(const std::vector<Label>& labels, const Label& wanted) {
 // Whether the row a query stands on passes the filter; columns as in job_columns. Cheap columns first.
 bool matches(const JobFilter& f, const sql::Query& q) {
   if (f.project && q.number(3) != f.project.value) return false;
+  if (f.visible && std::find(f.visible->begin(), f.visible->end(), ProjectId(q.number(3))) == f.visible->end()) return false;
+  if (!f.elements && q.number(9) != 0) return false;
   if (f.user && q.number(2) != f.user.value) return false;
   if (f.array && q.number(9) != f.array.value) return false;
   if (!f.name.empty() && q.text(1) != f.name) return false;

@@ -426,6 +426,10 @@ def on_a_small_disk(mount):
         done = rig.cli("submit", "--", "true")
         case.assertNotEqual(done.code, 0)
         case.assertIn("full", done.errors)
+        # Whatever writes something new down is refused, not jobs alone.
+        for method, path, body in (("POST", f"/v1/jobs/{job}/rerun", {}), ("POST", "/v1/schedules", {"name": "nightly", "cron": "0 3 * * *", **rig.spec("true")}), ("POST", "/v1/tokens", {"name": "t"}),
+                                   ("POST", "/v1/users", {"name": "eve"}), ("POST", "/v1/projects", {"name": "p"}), ("POST", "/v1/session", {"token": rig.token()}), ("PUT", "/v1/secrets/S", {"value": "x"})):
+            case.assertEqual(rig.api(method, path, body).status, 507, path)
         # What runs goes on, and its end is known.
         case.assertEqual(rig.job(job)["state"], "running")
         open(gate, "w", encoding="ascii").close()

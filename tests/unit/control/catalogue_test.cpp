@@ -86,6 +86,31 @@ TEST_F(Catalogue, WhatAnEndpointIsServedWithCannotBeRemoved) {
   w.check_replay();
 }
 
+TEST_F(Catalogue, ASharedNameIsGivenOnceAndAProjectsOwnGoesFirst) {
+  SavedEnvironment env;
+  env.name = "torch";
+  env.digest = "shared";
+  env.path = "/opt/venv";
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env});
+  SubmitJob job = w.job(0);
+  job.spec.surroundings.environment = "torch";
+  w.must(job);
+  EXPECT_EQ(w.core.state().find_job(JobId(1))->spec->surroundings.environment_digest, "shared");
+  env.digest = "another";
+  const Status second = w.run(SaveEnvironment{"default", ana, env});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::conflict);
+  EXPECT_NE(second.error().message.find("other"), std::string::npos) << second.error().message;
+  env.shared = false;
+  w.must(SaveEnvironment{"default", ana, env});
+  w.must(job);
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->spec->surroundings.environment_digest, "another");
+  env.shared = true;
+  w.must(SaveEnvironment{"other", ana, env});  // again, by who has the name
+  w.check_replay();
+}
+
 TEST_F(Catalogue, AJobKeepsTheEnvironmentItWasSubmittedWith) {
   SavedEnvironment env;
   env.name = "torch";

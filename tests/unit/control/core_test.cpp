@@ -396,6 +396,32 @@ TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
   w.check_replay();
 }
 
+TEST(Core, ASessionIsItsTokenForATime) {
+  World w;
+  w.must(AddUser{"bo", "", Role::member});
+  w.must(CreateToken{.name = "laptop", .hash = "hash-bo", .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(1)});
+  const TokenId parent = w.core.state().token_by_hash.at("hash-bo");
+  // It takes everything from the token, whatever it is called with, and ends no later.
+  w.must(CreateToken{.name = "dashboard", .hash = session_hash(parent, "s1"), .user = "ana", .scope = TokenScope::full, .project = "", .life = hours(12)});
+  const TokenId session = w.core.state().token_by_hash.at(session_hash(parent, "s1"));
+  const auto who = authenticate(w.core.state(), session_hash(parent, "s1"), w.now);
+  ASSERT_TRUE(who);
+  EXPECT_EQ(who->name, "bo");
+  EXPECT_EQ(who->scope, TokenScope::read);
+  EXPECT_EQ(w.core.state().tokens.at(session).expires_at, w.core.state().tokens.at(parent).expires_at);
+  EXPECT_EQ(session_parent(w.core.state().tokens.at(session)), parent);
+  EXPECT_FALSE(session_parent(w.core.state().tokens.at(parent)));
+  EXPECT_FALSE(authenticate(w.core.state(), "s1", w.now));
+  // None comes from a session, or from a token that is not there.
+  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard", .hash = session_hash(session, "s2"), .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(12)}));
+  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard", .hash = session_hash(TokenId(99), "s2"), .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(12)}));
+  w.must(RevokeToken{parent});
+  EXPECT_FALSE(authenticate(w.core.state(), session_hash(parent, "s1"), w.now));
+  EXPECT_FALSE(principal_of(w.core.state(), session, w.now));
+  EXPECT_FALSE(w.core.state().tokens.contains(session));
+  w.check_replay();
+}
+
 TEST(Core, NobodyWhoIsAddedRunsJobsAsRoot) {
   World w;
   for (const AddUser& command : {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin}, AddUser{"root", "", Role::member}, AddUser{"eve", "0", Role::member}})

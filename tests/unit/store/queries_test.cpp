@@ -69,6 +69,31 @@ TEST_P(QueryContract, ARowComesBackAsItWasWrittenAndAnUpsertReplacesIt) {
   EXPECT_EQ(store->queries().get_job(JobId(9))->value(), changed);
 }
 
+TEST_P(QueryContract, WhatIsNotToBeSeenIsLeftOutBeforeItIsCounted) {
+  auto store = open();
+  Batch batch = batch_of(1);
+  for (std::uint64_t id = 1; id <= 60; ++id) {
+    JobRow row = job(id, "succeeded");
+    row.project = ProjectId(1 + id % 3);
+    if (id > 30 && id % 2) row.array = JobId(30);
+    batch.jobs.push_back(std::move(row));
+  }
+  store->journal().append(batch);
+  ASSERT_TRUE(store->journal().flush(seconds(20)));
+  JobFilter filter;
+  filter.visible = std::vector{ProjectId(1), ProjectId(3)};
+  filter.elements = false;
+  std::vector<std::uint64_t> expected;
+  for (std::uint64_t id = 60; id >= 1; --id) if (id % 3 != 1 && !(id > 30 && id % 2)) expected.push_back(id);
+  std::vector<std::uint64_t> found;
+  for (const JobRow& row : list_all(store->queries(), filter)) found.push_back(row.id.value);
+  EXPECT_EQ(found, expected);
+  const auto page = *store->queries().list_jobs(filter, JobOrder::newest, "", 5);
+  EXPECT_EQ(page.jobs.size(), 5u) << "a page is full while there is more";
+  filter.visible = std::vector<ProjectId>{};
+  EXPECT_TRUE(list_all(store->queries(), filter).empty());
+}
+
 TEST_P(QueryContract, VariablesAreFoundByTheirDigest) {
   auto store = open();
   Batch batch = batch_of(3);
