@@ -31,7 +31,7 @@ TEST(JobOptions, GpusAreWholeOnesOrAPartOfOne) {
 TEST(JobOptions, WhatMakesNoSenseIsRefusedWithAHint) {
   for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
            {"gpus", "1.5"}, {"gpus", "-1"}, {"gpus", "many"}, {"gpus", "0.0001"}, {"mem", "0"}, {"mem", "x"}, {"time", "soon"}, {"nodes", "0"},
-           {"array", "9-1"}, {"array", "0-999999999"}, {"label", "novalue"}, {"label", "=v"}, {"after", "12x"}, {"after", "maybe:12"}, {"after", ""},
+           {"array", "9-1"}, {"array", "0-999999999"}, {"label", "novalue"}, {"label", "=v"}, {"after", "1/2"}, {"after", "maybe:12"}, {"after", ""},
            {"retries", "1000"}, {"cwd", "/no/such/dir"}, {"name", "a b"}, {"gpu-type", ","}}) {
     const auto r = with({{name, value}});
     ASSERT_FALSE(r) << name << " " << value;
