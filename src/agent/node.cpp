@@ -586,11 +586,11 @@ class NodeAgent {
     if (socket_) socket_->close(net::WebSocket::close_normal, "the offer changed");
   }
 
+  Fd lock_;  // first, so given up last: an agent whose workers have yet to end is alive
   NodeOptions options_;
   net::Loop loop_;
   net::Workers workers_;
   Rng jitter_;
-  Fd lock_;
   std::vector<net::Endpoint> endpoints_;
   std::size_t head_at_ = 0;
   std::unique_ptr<net::HttpClient> client_;
