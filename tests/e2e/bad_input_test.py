@@ -304,7 +304,7 @@ class Agents(RigTest):
         job = self.rig.json("submit", "--cpus", "0.1", "--", "sleep", "600")["id"]
         poll(lambda: self.rig.json("ps")["jobs"][0]["state"] == "running", "the job running")
         peer = self.connect()
-        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="liar", cpu_milli=0)}))
+        peer.send(agent_frame({"type": "hello", "version": 1, "offer": self.offer(name="stranger", cpu_milli=0)}))
         self.assertEqual(self.answer(peer)[0], "welcome")
         task = self.rig.api("GET", f"/v1/jobs/{job}").json["tasks"][0]["id"]
         peer.send(agent_frame({"type": "report", "number": 1, "status": {"task": task, "state": "starting", "waits_for": "SEND 1 BTC"}}))
