@@ -1,4 +1,4 @@
-// Every limit of Billow, named in one place, with the reason where the number is not obvious.
+// Every limit of Billow, named in one place, with the reason where the number is not obvious (those of asynchronous calls: call_limits.h).
 #pragma once
 
 #include <cstddef>
