@@ -8,8 +8,8 @@
 
 #include <cstdlib>
 
-#include "agent/cgroup.h"
-#include "agent/launcher.h"
+#include "agent/isolate/cgroup.h"
+#include "agent/task/launcher.h"
 
 namespace billow::agent {
 namespace {

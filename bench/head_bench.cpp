@@ -25,10 +25,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "head/head.h"
-#include "net/http_client.h"
+#include "net/http/http_client.h"
 #include "net/loop.h"
 #include "net/address.h"
-#include "wire/agent_v1.h"
+#include "core/wire/agent_v1.h"
 
 namespace {
 using namespace billow;

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/rng.h"
-#include "store/history.h"
+#include "store/sqlite/history.h"
 
 using namespace billow;
 

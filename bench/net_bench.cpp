@@ -9,10 +9,10 @@
 
 #include <thread>
 
-#include "net/blocking_client.h"
-#include "net/http_client.h"
-#include "net/http_server.h"
-#include "net/sse.h"
+#include "net/http/blocking_client.h"
+#include "net/http/http_client.h"
+#include "net/http/http_server.h"
+#include "net/http/sse.h"
 
 namespace billow::net {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
-#include "sched/plan.h"
+#include "core/sched/plan.h"
 
 namespace {
 using namespace billow;

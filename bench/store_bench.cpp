@@ -7,7 +7,7 @@
 #include <condition_variable>
 
 #include "base/file.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite_store.h"
 
 namespace billow {
 namespace {

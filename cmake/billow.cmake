@@ -53,9 +53,14 @@ target_precompile_headers(billow_pch PRIVATE <algorithm> <array> <chrono> <cstdi
   <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <tuple> <unordered_map> <unordered_set> <utility> <variant> <vector>
   <fmt/format.h>)
 
-# billow_sources(VAR): every .cpp directly in the current folder, but those for another system.
+# billow_sources(VAR [FOLDER...]): every .cpp of the current folder and the named folders below it,
+# except those for another system.
 function(billow_sources variable)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(folder ${ARGN})
+    file(GLOB more CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+    list(APPEND sources ${more})
+  endforeach()
   if(APPLE)
     list(FILTER sources EXCLUDE REGEX "_linux\\.cpp$")
   else()
@@ -64,13 +69,23 @@ function(billow_sources variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# billow_module(NAME deps...): the static library of src/NAME.
+# billow_module(NAME deps... [FOLDERS folder...]): the static library of the current folder.
 function(billow_module name)
-  billow_sources(sources)
+  cmake_parse_arguments(M "" "" "FOLDERS" ${ARGN})
+  billow_sources(sources ${M_FOLDERS})
   add_library(billow_${name} STATIC ${sources})
   target_link_libraries(billow_${name} PUBLIC billow_flags)
-  foreach(dep ${ARGN})
+  foreach(dep ${M_UNPARSED_ARGUMENTS})
     target_link_libraries(billow_${name} PUBLIC billow_${dep})
   endforeach()
   target_precompile_headers(billow_${name} REUSE_FROM billow_pch)
+endfunction()
+
+# billow_program(TARGET): how the programs people start are linked.
+function(billow_program target)
+  target_precompile_headers(${target} REUSE_FROM billow_pch)
+  # Loading libstdc++ would take longer than everything else `billow --version` does.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,-z,now)
+  endif()
 endfunction()

@@ -9,7 +9,7 @@
 #include "advise/portfolio.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "ledger/catalogue.h"
+#include "core/ledger/catalogue.h"
 
 namespace billow::advise {
 namespace {

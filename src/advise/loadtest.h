@@ -1,5 +1,5 @@
 // The arithmetic of a load test: when requests leave, how a streamed answer becomes times, and what all of them say against a
-// service level. Sockets and clocks are the caller's (cli/cmd_loadtest.cpp); here time comes in.
+// service level. Sockets and clocks are the caller's (client/advice/cmd_loadtest.cpp); here time comes in.
 //
 // Requests leave when they are due, whether or not earlier ones were answered: a slow server must not slow down the load it is
 // judged by.

@@ -10,7 +10,7 @@
 #include "advise/portfolio.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "ledger/catalogue.h"
+#include "core/ledger/catalogue.h"
 
 namespace billow::advise {
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "advise/workload.h"
-#include "ledger/catalogue.h"
+#include "core/ledger/catalogue.h"
 
 namespace billow::advise {
 

@@ -8,7 +8,7 @@
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 std::string_view billow_embedded_openapi();
 

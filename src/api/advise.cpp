@@ -3,7 +3,7 @@
 #include "advise/fleet.h"
 #include "advise/commands.h"
 #include "api/call.h"
-#include "sched/mig.h"
+#include "core/sched/mig.h"
 
 namespace billow::api::advice {
 

@@ -8,7 +8,7 @@
 
 #include "api/host.h"
 #include "api/rights.h"
-#include "net/http_server.h"
+#include "net/http/http_server.h"
 
 namespace billow::api {
 

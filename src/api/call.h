@@ -9,8 +9,8 @@
 #include "api/rights.h"
 #include "api/session.h"
 #include "base/json.h"
-#include "net/http_server.h"
-#include "wire/codec.h"
+#include "net/http/http_server.h"
+#include "core/wire/codec.h"
 
 namespace billow::api {
 

@@ -8,8 +8,8 @@
 #include "api/report.h"
 #include "base/crypto.h"
 #include "base/text.h"
-#include "ledger/csv.h"
-#include "ledger/focus.h"
+#include "core/ledger/csv.h"
+#include "core/ledger/focus.h"
 
 namespace billow::api::money {
 namespace {

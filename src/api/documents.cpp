@@ -6,11 +6,11 @@
 #include "api/host.h"
 #include "api/idle_now.h"
 #include "base/text.h"
-#include "control/fabric.h"
-#include "control/money.h"
-#include "ledger/meter.h"
-#include "sched/mig.h"
-#include "wire/codec.h"
+#include "core/control/fabric.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
+#include "core/sched/mig.h"
+#include "core/wire/codec.h"
 
 namespace billow::api {
 namespace {

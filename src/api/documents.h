@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/json.h"
-#include "control/core.h"
+#include "core/control/core.h"
 #include "store/rows.h"
-#include "wire/agent_v1.h"
+#include "core/wire/agent_v1.h"
 
 namespace billow::api {
 

@@ -6,9 +6,9 @@
 #include "api/files.h"
 #include "base/crypto.h"
 #include "base/text.h"
-#include "control/money.h"
-#include "ledger/meter.h"
-#include "wire/codec.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::endpoints {
 namespace {

@@ -4,7 +4,7 @@
 #include "api/call.h"
 #include "api/files.h"
 #include "files/tree.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::environments {
 namespace {

@@ -5,7 +5,7 @@
 #include "api/call.h"
 #include "api/documents.h"
 #include "base/text.h"
-#include "net/sse.h"
+#include "net/http/sse.h"
 
 namespace billow::api::streams {
 

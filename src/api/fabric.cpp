@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::fabric {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "control/residency.h"
+#include "core/control/residency.h"
 #include "files/pack.h"
-#include "model/surroundings.h"
+#include "core/model/surroundings.h"
 
 namespace billow::api::files {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "api/call.h"
 #include "files/store.h"
-#include "wire/copy.h"
+#include "core/wire/copy.h"
 
 namespace billow::api {
 

@@ -4,8 +4,8 @@
 #include "api/call.h"
 #include "base/crypto.h"
 #include "base/text.h"
-#include "wire/codec.h"
-#include "wire/spoken.h"
+#include "core/wire/codec.h"
+#include "core/wire/spoken.h"
 
 namespace billow::api::fleet {
 namespace {

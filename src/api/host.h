@@ -9,15 +9,15 @@
 
 #include "base/histogram.h"
 #include "base/json.h"
-#include "control/core.h"
+#include "core/control/core.h"
 #include "net/loop.h"
-#include "net/websocket.h"
+#include "net/http/websocket.h"
 #include "net/workers.h"
-#include "store/history.h"
+#include "store/sqlite/history.h"
 #include "store/journal.h"
 #include "store/queries.h"
 #include "gateway/table.h"
-#include "wire/agent_v1.h"
+#include "core/wire/agent_v1.h"
 
 namespace billow::api {
 

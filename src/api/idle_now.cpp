@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ledger/meter.h"
+#include "core/ledger/meter.h"
 
 namespace billow::api {
 namespace {

@@ -7,8 +7,8 @@
 #include <map>
 #include <string>
 
-#include "control/state.h"
-#include "wire/agent_v1.h"
+#include "core/control/state.h"
+#include "core/wire/agent_v1.h"
 
 namespace billow::api {
 

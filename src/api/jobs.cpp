@@ -10,8 +10,8 @@
 #include "api/rerun.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "control/fabric.h"
-#include "wire/codec.h"
+#include "core/control/fabric.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::jobs {
 namespace {

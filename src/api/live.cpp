@@ -15,9 +15,9 @@
 #include "api/times.h"
 #include "base/limits.h"
 #include "base/text.h"
-#include "control/money.h"
-#include "ledger/meter.h"
-#include "net/sse.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
+#include "net/http/sse.h"
 
 namespace billow::api::streams {
 namespace {

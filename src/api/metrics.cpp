@@ -4,11 +4,11 @@
 // of a worker.
 #include <fmt/format.h>
 
-#include "agent/exposition.h"
+#include "agent/node/exposition.h"
 #include "api/call.h"
 #include "api/idle_now.h"
-#include "control/money.h"
-#include "ledger/meter.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
 
 namespace billow::api::admin {
 namespace {

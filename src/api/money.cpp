@@ -3,9 +3,9 @@
 
 #include "api/call.h"
 #include "base/text.h"
-#include "control/money.h"
-#include "ledger/report.h"
-#include "wire/codec.h"
+#include "core/control/money.h"
+#include "core/ledger/report.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::money {
 namespace {

@@ -3,8 +3,8 @@
 #include <set>
 
 #include "api/call.h"
-#include "control/money.h"
-#include "ledger/meter.h"
+#include "core/control/money.h"
+#include "core/ledger/meter.h"
 
 namespace billow::api::money {
 

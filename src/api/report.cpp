@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "ledger/focus.h"
+#include "core/ledger/focus.h"
 
 namespace billow::api::money {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "api/call.h"
-#include "control/money.h"
-#include "ledger/report.h"
+#include "core/control/money.h"
+#include "core/ledger/report.h"
 
 namespace billow::api::money {
 

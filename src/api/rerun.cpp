@@ -8,8 +8,8 @@
 #include "api/rerun.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "model/image_name.h"
-#include "wire/codec.h"
+#include "core/model/image_name.h"
+#include "core/wire/codec.h"
 
 namespace billow::api {
 namespace {

@@ -5,8 +5,8 @@
 #include "api/call.h"
 #include "api/documents.h"
 #include "base/text.h"
-#include "ledger/meter.h"
-#include "wire/codec.h"
+#include "core/ledger/meter.h"
+#include "core/wire/codec.h"
 
 namespace billow::api {
 

@@ -2,7 +2,7 @@
 // route itself asks for no scope, only what the caller is to the thing it names (a job's owner, a project's admin).
 #pragma once
 
-#include "control/decide.h"
+#include "core/control/decide/decide.h"
 
 namespace billow::api {
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
-#include "net/http.h"
+#include "net/http/http.h"
 
 namespace billow::api {
 

@@ -3,14 +3,14 @@
 // slow reader slows nobody but itself.
 #include <fmt/format.h>
 
-#include "agent/log_reader.h"
+#include "agent/task/log_reader.h"
 #include "api/call.h"
 #include "api/documents.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "net/sse.h"
-#include "wire/codec.h"
+#include "net/http/sse.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::streams {
 namespace {

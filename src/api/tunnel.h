@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "api/call.h"
-#include "wire/tunnel.h"
+#include "core/wire/tunnel.h"
 
 namespace billow::api {
 

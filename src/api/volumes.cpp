@@ -3,7 +3,7 @@
 
 #include "api/call.h"
 #include "base/text.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::api::volumes {
 namespace {

@@ -10,7 +10,7 @@
 #include "gateway/calls.h"
 #include "net/certs.h"
 #include "net/guard.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::gateway {
 namespace {

@@ -12,7 +12,7 @@
 #include "gateway/peers.h"
 #include "gateway/ports.h"
 #include "gateway/proxy.h"
-#include "net/http_client.h"
+#include "net/http/http_client.h"
 
 namespace billow::gateway {
 

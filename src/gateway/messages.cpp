@@ -1,6 +1,6 @@
 #include "gateway/messages.h"
 
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::gateway {
 namespace {

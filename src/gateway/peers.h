@@ -13,7 +13,7 @@
 
 #include "gateway/proxy.h"
 #include "gateway/table.h"
-#include "net/http_client.h"
+#include "net/http/http_client.h"
 
 namespace billow::gateway {
 

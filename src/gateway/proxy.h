@@ -2,7 +2,7 @@
 // It knows nothing of endpoints: whom a request goes to, and what it is told when nobody is there, is its host's to say.
 //
 // What holds
-// - One strict parser reads both sides (net/http_parser.h) and every head is written anew from what it understood; what could be read
+// - One strict parser reads both sides (net/http/http_parser.h) and every head is written anew from what it understood; what could be read
 //   in two ways never reaches a replica.
 // - A body streams: at most limits::gateway_flow_bytes_max of it is here, then its sender is paused. Of a request that waits for a
 //   replica limits::gateway_held_body_bytes_max is read, and kept until the answer begins, so that it can go to another replica.
@@ -21,7 +21,7 @@
 #include "base/limits.h"
 #include "gateway/router.h"
 #include "net/address.h"
-#include "net/http_parser.h"
+#include "net/http/http_parser.h"
 #include "net/loop.h"
 #include "net/stream.h"
 #include "net/tls.h"

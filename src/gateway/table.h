@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "model/event.h"
+#include "core/model/event.h"
 
 namespace billow::gateway {
 

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "gpu/backend.h"
 #include "gpu/device.h"
-#include "model/node.h"
+#include "core/model/node.h"
 
 namespace billow {
 

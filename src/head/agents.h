@@ -12,8 +12,8 @@
 #include "head/sessions.h"
 #include "head/tunnels.h"
 #include "net/loop.h"
-#include "net/websocket.h"
-#include "wire/fabric_v1.h"
+#include "net/http/websocket.h"
+#include "core/wire/fabric_v1.h"
 
 namespace billow::head {
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "wire/copy.h"
+#include "core/wire/copy.h"
 
 namespace billow::head {
 

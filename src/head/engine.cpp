@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow::head {
 namespace {

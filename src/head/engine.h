@@ -11,7 +11,7 @@
 
 #include "api/host.h"
 #include "base/histogram.h"
-#include "control/core.h"
+#include "core/control/core.h"
 #include "store/journal.h"
 
 namespace billow::head {

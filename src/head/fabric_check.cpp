@@ -5,7 +5,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "control/fabric.h"
+#include "core/control/fabric.h"
 
 namespace billow::head {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "control/state.h"
+#include "core/control/state.h"
 #include "net/loop.h"
-#include "wire/fabric_v1.h"
+#include "core/wire/fabric_v1.h"
 
 namespace billow::head {
 

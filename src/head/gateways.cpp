@@ -7,7 +7,7 @@
 #include "api/session.h"
 #include "base/call_limits.h"
 #include "base/log.h"
-#include "control/money.h"
+#include "core/control/money.h"
 #include "gateway/messages.h"
 #include "gateway/proxy.h"
 

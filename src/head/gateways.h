@@ -16,7 +16,7 @@
 #include "head/engine.h"
 #include "head/sessions.h"
 #include "net/loop.h"
-#include "net/websocket.h"
+#include "net/http/websocket.h"
 
 namespace billow::head {
 

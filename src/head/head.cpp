@@ -32,9 +32,9 @@
 #include "head/secret_keeper.h"
 #include "head/notifier.h"
 #include "head/open_files.h"
-#include "model/surroundings.h"
+#include "core/model/surroundings.h"
 #include "net/address.h"
-#include "net/http_server.h"
+#include "net/http/http_server.h"
 #include "net/workers.h"
 
 namespace billow::head {

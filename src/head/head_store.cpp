@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "store/data_dir.h"
-#include "store/sqlite_store.h"
+#include "store/sqlite/sqlite_store.h"
 #include "store/store_copy.h"
 
 namespace billow::head {

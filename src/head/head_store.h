@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "head/head.h"
 #include "head/tls.h"
-#include "store/pg_store.h"
+#include "store/postgres/pg_store.h"
 #include "store/store.h"
 
 namespace billow::head {

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "control/money.h"
-#include "wire/codec.h"
+#include "core/control/money.h"
+#include "core/wire/codec.h"
 
 namespace billow::head {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "head/engine.h"
-#include "ledger/notify.h"
-#include "net/http_client.h"
+#include "core/ledger/notify.h"
+#include "net/http/http_client.h"
 #include "net/loop.h"
 
 namespace billow::head {

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "head/agents.h"
-#include "ledger/meter.h"
+#include "core/ledger/meter.h"
 
 namespace billow::head {
 namespace {

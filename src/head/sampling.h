@@ -11,7 +11,7 @@
 #include "head/engine.h"
 #include "net/loop.h"
 #include "net/workers.h"
-#include "store/history.h"
+#include "store/sqlite/history.h"
 
 namespace billow::head {
 

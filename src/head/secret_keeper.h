@@ -14,9 +14,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "control/state.h"
-#include "model/event.h"
-#include "wire/agent_v1.h"
+#include "core/control/state.h"
+#include "core/model/event.h"
+#include "core/wire/agent_v1.h"
 
 namespace billow::head {
 

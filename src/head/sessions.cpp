@@ -6,10 +6,10 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "control/believed.h"
-#include "control/money.h"
-#include "wire/spoken.h"
-#include "wire/text_fields.h"
+#include "core/control/believed.h"
+#include "core/control/money.h"
+#include "core/wire/spoken.h"
+#include "core/wire/text_fields.h"
 
 namespace billow::head {
 

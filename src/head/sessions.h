@@ -16,7 +16,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "control/believed.h"
+#include "core/control/believed.h"
 #include "head/engine.h"
 
 namespace billow::head {

@@ -1,4 +1,4 @@
-// The head's end of connections into jobs (wire/tunnel.h): which answer of which agent belongs to whom. A tunnel ends with the connection
+// The head's end of connections into jobs (core/wire/tunnel.h): which answer of which agent belongs to whom. A tunnel ends with the connection
 // of its agent; whoever has it is told.
 #pragma once
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/pool.h"
+#include "core/model/pool.h"
 
 namespace billow::pool {
 

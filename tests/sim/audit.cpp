@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ledger/meter.h"
+#include "core/ledger/meter.h"
 
 namespace billow::sim {
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "api/host.h"
-#include "control/core.h"
+#include "core/control/core.h"
 #include "node.h"
 #include "world.h"
 

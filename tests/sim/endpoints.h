@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "control/core.h"
+#include "core/control/core.h"
 #include "world.h"
 
 namespace billow::sim {

@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-#include "agent/task_status.h"
+#include "agent/task/task_status.h"
 #include "audit.h"
 #include "base/text.h"
 #include "head.h"

@@ -1,12 +1,12 @@
 // A simulated machine with GPUs: its task directories and processes (which survive the agent), the agent's memory file, and the
-// agent itself, which is the real agent::Core inside a shell that mirrors agent/tasks.cpp and agent/node.cpp.
+// agent itself, which is the real agent::Core inside a shell that mirrors agent/task/tasks.cpp and agent/node/node.cpp.
 #pragma once
 
 #include <map>
 #include <set>
 
-#include "agent/core.h"
-#include "agent/order_record.h"
+#include "core/agent/core.h"
+#include "agent/task/order_record.h"
 #include "supervise/protocol.h"
 #include "world.h"
 
@@ -60,7 +60,7 @@ class SimNode {
   const agent::Core* core() const { return core_.get(); }
 
  private:
-  // tasks/<id>, as agent/task_dir.h describes it.
+  // tasks/<id>, as agent/task/task_dir.h describes it.
   struct Dir {
     wire::agent_v1::Start start;
     SteadyTime ends_at;

@@ -9,8 +9,8 @@
 #include <deque>
 #include <filesystem>
 
-#include "agent/core.h"
-#include "agent/task_status.h"
+#include "core/agent/core.h"
+#include "agent/task/task_status.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "head/engine.h"

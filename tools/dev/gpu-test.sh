@@ -28,7 +28,7 @@ compile_one() { # object, source, flags...: only when the source or any header i
 {
   for f in "$root"/shim/*.cpp; do compile_one "$out/obj/shim_$(basename "$f" .cpp).o" "$f" -fno-exceptions -fno-rtti -fno-threadsafe-statics -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector; done
   for f in "$root"/shim/sim/*.cpp; do compile_one "$out/obj/sim_$(basename "$f" .cpp).o" "$f" -fvisibility=hidden; done
-  for f in "$root"/src/vault/*.cpp "$root"/src/vault/main/main.cpp "$root"/src/base/result.cpp; do compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"; done
+  for f in "$root"/src/gpumem/*.cpp "$root"/src/gpumem/main/main.cpp "$root"/src/base/result.cpp; do compile_one "$out/obj/vault_$(basename "$f" .cpp).o" "$f"; done
   compile_one "$out/obj/probe.o" "$root/tests/gpu/probe.cpp"
 } >"$out/compile.txt"
 say "gpu-test: compiling $(wc -l <"$out/compile.txt") files with $($cxx --version | head -1)"

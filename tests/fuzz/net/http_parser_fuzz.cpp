@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/check.h"
-#include "net/http_parser.h"
-#include "net/sse.h"
-#include "net/ws_frame.h"
+#include "net/http/http_parser.h"
+#include "net/http/sse.h"
+#include "net/http/ws_frame.h"
 
 namespace {
 using namespace billow::net;

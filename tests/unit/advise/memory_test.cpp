@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
-#include "ledger/catalogue.h"
+#include "core/ledger/catalogue.h"
 #include "tests/unit/advise/data_dir.h"
 
 namespace billow::advise {

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "agent/checkpointer.h"
-#include "agent/look_as_user.h"
-#include "agent/sandbox.h"
-#include "agent/own_place.h"
-#include "agent/secret_files.h"
-#include "agent/ssh_door.h"
+#include "agent/task/checkpointer.h"
+#include "agent/isolate/look_as_user.h"
+#include "agent/isolate/sandbox.h"
+#include "agent/isolate/own_place.h"
+#include "agent/isolate/secret_files.h"
+#include "agent/reach/ssh_door.h"
 #include "base/crypto.h"
 #include "base/ssh_key.h"
 #include "rig.h"

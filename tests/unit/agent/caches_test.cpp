@@ -7,12 +7,12 @@
 
 #include <filesystem>
 
-#include "agent/project_cache.h"
-#include "agent/residue.h"
+#include "agent/content/project_cache.h"
+#include "agent/content/residue.h"
 #include "base/file.h"
-#include "box/environment.h"
+#include "container/environment.h"
 #include "files/pack.h"
-#include "model/surroundings.h"
+#include "core/model/surroundings.h"
 
 namespace billow::agent {
 namespace {
@@ -90,7 +90,7 @@ TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
     return files::digest_hex(sha256(list));
   };
   const std::string own = tree("own"), shared = tree("shared"), env_own = std::string(64, 'a'), env_shared = std::string(64, 'b');
-  const auto env_dir = [&](const std::string& digest) { return box::environment_dir(work + "/boxes/1000", digest); };
+  const auto env_dir = [&](const std::string& digest) { return container::environment_dir(work + "/boxes/1000", digest); };
   for (const std::string& digest : {env_own, env_shared}) put(env_dir(digest) + "/tree/bin/python", 1);
   put(work + "/objects/objects/model", 1);
   objects = ObjectCache::open({work + "/objects", 1 << 30});

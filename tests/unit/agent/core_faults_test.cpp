@@ -8,7 +8,7 @@
 // head knows how every task ended, as the disk has it, and nothing stays unacknowledged.
 #include <gtest/gtest.h>
 
-#include "agent/core.h"
+#include "core/agent/core.h"
 #include "base/rng.h"
 
 namespace billow::agent {

@@ -1,6 +1,6 @@
 // The agent's logic without processes: single rules first, then all of them under faults.
-#include "agent/core.h"
-#include "agent/task_status.h"
+#include "core/agent/core.h"
+#include "agent/task/task_status.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which bytes leave, and that the kernel's count holds all of them: short-lived sockets, other protocols, and an agent that died.
-#include "agent/egress.h"
+#include "agent/observe/egress.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // Streams between nodes, over loopback: who is let in, and that the port closes; and what links should give.
-#include "agent/stream_test.h"
+#include "agent/reach/stream_test.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -7,11 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/fabric.h"
+#include "agent/reach/fabric.h"
 #include "base/file.h"
 #include "gpu/link_facts.h"
-#include "wire/agent_v1.h"
-#include "wire/fabric_v1.h"
+#include "core/wire/agent_v1.h"
+#include "core/wire/fabric_v1.h"
 
 namespace billow::agent {
 namespace {

@@ -1,4 +1,4 @@
-#include "agent/fair_queue.h"
+#include "core/agent/fair_queue.h"
 
 #include <gtest/gtest.h>
 

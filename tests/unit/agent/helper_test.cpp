@@ -1,5 +1,5 @@
 // Helpers that take too long: given up with what they were doing, and only then.
-#include "agent/helper.h"
+#include "agent/isolate/helper.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/health.h"
-#include "agent/readings.h"
+#include "core/agent/health.h"
+#include "agent/observe/readings.h"
 #include "base/limits.h"
 
 namespace billow::agent {

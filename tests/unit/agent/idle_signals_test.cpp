@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/idle_signals.h"
+#include "agent/observe/idle_signals.h"
 
 namespace billow::agent {
 namespace {

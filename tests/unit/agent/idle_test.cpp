@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "agent/idle_ladder.h"
+#include "core/agent/idle_ladder.h"
 #include "idle_trace.h"
 
 namespace billow::agent {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/idle.h"
+#include "core/agent/idle.h"
 #include "base/file.h"
 #include "base/text.h"
 

@@ -2,11 +2,11 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "agent/cgroup.h"
-#include "agent/proc_stats.h"
-#include "agent/sandbox.h"
-#include "agent/task_status.h"
-#include "agent/users.h"
+#include "agent/isolate/cgroup.h"
+#include "agent/observe/proc_stats.h"
+#include "agent/isolate/sandbox.h"
+#include "agent/task/task_status.h"
+#include "agent/isolate/users.h"
 #include "rig.h"
 
 namespace billow::agent {

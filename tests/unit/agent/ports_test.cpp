@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/port_watch.h"
+#include "agent/reach/port_watch.h"
 
 namespace billow::agent {
 namespace {

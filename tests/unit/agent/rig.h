@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 
-#include "agent/launcher.h"
-#include "agent/log_reader.h"
-#include "agent/task_dir.h"
+#include "agent/task/launcher.h"
+#include "agent/task/log_reader.h"
+#include "agent/task/task_dir.h"
 
 namespace billow::agent {
 

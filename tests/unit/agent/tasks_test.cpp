@@ -1,9 +1,9 @@
 // The agent's hands across its own restarts: what it adopts, and what it says of a task whose supervisor was killed.
-#include "agent/tasks.h"
+#include "agent/task/tasks.h"
 
 #include <signal.h>
 
-#include "agent/proc_stats.h"
+#include "agent/observe/proc_stats.h"
 #include "rig.h"
 
 namespace billow::agent {

@@ -1,5 +1,5 @@
 // Connections into jobs: bytes as they were sent, each end by itself, never more than was granted.
-#include "agent/tunnels.h"
+#include "agent/reach/tunnels.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "agent/cgroup.h"
-#include "agent/sandbox.h"
-#include "agent/users.h"
+#include "agent/isolate/cgroup.h"
+#include "agent/isolate/sandbox.h"
+#include "agent/isolate/users.h"
 #include "rig.h"
 
 namespace billow::agent {

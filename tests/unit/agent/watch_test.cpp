@@ -1,9 +1,9 @@
 // A task under watch and the machine around it: what is said, who acts, what is metered, and when a rented machine ends itself.
-#include "agent/watch.h"
+#include "core/agent/watch.h"
 
 #include <gtest/gtest.h>
 
-#include "agent/core.h"
+#include "core/agent/core.h"
 
 namespace billow::agent {
 namespace {

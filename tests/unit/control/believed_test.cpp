@@ -1,5 +1,5 @@
 // What of an agent's readings counts: its own cards and tasks, with values that can be.
-#include "control/believed.h"
+#include "core/control/believed.h"
 
 #include "base/limits.h"
 

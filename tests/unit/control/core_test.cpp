@@ -1,7 +1,7 @@
 // The core on its own: commands in, events out, and replay equal to having lived through it.
 #include "world.h"
 
-#include "control/cron.h"
+#include "core/control/decide/cron.h"
 
 namespace billow::control {
 namespace {

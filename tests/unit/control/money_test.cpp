@@ -1,11 +1,11 @@
 // Money in the core: books that add up whatever happens, budgets that hold, warn and stop, idleness that ends jobs.
 #include "base/limits.h"
-#include "control/money.h"
+#include "core/control/money.h"
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "control/core.h"
+#include "core/control/core.h"
 
 namespace billow::control {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "base/limits.h"
 #include "base/rng.h"
-#include "control/core.h"
+#include "core/control/core.h"
 
 namespace billow::control {
 namespace {

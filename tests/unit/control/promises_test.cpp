@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/crypto.h"
-#include "control/residency.h"
-#include "model/surroundings.h"
+#include "core/control/residency.h"
+#include "core/model/surroundings.h"
 #include "world.h"
 
 namespace billow::control {

@@ -1,6 +1,6 @@
 // Reservations as those meet them who run beside or inside one: whom it asks to leave, what it leaves to others, what it refuses, and
 // what becomes of work that still waits inside when it is over.
-#include "control/money.h"
+#include "core/control/money.h"
 #include "world.h"
 
 namespace billow::control {

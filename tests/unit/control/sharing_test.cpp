@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "control/core.h"
-#include "control/residency.h"
+#include "core/control/core.h"
+#include "core/control/residency.h"
 
 namespace billow::control {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "control/core.h"
+#include "core/control/core.h"
 
 namespace billow::control {
 

@@ -2,7 +2,7 @@
 #include "fixture.h"
 
 #include "gpu/host.h"
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 namespace billow {
 namespace {

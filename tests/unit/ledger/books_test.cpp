@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "ledger/books.h"
+#include "core/ledger/books.h"
 
 namespace billow::ledger {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "ledger/budget.h"
+#include "core/ledger/budget.h"
 
 namespace billow::ledger {
 namespace {

@@ -1,5 +1,5 @@
 // The catalogue that ships: every GPU and instance people name resolves to the right hardware, and no price is a lie.
-#include "ledger/catalogue.h"
+#include "core/ledger/catalogue.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,10 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "ledger/csv.h"
-#include "ledger/focus.h"
-#include "ledger/notify.h"
-#include "ledger/report.h"
+#include "core/ledger/csv.h"
+#include "core/ledger/focus.h"
+#include "core/ledger/notify.h"
+#include "core/ledger/report.h"
 
 namespace billow::ledger {
 namespace {

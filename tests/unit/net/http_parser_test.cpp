@@ -1,5 +1,5 @@
 // What the parser refuses, what it accepts, and that Beast reads the same out of everything it accepts.
-#include "net/http_parser.h"
+#include "net/http/http_parser.h"
 
 #include <gtest/gtest.h>
 

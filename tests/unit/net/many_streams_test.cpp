@@ -1,7 +1,7 @@
 // A thousand followers on one thread, some of them slow, all of them bounded.
 #include <sys/resource.h>
 
-#include "net/sse.h"
+#include "net/http/sse.h"
 #include "net_test_support.h"
 
 namespace billow::net {

@@ -12,8 +12,8 @@
 #include "base/crypto.h"
 #include "base/file.h"
 #include "net/address.h"
-#include "net/http_client.h"
-#include "net/http_server.h"
+#include "net/http/http_client.h"
+#include "net/http/http_server.h"
 
 namespace billow::net {
 

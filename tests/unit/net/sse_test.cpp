@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "net/sse.h"
+#include "net/http/sse.h"
 
 namespace billow::net {
 

@@ -1,4 +1,4 @@
-#include "net/blocking_client.h"
+#include "net/http/blocking_client.h"
 #include "net/certs.h"
 #include "net_test_support.h"
 

@@ -1,7 +1,7 @@
-#include "net/websocket.h"
+#include "net/http/websocket.h"
 
-#include "net/blocking_client.h"
-#include "net/ws_frame.h"
+#include "net/http/blocking_client.h"
+#include "net/http/ws_frame.h"
 #include "net_test_support.h"
 
 namespace billow::net {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/rng.h"
-#include "sched/groups.h"
-#include "sched/index.h"
+#include "core/sched/groups.h"
+#include "core/sched/index.h"
 #include "support.h"
 
 namespace billow::sched {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/rng.h"
-#include "sched/mig.h"
+#include "core/sched/mig.h"
 #include "support.h"
 
 namespace billow::sched {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
-#include "sched/lines.h"
+#include "core/sched/lines.h"
 #include "support.h"
 
 namespace billow::sched {

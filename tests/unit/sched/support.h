@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sched/plan.h"
+#include "core/sched/plan.h"
 
 namespace billow::sched::test {
 

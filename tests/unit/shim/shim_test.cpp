@@ -18,11 +18,11 @@
 #include <thread>
 #include <vector>
 
-#include "vault/client.h"
+#include "gpumem/client.h"
 
 namespace {
 
-using billow::vault::call_vault;
+using billow::gpumem::call_vault;
 
 // A process with pipes to its standard input and output.
 class Child {
@@ -104,10 +104,10 @@ class Shim : public testing::Test {
     }
     return out;
   }
-  billow::vault::Reply call(const std::string& command) {
+  billow::gpumem::Reply call(const std::string& command) {
     auto reply = call_vault(dir_ + "/admin", command, 60000);
     EXPECT_TRUE(reply.has_value()) << command << ": " << (reply ? "" : reply.error().message);
-    return reply ? *reply : billow::vault::Reply{};
+    return reply ? *reply : billow::gpumem::Reply{};
   }
   void add(const std::string& name, std::uint64_t mib, const std::string& more = "", int share = 1000) {
     call("add name=" + name + " token=token-of-" + name + " " + more + " device=-:" + std::to_string(mib << 20) + ":0:" + std::to_string(share));

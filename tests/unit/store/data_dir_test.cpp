@@ -3,7 +3,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
-#include "store/migrations.h"
+#include "store/sqlite/migrations.h"
 #include "tests/unit/store/store_test_support.h"
 
 namespace billow {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/limits.h"
-#include "store/history.h"
+#include "store/sqlite/history.h"
 
 namespace billow {
 namespace {

@@ -1,8 +1,8 @@
 // What only PostgreSQL can show: the lease and its fence, commits whose answers get lost, text it cannot hold, snapshots in parts.
-#include "store/pg_schema.h"
+#include "store/postgres/pg_schema.h"
 
 #include "base/crypto.h"
-#include "store/migrations.h"
+#include "store/sqlite/migrations.h"
 #include "tests/unit/store/store_test_support.h"
 
 namespace billow {

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/file.h"
-#include "store/pg_db.h"
-#include "store/pg_store.h"
-#include "store/sqlite_store.h"
+#include "store/postgres/pg_db.h"
+#include "store/postgres/pg_store.h"
+#include "store/sqlite/sqlite_store.h"
 
 namespace billow::store_test {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/task_spec.h"
+#include "agent/isolate/task_spec.h"
 #include "base/rng.h"
 
 namespace billow {

@@ -1,9 +1,9 @@
-#include "wire/codec.h"
+#include "core/wire/codec.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "wire/agent_v1.h"
+#include "core/wire/agent_v1.h"
 
 namespace billow::wire {
 namespace {

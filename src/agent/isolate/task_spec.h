@@ -1,0 +1,72 @@
+// What to run, as the agent thinks of it, and its file form for the supervisor (supervise/protocol.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/result.h"
+#include "core/model/surroundings.h"
+#include "supervise/protocol.h"
+
+namespace billow::agent {
+
+struct TerminalSize {
+  std::uint16_t rows = 24, columns = 80;
+};
+struct ResourceLimit {
+  std::uint32_t resource = 0;  // RLIMIT_*
+  std::uint64_t soft = 0, hard = 0;
+};
+// Who the job runs as. Absent members leave the agent's own identity; users.h makes this from a name.
+struct Identity {
+  std::uint32_t uid = 0, gid = 0;
+  std::vector<std::uint32_t> groups;
+};
+
+struct TaskSpec {
+  std::vector<std::string> argv;
+  std::vector<std::string> env;  // "NAME=value": the job's whole environment
+  std::string cwd = "/";
+  std::optional<Identity> identity;
+  std::uint32_t umask = 022;
+  std::optional<TerminalSize> terminal;  // absent: pipes
+  bool stdin_open = false;               // absent and no terminal: /dev/null
+  std::uint64_t log_segment_bytes = limits::log_segment_bytes;
+  std::uint32_t log_segments_max = limits::log_segments_max;
+  Duration time_limit;                   // 0: none
+  SteadyTime paid_until;                 // 0: none; CLOCK_BOOTTIME of this machine
+  Duration stop_grace = limits::stop_grace_default;
+  Duration leftover_grace = seconds(1);
+  std::string cgroup_v2;
+  std::vector<std::string> cgroups_v1;
+  std::string cgroup_memory;
+  std::string cgroup_freezer_v1;
+  std::vector<std::string> hide_devices;  // relative to /dev
+  std::vector<BoundVolume> binds;         // directories of the node, mounted where the job wants them
+  bool user_namespace = false;
+  std::vector<ResourceLimit> resource_limits;
+  std::optional<int> nice;
+  std::optional<int> oom_score_adj;
+  int die_with_pid = 0;  // 0: outlive everyone
+  supervise::Subscription subscription = supervise::Subscription::notify;
+  bool no_new_privs = false;
+  std::string meta;  // the agent's own notes, read back with meta_of_spec
+};
+
+// The bytes of `spec`. Refuses what the supervisor would refuse, in words for a user.
+Result<std::string> encode_spec(const TaskSpec& spec);
+// What a spec's bytes say of where and as whom a task runs: for what is done beside it, also after a restart.
+struct TaskRecord {
+  std::string cwd;
+  std::optional<Identity> identity;
+  std::vector<std::string> env;
+  std::string variable(std::string_view name) const;  // empty where it is not set
+};
+Result<TaskRecord> record_of_spec(const std::string& bytes);
+// The notes in the bytes of a spec; empty where there are none or the bytes are damaged.
+std::string meta_of_spec(std::string_view bytes);
+
+}  // namespace billow::agent

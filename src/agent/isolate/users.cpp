@@ -1,0 +1,71 @@
+#include "agent/isolate/users.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include "supervise/spec.h"
+
+namespace billow::agent {
+namespace {
+
+Result<UserRecord> from_passwd(const passwd& entry) {
+  UserRecord user{entry.pw_name, entry.pw_dir, entry.pw_shell, {entry.pw_uid, entry.pw_gid, {}}};
+  int count = 64;
+  std::vector<gid_t> groups(static_cast<std::size_t>(count));
+  while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
+    if (static_cast<std::size_t>(count) <= groups.size()) count = static_cast<int>(groups.size()) * 2;
+    if (static_cast<std::size_t>(count) > supervise::spec_groups_max) {
+      count = static_cast<int>(groups.size());
+      break;
+    }
+    groups.resize(static_cast<std::size_t>(count));
+  }
+  groups.resize(std::min(static_cast<std::size_t>(std::max(count, 0)), supervise::spec_groups_max));
+  user.identity.groups.assign(groups.begin(), groups.end());
+  return user;
+}
+
+}  // namespace
+
+Result<UserRecord> look_up_user(const std::string& name) {
+  std::vector<char> buffer(16 << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  int error = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  while (error == ERANGE && buffer.size() < (1u << 20)) {
+    buffer.resize(buffer.size() * 2);
+    error = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  }
+  if (found == nullptr)
+    return fail(Code::not_found, fmt::format("there is no user '{}' on this machine", name), "create the account, or map the Billow user to another one");
+  return from_passwd(*found);
+}
+
+Result<UserRecord> look_up_uid(std::uint32_t uid) {
+  std::vector<char> buffer(64 << 10);
+  passwd entry{};
+  passwd* found = nullptr;
+  ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) return fail(Code::not_found, fmt::format("user {} has no account on this machine", uid));
+  return from_passwd(*found);
+}
+
+Result<UserRecord> current_user() {
+  if (auto named = look_up_uid(::geteuid())) return named;
+  // An account without a name (a container's uid) is still somebody.
+  return UserRecord{std::to_string(::geteuid()), "/", "/bin/sh", {::geteuid(), ::getegid(), {}}};
+}
+
+Result<UserRecord> resolve_job_user(const JobUser& user) {
+  UserRecord record = BILLOW_TRY(user.unix_user.empty() ? current_user() : look_up_user(user.unix_user));
+  if (record.identity.uid == 0 && !user.allow_root)
+    return fail(Code::forbidden, fmt::format("a job of a user who is not root may not run as '{}' (uid 0)", record.name),
+                "map the Billow user to an ordinary account of this machine");
+  if (::geteuid() != 0 && record.identity.uid != ::geteuid())
+    return fail(Code::forbidden, fmt::format("this agent runs as uid {} and cannot start jobs as '{}'", ::geteuid(), record.name),
+                "run the agent as root, or submit as the agent's own user");
+  return record;
+}
+
+}  // namespace billow::agent

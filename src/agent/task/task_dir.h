@@ -1,0 +1,70 @@
+// The task directories of a node: the one place that decides whether a task may be started.
+//
+// `create` makes tasks/<id> with mkdir; where it is there already the task was started before and is not started again.
+// The lock is taken here, before the supervisor exists, and handed to it, so that at no moment between "about to start"
+// and "ended" is it free. A free lock therefore means one of three things, which `find` tells apart:
+//   an exit record               → it ended
+//   no pid in the lock           → it never ran: it may be removed and started again
+//   a pid, but no exit record    → its supervisor was killed: the task is lost
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/isolate/task_spec.h"
+#include "base/file.h"
+#include "base/ids.h"
+#include "supervise/protocol.h"
+
+namespace billow::agent {
+
+enum class TaskPresence { supervised, ended, never_started, lost };
+
+struct FoundTask {
+  TaskId id;
+  TaskPresence presence = TaskPresence::lost;
+  std::optional<supervise::ExitRecord> exit;  // where it ended
+  std::string meta;                           // what the agent wrote beside the spec, for itself
+  bool acknowledged = false;                  // the head has the exit
+  int supervisor_pid = 0;                     // as the lock says; 0 if it never ran
+};
+
+// A directory just made: locked, and ready for the launcher.
+struct NewTask {
+  TaskId id;
+  std::string path;
+  Fd lock;
+};
+
+class TaskDirs {
+ public:
+  static Result<TaskDirs> open(std::string root);  // made where it is not there
+
+  // Code::conflict where the task is there already.
+  Result<NewTask> create(TaskId id, TaskSpec spec, std::string_view meta = {});
+  // A task that ends before it began: its directory with an exit record, so that it can never start. Idempotent.
+  Status record_end(TaskId id, const supervise::ExitRecord& record);
+  std::string path(TaskId id) const;
+  Result<FoundTask> find(TaskId id) const;
+  // Every task of this node. An entry that is no task directory is left alone.
+  Result<std::vector<FoundTask>> list() const;
+  // The head has the exit: the directory may go once the logs need not be kept.
+  Status acknowledge(TaskId id);
+  // Refused (Code::conflict) while a supervisor lives.
+  Status remove(TaskId id);
+  const std::string& root() const { return root_; }
+
+ private:
+  explicit TaskDirs(std::string root) : root_(std::move(root)) {}
+  std::string root_;
+};
+
+// Whether the lock of a task directory is held: by its supervisor, or by an agent about to start one.
+bool supervisor_alive(const std::string& directory);
+// The exit record of a task directory; not_found where there is none.
+Result<supervise::ExitRecord> read_exit(const std::string& directory);
+// One line for people: "exit 3", "killed by SIGKILL (out of memory)", "exec foo: No such file or directory".
+std::string describe_exit(const supervise::ExitRecord& record);
+
+}  // namespace billow::agent

@@ -1,9 +1,0 @@
-// A program that only asks heads: what a laptop needs, and all that builds where there is no server (macOS).
-#include "cli/commands.h"
-
-namespace billow::cli {
-
-CommandTable all_commands() { return client_commands(); }
-bool can_start_head() { return false; }
-
-}  // namespace billow::cli

@@ -1,8 +1,0 @@
-// `billow`: one binary. This only takes argv apart; what each command does lies in its own file.
-#include "base/crypto.h"
-#include "cli/commands.h"
-
-int main(int argc, char** argv) {
-  billow::skip_openssl_configuration();
-  return billow::cli::dispatch(billow::cli::all_commands(), std::vector<std::string>(argv + 1, argv + argc));
-}

@@ -1,0 +1,20 @@
+// Endpoints where other commands meet them: `describe`, `explain` and `logs` take an endpoint's name as well as a job's number.
+#pragma once
+
+#include <string>
+
+#include "client/frame/client.h"
+#include "client/frame/command.h"
+
+namespace billow::client {
+
+// Whether there is an endpoint of this name. Numbers are jobs, and ask nobody.
+bool is_endpoint(Client& client, const std::string& name);
+// A name that no endpoint has may still be the one of a job: not when that job was a replica of an endpoint that is gone.
+Status not_of_deleted_endpoint(Client& client, const std::string& word, const std::string& job);
+int describe_endpoint(const Parsed& parsed, const std::string& name);
+int explain_endpoint(const Parsed& parsed, const std::string& name);
+// The job whose log an endpoint's name stands for: its newest replica, or the one that failed last.
+Result<std::string> replica_to_read(Client& client, const std::string& name);
+
+}  // namespace billow::client

@@ -1,0 +1,26 @@
+// An event of the journal as one line a person can read. Whoever wants all of it takes --json.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/json.h"
+#include "client/frame/client.h"
+
+namespace billow::client {
+
+// What numbers in events stand for. Those of tasks are learned from the events as they pass.
+struct EventNames {
+  std::map<std::uint64_t, std::string> nodes, users, projects;
+  std::map<std::uint64_t, std::uint64_t> jobs;   // by task
+};
+// As far as the asker may see them; numbers that stay unknown are shown as numbers.
+EventNames names_for_events(Client& client);
+
+// "job 12 placed on box1, 2 GPUs, at $4.19/h"
+std::string event_text(const Json& event, EventNames& names);
+// With its number, when, and who.
+std::string event_line(const Json& event, EventNames& names);
+
+}  // namespace billow::client

@@ -1,0 +1,53 @@
+#include "client/frame/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "client/frame/table.h"
+
+namespace billow::client {
+
+void print(std::string_view text) {
+  if (write_all(STDOUT_FILENO, text)) return;
+  std::_Exit(128 + SIGPIPE);
+}
+
+void print_json(const Json& json) { print((look_at(STDOUT_FILENO).terminal ? json.dump_pretty() : json.dump()) + "\n"); }
+
+void say(std::string_view line) { (void)write_all(STDERR_FILENO, fmt::format("billow: {}\n", line)); }
+
+namespace {
+void show(const Error& error) {
+  const Look look = look_at(STDERR_FILENO);
+  std::string text = fmt::format("{} {}\n", painted("billow:", Colour::red, look), error.message);
+  if (!error.hint.empty()) text += fmt::format("{} {}\n", painted("hint:", Colour::cyan, look), error.hint);
+  (void)write_all(STDERR_FILENO, text);
+}
+}  // namespace
+
+int report(const Error& error) {
+  show(error);
+  return is_away(error) ? exit_unreachable : exit_failed;
+}
+
+int report_usage(const Error& error) {
+  show(error);
+  return exit_usage;
+}
+
+ConnectOptions connect_options(const Parsed& parsed, bool may_start) { return {parsed.get("head"), parsed.get("data"), may_start}; }
+Result<Client> connect(const Parsed& parsed, bool may_start) { return Client::create(connect_options(parsed, may_start)); }
+
+Result<std::string> one_operand(const Parsed& parsed, std::string_view command, std::string_view what) {
+  if (parsed.operands.size() != 1)
+    return fail(Code::invalid, fmt::format("{} needs one {}", command, what), fmt::format("see `billow {} --help`", command));
+  return parsed.operands.front();
+}
+
+WallTime now() { return system_clock().wall(); }
+
+}  // namespace billow::client

@@ -1,0 +1,53 @@
+#include "client/frame/shown_token.h"
+
+#include <fmt/format.h>
+#include <stdio.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/text.h"
+
+namespace billow::client {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+Result<std::string> secret_from_stdin(const char* what) {
+  termios before {};
+  const bool terminal = ::tcgetattr(STDIN_FILENO, &before) == 0;
+  if (terminal) {
+    ::dprintf(STDERR_FILENO, "%s: ", what);
+    termios quiet = before;
+    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+  }
+  std::string text;
+  for (char c; text.size() < 4096 && ::read(STDIN_FILENO, &c, 1) == 1 && c != '\n';) text += c;
+  if (terminal) {
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    ::dprintf(STDERR_FILENO, "\n");
+  }
+  const std::string token(trim(text));
+  if (token.empty()) return fail(Code::invalid, fmt::format("no {} was given", what));
+  return token;
+}
+
+PinnedToken split_pin(const std::string& text) {
+  const auto dot = text.find('.');
+  return dot == std::string::npos ? PinnedToken{text, ""} : PinnedToken{text.substr(0, dot), text.substr(dot + 1)};
+}
+
+Error explain_connection(Error error, const std::string& url, bool pinned) {
+  const bool certificate = error.message.find("certificate") != std::string::npos || error.message.find("verify") != std::string::npos;
+  if (certificate)
+    error.hint = pinned ? "the head at this address is not the one the token was made by: check the address, or make a new token there"
+                        : "the head is its own authority: use a token made by it, which carries its fingerprint, or --fingerprint";
+  else if (url.starts_with("http://") && error.code == Code::unavailable) error.hint = "a head that others can reach speaks https: try https://…";
+  return error;
+}
+
+}  // namespace billow::client

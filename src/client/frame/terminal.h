@@ -1,0 +1,64 @@
+// The terminal as a thing that must be given back: raw mode ends with its guard, on every way out of a command.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "base/result.h"
+
+namespace billow::client {
+
+struct TerminalSize {
+  std::uint16_t rows = 24, cols = 80;
+};
+std::optional<TerminalSize> terminal_size(int fd);
+
+// Keys go through unread and unechoed while this lives. Also restored by exit() and abort().
+class RawMode {
+ public:
+  static Result<RawMode> enter(int fd);
+  RawMode(RawMode&&) noexcept;
+  RawMode& operator=(RawMode&&) noexcept;
+  ~RawMode();
+
+ private:
+  struct Saved;
+  explicit RawMode(std::unique_ptr<Saved> saved);
+  std::unique_ptr<Saved> saved_;
+};
+
+// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH as readable events instead of interruptions, and no SIGPIPE.
+class SignalQueue {
+ public:
+  static Result<SignalQueue> create();
+  SignalQueue(SignalQueue&&) noexcept;
+  SignalQueue& operator=(SignalQueue&&) = delete;
+  ~SignalQueue();
+  int fd() const { return fd_.get(); }
+  int next();  // 0 when there is none
+
+ private:
+  struct Mask;
+  SignalQueue(Fd fd, std::unique_ptr<Mask> before);
+  Fd fd_;
+  std::unique_ptr<Mask> before_;
+};
+
+// Finds Ctrl-P Ctrl-Q in what is typed. A Ctrl-P is held back until the next key says what it was.
+class DetachKeys {
+ public:
+  struct Taken {
+    std::string input;   // for the job
+    bool detach = false;  // everything behind it is dropped
+  };
+  Taken take(std::string_view typed);
+
+ private:
+  bool held_ = false;
+};
+
+}  // namespace billow::client

@@ -1,0 +1,27 @@
+// The end of every way to save an environment: what was packed into a staging directory goes to the head, under its name.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "client/frame/client.h"
+#include "files/image.h"
+
+namespace billow::client {
+
+// Beside the user's other caches, and gone with this object.
+class Staging {
+ public:
+  static Result<std::unique_ptr<Staging>> create();
+  ~Staging() { (void)remove_tree(path); }
+  const std::string base, path;
+
+ private:
+  Staging(std::string b, std::string p) : base(std::move(b)), path(std::move(p)) {}
+};
+
+int finish_save(const Parsed& parsed, Client& client, const std::string& name, const std::string& staged, const files::WrittenImage& written, const std::string& place, const std::string& origin, const Json& variables);
+
+}  // namespace billow::client

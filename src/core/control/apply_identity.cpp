@@ -1,0 +1,64 @@
+// Folding who there is, and the schedules.
+#include "base/restored.h"
+#include "core/control/applier.h"
+
+namespace billow::control {
+
+void Applier::operator()(const HeadStarted& e) {
+  if (state.epoch > 0 && e.epoch >= state.epoch + static_cast<Epoch>(restored_epoch_leap)) {
+    for (std::uint64_t* next : {&state.next_job, &state.next_task, &state.next_node, &state.next_machine}) *next += restored_number_leap;
+  }
+  state.epoch = e.epoch;
+}
+
+void Applier::operator()(const UserAdded& e) {
+  state.users[e.user.id] = e.user;
+  state.next_user = std::max(state.next_user, e.user.id.value + 1);
+}
+
+void Applier::operator()(const ProjectAdded& e) {
+  state.projects[e.project.id] = e.project;
+  state.next_project = std::max(state.next_project, e.project.id.value + 1);
+  state.index.upsert_project(settings_of(e.project));
+}
+
+void Applier::operator()(const MemberSet& e) {
+  auto& members = state.projects.at(e.project).members;
+  if (e.role) members[e.user] = *e.role;
+  else members.erase(e.user);
+}
+
+void Applier::operator()(const TokenCreated& e) {
+  state.tokens[e.token.id] = e.token;
+  state.token_by_hash[e.token.hash] = e.token.id;
+  state.next_token = std::max(state.next_token, e.token.id.value + 1);
+}
+
+void Applier::operator()(const TokenRevoked& e) {
+  const auto found = state.tokens.find(e.token);
+  if (found == state.tokens.end()) return;
+  state.token_by_hash.erase(found->second.hash);
+  state.tokens.erase(found);
+}
+
+void Applier::operator()(const ScheduleAdded& e) {
+  state.schedules[e.schedule.id] = e.schedule;
+  state.next_schedule = std::max(state.next_schedule, e.schedule.id.value + 1);
+  if (!e.schedule.spec->env_digest.empty()) ++state.environments[e.schedule.spec->env_digest].uses;
+}
+
+void Applier::operator()(const ScheduleRemoved& e) {
+  const auto found = state.schedules.find(e.schedule);
+  if (found == state.schedules.end()) return;
+  const std::string digest = found->second.spec->env_digest;
+  state.schedules.erase(found);
+  if (!digest.empty()) release_environment(digest, 1);
+}
+
+void Applier::operator()(const ScheduleFired& e) {
+  Schedule& s = state.schedules.at(e.schedule);
+  s.next_at = e.next_at;
+  if (e.job) s.last_job = e.job;
+}
+
+}  // namespace billow::control

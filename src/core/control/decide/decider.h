@@ -1,0 +1,135 @@
+// The decisions' common ground: one struct over the state and the context, with one member per command, defined in the file of
+// the command's concern (decide_jobs.cpp, decide_agents.cpp, …). Internal to this module.
+#pragma once
+
+#include "core/control/decide/decide.h"
+
+namespace billow::control {
+
+using Events = std::vector<EventBody>;
+using Decision = Result<Events>;
+
+// A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
+TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context);
+
+// The orders a scheduler's plan comes to (suspend.cpp).
+JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
+JobResuming resume_event(const State& state, const Job& job, const sched::Placement& placement, const Context& context);
+
+struct Decider {
+  const State& state;
+  const Context& context;
+
+  // ---- jobs (decide_jobs.cpp)
+  Result<ProjectId> project_for(const std::string& name, UserId user);
+  Status check_priority(const JobSpec& spec, UserId user);
+  void submit_events(Events& events, JobId first, JobSpec spec, const Environment& env, ProjectId project, UserId user, std::uint32_t waiting_for, std::string key);
+  Decision operator()(const SubmitJob& c);
+  void stop_one(Events& events, const Job& job, const StopJob& c);
+  Decision operator()(const StopJob& c);
+
+  // ---- suspend and resume (suspend.cpp)
+  void suspend_one(Events& events, const Job& job, const SuspendJob& c);
+  Decision operator()(const SuspendJob& c);
+  Decision operator()(const ResumeJob& c);
+  void order_events(Events& events, const Task& task, const TaskStatus& status);
+
+  // ---- endpoints (endpoints.cpp)
+  Result<const Endpoint*> endpoint_named(const std::string& name);
+  void forget_calls(Events& events);
+  Decision operator()(const DeployEndpoint& c);
+  Decision operator()(const JudgeRevision& c);
+  Decision operator()(const ScaleEndpoint& c);
+  Decision operator()(const RollbackEndpoint& c);
+  Decision operator()(const DeleteEndpoint& c);
+  Decision operator()(const SetEndpointKey& c);
+  Decision operator()(const StartReplica& c);
+  Decision operator()(const AcceptCall& c);
+  Decision operator()(const EndCall& c);
+
+  // ---- what projects have by name (catalogue.cpp)
+  Status check_surroundings(JobSpec& spec, ProjectId project);  // pins the environment's content
+  Decision operator()(const SetSecret& c);
+  Decision operator()(const RemoveSecret& c);
+  Decision operator()(const SaveEnvironment& c);
+  Decision operator()(const RemoveEnvironment& c);
+  Decision operator()(const DeclareVolume& c);
+  Decision operator()(const RemoveVolume& c);
+  Decision operator()(const ImageFound& c);
+
+  // ---- agents and nodes (decide_agents.cpp)
+  void report_events(Events& events, const Task& task, const TaskStatus& status);
+  Decision operator()(const AgentReport& c);
+  Decision operator()(const AgentHello& c);
+  Decision operator()(const NodeSilent& c);
+  Decision operator()(const NodeFenced& c);
+  Decision operator()(const DrainNode& c);
+  Decision operator()(const DrainGpu& c);
+  Decision operator()(const RemoveNode& c);
+
+  // ---- time and schedules (decide_time.cpp)
+  Decision operator()(const Tick&);
+  Decision operator()(const AddSchedule& c);
+  Decision operator()(const RemoveSchedule& c);
+
+  // ---- sharing: quotas and reservations (sharing.cpp), elastic gangs (elastic.cpp)
+  Decision operator()(const SetProject& c);
+  Decision operator()(const Reserve& c);
+  Decision operator()(const CancelReservation& c);
+  EventBody end_reservation(const Reservation& reservation, WallTime to, std::string reason, TaskId lease) const;
+  void end_reservations(Events& events, WallTime then) const;
+  void tick_reservations(Events& events) const;
+  void tick_elastic(Events& events) const;
+
+  // ---- identity (decide_identity.cpp)
+  Decision operator()(const StartHead& c);
+  Decision operator()(const AddUser& c);
+  Decision operator()(const AddProject& c);
+  Decision operator()(const SetMember& c);
+  Decision operator()(const CreateToken& c);
+  Decision operator()(const RevokeToken& c);
+
+  // ---- who may be a node (decide_join.cpp)
+  Decision operator()(const IssueCredential& c);
+  Decision operator()(const NodeReclaimed& c);
+
+  // ---- pools (decide_pools.cpp, pool_demand.cpp)
+  Decision operator()(const AddPool& c);
+  Decision operator()(const RemovePool& c);
+  Decision operator()(const PoolSeen& c);
+  Decision operator()(const OrderFailed& c);
+  Decision operator()(const ReleaseMachine& c);
+  Decision operator()(const PlanPools& c);
+
+  // ---- money (decide_money.cpp; budgets and idleness in decide_budgets.cpp)
+  Decision operator()(const MoneyTick&);
+  Decision operator()(const SetPrice& c);
+  Decision operator()(const RemovePrice& c);
+  Decision operator()(const SetBudget& c);
+  Decision operator()(const RemoveBudget& c);
+  Decision operator()(const MeterMarks& c);
+  Decision operator()(const IdleReported& c);
+  Decision operator()(const KeepAlive& c);
+  Decision operator()(const SetIdlePolicy& c);
+  Decision operator()(const SetIdleFloor& c);
+  Decision operator()(const AddWebhook& c);
+  Decision operator()(const RemoveWebhook& c);
+  Decision operator()(const DeliveredWebhook& c);
+  Decision operator()(const SetCommitment& c);
+  Decision operator()(const RemoveCommitment& c);
+  Decision operator()(const TagProject& c);
+  Decision operator()(const CloseMonth& c);
+  Decision operator()(const RecordBill& c);
+};
+
+// A node that goes takes its credential with it.
+// How the reason of a drain begins that came from a notice of the machine's engine. It holds for that boot of the machine; what a person
+// says holds until a person takes it back.
+inline constexpr std::string_view taken_away = "taken away: ";
+void revoke_credentials(const State& state, std::string_view node, Events& events);
+// Whether some pool could bring a machine for this job; an error says why none could.
+Status pools_could_run(const State& state, const JobSpec& spec);
+// Whether a node of this name belongs to the machine.
+bool node_of_machine(std::string_view node, const Machine& machine);
+
+}  // namespace billow::control

@@ -1,0 +1,45 @@
+// How long jobs run, learned from those that ended well. A project's runs are remembered by what was run: the exact command with
+// its GPUs, the program (or script) whatever its arguments, and the job's name. The most exact one that has been seen often enough
+// answers. What is kept is bounded, is part of the state's image, and changes with events only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/model/job.h"
+
+namespace billow::control {
+
+class Durations {
+ public:
+  struct Runs {
+    std::uint64_t key = 0;
+    std::uint64_t used = 0;              // when it was last added to, in runs learned
+    std::vector<std::int64_t> ms;        // the latest runs, oldest first
+    template <class V>
+    void fields(V& v) { v("key", key); v("used", used); v("ms", ms); }
+  };
+
+  void learn(ProjectId project, const JobSpec& spec, Duration ran);
+  Expectation expect(ProjectId project, const JobSpec& spec) const;
+  // Of an array's later elements, from its earlier ones.
+  void learn_array(JobId array, Duration ran);
+  Expectation expect_array(JobId array) const;
+  void forget_array(JobId array);
+
+  std::vector<Runs> contents() const;
+  void restore(std::vector<Runs> contents, std::uint64_t learned);
+  std::uint64_t learned() const { return learned_; }
+
+ private:
+  void add(std::uint64_t key, Duration ran);
+  std::map<std::uint64_t, Runs> runs_;
+  std::map<std::uint64_t, std::uint64_t> by_use_;   // used → key: the one longest unused is forgotten first
+  std::uint64_t learned_ = 0;
+};
+
+// "high", "medium" or "low": how far apart the runs lie, and how many they are.
+const char* confidence(const Expectation& expected);
+
+}  // namespace billow::control

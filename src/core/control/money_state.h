@@ -1,0 +1,141 @@
+// The part of the state that money is: the two books and what people have set about prices, budgets and idleness. Folded from
+// events like the rest. The books hold open leases and those that closed a short while ago; older ones are rows in the store.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/ledger/books.h"
+#include "core/model/money.h"
+
+namespace billow::control {
+
+struct BudgetEntry {
+  Budget budget;
+  BudgetState progress;
+  NanoUsd spent_closed;            // by leases that have ended, in the period that began at counted_from
+  WallTime counted_from;
+  std::string by;                  // who set it last, "user:ana"; empty: not known any more
+  template <class V>
+  void fields(V& v) { v("budget", budget); v("progress", progress); v("spent_closed", spent_closed); v("counted_from_ns", counted_from); v("by", by); }
+};
+
+// What the agent of a live task has said of it.
+struct TaskIdle {
+  TaskId task;
+  IdleState state = IdleState::idle;
+  IdleAction action = IdleAction::warn;
+  std::string text;
+  WallTime at;
+  template <class V>
+  void fields(V& v) { v("task", task); v("state", state); v("action", action); v("text", text); v("at_ns", at); }
+};
+
+// A task's totals at its last mark, and what of them belongs to leases of it that are closed.
+struct MeteredTask {
+  TaskId task;
+  TaskMeter meter;
+  WallTime at;
+  Duration base_active;
+  std::int64_t base_energy_mj = 0;
+  template <class V>
+  void fields(V& v) { v("task", task); v("meter", meter); v("at_ns", at); v("base_active_ns", base_active); v("base_energy_mj", base_energy_mj); }
+};
+
+struct JobKeepAlive {
+  JobId job;
+  WallTime until;
+  std::string reason;
+  template <class V>
+  void fields(V& v) { v("job", job); v("until_ns", until); v("reason", reason); }
+};
+
+struct Money {
+  ledger::Books books;
+  std::int64_t days_closed = 0;                    // every day before this one (since 1970) is posted; 0: the books are not open yet
+  std::set<std::string> months_closed;             // "2026-11"
+  std::map<std::string, PriceRule> prices;         // by what they are of
+  std::map<BudgetKey, BudgetEntry> budgets;
+  std::map<JobId, Rate> held;                      // jobs that wait for money, with what they will cost a second
+  IdlePolicy idle;
+  std::map<ProjectId, IdlePolicy> idle_of;
+  IdleFloor floor;
+  bool rules_changed = false;                      // ever: then agents are told theirs with every hello
+  std::map<TaskId, TaskIdle> idling;
+  std::map<TaskId, MeteredTask> meters;            // of live tasks, at their last mark
+  std::map<JobId, JobKeepAlive> kept_alive;
+  std::map<NodeId, WallTime> node_empty_since;     // by the clock of bills
+  std::set<NodeId> released;                       // being given back
+  std::uint64_t next_webhook = 1;
+  std::map<std::uint64_t, Webhook> webhooks;
+  std::map<std::string, CommitmentTerms> commitments;
+  std::map<ProjectId, std::map<std::string, std::string>> tags;
+
+  // Left by the last `apply` for the shell to take; not part of the state.
+  std::vector<ledger::Entry> posted;
+
+  const IdlePolicy& policy_of(ProjectId project) const {
+    const auto own = idle_of.find(project);
+    return own == idle_of.end() ? idle : own->second;
+  }
+};
+
+// As plain tables, for the image of the state.
+struct ProjectIdle {
+  ProjectId project;
+  IdlePolicy policy;
+  template <class V>
+  void fields(V& v) { v("project", project); v("policy", policy); }
+};
+struct ProjectTags {
+  ProjectId project;
+  std::map<std::string, std::string> tags;
+  template <class V>
+  void fields(V& v) { v("project", project); v("tags", tags); }
+};
+struct EmptyNode {
+  NodeId node;
+  WallTime since;
+  template <class V>
+  void fields(V& v) { v("node", node); v("since_ns", since); }
+};
+struct HeldJob {
+  JobId job;
+  Rate rate;
+  template <class V>
+  void fields(V& v) { v("job", job); v("rate", rate); }
+};
+struct MoneyImage {
+  ledger::Books::Image books;
+  std::int64_t days_closed = 0;
+  std::vector<std::string> months_closed;
+  std::vector<PriceRule> prices;
+  std::vector<BudgetEntry> budgets;
+  std::vector<HeldJob> held;
+  IdlePolicy idle;
+  std::vector<ProjectIdle> idle_of;
+  IdleFloor floor;
+  bool rules_changed = false;
+  std::vector<TaskIdle> idling;
+  std::vector<MeteredTask> meters;
+  std::vector<JobKeepAlive> kept_alive;
+  std::vector<EmptyNode> empty;
+  std::vector<NodeId> released;
+  std::uint64_t next_webhook = 1;
+  std::vector<Webhook> webhooks;
+  std::vector<CommitmentTerms> commitments;
+  std::vector<ProjectTags> tags;
+  template <class V>
+  void fields(V& v) {
+    v("books", books); v("days_closed", days_closed); v("months_closed", months_closed); v("prices", prices); v("budgets", budgets);
+    v("held", held); v("idle", idle); v("idle_of", idle_of); v("floor", floor); v("rules_changed", rules_changed); v("idling", idling); v("meters", meters);
+    v("kept_alive", kept_alive); v("empty", empty); v("released", released); v("next_webhook", next_webhook); v("webhooks", webhooks);
+    v("commitments", commitments); v("tags", tags);
+  }
+};
+MoneyImage image_of(const Money& money);
+Money restore_money(MoneyImage image);
+
+}  // namespace billow::control

@@ -1,0 +1,67 @@
+// One process of a job, as the vault sees it: a SOCK_SEQPACKET connection on which the vault asks and the shim answers. Requests may
+// overlap; an answer finds its request by sequence number. The connection's end is the process's end.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+#include "shim/abi.h"
+
+namespace billow::gpumem {
+
+struct Answer {
+  billow_message head{};
+  std::vector<unsigned char> items;
+  std::vector<Fd> descriptors;
+
+  template <class T>
+  std::vector<T> as() const {
+    std::vector<T> out(std::min<std::size_t>(head.count, items.size() / sizeof(T)));
+    if (!out.empty()) __builtin_memcpy(out.data(), items.data(), out.size() * sizeof(T));
+    return out;
+  }
+};
+
+// Reads one packet with its descriptors; nothing at the end of the connection.
+Result<Answer> receive_packet(int socket);
+Status send_packet(int socket, const billow_message& head, std::span<const unsigned char> items, std::span<const int> descriptors = {});
+
+class Session {
+ public:
+  Session(Fd socket, int pid) : socket_(std::move(socket)), pid_(pid) {}
+
+  int pid() const { return pid_; }  // in the vault's own namespace
+  int socket() const { return socket_.get(); }
+  std::uint32_t slot = 0;
+
+  // Sends a request; its number is what `poll` and `wait` ask for.
+  Result<std::uint32_t> send(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids = {});
+  Result<Answer> wait(std::uint32_t sequence, int timeout_ms);
+  // The answer, if it is there already.
+  bool poll(std::uint32_t sequence, Answer& out);
+  Result<Answer> ask(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids, int timeout_ms);
+
+  // Called by the reader thread.
+  void deliver(Answer answer);
+  void close();
+  bool closed() const { return closed_; }
+
+ private:
+  Fd socket_;
+  int pid_;
+  std::mutex lock_;
+  std::condition_variable arrived_;
+  std::map<std::uint32_t, Answer> answers_;
+  std::uint32_t next_ = 1;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace billow::gpumem

@@ -1,0 +1,188 @@
+#include "net/http/http_server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <ctime>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "net/address.h"
+#include "net/http/http_connection.h"
+#include "net/sockets.h"
+
+namespace billow::net {
+namespace {
+constexpr int accepts_per_wakeup_max = 64;
+constexpr Duration accept_pause = milliseconds(100);  // when the process is out of descriptors
+
+// Often enough for the shortest timeout, never more than a few times a second for nothing.
+Duration sweep_period(const HttpServer::Options& o) {
+  const auto shortest = std::min({o.idle_timeout, o.header_timeout, o.body_idle_timeout, o.write_stall_timeout});
+  return std::clamp(shortest / 4, milliseconds(5), milliseconds(500));
+}
+}  // namespace
+
+struct HttpServer::Impl final : ConnectionHost {
+  struct Listening {
+    Listener listener;
+    bool tls;
+    Watch watch;
+  };
+
+  Impl(Loop& l, Options o, Handler h) : loop(l), settings(std::move(o)), on_request(std::move(h)), id_prefix(random_token(6)) {}
+  ~Impl() override {
+    auto gone = std::exchange(connections, {});
+    for (auto& [key, connection] : gone) connection->server_gone();
+    for (const auto& weak : sockets) {
+      if (const auto socket = weak.lock()) {
+        socket->close(WebSocket::close_going_away, "the server is stopping");
+        socket->abort();
+      }
+    }
+    close_listeners();
+  }
+
+  const Options& options() const override { return settings; }
+  const Handler& handler() const override { return on_request; }
+  bool stopping() const override { return is_stopping; }
+  std::string next_request_id() override { return fmt::format("{}-{:x}", id_prefix, ++id_counter); }
+  void forget(Connection& connection) override { connections.erase(&connection); }
+  void upgraded(const std::shared_ptr<WebSocket>& socket) override {
+    // Forgotten ones are swept out whenever the list has doubled, which costs nothing on average.
+    if (sockets.size() >= sockets_sweep_at) {
+      std::erase_if(sockets, [](const auto& weak) { return weak.expired(); });
+      sockets_sweep_at = std::max<std::size_t>(64, sockets.size() * 2);
+    }
+    sockets.push_back(socket);
+  }
+  std::string_view date() override {
+    const std::time_t now = std::time(nullptr);
+    if (now != date_second) {
+      date_second = now;
+      std::tm utc{};
+      ::gmtime_r(&now, &utc);
+      char text[40];
+      date_text.assign(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc));
+    }
+    return date_text;
+  }
+
+  Status listen() {
+    if (!settings.tls.cert_path.empty()) tls = BILLOW_TRY(TlsContext::server(settings.tls));
+    for (const auto& text : settings.listen) {
+      auto item = std::make_unique<Listening>(BILLOW_TRY(listen_on(BILLOW_TRY(parse_address(text)))), false, Watch{});
+      item->tls = tls && !item->listener.bound.is_unix();
+      arm(*item);
+      listening.push_back(std::move(item));
+    }
+    sweep = loop.every(sweep_period(settings), [this] { sweep_connections(); });
+    return {};
+  }
+
+  void arm(Listening& item) {
+    item.watch = loop.on_readable(item.listener.fd.get(), [this, &item] { accept_some(item); });
+  }
+
+  void accept_some(Listening& item) {
+    for (int i = 0; i < accepts_per_wakeup_max; ++i) {
+      Fd fd = sockets::accept_one(item.listener.fd.get());
+      if (!fd) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+          log_error("cannot accept connections: {}; raise the limit of open files", ::strerror(errno));
+          item.watch.cancel();
+          accept_again = loop.after(accept_pause, [this] {
+            for (auto& each : listening)
+              if (!each->watch) arm(*each);
+          });
+        }
+        return;
+      }
+      serve(std::move(fd), item.tls);
+    }
+  }
+
+  void serve(Fd fd, bool with_tls) {
+    if (*live >= settings.connections_max) {
+      // Best effort: the answer fits the socket's buffer, and a TLS client sees a broken handshake.
+      static constexpr std::string_view busy =
+          "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
+      [[maybe_unused]] const auto sent = ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      return;
+    }
+    ++*live;
+    std::shared_ptr<void> token(nullptr, [count = live](void*) { --*count; });
+    auto open = [&]() -> Result<Transport> {
+      if (with_tls) return Transport::with_tls(std::move(fd), tls);
+      return Transport(std::move(fd));
+    };
+    auto transport = open();
+    if (!transport) return log_error("{}", transport.error().message);
+    auto connection = std::make_shared<Connection>(loop, *this, std::move(*transport), std::move(token));
+    connections.emplace(connection.get(), connection);
+    connection->start();
+  }
+
+  void sweep_connections() {
+    const auto now = loop.steady();
+    // A connection that closes removes itself, so the sweep goes over a copy.
+    swept.clear();
+    for (const auto& [key, connection] : connections) swept.push_back(connection);
+    for (const auto& connection : swept) connection->check_deadlines(now);
+    swept.clear();
+  }
+
+  void close_listeners() {
+    for (auto& item : listening) {
+      item->watch.cancel();
+      if (item->listener.bound.is_unix()) ::unlink(item->listener.bound.unix_path.c_str());
+    }
+    listening.clear();
+  }
+
+  Loop& loop;
+  Options settings;
+  Handler on_request;
+  std::shared_ptr<TlsContext> tls;
+  std::vector<std::unique_ptr<Listening>> listening;
+  std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
+  std::vector<std::shared_ptr<Connection>> swept;
+  std::vector<std::weak_ptr<WebSocket>> sockets;
+  std::size_t sockets_sweep_at = 64;
+  std::shared_ptr<std::size_t> live = std::make_shared<std::size_t>(0);  // outlives the server with its WebSockets
+  std::string id_prefix;
+  std::uint64_t id_counter = 0;
+  std::time_t date_second = 0;
+  std::string date_text;
+  bool is_stopping = false;
+  Timer sweep;
+  Timer accept_again;
+};
+
+Result<std::unique_ptr<HttpServer>> HttpServer::create(Loop& loop, Options options, Handler handler) {
+  auto impl = std::make_shared<Impl>(loop, std::move(options), std::move(handler));
+  BILLOW_TRY_VOID(impl->listen());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+HttpServer::~HttpServer() = default;
+
+std::vector<std::string> HttpServer::bound_addresses() const {
+  std::vector<std::string> out;
+  for (const auto& item : impl_->listening) out.push_back(item->listener.bound.text());
+  return out;
+}
+
+std::size_t HttpServer::connections() const { return *impl_->live; }
+
+void HttpServer::stop_listening() {
+  impl_->is_stopping = true;
+  impl_->close_listeners();
+  std::vector<std::shared_ptr<Connection>> all;
+  for (const auto& [key, connection] : impl_->connections) all.push_back(connection);
+  for (const auto& connection : all) connection->close_when_idle();
+}
+
+void HttpServer::adopt(Fd fd) { impl_->serve(std::move(fd), false); }
+
+}  // namespace billow::net

@@ -1,0 +1,89 @@
+// The HTTP/1.1 server: TCP (with or without TLS) and Unix sockets, on the loop's thread. Handlers answer at once or later,
+// whole or as a stream.
+//
+// Invariants: requests of one connection are answered in order, one at a time. An exchange is answered exactly once: one that
+// its handler drops gets a 500, one that throws too. A stream that is dropped unfinished is cut, so the client can tell.
+// Limits: connections (503 and closed), headers (431), bodies (413), slow headers and bodies (408), readers that take nothing
+// (cut). What is malformed gets a 400 and the connection is closed, for its framing can no longer be trusted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "net/http/http.h"
+#include "net/loop.h"
+#include "net/tls.h"
+#include "net/http/websocket.h"
+
+namespace billow::net {
+
+// One request and the answer to it. All calls on the loop's thread; calls after the client has gone do nothing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual Request& request() = 0;
+  virtual void respond(Response response) = 0;
+
+  // A streamed answer: chunked, unless the headers say Content-Length.
+  virtual void start_stream(int status, Headers headers) = 0;
+  // False: the buffer is full and nothing was taken. Go on in on_drain, or abort() a follower that can resume by itself.
+  [[nodiscard]] virtual bool write(std::string_view data) = 0;
+  virtual std::size_t buffered() const = 0;
+  virtual void finish() = 0;
+  virtual void abort() = 0;  // cuts the connection
+
+  virtual bool open() const = 0;
+  // Once, when the client has gone before the answer was complete. (A client that merely stops sending counts as gone for a
+  // stream; a plain answer can still be given.)
+  virtual void on_close(std::function<void()> fn) = 0;
+  virtual void on_drain(std::function<void()> fn) = 0;  // whenever a backlog has been written
+
+  // Fails when the request does not ask for a WebSocket; then respond() as usual.
+  virtual Result<std::shared_ptr<WebSocket>> upgrade_websocket(WebSocket::Options options) = 0;
+};
+using Handler = std::function<void(std::shared_ptr<Exchange>)>;
+
+// What to do with a body, decided from the head alone, before any of it is read (and only where there is a body).
+struct BodyPlan {
+  std::uint64_t bytes_max = limits::api_body_bytes_max;
+  // When set, the body is handed over piece by piece and not kept; the handler is called after the last one. An error ends
+  // the request with that answer. When the client vanishes midway, this is destroyed and the handler never called.
+  std::function<Status(std::string_view)> on_chunk;
+  std::any attachment;  // becomes Request::attachment
+};
+using BodyPolicy = std::function<Result<BodyPlan>(const Request& head)>;  // an error is the answer; the body is not read
+
+class HttpServer {
+ public:
+  struct Options {
+    std::vector<std::string> listen;  // "127.0.0.1:7070", "[::1]:0", "unix:/path" (mode 0600)
+    TlsServerOptions tls;             // for the TCP addresses, when cert_path is set
+    BodyPolicy body_policy;           // without one, bodies up to limits::api_body_bytes_max
+    std::size_t connections_max = limits::http_connections_max;
+    std::size_t header_bytes_max = limits::http_header_bytes_max;
+    std::size_t stream_buffer_bytes_max = limits::stream_buffer_bytes_max;
+    Duration idle_timeout = limits::http_idle_timeout;
+    Duration header_timeout = limits::http_header_timeout;
+    Duration body_idle_timeout = limits::http_body_idle_timeout;
+    Duration write_stall_timeout = limits::http_write_stall_timeout;
+  };
+  static Result<std::unique_ptr<HttpServer>> create(Loop& loop, Options options, Handler handler);
+  ~HttpServer();  // cuts its connections and closes its WebSockets (1001)
+
+  std::vector<std::string> bound_addresses() const;  // with the ports the system chose
+  std::size_t connections() const;
+  void stop_listening();  // answers what is under way; each connection then closes
+  // Serves a socket that is already connected, as if accepted (socket activation, tests).
+  void adopt(Fd fd);
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace billow::net

@@ -1,0 +1,48 @@
+// The journal in SQLite. Its writer also does the WAL's checkpoints in quiet moments, so that a commit seldom waits for one, and carries
+// the store through a full disk:
+//
+//   ok ──commit finds no room──► give up the ballast, disk_low ──retry the same transaction until it fits──► commit
+//   disk_low ──room for the ballast and half again──► allocate it, ok
+//   any other failure, or a higher epoch in the database ──► fatal: nothing is committed from there on
+#pragma once
+
+#include <mutex>
+
+#include "store/data_dir.h"
+#include "store/queued_journal.h"
+#include "store/row_writer.h"
+#include "store/sqlite/sqlite_db.h"
+
+namespace billow {
+
+class SqliteJournal final : public QueuedJournal {
+ public:
+  struct Parts {
+    std::unique_ptr<sqlite::Db> db;
+    ReadPool* readers;
+    Ballast ballast;
+    Snapshots snapshots;
+    Epoch epoch;
+    Seq last_seq;
+    JournalHooks hooks;
+  };
+  explicit SqliteJournal(Parts parts);
+  ~SqliteJournal() override;
+
+  Status save_snapshot(Seq seq, std::string_view bytes) override;
+  Result<std::optional<Snapshot>> load_snapshot() const override;
+  Status prune(Seq before) override;
+
+ private:
+  bool commit_group(const std::vector<Batch>& group) override;  // false: fatal, or stopping with a full disk
+  void quiet_moment() override;
+  void after_commit() override;
+  Status write_transaction(const std::vector<Batch>& group);
+  bool wait_for_room();                             // false: stopping
+
+  Parts parts_;
+  RowWriter rows_;
+  std::mutex prune_mutex_;
+};
+
+}  // namespace billow
