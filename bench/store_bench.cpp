@@ -1,5 +1,5 @@
-// How fast the journal becomes durable, and how long a page of jobs takes among a million. Runs on the disk of TMPDIR (or
-// /tmp): a tmpfs there would measure no fsync.
+// How fast the journal becomes durable, and how long a page of jobs takes among a million. Runs on
+// the disk of TMPDIR (or /tmp): a tmpfs there would measure no fsync.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -46,7 +46,9 @@ class BenchStore {
   std::unique_ptr<SqliteStore> store_;
 };
 
-const std::string payload = R"({"actor":"user:1","job":123456,"task":7,"node":"gpu-node-17","state":"running","detail":")" + std::string(120, 'x') + "\"}";
+const std::string payload =
+    R"({"actor":"user:1","job":123456,"task":7,"node":"gpu-node-17","state":"running","detail":")" +
+    std::string(120, 'x') + "\"}";
 
 JobRow job_row(std::uint64_t id, const char* state) {
   JobRow row;
@@ -58,14 +60,16 @@ JobRow job_row(std::uint64_t id, const char* state) {
   row.submitted_at = {static_cast<std::int64_t>(id) * 1'000'000'000};
   row.nodes = {"gpu-node-17"};
   row.gpu_type = "H100";
-  row.doc = R"({"argv":["python","train.py"],"env":{},"resources":{"gpus":1},"pad":")" + std::string(300, 'y') + "\"}";
+  row.doc = R"({"argv":["python","train.py"],"env":{},"resources":{"gpus":1},"pad":")" +
+            std::string(300, 'y') + "\"}";
   return row;
 }
 
 // Appended as fast as the loop can, at most 4 MiB ahead of the disk.
 void append_bounded(Journal& journal, Batch batch) {
   journal.append(std::move(batch));
-  if (journal.queued_bytes() > (4 << 20)) (void)journal.flush(seconds(60));
+  if (journal.queued_bytes() > (4 << 20))
+    (void)journal.flush(seconds(60));
 }
 
 void events_batched(benchmark::State& state) {
@@ -80,7 +84,8 @@ void events_batched(benchmark::State& state) {
     (void)store.journal().flush(seconds(60));
     events += 20'000;
   }
-  state.counters["events_per_s"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
+  state.counters["events_per_s"] =
+      benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
 }
 BENCHMARK(events_batched)->Unit(benchmark::kMillisecond)->UseRealTime()->MinTime(1.0);
 
@@ -94,14 +99,16 @@ void job_lives(benchmark::State& state) {
         Batch batch;
         batch.records.push_back({0, 0, {1}, "job_changed", payload});
         batch.jobs.push_back(job_row(id, to));
-        if (to[0] == 's') batch.jobs.back().ended_at = {static_cast<std::int64_t>(id)};
+        if (to[0] == 's')
+          batch.jobs.back().ended_at = {static_cast<std::int64_t>(id)};
         append_bounded(store.journal(), std::move(batch));
       }
     }
     (void)store.journal().flush(seconds(60));
     next += 1000;
   }
-  state.counters["jobs_per_s"] = benchmark::Counter(static_cast<double>(next - 1), benchmark::Counter::kIsRate);
+  state.counters["jobs_per_s"] =
+      benchmark::Counter(static_cast<double>(next - 1), benchmark::Counter::kIsRate);
 }
 BENCHMARK(job_lives)->Unit(benchmark::kMillisecond)->UseRealTime()->MinTime(1.0);
 
@@ -116,7 +123,8 @@ void append_to_durable(benchmark::State& state) {
     batch.jobs.push_back(job_row(++id, "queued"));
     const auto begin = std::chrono::steady_clock::now();
     store.wait_durable(store.journal().append(std::move(batch)));
-    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+                     .count());
   }
   std::sort(us.begin(), us.end());
   state.counters["p50_us"] = us[us.size() / 2];
@@ -133,13 +141,17 @@ void array_of_100000(benchmark::State& state) {
   for (auto _ : state) {
     Batch batch;
     batch.records.push_back({0, 0, {1}, "array_submitted", payload});
-    for (int i = 0; i < 100'000; ++i) batch.jobs.push_back(job_row(++id, "queued"));
+    for (int i = 0; i < 100'000; ++i)
+      batch.jobs.push_back(job_row(++id, "queued"));
     store.wait_durable(store.journal().append(std::move(batch)));
     const auto begin = std::chrono::steady_clock::now();
     Batch behind;
     behind.records.push_back({0, 0, {1}, "job_submitted", payload});
     store.wait_durable(store.journal().append(std::move(behind)));
-    behind_ms = std::max(behind_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    behind_ms =
+        std::max(behind_ms,
+                 std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                     .count());
   }
   state.counters["behind_max_ms"] = behind_ms;
 }
@@ -155,7 +167,8 @@ BenchStore& million_jobs() {
       for (int i = 0; i < 1000; ++i, ++id) {
         JobRow row = job_row(id, id % 20 == 0 ? "failed" : "succeeded");
         row.ended_at = {static_cast<std::int64_t>(id) * 2'000'000'000};
-        if (id % 100 == 0) row.labels = {{"team", "vision"}};
+        if (id % 100 == 0)
+          row.labels = {{"team", "vision"}};
         batch.jobs.push_back(std::move(row));
       }
       append_bounded(made->journal(), std::move(batch));
@@ -172,8 +185,10 @@ void page_of(benchmark::State& state, const JobFilter& filter, JobOrder order, s
   for (auto _ : state) {
     const auto begin = std::chrono::steady_clock::now();
     auto page = store.queries().list_jobs(filter, order, cursor, 100);
-    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
-    if (!page || page->jobs.size() != 100) state.SkipWithError("not a full page");
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                     .count());
+    if (!page || page->jobs.size() != 100)
+      state.SkipWithError("not a full page");
   }
   std::sort(ms.begin(), ms.end());
   state.counters["p99_ms"] = ms[ms.size() * 99 / 100];
@@ -181,13 +196,27 @@ void page_of(benchmark::State& state, const JobFilter& filter, JobOrder order, s
   ::getrusage(RUSAGE_SELF, &usage);
   state.counters["rss_max_mib"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
-void page_newest(benchmark::State& s) { page_of(s, {}, JobOrder::newest, ""); }
-void page_deep(benchmark::State& s) { page_of(s, {}, JobOrder::newest, "n500000"); }
-void page_by_state(benchmark::State& s) { page_of(s, {.states = {"failed", "queued", "running"}}, JobOrder::newest, "n700000"); }
-void page_by_project(benchmark::State& s) { page_of(s, {.project = ProjectId(3)}, JobOrder::newest, "n300000"); }
-void page_by_user(benchmark::State& s) { page_of(s, {.states = {"succeeded"}, .user = UserId(7)}, JobOrder::newest, "n300000"); }
-void page_by_label(benchmark::State& s) { page_of(s, {.labels = {{"team", "vision"}}}, JobOrder::newest, "n600000"); }
-void page_by_end(benchmark::State& s) { page_of(s, {.ended_before = {1'000'000'000'000'000}}, JobOrder::recently_ended, ""); }
+void page_newest(benchmark::State& s) {
+  page_of(s, {}, JobOrder::newest, "");
+}
+void page_deep(benchmark::State& s) {
+  page_of(s, {}, JobOrder::newest, "n500000");
+}
+void page_by_state(benchmark::State& s) {
+  page_of(s, {.states = {"failed", "queued", "running"}}, JobOrder::newest, "n700000");
+}
+void page_by_project(benchmark::State& s) {
+  page_of(s, {.project = ProjectId(3)}, JobOrder::newest, "n300000");
+}
+void page_by_user(benchmark::State& s) {
+  page_of(s, {.states = {"succeeded"}, .user = UserId(7)}, JobOrder::newest, "n300000");
+}
+void page_by_label(benchmark::State& s) {
+  page_of(s, {.labels = {{"team", "vision"}}}, JobOrder::newest, "n600000");
+}
+void page_by_end(benchmark::State& s) {
+  page_of(s, {.ended_before = {1'000'000'000'000'000}}, JobOrder::recently_ended, "");
+}
 BENCHMARK(page_newest)->Unit(benchmark::kMillisecond);
 BENCHMARK(page_deep)->Unit(benchmark::kMillisecond);
 BENCHMARK(page_by_state)->Unit(benchmark::kMillisecond);

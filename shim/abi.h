@@ -1,12 +1,15 @@
-/* The agreement between libbillow-cuda.so (inside a job), billow-vault (one per node) and the agent.
+/* The agreement between libbillow-cuda.so (inside a job), billow-vault (one per node) and the
+ * agent.
  *
- * A process of a job that calls cuInit connects to the vault's socket (BILLOW_VAULT_SOCKET), names its job by a token
- * (BILLOW_JOB_TOKEN) and gets two descriptors back: the limit page, which it can only read (the memory file carries
- * F_SEAL_FUTURE_WRITE, so not even root in the job can map it for writing), and the usage page, which all processes of the job
- * share and write. The connection stays open: it carries suspend and resume, and its end is how a death is noticed.
+ * A process of a job that calls cuInit connects to the vault's socket (BILLOW_VAULT_SOCKET), names
+ * its job by a token (BILLOW_JOB_TOKEN) and gets two descriptors back: the limit page, which it can
+ * only read (the memory file carries F_SEAL_FUTURE_WRITE, so not even root in the job can map it
+ * for writing), and the usage page, which all processes of the job share and write. The connection
+ * stays open: it carries suspend and resume, and its end is how a death is noticed.
  *
- * Plain C, fixed sizes, little-endian, no pointers: the three sides may be built apart. A change of any layout raises
- * BILLOW_ABI_VERSION; a shim and a vault of different versions refuse each other. */
+ * Plain C, fixed sizes, little-endian, no pointers: the three sides may be built apart. A change of
+ * any layout raises BILLOW_ABI_VERSION; a shim and a vault of different versions refuse each other.
+ */
 #ifndef BILLOW_SHIM_ABI_H
 #define BILLOW_SHIM_ABI_H
 
@@ -17,28 +20,32 @@
 #define BILLOW_USAGE_MAGIC 0x31455355574c4942ull /* "BILWUSE1" */
 
 enum {
-  BILLOW_DEVICES_MAX = 16,   /* GPUs of one job on one node */
+  BILLOW_DEVICES_MAX = 16,    /* GPUs of one job on one node */
   BILLOW_PROCESSES_MAX = 128, /* processes of one job that use CUDA */
-  BILLOW_BATCH_MAX = 64,     /* descriptors in one message; the kernel allows 253 */
+  BILLOW_BATCH_MAX = 64,      /* descriptors in one message; the kernel allows 253 */
   BILLOW_MESSAGE_BYTES_MAX = 16384
 };
 
-/* Where the shim finds the vault and who it is. Unset: the shim forwards every call and limits nothing. */
+/* Where the shim finds the vault and who it is. Unset: the shim forwards every call and limits
+ * nothing. */
 #define BILLOW_ENV_SOCKET "BILLOW_VAULT_SOCKET"
 #define BILLOW_ENV_TOKEN "BILLOW_JOB_TOKEN"
 
 /* Flags of a job, in the limit page. */
-#define BILLOW_JOB_SUSPENDABLE 1u /* device memory is backed so that it can be taken away and given back */
+#define BILLOW_JOB_SUSPENDABLE \
+  1u /* device memory is backed so that it can be taken away and given back */
 
 /* The gate word of the limit page, written by the arbiter. 0: open, nobody to share with. */
-#define BILLOW_GATE_CLOSED 1u  /* it is somebody else's turn: launches wait */
-#define BILLOW_GATE_METERED 2u /* open, but work is measured and kept short, so that a turn can end */
+#define BILLOW_GATE_CLOSED 1u /* it is somebody else's turn: launches wait */
+#define BILLOW_GATE_METERED \
+  2u /* open, but work is measured and kept short, so that a turn can end */
 
 typedef struct billow_device_limit {
   uint8_t uuid[16];
-  uint64_t memory_bytes;  /* 0: no limit */
-  uint64_t context_bytes; /* charged once for each process that makes a context; measured by the agent */
-  uint32_t share_milli;   /* 1000: the whole device's time */
+  uint64_t memory_bytes; /* 0: no limit */
+  uint64_t
+      context_bytes; /* charged once for each process that makes a context; measured by the agent */
+  uint32_t share_milli; /* 1000: the whole device's time */
   uint32_t reserved;
 } billow_device_limit;
 
@@ -50,28 +57,32 @@ typedef struct billow_limit_page {
   uint32_t device_count;
   char job[64];
   billow_device_limit devices[BILLOW_DEVICES_MAX];
-  uint32_t gate __attribute__((aligned(64))); /* alone on its line: read on every launch; waiters sleep on it as a futex */
-  uint32_t turn;                              /* counts turns, for DRAIN */
+  uint32_t gate __attribute__((
+      aligned(64))); /* alone on its line: read on every launch; waiters sleep on it as a futex */
+  uint32_t turn;     /* counts turns, for DRAIN */
   uint32_t reserved[14];
 } billow_limit_page;
 
 /* What a process did that stands in the way of a suspend, or that a user should know of. */
-#define BILLOW_USES_UVM 1ull            /* managed memory: no suspend */
-#define BILLOW_USES_IPC 2ull            /* memory or events shared with other processes: no suspend */
-#define BILLOW_USES_EXTERNAL 4ull       /* Vulkan, DirectX or RDMA memory: no suspend */
-#define BILLOW_USES_MULTICAST 8ull      /* NVLink multicast: no suspend */
-#define BILLOW_USES_POOLS 16ull         /* stream-ordered pools: leave with the driver's checkpoint only (cold) */
-#define BILLOW_USES_ARRAYS 32ull        /* CUDA arrays: likewise */
-#define BILLOW_USES_GRAPH_MEMORY 64ull  /* memory nodes of graphs: likewise */
-#define BILLOW_USES_PLAIN 128ull        /* allocations made before the job was suspendable: likewise */
-#define BILLOW_BLOCKS_SUSPEND (BILLOW_USES_UVM | BILLOW_USES_IPC | BILLOW_USES_EXTERNAL | BILLOW_USES_MULTICAST)
+#define BILLOW_USES_UVM 1ull       /* managed memory: no suspend */
+#define BILLOW_USES_IPC 2ull       /* memory or events shared with other processes: no suspend */
+#define BILLOW_USES_EXTERNAL 4ull  /* Vulkan, DirectX or RDMA memory: no suspend */
+#define BILLOW_USES_MULTICAST 8ull /* NVLink multicast: no suspend */
+#define BILLOW_USES_POOLS \
+  16ull /* stream-ordered pools: leave with the driver's checkpoint only (cold) */
+#define BILLOW_USES_ARRAYS 32ull       /* CUDA arrays: likewise */
+#define BILLOW_USES_GRAPH_MEMORY 64ull /* memory nodes of graphs: likewise */
+#define BILLOW_USES_PLAIN 128ull /* allocations made before the job was suspendable: likewise */
+#define BILLOW_BLOCKS_SUSPEND \
+  (BILLOW_USES_UVM | BILLOW_USES_IPC | BILLOW_USES_EXTERNAL | BILLOW_USES_MULTICAST)
 
-/* One process of the job. The vault assigns the slot and clears it when the connection ends; slots never move. Memory is limited
- * by adding to one's own used_bytes first and then summing all slots: whatever the order, no two racers both overlook each other,
- * and what a killed process held is gone with its slot. */
+/* One process of the job. The vault assigns the slot and clears it when the connection ends; slots
+ * never move. Memory is limited by adding to one's own used_bytes first and then summing all slots:
+ * whatever the order, no two racers both overlook each other, and what a killed process held is
+ * gone with its slot. */
 typedef struct billow_process_slot {
-  uint32_t pid;           /* in the process's own namespace; 0: free */
-  uint32_t generation;    /* raised by the vault at each assignment */
+  uint32_t pid;        /* in the process's own namespace; 0: free */
+  uint32_t generation; /* raised by the vault at each assignment */
   uint64_t used_bytes[BILLOW_DEVICES_MAX];
   uint64_t features;      /* BILLOW_USES_… */
   uint64_t residue_bytes; /* device memory that only the driver's own checkpoint can move */
@@ -82,7 +93,7 @@ typedef struct billow_process_slot {
   uint64_t metered_ns;    /* GPU time between markers, measured by events */
   uint32_t waiters;       /* threads that stand before the closed gate */
   uint32_t contexts;
-  uint64_t passed_ns;     /* CLOCK_MONOTONIC when a thread that had waited last went through the gate */
+  uint64_t passed_ns; /* CLOCK_MONOTONIC when a thread that had waited last went through the gate */
   uint64_t reserved[7];
 } billow_process_slot;
 
@@ -94,16 +105,21 @@ typedef struct billow_usage_page {
   billow_process_slot slots[BILLOW_PROCESSES_MAX] __attribute__((aligned(64)));
 } billow_usage_page;
 
-/* Messages on the vault's socket (SOCK_SEQPACKET): one header, then `count` items. The vault asks, the shim answers with the
- * same type and sequence number; HELLO alone goes the other way. status is 0 or an errno. */
+/* Messages on the vault's socket (SOCK_SEQPACKET): one header, then `count` items. The vault asks,
+ * the shim answers with the same type and sequence number; HELLO alone goes the other way. status
+ * is 0 or an errno. */
 enum billow_message_type {
-  BILLOW_HELLO = 1,    /* shim -> vault: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
-  BILLOW_DRAIN = 2,    /* the turn is over: wait for what is on the GPU; answer: arg0 = CLOCK_MONOTONIC ns when it was at rest */
-  BILLOW_PREPARE = 3,  /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to move, arg1 bytes of residue */
-  BILLOW_LIST = 4,     /* arg0: first index; answer: billow_chunk items */
-  BILLOW_EXPORT = 5,   /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
-  BILLOW_RELEASE = 6,  /* items: chunk ids whose content is safe: unmap and give the memory back */
-  BILLOW_CREATE = 7,   /* items: chunk ids: make memory, map it where it was; answer with one descriptor each */
+  BILLOW_HELLO =
+      1, /* shim -> vault: billow_hello; answer: billow_welcome + 2 descriptors (limit, usage) */
+  BILLOW_DRAIN = 2, /* the turn is over: wait for what is on the GPU; answer: arg0 = CLOCK_MONOTONIC
+                       ns when it was at rest */
+  BILLOW_PREPARE = 3, /* close the gate, wait for the GPU (arg0 ms at most); answer: arg0 chunks to
+                         move, arg1 bytes of residue */
+  BILLOW_LIST = 4,    /* arg0: first index; answer: billow_chunk items */
+  BILLOW_EXPORT = 5,  /* items: uint64 chunk ids; answer: the same ids, one descriptor each */
+  BILLOW_RELEASE = 6, /* items: chunk ids whose content is safe: unmap and give the memory back */
+  BILLOW_CREATE =
+      7, /* items: chunk ids: make memory, map it where it was; answer with one descriptor each */
   BILLOW_OPEN = 8,     /* all is back (or the suspend is called off): open the gate */
   BILLOW_SUSPENDED = 9 /* all chunks are out: the job is suspended now */
 };
@@ -137,7 +153,8 @@ typedef struct billow_chunk {
   uint32_t flags;
 } billow_chunk;
 
-/* The hash the GPU makes of each 2 MiB piece: 128 bits, and whether any bit is set. billow_hash_piece in hash.h says how. */
+/* The hash the GPU makes of each 2 MiB piece: 128 bits, and whether any bit is set.
+ * billow_hash_piece in hash.h says how. */
 #define BILLOW_PIECE_BYTES (2u << 20)
 
 #endif

@@ -1,5 +1,5 @@
-/* cuda_api.def as a table. A class other than `none` must have a hook of that very name somewhere in this library: the link fails
- * otherwise, which is how the list and the code stay together. */
+/* cuda_api.def as a table. A class other than `none` must have a hook of that very name somewhere
+ * in this library: the link fails otherwise, which is how the list and the code stay together. */
 #include "shim/internal.h"
 
 #define HOOK(symbol) reinterpret_cast<::shim::AnyFunction>(&symbol)

@@ -1,8 +1,9 @@
 /* Physical device memory that the vault can take away and bring back.
  *
- * A chunk is one cuMemCreate: ours behind a plain allocation, or the program's own (PyTorch's expandable segments, NCCL), whose
- * handle we translate, because the driver's handle changes when the memory comes back. The addresses stay reserved throughout, so
- * every pointer in the program is valid again afterwards. All functions here are called with memory_lock held, or with the gate
+ * A chunk is one cuMemCreate: ours behind a plain allocation, or the program's own (PyTorch's
+ * expandable segments, NCCL), whose handle we translate, because the driver's handle changes when
+ * the memory comes back. The addresses stay reserved throughout, so every pointer in the program is
+ * valid again afterwards. All functions here are called with memory_lock held, or with the gate
  * closed and nobody inside. */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,11 +22,15 @@ uint8_t peers[BILLOW_DEVICES_MAX][BILLOW_DEVICES_MAX];  // [owner][reader], by o
 
 uint32_t new_slot() {
   for (uint32_t i = free_hint; i < count; i++)
-    if (!chunks[i].used) { free_hint = i + 1; return i; }
+    if (!chunks[i].used) {
+      free_hint = i + 1;
+      return i;
+    }
   if (count == capacity) {
     const uint32_t wanted = capacity ? capacity * 2 : 256;
     void* grown = realloc(chunks, wanted * sizeof(Chunk));
-    if (!grown) return UINT32_MAX;
+    if (!grown)
+      return UINT32_MAX;
     chunks = static_cast<Chunk*>(grown);
     capacity = wanted;
   }
@@ -36,49 +41,69 @@ uint32_t new_slot() {
 // Among the program's own mappings only: ours are reached through the allocation they back.
 bool find_mapping(uint64_t address, uint32_t* id, uint32_t* at) {
   for (uint32_t i = 0; i < count; i++) {
-    if (!chunks[i].used || chunks[i].own) continue;
+    if (!chunks[i].used || chunks[i].own)
+      continue;
     for (uint32_t k = 0; k < chunks[i].mapping_count; k++) {
-      if (address - chunks[i].mappings[k].address < chunks[i].mappings[k].bytes) { *id = i; *at = k; return true; }
+      if (address - chunks[i].mappings[k].address < chunks[i].mappings[k].bytes) {
+        *id = i;
+        *at = k;
+        return true;
+      }
     }
   }
   return false;
 }
 
 void give_back(Chunk& c) {
-  if (c.resident) REAL(cuMemRelease, c.handle);
+  if (c.resident)
+    REAL(cuMemRelease, c.handle);
   unreserve(c.device, c.bytes);
   add_backed(-static_cast<int64_t>(c.bytes));
   free(c.mappings);
   const uint32_t id = static_cast<uint32_t>(&c - chunks);
   memset(&c, 0, sizeof c);
-  if (id < free_hint) free_hint = id;
+  if (id < free_hint)
+    free_hint = id;
 }
 
 int to_errno(CUresult r) {
   switch (r) {
-    case CUDA_OK: return 0;
-    case CUDA_OUT_OF_MEMORY: return ENOMEM;
-    case CUDA_INVALID_VALUE: return EINVAL;
-    case CUDA_NOT_SUPPORTED: return ENOTSUP;
-    default: return EIO;
+    case CUDA_OK:
+      return 0;
+    case CUDA_OUT_OF_MEMORY:
+      return ENOMEM;
+    case CUDA_INVALID_VALUE:
+      return EINVAL;
+    case CUDA_NOT_SUPPORTED:
+      return ENOTSUP;
+    default:
+      return EIO;
   }
 }
 }  // namespace
 
-Chunk* chunk_at(uint32_t id) { return id < count && chunks[id].used ? &chunks[id] : nullptr; }
-uint32_t chunk_slots() { return count; }
+Chunk* chunk_at(uint32_t id) {
+  return id < count && chunks[id].used ? &chunks[id] : nullptr;
+}
+uint32_t chunk_slots() {
+  return count;
+}
 
-CUresult chunk_create(const CUmemAllocationProp* prop, uint64_t bytes, int device, bool own, uint32_t* id) {
+CUresult chunk_create(
+    const CUmemAllocationProp* prop, uint64_t bytes, int device, bool own, uint32_t* id) {
   const uint32_t slot = new_slot();
-  if (slot == UINT32_MAX) return CUDA_OUT_OF_MEMORY;
+  if (slot == UINT32_MAX)
+    return CUDA_OUT_OF_MEMORY;
   Chunk& c = chunks[slot];
   memset(&c, 0, sizeof c);
   c.prop = *prop;
   c.asked_handle_types = prop->requestedHandleTypes;
   c.prop.requestedHandleTypes |= HANDLE_POSIX_FD;  // how it gets to the vault
-  const CUresult r = REAL(cuMemCreate, &c.handle, static_cast<size_t>(bytes), &c.prop, static_cast<unsigned long long>(0));
+  const CUresult r = REAL(cuMemCreate, &c.handle, static_cast<size_t>(bytes), &c.prop,
+                          static_cast<unsigned long long>(0));
   if (r != CUDA_OK) {
-    if (slot < free_hint) free_hint = slot;
+    if (slot < free_hint)
+      free_hint = slot;
     return r;
   }
   c.bytes = bytes;
@@ -96,12 +121,15 @@ CUresult chunk_map(uint32_t id, uint64_t address, uint64_t bytes, uint64_t offse
   if (c.mapping_count == c.mapping_capacity) {
     const uint32_t wanted = c.own ? 1 : c.mapping_capacity ? c.mapping_capacity * 2 : 2;
     void* grown = realloc(c.mappings, wanted * sizeof(Mapping));
-    if (!grown) return CUDA_OUT_OF_MEMORY;
+    if (!grown)
+      return CUDA_OUT_OF_MEMORY;
     c.mappings = static_cast<Mapping*>(grown);
     c.mapping_capacity = wanted;
   }
-  const CUresult r = REAL(cuMemMap, static_cast<CUdeviceptr>(address), static_cast<size_t>(bytes), static_cast<size_t>(offset), c.handle, 0ull);
-  if (r != CUDA_OK) return r;
+  const CUresult r = REAL(cuMemMap, static_cast<CUdeviceptr>(address), static_cast<size_t>(bytes),
+                          static_cast<size_t>(offset), c.handle, 0ull);
+  if (r != CUDA_OK)
+    return r;
   Mapping& m = c.mappings[c.mapping_count++];
   memset(&m, 0, sizeof m);
   m.address = address;
@@ -115,17 +143,26 @@ namespace {
 void note_access(Mapping& m, const CUmemAccessDesc* access, size_t access_count) {
   for (size_t a = 0; a < access_count; a++) {
     uint32_t k = 0;
-    while (k < m.access_count && memcmp(&m.access[k].location, &access[a].location, sizeof(CUmemLocation))) k++;
-    if (k == BILLOW_DEVICES_MAX) continue;
+    while (k < m.access_count &&
+           memcmp(&m.access[k].location, &access[a].location, sizeof(CUmemLocation)))
+      k++;
+    if (k == BILLOW_DEVICES_MAX)
+      continue;
     m.access[k] = access[a];
-    if (k == m.access_count) m.access_count++;
+    if (k == m.access_count)
+      m.access_count++;
   }
 }
 }  // namespace
 
-CUresult chunk_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc* access, size_t access_count) {
-  const CUresult r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(address), static_cast<size_t>(bytes), access, access_count);
-  if (r != CUDA_OK) return r;
+CUresult chunk_access(uint64_t address,
+                      uint64_t bytes,
+                      const CUmemAccessDesc* access,
+                      size_t access_count) {
+  const CUresult r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(address),
+                          static_cast<size_t>(bytes), access, access_count);
+  if (r != CUDA_OK)
+    return r;
   uint32_t id, at;
   for (uint64_t here = address; here < address + bytes && find_mapping(here, &id, &at);) {
     Mapping& m = chunks[id].mappings[at];
@@ -137,27 +174,34 @@ CUresult chunk_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc* a
 
 CUresult chunk_access_own(uint32_t id, const CUmemAccessDesc* access, size_t access_count) {
   Mapping& m = chunks[id].mappings[0];
-  const CUresult r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes), access, access_count);
-  if (r == CUDA_OK) note_access(m, access, access_count);
+  const CUresult r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address),
+                          static_cast<size_t>(m.bytes), access, access_count);
+  if (r == CUDA_OK)
+    note_access(m, access, access_count);
   return r;
 }
 
 CUresult chunk_unmap(uint64_t address, uint64_t bytes) {
-  const CUresult r = REAL(cuMemUnmap, static_cast<CUdeviceptr>(address), static_cast<size_t>(bytes));
-  if (r != CUDA_OK) return r;
+  const CUresult r =
+      REAL(cuMemUnmap, static_cast<CUdeviceptr>(address), static_cast<size_t>(bytes));
+  if (r != CUDA_OK)
+    return r;
   uint32_t id, at;
   for (uint64_t here = address; here < address + bytes && find_mapping(here, &id, &at);) {
     Chunk& c = chunks[id];
     here = c.mappings[at].address + c.mappings[at].bytes;
     c.mappings[at] = c.mappings[--c.mapping_count];
-    if (c.references == 0 && c.mapping_count == 0) give_back(c);
+    if (c.references == 0 && c.mapping_count == 0)
+      give_back(c);
   }
   return CUDA_OK;
 }
 
 CUresult chunk_drop(uint32_t id) {
   Chunk& c = chunks[id];
-  for (uint32_t i = 0; i < c.mapping_count; i++) REAL(cuMemUnmap, static_cast<CUdeviceptr>(c.mappings[i].address), static_cast<size_t>(c.mappings[i].bytes));
+  for (uint32_t i = 0; i < c.mapping_count; i++)
+    REAL(cuMemUnmap, static_cast<CUdeviceptr>(c.mappings[i].address),
+         static_cast<size_t>(c.mappings[i].bytes));
   c.mapping_count = 0;
   give_back(c);
   return CUDA_OK;
@@ -165,8 +209,10 @@ CUresult chunk_drop(uint32_t id) {
 
 CUresult chunk_unref(uint32_t id) {
   Chunk& c = chunks[id];
-  if (c.references == 0) return CUDA_INVALID_VALUE;
-  if (--c.references == 0 && c.mapping_count == 0) give_back(c);
+  if (c.references == 0)
+    return CUDA_INVALID_VALUE;
+  if (--c.references == 0 && c.mapping_count == 0)
+    give_back(c);
   return CUDA_OK;
 }
 
@@ -177,69 +223,91 @@ bool chunk_of_address(uint64_t address, uint32_t* id) {
 
 int chunk_export(uint32_t id, int* fd) {
   Chunk* c = chunk_at(id);
-  if (!c || !c->resident) return EINVAL;
+  if (!c || !c->resident)
+    return EINVAL;
   *fd = -1;
-  return to_errno(REAL(cuMemExportToShareableHandle, static_cast<void*>(fd), c->handle, static_cast<int>(HANDLE_POSIX_FD), 0ull));
+  return to_errno(REAL(cuMemExportToShareableHandle, static_cast<void*>(fd), c->handle,
+                       static_cast<int>(HANDLE_POSIX_FD), 0ull));
 }
 
 int chunk_release(uint32_t id) {
   Chunk* c = chunk_at(id);
-  if (!c || !c->resident) return EINVAL;
+  if (!c || !c->resident)
+    return EINVAL;
   for (uint32_t i = 0; i < c->mapping_count; i++)
-    if (const CUresult r = REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address), static_cast<size_t>(c->mappings[i].bytes)); r != CUDA_OK)
+    if (const CUresult r = REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address),
+                                static_cast<size_t>(c->mappings[i].bytes));
+        r != CUDA_OK)
       return to_errno(r);
   const CUresult r = REAL(cuMemRelease, c->handle);
-  if (r == CUDA_OK) c->resident = false;
+  if (r == CUDA_OK)
+    c->resident = false;
   return to_errno(r);
 }
 
 int chunk_restore(uint32_t id, int* fd) {
   Chunk* c = chunk_at(id);
-  if (!c || c->resident) return EINVAL;
-  CUresult r = REAL(cuMemCreate, &c->handle, static_cast<size_t>(c->bytes), &c->prop, static_cast<unsigned long long>(0));
-  if (r != CUDA_OK) return to_errno(r);
+  if (!c || c->resident)
+    return EINVAL;
+  CUresult r = REAL(cuMemCreate, &c->handle, static_cast<size_t>(c->bytes), &c->prop,
+                    static_cast<unsigned long long>(0));
+  if (r != CUDA_OK)
+    return to_errno(r);
   uint32_t mapped = 0;
   for (; mapped < c->mapping_count && r == CUDA_OK; mapped++) {
     const Mapping& m = c->mappings[mapped];
-    r = REAL(cuMemMap, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes), static_cast<size_t>(m.offset), c->handle, 0ull);
-    if (r != CUDA_OK) break;
+    r = REAL(cuMemMap, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
+             static_cast<size_t>(m.offset), c->handle, 0ull);
+    if (r != CUDA_OK)
+      break;
     if (m.access_count)
-      r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes), static_cast<const CUmemAccessDesc*>(m.access),
-               static_cast<size_t>(m.access_count));
+      r = REAL(cuMemSetAccess, static_cast<CUdeviceptr>(m.address), static_cast<size_t>(m.bytes),
+               static_cast<const CUmemAccessDesc*>(m.access), static_cast<size_t>(m.access_count));
   }
   *fd = -1;
-  if (r == CUDA_OK) r = REAL(cuMemExportToShareableHandle, static_cast<void*>(fd), c->handle, static_cast<int>(HANDLE_POSIX_FD), 0ull);
+  if (r == CUDA_OK)
+    r = REAL(cuMemExportToShareableHandle, static_cast<void*>(fd), c->handle,
+             static_cast<int>(HANDLE_POSIX_FD), 0ull);
   if (r == CUDA_OK) {
     c->resident = true;
     return 0;
   }
-  for (uint32_t i = 0; i < mapped; i++) REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address), static_cast<size_t>(c->mappings[i].bytes));
+  for (uint32_t i = 0; i < mapped; i++)
+    REAL(cuMemUnmap, static_cast<CUdeviceptr>(c->mappings[i].address),
+         static_cast<size_t>(c->mappings[i].bytes));
   REAL(cuMemRelease, c->handle);
   return to_errno(r);
 }
 
-// A device was allowed to read another's memory. Plain allocations are open to it by that alone; mapped ones must be told.
+// A device was allowed to read another's memory. Plain allocations are open to it by that alone;
+// mapped ones must be told.
 void chunks_peer(CUdevice owner, CUdevice reader) {
-  if (owner < 0 || reader < 0 || owner >= BILLOW_DEVICES_MAX || reader >= BILLOW_DEVICES_MAX) return;
+  if (owner < 0 || reader < 0 || owner >= BILLOW_DEVICES_MAX || reader >= BILLOW_DEVICES_MAX)
+    return;
   peers[owner][reader] = 1;
   const CUmemAccessDesc access{{LOCATION_DEVICE, reader}, ACCESS_READ_WRITE};
   for (uint32_t i = 0; i < count; i++) {
-    if (!chunks[i].used || !chunks[i].own || chunks[i].prop.location.id != owner) continue;
-    if (chunks[i].mapping_count) chunk_access_own(i, &access, 1);
+    if (!chunks[i].used || !chunks[i].own || chunks[i].prop.location.id != owner)
+      continue;
+    if (chunks[i].mapping_count)
+      chunk_access_own(i, &access, 1);
   }
 }
 
 bool chunk_peers(CUdevice owner, CUmemAccessDesc* access, uint32_t* access_count) {
   *access_count = 0;
   access[(*access_count)++] = {{LOCATION_DEVICE, owner}, ACCESS_READ_WRITE};
-  if (owner < 0 || owner >= BILLOW_DEVICES_MAX) return false;
+  if (owner < 0 || owner >= BILLOW_DEVICES_MAX)
+    return false;
   for (int reader = 0; reader < BILLOW_DEVICES_MAX; reader++)
-    if (peers[owner][reader] && reader != owner) access[(*access_count)++] = {{LOCATION_DEVICE, reader}, ACCESS_READ_WRITE};
+    if (peers[owner][reader] && reader != owner)
+      access[(*access_count)++] = {{LOCATION_DEVICE, reader}, ACCESS_READ_WRITE};
   return true;
 }
 
 void chunks_clear() {
-  for (uint32_t i = 0; i < count; i++) free(chunks[i].mappings);
+  for (uint32_t i = 0; i < count; i++)
+    free(chunks[i].mappings);
   free(chunks);
   chunks = nullptr;
   count = capacity = free_hint = 0;

@@ -1,9 +1,11 @@
 /* Joining a job, and the thread that answers the vault.
  *
- * The thread starts with the first cuInit that finds a job, blocks all signals, and does nothing but read its socket. When the
- * vault goes away the arbiter's gate opens and the limits stay as they were (the pages live on with their mappings); the thread
- * tries once a second to find a new vault. If memory of this process was in the vault when it went, that memory is lost: the gate
- * then lets every call fail with CUDA_ERROR_DEVICE_UNAVAILABLE rather than read memory that is not there. */
+ * The thread starts with the first cuInit that finds a job, blocks all signals, and does nothing
+ * but read its socket. When the vault goes away the arbiter's gate opens and the limits stay as
+ * they were (the pages live on with their mappings); the thread tries once a second to find a new
+ * vault. If memory of this process was in the vault when it went, that memory is lost: the gate
+ * then lets every call fail with CUDA_ERROR_DEVICE_UNAVAILABLE rather than read memory that is not
+ * there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,9 +33,11 @@ struct Packet {
   unsigned char items[BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)];
 };
 static_assert(sizeof(Packet) == BILLOW_MESSAGE_BYTES_MAX);
-constexpr uint16_t chunks_per_list = (BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)) / sizeof(billow_chunk);
+constexpr uint16_t chunks_per_list =
+    (BILLOW_MESSAGE_BYTES_MAX - sizeof(billow_message)) / sizeof(billow_chunk);
 
-bool send_packet(int socket, const Packet& packet, size_t item_bytes, const int* fds, int fd_count) {
+bool send_packet(
+    int socket, const Packet& packet, size_t item_bytes, const int* fds, int fd_count) {
   iovec part{const_cast<Packet*>(&packet), sizeof packet.head + item_bytes};
   msghdr message{};
   message.msg_iov = &part;
@@ -50,12 +54,14 @@ bool send_packet(int socket, const Packet& packet, size_t item_bytes, const int*
     memcpy(CMSG_DATA(c), fds, sizeof(int) * static_cast<size_t>(fd_count));
   }
   ssize_t n;
-  do n = sendmsg(socket, &message, MSG_NOSIGNAL);
+  do
+    n = sendmsg(socket, &message, MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);
   return n > 0;
 }
 
-// The length of the packet, 0 at the end of the connection. At most two descriptors are expected (HELLO's answer).
+// The length of the packet, 0 at the end of the connection. At most two descriptors are expected
+// (HELLO's answer).
 ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
   iovec part{packet, sizeof *packet};
   msghdr message{};
@@ -65,18 +71,23 @@ ssize_t receive_packet(int socket, Packet* packet, int* fds, int* fd_count) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t n;
-  do n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  do
+    n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
   *fd_count = 0;
-  if (n <= 0) return 0;
+  if (n <= 0)
+    return 0;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+      continue;
     const int count = static_cast<int>((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
     for (int i = 0; i < count; i++) {
       int fd;
       memcpy(&fd, CMSG_DATA(c) + static_cast<size_t>(i) * sizeof(int), sizeof fd);
-      if (*fd_count < 2) fds[(*fd_count)++] = fd;
-      else close(fd);
+      if (*fd_count < 2)
+        fds[(*fd_count)++] = fd;
+      else
+        close(fd);
     }
   }
   return n;
@@ -86,11 +97,14 @@ int connect_vault() {
   const char* path = getenv(BILLOW_ENV_SOCKET);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (!path || strlen(path) >= sizeof address.sun_path) return -1;
+  if (!path || strlen(path) >= sizeof address.sun_path)
+    return -1;
   strcpy(address.sun_path, path);
   const int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (s < 0) return -1;
-  if (connect(s, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return s;
+  if (s < 0)
+    return -1;
+  if (connect(s, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+    return s;
   close(s);
   return -1;
 }
@@ -103,23 +117,27 @@ bool greet(int s) {
   packet.head.count = 1;
   billow_hello hello{};
   const char* token = getenv(BILLOW_ENV_TOKEN);
-  if (token) strncpy(hello.token, token, sizeof hello.token - 1);
+  if (token)
+    strncpy(hello.token, token, sizeof hello.token - 1);
   hello.pid = static_cast<uint32_t>(getpid());
   memcpy(packet.items, &hello, sizeof hello);
-  if (!send_packet(s, packet, sizeof hello, nullptr, 0)) return false;
+  if (!send_packet(s, packet, sizeof hello, nullptr, 0))
+    return false;
   int fds[2], fd_count = 0;
   const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
-  bool good = n >= static_cast<ssize_t>(sizeof packet.head + sizeof(billow_welcome)) && packet.head.version == BILLOW_ABI_VERSION &&
-              packet.head.type == BILLOW_HELLO && packet.head.status == 0 && fd_count == 2;
+  bool good = n >= static_cast<ssize_t>(sizeof packet.head + sizeof(billow_welcome)) &&
+              packet.head.version == BILLOW_ABI_VERSION && packet.head.type == BILLOW_HELLO &&
+              packet.head.status == 0 && fd_count == 2;
   billow_welcome welcome;
   memcpy(&welcome, packet.items, sizeof welcome);
   if (good && welcome.slot < BILLOW_PROCESSES_MAX) {
     void* limit = mmap(nullptr, sizeof(billow_limit_page), PROT_READ, MAP_SHARED, fds[0], 0);
-    void* usage = mmap(nullptr, sizeof(billow_usage_page), PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+    void* usage =
+        mmap(nullptr, sizeof(billow_usage_page), PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
     const auto* l = static_cast<const billow_limit_page*>(limit);
     auto* u = static_cast<billow_usage_page*>(usage);
-    good = limit != MAP_FAILED && usage != MAP_FAILED && l->magic == BILLOW_LIMIT_MAGIC && u->magic == BILLOW_USAGE_MAGIC &&
-           l->version == BILLOW_ABI_VERSION;
+    good = limit != MAP_FAILED && usage != MAP_FAILED && l->magic == BILLOW_LIMIT_MAGIC &&
+           u->magic == BILLOW_USAGE_MAGIC && l->version == BILLOW_ABI_VERSION;
     if (good) {
       account_attach(l, u, welcome.slot);
       gate_attach(&l->gate);
@@ -127,7 +145,8 @@ bool greet(int s) {
   } else {
     good = false;
   }
-  for (int i = 0; i < fd_count; i++) close(fds[i]);
+  for (int i = 0; i < fd_count; i++)
+    close(fds[i]);
   return good;
 }
 
@@ -137,36 +156,51 @@ void answer_batch(Packet* packet, int s, Each each, bool with_descriptors) {
   uint64_t ids[BILLOW_BATCH_MAX];
   int fds[BILLOW_BATCH_MAX] = {};
   int count = packet->head.count, fd_count = 0;
-  if (count > BILLOW_BATCH_MAX) count = BILLOW_BATCH_MAX;
+  if (count > BILLOW_BATCH_MAX)
+    count = BILLOW_BATCH_MAX;
   memcpy(ids, packet->items, sizeof(uint64_t) * static_cast<size_t>(count));
   packet->head.status = 0;
   int done = 0;
   for (; done < count; done++) {
     int fd = -1;
     packet->head.status = each(static_cast<uint32_t>(ids[done]), &fd);
-    if (packet->head.status) break;
-    if (with_descriptors) fds[fd_count++] = fd;
+    if (packet->head.status)
+      break;
+    if (with_descriptors)
+      fds[fd_count++] = fd;
   }
   // What was done before a failure is told too: the vault must know which chunks are where.
   packet->head.count = static_cast<uint16_t>(done);
   send_packet(s, *packet, sizeof(uint64_t) * static_cast<size_t>(done), fds, fd_count);
-  for (int i = 0; i < fd_count; i++) close(fds[i]);
+  for (int i = 0; i < fd_count; i++)
+    close(fds[i]);
 }
 
 void with_device_of(uint32_t id) {
   const Chunk* c = chunk_at(id);
-  if (c) if (CUcontext context = context_of_device(c->prop.location.id)) REAL(cuCtxSetCurrent, context);
+  if (c)
+    if (CUcontext context = context_of_device(c->prop.location.id))
+      REAL(cuCtxSetCurrent, context);
 }
 
 void answer_prepare(Packet* packet) {
-  const int timeout_ms = packet->head.arg0 > 3600000 ? 3600000 : static_cast<int>(packet->head.arg0);
+  const int timeout_ms =
+      packet->head.arg0 > 3600000 ? 3600000 : static_cast<int>(packet->head.arg0);
   packet->head.count = 0;
   packet->head.arg0 = packet->head.arg1 = 0;
-  if (chunks_out) { packet->head.status = EALREADY; return; }
-  if (!gate_close(timeout_ms)) { packet->head.status = EBUSY; return; }
+  if (chunks_out) {
+    packet->head.status = EALREADY;
+    return;
+  }
+  if (!gate_close(timeout_ms)) {
+    packet->head.status = EBUSY;
+    return;
+  }
   pools_trim_all();
   packet->head.status = 0;
-  for (uint32_t i = 0; i < chunk_slots(); i++) if (const Chunk* c = chunk_at(i)) packet->head.arg0 += c->device >= 0;
+  for (uint32_t i = 0; i < chunk_slots(); i++)
+    if (const Chunk* c = chunk_at(i))
+      packet->head.arg0 += c->device >= 0;
   packet->head.arg1 = pages.slot->residue_bytes;
 }
 
@@ -176,7 +210,8 @@ size_t answer_list(Packet* packet) {
   uint64_t id = packet->head.arg0;
   for (; id < chunk_slots() && n < chunks_per_list; id++) {
     const Chunk* c = chunk_at(static_cast<uint32_t>(id));
-    if (!c || c->device < 0) continue;
+    if (!c || c->device < 0)
+      continue;
     out[n++] = billow_chunk{id, c->bytes, static_cast<uint32_t>(c->device), 0};
   }
   packet->head.count = n;
@@ -192,35 +227,60 @@ void answer(Packet* packet, int s) {
       packet->head.status = drain(600000) ? 0 : EBUSY;
       timespec rested;
       clock_gettime(CLOCK_MONOTONIC, &rested);
-      packet->head.arg0 = static_cast<uint64_t>(rested.tv_sec) * 1000000000u + static_cast<uint64_t>(rested.tv_nsec);
+      packet->head.arg0 = static_cast<uint64_t>(rested.tv_sec) * 1000000000u +
+                          static_cast<uint64_t>(rested.tv_nsec);
       break;
     }
-    case BILLOW_PREPARE: answer_prepare(packet); break;
-    case BILLOW_LIST: item_bytes = answer_list(packet); break;
+    case BILLOW_PREPARE:
+      answer_prepare(packet);
+      break;
+    case BILLOW_LIST:
+      item_bytes = answer_list(packet);
+      break;
     case BILLOW_EXPORT:
-      return answer_batch(packet, s, [](uint32_t id, int* fd) { with_device_of(id); return chunk_export(id, fd); }, true);
+      return answer_batch(
+          packet, s,
+          [](uint32_t id, int* fd) {
+            with_device_of(id);
+            return chunk_export(id, fd);
+          },
+          true);
     case BILLOW_RELEASE:
-      return answer_batch(packet, s, [](uint32_t id, int*) {
-        with_device_of(id);
-        const int r = chunk_release(id);
-        if (!r) chunks_out++;
-        return r;
-      }, false);
+      return answer_batch(
+          packet, s,
+          [](uint32_t id, int*) {
+            with_device_of(id);
+            const int r = chunk_release(id);
+            if (!r)
+              chunks_out++;
+            return r;
+          },
+          false);
     case BILLOW_CREATE:
-      return answer_batch(packet, s, [](uint32_t id, int* fd) {
-        with_device_of(id);
-        const int r = chunk_restore(id, fd);
-        if (!r) chunks_out--;
-        return r;
-      }, true);
-    case BILLOW_SUSPENDED: packet->head.status = 0; break;
+      return answer_batch(
+          packet, s,
+          [](uint32_t id, int* fd) {
+            with_device_of(id);
+            const int r = chunk_restore(id, fd);
+            if (!r)
+              chunks_out--;
+            return r;
+          },
+          true);
+    case BILLOW_SUSPENDED:
+      packet->head.status = 0;
+      break;
     case BILLOW_OPEN:
       packet->head.status = chunks_out ? EBUSY : 0;
-      if (!chunks_out) gate_open();
+      if (!chunks_out)
+        gate_open();
       break;
-    default: packet->head.status = ENOTSUP; break;
+    default:
+      packet->head.status = ENOTSUP;
+      break;
   }
-  if (packet->head.type != BILLOW_LIST) packet->head.count = 0;
+  if (packet->head.type != BILLOW_LIST)
+    packet->head.count = 0;
   send_packet(s, *packet, item_bytes, nullptr, 0);
 }
 
@@ -229,8 +289,10 @@ void serve(int s) {
   int fds[2], fd_count;
   for (;;) {
     const ssize_t n = receive_packet(s, &packet, fds, &fd_count);
-    for (int i = 0; i < fd_count; i++) close(fds[i]);
-    if (n < static_cast<ssize_t>(sizeof packet.head) || packet.head.version != BILLOW_ABI_VERSION) return;
+    for (int i = 0; i < fd_count; i++)
+      close(fds[i]);
+    if (n < static_cast<ssize_t>(sizeof packet.head) || packet.head.version != BILLOW_ABI_VERSION)
+      return;
     answer(&packet, s);
   }
 }
@@ -241,16 +303,22 @@ void* control_thread(void*) {
   for (;;) {
     serve(vault_socket);
     gate_attach(nullptr);
-    if (chunks_out) gate_lose();
-    else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed) gate_open();
+    if (chunks_out)
+      gate_lose();
+    else if (__atomic_load_n(&local_gate, __ATOMIC_ACQUIRE) == local_closed)
+      gate_open();
     close(vault_socket);
     vault_socket = -1;
     for (;;) {
       timespec second{1, 0};
       nanosleep(&second, nullptr);
       const int s = connect_vault();
-      if (s < 0) continue;
-      if (greet(s)) { vault_socket = s; break; }
+      if (s < 0)
+        continue;
+      if (greet(s)) {
+        vault_socket = s;
+        break;
+      }
       close(s);
     }
   }
@@ -273,17 +341,21 @@ bool start_thread() {
 }
 
 bool join_pages_locked(int attempts) {
-  if (pages.slot) return true;
-  if (out_of_service || !getenv(BILLOW_ENV_SOCKET)) return false;
+  if (pages.slot)
+    return true;
+  if (out_of_service || !getenv(BILLOW_ENV_SOCKET))
+    return false;
   for (int i = 0; i < attempts; i++) {
     const int s = connect_vault();
     if (s >= 0 && greet(s)) {
       vault_socket = s;
       return true;
     }
-    if (s >= 0) close(s);
+    if (s >= 0)
+      close(s);
     timespec pause{0, 50000000};
-    if (i + 1 < attempts) nanosleep(&pause, nullptr);
+    if (i + 1 < attempts)
+      nanosleep(&pause, nullptr);
   }
   return false;
 }
@@ -291,25 +363,32 @@ bool join_pages_locked(int attempts) {
 }  // namespace
 
 bool join_pages() {
-  if (pages.slot) return true;
+  if (pages.slot)
+    return true;
   Guard guard(&join_lock);
   const bool good = join_pages_locked(1);
-  if (!good) out_of_service = !getenv(BILLOW_ENV_SOCKET);
+  if (!good)
+    out_of_service = !getenv(BILLOW_ENV_SOCKET);
   return good;
 }
 
 CUresult join_job() {
   Guard guard(&join_lock);
-  if (thread_started || !getenv(BILLOW_ENV_SOCKET)) return CUDA_OK;
+  if (thread_started || !getenv(BILLOW_ENV_SOCKET))
+    return CUDA_OK;
   const int saved_errno = errno;
-  // No work is lost by failing here: the job has not begun. Running without its limits would be somebody else's loss.
+  // No work is lost by failing here: the job has not begun. Running without its limits would be
+  // somebody else's loss.
   if (!join_pages_locked(40)) {
-    static const char message[] = "billow: this job's GPU share could not be set up (no vault answers at BILLOW_VAULT_SOCKET); CUDA stays off\n";
+    static const char message[] =
+        "billow: this job's GPU share could not be set up (no vault answers at "
+        "BILLOW_VAULT_SOCKET); CUDA stays off\n";
     if (write(2, message, sizeof message - 1) < 0) {}
     errno = saved_errno;
     return CUDA_SYSTEM_NOT_READY;
   }
-  if (!joined_devices) account_devices();
+  if (!joined_devices)
+    account_devices();
   joined_devices = true;
   thread_started = start_thread();
   errno = saved_errno;
@@ -318,7 +397,8 @@ CUresult join_job() {
 
 void control_after_fork() {
   pthread_mutex_init(&join_lock, nullptr);
-  if (vault_socket >= 0) close(vault_socket);
+  if (vault_socket >= 0)
+    close(vault_socket);
   vault_socket = -1;
   thread_started = joined_devices = false;
   chunks_out = 0;

@@ -1,5 +1,6 @@
-/* The few types and values of the CUDA driver API that the shim, the vault and the simulated driver use, declared here so that
- * none of them needs a CUDA toolkit to build. Layouts are the ABI's of CUDA 12 and 13 on 64-bit Linux. */
+/* The few types and values of the CUDA driver API that the shim, the vault and the simulated driver
+ * use, declared here so that none of them needs a CUDA toolkit to build. Layouts are the ABI's of
+ * CUDA 12 and 13 on 64-bit Linux. */
 #ifndef BILLOW_SHIM_CUDA_TYPES_H
 #define BILLOW_SHIM_CUDA_TYPES_H
 
@@ -10,7 +11,8 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef uint64_t CUmemHandle; /* CUmemGenericAllocationHandle */
-typedef void *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction, *CUmempool, *CUarray, *CUgraph, *CUgraphExec;
+typedef void *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction, *CUmempool, *CUarray,
+    *CUgraph, *CUgraphExec;
 
 enum {
   CUDA_OK = 0,
@@ -33,25 +35,59 @@ enum {
   CUDA_UNKNOWN = 999
 };
 
-enum { LOCATION_DEVICE = 1, LOCATION_HOST = 2, HANDLE_POSIX_FD = 1, ACCESS_READ_WRITE = 3, ALLOCATION_PINNED = 1 };
-enum { POOL_RELEASE_THRESHOLD = 4, POOL_RESERVED_CURRENT = 5, POOL_USED_CURRENT = 7, GRAPH_RESERVED_CURRENT = 2 };
+enum {
+  LOCATION_DEVICE = 1,
+  LOCATION_HOST = 2,
+  HANDLE_POSIX_FD = 1,
+  ACCESS_READ_WRITE = 3,
+  ALLOCATION_PINNED = 1
+};
+enum {
+  POOL_RELEASE_THRESHOLD = 4,
+  POOL_RESERVED_CURRENT = 5,
+  POOL_USED_CURRENT = 7,
+  GRAPH_RESERVED_CURRENT = 2
+};
 enum { POINTER_RANGE_START = 11, POINTER_RANGE_SIZE = 12 };
 enum { GRAPH_NODE_MEM_ALLOC = 10 };
-enum { EVENT_BLOCKING_SYNC = 1, EVENT_DISABLE_TIMING = 2, CAPTURE_MODE_RELAXED = 2, HOST_DEVICEMAP = 2 };
+enum {
+  EVENT_BLOCKING_SYNC = 1,
+  EVENT_DISABLE_TIMING = 2,
+  CAPTURE_MODE_RELAXED = 2,
+  HOST_DEVICEMAP = 2
+};
 enum { PROC_ADDRESS_PER_THREAD = 2 };
 enum { ATTRIBUTE_RDMA_WITH_VMM = 110, HOST_REGISTER_PORTABLE = 1 };
 
-typedef struct { int type; int id; } CUmemLocation;
+typedef struct {
+  int type;
+  int id;
+} CUmemLocation;
 typedef struct {
   int type;
   int requestedHandleTypes;
   CUmemLocation location;
   void* win32HandleMetaData;
-  struct { unsigned char compressionType, gpuDirectRDMACapable; unsigned short usage; unsigned char reserved[4]; } allocFlags;
+  struct {
+    unsigned char compressionType, gpuDirectRDMACapable;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } allocFlags;
 } CUmemAllocationProp;
-typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
-typedef struct { size_t Width, Height; int Format; unsigned NumChannels; } CUarrayDescriptor;
-typedef struct { size_t Width, Height, Depth; int Format; unsigned NumChannels, Flags; } CUarray3DDescriptor;
+typedef struct {
+  CUmemLocation location;
+  int flags;
+} CUmemAccessDesc;
+typedef struct {
+  size_t Width, Height;
+  int Format;
+  unsigned NumChannels;
+} CUarrayDescriptor;
+typedef struct {
+  size_t Width, Height, Depth;
+  int Format;
+  unsigned NumChannels, Flags;
+} CUarray3DDescriptor;
 typedef struct {
   int allocType, handleTypes;
   CUmemLocation location;
@@ -66,10 +102,30 @@ typedef struct {
   size_t accessDescCount, bytesize;
   CUdeviceptr dptr;
 } CUmemAllocNodeParams;
-typedef struct { int type; int reserved0[3]; union { long long reserved1[29]; CUmemAllocNodeParams alloc; } u; long long reserved2; } CUgraphNodeParams;
-typedef struct { unsigned grid[3], block[3], sharedMemBytes; CUstream hStream; void* attrs; unsigned numAttrs; } CUlaunchConfig;
-typedef struct { unsigned char bytes[16]; } CUuuid;
-typedef struct { unsigned timeoutMs, reserved0; uint64_t reserved1[7]; } CUcheckpointLockArgs;
-typedef struct { uint64_t reserved[8]; } CUcheckpointArgs; /* of Checkpoint, Restore and Unlock alike: all zero */
+typedef struct {
+  int type;
+  int reserved0[3];
+  union {
+    long long reserved1[29];
+    CUmemAllocNodeParams alloc;
+  } u;
+  long long reserved2;
+} CUgraphNodeParams;
+typedef struct {
+  unsigned grid[3], block[3], sharedMemBytes;
+  CUstream hStream;
+  void* attrs;
+  unsigned numAttrs;
+} CUlaunchConfig;
+typedef struct {
+  unsigned char bytes[16];
+} CUuuid;
+typedef struct {
+  unsigned timeoutMs, reserved0;
+  uint64_t reserved1[7];
+} CUcheckpointLockArgs;
+typedef struct {
+  uint64_t reserved[8];
+} CUcheckpointArgs; /* of Checkpoint, Restore and Unlock alike: all zero */
 
 #endif

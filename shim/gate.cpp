@@ -1,15 +1,18 @@
 /* The gate: every call that touches device memory passes it, and it closes for two reasons.
  *
- *   local_gate    this process is being suspended: nothing may touch device memory until the gate opens again
- *   arbiter_gate  it is another job's turn on the GPU: new work waits, everything else goes on
+ *   local_gate    this process is being suspended: nothing may touch device memory until the gate
+ * opens again arbiter_gate  it is another job's turn on the GPU: new work waits, everything else
+ * goes on
  *
- * Open, it costs a store, a load and a store to the calling thread's own line. Whoever closes it sets the word, has the kernel put
- * a memory barrier into every running thread (membarrier), and then waits until no thread is inside a call: after that nothing new
- * reaches the GPU. While jobs take turns the gate is "metered": every few launches an event marks the stream, at most three such
- * marks are outstanding, so little work is queued when a turn ends, and the time between marks is the job's measured GPU time.
+ * Open, it costs a store, a load and a store to the calling thread's own line. Whoever closes it
+ * sets the word, has the kernel put a memory barrier into every running thread (membarrier), and
+ * then waits until no thread is inside a call: after that nothing new reaches the GPU. While jobs
+ * take turns the gate is "metered": every few launches an event marks the stream, at most three
+ * such marks are outstanding, so little work is queued when a turn ends, and the time between marks
+ * is the job's measured GPU time.
  *
- * During a stream capture nothing here synchronises or records; a thread that captures is let through, because a captured launch
- * puts nothing on the GPU. */
+ * During a stream capture nothing here synchronises or records; a thread that captures is let
+ * through, because a captured launch puts nothing on the GPU. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -24,7 +27,9 @@
 namespace shim {
 
 uint32_t local_gate = local_open;
-namespace { const uint32_t always_open = 0; }
+namespace {
+const uint32_t always_open = 0;
+}
 const volatile uint32_t* volatile arbiter_gate = &always_open;
 __thread Thread* this_thread;
 bool fence_on_entry = true;
@@ -33,7 +38,8 @@ namespace {
 
 constexpr int threads_max = 4096;
 Thread threads[threads_max];
-uint32_t too_many_threads;  // beyond the limit threads cannot be watched: the process runs on, but is not suspended
+uint32_t too_many_threads;  // beyond the limit threads cannot be watched: the process runs on, but
+                            // is not suspended
 int threads_high;
 pthread_key_t thread_key;
 uint32_t captures;
@@ -61,17 +67,21 @@ void thread_ended(void* data) {
 
 void barrier_everywhere() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
-  if (!fence_on_entry) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!fence_on_entry)
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 bool nobody_inside(uint64_t deadline_ns) {
   const int high = __atomic_load_n(&threads_high, __ATOMIC_ACQUIRE);
-  if (__atomic_load_n(&too_many_threads, __ATOMIC_ACQUIRE)) return false;
+  if (__atomic_load_n(&too_many_threads, __ATOMIC_ACQUIRE))
+    return false;
   for (int i = 0; i < high; i++) {
     Thread& t = threads[i];
     for (int spins = 0; __atomic_load_n(&t.in_call, __ATOMIC_ACQUIRE); spins++) {
-      if (now_ns() > deadline_ns) return false;
-      if (spins > 200) sleep_us(20);
+      if (now_ns() > deadline_ns)
+        return false;
+      if (spins > 200)
+        sleep_us(20);
     }
   }
   return true;
@@ -84,7 +94,7 @@ struct Meter {
   CUcontext context;
   CUevent marks[3];  // recorded and not yet known to be over, oldest first
   uint32_t outstanding;
-  CUevent last;      // the newest one known to be over
+  CUevent last;  // the newest one known to be over
   CUevent spare;
   uint32_t launches, batch;
   uint64_t marked_ns;
@@ -98,11 +108,14 @@ constexpr uint32_t batch_max = 256;
 
 Meter* meter_of(CUstream stream, Thread* owner) {
   CUcontext context = nullptr;
-  if (REAL(cuCtxGetCurrent, &context) != CUDA_OK || !context) return nullptr;
+  if (REAL(cuCtxGetCurrent, &context) != CUDA_OK || !context)
+    return nullptr;
   for (int i = 0; i < meter_count; i++)
-    if (meters[i].stream == stream && meters[i].owner == owner && meters[i].context == context) return &meters[i];
+    if (meters[i].stream == stream && meters[i].owner == owner && meters[i].context == context)
+      return &meters[i];
   Meter* m = &meters[meter_count < meters_max ? meter_count++ : meters_max - 1];
-  *m = Meter{};  // the events of a displaced meter are left to the context's end: there are at most five
+  *m = Meter{};  // the events of a displaced meter are left to the context's end: there are at most
+                 // five
   m->stream = stream;
   m->owner = owner;
   m->context = context;
@@ -111,24 +124,32 @@ Meter* meter_of(CUstream stream, Thread* owner) {
 }
 
 bool capturing(CUstream stream, bool per_thread) {
-  if (!__atomic_load_n(&captures, __ATOMIC_ACQUIRE)) return false;
+  if (!__atomic_load_n(&captures, __ATOMIC_ACQUIRE))
+    return false;
   int status = 0;
-  const CUresult r = per_thread ? REAL(cuStreamIsCapturing_ptsz, stream, &status) : REAL(cuStreamIsCapturing, stream, &status);
+  const CUresult r = per_thread ? REAL(cuStreamIsCapturing_ptsz, stream, &status)
+                                : REAL(cuStreamIsCapturing, stream, &status);
   return r != CUDA_OK || status != 0;
 }
 
 // The oldest mark is over: learn from it how many launches make up one interval.
 void learn(Meter* m, CUevent done) {
   float elapsed_ms = 0;
-  if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK && elapsed_ms > 0) {
-    if (pages.slot) __atomic_fetch_add(&pages.slot->metered_ns, static_cast<uint64_t>(elapsed_ms * 1e6f), __ATOMIC_RELAXED);
+  if (m->last && REAL(cuEventElapsedTime, &elapsed_ms, m->last, done) == CUDA_OK &&
+      elapsed_ms > 0) {
+    if (pages.slot)
+      __atomic_fetch_add(&pages.slot->metered_ns, static_cast<uint64_t>(elapsed_ms * 1e6f),
+                         __ATOMIC_RELAXED);
     const float per_launch_ns = elapsed_ms * 1e6f / static_cast<float>(m->batch);
     float want = static_cast<float>(mark_interval_ns) / per_launch_ns;
-    if (want > static_cast<float>(m->batch) * 2) want = static_cast<float>(m->batch) * 2;
+    if (want > static_cast<float>(m->batch) * 2)
+      want = static_cast<float>(m->batch) * 2;
     m->batch = want < 1 ? 1 : want > batch_max ? batch_max : static_cast<uint32_t>(want);
   }
-  if (m->last && !m->spare) m->spare = m->last;
-  else if (m->last) REAL(cuEventDestroy_v2, m->last);
+  if (m->last && !m->spare)
+    m->spare = m->last;
+  else if (m->last)
+    REAL(cuEventDestroy_v2, m->last);
   m->last = done;
 }
 
@@ -142,9 +163,12 @@ void meter_reset() {
 Thread* register_thread() {
   for (int i = 0; i < threads_max; i++) {
     uint32_t free = 0;
-    if (threads[i].taken || !__atomic_compare_exchange_n(&threads[i].taken, &free, 1u, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    if (threads[i].taken || !__atomic_compare_exchange_n(&threads[i].taken, &free, 1u, false,
+                                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+      continue;
     int high = __atomic_load_n(&threads_high, __ATOMIC_RELAXED);
-    while (high < i + 1 && !__atomic_compare_exchange_n(&threads_high, &high, i + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+    while (high < i + 1 && !__atomic_compare_exchange_n(&threads_high, &high, i + 1, false,
+                                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
     pthread_setspecific(thread_key, &threads[i]);
     return this_thread = &threads[i];
   }
@@ -168,19 +192,26 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
     const uint32_t local = __atomic_load_n(&local_gate, __ATOMIC_ACQUIRE);
     const volatile uint32_t* turn_word = arbiter_gate;
     const uint32_t turn = waits_for_turn ? *turn_word : 0;
-    if (local == local_lost) { result = CUDA_DEVICE_UNAVAILABLE; break; }
+    if (local == local_lost) {
+      result = CUDA_DEVICE_UNAVAILABLE;
+      break;
+    }
     thread->metered = (turn & BILLOW_GATE_METERED) != 0;
     const bool captures_here = thread->captures && __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
-    if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here) break;
+    if ((!local && !(turn & BILLOW_GATE_CLOSED)) || captures_here)
+      break;
     __atomic_store_n(&thread->in_call, 0u, __ATOMIC_RELEASE);
     billow_process_slot* slot = pages.slot;
     if (slot && !counted) {
       counted = true;
       __atomic_fetch_add(&slot->waiters, 1u, __ATOMIC_RELAXED);
     }
-    // A time-out, because the arbiter may be gone: its word then never changes, but arbiter_gate points elsewhere.
-    if (local) futex_wait(&local_gate, local, false, 100);
-    else futex_wait(turn_word, turn, true, 100);
+    // A time-out, because the arbiter may be gone: its word then never changes, but arbiter_gate
+    // points elsewhere.
+    if (local)
+      futex_wait(&local_gate, local, false, 100);
+    else
+      futex_wait(turn_word, turn, true, 100);
     __atomic_store_n(&thread->in_call, 1u, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
   }
@@ -194,12 +225,15 @@ CUresult gate_slow(Thread* thread, bool waits_for_turn) {
 
 void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
   thread->metered = 0;
-  const bool own_stream = per_thread_stream && (stream == nullptr || stream == reinterpret_cast<CUstream>(2));
-  if (pages.slot) __atomic_fetch_add(&pages.slot->launches, 1u, __ATOMIC_RELAXED);
+  const bool own_stream =
+      per_thread_stream && (stream == nullptr || stream == reinterpret_cast<CUstream>(2));
+  if (pages.slot)
+    __atomic_fetch_add(&pages.slot->launches, 1u, __ATOMIC_RELAXED);
   pthread_mutex_lock(&meter_lock);
   Meter* m = meter_of(stream, own_stream ? thread : nullptr);
   const uint64_t now = now_ns();
-  if (!m || (++m->launches < m->batch && now - m->marked_ns < mark_interval_ns) || capturing(stream, per_thread_stream)) {
+  if (!m || (++m->launches < m->batch && now - m->marked_ns < mark_interval_ns) ||
+      capturing(stream, per_thread_stream)) {
     pthread_mutex_unlock(&meter_lock);
     return;
   }
@@ -207,11 +241,14 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
   m->marked_ns = now;
   CUevent mark = m->spare;
   m->spare = nullptr;
-  if (!mark && REAL(cuEventCreate, &mark, 0u) != CUDA_OK) mark = nullptr;
-  const CUresult recorded = !mark ? CUDA_UNKNOWN
-                            : per_thread_stream ? REAL(cuEventRecord_ptsz, mark, stream) : REAL(cuEventRecord, mark, stream);
+  if (!mark && REAL(cuEventCreate, &mark, 0u) != CUDA_OK)
+    mark = nullptr;
+  const CUresult recorded = !mark               ? CUDA_UNKNOWN
+                            : per_thread_stream ? REAL(cuEventRecord_ptsz, mark, stream)
+                                                : REAL(cuEventRecord, mark, stream);
   if (recorded != CUDA_OK) {
-    if (mark) REAL(cuEventDestroy_v2, mark);
+    if (mark)
+      REAL(cuEventDestroy_v2, mark);
     pthread_mutex_unlock(&meter_lock);
     return;
   }
@@ -224,35 +261,44 @@ void meter(Thread* thread, CUstream stream, bool per_thread_stream) {
   }
   m->marks[m->outstanding++] = mark;
   pthread_mutex_unlock(&meter_lock);
-  if (!oldest) return;
+  if (!oldest)
+    return;
   REAL(cuEventSynchronize, oldest);
   Guard guard(&meter_lock);
   learn(m, oldest);
 }
 
-// Waits until the GPU has finished what this process gave it. Polled where the driver can mark a whole context, so that a kernel
-// without end costs the caller no more than its time-out.
+// Waits until the GPU has finished what this process gave it. Polled where the driver can mark a
+// whole context, so that a kernel without end costs the caller no more than its time-out.
 namespace {
 bool settle(uint64_t deadline_ns) {
   CUcontext contexts[64];
   const int count = known_contexts(contexts, 64);
   for (int i = 0; i < count; i++) {
-    if (REAL(cuCtxPushCurrent_v2, contexts[i]) != CUDA_OK) continue;
+    if (REAL(cuCtxPushCurrent_v2, contexts[i]) != CUDA_OK)
+      continue;
     CUevent event = nullptr;
     bool over = true;
-    if (have(api_cuCtxRecordEvent) && REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK &&
+    if (have(api_cuCtxRecordEvent) &&
+        REAL(cuEventCreate, &event, static_cast<unsigned>(EVENT_DISABLE_TIMING)) == CUDA_OK &&
         REAL(cuCtxRecordEvent, contexts[i], event) == CUDA_OK) {
       for (int polls = 0; REAL(cuEventQuery, event) == CUDA_NOT_READY; polls++) {
-        if (now_ns() > deadline_ns) { over = false; break; }
-        if (polls > 2000) sleep_us(50);
+        if (now_ns() > deadline_ns) {
+          over = false;
+          break;
+        }
+        if (polls > 2000)
+          sleep_us(50);
       }
     } else if (!any_capture()) {
       REAL(cuCtxSynchronize);
     }
-    if (event) REAL(cuEventDestroy_v2, event);
+    if (event)
+      REAL(cuEventDestroy_v2, event);
     CUcontext popped;
     REAL(cuCtxPopCurrent_v2, &popped);
-    if (!over) return false;
+    if (!over)
+      return false;
   }
   return true;
 }
@@ -271,17 +317,21 @@ bool gate_close(int timeout_ms) {
   while (nobody_inside(deadline)) {
     // A capture in progress is let through to its end; only then may the contexts be synchronised.
     if (!any_capture()) {
-      if (settle(deadline)) return true;
+      if (settle(deadline))
+        return true;
       break;
     }
-    if (now_ns() > deadline) break;
+    if (now_ns() > deadline)
+      break;
     sleep_us(200);
   }
   gate_open();
   return false;
 }
 
-void gate_attach(const volatile uint32_t* word) { arbiter_gate = word ? word : &always_open; }
+void gate_attach(const volatile uint32_t* word) {
+  arbiter_gate = word ? word : &always_open;
+}
 
 void gate_wake() {
   syscall(SYS_futex, &local_gate, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 0x7fffffff, nullptr, nullptr, 0);
@@ -302,11 +352,15 @@ void capture_began() {
 }
 void capture_ended() {
   Thread* t = this_thread ? this_thread : register_thread();
-  if (t->captures) t->captures--;
+  if (t->captures)
+    t->captures--;
   uint32_t now = __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
-  while (now && !__atomic_compare_exchange_n(&captures, &now, now - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+  while (now && !__atomic_compare_exchange_n(&captures, &now, now - 1, false, __ATOMIC_ACQ_REL,
+                                             __ATOMIC_ACQUIRE)) {}
 }
-bool any_capture() { return __atomic_load_n(&captures, __ATOMIC_ACQUIRE) != 0; }
+bool any_capture() {
+  return __atomic_load_n(&captures, __ATOMIC_ACQUIRE) != 0;
+}
 
 void gate_after_fork() {
   memset(threads, 0, sizeof threads);

@@ -1,8 +1,10 @@
-/* What the sources of libbillow-cuda.so share. The library is C++ without its run-time library: no exceptions, no allocation by
- * new, nothing but libc and libdl, so that it can be preloaded into any program.
+/* What the sources of libbillow-cuda.so share. The library is C++ without its run-time library: no
+ * exceptions, no allocation by new, nothing but libc and libdl, so that it can be preloaded into
+ * any program.
  *
- * Rules that hold everywhere in here: no signal handlers, never exit, no output except one line when a job cannot join, errno
- * kept, unknown pointers and handles go to the driver untouched, and a call with arguments we do not understand is forwarded. */
+ * Rules that hold everywhere in here: no signal handlers, never exit, no output except one line
+ * when a job cannot join, errno kept, unknown pointers and handles go to the driver untouched, and
+ * a call with arguments we do not understand is forwarded. */
 #pragma once
 
 #include <pthread.h>
@@ -22,7 +24,21 @@ namespace shim {
 using Word = uintptr_t;  // any argument of the driver API: an integer or a pointer
 using AnyFunction = void (*)();
 
-enum class Class { resolve, context, alloc, free, graph, map, query, capture, launch, copy, code, share, none };
+enum class Class {
+  resolve,
+  context,
+  alloc,
+  free,
+  graph,
+  map,
+  query,
+  capture,
+  launch,
+  copy,
+  code,
+  share,
+  none
+};
 
 // One number for each export in cuda_api.def.
 enum Api : int {
@@ -45,42 +61,52 @@ extern HIDDEN const ApiEntry api_table[api_count];
 
 // ---- resolve.cpp: the real functions
 extern HIDDEN AnyFunction real_table[api_count];
-HIDDEN AnyFunction resolve_real(Api api);  // loads libcuda if need be; nullptr when the driver has no such export
+HIDDEN AnyFunction
+resolve_real(Api api);  // loads libcuda if need be; nullptr when the driver has no such export
 HIDDEN void* real_dlsym(void* handle, const char* name);
-HIDDEN AnyFunction nvml_hook(const char* name, void* real);  // query.cpp; nullptr for a name we leave alone
+HIDDEN AnyFunction nvml_hook(const char* name,
+                             void* real);  // query.cpp; nullptr for a name we leave alone
 
 template <class... A>
 inline CUresult call(Api api, A... arguments) {
   AnyFunction function = real_table[api];
-  if (UNLIKELY(!function)) function = resolve_real(api);
-  if (UNLIKELY(!function)) return CUDA_NOT_FOUND;
+  if (UNLIKELY(!function))
+    function = resolve_real(api);
+  if (UNLIKELY(!function))
+    return CUDA_NOT_FOUND;
   return reinterpret_cast<CUresult (*)(A...)>(function)(arguments...);
 }
-inline bool have(Api api) { return real_table[api] || resolve_real(api); }
+inline bool have(Api api) {
+  return real_table[api] || resolve_real(api);
+}
 #define REAL(symbol, ...) ::shim::call(::shim::api_##symbol __VA_OPT__(, ) __VA_ARGS__)
 
 // ---- gate.cpp: who may call the driver now
 struct Thread {  // one per thread that ever called in; scanned by whoever closes the gate
   uint32_t in_call;
   uint32_t depth;
-  uint32_t captures;  // stream captures this thread began: it is never held up, because a capture puts nothing on the GPU
+  uint32_t captures;  // stream captures this thread began: it is never held up, because a capture
+                      // puts nothing on the GPU
   uint32_t metered;
   uint32_t taken;
 } __attribute__((aligned(64)));
 
 enum : uint32_t { local_open = 0, local_closed = 1, local_lost = 2 };
-extern HIDDEN uint32_t local_gate;               // closed while suspending, suspended or resuming
-extern HIDDEN const volatile uint32_t* volatile arbiter_gate;  // into the limit page, or a zero of our own
+extern HIDDEN uint32_t local_gate;  // closed while suspending, suspended or resuming
+extern HIDDEN const volatile uint32_t* volatile arbiter_gate;  // into the limit page, or a zero of
+                                                               // our own
 extern HIDDEN __thread Thread* this_thread;
 
 HIDDEN Thread* register_thread();
 HIDDEN CUresult gate_slow(Thread* thread, bool waits_for_turn);
 HIDDEN void meter(Thread* thread, CUstream stream, bool per_thread_stream);
-HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not come to rest in time, and the gate is open again
+HIDDEN bool gate_close(int timeout_ms);  // false: the GPU or a thread did not come to rest in time,
+                                         // and the gate is open again
 HIDDEN void gate_open();
-HIDDEN void gate_lose();        // the image is gone: calls fail with CUDA_DEVICE_UNAVAILABLE from now on
+HIDDEN void gate_lose();  // the image is gone: calls fail with CUDA_DEVICE_UNAVAILABLE from now on
 HIDDEN void gate_wake();
-HIDDEN void gate_attach(const volatile uint32_t* word);  // null: no arbiter, or it is gone: its gate is open
+HIDDEN void gate_attach(
+    const volatile uint32_t* word);  // null: no arbiter, or it is gone: its gate is open
 HIDDEN bool drain(int timeout_ms);
 HIDDEN void gate_after_fork();
 HIDDEN void gate_init();
@@ -90,24 +116,32 @@ HIDDEN bool any_capture();
 HIDDEN void meter_reset();
 extern HIDDEN bool fence_on_entry;  // where membarrier is missing
 
-// Held for the length of a call into the driver that touches device memory. `turn` says whether the arbiter's turn is waited for
-// too (work on the GPU) or only the end of a suspend (everything else).
+// Held for the length of a call into the driver that touches device memory. `turn` says whether the
+// arbiter's turn is waited for too (work on the GPU) or only the end of a suspend (everything
+// else).
 class Entry {
  public:
   explicit Entry(bool turn) {
     Thread* t = this_thread;
-    if (UNLIKELY(!t)) t = register_thread();
+    if (UNLIKELY(!t))
+      t = register_thread();
     thread_ = t;
-    if (t->depth++) return;
+    if (t->depth++)
+      return;
     __atomic_store_n(&t->in_call, 1u, __ATOMIC_RELAXED);
-    if (UNLIKELY(fence_on_entry)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    else __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (UNLIKELY(fence_on_entry))
+      __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    else
+      __atomic_signal_fence(__ATOMIC_SEQ_CST);
     uint32_t closed = __atomic_load_n(&local_gate, __ATOMIC_RELAXED);
-    if (turn) closed |= *arbiter_gate;
-    if (UNLIKELY(closed)) error_ = gate_slow(t, turn);
+    if (turn)
+      closed |= *arbiter_gate;
+    if (UNLIKELY(closed))
+      error_ = gate_slow(t, turn);
   }
   ~Entry() {
-    if (--thread_->depth == 0) __atomic_store_n(&thread_->in_call, 0u, __ATOMIC_RELEASE);
+    if (--thread_->depth == 0)
+      __atomic_store_n(&thread_->in_call, 0u, __ATOMIC_RELEASE);
   }
   Entry(const Entry&) = delete;
   CUresult error() const { return error_; }
@@ -126,9 +160,9 @@ struct Pages {
 };
 extern HIDDEN Pages pages;  // all null until the process has joined a job
 HIDDEN bool suspendable();
-HIDDEN int device_index(CUdevice device);        // place in the limit page, or -1
+HIDDEN int device_index(CUdevice device);  // place in the limit page, or -1
 HIDDEN CUdevice device_of_index(int index);
-HIDDEN uint64_t limit_of(int index);             // 0: none
+HIDDEN uint64_t limit_of(int index);  // 0: none
 HIDDEN uint64_t used_by_job(int index);
 HIDDEN bool reserve(int index, uint64_t bytes);  // false: over the limit; nothing is changed then
 HIDDEN void unreserve(int index, uint64_t bytes);
@@ -145,17 +179,17 @@ HIDDEN int visible_devices(uint8_t (*uuids)[16], int max);
 struct Region {
   uint64_t base, bytes;
   enum Kind : uint32_t { backed, slab_part, plain, managed, array, graph, graph_exec } kind;
-  int device;          // index into the limit page, -1 when not charged
+  int device;  // index into the limit page, -1 when not charged
   uint64_t charged;
   CUcontext context;
-  uint32_t* chunks;      // backed: ids, in address order; owned by whoever holds the region
+  uint32_t* chunks;  // backed: ids, in address order; owned by whoever holds the region
   uint32_t chunk_count;
-  uint32_t slab;         // slab_part: which slab
+  uint32_t slab;  // slab_part: which slab
 };
 class RegionTable {
  public:
   bool insert(const Region& region);
-  Region* find(uint64_t base);        // exact
+  Region* find(uint64_t base);  // exact
   Region* containing(uint64_t address);
   bool remove(uint64_t base, Region* out);
   size_t size() const { return count_; }
@@ -169,29 +203,38 @@ class RegionTable {
 };
 
 // ---- chunks.cpp: physical memory the vault can take and bring back
-struct Mapping { uint64_t address, bytes, offset; uint32_t access_count; CUmemAccessDesc access[BILLOW_DEVICES_MAX]; };
+struct Mapping {
+  uint64_t address, bytes, offset;
+  uint32_t access_count;
+  CUmemAccessDesc access[BILLOW_DEVICES_MAX];
+};
 struct Chunk {
   CUmemHandle handle;  // the driver's; changes over a suspend
   uint64_t bytes;
   CUmemAllocationProp prop;
   int asked_handle_types;
   int device;
-  uint32_t references;  // of the program's own handle (cuMemRelease, cuMemRetainAllocationHandle); 1 for our own
+  uint32_t references;  // of the program's own handle (cuMemRelease, cuMemRetainAllocationHandle);
+                        // 1 for our own
   bool used, resident, own;
   Mapping* mappings;
   uint32_t mapping_count, mapping_capacity;
 };
-HIDDEN CUresult chunk_create(const CUmemAllocationProp* prop, uint64_t bytes, int device, bool own, uint32_t* id);
+HIDDEN CUresult
+chunk_create(const CUmemAllocationProp* prop, uint64_t bytes, int device, bool own, uint32_t* id);
 HIDDEN CUresult chunk_map(uint32_t id, uint64_t address, uint64_t bytes, uint64_t offset);
-HIDDEN CUresult chunk_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc* access, size_t count);
+HIDDEN CUresult chunk_access(uint64_t address,
+                             uint64_t bytes,
+                             const CUmemAccessDesc* access,
+                             size_t count);
 HIDDEN CUresult chunk_access_own(uint32_t id, const CUmemAccessDesc* access, size_t count);
 HIDDEN CUresult chunk_unmap(uint64_t address, uint64_t bytes);
-HIDDEN CUresult chunk_drop(uint32_t id);  // one of our own: unmap and give back
+HIDDEN CUresult chunk_drop(uint32_t id);   // one of our own: unmap and give back
 HIDDEN CUresult chunk_unref(uint32_t id);  // at no reference and no mapping the memory goes back
 HIDDEN Chunk* chunk_at(uint32_t id);
 HIDDEN bool chunk_of_address(uint64_t address, uint32_t* id);  // the program's own chunks only
 HIDDEN uint32_t chunk_slots();
-HIDDEN int chunk_export(uint32_t id, int* fd);   // 0 or an errno
+HIDDEN int chunk_export(uint32_t id, int* fd);  // 0 or an errno
 HIDDEN int chunk_release(uint32_t id);
 HIDDEN int chunk_restore(uint32_t id, int* fd);
 HIDDEN void chunks_clear();

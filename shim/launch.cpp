@@ -1,5 +1,6 @@
-/* The gated hooks: launches, copies, code loading and sharing, all generated from cuda_api.def. Each forwards exactly the arguments
- * it got (all are integers or pointers, one register or stack word each), behind the gate, and is metered while jobs take turns. */
+/* The gated hooks: launches, copies, code loading and sharing, all generated from cuda_api.def.
+ * Each forwards exactly the arguments it got (all are integers or pointers, one register or stack
+ * word each), behind the gate, and is metered while jobs take turns. */
 #include <utility>
 
 #include "shim/internal.h"
@@ -8,37 +9,52 @@ namespace shim {
 namespace {
 
 constexpr bool starts_with(const char* text, const char* start) {
-  while (*start) if (*text++ != *start++) return false;
+  while (*start)
+    if (*text++ != *start++)
+      return false;
   return true;
 }
 constexpr bool ends_with(const char* text, const char* end) {
   size_t n = 0, m = 0;
-  while (text[n]) n++;
-  while (end[m]) m++;
-  if (m > n) return false;
-  for (size_t i = 0; i < m; i++) if (text[n - m + i] != end[i]) return false;
+  while (text[n])
+    n++;
+  while (end[m])
+    m++;
+  if (m > n)
+    return false;
+  for (size_t i = 0; i < m; i++)
+    if (text[n - m + i] != end[i])
+      return false;
   return true;
 }
-constexpr bool per_thread(const char* symbol) { return ends_with(symbol, "_ptsz") || ends_with(symbol, "_ptds"); }
+constexpr bool per_thread(const char* symbol) {
+  return ends_with(symbol, "_ptsz") || ends_with(symbol, "_ptds");
+}
 constexpr uint64_t feature(const char* symbol) {
-  if (starts_with(symbol, "cuMulticast")) return BILLOW_USES_MULTICAST;
-  if (starts_with(symbol, "cuImportExternal") || starts_with(symbol, "cuMemGetHandleForAddressRange")) return BILLOW_USES_EXTERNAL;
+  if (starts_with(symbol, "cuMulticast"))
+    return BILLOW_USES_MULTICAST;
+  if (starts_with(symbol, "cuImportExternal") ||
+      starts_with(symbol, "cuMemGetHandleForAddressRange"))
+    return BILLOW_USES_EXTERNAL;
   return BILLOW_USES_IPC;
 }
 
 template <int Stream>
 inline CUstream stream_of(const Word* arguments) {
-  if constexpr (Stream >= 0) return reinterpret_cast<CUstream>(arguments[Stream]);
+  if constexpr (Stream >= 0)
+    return reinterpret_cast<CUstream>(arguments[Stream]);
   else if constexpr (Stream == -2) {
     const auto* config = reinterpret_cast<const CUlaunchConfig*>(arguments[0]);
     return config ? config->hStream : nullptr;
-  } else return nullptr;
+  } else
+    return nullptr;
 }
 
 template <Api A, int Stream, bool PerThread, class... Words>
 inline __attribute__((always_inline)) CUresult work(Words... words) {
   Entry entry(true);
-  if (UNLIKELY(entry.error())) return entry.error();
+  if (UNLIKELY(entry.error()))
+    return entry.error();
   const CUresult r = call(A, words...);
   if (UNLIKELY(entry.thread()->metered) && entry.thread()->depth == 1 && r == CUDA_OK) {
     const Word arguments[] = {words..., 0};
@@ -50,9 +66,11 @@ inline __attribute__((always_inline)) CUresult work(Words... words) {
 template <Api A, class... Words>
 inline CUresult aside(uint64_t features, Words... words) {
   Entry entry(false);
-  if (UNLIKELY(entry.error())) return entry.error();
+  if (UNLIKELY(entry.error()))
+    return entry.error();
   const CUresult r = call(A, words...);
-  if (features && r == CUDA_OK) uses(features);
+  if (features && r == CUDA_OK)
+    uses(features);
   return r;
 }
 
@@ -86,8 +104,11 @@ using shim::Word;
 #define ARGUMENTS_10 ARGUMENTS_9, j
 #define ARGUMENTS_11 ARGUMENTS_10, k
 
-#define WORK(symbol, arguments, stream) \
-  EXPORT CUresult symbol(PARAMETERS_##arguments) { return shim::work<shim::api_##symbol, stream, shim::per_thread(#symbol)>(ARGUMENTS_##arguments); }
+#define WORK(symbol, arguments, stream)                                       \
+  EXPORT CUresult symbol(PARAMETERS_##arguments) {                            \
+    return shim::work<shim::api_##symbol, stream, shim::per_thread(#symbol)>( \
+        ARGUMENTS_##arguments);                                               \
+  }
 #define NOTHING(symbol, arguments, stream)
 #define GATED_resolve NOTHING
 #define GATED_context NOTHING
@@ -100,11 +121,16 @@ using shim::Word;
 #define GATED_none NOTHING
 #define GATED_launch WORK
 #define GATED_copy WORK
-#define GATED_code(symbol, arguments, stream) \
-  EXPORT CUresult symbol(PARAMETERS_##arguments) { return shim::aside<shim::api_##symbol>(0, ARGUMENTS_##arguments); }
-#define GATED_share(symbol, arguments, stream) \
-  EXPORT CUresult symbol(PARAMETERS_##arguments) { return shim::aside<shim::api_##symbol>(shim::feature(#symbol), ARGUMENTS_##arguments); }
+#define GATED_code(symbol, arguments, stream)                         \
+  EXPORT CUresult symbol(PARAMETERS_##arguments) {                    \
+    return shim::aside<shim::api_##symbol>(0, ARGUMENTS_##arguments); \
+  }
+#define GATED_share(symbol, arguments, stream)                                             \
+  EXPORT CUresult symbol(PARAMETERS_##arguments) {                                         \
+    return shim::aside<shim::api_##symbol>(shim::feature(#symbol), ARGUMENTS_##arguments); \
+  }
 
-#define BILLOW_API(symbol, name, since, arguments, kind, stream) GATED_##kind(symbol, arguments, stream)
+#define BILLOW_API(symbol, name, since, arguments, kind, stream) \
+  GATED_##kind(symbol, arguments, stream)
 #include "shim/cuda_api.def"
 #undef BILLOW_API

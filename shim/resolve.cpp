@@ -1,12 +1,14 @@
 /* How a program comes by the driver's functions, and how each way leads to our hooks.
  *
- *   linked against libcuda     the loader binds to us, because we are preloaded and export the same names
- *   dlsym, dlvsym              exported here; every other name is handed to the C library's own, by a jump that keeps the caller's
- *                              return address, since RTLD_NEXT and RTLD_DEFAULT depend on who asks
- *   cuGetProcAddress (v1, v2)  asked of the driver first; what it answers is looked up by address, and only a function we know
- *                              under that very address is exchanged for its hook, so no ABI is ever mixed up
+ *   linked against libcuda     the loader binds to us, because we are preloaded and export the same
+ * names dlsym, dlvsym              exported here; every other name is handed to the C library's
+ * own, by a jump that keeps the caller's return address, since RTLD_NEXT and RTLD_DEFAULT depend on
+ * who asks cuGetProcAddress (v1, v2)  asked of the driver first; what it answers is looked up by
+ * address, and only a function we know under that very address is exchanged for its hook, so no ABI
+ * is ever mixed up
  *
- * The C library's dlsym is found by reading the loaded objects' symbol tables: asking dlsym for dlsym would find ourselves. */
+ * The C library's dlsym is found by reading the loaded objects' symbol tables: asking dlsym for
+ * dlsym would find ourselves. */
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -27,20 +29,30 @@ void* cuda_handle;
 pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 pthread_once_t libc_once = PTHREAD_ONCE_INIT;
 
-struct ByAddress { AnyFunction real; int api; };
+struct ByAddress {
+  AnyFunction real;
+  int api;
+};
 ByAddress by_address[api_count];
 int by_address_count;
 
-struct Search { const char* name; void* found; };
+struct Search {
+  const char* name;
+  void* found;
+};
 
 size_t symbol_count(const uint32_t* gnu_hash) {
   const uint32_t buckets = gnu_hash[0], first = gnu_hash[1], bloom = gnu_hash[2];
   const uint32_t* bucket = gnu_hash + 4 + bloom * (sizeof(ElfW(Addr)) / 4);
   uint32_t last = 0;
-  for (uint32_t i = 0; i < buckets; i++) if (bucket[i] > last) last = bucket[i];
-  if (last < first) return first;
+  for (uint32_t i = 0; i < buckets; i++)
+    if (bucket[i] > last)
+      last = bucket[i];
+  if (last < first)
+    return first;
   const uint32_t* chain = bucket + buckets;
-  while (!(chain[last - first] & 1)) last++;
+  while (!(chain[last - first] & 1))
+    last++;
   return last + 1;
 }
 
@@ -48,26 +60,36 @@ int search_object(struct dl_phdr_info* info, size_t, void* data) {
   auto* search = static_cast<Search*>(data);
   const char* base = strrchr(info->dlpi_name ? info->dlpi_name : "", '/');
   base = base ? base + 1 : info->dlpi_name;
-  if (!base || (strncmp(base, "libc.so", 7) && strncmp(base, "libdl.so", 8) && strncmp(base, "libc-2", 6) && strncmp(base, "libdl-2", 7)))
+  if (!base || (strncmp(base, "libc.so", 7) && strncmp(base, "libdl.so", 8) &&
+                strncmp(base, "libc-2", 6) && strncmp(base, "libdl-2", 7)))
     return 0;
   const ElfW(Sym)* symbols = nullptr;
   const char* strings = nullptr;
   const uint32_t *gnu = nullptr, *sysv = nullptr;
   for (int i = 0; i < info->dlpi_phnum; i++) {
-    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr); d->d_tag != DT_NULL; d++) {
+    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
+      continue;
+    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+         d->d_tag != DT_NULL; d++) {
       // Some loaders leave these relative to the object, some have added its base already.
-      ElfW(Addr) p = d->d_un.d_ptr < info->dlpi_addr ? d->d_un.d_ptr + info->dlpi_addr : d->d_un.d_ptr;
-      if (d->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(p);
-      else if (d->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(p);
-      else if (d->d_tag == DT_GNU_HASH) gnu = reinterpret_cast<const uint32_t*>(p);
-      else if (d->d_tag == DT_HASH) sysv = reinterpret_cast<const uint32_t*>(p);
+      ElfW(Addr) p =
+          d->d_un.d_ptr < info->dlpi_addr ? d->d_un.d_ptr + info->dlpi_addr : d->d_un.d_ptr;
+      if (d->d_tag == DT_SYMTAB)
+        symbols = reinterpret_cast<const ElfW(Sym)*>(p);
+      else if (d->d_tag == DT_STRTAB)
+        strings = reinterpret_cast<const char*>(p);
+      else if (d->d_tag == DT_GNU_HASH)
+        gnu = reinterpret_cast<const uint32_t*>(p);
+      else if (d->d_tag == DT_HASH)
+        sysv = reinterpret_cast<const uint32_t*>(p);
     }
   }
-  if (!symbols || !strings || (!gnu && !sysv)) return 0;
+  if (!symbols || !strings || (!gnu && !sysv))
+    return 0;
   const size_t count = gnu ? symbol_count(gnu) : sysv[1];
   for (size_t i = 0; i < count; i++) {
-    if (symbols[i].st_shndx == SHN_UNDEF || strcmp(strings + symbols[i].st_name, search->name)) continue;
+    if (symbols[i].st_shndx == SHN_UNDEF || strcmp(strings + symbols[i].st_name, search->name))
+      continue;
     search->found = reinterpret_cast<void*>(info->dlpi_addr + symbols[i].st_value);
     return 1;
   }
@@ -90,13 +112,16 @@ int compare_address(const void* a, const void* b) {
 
 void load_driver() {
   cuda_handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (!cuda_handle) cuda_handle = dlopen("libcuda.so.1", RTLD_LAZY);
-  if (!cuda_handle) return;
+  if (!cuda_handle)
+    cuda_handle = dlopen("libcuda.so.1", RTLD_LAZY);
+  if (!cuda_handle)
+    return;
   int n = 0;
   for (int i = 0; i < api_count; i++) {
     auto function = reinterpret_cast<AnyFunction>(real_dlsym(cuda_handle, api_table[i].symbol));
     __atomic_store_n(&real_table[i], function, __ATOMIC_RELEASE);
-    if (function && api_table[i].hook) by_address[n++] = {function, i};
+    if (function && api_table[i].hook)
+      by_address[n++] = {function, i};
   }
   qsort(by_address, static_cast<size_t>(n), sizeof *by_address, compare_address);
   __atomic_store_n(&by_address_count, n, __ATOMIC_RELEASE);
@@ -106,41 +131,52 @@ int hook_of_address(AnyFunction real) {
   int low = 0, high = __atomic_load_n(&by_address_count, __ATOMIC_ACQUIRE);
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (reinterpret_cast<uintptr_t>(by_address[middle].real) < reinterpret_cast<uintptr_t>(real)) low = middle + 1;
-    else high = middle;
+    if (reinterpret_cast<uintptr_t>(by_address[middle].real) < reinterpret_cast<uintptr_t>(real))
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low < by_address_count && by_address[low].real == real ? by_address[low].api : -1;
 }
 
-// The newest ABI of `name` that a caller who knows CUDA `version` can mean, in the flavour of default stream it asked for.
+// The newest ABI of `name` that a caller who knows CUDA `version` can mean, in the flavour of
+// default stream it asked for.
 int hook_of_name(const char* name, int version, uint64_t flags) {
   int best = -1;
   const bool per_thread = flags & PROC_ADDRESS_PER_THREAD;
   for (int i = 0; i < api_count; i++) {
     const ApiEntry& e = api_table[i];
-    if (!e.hook || e.since > version || strcmp(e.name, name)) continue;
+    if (!e.hook || e.since > version || strcmp(e.name, name))
+      continue;
     const char* tail = strrchr(e.symbol, '_');
     const bool is_per_thread = tail && (!strcmp(tail, "_ptsz") || !strcmp(tail, "_ptds"));
-    if (is_per_thread && !per_thread) continue;
-    if (best < 0 || e.since > api_table[best].since || (e.since == api_table[best].since && is_per_thread)) best = i;
+    if (is_per_thread && !per_thread)
+      continue;
+    if (best < 0 || e.since > api_table[best].since ||
+        (e.since == api_table[best].since && is_per_thread))
+      best = i;
   }
   return best;
 }
 
 // Exchanges what the driver answered for our hook.
 void exchange(const char* name, void** function, int version, uint64_t flags) {
-  if (!name || !function || !*function) return;
+  if (!name || !function || !*function)
+    return;
   const int api = hook_of_address(reinterpret_cast<AnyFunction>(*function));
   if (api >= 0) {
     *function = reinterpret_cast<void*>(api_table[api].hook);
     return;
   }
-  // An address we do not know of a name we do: the driver's own table differs from its exports. Where exactly one ABI fits and the
-  // driver exports none under that symbol, the answer is that function; else the driver's answer stands, and is counted.
+  // An address we do not know of a name we do: the driver's own table differs from its exports.
+  // Where exactly one ABI fits and the driver exports none under that symbol, the answer is that
+  // function; else the driver's answer stands, and is counted.
   const int named = hook_of_name(name, version, flags);
-  if (named < 0) return;
+  if (named < 0)
+    return;
   if (!real_table[named]) {
-    __atomic_store_n(&real_table[named], reinterpret_cast<AnyFunction>(*function), __ATOMIC_RELEASE);
+    __atomic_store_n(&real_table[named], reinterpret_cast<AnyFunction>(*function),
+                     __ATOMIC_RELEASE);
     *function = reinterpret_cast<void*>(api_table[named].hook);
   } else if (pages.slot) {
     __atomic_fetch_add(&pages.slot->passed_by, 1, __ATOMIC_RELAXED);
@@ -163,23 +199,31 @@ AnyFunction resolve_real(Api api) {
 
 using namespace shim;
 
-// Called by the assembly below for every dlsym and dlvsym of the process: our hook, or null for "ask the C library".
+// Called by the assembly below for every dlsym and dlvsym of the process: our hook, or null for
+// "ask the C library".
 extern "C" HIDDEN void* billow_dlsym_ours(void* handle, const char* name, const char* version) {
-  if (!name || handle == RTLD_NEXT) return nullptr;
+  if (!name || handle == RTLD_NEXT)
+    return nullptr;
   const bool cuda = name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
   const bool nvml = !cuda && !strncmp(name, "nvmlDevice", 10);
-  if (!cuda && !nvml) return nullptr;
+  if (!cuda && !nvml)
+    return nullptr;
   pthread_once(&libc_once, find_libc);
-  // Global lookups would find our own export even where no driver is loaded; what comes after us in the order is the answer.
+  // Global lookups would find our own export even where no driver is loaded; what comes after us in
+  // the order is the answer.
   void* where = handle == RTLD_DEFAULT ? RTLD_NEXT : handle;
   void* real = version && libc_dlvsym ? libc_dlvsym(where, name, version) : real_dlsym(where, name);
-  if (!real) return nullptr;
-  if (nvml) return reinterpret_cast<void*>(nvml_hook(name, real));
+  if (!real)
+    return nullptr;
+  if (nvml)
+    return reinterpret_cast<void*>(nvml_hook(name, real));
   pthread_once(&driver_once, load_driver);
   for (int i = 0; i < api_count; i++) {
-    if (!api_table[i].hook || strcmp(api_table[i].symbol, name)) continue;
+    if (!api_table[i].hook || strcmp(api_table[i].symbol, name))
+      continue;
     // Another library's function that happens to bear the name is not ours to replace.
-    const bool same = reinterpret_cast<void*>(real_table[i]) == real || reinterpret_cast<void*>(api_table[i].hook) == real;
+    const bool same = reinterpret_cast<void*>(real_table[i]) == real ||
+                      reinterpret_cast<void*>(api_table[i].hook) == real;
     return same ? reinterpret_cast<void*>(api_table[i].hook) : nullptr;
   }
   return nullptr;
@@ -193,43 +237,58 @@ extern "C" HIDDEN void* billow_libc_dlvsym() {
   return reinterpret_cast<void*>(libc_dlvsym);
 }
 
-// dlsym(handle, name) and dlvsym(handle, name, version): ask billow_dlsym_ours, else jump to the C library's with everything as it was.
+// dlsym(handle, name) and dlvsym(handle, name, version): ask billow_dlsym_ours, else jump to the C
+// library's with everything as it was.
 #if defined(__x86_64__)
-#define FORWARDER(function, third, real)                                                                         \
-  asm(".text\n.globl " #function "\n.type " #function ",@function\n" #function ":\n"                             \
-      "  .cfi_startproc\n  endbr64\n  push %rdi\n  push %rsi\n  push %rdx\n  .cfi_adjust_cfa_offset 24\n"          \
-      "  " third "\n  call billow_dlsym_ours\n  test %rax,%rax\n  jz 1f\n"                                        \
-      "  add $24,%rsp\n  .cfi_adjust_cfa_offset -24\n  ret\n"                                                    \
-      "1: .cfi_adjust_cfa_offset 24\n  call " #real "\n  pop %rdx\n  pop %rsi\n  pop %rdi\n"                      \
-      "  .cfi_adjust_cfa_offset -24\n  jmp *%rax\n  .cfi_endproc\n.size " #function ",.-" #function "\n")
+#define FORWARDER(function, third, real)                                            \
+  asm(".text\n.globl " #function "\n.type " #function ",@function\n" #function      \
+      ":\n"                                                                         \
+      "  .cfi_startproc\n  endbr64\n  push %rdi\n  push %rsi\n  push %rdx\n  "      \
+      ".cfi_adjust_cfa_offset 24\n"                                                 \
+      "  " third                                                                    \
+      "\n  call billow_dlsym_ours\n  test %rax,%rax\n  jz 1f\n"                     \
+      "  add $24,%rsp\n  .cfi_adjust_cfa_offset -24\n  ret\n"                       \
+      "1: .cfi_adjust_cfa_offset 24\n  call " #real                                 \
+      "\n  pop %rdx\n  pop %rsi\n  pop %rdi\n"                                      \
+      "  .cfi_adjust_cfa_offset -24\n  jmp *%rax\n  .cfi_endproc\n.size " #function \
+      ",.-" #function "\n")
 FORWARDER(dlsym, "xor %edx,%edx", billow_libc_dlsym);
 FORWARDER(dlvsym, "nop", billow_libc_dlvsym);
 #elif defined(__aarch64__)
-#define FORWARDER(function, third, real)                                                                         \
-  asm(".text\n.globl " #function "\n.type " #function ",%function\n" #function ":\n"                             \
-      "  .cfi_startproc\n  hint #34\n  stp x29,x30,[sp,#-48]!\n  .cfi_adjust_cfa_offset 48\n"                     \
-      "  stp x0,x1,[sp,#16]\n  str x2,[sp,#32]\n  mov x29,sp\n  " third "\n  bl billow_dlsym_ours\n"              \
-      "  cbz x0,1f\n  ldp x29,x30,[sp],#48\n  ret\n"                                                             \
-      "1: bl " #real "\n  mov x16,x0\n  ldp x0,x1,[sp,#16]\n  ldr x2,[sp,#32]\n  ldp x29,x30,[sp],#48\n"          \
+#define FORWARDER(function, third, real)                                                      \
+  asm(".text\n.globl " #function "\n.type " #function ",%function\n" #function                \
+      ":\n"                                                                                   \
+      "  .cfi_startproc\n  hint #34\n  stp x29,x30,[sp,#-48]!\n  .cfi_adjust_cfa_offset 48\n" \
+      "  stp x0,x1,[sp,#16]\n  str x2,[sp,#32]\n  mov x29,sp\n  " third                       \
+      "\n  bl billow_dlsym_ours\n"                                                            \
+      "  cbz x0,1f\n  ldp x29,x30,[sp],#48\n  ret\n"                                          \
+      "1: bl " #real                                                                          \
+      "\n  mov x16,x0\n  ldp x0,x1,[sp,#16]\n  ldr x2,[sp,#32]\n  ldp x29,x30,[sp],#48\n"     \
       "  br x16\n  .cfi_endproc\n.size " #function ",.-" #function "\n")
 FORWARDER(dlsym, "mov x2,xzr", billow_libc_dlsym);
 FORWARDER(dlvsym, "nop", billow_libc_dlvsym);
 #else
-#error "dlsym must be forwarded with the caller's return address: write FORWARDER for this architecture"
+#error \
+    "dlsym must be forwarded with the caller's return address: write FORWARDER for this architecture"
 #endif
 
 EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
   const CUresult r = REAL(cuGetProcAddress, name, function, version, flags);
-  if (r == CUDA_OK) exchange(name, function, version, flags);
+  if (r == CUDA_OK)
+    exchange(name, function, version, flags);
   return r;
 }
-EXPORT CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, void* status) {
+EXPORT CUresult
+cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, void* status) {
   const CUresult r = REAL(cuGetProcAddress_v2, name, function, version, flags, status);
-  if (r == CUDA_OK) exchange(name, function, version, flags);
+  if (r == CUDA_OK)
+    exchange(name, function, version, flags);
   return r;
 }
-EXPORT CUresult cuGetProcAddress_v2_ptsz(const char* name, void** function, int version, uint64_t flags, void* status) {
+EXPORT CUresult cuGetProcAddress_v2_ptsz(
+    const char* name, void** function, int version, uint64_t flags, void* status) {
   const CUresult r = REAL(cuGetProcAddress_v2_ptsz, name, function, version, flags, status);
-  if (r == CUDA_OK) exchange(name, function, version, flags);
+  if (r == CUDA_OK)
+    exchange(name, function, version, flags);
   return r;
 }

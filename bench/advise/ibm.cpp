@@ -16,7 +16,9 @@ namespace {
 
 using namespace pilot;
 
-double number(const CsvRow& row, const char* column) { return std::strtod(row.at(column).c_str(), nullptr); }
+double number(const CsvRow& row, const char* column) {
+  return std::strtod(row.at(column).c_str(), nullptr);
+}
 
 struct Benchmark {
   std::map<std::string, Llm> llms;
@@ -27,15 +29,23 @@ struct Benchmark {
 
 // Architecture facts of the ten models that their feature table leaves out.
 Llm read_llm(const CsvRow& r) {
-  Llm m{.name = r.at("model"), .parameters = number(r, "model_n_parameters") * 1e9, .layers = number(r, "model_n_layers"), .flash = r.at("model_is_flash_attention") == "TRUE",
+  Llm m{.name = r.at("model"),
+        .parameters = number(r, "model_n_parameters") * 1e9,
+        .layers = number(r, "model_n_layers"),
+        .flash = r.at("model_is_flash_attention") == "TRUE",
         .encoder_decoder = r.at("model_is_encoder_decoder") == "TRUE"};
   auto type = r.at("model_type");
   double heads = number(r, "model_n_heads"), width = 4096;
-  if (type == "t5" || type == "mt5") width = m.name.ends_with("-xl") ? 2048 : 4096;
-  else if (type == "gpt_neox" || type == "codegen") width = 6144;
-  else if (type == "llama") width = heads * 128;
-  m.kv_token_bytes = type == "gpt_bigcode" ? 2 * m.layers * 128 * 2 : 2 * m.layers * width * 2;  // one shared head, or all
-  // Embeddings take room but no arithmetic; a decoder of two stacks is the larger half, with its cross-attention.
+  if (type == "t5" || type == "mt5")
+    width = m.name.ends_with("-xl") ? 2048 : 4096;
+  else if (type == "gpt_neox" || type == "codegen")
+    width = 6144;
+  else if (type == "llama")
+    width = heads * 128;
+  m.kv_token_bytes = type == "gpt_bigcode" ? 2 * m.layers * 128 * 2
+                                           : 2 * m.layers * width * 2;  // one shared head, or all
+  // Embeddings take room but no arithmetic; a decoder of two stacks is the larger half, with its
+  // cross-attention.
   double embedding = number(r, "model_vocabulary_size") * width;
   bool tied = type == "mpt" || type == "gpt_bigcode";
   double core = m.parameters - (tied ? 1 : 2) * embedding;
@@ -46,21 +56,34 @@ Llm read_llm(const CsvRow& r) {
 
 Benchmark read_benchmark(const std::string& dir) {
   Benchmark b;
-  auto table = [&](const char* name) { return *read_csv(*read_file(dir + "/" + name)); };
-  for (auto& r : table("llm_features.csv")) b.llms[r.at("model")] = read_llm(r);
+  auto table = [&](const char* name) {
+    return *read_csv(*read_file(dir + "/" + name));
+  };
+  for (auto& r : table("llm_features.csv"))
+    b.llms[r.at("model")] = read_llm(r);
   for (auto& r : table("gpu_features.csv")) {
     auto name = r.at("gpu");
     double fp16 = number(r, "gpu_tflops_tc_fp16"), mixed = number(r, "gpu_tflops_cuda_mixed");
-    Card c{name, name.substr(4), static_cast<int>(number(r, "gpu_n_gpus")), number(r, "gpu_memory_capacity_gb") * 1.0737e9, number(r, "gpu_memory_bandwidth") * 1e9, std::max({fp16, mixed, 60.0}) * 1e12, 0};
-    if (c.type == "H100") c.flops /= 2;  // the table lists the sparse rate
+    Card c{name,
+           name.substr(4),
+           static_cast<int>(number(r, "gpu_n_gpus")),
+           number(r, "gpu_memory_capacity_gb") * 1.0737e9,
+           number(r, "gpu_memory_bandwidth") * 1e9,
+           std::max({fp16, mixed, 60.0}) * 1e12,
+           0};
+    if (c.type == "H100")
+      c.flops /= 2;  // the table lists the sparse rate
     b.cards[name] = c;
   }
   for (auto& r : table("prices.csv"))
-    if (b.cards.contains(r.at("GPU"))) b.cards[r.at("GPU")].price = number(r, "price");
+    if (b.cards.contains(r.at("GPU")))
+      b.cards[r.at("GPU")].price = number(r, "price");
   for (auto& r : table("expected_predictions_LLM-Pilot.csv"))
-    b.points.push_back({&b.llms.at(r.at("model")), &b.cards.at(r.at("gpu")), number(r, "num_users"), std::max(0.05, number(r, "median_nttft")), number(r, "median_itl"),
+    b.points.push_back({&b.llms.at(r.at("model")), &b.cards.at(r.at("gpu")), number(r, "num_users"),
+                        std::max(0.05, number(r, "median_nttft")), number(r, "median_itl"),
                         number(r, "prediction_median_nttft"), number(r, "prediction_median_itl")});
-  for (auto& p : b.points) b.measured[p.llm][p.card][p.users] = &p;
+  for (auto& p : b.points)
+    b.measured[p.llm][p.card][p.users] = &p;
   return b;
 }
 
@@ -68,7 +91,8 @@ Benchmark read_benchmark(const std::string& dir) {
 double carries(const std::map<double, const Point*>& loads) {
   double users = 0;
   for (auto& [load, p] : loads) {
-    if (p->nttft > nttft_max || p->itl > itl_max) break;
+    if (p->nttft > nttft_max || p->itl > itl_max)
+      break;
     users = load;
   }
   return users;
@@ -77,39 +101,50 @@ double carries(const std::map<double, const Point*>& loads) {
 using Outlooks = std::map<const Card*, Outlook>;
 Outlooks outlooks(const Benchmark& b, const Model& model, const Llm* llm) {
   Outlooks out;
-  for (auto& [card, loads] : b.measured.at(llm)) out[card] = model.outlook(*llm, *card);
+  for (auto& [card, loads] : b.measured.at(llm))
+    out[card] = model.outlook(*llm, *card);
   return out;
 }
 
 double middle_deviation(std::vector<double> errors) {
-  for (auto& e : errors) e = std::fabs(e);
-  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
+  for (auto& e : errors)
+    e = std::fabs(e);
+  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                   errors.end());
   return 1.48 * errors[errors.size() / 2];
 }
 
 // How far predictions for models held out were off: what a chance is computed with.
-struct Spreads { double itl = 0.1, users = 0.4; };
+struct Spreads {
+  double itl = 0.1, users = 0.4;
+};
 Spreads spreads(const Benchmark& b, const std::map<const Llm*, Outlooks>& held_out) {
   std::vector<double> itl, users;
   for (auto& [llm, cards] : held_out)
     for (auto& [card, o] : cards) {
       auto& loads = b.measured.at(llm).at(card);
       for (std::size_t i = 0; i < grid.size(); ++i)
-        if (auto it = loads.find(grid[i]); it != loads.end() && grid[i] >= 8) itl.push_back(o.log_itl[i] - std::log(it->second->itl));
+        if (auto it = loads.find(grid[i]); it != loads.end() && grid[i] >= 8)
+          itl.push_back(o.log_itl[i] - std::log(it->second->itl));
       double limit = users_at_limit(loads);
-      if (!llm->flash && limit < 400) users.push_back(o.log_users(*llm) - std::log(limit));
+      if (!llm->flash && limit < 400)
+        users.push_back(o.log_users(*llm) - std::log(limit));
     }
   return {middle_deviation(itl), middle_deviation(users)};
 }
 
-struct Pick { const Card* card = nullptr; double pods = 0, cost = 0, chance = 0; };
+struct Pick {
+  const Card* card = nullptr;
+  double pods = 0, cost = 0, chance = 0;
+};
 Pick pick(const Llm& llm, const Outlooks& cards, const Spreads& s, double chance_min) {
   std::vector<Pick> picks;
   std::vector<Choice> choices;
   for (auto& [card, o] : cards) {
     double chance = 1;
     for (std::size_t i = 0; i < grid.size(); ++i) {
-      double itl = chance_below(o.log_itl[i], itl_rounded_max, s.itl), queue = chance_below(std::log(grid[i]), std::exp(o.log_users(llm)), s.users);
+      double itl = chance_below(o.log_itl[i], itl_rounded_max, s.itl),
+             queue = chance_below(std::log(grid[i]), std::exp(o.log_users(llm)), s.users);
       chance = std::min(chance, itl * queue);  // a load is carried only if all lighter ones are
       double pods = std::ceil(users_all / grid[i]);
       picks.push_back({card, pods, pods * card->price, chance});
@@ -119,14 +154,18 @@ Pick pick(const Llm& llm, const Outlooks& cards, const Spreads& s, double chance
   return picks[choose(choices, {.chance_min = chance_min})];
 }
 
-struct Score { double success = 0, overspend = 1, score = 0; };
+struct Score {
+  double success = 0, overspend = 1, score = 0;
+};
 Score score(const Benchmark& b, const std::map<const Llm*, Pick>& picks) {
   double successes = 0, overspend = 0;
   for (auto& [llm, p] : picks) {
     double best = 1e300;
     for (auto& [card, loads] : b.measured.at(llm))
-      if (double users = carries(loads); users > 0) best = std::min(best, std::ceil(users_all / users) * card->price);
-    if (carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all) ++successes, overspend += p.cost / best - 1;
+      if (double users = carries(loads); users > 0)
+        best = std::min(best, std::ceil(users_all / users) * card->price);
+    if (carries(b.measured.at(llm).at(p.card)) * p.pods >= users_all)
+      ++successes, overspend += p.cost / best - 1;
   }
   Score s{successes / static_cast<double>(picks.size()), successes > 0 ? overspend / successes : 1};
   double frugal = std::max(0.0, 1 - s.overspend);
@@ -134,33 +173,41 @@ Score score(const Benchmark& b, const std::map<const Llm*, Pick>& picks) {
   return s;
 }
 
-// LLM-Pilot's own predictions, scored here: that its published score comes out says that ours is counted as theirs was.
+// LLM-Pilot's own predictions, scored here: that its published score comes out says that ours is
+// counted as theirs was.
 std::map<const Llm*, Pick> published_picks(const Benchmark& b) {
   std::map<const Llm*, Pick> picks;
   for (auto& [llm, cards] : b.measured)
     for (auto& [card, loads] : cards) {
       double users = 0;
       for (auto& [load, p] : loads) {
-        if (p->published_nttft > nttft_max || p->published_itl > itl_max) break;
+        if (p->published_nttft > nttft_max || p->published_itl > itl_max)
+          break;
         users = load;
       }
-      if (!(users > 0)) continue;
+      if (!(users > 0))
+        continue;
       double pods = std::ceil(users_all / users), cost = pods * card->price;
       auto& best = picks[llm];
-      if (!best.card || cost < best.cost) best = {card, pods, cost, 0};
+      if (!best.card || cost < best.cost)
+        best = {card, pods, cost, 0};
     }
   return picks;
 }
 
 constexpr double chances[] = {0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7};
 
-// The chance to ask for, by how each would have done on the models the fit may see. Nine models make a rough measure, so no single
-// winner is taken: chances are averaged, each weighed by how near it came to the best.
-double best_chance(const Benchmark& b, const std::map<const Llm*, Outlooks>& held_out, const Spreads& s) {
+// The chance to ask for, by how each would have done on the models the fit may see. Nine models
+// make a rough measure, so no single winner is taken: chances are averaged, each weighed by how
+// near it came to the best.
+double best_chance(const Benchmark& b,
+                   const std::map<const Llm*, Outlooks>& held_out,
+                   const Spreads& s) {
   std::vector<double> scores;
   for (double chance : chances) {
     std::map<const Llm*, Pick> picks;
-    for (auto& [llm, cards] : held_out) picks[llm] = pick(*llm, cards, s, chance);
+    for (auto& [llm, cards] : held_out)
+      picks[llm] = pick(*llm, cards, s, chance);
     scores.push_back(score(b, picks).score);
   }
   double top = *std::max_element(scores.begin(), scores.end()), sum = 0, weights = 0;
@@ -171,7 +218,10 @@ double best_chance(const Benchmark& b, const std::map<const Llm*, Outlooks>& hel
   return sum / weights;
 }
 
-std::string text_of(const Score& s) { return fmt::format("success {:.0f} %  overspend {:.1f} %  score {:.3f}", 100 * s.success, 100 * s.overspend, s.score); }
+std::string text_of(const Score& s) {
+  return fmt::format("success {:.0f} %  overspend {:.1f} %  score {:.3f}", 100 * s.success,
+                     100 * s.overspend, s.score);
+}
 
 }  // namespace
 
@@ -184,10 +234,12 @@ void report_ibm(const std::string& dir) {
   auto without = [&](const Llm* one, const Llm* other) {
     std::vector<Point> out;
     for (auto& p : b.points)
-      if (p.llm != one && p.llm != other) out.push_back(p);
+      if (p.llm != one && p.llm != other)
+        out.push_back(p);
     return Model::fit(out);
   };
-  // Each model from a fit without it; and, for what is chosen inside, each other model from a fit without both.
+  // Each model from a fit without it; and, for what is chosen inside, each other model from a fit
+  // without both.
   std::map<const Llm*, Outlooks> outer;
   std::map<const Llm*, std::map<const Llm*, Outlooks>> inner;
   for (auto& [name, one] : b.llms) {
@@ -202,24 +254,36 @@ void report_ibm(const std::string& dir) {
   std::map<const Llm*, Pick> nested;
   std::map<double, std::map<const Llm*, Pick>> fixed;
   std::vector<double> itl_errors;
-  std::printf("LLM-Pilot recommendation benchmark (each model unseen in its fit; spreads and the chance asked for from the other nine, each held out in turn):\n");
+  std::printf(
+      "LLM-Pilot recommendation benchmark (each model unseen in its fit; spreads and the chance "
+      "asked for from the other nine, each held out in turn):\n");
   for (auto& [name, llm] : b.llms) {
     auto s = spreads(b, inner[&llm]);
     double asked = best_chance(b, inner[&llm], s);
     auto& p = nested[&llm] = pick(llm, outer[&llm], s, asked);
-    for (double chance : chances) fixed[chance][&llm] = pick(llm, outer[&llm], s, chance);
+    for (double chance : chances)
+      fixed[chance][&llm] = pick(llm, outer[&llm], s, chance);
     double best = 1e300;
     for (auto& [card, loads] : b.measured[&llm]) {
-      if (double users = carries(loads); users > 0) best = std::min(best, std::ceil(users_all / users) * card->price);
+      if (double users = carries(loads); users > 0)
+        best = std::min(best, std::ceil(users_all / users) * card->price);
       for (std::size_t i = 0; i < grid.size(); ++i)
-        if (loads.contains(grid[i])) itl_errors.push_back(std::fabs(std::exp(outer[&llm][card].log_itl[i]) / loads[grid[i]]->itl - 1));
+        if (loads.contains(grid[i]))
+          itl_errors.push_back(
+              std::fabs(std::exp(outer[&llm][card].log_itl[i]) / loads[grid[i]]->itl - 1));
     }
     bool good = carries(b.measured[&llm][p.card]) * p.pods >= users_all;
-    std::printf("  %-24s %-9s × %-3.0f $%.2f/h  %s (cheapest $%.2f/h; chance %.2f, asked %.2f)\n", name.c_str(), p.card->name.c_str(), p.pods, p.cost, good ? "carries it" : "FAILS", best, p.chance, asked);
+    std::printf("  %-24s %-9s × %-3.0f $%.2f/h  %s (cheapest $%.2f/h; chance %.2f, asked %.2f)\n",
+                name.c_str(), p.card->name.c_str(), p.pods, p.cost, good ? "carries it" : "FAILS",
+                best, p.chance, asked);
   }
   std::sort(itl_errors.begin(), itl_errors.end());
-  std::printf("  %s   (LLM-Pilot 80 / 19.9 / 0.80; asked: ≥ 90 / ≤ 15 / ≥ 0.85)  median error between tokens %.1f %%\n", text_of(score(b, nested)).c_str(), 100 * itl_errors[itl_errors.size() / 2]);
-  std::printf("  LLM-Pilot's published predictions, scored by the same code: %s\n", text_of(score(b, published_picks(b))).c_str());
+  std::printf(
+      "  %s   (LLM-Pilot 80 / 19.9 / 0.80; asked: ≥ 90 / ≤ 15 / ≥ 0.85)  median error between "
+      "tokens %.1f %%\n",
+      text_of(score(b, nested)).c_str(), 100 * itl_errors[itl_errors.size() / 2]);
+  std::printf("  LLM-Pilot's published predictions, scored by the same code: %s\n",
+              text_of(score(b, published_picks(b))).c_str());
   std::printf("  had one chance been asked of all:");
   for (auto& [chance, picks] : fixed) {
     auto s = score(b, picks);

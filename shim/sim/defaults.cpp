@@ -1,14 +1,20 @@
-/* Every export that has no model of its own: it records its arguments and succeeds. Weak, so that a model replaces it. */
+/* Every export that has no model of its own: it records its arguments and succeeds. Weak, so that a
+ * model replaces it. */
+#include <unistd.h>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
-#include <unistd.h>
 
 #include "shim/sim/sim.h"
 
 namespace simcuda {
 namespace {
-struct Recorded { std::atomic<uint64_t> calls; uint64_t last[12]; std::atomic<long> fail_after; int fail_with; };
+struct Recorded {
+  std::atomic<uint64_t> calls;
+  uint64_t last[12];
+  std::atomic<long> fail_after;
+  int fail_with;
+};
 Recorded recorded[api_count];
 const char* const symbols[] = {
 #define BILLOW_API(symbol, name, since, arguments, kind, stream) #symbol,
@@ -27,7 +33,9 @@ const int since[] = {
 };
 
 int index_of(const char* symbol) {
-  for (int i = 0; i < api_count; i++) if (!std::strcmp(symbols[i], symbol)) return i;
+  for (int i = 0; i < api_count; i++)
+    if (!std::strcmp(symbols[i], symbol))
+      return i;
   return -1;
 }
 
@@ -35,7 +43,8 @@ template <class... W>
 CUresult record(Api api, W... words) {
   const CUresult injected = enter(api);
   const uint64_t all[] = {words..., 0};
-  for (size_t i = 0; i < sizeof...(words); i++) recorded[api].last[i] = all[i];
+  for (size_t i = 0; i < sizeof...(words); i++)
+    recorded[api].last[i] = all[i];
   return injected;
 }
 }  // namespace
@@ -44,25 +53,32 @@ CUresult enter(Api api) {
   Recorded& r = recorded[api];
   r.calls.fetch_add(1);
   World& w = world();
-  while (w.me && w.me->state.load() != running) usleep(500);
-  if (r.fail_with && r.fail_after.fetch_sub(1) <= 0) return r.fail_with;
+  while (w.me && w.me->state.load() != running)
+    usleep(500);
+  if (r.fail_with && r.fail_after.fetch_sub(1) <= 0)
+    return r.fail_with;
   return CUDA_OK;
 }
 
 extern void (*const functions[api_count])();  // table.cpp
 
 CUresult proc_address(const char* name, void** function, int version, uint64_t flags) {
-  if (!name || !function) return CUDA_INVALID_VALUE;
+  if (!name || !function)
+    return CUDA_INVALID_VALUE;
   *function = nullptr;
   int best = -1;
   for (int i = 0; i < api_count; i++) {
-    if (std::strcmp(names[i], name) || since[i] > version) continue;
+    if (std::strcmp(names[i], name) || since[i] > version)
+      continue;
     const std::string_view symbol = symbols[i];
     const bool per_thread = symbol.ends_with("_ptsz") || symbol.ends_with("_ptds");
-    if (per_thread && !(flags & PROC_ADDRESS_PER_THREAD)) continue;
-    if (best < 0 || since[i] > since[best] || (since[i] == since[best] && per_thread)) best = i;
+    if (per_thread && !(flags & PROC_ADDRESS_PER_THREAD))
+      continue;
+    if (best < 0 || since[i] > since[best] || (since[i] == since[best] && per_thread))
+      best = i;
   }
-  if (best < 0) return CUDA_NOT_FOUND;
+  if (best < 0)
+    return CUDA_NOT_FOUND;
   *function = reinterpret_cast<void*>(functions[best]);
   return *function ? CUDA_OK : CUDA_NOT_FOUND;
 }
@@ -78,12 +94,14 @@ SIM_EXPORT uint64_t billow_sim_calls(const char* symbol) {
 }
 SIM_EXPORT void billow_sim_last(const char* symbol, uint64_t* words) {
   const int i = index_of(symbol);
-  if (i >= 0) std::memcpy(words, recorded[i].last, sizeof recorded[i].last);
+  if (i >= 0)
+    std::memcpy(words, recorded[i].last, sizeof recorded[i].last);
 }
 // From the (after+1)th call on, the function fails with `result`; 0 ends it.
 SIM_EXPORT void billow_sim_fail(const char* symbol, long after, int result) {
   const int i = index_of(symbol);
-  if (i < 0) return;
+  if (i < 0)
+    return;
   recorded[i].fail_with = 0;
   recorded[i].fail_after = after;
   recorded[i].fail_with = result;
@@ -108,7 +126,10 @@ typedef uintptr_t Word;
 #define P_15 P_14, Word o
 #define P_16 P_15, Word p
 #define P_17 P_16, Word q
-#define A_0 Word{0}
+#define A_0 \
+  Word {    \
+    0       \
+  }
 #define A_1 a
 #define A_2 A_1, b
 #define A_3 A_2, c
@@ -127,7 +148,9 @@ typedef uintptr_t Word;
 #define A_16 A_11
 #define A_17 A_11
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#define BILLOW_API(symbol, name, since, arguments, kind, stream) \
-  extern "C" __attribute__((weak, visibility("default"))) CUresult symbol(P_##arguments) { return record(api_##symbol, A_##arguments); }
+#define BILLOW_API(symbol, name, since, arguments, kind, stream)                           \
+  extern "C" __attribute__((weak, visibility("default"))) CUresult symbol(P_##arguments) { \
+    return record(api_##symbol, A_##arguments);                                            \
+  }
 #include "shim/cuda_api.def"
 #undef BILLOW_API

@@ -1,14 +1,18 @@
-/* A simulated libcuda.so.1: the CUDA driver API over host memory, so that the shim and the vault run without a GPU.
+/* A simulated libcuda.so.1: the CUDA driver API over host memory, so that the shim and the vault
+ * run without a GPU.
  *
- * Device memory is memfds and anonymous memory; addresses are real addresses of the process, so tests can look at "device" memory
- * directly. Time on a device is one line that all processes share (through BILLOW_SIM_CUDA_STATE): a kernel takes the device for
- * its length, after whatever was given to it before. What a kernel writes is written when it is launched; only its time passes
- * later. Every export of cuda_api.def exists; those without a model record their arguments and succeed.
+ * Device memory is memfds and anonymous memory; addresses are real addresses of the process, so
+ * tests can look at "device" memory directly. Time on a device is one line that all processes share
+ * (through BILLOW_SIM_CUDA_STATE): a kernel takes the device for its length, after whatever was
+ * given to it before. What a kernel writes is written when it is launched; only its time passes
+ * later. Every export of cuda_api.def exists; those without a model record their arguments and
+ * succeed.
  *
  * It proves logic, never performance.
  *
- * Environment: BILLOW_SIM_CUDA_STATE (file shared by the processes of one "node"), BILLOW_SIM_CUDA_DEVICES (1),
- * BILLOW_SIM_CUDA_MEMORY (bytes per device, 1 GiB), BILLOW_SIM_CUDA_CONTEXT (bytes per context, 16 MiB). */
+ * Environment: BILLOW_SIM_CUDA_STATE (file shared by the processes of one "node"),
+ * BILLOW_SIM_CUDA_DEVICES (1), BILLOW_SIM_CUDA_MEMORY (bytes per device, 1 GiB),
+ * BILLOW_SIM_CUDA_CONTEXT (bytes per context, 16 MiB). */
 #pragma once
 
 #include <atomic>
@@ -34,23 +38,65 @@ enum Api : int {
 
 // ---- shared by all processes of the simulated node
 constexpr int devices_max = 8, processes_max = 256;
-struct Process { std::atomic<uint32_t> pid; std::atomic<uint32_t> state; std::atomic<uint64_t> used[devices_max]; };
+struct Process {
+  std::atomic<uint32_t> pid;
+  std::atomic<uint32_t> state;
+  std::atomic<uint64_t> used[devices_max];
+};
 struct Shared {
   std::atomic<uint64_t> busy_until_ns[devices_max];
   Process processes[processes_max];
 };
 enum ProcessState : uint32_t { running = 0, locked = 1, checkpointed = 2, failed = 3 };
 
-struct Context { int device; bool primary; int references; };
-struct Node { uint64_t duration_ns = 0; void* function = nullptr; std::vector<uint64_t> words; uint64_t memory = 0; int device = 0; };
-struct Graph { std::vector<Node> nodes; };
-struct GraphExec { std::vector<Node> nodes; uint64_t memory = 0; int device = 0; };
-struct Stream { Context* context; std::atomic<uint64_t> done_ns{0}; Graph* capture = nullptr; bool invalidated = false; };
-struct Event { std::atomic<uint64_t> at_ns{0}; bool captured = false; };
-struct Pool { int device; bool on_host; uint64_t used = 0, reserved = 0; };
-struct Physical { int fd; uint64_t bytes; CUmemAllocationProp prop; int references; bool imported; };
-struct Module { std::string text; };
-struct Function { std::string name; };
+struct Context {
+  int device;
+  bool primary;
+  int references;
+};
+struct Node {
+  uint64_t duration_ns = 0;
+  void* function = nullptr;
+  std::vector<uint64_t> words;
+  uint64_t memory = 0;
+  int device = 0;
+};
+struct Graph {
+  std::vector<Node> nodes;
+};
+struct GraphExec {
+  std::vector<Node> nodes;
+  uint64_t memory = 0;
+  int device = 0;
+};
+struct Stream {
+  Context* context;
+  std::atomic<uint64_t> done_ns{0};
+  Graph* capture = nullptr;
+  bool invalidated = false;
+};
+struct Event {
+  std::atomic<uint64_t> at_ns{0};
+  bool captured = false;
+};
+struct Pool {
+  int device;
+  bool on_host;
+  uint64_t used = 0, reserved = 0;
+};
+struct Physical {
+  int fd;
+  uint64_t bytes;
+  CUmemAllocationProp prop;
+  int references;
+  bool imported;
+};
+struct Module {
+  std::string text;
+};
+struct Function {
+  std::string name;
+};
 
 struct World {  // this process's driver
   std::recursive_mutex lock;
@@ -66,7 +112,7 @@ struct World {  // this process's driver
   std::vector<Context*> contexts;
   std::vector<Stream*> streams;
   Stream* default_stream[devices_max] = {};
-  std::map<uint64_t, std::pair<uint64_t, int>> plain;         // address -> bytes, device
+  std::map<uint64_t, std::pair<uint64_t, int>> plain;  // address -> bytes, device
   std::map<uint64_t, std::pair<uint64_t, Pool*>> pooled;
   std::map<uint64_t, Physical*> physical;                    // handle -> memory
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> mapped;  // address -> bytes, handle
@@ -78,12 +124,15 @@ struct World {  // this process's driver
 World& world();
 Context*& current();
 
-// Counts the call, waits while the process is checkpointed, and gives the injected error, if any is due.
+// Counts the call, waits while the process is checkpointed, and gives the injected error, if any is
+// due.
 CUresult enter(Api api);
-#define SIM_ENTER(symbol) \
-  if (const CUresult injected = ::simcuda::enter(::simcuda::api_##symbol); injected != CUDA_OK) return injected
-#define SIM_NEED_CONTEXT() \
-  if (!::simcuda::current()) return CUDA_INVALID_CONTEXT
+#define SIM_ENTER(symbol)                                                                       \
+  if (const CUresult injected = ::simcuda::enter(::simcuda::api_##symbol); injected != CUDA_OK) \
+  return injected
+#define SIM_NEED_CONTEXT()   \
+  if (!::simcuda::current()) \
+  return CUDA_INVALID_CONTEXT
 
 uint64_t now_ns();
 void sleep_until(uint64_t at_ns);
@@ -93,6 +142,8 @@ Stream* stream_of(CUstream handle);
 CUresult run_on(Stream* stream, Node node);  // now, or into the capture
 void execute(const Node& node, Stream* stream);
 uint64_t address_of_new(uint64_t bytes);
-inline uint64_t round_up(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
+inline uint64_t round_up(uint64_t v, uint64_t to) {
+  return (v + to - 1) / to * to;
+}
 
 }  // namespace simcuda

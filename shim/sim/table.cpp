@@ -1,11 +1,13 @@
-/* The simulated driver's own functions by number. Linked with -Bsymbolic: these are its own, whatever is preloaded. */
+/* The simulated driver's own functions by number. Linked with -Bsymbolic: these are its own,
+ * whatever is preloaded. */
 namespace simcuda {
-enum { api_total = 0
+enum {
+  api_total = 0
 #define BILLOW_API(symbol, name, since, arguments, kind, stream) +1
 #include "shim/cuda_api.def"
 #undef BILLOW_API
 };
-}
+}  // namespace simcuda
 #define BILLOW_API(symbol, name, since, arguments, kind, stream) extern "C" void symbol();
 #include "shim/cuda_api.def"
 #undef BILLOW_API

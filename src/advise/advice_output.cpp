@@ -8,7 +8,8 @@ namespace billow::advise {
 namespace {
 
 double rounded(double v, int digits = 4) {
-  if (v == 0 || !std::isfinite(v)) return 0;
+  if (v == 0 || !std::isfinite(v))
+    return 0;
   double scale = std::pow(10, digits - 1 - std::floor(std::log10(std::fabs(v))));
   return std::round(v * scale) / scale;
 }
@@ -18,31 +19,56 @@ void set_estimate(Json& j, const std::string& name, const Estimate& e) {
   j.set(name + "_low", rounded(e.low, 6));
   j.set(name + "_high", rounded(e.high, 6));
 }
-Json or_unknown(const std::optional<double>& v) { return v ? Json(rounded(*v, 6)) : Json("unknown"); }
+Json or_unknown(const std::optional<double>& v) {
+  return v ? Json(rounded(*v, 6)) : Json("unknown");
+}
 
 Json memory_json(const Memory& m) {
-  return Json::object({{"weights_bytes", std::round(m.weights)}, {"kv_bytes", std::round(m.kv)}, {"activations_bytes", std::round(m.activations)}, {"communication_bytes", std::round(m.communication)},
-                       {"overhead_bytes", std::round(m.overhead)}, {"total_bytes", std::round(m.total())}, {"capacity_bytes", std::round(m.capacity)}, {"usable_bytes", std::round(m.usable)},
+  return Json::object({{"weights_bytes", std::round(m.weights)},
+                       {"kv_bytes", std::round(m.kv)},
+                       {"activations_bytes", std::round(m.activations)},
+                       {"communication_bytes", std::round(m.communication)},
+                       {"overhead_bytes", std::round(m.overhead)},
+                       {"total_bytes", std::round(m.total())},
+                       {"capacity_bytes", std::round(m.capacity)},
+                       {"usable_bytes", std::round(m.usable)},
                        {"sequences_max", m.sequences_max}});
 }
 
 Json candidate_json(const Candidate& c) {
-  Json j = Json::object({{"gpu", c.gpu->name}, {"precision", precision_name(c.precision)}, {"checkpoint_as_is", c.native}, {"parallelism", parallelism_name(c.parallelism)},
-                         {"tensor", c.parallelism.tensor}, {"replicas", c.replicas}, {"gpus", c.gpus}, {"concurrency_per_replica", c.concurrency},
-                         {"kind", kind_name(c.latency.kind)}, {"basis", c.latency.basis},
-                         {"requests_per_s", rounded(c.rps_replica * c.replicas)}, {"tokens_per_s", rounded(c.tokens_per_s_replica * c.replicas)},
-                         {"memory_per_gpu", memory_json(c.memory)}, {"binding", c.binding}, {"upper_bound_meets_it_too", c.sure}, {"chance", std::round(c.chance * 1000) / 1000}});
+  Json j = Json::object({{"gpu", c.gpu->name},
+                         {"precision", precision_name(c.precision)},
+                         {"checkpoint_as_is", c.native},
+                         {"parallelism", parallelism_name(c.parallelism)},
+                         {"tensor", c.parallelism.tensor},
+                         {"replicas", c.replicas},
+                         {"gpus", c.gpus},
+                         {"concurrency_per_replica", c.concurrency},
+                         {"kind", kind_name(c.latency.kind)},
+                         {"basis", c.latency.basis},
+                         {"requests_per_s", rounded(c.rps_replica * c.replicas)},
+                         {"tokens_per_s", rounded(c.tokens_per_s_replica * c.replicas)},
+                         {"memory_per_gpu", memory_json(c.memory)},
+                         {"binding", c.binding},
+                         {"upper_bound_meets_it_too", c.sure},
+                         {"chance", std::round(c.chance * 1000) / 1000}});
   set_estimate(j, "ttft_ms", c.latency.ttft_ms);
   set_estimate(j, "tpot_ms", c.latency.tpot_ms);
-  if (!c.slice.empty()) j.set("slice", c.slice);
-  if (c.worth_month > 0) j.set("worth_usd_month", std::round(c.worth_month));
+  if (!c.slice.empty())
+    j.set("slice", c.slice);
+  if (c.worth_month > 0)
+    j.set("worth_usd_month", std::round(c.worth_month));
   Json parts = Json::object();
-  for (auto& [name, ms] : c.latency.tpot_parts) parts.set(name, rounded(ms, 3));
+  for (auto& [name, ms] : c.latency.tpot_parts)
+    parts.set(name, rounded(ms, 3));
   j.set("tpot_parts_ms", parts);
   if (c.offer) {
     auto& o = *c.offer;
-    Json price = Json::object({{"instances", o.instances}, {"on_demand_usd_month", or_unknown(o.on_demand_month)}, {"spot_usd_month", or_unknown(o.spot_month)},
-                               {"committed_1y_usd_month", or_unknown(o.committed_1y_month)}, {"committed_3y_usd_month", or_unknown(o.committed_3y_month)}});
+    Json price = Json::object({{"instances", o.instances},
+                               {"on_demand_usd_month", or_unknown(o.on_demand_month)},
+                               {"spot_usd_month", or_unknown(o.spot_month)},
+                               {"committed_1y_usd_month", or_unknown(o.committed_1y_month)},
+                               {"committed_3y_usd_month", or_unknown(o.committed_3y_month)}});
     if (o.instance) {
       price.set("provider", o.instance->provider);
       price.set("instance", o.instance->name);
@@ -60,28 +86,51 @@ Json candidate_json(const Candidate& c) {
 
 Json checks_json(const std::vector<Check>& checks) {
   Json out = Json::array();
-  for (auto& c : checks) out.push(Json::object({{"rule", c.rule}, {"good", c.good}, {"why", c.why}}));
+  for (auto& c : checks)
+    out.push(Json::object({{"rule", c.rule}, {"good", c.good}, {"why", c.why}}));
   return out;
 }
 
-std::string usd_month(const std::optional<double>& v) { return v ? fmt::format("${:.0f}", *v) : "unknown"; }
-std::string gb(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
+std::string usd_month(const std::optional<double>& v) {
+  return v ? fmt::format("${:.0f}", *v) : "unknown";
+}
+std::string gb(double bytes) {
+  return fmt::format("{:.1f} GB", bytes / 1e9);
+}
 
 std::string candidate_text(const Candidate& c, const char* title) {
-  std::string out = fmt::format("{}: {} × {}{}{}, {} {}\n", title, c.gpus, c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ", c.slice == "whole" ? "" : c.slice,
-                                precision_name(c.precision), c.native ? "(the checkpoint as it is)" : "(needs a checkpoint in it)");
-  out += fmt::format("  {} replica{} of {}, {:.0f} sequences at once each at this load\n", c.replicas, c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism), c.concurrency);
-  out += fmt::format("  time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}): {}, {}\n", c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
-                     c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high, kind_name(c.latency.kind), c.latency.basis);
-  out += fmt::format("  carries up to {:.2f} requests/s, {:.0f} tokens/s; bound by {}\n", c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
+  std::string out =
+      fmt::format("{}: {} × {}{}{}, {} {}\n", title, c.gpus, c.gpu->name,
+                  c.slice.empty() || c.slice == "whole" ? "" : " as ",
+                  c.slice == "whole" ? "" : c.slice, precision_name(c.precision),
+                  c.native ? "(the checkpoint as it is)" : "(needs a checkpoint in it)");
+  out +=
+      fmt::format("  {} replica{} of {}, {:.0f} sequences at once each at this load\n", c.replicas,
+                  c.replicas == 1 ? "" : "s", parallelism_name(c.parallelism), c.concurrency);
+  out += fmt::format(
+      "  time to first token {:.0f} ms ({:.0f}–{:.0f}), per token {:.1f} ms ({:.1f}–{:.1f}): {}, "
+      "{}\n",
+      c.latency.ttft_ms.value, c.latency.ttft_ms.low, c.latency.ttft_ms.high,
+      c.latency.tpot_ms.value, c.latency.tpot_ms.low, c.latency.tpot_ms.high,
+      kind_name(c.latency.kind), c.latency.basis);
+  out += fmt::format("  carries up to {:.2f} requests/s, {:.0f} tokens/s; bound by {}\n",
+                     c.rps_replica * c.replicas, c.tokens_per_s_replica * c.replicas, c.binding);
   if (c.offer && c.offer->instance) {
     auto& o = *c.offer;
-    out += fmt::format("  {} × {} {} in {}: {} a month on demand, {} on spot, {} committed for a year (prices of {}{})\n", o.instances, o.instance->provider, o.instance->name, o.region,
-                       usd_month(o.on_demand_month), usd_month(o.spot_month), usd_month(o.committed_1y_month), o.price_date,
-                       o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "");
+    out += fmt::format(
+        "  {} × {} {} in {}: {} a month on demand, {} on spot, {} committed for a year (prices of "
+        "{}{})\n",
+        o.instances, o.instance->provider, o.instance->name, o.region, usd_month(o.on_demand_month),
+        usd_month(o.spot_month), usd_month(o.committed_1y_month), o.price_date,
+        o.price_age_days ? fmt::format(", {} days old", *o.price_age_days) : "");
   } else {
-    if (c.offer && c.offer->on_demand_month) out += fmt::format("  price: {} a month\n", usd_month(c.offer->on_demand_month));
-    else out += c.worth_month > 0 ? fmt::format("  yours already; the same would rent for about ${:.0f} a month\n", c.worth_month) : "  price: unknown\n";
+    if (c.offer && c.offer->on_demand_month)
+      out += fmt::format("  price: {} a month\n", usd_month(c.offer->on_demand_month));
+    else
+      out += c.worth_month > 0
+                 ? fmt::format("  yours already; the same would rent for about ${:.0f} a month\n",
+                               c.worth_month)
+                 : "  price: unknown\n";
   }
   return out;
 }
@@ -91,19 +140,38 @@ std::string candidate_text(const Candidate& c, const char* title) {
 Json advice_json(const Request& request, const Advice& advice) {
   auto kv = kv_per_token(request.model, request.model.kv_native);
   auto w = weight_parts(request.model);
-  Json notes = Json::array(), changes = Json::array(), ranked = Json::array(), no_fit = Json::array();
-  for (auto& n : advice.notes) notes.push(n);
-  for (auto& c : advice.would_change) changes.push(c);
-  for (std::size_t i = 0; i < advice.ranked.size() && i < 20; ++i) ranked.push(candidate_json(advice.ranked[i]));
-  for (auto& n : advice.no_fit) no_fit.push(Json::object({{"gpu", n.gpu}, {"why", n.why}}));
-  Json model = Json::object({{"name", request.model.name}, {"architecture", request.model.architecture}, {"parameters", std::round(request.model.parameters())},
-                             {"active_parameters", std::round(request.model.active_parameters())}, {"attention", request.model.attention_summary()},
-                             {"precision", precision_name(request.model.native)}, {"weights_bytes", std::round(w.total())}, {"kv_bytes_per_token", kv.bytes},
-                             {"kv_bytes_per_token_beyond_windows", kv.bytes_far}, {"index_bytes_per_token", kv.index_bytes}, {"state_bytes_per_sequence", kv.state_bytes},
-                             {"kv_precision", precision_name(request.model.kv_native)}, {"draft_parameters", std::round(request.model.mtp_parameters)}, {"notes", notes}});
-  Json out = Json::object({{"model", model}, {"engine", request.engine}, {"input", request.input}, {"output", request.output}});
-  if (request.rps > 0) out.set("rps", rounded(request.rps, 4));
-  if (request.users > 0) out.set("users", request.users);
+  Json notes = Json::array(), changes = Json::array(), ranked = Json::array(),
+       no_fit = Json::array();
+  for (auto& n : advice.notes)
+    notes.push(n);
+  for (auto& c : advice.would_change)
+    changes.push(c);
+  for (std::size_t i = 0; i < advice.ranked.size() && i < 20; ++i)
+    ranked.push(candidate_json(advice.ranked[i]));
+  for (auto& n : advice.no_fit)
+    no_fit.push(Json::object({{"gpu", n.gpu}, {"why", n.why}}));
+  Json model = Json::object({{"name", request.model.name},
+                             {"architecture", request.model.architecture},
+                             {"parameters", std::round(request.model.parameters())},
+                             {"active_parameters", std::round(request.model.active_parameters())},
+                             {"attention", request.model.attention_summary()},
+                             {"precision", precision_name(request.model.native)},
+                             {"weights_bytes", std::round(w.total())},
+                             {"kv_bytes_per_token", kv.bytes},
+                             {"kv_bytes_per_token_beyond_windows", kv.bytes_far},
+                             {"index_bytes_per_token", kv.index_bytes},
+                             {"state_bytes_per_sequence", kv.state_bytes},
+                             {"kv_precision", precision_name(request.model.kv_native)},
+                             {"draft_parameters", std::round(request.model.mtp_parameters)},
+                             {"notes", notes}});
+  Json out = Json::object({{"model", model},
+                           {"engine", request.engine},
+                           {"input", request.input},
+                           {"output", request.output}});
+  if (request.rps > 0)
+    out.set("rps", rounded(request.rps, 4));
+  if (request.users > 0)
+    out.set("users", request.users);
   if (advice.best) {
     set_estimate(out, "ttft_ms", advice.best->latency.ttft_ms);
     set_estimate(out, "tpot_ms", advice.best->latency.tpot_ms);
@@ -123,28 +191,47 @@ Json advice_json(const Request& request, const Advice& advice) {
 
 std::string advice_text(const Request& request, const Advice& advice) {
   auto kv = kv_per_token(request.model, request.model.kv_native);
-  std::string out = fmt::format("{}: {:.2f} B parameters ({:.2f} B active), {} attention, stored as {}: {}; KV cache {:.1f} KiB per token ({})\n", request.model.name,
-                                request.model.parameters() / 1e9, request.model.active_parameters() / 1e9, request.model.attention_summary(), precision_name(request.model.native),
-                                gb(weight_parts(request.model).total()), kv.bytes / 1024, precision_name(request.model.kv_native));
-  for (auto& n : advice.notes) out += "  note: " + n + "\n";
+  std::string out = fmt::format(
+      "{}: {:.2f} B parameters ({:.2f} B active), {} attention, stored as {}: {}; KV cache {:.1f} "
+      "KiB per token ({})\n",
+      request.model.name, request.model.parameters() / 1e9, request.model.active_parameters() / 1e9,
+      request.model.attention_summary(), precision_name(request.model.native),
+      gb(weight_parts(request.model).total()), kv.bytes / 1024,
+      precision_name(request.model.kv_native));
+  for (auto& n : advice.notes)
+    out += "  note: " + n + "\n";
   if (request.rps > 0 || request.users > 0)
-    out += fmt::format("  for {} of {:.0f} + {:.0f} tokens\n", request.rps > 0 ? fmt::format("{:.3g} requests/s", request.rps) : fmt::format("{:.0f} users at once, requests", request.users), request.input, request.output);
+    out +=
+        fmt::format("  for {} of {:.0f} + {:.0f} tokens\n",
+                    request.rps > 0 ? fmt::format("{:.3g} requests/s", request.rps)
+                                    : fmt::format("{:.0f} users at once, requests", request.users),
+                    request.input, request.output);
   auto& b = *advice.best;
   out += candidate_text(b, "best");
-  out += fmt::format("  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of {} usable; {:.0f} sequences would fit\n", gb(b.memory.weights), gb(b.memory.kv),
-                     gb(b.memory.activations), gb(b.memory.communication), gb(b.memory.overhead), gb(b.memory.total()), gb(b.memory.usable), b.memory.sequences_max);
+  out += fmt::format(
+      "  memory per GPU: weights {} + KV {} + activations {} + exchange {} + overhead {} = {} of "
+      "{} usable; {:.0f} sequences would fit\n",
+      gb(b.memory.weights), gb(b.memory.kv), gb(b.memory.activations), gb(b.memory.communication),
+      gb(b.memory.overhead), gb(b.memory.total()), gb(b.memory.usable), b.memory.sequences_max);
   out += "  a token's time:";
   for (auto& [name, ms] : b.latency.tpot_parts)
-    if (ms > 0.02 * b.latency.tpot_ms.value) out += fmt::format(" {} {:.2f}", name, ms);
+    if (ms > 0.02 * b.latency.tpot_ms.value)
+      out += fmt::format(" {} {:.2f}", name, ms);
   out += " ms\n";
-  if (advice.runner_up) out += candidate_text(*advice.runner_up, "runner-up");
-  for (auto& c : advice.checks) out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
-  for (auto& c : advice.would_change) out += "would change it: " + c + "\n";
-  if (!advice.reserved_mix.empty()) out += advice.reserved_mix + "\n";
+  if (advice.runner_up)
+    out += candidate_text(*advice.runner_up, "runner-up");
+  for (auto& c : advice.checks)
+    out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
+  for (auto& c : advice.would_change)
+    out += "would change it: " + c + "\n";
+  if (!advice.reserved_mix.empty())
+    out += advice.reserved_mix + "\n";
   if (!advice.no_fit.empty()) {
     out += "does not fit:";
-    for (std::size_t i = 0; i < advice.no_fit.size() && i < 8; ++i) out += fmt::format("{} {}", i ? "," : "", advice.no_fit[i].gpu);
-    out += advice.no_fit.size() > 8 ? fmt::format(" and {} more\n", advice.no_fit.size() - 8) : "\n";
+    for (std::size_t i = 0; i < advice.no_fit.size() && i < 8; ++i)
+      out += fmt::format("{} {}", i ? "," : "", advice.no_fit[i].gpu);
+    out +=
+        advice.no_fit.size() > 8 ? fmt::format(" and {} more\n", advice.no_fit.size() - 8) : "\n";
   }
   return out;
 }
@@ -153,17 +240,23 @@ namespace {
 
 const char* checkpointing_name(Checkpointing c) {
   switch (c) {
-    case Checkpointing::none: return "none";
-    case Checkpointing::selective: return "selective";
-    case Checkpointing::full: return "full";
+    case Checkpointing::none:
+      return "none";
+    case Checkpointing::selective:
+      return "selective";
+    case Checkpointing::full:
+      return "full";
   }
   return "?";
 }
 const char* recomputation(Checkpointing c) {
   switch (c) {
-    case Checkpointing::none: return "all activations kept";
-    case Checkpointing::selective: return "attention recomputed";
-    case Checkpointing::full: return "activations recomputed";
+    case Checkpointing::none:
+      return "all activations kept";
+    case Checkpointing::selective:
+      return "attention recomputed";
+    case Checkpointing::full:
+      return "activations recomputed";
   }
   return "?";
 }
@@ -174,13 +267,19 @@ Json age_json(const std::string& date, WallTime now) {
 }
 
 // What each way of cutting it up needs on the GPUs of one candidate: why the plan is what it is.
-struct Stage { TrainingPlan plan; double bytes = 0; bool fits = false; };
+struct Stage {
+  TrainingPlan plan;
+  double bytes = 0;
+  bool fits = false;
+};
 std::vector<Stage> stages_of(const TrainingRequest& request, const TrainingCandidate& c) {
   std::vector<Stage> out;
   double usable = training_usable_bytes(*c.gpu);
   for (auto zero : {Zero::none, Zero::optimizer, Zero::gradients, Zero::parameters}) {
-    if (zero != Zero::none && c.gpus == 1) break;
-    for (auto checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+    if (zero != Zero::none && c.gpus == 1)
+      break;
+    for (auto checkpointing :
+         {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
       Stage s{.plan = c.plan};
       s.plan.zero = zero, s.plan.checkpointing = checkpointing;
       s.bytes = training_memory(request.model, s.plan).total();
@@ -195,43 +294,92 @@ std::vector<Stage> stages_of(const TrainingRequest& request, const TrainingCandi
 
 Json training_json(const TrainingRequest& request, const TrainingAdvice& advice) {
   Json ranked = Json::array(), notes = Json::array();
-  for (auto& n : advice.notes) notes.push(n);
+  for (auto& n : advice.notes)
+    notes.push(n);
   for (std::size_t i = 0; i < advice.ranked.size() && i < 20; ++i) {
     auto& c = advice.ranked[i];
-    ranked.push(Json::object({{"gpu", c.gpu->name}, {"provider", c.instance->provider}, {"instance", c.instance->name}, {"region", c.region}, {"price_date", c.price_date}, {"nodes", c.nodes}, {"gpus", c.gpus},
-                              {"price_age_days", age_json(c.price_date, request.now)}, {"zero", zero_name(c.plan.zero)}, {"activation_checkpointing", checkpointing_name(c.plan.checkpointing)},
-                              {"fabric", fabric_name(c.instance->fabric)}, {"network", c.instance->network}, {"network_gbps", c.instance->network_gbps}, {"tokens_per_s", rounded(c.tokens_per_s)}, {"kind", "extrapolated"}, {"exchange_share", rounded(c.exchange_share, 3)},
-                              {"memory_per_gpu", Json::object({{"weights_bytes", std::round(c.memory.weights)}, {"gradients_bytes", std::round(c.memory.gradients)}, {"optimizer_bytes", std::round(c.memory.optimizer)},
-                                                              {"activations_bytes", std::round(c.memory.activations)}, {"overhead_bytes", std::round(c.memory.overhead)}, {"total_bytes", std::round(c.memory.total())}})},
-                              {"usd_h", or_unknown(c.usd_h)}, {"spot_usd_h", or_unknown(c.spot_usd_h)}, {"usd_total", or_unknown(c.usd_total)}, {"checkpoint_minutes", rounded(c.checkpoint_minutes, 3)},
-                              {"checkpoint_s", rounded(c.checkpoint_cost_s, 3)}, {"interruptions_h", rounded(c.interruptions_h, 3)}}));
+    ranked.push(Json::object(
+        {{"gpu", c.gpu->name},
+         {"provider", c.instance->provider},
+         {"instance", c.instance->name},
+         {"region", c.region},
+         {"price_date", c.price_date},
+         {"nodes", c.nodes},
+         {"gpus", c.gpus},
+         {"price_age_days", age_json(c.price_date, request.now)},
+         {"zero", zero_name(c.plan.zero)},
+         {"activation_checkpointing", checkpointing_name(c.plan.checkpointing)},
+         {"fabric", fabric_name(c.instance->fabric)},
+         {"network", c.instance->network},
+         {"network_gbps", c.instance->network_gbps},
+         {"tokens_per_s", rounded(c.tokens_per_s)},
+         {"kind", "extrapolated"},
+         {"exchange_share", rounded(c.exchange_share, 3)},
+         {"memory_per_gpu", Json::object({{"weights_bytes", std::round(c.memory.weights)},
+                                          {"gradients_bytes", std::round(c.memory.gradients)},
+                                          {"optimizer_bytes", std::round(c.memory.optimizer)},
+                                          {"activations_bytes", std::round(c.memory.activations)},
+                                          {"overhead_bytes", std::round(c.memory.overhead)},
+                                          {"total_bytes", std::round(c.memory.total())}})},
+         {"usd_h", or_unknown(c.usd_h)},
+         {"spot_usd_h", or_unknown(c.spot_usd_h)},
+         {"usd_total", or_unknown(c.usd_total)},
+         {"checkpoint_minutes", rounded(c.checkpoint_minutes, 3)},
+         {"checkpoint_s", rounded(c.checkpoint_cost_s, 3)},
+         {"interruptions_h", rounded(c.interruptions_h, 3)}}));
   }
   Json stages = Json::array();
   for (auto& s : stages_of(request, advice.ranked.front()))
-    stages.push(Json::object({{"zero", zero_name(s.plan.zero)}, {"activation_checkpointing", checkpointing_name(s.plan.checkpointing)}, {"total_bytes", std::round(s.bytes)}, {"fits", s.fits}}));
-  return Json::object({{"model", Json::object({{"name", request.model.name}, {"parameters", std::round(request.model.parameters())}, {"notes", notes}})}, {"ranked", ranked}, {"stages", stages}, {"checks", checks_json(advice.checks)}});
+    stages.push(
+        Json::object({{"zero", zero_name(s.plan.zero)},
+                      {"activation_checkpointing", checkpointing_name(s.plan.checkpointing)},
+                      {"total_bytes", std::round(s.bytes)},
+                      {"fits", s.fits}}));
+  return Json::object(
+      {{"model", Json::object({{"name", request.model.name},
+                               {"parameters", std::round(request.model.parameters())},
+                               {"notes", notes}})},
+       {"ranked", ranked},
+       {"stages", stages},
+       {"checks", checks_json(advice.checks)}});
 }
 
 std::string training_text(const TrainingRequest& request, const TrainingAdvice& advice) {
-  std::string out = fmt::format("training {}: {:.2f} B parameters, sequences of {:.0f}, micro-batch {:.0f}\n", request.model.name, request.model.parameters() / 1e9, request.sequence, request.micro_batch);
-  for (auto& n : advice.notes) out += "  note: " + n + "\n";
+  std::string out = fmt::format(
+      "training {}: {:.2f} B parameters, sequences of {:.0f}, micro-batch {:.0f}\n",
+      request.model.name, request.model.parameters() / 1e9, request.sequence, request.micro_batch);
+  for (auto& n : advice.notes)
+    out += "  note: " + n + "\n";
   for (std::size_t i = 0; i < advice.ranked.size() && i < 5; ++i) {
     auto& c = advice.ranked[i];
     auto age = price_age_days(c.price_date, request.now);
-    out += fmt::format("{} {} × {} {} ({} × {}): {}, {}, {:.0f} tokens/s (estimate), ${:.2f}/h (price of {}{}){}{}\n", i ? "    " : "best", c.nodes, c.instance->provider, c.instance->name, c.gpus, c.gpu->name,
-                       zero_name(c.plan.zero), recomputation(c.plan.checkpointing), c.tokens_per_s, *c.usd_h, c.price_date, age ? fmt::format(", {} days old", *age) : "", c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "", c.usd_total ? fmt::format(", ${:.0f} in all", *c.usd_total) : "");
+    out += fmt::format(
+        "{} {} × {} {} ({} × {}): {}, {}, {:.0f} tokens/s (estimate), ${:.2f}/h (price of "
+        "{}{}){}{}\n",
+        i ? "    " : "best", c.nodes, c.instance->provider, c.instance->name, c.gpus, c.gpu->name,
+        zero_name(c.plan.zero), recomputation(c.plan.checkpointing), c.tokens_per_s, *c.usd_h,
+        c.price_date, age ? fmt::format(", {} days old", *age) : "",
+        c.spot_usd_h ? fmt::format(", ${:.2f}/h on spot", *c.spot_usd_h) : "",
+        c.usd_total ? fmt::format(", ${:.0f} in all", *c.usd_total) : "");
     if (i == 0)
-      out += fmt::format("  memory per GPU: weights {} + gradients {} + optimizer {} + activations {} + overhead {} = {}\n", gb(c.memory.weights), gb(c.memory.gradients), gb(c.memory.optimizer), gb(c.memory.activations),
-                         gb(c.memory.overhead), gb(c.memory.total()));
+      out += fmt::format(
+          "  memory per GPU: weights {} + gradients {} + optimizer {} + activations {} + overhead "
+          "{} = {}\n",
+          gb(c.memory.weights), gb(c.memory.gradients), gb(c.memory.optimizer),
+          gb(c.memory.activations), gb(c.memory.overhead), gb(c.memory.total()));
   }
   auto& best = advice.ranked.front();
-  out += fmt::format("what {} × {} would hold, per GPU (GB; * does not fit):\n", best.gpus, best.gpu->name);
+  out += fmt::format("what {} × {} would hold, per GPU (GB; * does not fit):\n", best.gpus,
+                     best.gpu->name);
   Zero stage = Zero::none;
   for (auto& s : stages_of(request, best)) {
-    if (s.plan.checkpointing == Checkpointing::none) stage = s.plan.zero, out += fmt::format("  {:<8}", zero_name(stage));
-    out += fmt::format("  {} {:.1f}{}{}", recomputation(s.plan.checkpointing), s.bytes / 1e9, s.fits ? "" : "*", s.plan.checkpointing == Checkpointing::full ? "\n" : ";");
+    if (s.plan.checkpointing == Checkpointing::none)
+      stage = s.plan.zero, out += fmt::format("  {:<8}", zero_name(stage));
+    out += fmt::format("  {} {:.1f}{}{}", recomputation(s.plan.checkpointing), s.bytes / 1e9,
+                       s.fits ? "" : "*", s.plan.checkpointing == Checkpointing::full ? "\n" : ";");
   }
-  for (auto& c : advice.checks) out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
+  for (auto& c : advice.checks)
+    out += fmt::format("{} {}: {}\n", c.good ? "ok  " : "mind", c.rule, c.why);
   return out;
 }
 

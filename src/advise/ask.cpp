@@ -10,63 +10,91 @@
 namespace billow::advise {
 namespace {
 
-constexpr const char* fields[] = {"model",     "config",  "precision", "context", "input", "output", "ttft_ms", "tps",    "users",    "rps",        "engine",
-                                  "engine_version", "providers", "regions",   "spot",    "mine",  "train",  "tuning",  "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
-                                  // other words for precision, input, output, rps and (as its inverse) tps
-                                  "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
+constexpr const char* fields[] = {
+    "model", "config", "precision", "context", "input", "output", "ttft_ms", "tps", "users", "rps",
+    "engine", "engine_version", "providers", "regions", "spot", "mine", "train", "tuning",
+    "sequence", "micro_batch", "tokens", "checkpoint_s", "interruptions_h",
+    // other words for precision, input, output, rps and (as its inverse) tps
+    "weights", "input_tokens", "output_tokens", "requests_per_s", "tpot_ms"};
 
 Result<double> number(const Json& q, const char* name, double fallback, double min, double max) {
   auto& v = q[name];
-  if (v.is_null()) return fallback;
+  if (v.is_null())
+    return fallback;
   double d = v.double_or(NAN);
-  if (!v.is_number() || !(d >= min && d <= max)) return fail(Code::invalid, fmt::format("\"{}\" must be a number from {:g} to {:g}", name, min, max));
+  if (!v.is_number() || !(d >= min && d <= max))
+    return fail(Code::invalid,
+                fmt::format("\"{}\" must be a number from {:g} to {:g}", name, min, max));
   return d;
 }
 // A string, or a list of them.
 Result<std::vector<std::string>> words(const Json& q, const char* name) {
   std::vector<std::string> out;
   auto& v = q[name];
-  if (v.is_null()) return out;
+  if (v.is_null())
+    return out;
   if (v.is_string()) {
     for (auto& part : split(v.str_or(""), ','))
-      if (!trim(part).empty()) out.emplace_back(trim(part));
+      if (!trim(part).empty())
+        out.emplace_back(trim(part));
     return out;
   }
-  if (!v.is_array()) return fail(Code::invalid, fmt::format("\"{}\" must be a string or a list of strings", name));
+  if (!v.is_array())
+    return fail(Code::invalid, fmt::format("\"{}\" must be a string or a list of strings", name));
   for (auto& item : v.items()) {
-    if (!item.is_string()) return fail(Code::invalid, fmt::format("\"{}\" must hold strings", name));
+    if (!item.is_string())
+      return fail(Code::invalid, fmt::format("\"{}\" must hold strings", name));
     out.emplace_back(item.str_or(""));
   }
   return out;
 }
 Result<bool> flag(const Json& q, const char* name) {
   auto& v = q[name];
-  if (!v.is_null() && !v.is_bool()) return fail(Code::invalid, fmt::format("\"{}\" must be true or false", name));
+  if (!v.is_null() && !v.is_bool())
+    return fail(Code::invalid, fmt::format("\"{}\" must be true or false", name));
   return v.bool_or(false);
 }
 
 Result<ModelShape> model_of(const Json& q) {
-  if (q["config"].is_object()) return read_model_config(q["config"].dump(), {}, q["model"].str_or("the model"));
-  if (!q["config"].is_null()) return fail(Code::invalid, "\"config\" must be the object of a config.json");
-  if (!q["model"].is_string()) return fail(Code::invalid, "no \"model\"", "a size such as \"7B\", or \"config\" with the object of a config.json");
+  if (q["config"].is_object())
+    return read_model_config(q["config"].dump(), {}, q["model"].str_or("the model"));
+  if (!q["config"].is_null())
+    return fail(Code::invalid, "\"config\" must be the object of a config.json");
+  if (!q["model"].is_string())
+    return fail(Code::invalid, "no \"model\"",
+                "a size such as \"7B\", or \"config\" with the object of a config.json");
   auto shape = model_of_size(q["model"].str_or(""));
-  if (!shape) return fail(Code::invalid, fmt::format("\"{}\" is no size", q["model"].str_or("").substr(0, 80)), "a size such as \"7B\"; for a named model send its config.json as \"config\"");
+  if (!shape)
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is no size", q["model"].str_or("").substr(0, 80)),
+                "a size such as \"7B\"; for a named model send its config.json as \"config\"");
   return shape;
 }
 
 // One candidate in a row, for tables.
 Json row_of(const Candidate& c) {
-  Json row = Json::object({{"gpu", c.gpu->name}, {"gpus", c.gpus}, {"precision", precision_name(c.precision)}, {"parallelism", parallelism_name(c.parallelism)}, {"replicas", c.replicas}});
-  if (!c.slice.empty()) row.set("slice", c.slice);
+  Json row = Json::object({{"gpu", c.gpu->name},
+                           {"gpus", c.gpus},
+                           {"precision", precision_name(c.precision)},
+                           {"parallelism", parallelism_name(c.parallelism)},
+                           {"replicas", c.replicas}});
+  if (!c.slice.empty())
+    row.set("slice", c.slice);
   bool rented = c.offer && c.offer->instance;
-  row.set("instance", rented ? Json(fmt::format("{} × {} {}", c.offer->instances, c.offer->instance->provider, c.offer->instance->name)) : Json());
-  row.set("usd_month", c.offer && c.offer->on_demand_month ? Json(std::round(*c.offer->on_demand_month)) : Json());
+  row.set("instance", rented
+                          ? Json(fmt::format("{} × {} {}", c.offer->instances,
+                                             c.offer->instance->provider, c.offer->instance->name))
+                          : Json());
+  row.set("usd_month", c.offer && c.offer->on_demand_month
+                           ? Json(std::round(*c.offer->on_demand_month))
+                           : Json());
   row.set("ttft_ms", std::round(c.latency.ttft_ms.value));
   row.set("tpot_ms", std::round(c.latency.tpot_ms.value * 10) / 10);
   row.set("kind", kind_name(c.latency.kind));
   row.set("binding", c.binding);
   row.set("price_date", rented ? Json(c.offer->price_date) : Json());
-  row.set("price_age_days", rented && c.offer->price_age_days ? Json(*c.offer->price_age_days) : Json());
+  row.set("price_age_days",
+          rented && c.offer->price_age_days ? Json(*c.offer->price_age_days) : Json());
   return row;
 }
 
@@ -74,28 +102,42 @@ Json row_of(const Candidate& c) {
 
 Result<Json> answer(const Json& question, const AskContext& context) {
   Json q = question;
-  for (auto [other, name] : {std::pair{"weights", "precision"}, {"input_tokens", "input"}, {"output_tokens", "output"}, {"requests_per_s", "rps"}})
-    if (q.is_object() && !q[other].is_null() && q[name].is_null()) q.set(name, Json(q[other]));
-  if (q.is_object() && q["tpot_ms"].is_number() && q["tps"].is_null() && q["tpot_ms"].double_or(0) > 0) q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
-  if (!q.is_object()) return fail(Code::invalid, "a question is a JSON object", "such as {\"model\": \"7B\", \"users\": 50}");
+  for (auto [other, name] : {std::pair{"weights", "precision"},
+                             {"input_tokens", "input"},
+                             {"output_tokens", "output"},
+                             {"requests_per_s", "rps"}})
+    if (q.is_object() && !q[other].is_null() && q[name].is_null())
+      q.set(name, Json(q[other]));
+  if (q.is_object() && q["tpot_ms"].is_number() && q["tps"].is_null() &&
+      q["tpot_ms"].double_or(0) > 0)
+    q.set("tps", 1e3 / q["tpot_ms"].double_or(0));
+  if (!q.is_object())
+    return fail(Code::invalid, "a question is a JSON object",
+                "such as {\"model\": \"7B\", \"users\": 50}");
   for (auto& [name, value] : q.members())
     if (std::find(std::begin(fields), std::end(fields), name) == std::end(fields)) {
       auto near = nearest(name, std::vector<std::string>(std::begin(fields), std::end(fields)));
-      return fail(Code::invalid, fmt::format("unknown field \"{}\"", name.substr(0, 80)), near.empty() ? "" : fmt::format("did you mean \"{}\"?", near));
+      return fail(Code::invalid, fmt::format("unknown field \"{}\"", name.substr(0, 80)),
+                  near.empty() ? "" : fmt::format("did you mean \"{}\"?", near));
     }
   auto catalogue = BILLOW_TRY(catalogue_with_imports(context.data_dir));
   if (BILLOW_TRY(flag(q, "train"))) {
     TrainingRequest t;
     t.model = BILLOW_TRY(model_of(q));
     auto tuning = q["tuning"].str_or("full");
-    if (tuning == "lora") t.tuning = Tuning::lora;
-    else if (tuning == "qlora") t.tuning = Tuning::qlora;
-    else if (tuning != "full") return fail(Code::invalid, "\"tuning\" is one of full, lora, qlora");
+    if (tuning == "lora")
+      t.tuning = Tuning::lora;
+    else if (tuning == "qlora")
+      t.tuning = Tuning::qlora;
+    else if (tuning != "full")
+      return fail(Code::invalid, "\"tuning\" is one of full, lora, qlora");
     t.sequence = BILLOW_TRY(number(q, "sequence", 4096, 1, 1e7));
     t.micro_batch = BILLOW_TRY(number(q, "micro_batch", 1, 1, 1e5));
     t.tokens = BILLOW_TRY(number(q, "tokens", 0, 0, 1e18));
-    if (!q["checkpoint_s"].is_null()) t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
-    if (!q["interruptions_h"].is_null()) t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
+    if (!q["checkpoint_s"].is_null())
+      t.checkpoint_s = BILLOW_TRY(number(q, "checkpoint_s", 0, 1e-3, 1e6));
+    if (!q["interruptions_h"].is_null())
+      t.interruptions_h = BILLOW_TRY(number(q, "interruptions_h", 0, 1e-2, 1e6));
     t.offers.providers = BILLOW_TRY(words(q, "providers"));
     t.offers.regions = BILLOW_TRY(words(q, "regions"));
     t.now = context.now;
@@ -103,33 +145,42 @@ Result<Json> answer(const Json& question, const AskContext& context) {
   }
   Request r;
   r.model = BILLOW_TRY(model_of(q));
-  for (auto& p : BILLOW_TRY(words(q, "precision"))) r.precisions.push_back(BILLOW_TRY(parse_precision(p)));
+  for (auto& p : BILLOW_TRY(words(q, "precision")))
+    r.precisions.push_back(BILLOW_TRY(parse_precision(p)));
   r.input = BILLOW_TRY(number(q, "input", 1024, 1, 1e7));
   r.output = BILLOW_TRY(number(q, "output", 256, 1, 1e7));
   r.rps = BILLOW_TRY(number(q, "rps", 0, 1e-6, 1e6));
   r.users = BILLOW_TRY(number(q, "users", 0, 1, 1e8));
-  if (r.rps > 0 && r.users > 0) return fail(Code::invalid, "\"rps\" and \"users\" each say the load: give one");
+  if (r.rps > 0 && r.users > 0)
+    return fail(Code::invalid, "\"rps\" and \"users\" each say the load: give one");
   r.context = BILLOW_TRY(number(q, "context", 0, 1, 1e8));
-  if (!q["ttft_ms"].is_null()) r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
-  if (!q["tps"].is_null()) r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
+  if (!q["ttft_ms"].is_null())
+    r.ttft_ms_max = BILLOW_TRY(number(q, "ttft_ms", 0, 0.1, 1e7));
+  if (!q["tps"].is_null())
+    r.tokens_per_s_min = BILLOW_TRY(number(q, "tps", 0, 0.01, 1e5));
   r.engine = engine_word(q["engine"].str_or("vllm"));
   r.version = std::string(q["engine_version"].str_or(""));
   r.offers.providers = BILLOW_TRY(words(q, "providers"));
-  for (auto& p : r.offers.providers) p = lower(p);
+  for (auto& p : r.offers.providers)
+    p = lower(p);
   r.offers.regions = BILLOW_TRY(words(q, "regions"));
   r.spot = BILLOW_TRY(flag(q, "spot"));
   if (BILLOW_TRY(flag(q, "mine"))) {
     r.fleet = context.fleet;
-    if (r.fleet.empty()) return fail(Code::infeasible, "this Billow has no GPUs", "leave \"mine\" out to look at what can be rented");
+    if (r.fleet.empty())
+      return fail(Code::infeasible, "this Billow has no GPUs",
+                  "leave \"mine\" out to look at what can be rented");
   }
   r.now = context.now;
   auto calibration = Calibration::embedded();
   auto own = BILLOW_TRY(read_measurements(context.data_dir, {}, catalogue));
-  if (!own.rows.empty()) calibration = calibration.with_local(own.rows);
+  if (!own.rows.empty())
+    calibration = calibration.with_local(own.rows);
   auto advice = BILLOW_TRY(recommend(r, catalogue, calibration));
   auto out = advice_json(r, advice);
   Json options = Json::array();
-  for (std::size_t i = 0; i < advice.ranked.size() && i < 12; ++i) options.push(row_of(advice.ranked[i]));
+  for (std::size_t i = 0; i < advice.ranked.size() && i < 12; ++i)
+    options.push(row_of(advice.ranked[i]));
   out.set("options", options);
   out.set("text", advice_text(r, advice));
   return out;

@@ -1,10 +1,13 @@
-// Time to first token and time per output token of a served configuration, with an interval and where it comes from.
+// Time to first token and time per output token of a served configuration, with an interval and
+// where it comes from.
 //
-// A calibration is two efficiency models (efficiency.h), the spread of their errors on data they had not seen, and which
-// configurations were measured. It is fitted from measurements (`Calibration::fit`), written as text, and comes inside the
-// binary as data/calibration.txt. It holds no rows.
+// A calibration is two efficiency models (efficiency.h), the spread of their errors on data they
+// had not seen, and which configurations were measured. It is fitted from measurements
+// (`Calibration::fit`), written as text, and comes inside the binary as data/calibration.txt. It
+// holds no rows.
 //
-// Invariants: a prediction is for something that fits in memory, or it is an error; low ≤ value ≤ high.
+// Invariants: a prediction is for something that fits in memory, or it is an error; low ≤ value ≤
+// high.
 #pragma once
 
 #include <set>
@@ -24,7 +27,7 @@ struct Estimate {
 struct Prediction {
   Estimate ttft_ms, tpot_ms;
   Kind kind = Kind::extrapolated;
-  std::string basis;                    // "llama 80x8192 on H100-SXM with vllm fp8, 40 measured loads"
+  std::string basis;  // "llama 80x8192 on H100-SXM with vllm fp8, 40 measured loads"
   std::vector<std::pair<std::string, double>> tpot_parts;  // "weights" → ms: the arithmetic
 };
 
@@ -32,49 +35,64 @@ struct Prediction {
 Sample tpot_sample(const ServingRow& row);
 Sample ttft_sample(const ServingRow& row);
 const std::vector<std::string>& tpot_term_names();
-struct Terms { std::vector<double> tpot, ttft; };
+struct Terms {
+  std::vector<double> tpot, ttft;
+};
 Terms terms_of(const ServingRow& row);
 
-// Which errors a fit estimates: each costs several further fits. `known`: on held-out series of known combinations only.
+// Which errors a fit estimates: each costs several further fits. `known`: on held-out series of
+// known combinations only.
 enum class Intervals { none, known, all };
 
 class Calibration {
  public:
-  // Rows without both measurements are left out. Errors are estimated by leaving out series, models and GPUs in turn.
-  static Result<Calibration> fit(const std::vector<ServingRow>& rows, Intervals intervals = Intervals::all);
+  // Rows without both measurements are left out. Errors are estimated by leaving out series, models
+  // and GPUs in turn.
+  static Result<Calibration> fit(const std::vector<ServingRow>& rows,
+                                 Intervals intervals = Intervals::all);
   static Result<Calibration> parse(std::string_view text);
   static Calibration embedded();
   std::string dump() const;
 
-  // An error (infeasible) where the weights alone do not fit, and where the GPU's rates are unknown.
+  // An error (infeasible) where the weights alone do not fit, and where the GPU's rates are
+  // unknown.
   Result<Prediction> predict(const ServingRow& row) const;
   Kind kind_of(const ServingRow& row) const;
-  // The effects of everything but the load, looked up once: for scanning many loads of one configuration.
+  // The effects of everything but the load, looked up once: for scanning many loads of one
+  // configuration.
   struct Prepared {
     EfficiencyModel::Resolved tpot, ttft;
     double local_tpot = 1, local_ttft = 1;
   };
   Prepared prepare(const ServingRow& row) const;
-  struct Quick { double ttft_ms, tpot_ms; };
+  struct Quick {
+    double ttft_ms, tpot_ms;
+  };
   static Quick quick(const Prepared& prepared, const ServingRow& row);
 
-  // The same calibration, bent to what this installation measured: shrunk towards what it said before.
+  // The same calibration, bent to what this installation measured: shrunk towards what it said
+  // before.
   Calibration with_local(const std::vector<ServingRow>& measured) const;
 
   std::size_t parameters() const { return tpot_.parameters() + ttft_.parameters(); }
   std::size_t measured_series() const { return seen_.size(); }
 
  private:
-  struct Spread { double low = -0.5, high = 0.5; };  // 10 % and 90 % of log(measured / predicted)
-  struct Range { double from = 0, to = 0; };
+  struct Spread {
+    double low = -0.5, high = 0.5;
+  };  // 10 % and 90 % of log(measured / predicted)
+  struct Range {
+    double from = 0, to = 0;
+  };
 
   void remember(const std::vector<ServingRow>& rows);
   void measure_errors(const std::vector<ServingRow>& rows, Intervals intervals);
 
   EfficiencyModel tpot_, ttft_;
-  std::map<std::string, Spread> spread_;         // "tpot interpolated moe"
-  std::map<std::string, Range> seen_;            // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
-  std::set<std::string> groups_;                 // model, GPU, engine and precision measured at all
+  std::map<std::string, Spread> spread_;  // "tpot interpolated moe"
+  std::map<std::string, Range>
+      seen_;  // a series (model, GPU, engine, precision, ranks, lengths) → loads measured
+  std::set<std::string> groups_;  // model, GPU, engine and precision measured at all
   std::map<std::string, double> local_tpot_, local_ttft_;  // log corrections of this installation
 };
 

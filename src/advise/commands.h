@@ -1,5 +1,5 @@
-// `billow advise`, `billow prices` and `billow plan`: options in, text or JSON out. They touch nothing but the files named to
-// them; what only a running head knows comes in through the context.
+// `billow advise`, `billow prices` and `billow plan`: options in, text or JSON out. They touch
+// nothing but the files named to them; what only a running head knows comes in through the context.
 #pragma once
 
 #include <string>
@@ -11,17 +11,20 @@
 namespace billow::advise {
 
 struct CommandContext {
-  std::string data_dir;                // where imported prices are kept (prices.csv); empty: nothing is kept
-  std::string models_dir;              // where models named by name are looked for, unless --models says otherwise
-  std::vector<FleetGpu> fleet;         // for --mine
-  std::vector<ServingRow> measured;    // this installation's own measurements, beside those kept in the data directory
-  std::vector<UsedSpan> used;          // what the head's jobs used, for plan; with what was asked of the head:
+  std::string data_dir;  // where imported prices are kept (prices.csv); empty: nothing is kept
+  std::string
+      models_dir;  // where models named by name are looked for, unless --models says otherwise
+  std::vector<FleetGpu> fleet;  // for --mine
+  std::vector<ServingRow>
+      measured;  // this installation's own measurements, beside those kept in the data directory
+  std::vector<UsedSpan>
+      used;  // what the head's jobs used, for plan; with what was asked of the head:
   bool asked_head = false;
   WallTime now;
 };
 
 struct CommandResult {
-  int exit_code = 0;                   // 0; 1: no answer; 2: wrong options
+  int exit_code = 0;  // 0; 1: no answer; 2: wrong options
   std::string out, err;
 };
 

@@ -1,14 +1,18 @@
-// The one statistical model of the advisor: a time is a sum of physical terms (bytes over bandwidth, operations over rate, a cost
-// per layer, …), each divided by an efficiency, and the efficiencies are learned. An efficiency is a product of effects: one
-// for all, one for the engine, one for the GPU, one for the model family, down to the exact combination. Each effect is
-// pulled towards none (a Gaussian prior), so that little data moves little, a combination never seen falls back on its
-// parts, and nothing remembers single rows. Fitted by Gauss-Newton on log time with a robust loss.
+// The one statistical model of the advisor: a time is a sum of physical terms (bytes over
+// bandwidth, operations over rate, a cost per layer, …), each divided by an efficiency, and the
+// efficiencies are learned. An efficiency is a product of effects: one for all, one for the engine,
+// one for the GPU, one for the model family, down to the exact combination. Each effect is pulled
+// towards none (a Gaussian prior), so that little data moves little, a combination never seen falls
+// back on its parts, and nothing remembers single rows. Fitted by Gauss-Newton on log time with a
+// robust loss.
 //
 //   log T = 1/p · log Σ_j (φ_j · exp(Σ_groups θ[group][j]))^p  +  Σ_offsets δ
 //
-// p = 1 is the plain sum; p slightly below lets terms that are alike hinder each other, as they do on a busy GPU.
+// p = 1 is the plain sum; p slightly below lets terms that are alike hinder each other, as they do
+// on a busy GPU.
 //
-// Invariants: the terms φ_j are ≥ 0 and one is > 0; a prediction is finite; unknown groups contribute nothing.
+// Invariants: the terms φ_j are ≥ 0 and one is > 0; a prediction is finite; unknown groups
+// contribute nothing.
 #pragma once
 
 #include <string>
@@ -21,22 +25,23 @@
 namespace billow::advise {
 
 struct Effect {
-  std::string key;     // "engine=vllm"
-  double spread = 0.3; // prior standard deviation of its logarithms
+  std::string key;      // "engine=vllm"
+  double spread = 0.3;  // prior standard deviation of its logarithms
 };
 
 struct Sample {
-  std::vector<double> terms;     // in ms
-  std::vector<Effect> groups;    // scale every term of their own
-  std::vector<Effect> offsets;   // scale the sum
-  double measured = 0;           // ms; what is fitted
+  std::vector<double> terms;    // in ms
+  std::vector<Effect> groups;   // scale every term of their own
+  std::vector<Effect> offsets;  // scale the sum
+  double measured = 0;          // ms; what is fitted
 };
 
 class EfficiencyModel {
  public:
   struct Options {
-    double noise = 0.08;         // spread of log measurements around the truth; beyond it the loss grows linearly
-    double power = 1;            // p
+    double noise =
+        0.08;  // spread of log measurements around the truth; beyond it the loss grows linearly
+    double power = 1;  // p
     int steps_max = 30;
   };
   static EfficiencyModel fit(const std::vector<Sample>& samples, const Options& options);
@@ -45,21 +50,25 @@ class EfficiencyModel {
   double predict(const Sample& sample, std::vector<double>* terms_out = nullptr) const;
   // The effects of a sample looked up once, for many predictions that differ only in their terms.
   struct Resolved {
-    std::vector<double> scale;   // one factor per term
+    std::vector<double> scale;  // one factor per term
     double whole = 1;
     double power = 1;
   };
   Resolved resolve(const Sample& sample) const;
-  static double predict(const Resolved& resolved, const std::vector<double>& terms, std::vector<double>* terms_out = nullptr);
-  bool knows(std::string_view key) const { return groups_.contains(std::string(key)) || offsets_.contains(std::string(key)); }
+  static double predict(const Resolved& resolved,
+                        const std::vector<double>& terms,
+                        std::vector<double>* terms_out = nullptr);
+  bool knows(std::string_view key) const {
+    return groups_.contains(std::string(key)) || offsets_.contains(std::string(key));
+  }
   std::size_t parameters() const;
 
-  std::string dump(std::string_view name) const;                     // lines "name group key v v v …"
-  Status read_line(const std::vector<std::string>& words);           // the inverse, without the name
+  std::string dump(std::string_view name) const;            // lines "name group key v v v …"
+  Status read_line(const std::vector<std::string>& words);  // the inverse, without the name
 
  private:
   double power_ = 1;
-  std::unordered_map<std::string, std::vector<double>> groups_;      // log efficiencies, one per term
+  std::unordered_map<std::string, std::vector<double>> groups_;  // log efficiencies, one per term
   std::unordered_map<std::string, double> offsets_;
 };
 

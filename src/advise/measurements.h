@@ -1,7 +1,9 @@
-// What this installation measured of its own serving (`billow loadtest`): kept as CSV in the columns `billow advise --batch` reads, so
-// that anyone can look at it, mend it or take it elsewhere. `advise` bends its calibration to it.
+// What this installation measured of its own serving (`billow loadtest`): kept as CSV in the
+// columns `billow advise --batch` reads, so that anyone can look at it, mend it or take it
+// elsewhere. `advise` bends its calibration to it.
 //
-// Invariants: a line that cannot be read is left out and named, the others count; appending never loses what was there.
+// Invariants: a line that cannot be read is left out and named, the others count; appending never
+// loses what was there.
 #pragma once
 
 #include <string>
@@ -12,12 +14,12 @@
 namespace billow::advise {
 
 struct ServingMeasurement {
-  std::string model;                 // a config file (kept by its full path), a name, or a size
+  std::string model;  // a config file (kept by its full path), a name, or a size
   std::string gpu, engine, version, precision;
   int tensor = 1;
   double concurrency = 1, input = 0, output = 0;
   double ttft_ms = 0, tpot_ms = 0;
-  std::string measured_at;           // "2026-11-15T06:00:00Z"
+  std::string measured_at;  // "2026-11-15T06:00:00Z"
 };
 
 std::string measurements_path(const std::string& data_dir);
@@ -28,6 +30,8 @@ struct Measurements {
   std::vector<std::string> left_out;  // "measurements.csv line 3: …"
 };
 // Nothing where there is no file. The rows point into `catalogue`.
-Result<Measurements> read_measurements(const std::string& data_dir, const std::string& models_dir, const Catalogue& catalogue);
+Result<Measurements> read_measurements(const std::string& data_dir,
+                                       const std::string& models_dir,
+                                       const Catalogue& catalogue);
 
 }  // namespace billow::advise

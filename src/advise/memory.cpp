@@ -8,45 +8,66 @@ namespace {
 
 constexpr double kv_block_tokens = 16;  // caches are handed out in blocks
 
-double kv_element_bytes(Precision kv) { return kv == Precision::fp8 || kv == Precision::int8 ? 1 : kv == Precision::fp32 ? 4 : 2; }
+double kv_element_bytes(Precision kv) {
+  return kv == Precision::fp8 || kv == Precision::int8 ? 1 : kv == Precision::fp32 ? 4 : 2;
+}
 // The indexer keeps its keys in FP8 with one float scale per 128, whatever the cache is in.
-double index_token_bytes(int dim) { return dim * (1 + 4.0 / 128); }
+double index_token_bytes(int dim) {
+  return dim * (1 + 4.0 / 128);
+}
 
 // Elements one token leaves in this layer while inside the window.
 double token_elements(const Attention& a) {
   switch (a.kind) {
     case AttentionKind::none:
     case AttentionKind::linear:
-    case AttentionKind::mamba: return 0;
+    case AttentionKind::mamba:
+      return 0;
     case AttentionKind::full:
     case AttentionKind::sliding:
-    case AttentionKind::chunked: return static_cast<double>(a.kv_heads) * (a.k_dim + a.v_dim);
-    case AttentionKind::mla: return a.latent;
-    case AttentionKind::compressed: return a.compress > 0 ? static_cast<double>(a.k_dim) / a.compress : 0;
+    case AttentionKind::chunked:
+      return static_cast<double>(a.kv_heads) * (a.k_dim + a.v_dim);
+    case AttentionKind::mla:
+      return a.latent;
+    case AttentionKind::compressed:
+      return a.compress > 0 ? static_cast<double>(a.k_dim) / a.compress : 0;
   }
   return 0;
 }
 
-bool windowed(const Attention& a) { return a.kind == AttentionKind::sliding || a.kind == AttentionKind::chunked; }
+bool windowed(const Attention& a) {
+  return a.kind == AttentionKind::sliding || a.kind == AttentionKind::chunked;
+}
 
-// Heads are dealt out to the tensor ranks; with more ranks than heads, ranks keep copies. Latents are kept whole by each.
+// Heads are dealt out to the tensor ranks; with more ranks than heads, ranks keep copies. Latents
+// are kept whole by each.
 double rank_share(const Attention& a, int tensor) {
-  if (tensor <= 1) return 1;
-  if (a.kind == AttentionKind::mla || a.kind == AttentionKind::compressed) return 1;
-  if (a.kind == AttentionKind::linear || a.kind == AttentionKind::mamba) return 1.0 / std::min(tensor, std::max(1, a.q_heads));
-  if (a.kv_heads <= 0) return 1;
+  if (tensor <= 1)
+    return 1;
+  if (a.kind == AttentionKind::mla || a.kind == AttentionKind::compressed)
+    return 1;
+  if (a.kind == AttentionKind::linear || a.kind == AttentionKind::mamba)
+    return 1.0 / std::min(tensor, std::max(1, a.q_heads));
+  if (a.kv_heads <= 0)
+    return 1;
   return std::ceil(static_cast<double>(a.kv_heads) / tensor) / a.kv_heads;
 }
 
-double state_bytes_of(const Attention& a) { return static_cast<double>(a.state_elements) * a.state_element_bytes + static_cast<double>(a.conv_elements) * 2; }
+double state_bytes_of(const Attention& a) {
+  return static_cast<double>(a.state_elements) * a.state_element_bytes +
+         static_cast<double>(a.conv_elements) * 2;
+}
 
 }  // namespace
 
 std::string parallelism_name(const Parallelism& p) {
   std::string name = fmt::format("tp{}", p.tensor);
-  if (p.pipeline > 1) name += fmt::format(" pp{}", p.pipeline);
-  if (p.attention_data > 1) name += fmt::format(" attention dp{}", p.attention_data);
-  if (p.expert > 1) name += fmt::format(" ep{}", p.expert);
+  if (p.pipeline > 1)
+    name += fmt::format(" pp{}", p.pipeline);
+  if (p.attention_data > 1)
+    name += fmt::format(" attention dp{}", p.attention_data);
+  if (p.expert > 1)
+    name += fmt::format(" ep{}", p.expert);
   return name;
 }
 
@@ -57,8 +78,10 @@ KvPerToken kv_per_token(const ModelShape& shape, Precision kv) {
     auto& a = layer.attention;
     double mine = token_elements(a) * bytes;
     out.bytes += mine;
-    if (!windowed(a)) out.bytes_far += mine;
-    if (a.index_dim > 0) out.index_bytes += index_token_bytes(a.index_dim) / std::max(1, a.compress);
+    if (!windowed(a))
+      out.bytes_far += mine;
+    if (a.index_dim > 0)
+      out.index_bytes += index_token_bytes(a.index_dim) / std::max(1, a.compress);
     out.state_bytes += state_bytes_of(a);
   }
   return out;
@@ -70,10 +93,13 @@ double kv_bytes(const ModelShape& shape, Precision kv, double tokens, int tensor
   for (auto& layer : shape.layers) {
     auto& a = layer.attention;
     double kept = blocks;
-    if (windowed(a)) kept = std::min(blocks, std::ceil((a.window - 1.0) / kv_block_tokens + 1) * kv_block_tokens);
+    if (windowed(a))
+      kept = std::min(blocks, std::ceil((a.window - 1.0) / kv_block_tokens + 1) * kv_block_tokens);
     double mine = token_elements(a) * bytes * kept;
-    if (a.kind == AttentionKind::compressed) mine += std::min<double>(blocks, a.window) * a.k_dim * bytes;
-    if (a.index_dim > 0) mine += index_token_bytes(a.index_dim) / std::max(1, a.compress) * blocks;
+    if (a.kind == AttentionKind::compressed)
+      mine += std::min<double>(blocks, a.window) * a.k_dim * bytes;
+    if (a.index_dim > 0)
+      mine += index_token_bytes(a.index_dim) / std::max(1, a.compress) * blocks;
     sum += (mine + state_bytes_of(a)) * rank_share(a, tensor);
   }
   return sum;
@@ -84,14 +110,17 @@ double kv_read_bytes(const ModelShape& shape, Precision kv, double tokens, int t
   for (auto& layer : shape.layers) {
     auto& a = layer.attention;
     double read = windowed(a) ? std::min<double>(tokens, a.window) : tokens;
-    if (a.index_topk > 0 && a.kind != AttentionKind::compressed) read = std::min<double>(read, a.index_topk);
+    if (a.index_topk > 0 && a.kind != AttentionKind::compressed)
+      read = std::min<double>(read, a.index_topk);
     double mine = token_elements(a) * bytes * read;
     if (a.kind == AttentionKind::compressed) {
       double entries = a.compress > 0 ? tokens / a.compress : 0;
-      if (a.index_topk > 0) entries = std::min<double>(entries, a.index_topk);
+      if (a.index_topk > 0)
+        entries = std::min<double>(entries, a.index_topk);
       mine = (entries + std::min<double>(tokens, a.window)) * a.k_dim * bytes;
     }
-    if (a.index_dim > 0) mine += index_token_bytes(a.index_dim) / std::max(1, a.compress) * tokens;
+    if (a.index_dim > 0)
+      mine += index_token_bytes(a.index_dim) / std::max(1, a.compress) * tokens;
     sum += (mine + 2 * state_bytes_of(a)) * rank_share(a, tensor);  // states are read and written
   }
   return sum;
@@ -102,13 +131,20 @@ WeightParts weight_parts(const ModelShape& shape) {
   for (auto& layer : shape.layers)
     for (auto& tensor : layer.tensors) {
       double bytes = tensor.parameters * weight_bytes(tensor.precision);
-      if (tensor.name == "mlp.experts") w.experts += bytes;
-      else if (tensor.name == "mlp.shared_experts" || tensor.name == "mlp.latent_proj") w.shared += bytes;
-      else if (tensor.name == "mlp.gate") w.router += bytes;
-      else if (tensor.name.starts_with("mlp.")) w.dense += bytes;
-      else w.attention += bytes;
+      if (tensor.name == "mlp.experts")
+        w.experts += bytes;
+      else if (tensor.name == "mlp.shared_experts" || tensor.name == "mlp.latent_proj")
+        w.shared += bytes;
+      else if (tensor.name == "mlp.gate")
+        w.router += bytes;
+      else if (tensor.name.starts_with("mlp."))
+        w.dense += bytes;
+      else
+        w.attention += bytes;
     }
-  double plain = shape.native == Precision::fp32 ? 4 : 2;  // embeddings and the head stay in the activation type
+  double plain = shape.native == Precision::fp32
+                     ? 4
+                     : 2;  // embeddings and the head stay in the activation type
   w.embedding = shape.embedding_parameters * plain;
   w.head = shape.tied_embeddings ? 0 : shape.head_parameters * plain;
   w.vision = shape.vision_parameters * 2;
@@ -121,12 +157,19 @@ double weight_bytes_per_gpu(const ModelShape& shape, const Parallelism& p) {
   int attention_ranks = std::max(1, ranks / std::max(1, p.attention_data));
   int expert_ranks = p.expert_tensor > 0 ? p.expert_tensor * p.expert : std::max(ranks, p.expert);
   // Stages hold whole layers, so the fullest holds one layer more than the average.
-  double stage = p.pipeline > 1 ? std::ceil(static_cast<double>(shape.layers.size()) / p.pipeline) / static_cast<double>(shape.layers.size()) : 1;
-  double layers = (w.attention + w.dense) / attention_ranks + w.shared / ranks + w.experts / expert_ranks + w.router;
+  double stage = p.pipeline > 1 ? std::ceil(static_cast<double>(shape.layers.size()) / p.pipeline) /
+                                      static_cast<double>(shape.layers.size())
+                                : 1;
+  double layers = (w.attention + w.dense) / attention_ranks + w.shared / ranks +
+                  w.experts / expert_ranks + w.router;
   return layers * stage + (w.embedding + w.head) / attention_ranks + w.vision;
 }
 
-Memory serving_memory(const ModelShape& shape, Precision kv, const Parallelism& p, const ServingLoad& load, double capacity_bytes,
+Memory serving_memory(const ModelShape& shape,
+                      Precision kv,
+                      const Parallelism& p,
+                      const ServingLoad& load,
+                      double capacity_bytes,
                       const MemoryOptions& options) {
   Memory m;
   m.capacity = capacity_bytes;
@@ -134,12 +177,14 @@ Memory serving_memory(const ModelShape& shape, Precision kv, const Parallelism& 
   m.weights = weight_bytes_per_gpu(shape, p);
   int attention_ranks = std::max(1, p.tensor / std::max(1, p.attention_data));
   // Stages deal out the layers, and with them the cache.
-  double stage = p.pipeline > 1 ? std::ceil(static_cast<double>(shape.layers.size()) / p.pipeline) / static_cast<double>(shape.layers.size()) : 1;
+  double stage = p.pipeline > 1 ? std::ceil(static_cast<double>(shape.layers.size()) / p.pipeline) /
+                                      static_cast<double>(shape.layers.size())
+                                : 1;
   double one = kv_bytes(shape, kv, load.context, attention_ranks) * stage;
   double here = std::ceil(load.sequences / std::max(1, p.attention_data));
   m.kv = one * here;
-  // The widest intermediate of a full prefill step, its input and output, and logits. Engines set this aside for the largest
-  // step they may ever take, so it does not depend on the load.
+  // The widest intermediate of a full prefill step, its input and output, and logits. Engines set
+  // this aside for the largest step they may ever take, so it does not depend on the load.
   constexpr double logits_sequences = 256;
   double tokens = load.batched_tokens_max;
   double width = 4.0 * shape.hidden + static_cast<double>(shape.query_width_max) / attention_ranks;
@@ -147,16 +192,21 @@ Memory serving_memory(const ModelShape& shape, Precision kv, const Parallelism& 
   m.communication = p.gpus() > 1 ? options.communication_bytes : 0;
   m.overhead = options.overhead_bytes;
   double free = m.usable - (m.total() - m.kv);
-  m.sequences_max = free > 0 && one > 0 ? std::floor(free / one) * std::max(1, p.attention_data) : 0;
+  m.sequences_max =
+      free > 0 && one > 0 ? std::floor(free / one) * std::max(1, p.attention_data) : 0;
   return m;
 }
 
 const char* zero_name(Zero zero) {
   switch (zero) {
-    case Zero::none: return "no ZeRO";
-    case Zero::optimizer: return "ZeRO-1";
-    case Zero::gradients: return "ZeRO-2";
-    case Zero::parameters: return "ZeRO-3";
+    case Zero::none:
+      return "no ZeRO";
+    case Zero::optimizer:
+      return "ZeRO-1";
+    case Zero::gradients:
+      return "ZeRO-2";
+    case Zero::parameters:
+      return "ZeRO-3";
   }
   return "?";
 }
@@ -166,27 +216,39 @@ TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan
   double n = shape.parameters() + shape.vision_parameters;
   double trained = plan.tuning == Tuning::full ? n : n * plan.lora_fraction;
   double stored = plan.tuning == Tuning::qlora ? n * weight_bytes(Precision::int4) : n * 2;
-  if (plan.tuning != Tuning::full) stored += trained * 2;
+  if (plan.tuning != Tuning::full)
+    stored += trained * 2;
   int tensor = std::max(1, plan.tensor), ranks = std::max(1, plan.gpus / tensor);
   m.weights = stored / tensor / (plan.zero == Zero::parameters ? ranks : 1);
-  m.gradients = trained * 2 / tensor / (plan.zero == Zero::gradients || plan.zero == Zero::parameters ? ranks : 1);
+  m.gradients = trained * 2 / tensor /
+                (plan.zero == Zero::gradients || plan.zero == Zero::parameters ? ranks : 1);
   m.optimizer = trained * 12 / tensor / (plan.zero != Zero::none ? ranks : 1);
-  // Per layer and token: about 34 widths of bytes with fused attention (Korthikanti et al. 2022), 10 of them outside the
-  // tensor-parallel part; two when only the layer's input is kept and the rest made again. A gated MLP or experts widen it.
+  // Per layer and token: about 34 widths of bytes with fused attention (Korthikanti et al. 2022),
+  // 10 of them outside the tensor-parallel part; two when only the layer's input is kept and the
+  // rest made again. A gated MLP or experts widen it.
   double layers = static_cast<double>(shape.layers.size()), h = shape.hidden;
   double widest = std::max(1.0, shape.query_width_max / (8.0 * h));
   double whole_layer = (10 + 24 * widest / tensor) * h;
   double kept = 0;
   switch (plan.checkpointing) {
-    case Checkpointing::none: kept = whole_layer * layers; break;
-    case Checkpointing::selective: kept = (10 + 14 * widest / tensor) * h * layers; break;
-    case Checkpointing::full: kept = 2 * h * layers + whole_layer; break;
+    case Checkpointing::none:
+      kept = whole_layer * layers;
+      break;
+    case Checkpointing::selective:
+      kept = (10 + 14 * widest / tensor) * h * layers;
+      break;
+    case Checkpointing::full:
+      kept = 2 * h * layers + whole_layer;
+      break;
   }
   double tokens = plan.sequence * plan.micro_batch;
-  double logits = tokens * shape.vocabulary * 6.0 / tensor;  // the loss keeps them in FP32 beside a half-precision copy
+  double logits = tokens * shape.vocabulary * 6.0 /
+                  tensor;  // the loss keeps them in FP32 beside a half-precision copy
   m.activations = tokens * kept + logits;
-  // ZeRO-3 gathers two layers at a time; every plan keeps communication buckets and the CUDA context.
-  double gathered = plan.zero == Zero::parameters && ranks > 1 ? 2 * stored / std::max(1.0, layers) / tensor : 0;
+  // ZeRO-3 gathers two layers at a time; every plan keeps communication buckets and the CUDA
+  // context.
+  double gathered =
+      plan.zero == Zero::parameters && ranks > 1 ? 2 * stored / std::max(1.0, layers) / tensor : 0;
   m.overhead = 2.5e9 + (plan.gpus > 1 ? 1.0e9 : 0) + gathered;
   return m;
 }
@@ -198,10 +260,13 @@ double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan)
   double ring = ranks > 1 ? 2.0 * (ranks - 1) / ranks : 0;
   double gradient_bytes = trained * 2 / std::max(1, plan.tensor);
   double traffic = ring * gradient_bytes;
-  if (plan.zero == Zero::parameters) traffic += 2.0 * (ranks - 1) / ranks * n * 2 / std::max(1, plan.tensor);  // weights gathered twice
+  if (plan.zero == Zero::parameters)
+    traffic +=
+        2.0 * (ranks - 1) / ranks * n * 2 / std::max(1, plan.tensor);  // weights gathered twice
   if (plan.tensor > 1) {
     double tokens = plan.sequence * plan.micro_batch;
-    traffic += 4.0 * static_cast<double>(shape.layers.size()) * tokens * shape.hidden * 2 * 2.0 * (plan.tensor - 1) / plan.tensor;
+    traffic += 4.0 * static_cast<double>(shape.layers.size()) * tokens * shape.hidden * 2 * 2.0 *
+               (plan.tensor - 1) / plan.tensor;
   }
   return traffic;
 }

@@ -1,4 +1,5 @@
-// What a model needs of a GPU's memory, part by part. Every number errs upward: "fits" must never be wrong.
+// What a model needs of a GPU's memory, part by part. Every number errs upward: "fits" must never
+// be wrong.
 #pragma once
 
 #include "advise/model_shape.h"
@@ -8,34 +9,41 @@ namespace billow::advise {
 struct Parallelism {
   int tensor = 1;
   int pipeline = 1;
-  int attention_data = 1;   // ranks with their own attention and their own sequences, sharing the experts
-  int expert = 1;           // ranks the experts are spread over
-  int expert_tensor = 0;    // ranks one expert is cut over; 0: whatever is left of the tensor ranks
+  int attention_data =
+      1;           // ranks with their own attention and their own sequences, sharing the experts
+  int expert = 1;  // ranks the experts are spread over
+  int expert_tensor = 0;  // ranks one expert is cut over; 0: whatever is left of the tensor ranks
   int gpus() const { return tensor * pipeline; }
   bool operator==(const Parallelism&) const = default;
 };
 std::string parallelism_name(const Parallelism& p);
 
-// The cache of one token over all layers, while it is inside every window; and what stays once it has left the windows.
+// The cache of one token over all layers, while it is inside every window; and what stays once it
+// has left the windows.
 struct KvPerToken {
-  double bytes = 0;             // keys and values (or latents) of all attention layers
-  double bytes_far = 0;         // of layers without a window
-  double index_bytes = 0;       // the sparse indexer's own keys, beside them
-  double state_bytes = 0;       // per sequence, not per token: recurrent and convolution states
+  double bytes = 0;        // keys and values (or latents) of all attention layers
+  double bytes_far = 0;    // of layers without a window
+  double index_bytes = 0;  // the sparse indexer's own keys, beside them
+  double state_bytes = 0;  // per sequence, not per token: recurrent and convolution states
 };
 KvPerToken kv_per_token(const ModelShape& shape, Precision kv);
-// The cache of one whole sequence of `tokens`, windows capped, states and index included, on one of `tensor` ranks: heads are
-// dealt out, latents are not.
+// The cache of one whole sequence of `tokens`, windows capped, states and index included, on one of
+// `tensor` ranks: heads are dealt out, latents are not.
 double kv_bytes(const ModelShape& shape, Precision kv, double tokens, int tensor = 1);
-// Bytes of cache that one decode step reads for one sequence of `tokens`: sparse attention reads what its indexer selected.
+// Bytes of cache that one decode step reads for one sequence of `tokens`: sparse attention reads
+// what its indexer selected.
 double kv_read_bytes(const ModelShape& shape, Precision kv, double tokens, int tensor = 1);
 
 struct WeightParts {
-  double attention = 0, dense = 0, experts = 0, shared = 0, router = 0, embedding = 0, head = 0, vision = 0;  // bytes
-  double total() const { return attention + dense + experts + shared + router + embedding + head + vision; }
+  double attention = 0, dense = 0, experts = 0, shared = 0, router = 0, embedding = 0, head = 0,
+         vision = 0;  // bytes
+  double total() const {
+    return attention + dense + experts + shared + router + embedding + head + vision;
+  }
 };
 WeightParts weight_parts(const ModelShape& shape);
-// On the fullest GPU: tensor and expert ranks share, embeddings sit on one pipeline stage, vision on every rank.
+// On the fullest GPU: tensor and expert ranks share, embeddings sit on one pipeline stage, vision
+// on every rank.
 double weight_bytes_per_gpu(const ModelShape& shape, const Parallelism& p);
 
 struct ServingLoad {
@@ -44,20 +52,25 @@ struct ServingLoad {
   double batched_tokens_max = 8192;  // of one prefill step
 };
 
-struct Memory {                      // bytes, per GPU
+struct Memory {  // bytes, per GPU
   double weights = 0, kv = 0, activations = 0, communication = 0, overhead = 0;
-  double capacity = 0, usable = 0;   // usable: capacity × utilisation
+  double capacity = 0, usable = 0;  // usable: capacity × utilisation
   double total() const { return weights + kv + activations + communication + overhead; }
   bool fits() const { return total() <= usable; }
-  double sequences_max = 0;          // that would still fit at this context
+  double sequences_max = 0;  // that would still fit at this context
 };
 
 struct MemoryOptions {
-  double utilisation = 0.9;          // of the GPU's memory an engine takes
-  double overhead_bytes = 2.5e9;     // CUDA context, graphs, allocator slack; engines reserve 1.5 to 3.5 GB
+  double utilisation = 0.9;  // of the GPU's memory an engine takes
+  double overhead_bytes =
+      2.5e9;  // CUDA context, graphs, allocator slack; engines reserve 1.5 to 3.5 GB
   double communication_bytes = 0.35e9;
 };
-Memory serving_memory(const ModelShape& shape, Precision kv, const Parallelism& p, const ServingLoad& load, double capacity_bytes,
+Memory serving_memory(const ModelShape& shape,
+                      Precision kv,
+                      const Parallelism& p,
+                      const ServingLoad& load,
+                      double capacity_bytes,
                       const MemoryOptions& options = {});
 
 enum class Zero { none, optimizer, gradients, parameters };
@@ -69,17 +82,18 @@ struct TrainingPlan {
   Zero zero = Zero::none;
   Checkpointing checkpointing = Checkpointing::full;
   Tuning tuning = Tuning::full;
-  int gpus = 1;                      // data-parallel ranks that shard by ZeRO, times tensor ranks
+  int gpus = 1;  // data-parallel ranks that shard by ZeRO, times tensor ranks
   int tensor = 1;
   double sequence = 4096;
   double micro_batch = 1;
-  double lora_fraction = 0.005;      // of the parameters that train
+  double lora_fraction = 0.005;  // of the parameters that train
 };
-struct TrainingMemory {              // bytes, per GPU
+struct TrainingMemory {  // bytes, per GPU
   double weights = 0, gradients = 0, optimizer = 0, activations = 0, overhead = 0;
   double total() const { return weights + gradients + optimizer + activations + overhead; }
 };
-// Mixed precision with Adam: 2 bytes of weights, 2 of gradients, 12 of master copy and moments for every trained parameter.
+// Mixed precision with Adam: 2 bytes of weights, 2 of gradients, 12 of master copy and moments for
+// every trained parameter.
 TrainingMemory training_memory(const ModelShape& shape, const TrainingPlan& plan);
 // Bytes one step moves per GPU between the ranks, the reason NVLink or InfiniBand is asked for.
 double training_traffic_bytes(const ModelShape& shape, const TrainingPlan& plan);

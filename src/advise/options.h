@@ -1,4 +1,5 @@
-// Options of a command, parsed against a table: unknown ones are refused with the nearest known name, numbers with their range.
+// Options of a command, parsed against a table: unknown ones are refused with the nearest known
+// name, numbers with their range.
 #pragma once
 
 #include <map>
@@ -11,17 +12,18 @@
 namespace billow::advise {
 
 struct OptionSpec {
-  const char* name;        // "--model"
+  const char* name;  // "--model"
   bool takes_value = true;
 };
 
 class Options {
  public:
-  static Result<Options> parse(const std::vector<std::string>& args, const std::vector<OptionSpec>& specs);
+  static Result<Options> parse(const std::vector<std::string>& args,
+                               const std::vector<OptionSpec>& specs);
 
   bool has(const std::string& name) const { return values_.contains(name); }
   std::string text(const std::string& name, std::string fallback = {}) const;
-  std::vector<std::string> list(const std::string& name) const;             // by commas
+  std::vector<std::string> list(const std::string& name) const;  // by commas
   Result<double> number(const std::string& name, double fallback, double min, double max) const;
   Result<double> milliseconds(const std::string& name, double fallback) const;  // "500ms", "2s"
   const std::vector<std::string>& words() const { return words_; }

@@ -9,18 +9,22 @@ namespace {
 
 // What one more GPU above the commitment costs in this hour, for the part that may be interrupted.
 double spot_price(const Hour& h, const Market& m) {
-  if (!(h.spot > 0) || h.spot >= m.scarce_ratio * h.on_demand) return h.on_demand;
+  if (!(h.spot > 0) || h.spot >= m.scarce_ratio * h.on_demand)
+    return h.on_demand;
   return std::min(h.on_demand, h.spot * (1 + m.spot_overhead));
 }
 
 // What a GPU-hour above the commitment costs on average: part on spot, part on demand.
-double alternative(const Hour& h, const Market& m) { return m.spot_share * spot_price(h, m) + (1 - m.spot_share) * h.on_demand; }
+double alternative(const Hour& h, const Market& m) {
+  return m.spot_share * spot_price(h, m) + (1 - m.spot_share) * h.on_demand;
+}
 
 template <class Value>
 double mean_of_last(const std::vector<Hour>& hours, std::size_t n, Value value) {
   n = std::min(n, hours.size());
   double sum = 0;
-  for (std::size_t i = hours.size() - n; i < hours.size(); ++i) sum += value(hours[i]);
+  for (std::size_t i = hours.size() - n; i < hours.size(); ++i)
+    sum += value(hours[i]);
   return n ? sum / static_cast<double>(n) : 0;
 }
 
@@ -29,10 +33,13 @@ constexpr double term_hours = 8760, shrinks_to = 0.5;
 
 // The share of the newest four weeks' demand that the term may be left with.
 double lean_share(const std::vector<Hour>& hours) {
-  auto demand = [](const Hour& h) { return h.demand; };
+  auto demand = [](const Hour& h) {
+    return h.demand;
+  };
   double newest = mean_of_last(hours, four_weeks, demand), leanest = newest;
   for (std::size_t end = hours.size(); end >= four_weeks; end -= four_weeks) {
-    std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(end - four_weeks), hours.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<Hour> part(hours.begin() + static_cast<std::ptrdiff_t>(end - four_weeks),
+                           hours.begin() + static_cast<std::ptrdiff_t>(end));
     leanest = std::min(leanest, mean_of_last(part, four_weeks, demand));
   }
   double known = std::clamp(2 * static_cast<double>(hours.size()) / term_hours - 1, 0.0, 1.0);
@@ -41,14 +48,19 @@ double lean_share(const std::vector<Hour>& hours) {
 
 }  // namespace
 
-Bill replay(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price) {
+Bill replay(const std::vector<Hour>& hours,
+            const Market& market,
+            double committed_gpus,
+            double committed_price) {
   Bill b;
   for (auto& h : hours) {
     b.committed += committed_gpus * committed_price;
     double above = std::max(0.0, h.demand - committed_gpus), flexible = above * market.spot_share;
     double price = spot_price(h, market);
-    if (price < h.on_demand) b.spot += flexible * price;
-    else b.on_demand += flexible * h.on_demand;
+    if (price < h.on_demand)
+      b.spot += flexible * price;
+    else
+      b.on_demand += flexible * h.on_demand;
     b.on_demand += (above - flexible) * h.on_demand;
   }
   return b;
@@ -56,7 +68,8 @@ Bill replay(const std::vector<Hour>& hours, const Market& market, double committ
 
 Bill replay_on_demand(const std::vector<Hour>& hours) {
   Bill b;
-  for (auto& h : hours) b.on_demand += h.demand * h.on_demand;
+  for (auto& h : hours)
+    b.on_demand += h.demand * h.on_demand;
   return b;
 }
 
@@ -73,14 +86,20 @@ Bill replay_spot_only(const std::vector<Hour>& hours, const Market& market) {
   return b;
 }
 
-double best_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price) {
-  if (hours.empty()) return 0;
+double best_commitment(const std::vector<Hour>& hours,
+                       const Market& market,
+                       double committed_price) {
+  if (hours.empty())
+    return 0;
   double peak = 0;
-  for (auto& h : hours) peak = std::max(peak, h.demand);
-  // The R-th GPU is worth committing to while the hours that would use it, at what it would cost otherwise, outweigh its price
-  // over all hours. Both fall together as R grows, so the first R that is not worth it ends the search.
+  for (auto& h : hours)
+    peak = std::max(peak, h.demand);
+  // The R-th GPU is worth committing to while the hours that would use it, at what it would cost
+  // otherwise, outweigh its price over all hours. Both fall together as R grows, so the first R
+  // that is not worth it ends the search.
   auto top = static_cast<std::size_t>(std::ceil(peak));
-  std::vector<double> worth(top + 2);  // worth[r]: sum over hours with demand ≥ r of the alternative's price
+  std::vector<double> worth(
+      top + 2);  // worth[r]: sum over hours with demand ≥ r of the alternative's price
   double paid = 0;
   for (auto& h : hours) {
     worth[static_cast<std::size_t>(std::floor(h.demand))] += alternative(h, market);
@@ -90,46 +109,69 @@ double best_commitment(const std::vector<Hour>& hours, const Market& market, dou
   std::size_t best = 0;
   for (std::size_t r = top; r >= 1; --r) {
     above += worth[r];
-    if (above >= paid) { best = r; break; }
+    if (above >= paid) {
+      best = r;
+      break;
+    }
   }
   return static_cast<double>(best);
 }
 
-double baseline_commitment(const std::vector<Hour>& hours, const Market& market, double committed_price) {
-  if (hours.empty()) return 0;
+double baseline_commitment(const std::vector<Hour>& hours,
+                           const Market& market,
+                           double committed_price) {
+  if (hours.empty())
+    return 0;
   std::size_t shown = std::min(hours.size(), four_weeks);
   double peak = 0;
-  for (std::size_t i = hours.size() - shown; i < hours.size(); ++i) peak = std::max(peak, hours[i].demand);
-  auto other = [&](const Hour& h) { return alternative(h, market); };
+  for (std::size_t i = hours.size() - shown; i < hours.size(); ++i)
+    peak = std::max(peak, hours[i].demand);
+  auto other = [&](const Hour& h) {
+    return alternative(h, market);
+  };
   std::vector<double> regret(static_cast<std::size_t>(std::ceil(peak)) + 1), cost(regret.size());
   for (double share : {lean_share(hours), 1.0})
-    for (double price : {mean_of_last(hours, two_weeks, other), mean_of_last(hours, hours.size(), other)}) {
-      // Committed GPUs are paid always; demand above them at the other price. Counted down from the peak: one GPU less adds the
-      // hours that had needed it.
+    for (double price :
+         {mean_of_last(hours, two_weeks, other), mean_of_last(hours, hours.size(), other)}) {
+      // Committed GPUs are paid always; demand above them at the other price. Counted down from the
+      // peak: one GPU less adds the hours that had needed it.
       std::vector<double> left;
-      for (std::size_t i = hours.size() - shown; i < hours.size(); ++i) left.push_back(hours[i].demand * share);
+      for (std::size_t i = hours.size() - shown; i < hours.size(); ++i)
+        left.push_back(hours[i].demand * share);
       std::sort(left.begin(), left.end(), std::greater<>());
-      double above = 0, sum = 0;        // how many hours are above r, and their demand together
+      double above = 0, sum = 0;  // how many hours are above r, and their demand together
       std::size_t next = 0;
       for (std::size_t r = cost.size(); r-- > 0;) {
-        for (; next < left.size() && left[next] > static_cast<double>(r); ++next) sum += left[next], ++above;
-        cost[r] = static_cast<double>(r) * committed_price + price * (sum - above * static_cast<double>(r)) / static_cast<double>(shown);
+        for (; next < left.size() && left[next] > static_cast<double>(r); ++next)
+          sum += left[next], ++above;
+        cost[r] = static_cast<double>(r) * committed_price +
+                  price * (sum - above * static_cast<double>(r)) / static_cast<double>(shown);
       }
       double least = *std::min_element(cost.begin(), cost.end());
-      for (std::size_t r = 0; r < cost.size(); ++r) regret[r] += least > 0 ? cost[r] / least : static_cast<double>(r);
+      for (std::size_t r = 0; r < cost.size(); ++r)
+        regret[r] += least > 0 ? cost[r] / least : static_cast<double>(r);
     }
   return static_cast<double>(std::min_element(regret.begin(), regret.end()) - regret.begin());
 }
 
-double price_drop_regret(const std::vector<Hour>& hours, const Market& market, double committed_gpus, double committed_price, double drop) {
+double price_drop_regret(const std::vector<Hour>& hours,
+                         const Market& market,
+                         double committed_gpus,
+                         double committed_price,
+                         double drop) {
   auto dropped = hours;
-  for (std::size_t i = hours.size() / 2; i < hours.size(); ++i) dropped[i].on_demand *= 1 - drop, dropped[i].spot *= 1 - drop;
+  for (std::size_t i = hours.size() / 2; i < hours.size(); ++i)
+    dropped[i].on_demand *= 1 - drop, dropped[i].spot *= 1 - drop;
   double with = replay(dropped, market, committed_gpus, committed_price).total();
   double without = 0;
   {
-    std::vector<Hour> first(dropped.begin(), dropped.begin() + static_cast<std::ptrdiff_t>(hours.size() / 2)), second(dropped.begin() + static_cast<std::ptrdiff_t>(hours.size() / 2), dropped.end());
-    without = replay(first, market, committed_gpus, committed_price).total() +
-              std::min(replay(second, market, 0, 0).total(), replay(second, market, committed_gpus, committed_price * (1 - drop)).total());
+    std::vector<Hour> first(dropped.begin(),
+                            dropped.begin() + static_cast<std::ptrdiff_t>(hours.size() / 2)),
+        second(dropped.begin() + static_cast<std::ptrdiff_t>(hours.size() / 2), dropped.end());
+    without =
+        replay(first, market, committed_gpus, committed_price).total() +
+        std::min(replay(second, market, 0, 0).total(),
+                 replay(second, market, committed_gpus, committed_price * (1 - drop)).total());
   }
   return std::max(0.0, with - without);
 }
@@ -139,26 +181,34 @@ OwnVersusRent own_versus_rent(const Owning& o, double rent_usd_h) {
   OwnVersusRent r;
   r.rent_usd_h = rent_usd_h;
   double hours = o.life_years * hours_year;
-  double capital = o.price_usd * (1 - o.residual) / hours + o.price_usd * (1 + o.residual) / 2 * o.capital_rate / hours_year;
+  double capital = o.price_usd * (1 - o.residual) / hours +
+                   o.price_usd * (1 + o.residual) / 2 * o.capital_rate / hours_year;
   double running = o.power_kw * o.usd_kwh + o.hosting_usd_month * 12 / hours_year;
   r.own_usd_h = capital + running;
   r.break_even_utilisation = rent_usd_h > 0 ? r.own_usd_h / rent_usd_h : 2;
   double saved = rent_usd_h - running;
-  if (saved > 0) r.payback_months = o.price_usd / saved / hours_year * 12;
+  if (saved > 0)
+    r.payback_months = o.price_usd / saved / hours_year * 12;
   return r;
 }
 
 std::vector<double> hourly_demand(const std::vector<JobSpan>& jobs, std::size_t hours_max) {
-  if (jobs.empty()) return {};
+  if (jobs.empty())
+    return {};
   double first = jobs.front().start_s, last = first;
-  for (auto& j : jobs) first = std::min(first, j.start_s), last = std::max(last, j.start_s + j.duration_s);
-  auto hours = static_cast<std::size_t>(std::min(static_cast<double>(hours_max), std::ceil((last - first) / 3600) + 1));
+  for (auto& j : jobs)
+    first = std::min(first, j.start_s), last = std::max(last, j.start_s + j.duration_s);
+  auto hours = static_cast<std::size_t>(
+      std::min(static_cast<double>(hours_max), std::ceil((last - first) / 3600) + 1));
   std::vector<double> demand(hours);
   for (auto& j : jobs) {
     double from = (j.start_s - first) / 3600, to = from + j.duration_s / 3600;
-    for (auto h = static_cast<std::size_t>(std::max(0.0, from)); h < hours && static_cast<double>(h) < to; ++h) {
-      double inside = std::min(to, static_cast<double>(h + 1)) - std::max(from, static_cast<double>(h));
-      if (inside > 0) demand[h] += inside * j.gpus;
+    for (auto h = static_cast<std::size_t>(std::max(0.0, from));
+         h < hours && static_cast<double>(h) < to; ++h) {
+      double inside =
+          std::min(to, static_cast<double>(h + 1)) - std::max(from, static_cast<double>(h));
+      if (inside > 0)
+        demand[h] += inside * j.gpus;
     }
   }
   return demand;

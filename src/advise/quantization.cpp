@@ -1,5 +1,6 @@
-// Which tensors a checkpoint stores in fewer bits. Quantizers name what they left alone by module paths, globs or expressions;
-// each is matched against the canonical names, layer by layer, so that "attention of layers 0 to 3 in BF16" costs what it does.
+// Which tensors a checkpoint stores in fewer bits. Quantizers name what they left alone by module
+// paths, globs or expressions; each is matched against the canonical names, layer by layer, so that
+// "attention of layers 0 to 3 in BF16" costs what it does.
 #include <cmath>
 
 #include "advise/model_shape.h"
@@ -13,20 +14,27 @@ constexpr std::size_t patterns_max = 50'000;
 bool glob(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
   while (t < text.size()) {
-    if (p < pattern.size() && (pattern[p] == text[t])) ++p, ++t;
-    else if (p < pattern.size() && pattern[p] == '*') star = p++, mark = t;
-    else if (star != std::string_view::npos) p = star + 1, t = ++mark;
-    else return false;
+    if (p < pattern.size() && (pattern[p] == text[t]))
+      ++p, ++t;
+    else if (p < pattern.size() && pattern[p] == '*')
+      star = p++, mark = t;
+    else if (star != std::string_view::npos)
+      p = star + 1, t = ++mark;
+    else
+      return false;
   }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
+  while (p < pattern.size() && pattern[p] == '*')
+    ++p;
   return p == pattern.size();
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
 }
 
-// One spelling for the modules that families name differently, and without whatever stands before "layers.".
+// One spelling for the modules that families name differently, and without whatever stands before
+// "layers.".
 std::string canonical(std::string pattern) {
   replace_all(pattern, "block_sparse_moe", "mlp");
   replace_all(pattern, ".ffn", ".mlp");
@@ -34,12 +42,15 @@ std::string canonical(std::string pattern) {
   replace_all(pattern, "shared_experts", "shared_expert");
   replace_all(pattern, "shared_expert_gate", "gate");
   replace_all(pattern, "shared_expert", "shared_experts");
-  if (pattern.starts_with("*.attn") || pattern.find(".attn.") != std::string::npos) replace_all(pattern, ".attn", ".self_attn");
-  if (auto at = pattern.find("layers."); at != std::string::npos) pattern = pattern.substr(at);
+  if (pattern.starts_with("*.attn") || pattern.find(".attn.") != std::string::npos)
+    replace_all(pattern, ".attn", ".self_attn");
+  if (auto at = pattern.find("layers."); at != std::string::npos)
+    pattern = pattern.substr(at);
   return pattern;
 }
 
-// "re:.*mlp\.(gate|up)_proj.*" as globs. Only what quantizers write: ".*", escaped dots, one group of alternatives.
+// "re:.*mlp\.(gate|up)_proj.*" as globs. Only what quantizers write: ".*", escaped dots, one group
+// of alternatives.
 void expand_expression(std::string_view expression, std::vector<std::string>& out) {
   std::string text(expression);
   replace_all(text, "\\.", "\x01");
@@ -57,11 +68,17 @@ void expand_expression(std::string_view expression, std::vector<std::string>& ou
 }
 
 bool matches(const std::string& pattern, std::string_view name, std::string_view tensor) {
-  if (pattern.find('*') != std::string::npos) return glob(pattern, name) || glob(pattern + ".*", name) || glob("*." + pattern, name);
-  if (name == pattern || (name.size() > pattern.size() && name.starts_with(pattern) && name[pattern.size()] == '.')) return true;
-  if (pattern.size() > name.size() && pattern.starts_with(name) && pattern[name.size()] == '.') return true;  // a part of this tensor
+  if (pattern.find('*') != std::string::npos)
+    return glob(pattern, name) || glob(pattern + ".*", name) || glob("*." + pattern, name);
+  if (name == pattern ||
+      (name.size() > pattern.size() && name.starts_with(pattern) && name[pattern.size()] == '.'))
+    return true;
+  if (pattern.size() > name.size() && pattern.starts_with(name) && pattern[name.size()] == '.')
+    return true;  // a part of this tensor
   // A bare module name ("gate", "self_attn") anywhere in the path.
-  return pattern.find('.') == std::string::npos && (tensor == pattern || tensor.starts_with(pattern + ".") || tensor.ends_with("." + pattern));
+  return pattern.find('.') == std::string::npos &&
+         (tensor == pattern || tensor.starts_with(pattern + ".") ||
+          tensor.ends_with("." + pattern));
 }
 
 Result<Precision> algorithm(const Json& q) {
@@ -69,20 +86,31 @@ Result<Precision> algorithm(const Json& q) {
   for (auto& [name, group] : q["config_groups"].members()) {
     auto bits = group.at("weights", "num_bits").int_or(0);
     bool is_float = group.at("weights", "type").str_or("float") == "float";
-    if (bits == 8) algo = is_float ? "fp8" : "int8";
-    else if (bits == 4) algo = !is_float ? "int4" : lower(q["format"].str_or("")).find("mxfp4") != std::string::npos ? "mxfp4" : "nvfp4";
-    else if (bits != 0) return fail(Code::unsupported, fmt::format("weights of {} bits", bits));
+    if (bits == 8)
+      algo = is_float ? "fp8" : "int8";
+    else if (bits == 4)
+      algo = !is_float                                                          ? "int4"
+             : lower(q["format"].str_or("")).find("mxfp4") != std::string::npos ? "mxfp4"
+                                                                                : "nvfp4";
+    else if (bits != 0)
+      return fail(Code::unsupported, fmt::format("weights of {} bits", bits));
   }
   auto moe = lower(q["moe_quant_algo"].str_or(""));
-  if (!moe.empty()) algo = moe;
+  if (!moe.empty())
+    algo = moe;
   auto bits = q["bits"].int_or(q["w_bit"].int_or(0));
   if (algo == "gptq" || algo == "awq" || algo == "bitsandbytes")
     algo = q["load_in_8bit"].bool_or(false) || bits == 8 ? "int8" : "int4";
-  if (algo.find("nvfp4") != std::string::npos) return Precision::nvfp4;
-  if (algo.find("fp4") != std::string::npos) return Precision::fp4;
-  if (algo.find("fp8") != std::string::npos || algo == "mixed_precision") return Precision::fp8;
-  if (algo.find("w4") != std::string::npos || algo.find("int4") != std::string::npos) return Precision::int4;
-  if (algo.find("int8") != std::string::npos || algo.find("w8") != std::string::npos) return Precision::int8;
+  if (algo.find("nvfp4") != std::string::npos)
+    return Precision::nvfp4;
+  if (algo.find("fp4") != std::string::npos)
+    return Precision::fp4;
+  if (algo.find("fp8") != std::string::npos || algo == "mixed_precision")
+    return Precision::fp8;
+  if (algo.find("w4") != std::string::npos || algo.find("int4") != std::string::npos)
+    return Precision::int4;
+  if (algo.find("int8") != std::string::npos || algo.find("w8") != std::string::npos)
+    return Precision::int8;
   return fail(Code::unsupported, fmt::format("quantization \"{}\"", algo.substr(0, 60)));
 }
 
@@ -91,35 +119,54 @@ Result<Precision> algorithm(const Json& q) {
 Status apply_quantization(ModelShape& shape, const Json& q) {
   auto base = algorithm(q);
   if (!base) {
-    shape.notes.push_back(fmt::format("unknown: {}, treated as not quantized", base.error().message));
+    shape.notes.push_back(
+        fmt::format("unknown: {}, treated as not quantized", base.error().message));
     return {};
   }
   std::vector<std::string> kept;
   for (auto list : {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"})
     for (auto& item : q[list].items()) {
-      if (kept.size() >= patterns_max) return fail(Code::too_large, fmt::format("more than {} modules are excluded from quantization", patterns_max));
+      if (kept.size() >= patterns_max)
+        return fail(
+            Code::too_large,
+            fmt::format("more than {} modules are excluded from quantization", patterns_max));
       std::string text(item.str_or(""));
-      if (text.starts_with("re:")) expand_expression(text.substr(3), kept);
-      else if (!text.empty()) kept.push_back(canonical(text));
+      if (text.starts_with("re:"))
+        expand_expression(text.substr(3), kept);
+      else if (!text.empty())
+        kept.push_back(canonical(text));
     }
   // Mixed precision names every quantized module; what is not named stays as it was.
   std::vector<std::pair<std::string, Precision>> named;
   for (auto& [module, how] : q["quantized_layers"].members()) {
-    if (named.size() >= patterns_max) break;
-    if (auto p = algorithm(how)) named.emplace_back(canonical(module), *p);
+    if (named.size() >= patterns_max)
+      break;
+    if (auto p = algorithm(how))
+      named.emplace_back(canonical(module), *p);
   }
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
     auto prefix = fmt::format("layers.{}.", i);
     auto& tensors = shape.layers[i].tensors;
-    // Where a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its sibling.
-    bool beside = shape.layers[i].experts > 0 && std::any_of(tensors.begin(), tensors.end(), [](auto& t) { return t.name == "mlp.down_proj"; });
+    // Where a dense MLP runs beside the experts, "mlp" is the dense one and the experts are its
+    // sibling.
+    bool beside = shape.layers[i].experts > 0 &&
+                  std::any_of(tensors.begin(), tensors.end(),
+                              [](auto& t) { return t.name == "mlp.down_proj"; });
     for (auto& tensor : tensors) {
-      if (!tensor.quantizable) continue;
+      if (!tensor.quantizable)
+        continue;
       auto name = prefix + (beside && tensor.name == "mlp.experts" ? "experts" : tensor.name);
-      auto mine = [&](const std::string& pattern) { return (!pattern.starts_with("layers.") || pattern.starts_with(prefix) || pattern.find('*') != std::string::npos) && matches(pattern, name, tensor.name); };
+      auto mine = [&](const std::string& pattern) {
+        return (!pattern.starts_with("layers.") || pattern.starts_with(prefix) ||
+                pattern.find('*') != std::string::npos) &&
+               matches(pattern, name, tensor.name);
+      };
       if (!named.empty()) {
         for (auto& [module, p] : named)
-          if (mine(module)) { tensor.precision = p; break; }
+          if (mine(module)) {
+            tensor.precision = p;
+            break;
+          }
       } else if (std::none_of(kept.begin(), kept.end(), mine)) {
         tensor.precision = *base;
       }
@@ -128,15 +175,19 @@ Status apply_quantization(ModelShape& shape, const Json& q) {
   shape.quantized = true;
   // What most of the weights are in names the whole.
   double most = 0;
-  for (Precision p : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8, Precision::int8, Precision::int4, Precision::fp4, Precision::nvfp4}) {
+  for (Precision p : {Precision::fp32, Precision::bf16, Precision::fp16, Precision::fp8,
+                      Precision::int8, Precision::int4, Precision::fp4, Precision::nvfp4}) {
     double sum = 0;
     for (auto& layer : shape.layers)
       for (auto& tensor : layer.tensors)
-        if (tensor.precision == p) sum += tensor.parameters;
-    if (sum > most) most = sum, shape.native = p;
+        if (tensor.precision == p)
+          sum += tensor.parameters;
+    if (sum > most)
+      most = sum, shape.native = p;
   }
   auto kv = lower(q["kv_cache_quant_algo"].str_or(q["kv_cache_scheme"].str_or("")));
-  if (kv == "fp8" || q.at("kv_cache_scheme", "num_bits").int_or(0) == 8) shape.kv_native = Precision::fp8;
+  if (kv == "fp8" || q.at("kv_cache_scheme", "num_bits").int_or(0) == 8)
+    shape.kv_native = Precision::fp8;
   return {};
 }
 

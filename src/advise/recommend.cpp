@@ -13,17 +13,27 @@ constexpr double hours_month = 730;
 constexpr double loads[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 
 bool runs(const GpuSpec& gpu, Precision p, bool native) {
-  if (!gpu.is_gpu || !gpu.memory_mib || !gpu.bandwidth_gb_s) return false;
+  if (!gpu.is_gpu || !gpu.memory_mib || !gpu.bandwidth_gb_s)
+    return false;
   bool half = gpu.bf16_tflops || gpu.fp16_tflops;
   switch (p) {
-    case Precision::fp32: return half;
-    case Precision::bf16: return gpu.bf16_tflops.has_value();
-    case Precision::fp16: return half;
-    case Precision::fp8: return gpu.fp8_tflops.has_value();
-    case Precision::int8: return gpu.int8_tops.has_value() && half;
-    case Precision::int4: return half;
-    case Precision::fp4: return half && (gpu.fp4_tflops || native);  // MXFP4 checkpoints also run as weight-only kernels
-    case Precision::nvfp4: return gpu.fp4_tflops.has_value();
+    case Precision::fp32:
+      return half;
+    case Precision::bf16:
+      return gpu.bf16_tflops.has_value();
+    case Precision::fp16:
+      return half;
+    case Precision::fp8:
+      return gpu.fp8_tflops.has_value();
+    case Precision::int8:
+      return gpu.int8_tops.has_value() && half;
+    case Precision::int4:
+      return half;
+    case Precision::fp4:
+      return half &&
+             (gpu.fp4_tflops || native);  // MXFP4 checkpoints also run as weight-only kernels
+    case Precision::nvfp4:
+      return gpu.fp4_tflops.has_value();
   }
   return false;
 }
@@ -31,26 +41,31 @@ bool runs(const GpuSpec& gpu, Precision p, bool native) {
 std::vector<Precision> precisions_for(const Request& request, const GpuSpec& gpu) {
   std::vector<Precision> out;
   auto consider = [&](Precision p) {
-    if (std::find(out.begin(), out.end(), p) == out.end() && runs(gpu, p, p == request.model.native)) out.push_back(p);
+    if (std::find(out.begin(), out.end(), p) == out.end() &&
+        runs(gpu, p, p == request.model.native))
+      out.push_back(p);
   };
   if (!request.precisions.empty()) {
-    for (auto p : request.precisions) consider(p);
+    for (auto p : request.precisions)
+      consider(p);
     return out;
   }
-  consider(request.model.native == Precision::bf16 && !gpu.bf16_tflops ? Precision::fp16 : request.model.native);
+  consider(request.model.native == Precision::bf16 && !gpu.bf16_tflops ? Precision::fp16
+                                                                       : request.model.native);
   if (!request.model.quantized) {
     consider(gpu.bf16_tflops ? Precision::bf16 : Precision::fp16);
     consider(Precision::fp8);
-    if (!gpu.fp8_tflops) consider(Precision::int8);
+    if (!gpu.fp8_tflops)
+      consider(Precision::int8);
     consider(Precision::int4);
     consider(Precision::nvfp4);
   }
   return out;
 }
 
-struct Place {                       // somewhere a replica may run
+struct Place {  // somewhere a replica may run
   const GpuSpec* gpu;
-  int gpus_max;                      // in one machine
+  int gpus_max;  // in one machine
   double memory_bytes, bandwidth_share = 1;
   std::string slice;
   const FleetGpu* fleet = nullptr;
@@ -61,7 +76,10 @@ struct Limits {
 };
 
 // The row that predictions of a candidate are made for, at no load yet.
-ServingRow row_of(const Candidate& c, const Request& request, const std::shared_ptr<const ModelShape>& shape, const GpuSpec& gpu) {
+ServingRow row_of(const Candidate& c,
+                  const Request& request,
+                  const std::shared_ptr<const ModelShape>& shape,
+                  const GpuSpec& gpu) {
   ServingRow row;
   row.shape = shape;
   row.family = family_of(*shape);
@@ -76,11 +94,22 @@ ServingRow row_of(const Candidate& c, const Request& request, const std::shared_
   return row;
 }
 
-// The heaviest load of one replica that fits and meets the service level; nothing where not even one sequence does.
-struct Fit { Candidate candidate; bool fits = false, meets = false; std::string why; };
+// The heaviest load of one replica that fits and meets the service level; nothing where not even
+// one sequence does.
+struct Fit {
+  Candidate candidate;
+  bool fits = false, meets = false;
+  std::string why;
+};
 
-Fit try_place(const Request& request, const Calibration& calibration, const std::shared_ptr<const ModelShape>& shape, Precision precision, const Place& place, int tensor,
-              const Limits& limits, double load_max) {
+Fit try_place(const Request& request,
+              const Calibration& calibration,
+              const std::shared_ptr<const ModelShape>& shape,
+              Precision precision,
+              const Place& place,
+              int tensor,
+              const Limits& limits,
+              double load_max) {
   Fit fit;
   auto& c = fit.candidate;
   c.gpu = place.gpu;
@@ -91,7 +120,9 @@ Fit try_place(const Request& request, const Calibration& calibration, const std:
   ServingLoad one{.context = limits.context, .sequences = 1};
   auto memory = serving_memory(*shape, shape->kv_native, c.parallelism, one, place.memory_bytes);
   if (!memory.fits()) {
-    fit.why = fmt::format("{} at {} needs {:.1f} GB of {:.1f} usable", precision_name(precision), parallelism_name(c.parallelism), memory.total() / 1e9, memory.usable / 1e9);
+    fit.why =
+        fmt::format("{} at {} needs {:.1f} GB of {:.1f} usable", precision_name(precision),
+                    parallelism_name(c.parallelism), memory.total() / 1e9, memory.usable / 1e9);
     return fit;
   }
   fit.fits = true;
@@ -100,51 +131,87 @@ Fit try_place(const Request& request, const Calibration& calibration, const std:
   double slow = 1 / place.bandwidth_share;
   c.binding = "memory";
   for (double load : loads) {
-    if (load > load_max * 1.5 && c.concurrency > 0) { c.binding = "load"; break; }
-    if (load > memory.sequences_max) { c.binding = "memory"; break; }
+    if (load > load_max * 1.5 && c.concurrency > 0) {
+      c.binding = "load";
+      break;
+    }
+    if (load > memory.sequences_max) {
+      c.binding = "memory";
+      break;
+    }
     row.concurrency = load;
     auto now = Calibration::quick(prepared, row);
-    if (now.tpot_ms * slow > limits.tpot_ms) { c.binding = "tokens per second"; break; }
-    if (now.ttft_ms * slow > limits.ttft_ms) { c.binding = "time to first token"; break; }
+    if (now.tpot_ms * slow > limits.tpot_ms) {
+      c.binding = "tokens per second";
+      break;
+    }
+    if (now.ttft_ms * slow > limits.ttft_ms) {
+      c.binding = "time to first token";
+      break;
+    }
     double rps = load / ((now.ttft_ms + request.output * now.tpot_ms) * slow) * 1e3;
-    if (rps < c.rps_replica * 1.02) { c.binding = "throughput"; break; }  // more at once serves no more
+    if (rps < c.rps_replica * 1.02) {
+      c.binding = "throughput";
+      break;
+    }  // more at once serves no more
     c.concurrency = load;
     c.rps_replica = rps;
     fit.meets = true;
   }
-  if (!fit.meets) fit.why = fmt::format("{} at {}: {} not met even for one user", precision_name(precision), parallelism_name(c.parallelism), c.binding);
+  if (!fit.meets)
+    fit.why = fmt::format("{} at {}: {} not met even for one user", precision_name(precision),
+                          parallelism_name(c.parallelism), c.binding);
   return fit;
 }
 
-// Where the replicas will really run: the load asked for, shared among them, not the most each could carry. Latencies are told at
-// this point; the capacity stays what it was.
-double operating_point(const Candidate& c, const Request& request, const Calibration& calibration, ServingRow row, double slow) {
-  if (request.users > 0) return std::min(c.concurrency, std::ceil(request.users / c.replicas - 1e-9));
-  if (!(request.rps > 0)) return 1;
+// Where the replicas will really run: the load asked for, shared among them, not the most each
+// could carry. Latencies are told at this point; the capacity stays what it was.
+double operating_point(const Candidate& c,
+                       const Request& request,
+                       const Calibration& calibration,
+                       ServingRow row,
+                       double slow) {
+  if (request.users > 0)
+    return std::min(c.concurrency, std::ceil(request.users / c.replicas - 1e-9));
+  if (!(request.rps > 0))
+    return 1;
   auto prepared = calibration.prepare(row);
   double wanted = request.rps / c.replicas;
   for (double load : loads) {
-    if (load >= c.concurrency) break;
+    if (load >= c.concurrency)
+      break;
     row.concurrency = load;
     auto now = Calibration::quick(prepared, row);
-    if (load / ((now.ttft_ms + request.output * now.tpot_ms) * slow) * 1e3 >= wanted) return load;
+    if (load / ((now.ttft_ms + request.output * now.tpot_ms) * slow) * 1e3 >= wanted)
+      return load;
   }
   return c.concurrency;
 }
 
-void finish(Candidate& c, const Request& request, const Calibration& calibration, const std::shared_ptr<const ModelShape>& shape, const Place& place, const Limits& limits) {
+void finish(Candidate& c,
+            const Request& request,
+            const Calibration& calibration,
+            const std::shared_ptr<const ModelShape>& shape,
+            const Place& place,
+            const Limits& limits) {
   ServingRow row = row_of(c, request, shape, *place.gpu);
   double slow = 1 / place.bandwidth_share;
   c.concurrency = row.concurrency = operating_point(c, request, calibration, row, slow);
-  if (auto p = calibration.predict(row)) c.latency = std::move(*p);
-  for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms}) e->value *= slow, e->low *= slow, e->high *= slow;
-  for (auto& [name, ms] : c.latency.tpot_parts) ms *= slow;
-  c.memory = serving_memory(*shape, shape->kv_native, c.parallelism, {.context = limits.context, .sequences = c.concurrency}, place.memory_bytes);
+  if (auto p = calibration.predict(row))
+    c.latency = std::move(*p);
+  for (auto* e : {&c.latency.ttft_ms, &c.latency.tpot_ms})
+    e->value *= slow, e->low *= slow, e->high *= slow;
+  for (auto& [name, ms] : c.latency.tpot_parts)
+    ms *= slow;
+  c.memory =
+      serving_memory(*shape, shape->kv_native, c.parallelism,
+                     {.context = limits.context, .sequences = c.concurrency}, place.memory_bytes);
   c.tokens_per_s_replica = c.rps_replica * request.output;
   c.sure = c.latency.tpot_ms.high <= limits.tpot_ms && c.latency.ttft_ms.high <= limits.ttft_ms;
   auto chance = [](const Estimate& e, double limit) {
     constexpr double eighty = 1.2816;  // standard deviations to each side that hold 80 %
-    if (!(e.value > 0) || limit >= 1e12) return 1.0;
+    if (!(e.value > 0) || limit >= 1e12)
+      return 1.0;
     double above = std::log(e.high / e.value) / eighty, below = std::log(e.value / e.low) / eighty;
     return chance_below(std::log(e.value), limit, limit >= e.value ? above : below);
   };
@@ -152,26 +219,35 @@ void finish(Candidate& c, const Request& request, const Calibration& calibration
 }
 
 std::optional<double> month(const std::optional<NanoUsd>& price, int instances) {
-  if (!price) return std::nullopt;
+  if (!price)
+    return std::nullopt;
   return usd(*price) * hours_month * instances;
 }
 
-// The cheapest way to rent a candidate's replicas. Tensor parallelism beyond one GPU wants a fabric; on PCIe it is taken only
-// for two ranks, and said so by the checks.
+// The cheapest way to rent a candidate's replicas. Tensor parallelism beyond one GPU wants a
+// fabric; on PCIe it is taken only for two ranks, and said so by the checks.
 void price_candidate(Candidate& c, const Request& request, const std::vector<Offer>& offers) {
   double best = 1e300;
   for (auto& offer : offers) {
-    if (offer.gpu != c.gpu || offer.instance->gpus < c.parallelism.gpus() || !offer.price) continue;
-    bool linked = offer.instance->fabric != Fabric::pcie && offer.instance->fabric != Fabric::single;
-    if (c.parallelism.tensor > 2 && !linked) continue;
-    auto price = request.spot ? (offer.price->spot_h ? offer.price->spot_h : offer.price->on_demand_h) : offer.price->on_demand_h;
-    if (!price) continue;
+    if (offer.gpu != c.gpu || offer.instance->gpus < c.parallelism.gpus() || !offer.price)
+      continue;
+    bool linked =
+        offer.instance->fabric != Fabric::pcie && offer.instance->fabric != Fabric::single;
+    if (c.parallelism.tensor > 2 && !linked)
+      continue;
+    auto price = request.spot
+                     ? (offer.price->spot_h ? offer.price->spot_h : offer.price->on_demand_h)
+                     : offer.price->on_demand_h;
+    if (!price)
+      continue;
     int per_instance = offer.instance->gpus / c.parallelism.gpus();
     int instances = (c.replicas + per_instance - 1) / per_instance;
     double total = usd(*price) * instances;
-    if (total >= best) continue;
+    if (total >= best)
+      continue;
     best = total;
-    Offered o{.instance = offer.instance, .region = std::string(offer.region), .instances = instances};
+    Offered o{
+        .instance = offer.instance, .region = std::string(offer.region), .instances = instances};
     o.on_demand_month = month(offer.price->on_demand_h, instances);
     o.spot_month = month(offer.price->spot_h, instances);
     o.committed_1y_month = month(offer.price->committed_1y_h, instances);
@@ -183,10 +259,13 @@ void price_candidate(Candidate& c, const Request& request, const std::vector<Off
 }
 
 double rank_cost(const Candidate& c, const Request& request) {
-  if (c.worth_month > 0) return c.worth_month;
+  if (c.worth_month > 0)
+    return c.worth_month;
   if (c.offer) {
-    auto month = request.spot && c.offer->spot_month ? c.offer->spot_month : c.offer->on_demand_month;
-    if (month) return *month;
+    auto month =
+        request.spot && c.offer->spot_month ? c.offer->spot_month : c.offer->on_demand_month;
+    if (month)
+      return *month;
   }
   return 1e12 + c.gpus;  // unknown prices come after every known one
 }
@@ -196,29 +275,39 @@ bool acceptable(const Candidate& c, const Request& request) {
   return !request.precisions.empty() || c.native || weight_bytes(c.precision) >= 1;
 }
 
-std::vector<Place> places(const Request& request, const Catalogue& catalogue, const std::vector<Offer>& offers) {
+std::vector<Place> places(const Request& request,
+                          const Catalogue& catalogue,
+                          const std::vector<Offer>& offers) {
   std::vector<Place> out;
   if (!request.fleet.empty()) {
     for (auto& f : request.fleet) {
       auto g = catalogue.gpu(f.gpu);
-      if (!g || !(*g)->memory_mib) continue;
+      if (!g || !(*g)->memory_mib)
+        continue;
       double whole = static_cast<double>(*(*g)->memory_mib) * 1048576;
-      for (auto& m : f.mig) out.push_back({*g, 1, m.memory_gb * 1e9, std::max(1, m.sevenths) / 7.0, "MIG " + m.name, &f});
+      for (auto& m : f.mig)
+        out.push_back(
+            {*g, 1, m.memory_gb * 1e9, std::max(1, m.sevenths) / 7.0, "MIG " + m.name, &f});
       if (f.slices)
-        for (double part : {0.125, 0.25, 0.5, 0.75}) out.push_back({*g, 1, whole * part, part, fmt::format("{} of a {}", part, (*g)->name), &f});
-      if (f.whole) out.push_back({*g, f.per_node, whole, 1, "whole", &f});
+        for (double part : {0.125, 0.25, 0.5, 0.75})
+          out.push_back(
+              {*g, 1, whole * part, part, fmt::format("{} of a {}", part, (*g)->name), &f});
+      if (f.whole)
+        out.push_back({*g, f.per_node, whole, 1, "whole", &f});
     }
     return out;
   }
   std::map<const GpuSpec*, int> most;
-  for (auto& offer : offers) most[offer.gpu] = std::max(most[offer.gpu], offer.instance->gpus);
+  for (auto& offer : offers)
+    most[offer.gpu] = std::max(most[offer.gpu], offer.instance->gpus);
   for (auto& [gpu, n] : most)
-    if (gpu->memory_mib) out.push_back({gpu, n, static_cast<double>(*gpu->memory_mib) * 1048576, 1, "", nullptr});
+    if (gpu->memory_mib)
+      out.push_back({gpu, n, static_cast<double>(*gpu->memory_mib) * 1048576, 1, "", nullptr});
   return out;
 }
 
-// Our own hardware goes by what it costs here, or else by what the same would rent for: so that a small card is preferred to a large
-// one, and a slice to a card.
+// Our own hardware goes by what it costs here, or else by what the same would rent for: so that a
+// small card is preferred to a large one, and a slice to a card.
 void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
   double used = c.gpus * place.bandwidth_share;
   Offered o{.instances = c.replicas};
@@ -233,19 +322,28 @@ void fleet_price(Candidate& c, const Place& place, const Catalogue& catalogue) {
   c.offer = std::move(o);
 }
 
-// "70B at INT8 on an A100-80": true of the weights; what is left for the cache is what people forget.
+// "70B at INT8 on an A100-80": true of the weights; what is left for the cache is what people
+// forget.
 Check seventy_on_eighty(const Request& request) {
   constexpr double card = 81920.0 * 1048576;
   double context = request.context > 0 ? request.context : request.input + request.output;
   auto shape = at_precision(request.model, Precision::int8);
-  auto memory = serving_memory(shape, shape.kv_native, {}, {.context = context, .sequences = 1}, card);
+  auto memory =
+      serving_memory(shape, shape.kv_native, {}, {.context = context, .sequences = 1}, card);
   double left = memory.usable - (memory.total() - memory.kv);
   double token = kv_per_token(shape, shape.kv_native).bytes;
   if (!memory.fits())
-    return {"70B at INT8 on A100-80", false, fmt::format("at INT8 its weights take {:.1f} of the {:.1f} GB an engine may use of one A100-80, and what is left does not hold one sequence of {:.0f} tokens{}: take two cards, or INT4",
-                                                         memory.weights / 1e9, memory.usable / 1e9, context, left > 0 && token > 0 ? fmt::format(" (only {:.0f})", left / token) : "")};
-  return {"70B at INT8 on A100-80", true, fmt::format("at INT8 it fits one A100-80 with {:.1f} GB left for the cache: {:.0f} sequences of {:.0f} tokens at once, or one of {:.0f}", left / 1e9, memory.sequences_max, context,
-                                                      token > 0 ? std::floor(left / token) : 0)};
+    return {"70B at INT8 on A100-80", false,
+            fmt::format("at INT8 its weights take {:.1f} of the {:.1f} GB an engine may use of one "
+                        "A100-80, and what is left does not hold one sequence of {:.0f} tokens{}: "
+                        "take two cards, or INT4",
+                        memory.weights / 1e9, memory.usable / 1e9, context,
+                        left > 0 && token > 0 ? fmt::format(" (only {:.0f})", left / token) : "")};
+  return {"70B at INT8 on A100-80", true,
+          fmt::format("at INT8 it fits one A100-80 with {:.1f} GB left for the cache: {:.0f} "
+                      "sequences of {:.0f} tokens at once, or one of {:.0f}",
+                      left / 1e9, memory.sequences_max, context,
+                      token > 0 ? std::floor(left / token) : 0)};
 }
 
 std::vector<Check> field_rules(const Request& request, const Advice& advice) {
@@ -254,21 +352,37 @@ std::vector<Check> field_rules(const Request& request, const Advice& advice) {
   double billions = request.model.parameters() / 1e9;
   if (billions > 5 && billions < 9) {
     bool small = b.gpu->memory_mib.value_or(0) <= 49152;
-    out.push_back({"L4 or A10G for 7B", small, small ? "a 24 to 48 GB card holds it; nothing larger is paid for" : "the load or the service level asks for more than a 24 GB card gives"});
+    out.push_back({"L4 or A10G for 7B", small,
+                   small ? "a 24 to 48 GB card holds it; nothing larger is paid for"
+                         : "the load or the service level asks for more than a 24 GB card gives"});
   }
   if (b.parallelism.tensor > 1) {
-    bool linked = !b.offer || !b.offer->instance || (b.offer->instance->fabric != Fabric::pcie && b.offer->instance->fabric != Fabric::single);
+    bool linked =
+        !b.offer || !b.offer->instance ||
+        (b.offer->instance->fabric != Fabric::pcie && b.offer->instance->fabric != Fabric::single);
     out.push_back({"NVLink before tensor parallelism", linked,
-                   linked ? "its ranks exchange activations in every layer over a fabric" : "two ranks over PCIe: expect exchanges to cost more than predicted; a linked instance is safer"});
+                   linked ? "its ranks exchange activations in every layer over a fabric"
+                          : "two ranks over PCIe: expect exchanges to cost more than predicted; a "
+                            "linked instance is safer"});
   } else {
-    out.push_back({"NVLink before tensor parallelism", true, "one GPU holds it: no fabric is needed"});
+    out.push_back(
+        {"NVLink before tensor parallelism", true, "one GPU holds it: no fabric is needed"});
   }
-  out.push_back({"one node before many", b.parallelism.gpus() <= 8, b.parallelism.gpus() <= 8 ? "each replica stays inside one machine; replicas need no fast network between them" : "a replica spans machines"});
-  bool training_part = b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8 && b.replicas == 1;
+  out.push_back(
+      {"one node before many", b.parallelism.gpus() <= 8,
+       b.parallelism.gpus() <= 8
+           ? "each replica stays inside one machine; replicas need no fast network between them"
+           : "a replica spans machines"});
+  bool training_part =
+      b.gpu->nvlink_gb_s.value_or(0) >= 900 && b.concurrency < 8 && b.replicas == 1;
   out.push_back({"inference hardware for inference", !training_part,
-                 training_part ? "a training-class GPU serves a small load here: a smaller card or a slice would do if one met the service level" : "the card is used by the load it carries"});
-  if (billions > 60 && billions < 80) out.push_back(seventy_on_eighty(request));
-  out.push_back({"reserve the baseline only", true, "commit to what runs at all hours; put the rest on on-demand (see billow plan)"});
+                 training_part ? "a training-class GPU serves a small load here: a smaller card or "
+                                 "a slice would do if one met the service level"
+                               : "the card is used by the load it carries"});
+  if (billions > 60 && billions < 80)
+    out.push_back(seventy_on_eighty(request));
+  out.push_back({"reserve the baseline only", true,
+                 "commit to what runs at all hours; put the rest on on-demand (see billow plan)"});
   return out;
 }
 
@@ -277,33 +391,52 @@ void explain_changes(Advice& advice, const Request& request) {
   double cost = rank_cost(b, request);
   for (auto& c : advice.ranked) {
     if (!acceptable(c, request) && c.offer && rank_cost(c, request) < cost * 0.95) {
-      advice.would_change.push_back(fmt::format("accepting {}: {} at ${:.0f} a month instead of ${:.0f} (check the quality)", precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
+      advice.would_change.push_back(
+          fmt::format("accepting {}: {} at ${:.0f} a month instead of ${:.0f} (check the quality)",
+                      precision_name(c.precision), c.gpu->name, rank_cost(c, request), cost));
       break;
     }
   }
   if (b.offer && b.offer->spot_month && b.offer->on_demand_month && !request.spot)
-    advice.would_change.push_back(fmt::format("running on spot: ${:.0f} a month, if interruptions are tolerable", *b.offer->spot_month));
-  if (b.binding == "memory") advice.would_change.push_back("a shorter context or an FP8 cache: memory binds the load per replica");
-  if (b.binding == "tokens per second") advice.would_change.push_back("a lower --tps: each sequence's speed binds the batch");
-  if (b.binding == "time to first token") advice.would_change.push_back("a longer --ttft: prefill binds the batch");
+    advice.would_change.push_back(fmt::format(
+        "running on spot: ${:.0f} a month, if interruptions are tolerable", *b.offer->spot_month));
+  if (b.binding == "memory")
+    advice.would_change.push_back(
+        "a shorter context or an FP8 cache: memory binds the load per replica");
+  if (b.binding == "tokens per second")
+    advice.would_change.push_back("a lower --tps: each sequence's speed binds the batch");
+  if (b.binding == "time to first token")
+    advice.would_change.push_back("a longer --ttft: prefill binds the batch");
   if (!b.sure && (request.ttft_ms_max || request.tokens_per_s_min))
-    advice.would_change.push_back("a measurement: the upper bound of the prediction misses the service level; billow loadtest settles it");
+    advice.would_change.push_back(
+        "a measurement: the upper bound of the prediction misses the service level; billow "
+        "loadtest settles it");
   for (auto& c : advice.ranked) {
     double more = rank_cost(c, request) / cost - 1;
-    if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 || c.chance < b.chance + 0.15) continue;
-    advice.would_change.push_back(fmt::format("wanting to be sure: {}{}{} costs {:.0f} % more and meets the service level with a chance of {:.0f} % instead of {:.0f} %", c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
-                                              c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
+    if (!acceptable(c, request) || &c == &b || !(more > 0) || more > 0.2 ||
+        c.chance < b.chance + 0.15)
+      continue;
+    advice.would_change.push_back(
+        fmt::format("wanting to be sure: {}{}{} costs {:.0f} % more and meets the service level "
+                    "with a chance of {:.0f} % instead of {:.0f} %",
+                    c.gpu->name, c.slice.empty() || c.slice == "whole" ? "" : " as ",
+                    c.slice == "whole" ? "" : c.slice, 100 * more, 100 * c.chance, 100 * b.chance));
     break;
   }
   if (b.offer && b.offer->price_age_days && *b.offer->price_age_days > 30)
-    advice.would_change.push_back(fmt::format("fresher prices: this one is {} days old (billow prices update)", *b.offer->price_age_days));
+    advice.would_change.push_back(
+        fmt::format("fresher prices: this one is {} days old (billow prices update)",
+                    *b.offer->price_age_days));
 }
 
 void rank(Advice& advice, const Request& request) {
-  std::stable_sort(advice.ranked.begin(), advice.ranked.end(), [&](auto& a, auto& b) { return rank_cost(a, request) < rank_cost(b, request); });
+  std::stable_sort(advice.ranked.begin(), advice.ranked.end(),
+                   [&](auto& a, auto& b) { return rank_cost(a, request) < rank_cost(b, request); });
   for (auto& c : advice.ranked) {
-    if (!acceptable(c, request)) continue;
-    if (!advice.best) advice.best = c;
+    if (!acceptable(c, request))
+      continue;
+    if (!advice.best)
+      advice.best = c;
     else if (c.gpu != advice.best->gpu || c.slice != advice.best->slice) {
       advice.runner_up = c;
       break;
@@ -313,7 +446,9 @@ void rank(Advice& advice, const Request& request) {
 
 Status check_request(const Request& request) {
   auto range = [](const char* what, double v, double min, double max) -> Status {
-    if (!(v >= min && v <= max)) return fail(Code::invalid, fmt::format("{} of {:g} is outside {:g} to {:g}", what, v, min, max));
+    if (!(v >= min && v <= max))
+      return fail(Code::invalid,
+                  fmt::format("{} of {:g} is outside {:g} to {:g}", what, v, min, max));
     return {};
   };
   BILLOW_TRY_VOID(range("an input", request.input, 1, 1e7));
@@ -321,31 +456,40 @@ Status check_request(const Request& request) {
   BILLOW_TRY_VOID(range("a rate", request.rps, 0, 1e6));
   BILLOW_TRY_VOID(range("a number of users", request.users, 0, 1e8));
   BILLOW_TRY_VOID(range("a context", request.context, 0, 1e8));
-  if (request.ttft_ms_max) BILLOW_TRY_VOID(range("a time to first token (ms)", *request.ttft_ms_max, 0.1, 1e7));
-  if (request.tokens_per_s_min) BILLOW_TRY_VOID(range("tokens per second", *request.tokens_per_s_min, 0.01, 1e5));
+  if (request.ttft_ms_max)
+    BILLOW_TRY_VOID(range("a time to first token (ms)", *request.ttft_ms_max, 0.1, 1e7));
+  if (request.tokens_per_s_min)
+    BILLOW_TRY_VOID(range("tokens per second", *request.tokens_per_s_min, 0.01, 1e5));
   double context = request.context > 0 ? request.context : request.input + request.output;
   if (request.model.context_max > 0 && context > request.model.context_max)
-    return fail(Code::invalid, fmt::format("a context of {:.0f} is beyond the {} tokens this model was made for", context, request.model.context_max),
+    return fail(Code::invalid,
+                fmt::format("a context of {:.0f} is beyond the {} tokens this model was made for",
+                            context, request.model.context_max),
                 "lower --context, --input or --output");
   return {};
 }
 
 }  // namespace
 
-Result<Advice> recommend(const Request& request, const Catalogue& catalogue, const Calibration& calibration) {
+Result<Advice> recommend(const Request& request,
+                         const Catalogue& catalogue,
+                         const Calibration& calibration) {
   BILLOW_TRY_VOID(check_request(request));
   Advice advice;
   advice.notes = request.model.notes;
   auto offers = catalogue.offers(request.offers);
   advice.offers_scanned = static_cast<int>(offers.size());
   if (request.fleet.empty() && offers.empty())
-    return fail(Code::not_found, "no offer in the catalogue matches these providers and regions", "billow prices lists what there is");
-  Limits limits{request.context > 0 ? request.context : request.input + request.output, request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
+    return fail(Code::not_found, "no offer in the catalogue matches these providers and regions",
+                "billow prices lists what there is");
+  Limits limits{request.context > 0 ? request.context : request.input + request.output,
+                request.tokens_per_s_min ? 1e3 / *request.tokens_per_s_min : 1e12,
                 request.ttft_ms_max.value_or(1e12)};
   std::map<Precision, std::shared_ptr<const ModelShape>> shapes;
   double load_max = request.users > 0 ? request.users : request.rps > 0 ? 1e9 : 1;
   std::vector<std::string> unmet;
-  // Where nothing fits or nothing is fast enough, the largest and the nearest are what a user wants to hear of.
+  // Where nothing fits or nothing is fast enough, the largest and the nearest are what a user wants
+  // to hear of.
   double largest = 0;
   std::string largest_why = "no GPU to choose from";
   for (auto& place : places(request, catalogue, offers)) {
@@ -353,45 +497,74 @@ Result<Advice> recommend(const Request& request, const Catalogue& catalogue, con
     bool any = false;
     for (auto precision : precisions_for(request, *place.gpu)) {
       auto& shape = shapes[precision];
-      if (!shape) shape = std::make_shared<const ModelShape>(at_precision(request.model, precision));
+      if (!shape)
+        shape = std::make_shared<const ModelShape>(at_precision(request.model, precision));
       std::optional<Candidate> best;
       for (int tensor = 1; tensor <= std::min(8, place.gpus_max); tensor *= 2) {
         ++advice.candidates_scanned;
-        auto fit = try_place(request, calibration, shape, precision, place, tensor, limits, load_max);
-        if (!fit.fits) { why = fit.why; continue; }
+        auto fit =
+            try_place(request, calibration, shape, precision, place, tensor, limits, load_max);
+        if (!fit.fits) {
+          why = fit.why;
+          continue;
+        }
         any = true;
-        if (!fit.meets) { unmet.push_back(fmt::format("{}: {}", place.gpu->name, fit.why)); continue; }
+        if (!fit.meets) {
+          unmet.push_back(fmt::format("{}: {}", place.gpu->name, fit.why));
+          continue;
+        }
         auto& c = fit.candidate;
-        double needed = request.rps > 0 ? request.rps / c.rps_replica / 0.85 : request.users > 0 ? request.users / c.concurrency : 1;  // 15 % headroom for bursts
+        double needed = request.rps > 0     ? request.rps / c.rps_replica / 0.85
+                        : request.users > 0 ? request.users / c.concurrency
+                                            : 1;  // 15 % headroom for bursts
         c.replicas = static_cast<int>(std::min(1e6, std::ceil(needed - 1e-9)));
         c.gpus = c.replicas * c.parallelism.gpus();
         if (place.fleet) {
-          if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) { unmet.push_back(fmt::format("{}: {} needed", place.gpu->name, c.gpus)); continue; }
+          if (c.gpus * place.bandwidth_share > place.fleet->per_node * place.fleet->nodes + 1e-9) {
+            unmet.push_back(fmt::format("{}: {} needed", place.gpu->name, c.gpus));
+            continue;
+          }
           fleet_price(c, place, catalogue);
         } else {
           price_candidate(c, request, offers);
         }
-        if (!best || rank_cost(c, request) < rank_cost(*best, request)) best = std::move(c);
+        if (!best || rank_cost(c, request) < rank_cost(*best, request))
+          best = std::move(c);
       }
-      if (best) advice.ranked.push_back(std::move(*best)), finish(advice.ranked.back(), request, calibration, shape, place, limits);
+      if (best)
+        advice.ranked.push_back(std::move(*best)),
+            finish(advice.ranked.back(), request, calibration, shape, place, limits);
     }
-    if (!any && !why.empty() && place.memory_bytes * place.gpus_max > largest) largest = place.memory_bytes * place.gpus_max, largest_why = fmt::format("{} × {}: {}", place.gpus_max, place.gpu->name, why);
-    if (!any) advice.no_fit.push_back({place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice, why.empty() ? "it runs none of these precisions" : why});
+    if (!any && !why.empty() && place.memory_bytes * place.gpus_max > largest)
+      largest = place.memory_bytes * place.gpus_max,
+      largest_why = fmt::format("{} × {}: {}", place.gpus_max, place.gpu->name, why);
+    if (!any)
+      advice.no_fit.push_back(
+          {place.slice.empty() || place.slice == "whole" ? place.gpu->name : place.slice,
+           why.empty() ? "it runs none of these precisions" : why});
   }
   rank(advice, request);
   if (!advice.best) {
     if (unmet.empty())
-      return fail(Code::infeasible, fmt::format("{} ({:.1f} B parameters) fits nowhere at a context of {:.0f}; the largest, {}", request.model.name.empty() ? "the model" : request.model.name,
-                                                request.model.parameters() / 1e9, limits.context,
-                                                largest_why),
-                  "fewer bits, a shorter context, or several nodes");
-    return fail(Code::infeasible, fmt::format("nothing meets the service level; the last tried: {}", unmet.back()), "ask for a longer --ttft, a lower --tps, or more precisions");
+      return fail(
+          Code::infeasible,
+          fmt::format(
+              "{} ({:.1f} B parameters) fits nowhere at a context of {:.0f}; the largest, {}",
+              request.model.name.empty() ? "the model" : request.model.name,
+              request.model.parameters() / 1e9, limits.context, largest_why),
+          "fewer bits, a shorter context, or several nodes");
+    return fail(Code::infeasible,
+                fmt::format("nothing meets the service level; the last tried: {}", unmet.back()),
+                "ask for a longer --ttft, a lower --tps, or more precisions");
   }
   advice.checks = field_rules(request, advice);
   explain_changes(advice, request);
   if (auto& o = advice.best->offer; o && o->on_demand_month && o->committed_1y_month)
-    advice.reserved_mix = fmt::format("committed for a year ${:.0f}, for three ${:.0f} a month; worth it for what runs more than {:.0f} % of the time", *o->committed_1y_month,
-                                      o->committed_3y_month.value_or(*o->committed_1y_month), 100 * *o->committed_1y_month / *o->on_demand_month);
+    advice.reserved_mix = fmt::format(
+        "committed for a year ${:.0f}, for three ${:.0f} a month; worth it for what runs more than "
+        "{:.0f} % of the time",
+        *o->committed_1y_month, o->committed_3y_month.value_or(*o->committed_1y_month),
+        100 * *o->committed_1y_month / *o->on_demand_month);
   return advice;
 }
 

@@ -1,8 +1,9 @@
-// From a model, a service level and a load to a GPU, a count, an instance and a price: the whole catalogue scanned, each
-// candidate with its arithmetic, the cheapest that meets everything, the runner-up, and what would change the answer.
+// From a model, a service level and a load to a GPU, a count, an instance and a price: the whole
+// catalogue scanned, each candidate with its arithmetic, the cheapest that meets everything, the
+// runner-up, and what would change the answer.
 //
-// Invariants: nothing is recommended that does not fit or that has no latency; a missing price is "unknown" and never zero;
-// the answer says which constraint binds.
+// Invariants: nothing is recommended that does not fit or that has no latency; a missing price is
+// "unknown" and never zero; the answer says which constraint binds.
 #pragma once
 
 #include "advise/calibration.h"
@@ -11,26 +12,30 @@ namespace billow::advise {
 
 // GPUs this installation has, as the caller knows them.
 struct FleetGpu {
-  std::string gpu;                   // catalogue name or alias
+  std::string gpu;  // catalogue name or alias
   int per_node = 1, nodes = 1;
-  double usd_per_gpu_h = 0;          // 0: unknown
-  bool slices = true;                // may be shared
-  bool whole = true;                 // may be had whole; false: it is cut into MIG instances
-  struct Mig { std::string name; double memory_gb = 0; int sevenths = 0; };
-  std::vector<Mig> mig;              // shapes it is or can be cut into
+  double usd_per_gpu_h = 0;  // 0: unknown
+  bool slices = true;        // may be shared
+  bool whole = true;         // may be had whole; false: it is cut into MIG instances
+  struct Mig {
+    std::string name;
+    double memory_gb = 0;
+    int sevenths = 0;
+  };
+  std::vector<Mig> mig;  // shapes it is or can be cut into
 };
 
 struct Request {
   ModelShape model;
-  std::vector<Precision> precisions; // empty: the checkpoint's own and what the GPU runs well
-  double context = 0;                // longest sequence; 0: input + output
+  std::vector<Precision> precisions;  // empty: the checkpoint's own and what the GPU runs well
+  double context = 0;                 // longest sequence; 0: input + output
   double input = 1024, output = 256;
   std::optional<double> ttft_ms_max, tokens_per_s_min;
-  double rps = 0, users = 0;         // one of them; both 0: one user
+  double rps = 0, users = 0;  // one of them; both 0: one user
   std::string engine = "vllm", version;
   OfferFilter offers;
-  std::vector<FleetGpu> fleet;       // not empty: recommend among these
-  bool spot = false;                 // rank by spot price
+  std::vector<FleetGpu> fleet;  // not empty: recommend among these
+  bool spot = false;            // rank by spot price
   WallTime now;
 };
 
@@ -38,7 +43,8 @@ struct Offered {
   const Instance* instance = nullptr;
   std::string region;
   int instances = 0;
-  std::optional<double> on_demand_month, spot_month, committed_1y_month, committed_3y_month;  // USD, of all instances
+  std::optional<double> on_demand_month, spot_month, committed_1y_month,
+      committed_3y_month;  // USD, of all instances
   std::string price_date;
   std::optional<std::int64_t> price_age_days;
 };
@@ -46,45 +52,55 @@ struct Offered {
 struct Candidate {
   const GpuSpec* gpu = nullptr;
   Precision precision = Precision::bf16;
-  bool native = false;               // the checkpoint as it is
+  bool native = false;  // the checkpoint as it is
   Parallelism parallelism;
-  Memory memory;                     // at the load below
-  double concurrency = 0;            // sequences at once per replica
-  Prediction latency;                // at that load
+  Memory memory;           // at the load below
+  double concurrency = 0;  // sequences at once per replica
+  Prediction latency;      // at that load
   double rps_replica = 0, tokens_per_s_replica = 0;
   int replicas = 0, gpus = 0;
-  std::optional<Offered> offer;      // the cheapest
-  std::string slice;                 // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
-  std::string binding;               // "memory", "ttft", "tokens per second", "throughput"
-  bool sure = false;                 // the upper bounds meet the service level too
-  double chance = 1;                 // of meeting the service level, by the errors of the prediction
-  double worth_month = 0;            // of our own hardware: what it would rent for; 0: unknown or rented
+  std::optional<Offered> offer;  // the cheapest
+  std::string slice;             // of the fleet: "0.5 of H100", "MIG 2g.20gb", "whole"
+  std::string binding;           // "memory", "ttft", "tokens per second", "throughput"
+  bool sure = false;             // the upper bounds meet the service level too
+  double chance = 1;             // of meeting the service level, by the errors of the prediction
+  double worth_month = 0;  // of our own hardware: what it would rent for; 0: unknown or rented
 };
 
-struct Check { std::string rule; bool good = true; std::string why; };
+struct Check {
+  std::string rule;
+  bool good = true;
+  std::string why;
+};
 
 struct Advice {
   std::vector<std::string> notes;
-  std::vector<Candidate> ranked;     // best first, one per GPU and precision
+  std::vector<Candidate> ranked;  // best first, one per GPU and precision
   std::optional<Candidate> best, runner_up;
-  std::vector<Check> checks;         // the rules of the field
+  std::vector<Check> checks;  // the rules of the field
   std::vector<std::string> would_change;
-  struct NoFit { std::string gpu, why; };
+  struct NoFit {
+    std::string gpu, why;
+  };
   std::vector<NoFit> no_fit;
   int candidates_scanned = 0, offers_scanned = 0;
   std::string reserved_mix;
 };
 
-// infeasible where nothing in the catalogue (or the fleet) holds the model or meets the service level, saying what is nearest.
-Result<Advice> recommend(const Request& request, const Catalogue& catalogue, const Calibration& calibration);
+// infeasible where nothing in the catalogue (or the fleet) holds the model or meets the service
+// level, saying what is nearest.
+Result<Advice> recommend(const Request& request,
+                         const Catalogue& catalogue,
+                         const Calibration& calibration);
 
 struct TrainingRequest {
   ModelShape model;
   Tuning tuning = Tuning::full;
   double sequence = 4096, micro_batch = 1;
-  double tokens = 0;                 // to train on; 0: unknown, rates only
+  double tokens = 0;                      // to train on; 0: unknown, rates only
   std::optional<double> checkpoint_s;     // what writing one checkpoint took, where it was measured
-  std::optional<double> interruptions_h;  // between interruptions, where the buyer knows better than the price history
+  std::optional<double> interruptions_h;  // between interruptions, where the buyer knows better
+                                          // than the price history
   OfferFilter offers;
   WallTime now;
 };
@@ -95,9 +111,9 @@ struct TrainingCandidate {
   TrainingPlan plan;
   TrainingMemory memory;
   double tokens_per_s = 0;
-  double exchange_share = 0;         // of a step's time that goes into communication
+  double exchange_share = 0;  // of a step's time that goes into communication
   std::optional<double> usd_h, usd_total, spot_usd_h;
-  double checkpoint_minutes = 0;     // Young/Daly, on spot
+  double checkpoint_minutes = 0;  // Young/Daly, on spot
   double checkpoint_cost_s = 0, interruptions_h = 24;
   std::string region, price_date;
 };
@@ -108,12 +124,19 @@ struct TrainingAdvice {
 };
 // What training may fill of a GPU.
 double training_usable_bytes(const GpuSpec& gpu);
-Result<TrainingAdvice> recommend_training(const TrainingRequest& request, const Catalogue& catalogue);
+Result<TrainingAdvice> recommend_training(const TrainingRequest& request,
+                                          const Catalogue& catalogue);
 
-// Young's and Daly's interval between checkpoints: sqrt(2 · cost · mean time between interruptions).
+// Young's and Daly's interval between checkpoints: sqrt(2 · cost · mean time between
+// interruptions).
 double checkpoint_interval_s(double cost_s, double mtbf_s);
-// Hours between interruptions of spot capacity that an instance family's price history suggests; a guess where there is none.
-struct SpotHistory { double mtbf_h = 24; double ratio_median = 0.4, scarce_share = 0.1; bool known = false; };
+// Hours between interruptions of spot capacity that an instance family's price history suggests; a
+// guess where there is none.
+struct SpotHistory {
+  double mtbf_h = 24;
+  double ratio_median = 0.4, scarce_share = 0.1;
+  bool known = false;
+};
 SpotHistory spot_history(std::string_view instance);
 
 Json advice_json(const Request& request, const Advice& advice);

@@ -1,8 +1,10 @@
-// The monthly review: what changed among prices and instances, what to do about it, and what that saves, for what this Billow used.
-// A pure function of usage and two catalogues; `billow plan --review` shows it, and the head makes it by itself on the 1st.
+// The monthly review: what changed among prices and instances, what to do about it, and what that
+// saves, for what this Billow used. A pure function of usage and two catalogues; `billow plan
+// --review` shows it, and the head makes it by itself on the 1st.
 //
-// Invariants: every saving is counted against what was really used in the period; nothing is saved twice (for one GPU type the best
-// single action counts in the total); an unknown price saves nothing.
+// Invariants: every saving is counted against what was really used in the period; nothing is saved
+// twice (for one GPU type the best single action counts in the total); an unknown price saves
+// nothing.
 #pragma once
 
 #include <map>
@@ -16,34 +18,38 @@ namespace billow::advise {
 
 // What was used of one GPU type.
 struct TypeUsage {
-  std::string gpu;                      // as nodes name it: "H100"
-  std::vector<double> hourly_gpus;      // GPUs in use, hour by hour
+  std::string gpu;                  // as nodes name it: "H100"
+  std::vector<double> hourly_gpus;  // GPUs in use, hour by hour
   double gpu_hours() const;
-  double paid_usd = 0;                  // by the rates of its leases; 0: unknown
+  double paid_usd = 0;  // by the rates of its leases; 0: unknown
 };
 
 // One job's lease of GPUs, as the head's history tells it.
-struct UsedSpan { std::string gpu; double start_s = 0, end_s = 0, gpus = 0, paid_usd = 0; };
+struct UsedSpan {
+  std::string gpu;
+  double start_s = 0, end_s = 0, gpus = 0, paid_usd = 0;
+};
 // Hour by hour from `from_s` to `to_s`; spans outside are cut.
 std::vector<TypeUsage> usage_of(const std::vector<UsedSpan>& spans, double from_s, double to_s);
 
 struct ReviewAction {
   std::string gpu, what, why;
-  double usd_month = 0;                 // saved, at this period's usage
+  double usd_month = 0;  // saved, at this period's usage
 };
 struct Review {
-  std::string period;                   // "2026-10"
+  std::string period;  // "2026-10"
   double days = 0;
-  std::vector<std::string> changes;     // prices that changed for GPU types in use, newest import against what came before
-  std::vector<ReviewAction> actions;    // largest first
-  double usd_month = 0;                 // saved in all
+  std::vector<std::string>
+      changes;  // prices that changed for GPU types in use, newest import against what came before
+  std::vector<ReviewAction> actions;  // largest first
+  double usd_month = 0;               // saved in all
   double gpu_hours = 0, paid_usd = 0;
   std::vector<std::string> notes;
-  std::string summary() const;          // one line, for a message's subject
+  std::string summary() const;  // one line, for a message's subject
 };
 
 struct ReviewInput {
-  std::vector<TypeUsage> usage;         // of the period
+  std::vector<TypeUsage> usage;  // of the period
   std::string period;
   std::vector<std::string> price_changes;  // as Catalogue::update reports them
   Market market;
@@ -53,10 +59,14 @@ Review review(const ReviewInput& input, const Catalogue& catalogue);
 Json review_json(const Review& review);
 std::string review_text(const Review& review);
 
-// The review is due when a month has begun since the last one; the first is made on the first 1st after the installation began.
+// The review is due when a month has begun since the last one; the first is made on the first 1st
+// after the installation began.
 bool review_due(WallTime last, WallTime now);
 // A month, by its name and its bounds in UTC: the one `now` is in, and the one before.
-struct Period { std::string name; double from_s = 0, to_s = 0; };
+struct Period {
+  std::string name;
+  double from_s = 0, to_s = 0;
+};
 Period month_of(WallTime now);
 Period month_before(WallTime now);
 

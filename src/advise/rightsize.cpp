@@ -8,14 +8,19 @@
 namespace billow::advise {
 namespace {
 
-constexpr double headroom = 1.10, headroom_mib = 512;  // allocators round up, and the next run is not this one
+constexpr double headroom = 1.10,
+                 headroom_mib = 512;  // allocators round up, and the next run is not this one
 constexpr double slowdown_max = 1.10;
 constexpr int samples_min = 5;
 
-// How fast `to` is beside `from`: by the scarcer of arithmetic and bandwidth. Nothing where either is unknown.
+// How fast `to` is beside `from`: by the scarcer of arithmetic and bandwidth. Nothing where either
+// is unknown.
 std::optional<double> speed_ratio(const GpuSpec& from, const GpuSpec& to) {
-  auto rate = [](const GpuSpec& g) { return g.bf16_tflops ? g.bf16_tflops : g.fp16_tflops; };
-  if (!rate(from) || !rate(to) || !from.bandwidth_gb_s || !to.bandwidth_gb_s) return std::nullopt;
+  auto rate = [](const GpuSpec& g) {
+    return g.bf16_tflops ? g.bf16_tflops : g.fp16_tflops;
+  };
+  if (!rate(from) || !rate(to) || !from.bandwidth_gb_s || !to.bandwidth_gb_s)
+    return std::nullopt;
   return std::min(*rate(to) / *rate(from), *to.bandwidth_gb_s / *from.bandwidth_gb_s);
 }
 
@@ -26,10 +31,12 @@ struct Maker {
 
   std::optional<SizeOption> make(const GpuSpec& gpu, double share, double memory_mib) const {
     auto ratio = speed_ratio(from, gpu);
-    if (!ratio || memory_mib < size.mem_needed_mib) return std::nullopt;
+    if (!ratio || memory_mib < size.mem_needed_mib)
+      return std::nullopt;
     SizeOption o;
     o.memory_mib = memory_mib;
-    // Work that kept a share `activity` of the old card busy needs that much of it; beyond what the new one has, it waits.
+    // Work that kept a share `activity` of the old card busy needs that much of it; beyond what the
+    // new one has, it waits.
     o.slowdown = std::max(1.0, size.activity / (*ratio * share));
     return o;
   }
@@ -38,19 +45,26 @@ struct Maker {
 }  // namespace
 
 std::vector<FleetGpu::Mig> mig_shapes(const GpuSpec& gpu) {
-  if (gpu.mig_max == 0 || !gpu.memory_mib) return {};
+  if (gpu.mig_max == 0 || !gpu.memory_mib)
+    return {};
   // Memory comes in eighths, compute in sevenths. Drivers show a little less than the name says.
   double eighth = (static_cast<double>(*gpu.memory_mib) / 1024 + 0.6) / 8;
   std::vector<FleetGpu::Mig> out;
-  struct Cut { int sevenths, eighths; };
+  struct Cut {
+    int sevenths, eighths;
+  };
   for (auto [sevenths, eighths] : {Cut{1, 1}, Cut{1, 2}, Cut{2, 2}, Cut{3, 4}, Cut{4, 4}}) {
-    double named = std::round(eighth * eighths + 0.1), usable_mib = static_cast<double>(*gpu.memory_mib) * eighths / 8 * 0.97;
-    out.push_back({fmt::format("{}g.{:.0f}gb", sevenths, named), usable_mib * 1048576 / 1e9, sevenths});
+    double named = std::round(eighth * eighths + 0.1),
+           usable_mib = static_cast<double>(*gpu.memory_mib) * eighths / 8 * 0.97;
+    out.push_back(
+        {fmt::format("{}g.{:.0f}gb", sevenths, named), usable_mib * 1048576 / 1e9, sevenths});
   }
   return out;
 }
 
-RightSize right_size(const RunMeasured& run, const std::vector<FleetGpu>& fleet, const Catalogue& catalogue) {
+RightSize right_size(const RunMeasured& run,
+                     const std::vector<FleetGpu>& fleet,
+                     const Catalogue& catalogue) {
   RightSize s;
   s.mem_needed_mib = run.mem_peak_mib * headroom + headroom_mib;
   auto found = catalogue.gpu(run.gpu);
@@ -60,96 +74,181 @@ RightSize right_size(const RunMeasured& run, const std::vector<FleetGpu>& fleet,
   } else if (run.util_p95_pct) {
     s.activity = *run.util_p95_pct / 100;
     s.activity_from = "utilisation, an upper bound";
-    s.notes.push_back("the card tells no SM or DRAM activity, only utilisation, which reads 100 % whenever any kernel runs: the work may need less than this says");
+    s.notes.push_back(
+        "the card tells no SM or DRAM activity, only utilisation, which reads 100 % whenever any "
+        "kernel runs: the work may need less than this says");
   } else {
     s.activity_from = "unknown";
     s.notes.push_back("nothing is known of how busy the card was: it is taken as fully used");
   }
   s.activity = std::clamp(s.activity, 0.01, 1.0);
-  if (run.samples < samples_min) s.trusted = false, s.notes.push_back(fmt::format("only {} readings were taken in {:.1f} s: run it longer before trusting this", run.samples, run.seconds));
-  if (run.shared) s.trusted = false, s.notes.push_back("other jobs were on the same card: memory and activity are the card's, not this job's alone");
+  if (run.samples < samples_min)
+    s.trusted = false,
+    s.notes.push_back(
+        fmt::format("only {} readings were taken in {:.1f} s: run it longer before trusting this",
+                    run.samples, run.seconds));
+  if (run.shared)
+    s.trusted = false, s.notes.push_back(
+                           "other jobs were on the same card: memory and activity are the card's, "
+                           "not this job's alone");
   if (!found) {
-    s.verdict = fmt::format("the catalogue does not know {}: nothing can be said about other cards", run.gpu);
+    s.verdict = fmt::format("the catalogue does not know {}: nothing can be said about other cards",
+                            run.gpu);
     return s;
   }
   auto& from = **found;
-  if (run.gpus > 1) s.notes.push_back(fmt::format("the run held {} cards; the advice is for each of them", run.gpus));
+  if (run.gpus > 1)
+    s.notes.push_back(
+        fmt::format("the run held {} cards; the advice is for each of them", run.gpus));
   Maker maker{run, s, from};
-  auto add = [&](std::optional<SizeOption> o, std::string what, std::string ask, bool ours, std::optional<double> usd_h, std::string price_from) {
-    if (!o || o->slowdown > 20) return;
-    o->what = std::move(what), o->ask = std::move(ask), o->ours = ours, o->usd_h = usd_h, o->price_from = std::move(price_from);
+  auto add = [&](std::optional<SizeOption> o, std::string what, std::string ask, bool ours,
+                 std::optional<double> usd_h, std::string price_from) {
+    if (!o || o->slowdown > 20)
+      return;
+    o->what = std::move(what), o->ask = std::move(ask), o->ours = ours, o->usd_h = usd_h,
+    o->price_from = std::move(price_from);
     s.options.push_back(std::move(*o));
   };
   for (auto& f : fleet) {
     auto g = catalogue.gpu(f.gpu);
-    if (!g || !(*g)->memory_mib) continue;
+    if (!g || !(*g)->memory_mib)
+      continue;
     auto& gpu = **g;
     double memory = static_cast<double>(*gpu.memory_mib);
-    std::optional<double> price = f.usd_per_gpu_h > 0 ? std::optional(f.usd_per_gpu_h) : std::nullopt;
-    auto part_of = [&](double part) { return price ? std::optional(*price * part) : std::nullopt; };
+    std::optional<double> price =
+        f.usd_per_gpu_h > 0 ? std::optional(f.usd_per_gpu_h) : std::nullopt;
+    auto part_of = [&](double part) {
+      return price ? std::optional(*price * part) : std::nullopt;
+    };
     if (f.slices)
-      for (double part : {0.125, 0.25, 0.5, 0.75}) add(maker.make(gpu, part, memory * part), fmt::format("{} of a {}", part, gpu.name), fmt::format("--gpus {} --gpu-type {}", part, f.gpu), true, part_of(part), "this Billow");
-    for (auto& m : f.mig) add(maker.make(gpu, std::max(1, m.sevenths) / 7.0, m.memory_gb * 1e9 / 1048576), fmt::format("MIG {} of a {}", m.name, gpu.name), fmt::format("--mig {} --gpu-type {}", m.name, f.gpu), true,
-                              part_of(std::max(1, m.sevenths) / 7.0), "this Billow");
-    add(maker.make(gpu, 1, memory), fmt::format("1 × {}", gpu.name), fmt::format("--gpus 1 --gpu-type {}", f.gpu), true, price, "this Billow");
+      for (double part : {0.125, 0.25, 0.5, 0.75})
+        add(maker.make(gpu, part, memory * part), fmt::format("{} of a {}", part, gpu.name),
+            fmt::format("--gpus {} --gpu-type {}", part, f.gpu), true, part_of(part),
+            "this Billow");
+    for (auto& m : f.mig)
+      add(maker.make(gpu, std::max(1, m.sevenths) / 7.0, m.memory_gb * 1e9 / 1048576),
+          fmt::format("MIG {} of a {}", m.name, gpu.name),
+          fmt::format("--mig {} --gpu-type {}", m.name, f.gpu), true,
+          part_of(std::max(1, m.sevenths) / 7.0), "this Billow");
+    add(maker.make(gpu, 1, memory), fmt::format("1 × {}", gpu.name),
+        fmt::format("--gpus 1 --gpu-type {}", f.gpu), true, price, "this Billow");
   }
   for (auto& gpu : catalogue.gpus()) {
-    if (!gpu.is_gpu || !gpu.memory_mib) continue;
+    if (!gpu.is_gpu || !gpu.memory_mib)
+      continue;
     auto cheapest = catalogue.cheapest_gpu_hour(gpu.name, Purchase::on_demand, {});
-    if (!cheapest) continue;
-    add(maker.make(gpu, 1, static_cast<double>(*gpu.memory_mib)), fmt::format("1 × {}", gpu.name), "", false, usd(cheapest->per_gpu_h),
-        fmt::format("{} {} in {}, price of {}", cheapest->offer.instance->provider, cheapest->offer.instance->name, cheapest->offer.region, cheapest->offer.price->date));
+    if (!cheapest)
+      continue;
+    add(maker.make(gpu, 1, static_cast<double>(*gpu.memory_mib)), fmt::format("1 × {}", gpu.name),
+        "", false, usd(cheapest->per_gpu_h),
+        fmt::format("{} {} in {}, price of {}", cheapest->offer.instance->provider,
+                    cheapest->offer.instance->name, cheapest->offer.region,
+                    cheapest->offer.price->date));
   }
-  // What is ours goes by how much of the hardware it takes where it has no price; what is rented goes by price.
-  auto size_of = [](const SizeOption& o) { return o.memory_mib; };
+  // What is ours goes by how much of the hardware it takes where it has no price; what is rented
+  // goes by price.
+  auto size_of = [](const SizeOption& o) {
+    return o.memory_mib;
+  };
   std::stable_sort(s.options.begin(), s.options.end(), [&](auto& a, auto& b) {
-    if (a.ours != b.ours) return a.ours;
-    if (a.usd_h && b.usd_h && *a.usd_h != *b.usd_h) return *a.usd_h < *b.usd_h;
+    if (a.ours != b.ours)
+      return a.ours;
+    if (a.usd_h && b.usd_h && *a.usd_h != *b.usd_h)
+      return *a.usd_h < *b.usd_h;
     return size_of(a) < size_of(b);
   });
   for (auto& o : s.options)
-    if (o.slowdown <= slowdown_max && (o.ours || fleet.empty())) { s.best = o; break; }
+    if (o.slowdown <= slowdown_max && (o.ours || fleet.empty())) {
+      s.best = o;
+      break;
+    }
   double held_mib = from.memory_mib ? static_cast<double>(*from.memory_mib) * run.share : 0;
-  if (!s.best) s.verdict = "nothing this Billow has holds it without slowing it down; what it ran on is right";
-  else if (s.best->memory_mib >= held_mib * 0.99 && s.best->ours) s.verdict = fmt::format("{} is right: less would not hold it or would slow it down", s.best->what);
-  else s.verdict = fmt::format("{} is enough: it holds the peak with headroom and is expected to be as fast", s.best->what);
+  if (!s.best)
+    s.verdict = "nothing this Billow has holds it without slowing it down; what it ran on is right";
+  else if (s.best->memory_mib >= held_mib * 0.99 && s.best->ours)
+    s.verdict =
+        fmt::format("{} is right: less would not hold it or would slow it down", s.best->what);
+  else
+    s.verdict =
+        fmt::format("{} is enough: it holds the peak with headroom and is expected to be as fast",
+                    s.best->what);
   return s;
 }
 
 Json right_size_json(const RunMeasured& run, const RightSize& s) {
-  auto known = [](const std::optional<double>& v) { return v ? Json(*v) : Json(); };
+  auto known = [](const std::optional<double>& v) {
+    return v ? Json(*v) : Json();
+  };
   auto option = [&](const SizeOption& o) {
-    return Json::object({{"what", o.what}, {"ask", o.ask}, {"ours", o.ours}, {"memory_mib", std::round(o.memory_mib)}, {"slowdown", std::round(o.slowdown * 100) / 100}, {"usd_h", known(o.usd_h)}, {"price_from", o.price_from}});
+    return Json::object({{"what", o.what},
+                         {"ask", o.ask},
+                         {"ours", o.ours},
+                         {"memory_mib", std::round(o.memory_mib)},
+                         {"slowdown", std::round(o.slowdown * 100) / 100},
+                         {"usd_h", known(o.usd_h)},
+                         {"price_from", o.price_from}});
   };
   Json options = Json::array(), notes = Json::array();
-  for (std::size_t i = 0; i < s.options.size() && i < 20; ++i) options.push(option(s.options[i]));
-  for (auto& n : s.notes) notes.push(n);
-  return Json::object({{"measured", Json::object({{"gpu", run.gpu}, {"gpus", run.gpus}, {"share", run.share}, {"mem_peak_mib", run.mem_peak_mib}, {"sm_p95_pct", known(run.sm_p95_pct)}, {"dram_p95_pct", known(run.dram_p95_pct)},
-                                                  {"util_p95_pct", known(run.util_p95_pct)}, {"power_mean_w", known(run.power_mean_w)}, {"seconds", run.seconds}, {"samples", run.samples}, {"step_s", known(run.step_s)},
+  for (std::size_t i = 0; i < s.options.size() && i < 20; ++i)
+    options.push(option(s.options[i]));
+  for (auto& n : s.notes)
+    notes.push(n);
+  return Json::object({{"measured", Json::object({{"gpu", run.gpu},
+                                                  {"gpus", run.gpus},
+                                                  {"share", run.share},
+                                                  {"mem_peak_mib", run.mem_peak_mib},
+                                                  {"sm_p95_pct", known(run.sm_p95_pct)},
+                                                  {"dram_p95_pct", known(run.dram_p95_pct)},
+                                                  {"util_p95_pct", known(run.util_p95_pct)},
+                                                  {"power_mean_w", known(run.power_mean_w)},
+                                                  {"seconds", run.seconds},
+                                                  {"samples", run.samples},
+                                                  {"step_s", known(run.step_s)},
                                                   {"steps", run.steps}})},
-                       {"mem_needed_mib", std::round(s.mem_needed_mib)}, {"activity", std::round(s.activity * 1000) / 1000}, {"activity_from", s.activity_from}, {"trusted", s.trusted}, {"verdict", s.verdict},
-                       {"best", s.best ? option(*s.best) : Json()}, {"options", options}, {"notes", notes}});
+                       {"mem_needed_mib", std::round(s.mem_needed_mib)},
+                       {"activity", std::round(s.activity * 1000) / 1000},
+                       {"activity_from", s.activity_from},
+                       {"trusted", s.trusted},
+                       {"verdict", s.verdict},
+                       {"best", s.best ? option(*s.best) : Json()},
+                       {"options", options},
+                       {"notes", notes}});
 }
 
 std::string right_size_text(const RunMeasured& run, const RightSize& s) {
-  auto pct = [](const std::optional<double>& v) { return v ? fmt::format("{:.0f} %", *v) : std::string("unknown"); };
-  std::string out = fmt::format("measured on {} × {}{} for {:.1f} s ({} readings)\n", run.gpus, run.gpu, run.share < 1 ? fmt::format(" ({} of it)", run.share) : "", run.seconds, run.samples);
-  out += fmt::format("  memory peak {:.1f} GiB; p95 of SM activity {}, DRAM activity {}, utilisation {}", run.mem_peak_mib / 1024, pct(run.sm_p95_pct), pct(run.dram_p95_pct), pct(run.util_p95_pct));
-  if (run.power_mean_w) out += fmt::format("; {:.0f} W on average", *run.power_mean_w);
+  auto pct = [](const std::optional<double>& v) {
+    return v ? fmt::format("{:.0f} %", *v) : std::string("unknown");
+  };
+  std::string out = fmt::format("measured on {} × {}{} for {:.1f} s ({} readings)\n", run.gpus,
+                                run.gpu, run.share < 1 ? fmt::format(" ({} of it)", run.share) : "",
+                                run.seconds, run.samples);
+  out += fmt::format(
+      "  memory peak {:.1f} GiB; p95 of SM activity {}, DRAM activity {}, utilisation {}",
+      run.mem_peak_mib / 1024, pct(run.sm_p95_pct), pct(run.dram_p95_pct), pct(run.util_p95_pct));
+  if (run.power_mean_w)
+    out += fmt::format("; {:.0f} W on average", *run.power_mean_w);
   out += "\n";
-  if (run.step_s) out += fmt::format("  a step takes {:.3f} s ({} steps seen)\n", *run.step_s, run.steps);
-  out += fmt::format("  needs {:.1f} GiB (peak + 10 % + 0.5) and {:.0f} % of the card ({})\n", s.mem_needed_mib / 1024, 100 * s.activity, s.activity_from);
+  if (run.step_s)
+    out += fmt::format("  a step takes {:.3f} s ({} steps seen)\n", *run.step_s, run.steps);
+  out += fmt::format("  needs {:.1f} GiB (peak + 10 % + 0.5) and {:.0f} % of the card ({})\n",
+                     s.mem_needed_mib / 1024, 100 * s.activity, s.activity_from);
   out += s.verdict + "\n";
-  if (s.best && !s.best->ask.empty()) out += fmt::format("  ask for it: billow run {} -- …\n", s.best->ask);
+  if (s.best && !s.best->ask.empty())
+    out += fmt::format("  ask for it: billow run {} -- …\n", s.best->ask);
   int shown = 0;
   for (auto& o : s.options) {
-    if (shown == 8) break;
-    if (s.best && o.what == s.best->what && o.ours == s.best->ours) continue;
-    out += fmt::format("  {} {:<34} {:>6.1f} GiB  {:<22} {}\n", o.ours ? "here" : "rent", o.what, o.memory_mib / 1024, o.slowdown > 1.005 ? fmt::format("{:.1f} × as long", o.slowdown) : "as fast",
+    if (shown == 8)
+      break;
+    if (s.best && o.what == s.best->what && o.ours == s.best->ours)
+      continue;
+    out += fmt::format("  {} {:<34} {:>6.1f} GiB  {:<22} {}\n", o.ours ? "here" : "rent", o.what,
+                       o.memory_mib / 1024,
+                       o.slowdown > 1.005 ? fmt::format("{:.1f} × as long", o.slowdown) : "as fast",
                        o.usd_h ? fmt::format("${:.2f}/h ({})", *o.usd_h, o.price_from) : "");
     ++shown;
   }
-  for (auto& n : s.notes) out += "note: " + n + "\n";
+  for (auto& n : s.notes)
+    out += "note: " + n + "\n";
   return out;
 }
 

@@ -1,8 +1,10 @@
-// The right card or slice for work that was measured once: how much memory it peaked at, how busy it kept the card, how long a step
-// took. Memory decides what it fits; activity decides what it would lose on less.
+// The right card or slice for work that was measured once: how much memory it peaked at, how busy
+// it kept the card, how long a step took. Memory decides what it fits; activity decides what it
+// would lose on less.
 //
-// Invariants: nothing is recommended that the measured peak (with headroom) does not fit; where only utilisation is known it is
-// taken as an upper bound of activity, since it reads 100 % whenever any kernel runs, and the answer says so.
+// Invariants: nothing is recommended that the measured peak (with headroom) does not fit; where
+// only utilisation is known it is taken as an upper bound of activity, since it reads 100 %
+// whenever any kernel runs, and the answer says so.
 #pragma once
 
 #include "advise/recommend.h"
@@ -10,40 +12,42 @@
 namespace billow::advise {
 
 struct RunMeasured {
-  std::string gpu;                      // catalogue name or alias
-  int gpus = 1;                         // whole cards, or 1 with a share
-  double share = 1;                     // of one card
-  double mem_peak_mib = 0;              // on the fullest card
+  std::string gpu;          // catalogue name or alias
+  int gpus = 1;             // whole cards, or 1 with a share
+  double share = 1;         // of one card
+  double mem_peak_mib = 0;  // on the fullest card
   std::optional<double> sm_p95_pct, dram_p95_pct, util_p95_pct;
   std::optional<double> power_mean_w;
   double seconds = 0;
   int samples = 0;
-  std::optional<double> step_s;         // between two lines of progress
+  std::optional<double> step_s;  // between two lines of progress
   int steps = 0;
-  bool shared = false;                  // others were on the same card: the figures are of the card
+  bool shared = false;  // others were on the same card: the figures are of the card
 };
 
 struct SizeOption {
-  std::string what;                     // "0.25 of a H100-SXM", "MIG 2g.20gb of a H100-SXM", "1 × L4"
-  std::string ask;                      // "--gpus 0.25 --gpu-type H100": how to ask this Billow for it
-  bool ours = false;                    // this Billow has it
+  std::string what;   // "0.25 of a H100-SXM", "MIG 2g.20gb of a H100-SXM", "1 × L4"
+  std::string ask;    // "--gpus 0.25 --gpu-type H100": how to ask this Billow for it
+  bool ours = false;  // this Billow has it
   double memory_mib = 0;
-  double slowdown = 1;                  // expected, against the run measured; 1: as fast
+  double slowdown = 1;  // expected, against the run measured; 1: as fast
   std::optional<double> usd_h;
   std::string price_from;
 };
 
 struct RightSize {
-  double mem_needed_mib = 0;            // peak with headroom
-  double activity = 1;                  // of the whole card, 0 to 1
-  std::string activity_from;            // "SM and DRAM activity", "utilisation, an upper bound", "unknown"
-  bool trusted = true;                  // enough samples, alone on the card
-  std::vector<SizeOption> options;      // that fit, cheapest first
-  std::optional<SizeOption> best;       // none: what it ran on is right
+  double mem_needed_mib = 0;  // peak with headroom
+  double activity = 1;        // of the whole card, 0 to 1
+  std::string activity_from;  // "SM and DRAM activity", "utilisation, an upper bound", "unknown"
+  bool trusted = true;        // enough samples, alone on the card
+  std::vector<SizeOption> options;  // that fit, cheapest first
+  std::optional<SizeOption> best;   // none: what it ran on is right
   std::string verdict;
   std::vector<std::string> notes;
 };
-RightSize right_size(const RunMeasured& run, const std::vector<FleetGpu>& fleet, const Catalogue& catalogue);
+RightSize right_size(const RunMeasured& run,
+                     const std::vector<FleetGpu>& fleet,
+                     const Catalogue& catalogue);
 Json right_size_json(const RunMeasured& run, const RightSize& size);
 std::string right_size_text(const RunMeasured& run, const RightSize& size);
 

@@ -16,42 +16,55 @@ std::string value(const CsvRow& row, const std::string& column) {
 
 Result<double> number(const CsvRow& row, const std::string& column, double fallback, double max) {
   auto text = value(row, column);
-  if (text.empty()) return fallback;
+  if (text.empty())
+    return fallback;
   char* end = nullptr;
   double v = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || *end != 0 || !(v >= 0) || v > max)
-    return fail(Code::invalid, fmt::format("{} is \"{}\", not a number from 0 to {:.0f}", column, text.substr(0, 40), max));
+    return fail(Code::invalid, fmt::format("{} is \"{}\", not a number from 0 to {:.0f}", column,
+                                           text.substr(0, 40), max));
   return v;
 }
 
-// "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, where the batch columns are empty.
+// "silicon_concurrency=64" in the source, or "_c64_" in the id: the load, where the batch columns
+// are empty.
 double concurrency_named(const CsvRow& row) {
   auto source = value(row, "silicon_data_source");
   constexpr std::string_view tag = "concurrency=";
-  if (auto at = source.find(tag); at != std::string::npos) return std::strtod(source.c_str() + at + tag.size(), nullptr);
+  if (auto at = source.find(tag); at != std::string::npos)
+    return std::strtod(source.c_str() + at + tag.size(), nullptr);
   auto id = value(row, "id");
   for (std::size_t at = id.find("_c"); at != std::string::npos; at = id.find("_c", at + 1))
-    if (at + 2 < id.size() && id[at + 2] >= '0' && id[at + 2] <= '9') return std::strtod(id.c_str() + at + 2, nullptr);
+    if (at + 2 < id.size() && id[at + 2] >= '0' && id[at + 2] <= '9')
+      return std::strtod(id.c_str() + at + 2, nullptr);
   return 0;
 }
 
-// One name for each precision, as measurements name it: block-scaled FP8 is "fp8", and both 4-bit floats are "fp4".
-std::string precision_word(Precision p) { return p == Precision::nvfp4 ? precision_name(Precision::fp4) : precision_name(p); }
+// One name for each precision, as measurements name it: block-scaled FP8 is "fp8", and both 4-bit
+// floats are "fp4".
+std::string precision_word(Precision p) {
+  return p == Precision::nvfp4 ? precision_name(Precision::fp4) : precision_name(p);
+}
 
 struct Ranks {
   int gpus = 1;
   bool data = false, expert = false;
 };
 
-// Some listings multiply the tensor ranks by the expert ranks ("tp 64" on eight GPUs, with moe_tp 8 and moe_ep 8) or give
-// tensor and data ranks for the same GPUs ("tp 4, attention dp 4" on four). Both are told by their columns.
+// Some listings multiply the tensor ranks by the expert ranks ("tp 64" on eight GPUs, with moe_tp 8
+// and moe_ep 8) or give tensor and data ranks for the same GPUs ("tp 4, attention dp 4" on four).
+// Both are told by their columns.
 Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
-  double tp = BILLOW_TRY(number(row, prefix + "tp_size", 1, 4096)), dp = BILLOW_TRY(number(row, prefix + "attention_dp_size", 1, 4096));
-  double moe_tp = BILLOW_TRY(number(row, prefix + "moe_tp_size", 1, 4096)), moe_ep = BILLOW_TRY(number(row, prefix + "moe_ep_size", 1, 4096));
+  double tp = BILLOW_TRY(number(row, prefix + "tp_size", 1, 4096)),
+         dp = BILLOW_TRY(number(row, prefix + "attention_dp_size", 1, 4096));
+  double moe_tp = BILLOW_TRY(number(row, prefix + "moe_tp_size", 1, 4096)),
+         moe_ep = BILLOW_TRY(number(row, prefix + "moe_ep_size", 1, 4096));
   bool given = !value(row, prefix + "attention_dp_size").empty();
   double gpus = std::max(1.0, tp) * std::max(1.0, dp);
-  if (given && moe_tp == moe_ep && moe_tp > 1) gpus = moe_tp;
-  else if (given && tp > 1 && dp == tp) gpus = tp;
+  if (given && moe_tp == moe_ep && moe_tp > 1)
+    gpus = moe_tp;
+  else if (given && tp > 1 && dp == tp)
+    gpus = tp;
   return Ranks{static_cast<int>(gpus), dp > 1, moe_ep > 1};
 }
 
@@ -60,44 +73,63 @@ Result<Ranks> ranks(const CsvRow& row, const std::string& prefix) {
 std::string engine_word(std::string_view name) {
   auto typed = lower(trim(name));
   // Orchestrators in front of an engine ("dynamo-trt") leave its kernels what they are.
-  for (auto [part, engine] : {std::pair{"vllm", "vllm"}, {"sglang", "sglang"}, {"trt", "trtllm"}, {"tensorrt", "trtllm"}})
-    if (typed.find(part) != std::string::npos) return engine;
+  for (auto [part, engine] :
+       {std::pair{"vllm", "vllm"}, {"sglang", "sglang"}, {"trt", "trtllm"}, {"tensorrt", "trtllm"}})
+    if (typed.find(part) != std::string::npos)
+      return engine;
   return typed;
 }
 
 std::string family_of(const ModelShape& shape) {
   int experts = 0;
-  for (auto& layer : shape.layers) experts = std::max(experts, layer.experts);
-  return fmt::format("{}x{}e{}v{}", shape.layers.size(), shape.hidden, experts, shape.attention_layers());
+  for (auto& layer : shape.layers)
+    experts = std::max(experts, layer.experts);
+  return fmt::format("{}x{}e{}v{}", shape.layers.size(), shape.hidden, experts,
+                     shape.attention_layers());
 }
 
-Result<std::shared_ptr<const ModelShape>> ModelShelf::get(const std::string& model, const std::string& precision) {
+Result<std::shared_ptr<const ModelShape>> ModelShelf::get(const std::string& model,
+                                                          const std::string& precision) {
   auto key = model + " " + precision;
-  if (auto it = shelf_.find(key); it != shelf_.end()) return it->second;
+  if (auto it = shelf_.find(key); it != shelf_.end())
+    return it->second;
   auto found = find_model(model, directory_);
-  // A checkpoint that is not on the shelf under its own name may be there as its base: the same layers, stored otherwise.
+  // A checkpoint that is not on the shelf under its own name may be there as its base: the same
+  // layers, stored otherwise.
   static const std::pair<const char*, const char*> spellings[] = {
-      {"meta-llama/Llama-", "meta-llama/Meta-Llama-"}, {"nvidia/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"},
-      {"nvidia/DeepSeek-R1", "deepseek-ai/DeepSeek-R1"}, {"zhipuai/", "zai-org/"}, {"nvidia/", "deepseek-ai/"}, {"nvidia/", "Qwen/"}};
+      {"meta-llama/Llama-", "meta-llama/Meta-Llama-"},
+      {"nvidia/Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B"},
+      {"nvidia/DeepSeek-R1", "deepseek-ai/DeepSeek-R1"},
+      {"zhipuai/", "zai-org/"},
+      {"nvidia/", "deepseek-ai/"},
+      {"nvidia/", "Qwen/"}};
   for (auto& [from, to] : spellings) {
-    if (found || !model.starts_with(from)) continue;
+    if (found || !model.starts_with(from))
+      continue;
     auto base = std::string(to) + model.substr(std::string_view(from).size());
     for (std::string_view tail : {"", "-Instruct", "-Instruct-FP8", "-FP8", "-NVFP4", "-FP4"})
-      if (!found && base.ends_with(tail)) found = find_model(base.substr(0, base.size() - tail.size()), directory_);
+      if (!found && base.ends_with(tail))
+        found = find_model(base.substr(0, base.size() - tail.size()), directory_);
   }
-  if (!found) return pass(found.error());
+  if (!found)
+    return pass(found.error());
   auto shape = std::move(*found);
   if (!precision.empty()) {
     auto p = BILLOW_TRY(parse_precision(precision));
     // "fp4" is what the checkpoint means by it: MXFP4 where it is stored so, NVFP4 otherwise.
-    if (p == Precision::fp4 && shape.native != Precision::fp4) p = Precision::nvfp4;
-    bool stays = shape.native == Precision::fp4 && p == Precision::fp8;  // FP8 activations over MXFP4 experts
+    if (p == Precision::fp4 && shape.native != Precision::fp4)
+      p = Precision::nvfp4;
+    bool stays = shape.native == Precision::fp4 &&
+                 p == Precision::fp8;  // FP8 activations over MXFP4 experts
     if (p == Precision::nvfp4 && shape.native != Precision::nvfp4 && !precision.empty()) {
-      // Published NVFP4 checkpoints leave attention in BF16 for latent attention; take theirs where it is on the shelf.
+      // Published NVFP4 checkpoints leave attention in BF16 for latent attention; take theirs where
+      // it is on the shelf.
       auto name = shape.name.substr(shape.name.find('/') + 1);
-      if (auto own = find_model("nvidia/" + name + "-NVFP4", directory_)) shape = std::move(*own);
+      if (auto own = find_model("nvidia/" + name + "-NVFP4", directory_))
+        shape = std::move(*own);
     }
-    if (!stays) shape = at_precision(std::move(shape), p);
+    if (!stays)
+      shape = at_precision(std::move(shape), p);
   } else if (!shape.quantized) {
     shape = at_precision(std::move(shape), Precision::bf16);
   }
@@ -106,43 +138,56 @@ Result<std::shared_ptr<const ModelShape>> ModelShelf::get(const std::string& mod
   return shared;
 }
 
-Result<ServingRow> read_serving_row(const CsvRow& fields, ModelShelf& shelf, const Catalogue& catalogue) {
+Result<ServingRow> read_serving_row(const CsvRow& fields,
+                                    ModelShelf& shelf,
+                                    const Catalogue& catalogue) {
   ServingRow row;
   row.id = value(fields, "id");
   auto model = value(fields, "model_path");
-  if (model.empty()) return fail(Code::invalid, "no model_path");
+  if (model.empty())
+    return fail(Code::invalid, "no model_path");
   row.precision = lower(value(fields, "precision"));
   row.shape = BILLOW_TRY(shelf.get(model, row.precision));
-  row.precision = precision_word(row.precision.empty() ? row.shape->native : BILLOW_TRY(parse_precision(row.precision)));
+  row.precision = precision_word(
+      row.precision.empty() ? row.shape->native : BILLOW_TRY(parse_precision(row.precision)));
   row.family = family_of(*row.shape);
   row.gpu = BILLOW_TRY(catalogue.gpu(value(fields, "system")));
   row.engine = engine_word(value(fields, "backend"));
   row.version = value(fields, "backend_version");
   row.input = BILLOW_TRY(number(fields, "isl", 1024, 1e8));
   row.output = BILLOW_TRY(number(fields, "osl", 1024, 1e8));
-  if (row.input < 1 || row.output < 1) return fail(Code::invalid, "isl and osl must be at least 1");
+  if (row.input < 1 || row.output < 1)
+    return fail(Code::invalid, "isl and osl must be at least 1");
   row.disaggregated = value(fields, "mode") == "disagg";
   std::string prefix = row.disaggregated ? "decode_" : "";
   auto decode = BILLOW_TRY(ranks(fields, prefix));
   double pp = BILLOW_TRY(number(fields, prefix + "pp_size", 1, 256));
   double listed_dp = BILLOW_TRY(number(fields, prefix + "attention_dp_size", 1, 4096));
-  row.parallelism = {.tensor = decode.gpus, .pipeline = std::max(1, static_cast<int>(pp)), .attention_data = decode.data ? decode.gpus : 1,
+  row.parallelism = {.tensor = decode.gpus,
+                     .pipeline = std::max(1, static_cast<int>(pp)),
+                     .attention_data = decode.data ? decode.gpus : 1,
                      .expert = decode.expert ? decode.gpus : 1};
   double batch = BILLOW_TRY(number(fields, prefix + "batch_size", 0, 1e7));
   row.decode_workers = std::max(1.0, BILLOW_TRY(number(fields, "decode_num_workers", 1, 4096)));
   row.concurrency = concurrency_named(fields);
-  if (!(row.concurrency >= 1 && row.concurrency <= 1e8)) row.concurrency = batch * std::max(1.0, listed_dp) * row.decode_workers;
-  if (row.concurrency < 1) return fail(Code::invalid, "no batch_size and no concurrency");
+  if (!(row.concurrency >= 1 && row.concurrency <= 1e8))
+    row.concurrency = batch * std::max(1.0, listed_dp) * row.decode_workers;
+  if (row.concurrency < 1)
+    return fail(Code::invalid, "no batch_size and no concurrency");
   if (row.disaggregated) {
     auto prefill = BILLOW_TRY(ranks(fields, "prefill_"));
     row.prefill_rank_gpus = prefill.gpus;
     row.prefill_data = prefill.data;
     row.prefill_told = !value(fields, "prefill_num_workers").empty();
-    row.prefill_gpus = prefill.gpus * std::max(1.0, BILLOW_TRY(number(fields, "prefill_num_workers", 1, 4096)));
+    row.prefill_gpus =
+        prefill.gpus * std::max(1.0, BILLOW_TRY(number(fields, "prefill_num_workers", 1, 4096)));
   }
-  double ttft = BILLOW_TRY(number(fields, "silicon_ttft_ms", 0, 1e9)), tpot = BILLOW_TRY(number(fields, "silicon_tpot_ms", 0, 1e9));
-  if (ttft > 0) row.ttft_ms = ttft;
-  if (tpot > 0) row.tpot_ms = tpot;
+  double ttft = BILLOW_TRY(number(fields, "silicon_ttft_ms", 0, 1e9)),
+         tpot = BILLOW_TRY(number(fields, "silicon_tpot_ms", 0, 1e9));
+  if (ttft > 0)
+    row.ttft_ms = ttft;
+  if (tpot > 0)
+    row.tpot_ms = tpot;
   return row;
 }
 
@@ -158,29 +203,46 @@ Result<std::vector<CsvRow>> read_csv(std::string_view text) {
     for (; at < text.size(); ++at) {
       char c = text[at];
       if (quoted) {
-        if (c == '"' && at + 1 < text.size() && text[at + 1] == '"') fields.back() += '"', ++at;
-        else if (c == '"') quoted = false;
-        else fields.back() += c;
-      } else if (c == '"') quoted = true;
-      else if (c == ',') fields.emplace_back();
-      else if (c == '\n') break;
-      else if (c != '\r') fields.back() += c;
-      if (fields.size() > csv_columns_max) return fail(Code::invalid, fmt::format("line {}: more than {} columns", line, csv_columns_max));
+        if (c == '"' && at + 1 < text.size() && text[at + 1] == '"')
+          fields.back() += '"', ++at;
+        else if (c == '"')
+          quoted = false;
+        else
+          fields.back() += c;
+      } else if (c == '"')
+        quoted = true;
+      else if (c == ',')
+        fields.emplace_back();
+      else if (c == '\n')
+        break;
+      else if (c != '\r')
+        fields.back() += c;
+      if (fields.size() > csv_columns_max)
+        return fail(Code::invalid,
+                    fmt::format("line {}: more than {} columns", line, csv_columns_max));
     }
     ++at;
-    if (quoted) return fail(Code::invalid, fmt::format("line {}: a quote is never closed", line));
-    if (fields.size() == 1 && trim(fields[0]).empty()) continue;
+    if (quoted)
+      return fail(Code::invalid, fmt::format("line {}: a quote is never closed", line));
+    if (fields.size() == 1 && trim(fields[0]).empty())
+      continue;
     if (header.empty()) {
-      for (auto& f : fields) header.emplace_back(trim(f));
+      for (auto& f : fields)
+        header.emplace_back(trim(f));
       continue;
     }
-    if (fields.size() > header.size()) return fail(Code::invalid, fmt::format("line {}: {} fields, the header has {}", line, fields.size(), header.size()));
-    if (rows.size() >= csv_rows_max) return fail(Code::too_large, fmt::format("more than {} rows", csv_rows_max));
+    if (fields.size() > header.size())
+      return fail(Code::invalid, fmt::format("line {}: {} fields, the header has {}", line,
+                                             fields.size(), header.size()));
+    if (rows.size() >= csv_rows_max)
+      return fail(Code::too_large, fmt::format("more than {} rows", csv_rows_max));
     CsvRow row;
-    for (std::size_t i = 0; i < fields.size(); ++i) row[header[i]] = std::string(trim(fields[i]));
+    for (std::size_t i = 0; i < fields.size(); ++i)
+      row[header[i]] = std::string(trim(fields[i]));
     rows.push_back(std::move(row));
   }
-  if (header.empty()) return fail(Code::invalid, "the file is empty: a header line is expected");
+  if (header.empty())
+    return fail(Code::invalid, "the file is empty: a header line is expected");
   return rows;
 }
 

@@ -1,5 +1,6 @@
-// A served configuration: which model, on what, how it is cut up and how it is loaded. The common language of predictions,
-// of measurements the calibration is fitted on, and of `billow advise --batch`, whose CSV it reads.
+// A served configuration: which model, on what, how it is cut up and how it is loaded. The common
+// language of predictions, of measurements the calibration is fitted on, and of `billow advise
+// --batch`, whose CSV it reads.
 #pragma once
 
 #include <map>
@@ -13,48 +14,57 @@ namespace billow::advise {
 
 struct ServingRow {
   std::string id;
-  std::shared_ptr<const ModelShape> shape;   // at the precision asked
-  std::string family;                        // fine-tunes and requantizations of one architecture share it
+  std::shared_ptr<const ModelShape> shape;  // at the precision asked
+  std::string family;  // fine-tunes and requantizations of one architecture share it
   const GpuSpec* gpu = nullptr;
   std::string engine, version;
-  std::string precision;                     // as named: "fp8", "fp4", "int4", "bf16"
+  std::string precision;  // as named: "fp8", "fp4", "int4", "bf16"
   Precision kv = Precision::bf16;
   bool disaggregated = false;
-  Parallelism parallelism;                   // of the ranks that decode
-  double prefill_gpus = 0;                   // disaggregated: all prefill ranks
-  double prefill_rank_gpus = 0;              // of one prefill worker
-  bool prefill_data = false;                 // its attention is data-parallel
-  bool prefill_told = false;                 // the number of prefill workers was told; otherwise prefill_gpus counts one
-  double concurrency = 1;                    // over the whole deployment
+  Parallelism parallelism;       // of the ranks that decode
+  double prefill_gpus = 0;       // disaggregated: all prefill ranks
+  double prefill_rank_gpus = 0;  // of one prefill worker
+  bool prefill_data = false;     // its attention is data-parallel
+  bool prefill_told =
+      false;  // the number of prefill workers was told; otherwise prefill_gpus counts one
+  double concurrency = 1;  // over the whole deployment
   double decode_workers = 1;
   double input = 1024, output = 1024;
-  std::optional<double> ttft_ms, tpot_ms;    // measured
+  std::optional<double> ttft_ms, tpot_ms;  // measured
 };
 
-// The family of a shape: what decides how its kernels behave. Two checkpoints with the same layers are one family.
+// The family of a shape: what decides how its kernels behave. Two checkpoints with the same layers
+// are one family.
 std::string family_of(const ModelShape& shape);
 
-// One name for an engine: "TensorRT-LLM", "trt" and "dynamo-trt" are trtllm. An engine that is not known keeps its name.
+// One name for an engine: "TensorRT-LLM", "trt" and "dynamo-trt" are trtllm. An engine that is not
+// known keeps its name.
 std::string engine_word(std::string_view name);
 
 // Models found once, each precision made once.
 class ModelShelf {
  public:
   explicit ModelShelf(std::string directory) : directory_(std::move(directory)) {}
-  // `precision` as a row names it; empty means what the checkpoint is in (BF16 where it is not quantized).
-  Result<std::shared_ptr<const ModelShape>> get(const std::string& model, const std::string& precision);
+  // `precision` as a row names it; empty means what the checkpoint is in (BF16 where it is not
+  // quantized).
+  Result<std::shared_ptr<const ModelShape>> get(const std::string& model,
+                                                const std::string& precision);
 
  private:
   std::string directory_;
   std::map<std::string, std::shared_ptr<const ModelShape>> shelf_;
 };
 
-// Who says no version means any: it gets no version's effect. (Published rows without one are a batch of their own, with its own effect.)
+// Who says no version means any: it gets no version's effect. (Published rows without one are a
+// batch of their own, with its own effect.)
 inline constexpr const char* version_unsaid = "any";
 
-// One row of a CSV in the columns of the public serving measurements, by column name. Columns that are not there are empty.
+// One row of a CSV in the columns of the public serving measurements, by column name. Columns that
+// are not there are empty.
 using CsvRow = std::map<std::string, std::string>;
-Result<ServingRow> read_serving_row(const CsvRow& fields, ModelShelf& shelf, const Catalogue& catalogue);
+Result<ServingRow> read_serving_row(const CsvRow& fields,
+                                    ModelShelf& shelf,
+                                    const Catalogue& catalogue);
 
 // A CSV with a header. Quoted fields may hold commas. Too many rows or columns are refused.
 Result<std::vector<CsvRow>> read_csv(std::string_view text);

@@ -18,11 +18,15 @@ double attention_flops(const ModelShape& shape, double context) {
     auto& a = layer.attention;
     double seen = context;
     switch (a.kind) {
-      case AttentionKind::none: continue;
+      case AttentionKind::none:
+        continue;
       case AttentionKind::sliding:
-      case AttentionKind::chunked: seen = std::min<double>(context, a.window); [[fallthrough]];
+      case AttentionKind::chunked:
+        seen = std::min<double>(context, a.window);
+        [[fallthrough]];
       case AttentionKind::full:
-        if (a.index_topk > 0) seen = std::min<double>(seen, a.index_topk);
+        if (a.index_topk > 0)
+          seen = std::min<double>(seen, a.index_topk);
         sum += 2.0 * a.q_heads * (a.k_dim + a.v_dim) * seen;
         break;
       case AttentionKind::mla:
@@ -34,12 +38,15 @@ double attention_flops(const ModelShape& shape, double context) {
         break;
       case AttentionKind::compressed: {
         double entries = a.compress > 0 ? context / a.compress : 0;
-        if (a.index_topk > 0) entries = std::min<double>(entries, a.index_topk);
+        if (a.index_topk > 0)
+          entries = std::min<double>(entries, a.index_topk);
         sum += 2.0 * a.q_heads * 2.0 * a.k_dim * (entries + std::min<double>(context, a.window));
         break;
       }
       case AttentionKind::linear:
-      case AttentionKind::mamba: sum += 6.0 * static_cast<double>(a.state_elements); break;
+      case AttentionKind::mamba:
+        sum += 6.0 * static_cast<double>(a.state_elements);
+        break;
     }
   }
   return sum;
@@ -51,17 +58,22 @@ double prefill_attention_flops(const ModelShape& shape, double input) {
   for (auto& layer : shape.layers) {
     auto& a = layer.attention;
     switch (a.kind) {
-      case AttentionKind::none: break;
+      case AttentionKind::none:
+        break;
       case AttentionKind::linear:
-      case AttentionKind::mamba: sum += 6.0 * static_cast<double>(a.state_elements) * input; break;
+      case AttentionKind::mamba:
+        sum += 6.0 * static_cast<double>(a.state_elements) * input;
+        break;
       case AttentionKind::full:
       case AttentionKind::sliding:
       case AttentionKind::chunked:
       case AttentionKind::mla:
       case AttentionKind::compressed: {
         double seen = input / 2;
-        if (a.window > 0) seen = std::min<double>(seen, a.window);
-        if (a.index_topk > 0) seen = std::min<double>(seen, a.index_topk);
+        if (a.window > 0)
+          seen = std::min<double>(seen, a.window);
+        if (a.index_topk > 0)
+          seen = std::min<double>(seen, a.index_topk);
         sum += 2.0 * a.q_heads * (a.k_dim + std::max(a.v_dim, 1)) * seen * input;
         break;
       }
@@ -82,22 +94,33 @@ Work work_of(const ModelShape& shape, Precision kv, const Parallelism& p, const 
   w.tokens_rank = std::max(1.0, traffic.concurrency / data);
   double context = traffic.input + traffic.output / 2;
   double stage = 1.0 / std::max(1, p.pipeline);
-  w.weight_bytes = ((parts.attention + parts.dense) / attention_ranks + parts.shared / ranks + parts.router) * stage +
-                   (shape.tied_embeddings ? parts.embedding : parts.head) / attention_ranks;
+  w.weight_bytes =
+      ((parts.attention + parts.dense) / attention_ranks + parts.shared / ranks + parts.router) *
+          stage +
+      (shape.tied_embeddings ? parts.embedding : parts.head) / attention_ranks;
   for (auto& layer : shape.layers)
     if (layer.experts > 0)
       for (auto& tensor : layer.tensors)
         if (tensor.name == "mlp.experts") {
           double bytes = tensor.parameters * weight_bytes(tensor.precision);
-          w.expert_bytes += bytes * distinct_experts(layer.experts, layer.experts_per_token, traffic.concurrency) / layer.experts / ranks * stage;
+          w.expert_bytes +=
+              bytes *
+              distinct_experts(layer.experts, layer.experts_per_token, traffic.concurrency) /
+              layer.experts / ranks * stage;
         }
-  w.kv_bytes = w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks)) * stage;
+  w.kv_bytes =
+      w.tokens_rank * kv_read_bytes(shape, kv, context, static_cast<int>(attention_ranks)) * stage;
   double active = shape.active_parameters();
-  w.step_flops = (2 * active * traffic.concurrency + attention_flops(shape, context) * traffic.concurrency) / ranks * stage;
+  w.step_flops =
+      (2 * active * traffic.concurrency + attention_flops(shape, context) * traffic.concurrency) /
+      ranks * stage;
   double attention_layers = shape.attention_layers(), mlp_layers = 0;
   for (auto& layer : shape.layers)
     for (auto& tensor : layer.tensors)
-      if (tensor.name == "mlp.down_proj" || tensor.name == "mlp.experts") { ++mlp_layers; break; }
+      if (tensor.name == "mlp.down_proj" || tensor.name == "mlp.experts") {
+        ++mlp_layers;
+        break;
+      }
   w.exchanges = p.gpus() > 1 ? (attention_ranks > 1 ? attention_layers : 0) + mlp_layers : 0;
   w.exchange_bytes = w.exchanges * w.tokens_rank * shape.hidden * 2;
   w.prefill_flops = 2 * (active - shape.head_parameters) * traffic.input / ranks;

@@ -1,5 +1,6 @@
-// What serving makes each GPU do: bytes and operations of one decode step and of one request's prefill. These are counts that
-// follow from the model and the parallelism alone; turning them into time is the calibration's part (latency.h).
+// What serving makes each GPU do: bytes and operations of one decode step and of one request's
+// prefill. These are counts that follow from the model and the parallelism alone; turning them into
+// time is the calibration's part (latency.h).
 #pragma once
 
 #include "advise/memory.h"
@@ -7,23 +8,24 @@
 namespace billow::advise {
 
 struct Traffic {
-  double concurrency = 1;   // sequences in flight on the whole replica
+  double concurrency = 1;  // sequences in flight on the whole replica
   double input = 1024, output = 1024;
 };
 
-struct Work {               // per GPU unless said
+struct Work {  // per GPU unless said
   // One decode step.
-  double weight_bytes = 0;      // read once a step, whatever the batch: attention, dense MLPs, shared experts, the head
-  double expert_bytes = 0;      // of the distinct experts the batch wakes
-  double kv_bytes = 0;          // cache read for all sequences of this rank
-  double step_flops = 0;        // two per active parameter and token, and attention over the cache
-  double exchange_bytes = 0;    // activations exchanged between ranks in a step
-  double exchanges = 0;         // how many such exchanges
-  double tokens_rank = 0;       // sequences per attention rank
+  double weight_bytes =
+      0;  // read once a step, whatever the batch: attention, dense MLPs, shared experts, the head
+  double expert_bytes = 0;    // of the distinct experts the batch wakes
+  double kv_bytes = 0;        // cache read for all sequences of this rank
+  double step_flops = 0;      // two per active parameter and token, and attention over the cache
+  double exchange_bytes = 0;  // activations exchanged between ranks in a step
+  double exchanges = 0;       // how many such exchanges
+  double tokens_rank = 0;     // sequences per attention rank
   // The prefill of one request.
-  double prefill_flops = 0;     // of one request over all ranks, divided by the ranks
+  double prefill_flops = 0;  // of one request over all ranks, divided by the ranks
   double prefill_attention_flops = 0;
-  double prefill_bytes = 0;     // weights read by it
+  double prefill_bytes = 0;  // weights read by it
   double layers = 0;
   int gpus = 1;
 };

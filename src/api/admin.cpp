@@ -1,6 +1,6 @@
 // The routes of the installation: status, nodes, projects, users, tokens, schedules, shutdown.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "api/call.h"
 #include "api/documents.h"
@@ -19,7 +19,9 @@ const Json ok = Json::object({{"ok", true}});
 
 const Node* find_node(const CallPtr& call) {
   const Node* node = call->host.state().node_by_name(call->parts[0]);
-  if (!node) call->fail({Code::not_found, fmt::format("there is no node \"{}\"", call->parts[0]), "see `billow nodes`"});
+  if (!node)
+    call->fail({Code::not_found, fmt::format("there is no node \"{}\"", call->parts[0]),
+                "see `billow nodes`"});
   return node;
 }
 
@@ -34,15 +36,18 @@ bool may_manage(const CallPtr& call, const std::string& project_name) {
     call->fail(project.error());
     return false;
   }
-  if (control::role_in(call->host.state(), call->principal, (*project)->id) == Role::admin) return true;
-  call->fail({Code::forbidden, fmt::format("only an admin of project {} may do this", project_name), ""});
+  if (control::role_in(call->host.state(), call->principal, (*project)->id) == Role::admin)
+    return true;
+  call->fail(
+      {Code::forbidden, fmt::format("only an admin of project {} may do this", project_name), ""});
   return false;
 }
 
 // When a token ends, or the one that a session came from; 0: never.
 WallTime end_of(const control::State& state, TokenId id) {
   const auto token = state.tokens.find(id);
-  if (token == state.tokens.end()) return {};
+  if (token == state.tokens.end())
+    return {};
   const auto parent = control::session_parent(token->second);
   return parent ? end_of(state, *parent) : token->second.expires_at;
 }
@@ -52,26 +57,45 @@ struct ScheduleBody {
   JobSpec spec;
   Environment env;
   template <class V>
-  void fields(V& v) { v("name", name); v("cron", cron); v("spec", spec); v("env", env); v("project", project); }
+  void fields(V& v) {
+    v("name", name);
+    v("cron", cron);
+    v("spec", spec);
+    v("env", env);
+    v("project", project);
+  }
 };
 struct TokenBody {
   std::string name, user, project;
   TokenScope scope = TokenScope::full;
   std::int64_t life_s = 0;
   template <class V>
-  void fields(V& v) { v("name", name); v("user", user); v("scope", scope); v("project", project); v("life_s", life_s); }
+  void fields(V& v) {
+    v("name", name);
+    v("user", user);
+    v("scope", scope);
+    v("project", project);
+    v("life_s", life_s);
+  }
 };
 struct UserBody {
   std::string name, unix_name;
   Role role = Role::member;
   template <class V>
-  void fields(V& v) { v("name", name); v("unix_name", unix_name); v("role", role); }
+  void fields(V& v) {
+    v("name", name);
+    v("unix_name", unix_name);
+    v("role", role);
+  }
 };
 struct ProjectBody {
   std::string name;
   std::uint32_t weight = 100;
   template <class V>
-  void fields(V& v) { v("name", name); v("weight", weight); }
+  void fields(V& v) {
+    v("name", name);
+    v("weight", weight);
+  }
 };
 struct SetProjectBody {
   std::optional<std::uint32_t> weight;
@@ -82,14 +106,23 @@ struct SetProjectBody {
   std::optional<std::vector<std::string>> regions, pools;
   template <class V>
   void fields(V& v) {
-    v("weight", weight); v("guaranteed_milli", guaranteed_milli); v("limit_milli", limit_milli); v("user_limit_milli", user_limit_milli);
-    v("user_running_max", user_running_max); v("may_borrow", may_borrow); v("policy", policy); v("regions", regions); v("pools", pools);
+    v("weight", weight);
+    v("guaranteed_milli", guaranteed_milli);
+    v("limit_milli", limit_milli);
+    v("user_limit_milli", user_limit_milli);
+    v("user_running_max", user_running_max);
+    v("may_borrow", may_borrow);
+    v("policy", policy);
+    v("regions", regions);
+    v("pools", pools);
   }
 };
 struct MemberBody {
   Role role = Role::member;
   template <class V>
-  void fields(V& v) { v("role", role); }
+  void fields(V& v) {
+    v("role", role);
+  }
 };
 
 }  // namespace
@@ -100,73 +133,110 @@ void status(CallPtr call) {
   std::int64_t gpus = 0, free_milli = 0, instances = 0, instances_held = 0;
   std::uint64_t ready = 0;
   for (const auto& [id, node] : state.nodes) {
-    if (std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(), [](const NodeGpu& g) { return !g.mig.empty(); })) {
+    if (std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(),
+                    [](const NodeGpu& g) { return !g.mig.empty(); })) {
       const Json cut = node_document(state, node, nullptr);
       for (const Json& gpu : cut["gpus"].items())
-        for (const Json& instance : gpu["mig_instances"].items()) ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
+        for (const Json& instance : gpu["mig_instances"].items())
+          ++instances, instances_held += instance["job"].is_number() ? 1 : 0;
     }
     gpus += static_cast<std::int64_t>(node.offer.gpus.size());
-    if (node.reachable) ++ready, free_milli += state.index.free_milli(id);
+    if (node.reachable)
+      ++ready, free_milli += state.index.free_milli(id);
   }
-  const auto count = [&](JobState s) { const auto found = state.count.find(s); return found == state.count.end() ? std::uint64_t{0} : found->second; };
+  const auto count = [&](JobState s) {
+    const auto found = state.count.find(s);
+    return found == state.count.end() ? std::uint64_t{0} : found->second;
+  };
   document.set("epoch", state.epoch);
   document.set("seq", state.seq);
   document.set("nodes", Json::object({{"total", state.nodes.size()}, {"ready", ready}}));
-  document.set("gpus", Json::object({{"total", gpus}, {"free", static_cast<double>(free_milli) / 1000.0}}));
-  if (instances > 0) document.set("mig", Json::object({{"instances", instances}, {"held", instances_held}}));
-  document.set("jobs", Json::object({{"held", count(JobState::held)}, {"queued", count(JobState::queued)}, {"running", count(JobState::running)}, {"suspended", count(JobState::suspended)}}));
+  document.set("gpus",
+               Json::object({{"total", gpus}, {"free", static_cast<double>(free_milli) / 1000.0}}));
+  if (instances > 0)
+    document.set("mig", Json::object({{"instances", instances}, {"held", instances_held}}));
+  document.set("jobs", Json::object({{"held", count(JobState::held)},
+                                     {"queued", count(JobState::queued)},
+                                     {"running", count(JobState::running)},
+                                     {"suspended", count(JobState::suspended)}}));
   document.set("store", store_health_name(call->host.journal().health()));
-  Json you = Json::object({{"user", call->principal.name}, {"role", enum_name(call->principal.role)}, {"scope", enum_name(call->principal.scope)}});
-  if (const auto project = state.projects.find(call->principal.project); project != state.projects.end()) you.set("project", project->second.name);
+  Json you = Json::object({{"user", call->principal.name},
+                           {"role", enum_name(call->principal.role)},
+                           {"scope", enum_name(call->principal.scope)}});
+  if (const auto project = state.projects.find(call->principal.project);
+      project != state.projects.end())
+    you.set("project", project->second.name);
   document.set("you", std::move(you));
   call->reply(200, document);
 }
 
 void nodes(CallPtr call) {
   Json list = Json::array();
-  for (const auto& [id, node] : call->host.state().nodes) list.push(node_document(call->host.state(), node, call->host.readings(id)));
+  for (const auto& [id, node] : call->host.state().nodes)
+    list.push(node_document(call->host.state(), node, call->host.readings(id)));
   call->reply_durable(200, Json::object({{"nodes", std::move(list)}}));
 }
 void node(CallPtr call) {
-  if (const Node* node = find_node(call)) call->reply_durable(200, node_document(call->host.state(), *node, call->host.readings(node->id)));
+  if (const Node* node = find_node(call))
+    call->reply_durable(200,
+                        node_document(call->host.state(), *node, call->host.readings(node->id)));
 }
 void drain(CallPtr call) {
   const Node* node = find_node(call);
-  if (!node) return;
+  if (!node)
+    return;
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   std::string reason((*body)["reason"].str_or(""));
-  if (reason.empty()) reason = "drained by " + call->principal.name;
+  if (reason.empty())
+    reason = "drained by " + call->principal.name;
   answer_ok(call, DrainNode{node->id, reason, (*body)["reclaim"].bool_or(false)});
 }
 void undrain(CallPtr call) {
-  if (const Node* node = find_node(call)) answer_ok(call, DrainNode{node->id, ""});
+  if (const Node* node = find_node(call))
+    answer_ok(call, DrainNode{node->id, ""});
 }
 void remove_node(CallPtr call) {
-  if (const Node* node = find_node(call)) answer_ok(call, RemoveNode{node->id});
+  if (const Node* node = find_node(call))
+    answer_ok(call, RemoveNode{node->id});
 }
 
 void projects(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, project] : call->host.state().projects) {
-    if (!control::role_in(call->host.state(), call->principal, id)) continue;
+    if (!control::role_in(call->host.state(), call->principal, id))
+      continue;
     Json members = Json::object();
-    for (const auto& [name, role] : project.members) members.set(name, enum_name(role));
-    Json document = Json::object({{"id", id.value}, {"name", project.name}, {"weight", project.weight}, {"members", std::move(members)}});
+    for (const auto& [name, role] : project.members)
+      members.set(name, enum_name(role));
+    Json document = Json::object({{"id", id.value},
+                                  {"name", project.name},
+                                  {"weight", project.weight},
+                                  {"members", std::move(members)}});
     add_quota(document, call->host.state(), project, call->host.now());
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"projects", std::move(list)}}));
 }
 void add_project(CallPtr call) {
-  if (auto body = read_body<ProjectBody>(call)) answer_ok(call, AddProject{body->name, body->weight}, 201);
+  if (auto body = read_body<ProjectBody>(call))
+    answer_ok(call, AddProject{body->name, body->weight}, 201);
 }
 void set_project(CallPtr call) {
   auto body = read_body<SetProjectBody>(call);
-  if (!body) return;
-  SetProject command{.name = call->parts[0], .weight = body->weight, .guaranteed_milli = body->guaranteed_milli, .limit_milli = body->limit_milli,
-                     .user_limit_milli = body->user_limit_milli, .user_running_max = body->user_running_max, .may_borrow = body->may_borrow,
-                     .policy = body->policy, .regions = body->regions, .pools = body->pools};
+  if (!body)
+    return;
+  SetProject command{.name = call->parts[0],
+                     .weight = body->weight,
+                     .guaranteed_milli = body->guaranteed_milli,
+                     .limit_milli = body->limit_milli,
+                     .user_limit_milli = body->user_limit_milli,
+                     .user_running_max = body->user_running_max,
+                     .may_borrow = body->may_borrow,
+                     .policy = body->policy,
+                     .regions = body->regions,
+                     .pools = body->pools};
   call->execute(std::move(command), 200, [call](const std::vector<Event>&) {
     const Project* project = call->host.state().project_by_name(call->parts[0]);
     Json document = Json::object({{"name", project->name}, {"weight", project->weight}});
@@ -176,66 +246,102 @@ void set_project(CallPtr call) {
 }
 void set_member(CallPtr call) {
   auto body = read_body<MemberBody>(call);
-  if (body && may_manage(call, call->parts[0])) answer_ok(call, SetMember{call->parts[0], call->parts[1], body->role});
+  if (body && may_manage(call, call->parts[0]))
+    answer_ok(call, SetMember{call->parts[0], call->parts[1], body->role});
 }
 void remove_member(CallPtr call) {
-  if (may_manage(call, call->parts[0])) answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt});
+  if (may_manage(call, call->parts[0]))
+    answer_ok(call, SetMember{call->parts[0], call->parts[1], std::nullopt});
 }
 
 void users(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, user] : call->host.state().users)
-    list.push(Json::object({{"id", id.value}, {"name", user.name}, {"unix_name", user.unix_name}, {"role", enum_name(user.role)}}));
+    list.push(Json::object({{"id", id.value},
+                            {"name", user.name},
+                            {"unix_name", user.unix_name},
+                            {"role", enum_name(user.role)}}));
   call->reply_durable(200, Json::object({{"users", std::move(list)}}));
 }
 void add_user(CallPtr call) {
-  if (auto body = read_body<UserBody>(call)) answer_ok(call, AddUser{body->name, body->unix_name, body->role}, 201);
+  if (auto body = read_body<UserBody>(call))
+    answer_ok(call, AddUser{body->name, body->unix_name, body->role}, 201);
 }
 
 void tokens(CallPtr call) {
   const auto& state = call->host.state();
   Json list = Json::array();
   for (const auto& [id, token] : state.tokens) {
-    if (!call->as_admin() && token.user != call->principal.user) continue;
-    Json document = Json::object({{"id", id.value}, {"name", token.name}, {"user", state.users.at(token.user).name}, {"scope", enum_name(token.scope)},
+    if (!call->as_admin() && token.user != call->principal.user)
+      continue;
+    Json document = Json::object({{"id", id.value},
+                                  {"name", token.name},
+                                  {"user", state.users.at(token.user).name},
+                                  {"scope", enum_name(token.scope)},
                                   {"created_at", format_utc(token.created_at)}});
     document.set("expires_at", token.expires_at ? Json(format_utc(token.expires_at)) : Json());
-    if (const auto project = state.projects.find(token.project); project != state.projects.end()) document.set("project", project->second.name);
+    if (const auto project = state.projects.find(token.project); project != state.projects.end())
+      document.set("project", project->second.name);
     list.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"tokens", std::move(list)}}));
 }
 void create_token(CallPtr call) {
   auto body = read_body<TokenBody>(call);
-  if (!body) return;
-  if (body->user.empty()) body->user = call->principal.name;
-  if (body->life_s < 0 || body->life_s > 3650ll * 86400) return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
-  if (!call->as_admin() && (body->user != call->principal.name || body->scope == TokenScope::node || body->scope == TokenScope::join))
-    return call->fail({Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
-  if (body->scope == TokenScope::join && body->life_s == 0) body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
-  // A token that ends does not prolong itself by another one of its user's. (For machines and for others an admin answers.)
-  if (const WallTime end = end_of(call->host.state(), call->principal.token); end && body->user == call->principal.name && body->scope != TokenScope::join && body->scope != TokenScope::node) {
-    const std::int64_t left = std::max<std::int64_t>(1, (end - call->host.now()).ns / 1'000'000'000);
-    if (body->life_s > left) return call->fail({Code::forbidden, fmt::format("the token you use ends at {}, and what it makes can last no longer", format_utc(end)), "ask for a shorter life, or use one that does not end"});
-    if (body->life_s == 0) body->life_s = left;
+  if (!body)
+    return;
+  if (body->user.empty())
+    body->user = call->principal.name;
+  if (body->life_s < 0 || body->life_s > 3650ll * 86400)
+    return call->fail({Code::invalid, "life_s is between 0 (never expires) and ten years", ""});
+  if (!call->as_admin() && (body->user != call->principal.name || body->scope == TokenScope::node ||
+                            body->scope == TokenScope::join))
+    return call->fail(
+        {Code::forbidden, "you may make tokens for yourself only, and none for nodes", ""});
+  if (body->scope == TokenScope::join && body->life_s == 0)
+    body->life_s = limits::join_token_life_default.ns / 1'000'000'000;
+  // A token that ends does not prolong itself by another one of its user's. (For machines and for
+  // others an admin answers.)
+  if (const WallTime end = end_of(call->host.state(), call->principal.token);
+      end && body->user == call->principal.name && body->scope != TokenScope::join &&
+      body->scope != TokenScope::node) {
+    const std::int64_t left =
+        std::max<std::int64_t>(1, (end - call->host.now()).ns / 1'000'000'000);
+    if (body->life_s > left)
+      return call->fail(
+          {Code::forbidden,
+           fmt::format("the token you use ends at {}, and what it makes can last no longer",
+                       format_utc(end)),
+           "ask for a shorter life, or use one that does not end"});
+    if (body->life_s == 0)
+      body->life_s = left;
   }
   std::string secret = (body->scope == TokenScope::join ? "bwj_" : "bw_") + random_token(30);
-  CreateToken command{body->name, sha256_hex(secret), body->user, body->scope, body->project, seconds(body->life_s)};
+  CreateToken command{body->name,  sha256_hex(secret), body->user,
+                      body->scope, body->project,      seconds(body->life_s)};
   // With a head that is its own authority, a token carries whom to trust.
-  if (const std::string pin = call->host.authority_fingerprint(); !pin.empty()) secret += "." + pin;
+  if (const std::string pin = call->host.authority_fingerprint(); !pin.empty())
+    secret += "." + pin;
   call->execute(std::move(command), 201, [secret](const std::vector<Event>& events) {
     Json document = Json::object({{"token", secret}});
-    for (const Event& event : events) if (const auto* made = std::get_if<TokenCreated>(&event.body)) document.set("id", made->token.id.value);
+    for (const Event& event : events)
+      if (const auto* made = std::get_if<TokenCreated>(&event.body))
+        document.set("id", made->token.id.value);
     return document;
   });
 }
 void revoke_token(CallPtr call) {
   const auto id = parse_int(call->parts[0], 1, INT64_MAX);
-  if (!id) return call->fail({Code::invalid, fmt::format("\"{}\" is no token number", call->parts[0]), "see `billow token list`"});
+  if (!id)
+    return call->fail({Code::invalid, fmt::format("\"{}\" is no token number", call->parts[0]),
+                       "see `billow token list`"});
   const auto& tokens = call->host.state().tokens;
   const auto found = tokens.find(TokenId(static_cast<std::uint64_t>(*id)));
-  const bool visible = found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
-  if (!visible) return call->fail({Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
+  const bool visible =
+      found != tokens.end() && (call->as_admin() || found->second.user == call->principal.user);
+  if (!visible)
+    return call->fail(
+        {Code::not_found, fmt::format("there is no token {}", *id), "see `billow token list`"});
   answer_ok(call, RevokeToken{found->first});
 }
 
@@ -243,39 +349,54 @@ void schedules(CallPtr call) {
   const auto& state = call->host.state();
   Json list = Json::array();
   for (const auto& [id, s] : state.schedules) {
-    if (!control::role_in(state, call->principal, s.project)) continue;
-    list.push(Json::object({{"id", id.value}, {"name", s.name}, {"cron", s.cron}, {"command", shell_join(s.spec->argv)}, {"project", state.projects.at(s.project).name},
-                            {"user", state.users.at(s.user).name}, {"next_at", format_utc(s.next_at)}, {"last_job", s.last_job ? Json(s.last_job.value) : Json()}}));
+    if (!control::role_in(state, call->principal, s.project))
+      continue;
+    list.push(Json::object({{"id", id.value},
+                            {"name", s.name},
+                            {"cron", s.cron},
+                            {"command", shell_join(s.spec->argv)},
+                            {"project", state.projects.at(s.project).name},
+                            {"user", state.users.at(s.user).name},
+                            {"next_at", format_utc(s.next_at)},
+                            {"last_job", s.last_job ? Json(s.last_job.value) : Json()}}));
   }
   call->reply_durable(200, Json::object({{"schedules", std::move(list)}}));
 }
 void add_schedule(CallPtr call) {
   auto body = read_body<ScheduleBody>(call);
-  if (!body) return;
+  if (!body)
+    return;
   auto project = project_to_submit_to(*call, body->project);
-  if (!project) return call->fail(project.error());
+  if (!project)
+    return call->fail(project.error());
   AddSchedule command{body->name, body->cron, {}};
   command.job.spec = std::move(body->spec);
   command.job.spec.surroundings.environment_digest.clear();  // what the name stands for decides
   command.job.env = std::move(body->env);
   command.job.project = std::move(*project);
   command.job.user = call->principal.user;
-  if (const Status files = files::may_use(*call, command.job.env, command.job.project); !files) return call->fail(files.error());
+  if (const Status files = files::may_use(*call, command.job.env, command.job.project); !files)
+    return call->fail(files.error());
   answer_ok(call, std::move(command), 201);
 }
 void remove_schedule(CallPtr call) {
-  const auto found = one_named(*call, call->host.state().schedules, call->parts[0], "schedule", "billow schedule rm");
-  if (!found) return call->fail(found.error());
-  if (const Status act = may_act(*call, (*found)->project, (*found)->user); !act) return call->fail(act.error());
+  const auto found = one_named(*call, call->host.state().schedules, call->parts[0], "schedule",
+                               "billow schedule rm");
+  if (!found)
+    return call->fail(found.error());
+  if (const Status act = may_act(*call, (*found)->project, (*found)->user); !act)
+    return call->fail(act.error());
   answer_ok(call, RemoveSchedule{(*found)->id});
 }
 
 void shutdown(CallPtr call) {
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   const auto& count = call->host.state().count;
   const auto running = count.find(JobState::running);
-  call->reply(202, Json::object({{"ok", true}, {"running", running == count.end() ? 0 : running->second}}));
+  call->reply(
+      202, Json::object({{"ok", true}, {"running", running == count.end() ? 0 : running->second}}));
   call->host.shutdown((*body)["stop_jobs"].bool_or(false));
 }
 

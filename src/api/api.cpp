@@ -25,25 +25,43 @@ struct Route {
   void (*run)(CallPtr);
 };
 
-void health(CallPtr call) { call->reply(200, Json::object({{"ok", true}})); }
+void health(CallPtr call) {
+  call->reply(200, Json::object({{"ok", true}}));
+}
 
 void agent(CallPtr call) {
-  auto socket = call->exchange->upgrade_websocket({.subprotocol = "", .message_bytes_max = limits::agent_frame_bytes_max, .queue_bytes_max = 64 << 20});
-  if (!socket) return call->fail(socket.error());
+  auto socket =
+      call->exchange->upgrade_websocket({.subprotocol = "",
+                                         .message_bytes_max = limits::agent_frame_bytes_max,
+                                         .queue_bytes_max = 64 << 20});
+  if (!socket)
+    return call->fail(socket.error());
   call->host.adopt_agent(std::move(*socket), call->request().peer, call->principal.token);
 }
 
-// The dashboard: three files inside the binary. Nothing but our own script and style runs on the page.
+// The dashboard: three files inside the binary. Nothing but our own script and style runs on the
+// page.
 void serve(const CallPtr& call, const char* type, std::string_view body) {
   net::Response file;
-  file.headers = {{"Content-Type", type}, {"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-cache"}, {"Referrer-Policy", "no-referrer"},
-                  {"Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
+  file.headers = {{"Content-Type", type},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Cache-Control", "no-cache"},
+                  {"Referrer-Policy", "no-referrer"},
+                  {"Content-Security-Policy",
+                   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                   "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
   file.body = std::string(body);
   call->exchange->respond(std::move(file));
 }
-void page(CallPtr call) { serve(call, "text/html; charset=utf-8", billow_embedded_page()); }
-void script(CallPtr call) { serve(call, "text/javascript; charset=utf-8", billow_embedded_script()); }
-void style(CallPtr call) { serve(call, "text/css; charset=utf-8", billow_embedded_style()); }
+void page(CallPtr call) {
+  serve(call, "text/html; charset=utf-8", billow_embedded_page());
+}
+void script(CallPtr call) {
+  serve(call, "text/javascript; charset=utf-8", billow_embedded_script());
+}
+void style(CallPtr call) {
+  serve(call, "text/css; charset=utf-8", billow_embedded_style());
+}
 
 const std::vector<Route>& table() {
   static const std::vector<Route> routes = {
@@ -96,7 +114,8 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/projects", Need::look}, admin::projects},
       {{Method::post, "/v1/projects", Need::admin, Adds::work}, admin::add_project},
       {{Method::put, "/v1/projects/{project}", Need::admin}, admin::set_project},
-      {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work}, admin::set_member},
+      {{Method::put, "/v1/projects/{project}/members/{user}", Need::full, Adds::work},
+       admin::set_member},
       {{Method::del, "/v1/projects/{project}/members/{user}", Need::full}, admin::remove_member},
       {{Method::get, "/v1/users", Need::look}, admin::users},
       {{Method::post, "/v1/users", Need::admin, Adds::work}, admin::add_user},
@@ -153,7 +172,8 @@ const std::vector<Route>& table() {
       {{Method::get, "/v1/commitments", Need::look}, money::commitments},
       {{Method::put, "/v1/commitments", Need::admin, Adds::work}, money::set_commitment},
       {{Method::del, "/v1/commitments/{name}", Need::admin}, money::remove_commitment},
-      {{Method::put, "/v1/projects/{project}/tags/{key}", Need::full, Adds::work}, money::tag_project},
+      {{Method::put, "/v1/projects/{project}/tags/{key}", Need::full, Adds::work},
+       money::tag_project},
       {{Method::post, "/v1/advise", Need::look}, advice::advise},
       {{Method::post, "/v1/shutdown", Need::admin}, admin::shutdown},
       {{Method::get, "/v1/agent", Need::node}, agent},
@@ -171,10 +191,12 @@ const std::vector<Route>& table() {
 bool matches(std::string_view pattern, std::string_view path, std::vector<std::string>& parts) {
   parts.clear();
   const auto want = split(pattern, '/'), got = split(path, '/');
-  if (want.size() != got.size()) return false;
+  if (want.size() != got.size())
+    return false;
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (want[i].starts_with('{')) {
-      if (got[i].empty()) return false;
+      if (got[i].empty())
+        return false;
       parts.push_back(got[i]);
     } else if (want[i] != got[i]) {
       return false;
@@ -191,14 +213,21 @@ struct Api::Impl {
 
   Result<control::Principal> authenticate(const net::Request& request) const {
     const std::string_view header = request.headers.get("Authorization");
-    if (const std::string session = header.empty() ? session_token(request) : ""; !session.empty()) {
-      if (!asked_by_our_page(request)) return fail(Code::forbidden, "a browser's session may be used by the dashboard only", "send X-Billow-Request: 1");
+    if (const std::string session = header.empty() ? session_token(request) : "";
+        !session.empty()) {
+      if (!asked_by_our_page(request))
+        return fail(Code::forbidden, "a browser's session may be used by the dashboard only",
+                    "send X-Billow-Request: 1");
       const auto parent = session_from(session);
-      if (!parent) return fail(Code::unauthorized, "that is no session of this head", "sign in again: billow dashboard");
-      return control::authenticate(host.state(), control::session_hash(*parent, sha256_hex(session)), host.now());
+      if (!parent)
+        return fail(Code::unauthorized, "that is no session of this head",
+                    "sign in again: billow dashboard");
+      return control::authenticate(host.state(),
+                                   control::session_hash(*parent, sha256_hex(session)), host.now());
     }
     if (!starts_with_nocase(header, "Bearer "))
-      return fail(Code::unauthorized, "this call needs a token", "send it as: Authorization: Bearer TOKEN");
+      return fail(Code::unauthorized, "this call needs a token",
+                  "send it as: Authorization: Bearer TOKEN");
     return control::authenticate(host.state(), sha256_hex(secret_of(header.substr(7))), host.now());
   }
 
@@ -208,33 +237,47 @@ struct Api::Impl {
     const Method method = request.method == Method::head ? Method::get : request.method;
     bool path_known = false;
     for (const Route& route : table()) {
-      if (!matches(route.info.pattern, request.path, call->parts)) continue;
+      if (!matches(route.info.pattern, request.path, call->parts))
+        continue;
       path_known = true;
-      if (route.info.method != method) continue;
+      if (route.info.method != method)
+        continue;
       if (route.info.need != Need::nothing) {
         auto who = authenticate(request);
-        if (!who) return call->fail(who.error());
+        if (!who)
+          return call->fail(who.error());
         call->principal = std::move(*who);
-        if (const Status ok = allowed(call->principal, route.info.need); !ok) return call->fail(ok.error());
+        if (const Status ok = allowed(call->principal, route.info.need); !ok)
+          return call->fail(ok.error());
       }
       call->need = route.info.need;
       if (route.info.adds == Adds::work)
-        if (const Status open = host.accepting_work(); !open) return call->fail(open.error());
+        if (const Status open = host.accepting_work(); !open)
+          return call->fail(open.error());
       return route.run(call);
     }
-    if (path_known) return call->exchange->respond(net::problem(405, fmt::format("{} is not something {} answers to", net::method_name(request.method), request.path), "", request.request_id));
-    call->fail({Code::not_found, fmt::format("there is nothing at {}", request.path), "the routes are listed in /v1/openapi.json"});
+    if (path_known)
+      return call->exchange->respond(
+          net::problem(405,
+                       fmt::format("{} is not something {} answers to",
+                                   net::method_name(request.method), request.path),
+                       "", request.request_id));
+    call->fail({Code::not_found, fmt::format("there is nothing at {}", request.path),
+                "the routes are listed in /v1/openapi.json"});
   }
 };
 
 Api::Api(Host& host) : impl_(new Impl{host, {}}) {}
 Api::~Api() = default;
 
-void Api::handle(std::shared_ptr<net::Exchange> exchange) { impl_->dispatch(std::move(exchange)); }
+void Api::handle(std::shared_ptr<net::Exchange> exchange) {
+  impl_->dispatch(std::move(exchange));
+}
 
 std::vector<RouteInfo> Api::routes() {
   std::vector<RouteInfo> out;
-  for (const Route& route : table()) out.push_back(route.info);
+  for (const Route& route : table())
+    out.push_back(route.info);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// The HTTP API: routes, authentication, and the documents they answer with. `Api` is a handler for net::HttpServer; everything it
-// knows of the head comes through Host.
+// The HTTP API: routes, authentication, and the documents they answer with. `Api` is a handler for
+// net::HttpServer; everything it knows of the head comes through Host.
 #pragma once
 
 #include <memory>

@@ -12,105 +12,153 @@ namespace {
 
 // The first text with a zero byte in it, as "spec.labels.team"; empty where there is none.
 std::string zero_byte_in(const Json& value, const std::string& path) {
-  const auto has = [](std::string_view text) { return text.find('\0') != std::string_view::npos; };
-  if (value.is_string()) return has(value.str_or("")) ? path : "";
+  const auto has = [](std::string_view text) {
+    return text.find('\0') != std::string_view::npos;
+  };
+  if (value.is_string())
+    return has(value.str_or("")) ? path : "";
   for (const auto& [name, member] : value.members()) {
     const std::string at = path.empty() ? name : path + "." + name;
-    if (has(name)) return fmt::format("a name in {}", path.empty() ? "the body" : path);
-    if (std::string found = zero_byte_in(member, at); !found.empty()) return found;
+    if (has(name))
+      return fmt::format("a name in {}", path.empty() ? "the body" : path);
+    if (std::string found = zero_byte_in(member, at); !found.empty())
+      return found;
   }
   for (std::size_t i = 0; i < value.items().size(); ++i)
-    if (std::string found = zero_byte_in(value.items()[i], fmt::format("{}[{}]", path, i)); !found.empty()) return found;
+    if (std::string found = zero_byte_in(value.items()[i], fmt::format("{}[{}]", path, i));
+        !found.empty())
+      return found;
   return {};
 }
 
 }  // namespace
 
-void Call::reply(int status, const Json& body) const { exchange->respond(net::Response::json(status, body.dump())); }
-void Call::fail(const Error& error) const { exchange->respond(net::problem(error, request().request_id)); }
-
-void Call::reply_durable(int status, Json body) const {
-  host.when_durable([exchange = exchange, status, body = std::move(body)] { exchange->respond(net::Response::json(status, body.dump())); });
+void Call::reply(int status, const Json& body) const {
+  exchange->respond(net::Response::json(status, body.dump()));
+}
+void Call::fail(const Error& error) const {
+  exchange->respond(net::problem(error, request().request_id));
 }
 
-void Call::execute(Command command, int status, std::function<Json(const std::vector<Event>&)> answer) const {
-  host.execute(std::move(command), cause(), [exchange = exchange, status, answer = std::move(answer)](Result<std::vector<Event>> events) {
-    if (!events) return exchange->respond(net::problem(events.error(), exchange->request().request_id));
-    exchange->respond(net::Response::json(status, answer(*events).dump()));
+void Call::reply_durable(int status, Json body) const {
+  host.when_durable([exchange = exchange, status, body = std::move(body)] {
+    exchange->respond(net::Response::json(status, body.dump()));
   });
+}
+
+void Call::execute(Command command,
+                   int status,
+                   std::function<Json(const std::vector<Event>&)> answer) const {
+  host.execute(
+      std::move(command), cause(),
+      [exchange = exchange, status, answer = std::move(answer)](Result<std::vector<Event>> events) {
+        if (!events)
+          return exchange->respond(net::problem(events.error(), exchange->request().request_id));
+        exchange->respond(net::Response::json(status, answer(*events).dump()));
+      });
 }
 
 Status Call::still_allowed() {
   auto who = control::principal_of(host.state(), principal.token, host.now());
-  if (!who) return pass(who.error());
+  if (!who)
+    return pass(who.error());
   principal = std::move(*who);
   return allowed(principal, need);
 }
 
 Result<Json> Call::body() const {
-  if (trim(request().body).empty()) return Json::object();
+  if (trim(request().body).empty())
+    return Json::object();
   auto json = parse_json(request().body);
-  if (json && !json->is_object()) return billow::fail(Code::invalid, fmt::format("the body must be a JSON object, not {}", json->kind()));
-  // No name, path or argument can have one, and not every store can keep it. It can be written in one way only.
+  if (json && !json->is_object())
+    return billow::fail(Code::invalid,
+                        fmt::format("the body must be a JSON object, not {}", json->kind()));
+  // No name, path or argument can have one, and not every store can keep it. It can be written in
+  // one way only.
   if (json && request().body.find("\\u0000") != std::string::npos)
-    if (const std::string where = zero_byte_in(*json, ""); !where.empty()) return billow::fail(Code::invalid, fmt::format("{} has a zero byte in it", where), "send binary data as base64, where a field takes it");
+    if (const std::string where = zero_byte_in(*json, ""); !where.empty())
+      return billow::fail(Code::invalid, fmt::format("{} has a zero byte in it", where),
+                          "send binary data as base64, where a field takes it");
   return json;
 }
 
 namespace {
 
-// How the elements of an array are numbered. One that ended long ago is read from the store right here: one row, by its key.
+// How the elements of an array are numbered. One that ended long ago is read from the store right
+// here: one row, by its key.
 std::optional<ArraySpec> numbering_of(const Call& call, JobId id) {
   const Host& host = call.host;
   const auto array = host.state().arrays.find(id);
-  if (array != host.state().arrays.end()) return may_see(call, array->second.project) ? array->second.spec->array : std::nullopt;
+  if (array != host.state().arrays.end())
+    return may_see(call, array->second.project) ? array->second.spec->array : std::nullopt;
   std::string document = host.recently_finished(id);
   if (document.empty()) {
     const auto row = host.queries().get_job(id);
-    if (row && *row) document = (*row)->doc;
+    if (row && *row)
+      document = (*row)->doc;
   }
   const auto json = parse_json(document);
-  const Project* project = json ? host.state().project_by_name((*json)["project"].str_or("")) : nullptr;
-  if (!project || !may_see(call, project->id)) return std::nullopt;
+  const Project* project =
+      json ? host.state().project_by_name((*json)["project"].str_or("")) : nullptr;
+  if (!project || !may_see(call, project->id))
+    return std::nullopt;
   const auto spec = parse_array((*json)["array_spec"].str_or(""));
   return spec ? std::optional(*spec) : std::nullopt;
 }
 
 }  // namespace
 
-Result<std::uint64_t> number_param(const net::Request& request, std::string_view name, std::uint64_t fallback) {
-  if (request.param(name).empty()) return fallback;
+Result<std::uint64_t> number_param(const net::Request& request,
+                                   std::string_view name,
+                                   std::uint64_t fallback) {
+  if (request.param(name).empty())
+    return fallback;
   const auto n = parse_int(request.param(name), 0, INT64_MAX);
-  if (!n) return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
+  if (!n)
+    return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
   return static_cast<std::uint64_t>(*n);
 }
 
-Error no_job(JobId id) { return {Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"}; }
+Error no_job(JobId id) {
+  return {Code::not_found, fmt::format("there is no job {}", id.value), "see `billow ps -a`"};
+}
 
 Result<JobRef> parse_job_ref(const Call& call, std::string_view text) {
-  const auto bad = [&] { return fail(Code::invalid, fmt::format("\"{}\" is no job number", text), "it is like 12, or 12.3 for element 3 of array 12"); };
+  const auto bad = [&] {
+    return fail(Code::invalid, fmt::format("\"{}\" is no job number", text),
+                "it is like 12, or 12.3 for element 3 of array 12");
+  };
   const auto dot = text.find('.');
   const auto id = parse_int(text.substr(0, dot), 1, INT64_MAX);
-  if (!id) return bad();
-  if (dot == std::string_view::npos) return JobRef{JobId(static_cast<std::uint64_t>(*id))};
+  if (!id)
+    return bad();
+  if (dot == std::string_view::npos)
+    return JobRef{JobId(static_cast<std::uint64_t>(*id))};
   const auto index = parse_int(text.substr(dot + 1), 0, INT64_MAX);
-  if (!index) return bad();
+  if (!index)
+    return bad();
   const auto spec = numbering_of(call, JobId(static_cast<std::uint64_t>(*id)));
-  if (!spec) return fail(Code::not_found, fmt::format("there is no array {}", *id), "see `billow ps -a`");
+  if (!spec)
+    return fail(Code::not_found, fmt::format("there is no array {}", *id), "see `billow ps -a`");
   const auto wanted = static_cast<std::uint64_t>(*index);
-  if (wanted < spec->first || wanted > spec->last || (wanted - spec->first) % spec->step != 0) return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
+  if (wanted < spec->first || wanted > spec->last || (wanted - spec->first) % spec->step != 0)
+    return fail(Code::not_found, fmt::format("array {} has no element {}", *id, *index));
   return JobRef{JobId(static_cast<std::uint64_t>(*id) + 1 + (wanted - spec->first) / spec->step)};
 }
 
 std::optional<Owner> owner_of(const control::State& state, JobId id) {
-  if (const Job* job = state.find_job(id)) return Owner{job->project, job->user};
-  if (const auto array = state.arrays.find(id); array != state.arrays.end()) return Owner{array->second.project, array->second.user};
+  if (const Job* job = state.find_job(id))
+    return Owner{job->project, job->user};
+  if (const auto array = state.arrays.find(id); array != state.arrays.end())
+    return Owner{array->second.project, array->second.user};
   return std::nullopt;
 }
 
 Status may_see(const Call& call, ProjectId project) {
-  if (control::role_in(call.host.state(), call.principal, project)) return {};
-  return fail(Code::not_found, "there is no such job", "see `billow ps -a`");  // what one may not see is not there
+  if (control::role_in(call.host.state(), call.principal, project))
+    return {};
+  return fail(Code::not_found, "there is no such job",
+              "see `billow ps -a`");  // what one may not see is not there
 }
 
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked) {
@@ -118,20 +166,27 @@ Result<std::string> project_to_submit_to(const Call& call, const std::string& as
   std::string name = asked;
   if (call.principal.scope == TokenScope::submit) {
     const std::string& own = state.projects.at(call.principal.project).name;
-    if (!name.empty() && name != own) return fail(Code::forbidden, fmt::format("this token submits to project {} only", own));
+    if (!name.empty() && name != own)
+      return fail(Code::forbidden, fmt::format("this token submits to project {} only", own));
     name = own;
   }
-  if (name.empty()) return name;
+  if (name.empty())
+    return name;
   const Project* project = BILLOW_TRY(visible_project(call, name));
-  if (control::role_in(state, call.principal, project->id) == Role::viewer) return fail(Code::forbidden, fmt::format("you may not submit to project {}", name), "ask one of its admins to make you a member");
+  if (control::role_in(state, call.principal, project->id) == Role::viewer)
+    return fail(Code::forbidden, fmt::format("you may not submit to project {}", name),
+                "ask one of its admins to make you a member");
   return name;
 }
 
 bool may_see_budget(const Call& call, const BudgetKey& key) {
-  if (allowed(call.principal, Need::oversee)) return true;
+  if (allowed(call.principal, Need::oversee))
+    return true;
   switch (key.scope) {
-    case BudgetScope::project: return may_see(call, ProjectId(key.of)).has_value();
-    case BudgetScope::user: return UserId(key.of) == call.principal.user;
+    case BudgetScope::project:
+      return may_see(call, ProjectId(key.of)).has_value();
+    case BudgetScope::user:
+      return UserId(key.of) == call.principal.user;
     case BudgetScope::job: {
       const auto owner = owner_of(call.host.state(), JobId(key.of));
       return owner && may_see(call, owner->project);
@@ -143,35 +198,45 @@ bool may_see_budget(const Call& call, const BudgetKey& key) {
 std::vector<ProjectId> visible_projects(const Call& call) {
   std::vector<ProjectId> out;
   for (const auto& [id, project] : call.host.state().projects)
-    if (control::role_in(call.host.state(), call.principal, id)) out.push_back(id);
+    if (control::role_in(call.host.state(), call.principal, id))
+      out.push_back(id);
   return out;
 }
 
 Result<const Project*> visible_project(const Call& call, std::string_view name) {
   const auto& state = call.host.state();
   const Project* project = state.project_by_name(name);
-  if (project && control::role_in(state, call.principal, project->id)) return project;
+  if (project && control::role_in(state, call.principal, project->id))
+    return project;
   std::vector<std::string> names;
-  for (const ProjectId id : visible_projects(call)) names.push_back(state.projects.at(id).name);
+  for (const ProjectId id : visible_projects(call))
+    names.push_back(state.projects.at(id).name);
   const std::string near = nearest(name, names);
-  return fail(Code::not_found, fmt::format("there is no project \"{}\"", name), near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
+  return fail(
+      Code::not_found, fmt::format("there is no project \"{}\"", name),
+      near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
 }
 
 Status may_act_on(const Call& call, JobId id, const Owner& owner) {
-  if (!may_see(call, owner.project)) return pass(no_job(id));
+  if (!may_see(call, owner.project))
+    return pass(no_job(id));
   return may_act(call, owner.project, owner.user);
 }
 
 Status may_act(const Call& call, ProjectId project, UserId owner) {
   BILLOW_TRY_VOID(may_see(call, project));
   const Role role = *control::role_in(call.host.state(), call.principal, project);
-  if (role == Role::admin || (role == Role::member && owner == call.principal.user)) return {};
-  return fail(Code::forbidden, role == Role::viewer ? "a viewer may only look" : "this job belongs to somebody else", "its owner or an admin of the project may do this");
+  if (role == Role::admin || (role == Role::member && owner == call.principal.user))
+    return {};
+  return fail(Code::forbidden,
+              role == Role::viewer ? "a viewer may only look" : "this job belongs to somebody else",
+              "its owner or an admin of the project may do this");
 }
 
 // What a job that was placed and has not begun waits for: its image, its environment.
 void add_start_note(Json& document, const Host& host, const Job& job) {
-  if (job.state != JobState::running) return;
+  if (job.state != JobState::running)
+    return;
   for (const TaskId task : job.tasks)
     if (std::string text = host.waits_for(task); !text.empty()) {
       document.set("waits_for", text);
@@ -183,22 +248,31 @@ Result<const Task*> task_of_caller(const Call& call) {
   const auto number = BILLOW_TRY(parse_int(call.parts[0], 1, INT64_MAX));
   const auto& state = call.host.state();
   const Task* task = state.find_task(TaskId(static_cast<std::uint64_t>(number)));
-  if (!task) return fail(Code::not_found, fmt::format("there is no task {} any more", number));
+  if (!task)
+    return fail(Code::not_found, fmt::format("there is no task {} any more", number));
   const auto node = state.nodes.find(task->node);
   const auto token = state.tokens.find(call.principal.token);
   const std::string speaks_for = token == state.tokens.end() ? "" : token->second.node;
-  const bool own = node != state.nodes.end() && (speaks_for.empty() || node->second.offer.name == speaks_for || (token->second.pool && node->second.pool == token->second.pool));
-  if (!own) return fail(Code::forbidden, fmt::format("task {} does not run on node {}", number, speaks_for));
+  const bool own = node != state.nodes.end() &&
+                   (speaks_for.empty() || node->second.offer.name == speaks_for ||
+                    (token->second.pool && node->second.pool == token->second.pool));
+  if (!own)
+    return fail(Code::forbidden,
+                fmt::format("task {} does not run on node {}", number, speaks_for));
   return task;
 }
 
 void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
   Host& host = call->host;
-  const auto missing = [call, id] { call->fail(no_job(id)); };
+  const auto missing = [call, id] {
+    call->fail(no_job(id));
+  };
   const auto checked = [call, missing, fn](Json document) {
     const Project* project = call->host.state().project_by_name(document["project"].str_or(""));
-    if (!project || !may_see(*call, project->id)) return missing();
-    with_times(call, {std::move(document)}, [fn](std::vector<Json> documents) { fn(std::move(documents.front())); });
+    if (!project || !may_see(*call, project->id))
+      return missing();
+    with_times(call, {std::move(document)},
+               [fn](std::vector<Json> documents) { fn(std::move(documents.front())); });
   };
   const auto& state = host.state();
   if (const Job* job = state.find_job(id)) {
@@ -208,23 +282,30 @@ void with_job_document(CallPtr call, JobId id, std::function<void(Json)> fn) {
     return host.when_durable([checked, document = std::move(document)] { checked(document); });
   }
   if (const auto array = state.arrays.find(id); array != state.arrays.end()) {
-    return host.when_durable([checked, document = array_document(state, array->second, {})] { checked(document); });
+    return host.when_durable(
+        [checked, document = array_document(state, array->second, {})] { checked(document); });
   }
   if (std::string document = host.recently_finished(id); !document.empty()) {
     return host.when_durable([checked, document = std::move(document)] {
       auto json = parse_json(document);
-      if (json) checked(std::move(*json));
+      if (json)
+        checked(std::move(*json));
     });
   }
-  const Status queued = host.workers().submit([&queries = host.queries(), id] { return queries.get_job(id); },
-                                              [call, checked, missing](Result<std::optional<JobRow>> row) {
-    if (!row) return call->fail(row.error());
-    if (!*row) return missing();
-    auto json = parse_json((*row)->doc);
-    if (!json) return call->fail(json.error());
-    checked(std::move(*json));
-  });
-  if (!queued) call->fail(queued.error());
+  const Status queued =
+      host.workers().submit([&queries = host.queries(), id] { return queries.get_job(id); },
+                            [call, checked, missing](Result<std::optional<JobRow>> row) {
+                              if (!row)
+                                return call->fail(row.error());
+                              if (!*row)
+                                return missing();
+                              auto json = parse_json((*row)->doc);
+                              if (!json)
+                                return call->fail(json.error());
+                              checked(std::move(*json));
+                            });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 }  // namespace billow::api

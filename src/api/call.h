@@ -1,4 +1,5 @@
-// One API call on its way through a route: the exchange, who asks, and the answers every route gives in the same way.
+// One API call on its way through a route: the exchange, who asks, and the answers every route
+// gives in the same way.
 #pragma once
 
 #include <memory>
@@ -9,23 +10,26 @@
 #include "api/rights.h"
 #include "api/session.h"
 #include "base/json.h"
-#include "net/http/http_server.h"
 #include "core/wire/codec.h"
+#include "net/http/http_server.h"
 
 namespace billow::api {
 
 struct Call {
   Host& host;
   std::shared_ptr<net::Exchange> exchange;
-  control::Principal principal;           // of a route that needs a token
-  Need need = Need::nothing;              // what the route asked of it
-  std::vector<std::string> parts;         // what stood for the pattern's {names}, in order
+  control::Principal principal;    // of a route that needs a token
+  Need need = Need::nothing;       // what the route asked of it
+  std::vector<std::string> parts;  // what stood for the pattern's {names}, in order
   SignInCodes* codes = nullptr;
 
   const net::Request& request() const { return exchange->request(); }
   // An admin of the whole installation, with a token that may act as one.
-  bool as_admin() const { return principal.role == Role::admin && principal.scope == TokenScope::full; }
-  // Looks at the token again: an error when it was revoked, has expired or may less than the route needs. For what stays open.
+  bool as_admin() const {
+    return principal.role == Role::admin && principal.scope == TokenScope::full;
+  }
+  // Looks at the token again: an error when it was revoked, has expired or may less than the route
+  // needs. For what stays open.
   Status still_allowed();
   control::Cause cause() const { return {"user:" + principal.name, request().request_id}; }
   void reply(int status, const Json& body) const;
@@ -33,7 +37,9 @@ struct Call {
   // Replies when everything seen so far is durable.
   void reply_durable(int status, Json body) const;
   // Runs a command and answers with what `answer` makes of its events.
-  void execute(Command command, int status, std::function<Json(const std::vector<Event>&)> answer) const;
+  void execute(Command command,
+               int status,
+               std::function<Json(const std::vector<Event>&)> answer) const;
   // The body as JSON; an empty body is an empty object.
   Result<Json> body() const;
 };
@@ -43,9 +49,11 @@ using CallPtr = std::shared_ptr<Call>;
 template <class T>
 std::optional<T> read_body(const CallPtr& call) {
   auto json = call->body();
-  if (!json) return call->fail(json.error()), std::nullopt;
+  if (!json)
+    return call->fail(json.error()), std::nullopt;
   auto body = wire::from_json<T>(*json, true);
-  if (!body) return call->fail(body.error()), std::nullopt;
+  if (!body)
+    return call->fail(body.error()), std::nullopt;
   return std::move(*body);
 }
 
@@ -55,26 +63,31 @@ struct JobRef {
 };
 Result<JobRef> parse_job_ref(const Call& call, std::string_view text);
 // A number in the query; `fallback` where it is not given.
-Result<std::uint64_t> number_param(const net::Request& request, std::string_view name, std::uint64_t fallback);
+Result<std::uint64_t> number_param(const net::Request& request,
+                                   std::string_view name,
+                                   std::uint64_t fallback);
 // The answer for a job that is not there, and for one that the caller may not see.
 Error no_job(JobId id);
 
-// Finds a job or array, live or finished, checks that the caller may see it, and hands over its document. A finished one comes
-// from the store, by way of a worker.
+// Finds a job or array, live or finished, checks that the caller may see it, and hands over its
+// document. A finished one comes from the store, by way of a worker.
 void add_start_note(Json& document, const Host& host, const Job& job);
-// The task of the path, for a node that runs it: a node speaks for its own tasks alone. The local agent's credential names no node: it
-// is the head's own.
+// The task of the path, for a node that runs it: a node speaks for its own tasks alone. The local
+// agent's credential names no node: it is the head's own.
 Result<const Task*> task_of_caller(const Call& call);
 void with_job_document(CallPtr call, JobId id, std::function<void(Json document)> fn);
-// Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a project.
+// Whether the caller may see (viewer), or act on (member: its own; admin: anyone's) jobs of a
+// project.
 Status may_see(const Call& call, ProjectId project);
 Status may_act(const Call& call, ProjectId project, UserId owner);
-// A project by name, as far as the caller can see: one that is not there and one that is others' get the same answer.
+// A project by name, as far as the caller can see: one that is not there and one that is others'
+// get the same answer.
 Result<const Project*> visible_project(const Call& call, std::string_view name);
 std::vector<ProjectId> visible_projects(const Call& call);
 bool may_see_budget(const Call& call, const BudgetKey& key);
-// The project that a submission or schedule goes to, by name: a submit token's own, or the one asked for if the caller may submit
-// there. Empty where none was asked for: then the core takes the user's first.
+// The project that a submission or schedule goes to, by name: a submit token's own, or the one
+// asked for if the caller may submit there. Empty where none was asked for: then the core takes the
+// user's first.
 Result<std::string> project_to_submit_to(const Call& call, const std::string& asked);
 // The project of a live job or array; zero where there is none.
 struct Owner {
@@ -82,23 +95,37 @@ struct Owner {
   UserId user;
 };
 std::optional<Owner> owner_of(const control::State& state, JobId id);
-// The same for one that the caller may act on. One that is others' is as little there as one that never was.
+// The same for one that the caller may act on. One that is others' is as little there as one that
+// never was.
 Status may_act_on(const Call& call, JobId id, const Owner& owner);
 
-// What has a number and a project's name for it (a reservation, a schedule), among what the caller may see. No name is a number. Two projects
-// may have the same name for one of theirs: then it takes the number.
+// What has a number and a project's name for it (a reservation, a schedule), among what the caller
+// may see. No name is a number. Two projects may have the same name for one of theirs: then it
+// takes the number.
 template <class Map>
-Result<const typename Map::mapped_type*> one_named(const Call& call, const Map& all, const std::string& text, std::string_view kind, std::string_view command) {
+Result<const typename Map::mapped_type*> one_named(const Call& call,
+                                                   const Map& all,
+                                                   const std::string& text,
+                                                   std::string_view kind,
+                                                   std::string_view command) {
   const typename Map::mapped_type* found = nullptr;
   for (const auto& [id, one] : all) {
-    if ((one.name.empty() || one.name != text) && std::to_string(id.value) != text) continue;
-    if (!control::role_in(call.host.state(), call.principal, one.project)) continue;
-    if (std::to_string(id.value) == text) return &one;
-    if (found) return fail(Code::conflict, "there are several of the name \"" + text + "\", in different projects", "name it by its number: " + std::string(command) + " " + std::to_string(found->id.value));
+    if ((one.name.empty() || one.name != text) && std::to_string(id.value) != text)
+      continue;
+    if (!control::role_in(call.host.state(), call.principal, one.project))
+      continue;
+    if (std::to_string(id.value) == text)
+      return &one;
+    if (found)
+      return fail(
+          Code::conflict, "there are several of the name \"" + text + "\", in different projects",
+          "name it by its number: " + std::string(command) + " " + std::to_string(found->id.value));
     found = &one;
   }
-  if (found) return found;
-  return fail(Code::not_found, "there is no " + std::string(kind) + " \"" + text + "\"", "see `" + std::string(command.substr(0, command.rfind(' '))) + " list`");
+  if (found)
+    return found;
+  return fail(Code::not_found, "there is no " + std::string(kind) + " \"" + text + "\"",
+              "see `" + std::string(command.substr(0, command.rfind(' '))) + " list`");
 }
 
 // Routes, by family.

@@ -1,4 +1,5 @@
-// The routes of reports: what was spent by whom, invoices, the provider's bill, days that stand out. What was wasted: waste.cpp.
+// The routes of reports: what was spent by whom, invoices, the provider's bill, days that stand
+// out. What was wasted: waste.cpp.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -30,31 +31,53 @@ void reply_text(const CallPtr& call, const char* type, std::string body) {
 void cost(CallPtr call) {
   const std::string format(call->request().param("format"));
   std::string wanted(call->request().param("by"));
-  if (wanted.empty()) wanted = format == "focus" ? "day,project,user,gpu,class" : "project";
+  if (wanted.empty())
+    wanted = format == "focus" ? "day,project,user,gpu,class" : "project";
   auto dimensions = ledger::parse_dimensions(wanted);
-  if (!dimensions) return call->fail(dimensions.error());
-  if (!format.empty() && format != "json" && format != "csv" && format != "focus") return call->fail({Code::invalid, fmt::format("there is no format \"{}\"", format), "json, csv or focus"});
-  if (format == "focus" && !by(*dimensions, Dimension::day)) dimensions->insert(dimensions->begin(), Dimension::day);
-  with_report(call, *dimensions, [call, dimensions = *dimensions, format](const Scope& scope, const Window& window, Report report) {
-    const std::vector<CostLine> lines = ledger::group(report.lines, dimensions);
-    if (format == "csv") return reply_text(call, "text/csv; charset=utf-8", ledger::cost_csv(lines, dimensions));
-    if (format == "focus") return reply_text(call, "text/csv; charset=utf-8", ledger::focus_csv(lines, {.account_id = "billow", .account_name = "Billow"}));
-    const CostLine total = total_of(lines);
-    Json by_names = Json::array();
-    for (const Dimension dimension : dimensions) by_names.push(ledger::dimension_name(dimension));
-    Json out = Json::object({{"by", std::move(by_names)}, {"days", days_document(window)}, {"scope", scope.text}, {"lines", ledger::cost_json(lines, dimensions)}, {"total", total_document(total, grid_of(*call))}});
-    if (scope.everything) {
-      const NanoUsd unallocated = report.fleet - total.cost;
-      out.set("fleet", Json::object({{"cost_nano_usd", report.fleet.value}, {"cost", format_usd(report.fleet)}, {"active_nano_usd", (total.cost - total.idle).value},
-                                     {"idle_nano_usd", total.idle.value}, {"unallocated_nano_usd", unallocated.value}, {"unallocated", format_usd(unallocated)}}));
-    }
-    call->reply(200, out);
-  });
+  if (!dimensions)
+    return call->fail(dimensions.error());
+  if (!format.empty() && format != "json" && format != "csv" && format != "focus")
+    return call->fail(
+        {Code::invalid, fmt::format("there is no format \"{}\"", format), "json, csv or focus"});
+  if (format == "focus" && !by(*dimensions, Dimension::day))
+    dimensions->insert(dimensions->begin(), Dimension::day);
+  with_report(
+      call, *dimensions,
+      [call, dimensions = *dimensions, format](const Scope& scope, const Window& window,
+                                               Report report) {
+        const std::vector<CostLine> lines = ledger::group(report.lines, dimensions);
+        if (format == "csv")
+          return reply_text(call, "text/csv; charset=utf-8", ledger::cost_csv(lines, dimensions));
+        if (format == "focus")
+          return reply_text(
+              call, "text/csv; charset=utf-8",
+              ledger::focus_csv(lines, {.account_id = "billow", .account_name = "Billow"}));
+        const CostLine total = total_of(lines);
+        Json by_names = Json::array();
+        for (const Dimension dimension : dimensions)
+          by_names.push(ledger::dimension_name(dimension));
+        Json out = Json::object({{"by", std::move(by_names)},
+                                 {"days", days_document(window)},
+                                 {"scope", scope.text},
+                                 {"lines", ledger::cost_json(lines, dimensions)},
+                                 {"total", total_document(total, grid_of(*call))}});
+        if (scope.everything) {
+          const NanoUsd unallocated = report.fleet - total.cost;
+          out.set("fleet", Json::object({{"cost_nano_usd", report.fleet.value},
+                                         {"cost", format_usd(report.fleet)},
+                                         {"active_nano_usd", (total.cost - total.idle).value},
+                                         {"idle_nano_usd", total.idle.value},
+                                         {"unallocated_nano_usd", unallocated.value},
+                                         {"unallocated", format_usd(unallocated)}}));
+        }
+        call->reply(200, out);
+      });
 }
 
 void job_cost(CallPtr call) {
   auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     // Of a live one, the leases that are open stand in the books alone.
     const auto& books = call->host.state().money.books;
@@ -62,7 +85,8 @@ void job_cost(CallPtr call) {
     std::vector<LeaseRow> open;
     for (const LeaseId lease : books.open_leases()) {
       const ledger::LeaseOpened& o = *books.opened(lease);
-      if (o.job != id) continue;
+      if (o.job != id)
+        continue;
       const auto sums = books.lease_totals(lease, o.at, now);
       LeaseRow row;
       row.id = lease;
@@ -78,150 +102,266 @@ void job_cost(CallPtr call) {
       row.energy_mj = sums.energy_mj;
       row.egress = sums.egress;
       row.egress_bytes = sums.egress_bytes;
-      if (const auto node = call->host.state().nodes.find(o.node); node != call->host.state().nodes.end()) row.node_name = node->second.offer.name;
+      if (const auto node = call->host.state().nodes.find(o.node);
+          node != call->host.state().nodes.end())
+        row.node_name = node->second.offer.name;
       open.push_back(std::move(row));
     }
-    const Status queued = call->host.workers().submit([&queries = call->host.queries(), id] { return queries.leases({.project = {}, .job = id, .from = {}, .before = {}, .after = {}, .limit = 10'000}); },
-                                                      [call, document = std::move(document), open = std::move(open)](Result<std::vector<LeaseRow>> rows) mutable {
-      if (!rows) return call->fail(rows.error());
-      std::erase_if(*rows, [](const LeaseRow& row) { return row.open; });
-      rows->insert(rows->end(), open.begin(), open.end());
-      CostLine total;
-      Json leases = Json::array();
-      for (const LeaseRow& row : *rows) {
-        const double held_s = (row.to - row.from).seconds();
-        leases.push(Json::object({{"from", format_utc(row.from)}, {"to", row.open ? Json() : Json(format_utc(row.to))}, {"held_s", held_s}, {"node", row.node_name}, {"gpu", row.gpu_type},
-                                  {"milli", row.milli}, {"class", row.price_class}, {"charge", format_usd(row.charge)}, {"charge_nano_usd", row.charge.value}, {"cost_nano_usd", row.cost.value},
-                                  {"idle_nano_usd", row.idle.value}, {"idle_pct", row.cost.value > 0 ? 100.0 * static_cast<double>(row.idle.value) / static_cast<double>(row.cost.value) : 0.0},
-                                  {"mem_peak_mib", row.mem_peak_mib}, {"sm_peak_pct", row.sm_peak_pct}, {"energy_kwh", static_cast<double>(row.energy_mj) / 3.6e9},
-                                  {"egress_nano_usd", row.egress.value}, {"egress_bytes", row.egress_bytes}}));
-        total.charge += row.charge;
-        total.cost += row.cost;
-        total.idle += row.idle;
-        total.energy_mj += row.energy_mj;
-        total.egress += row.egress;
-        total.egress_bytes += row.egress_bytes;
-        total.gpu_milli_ms += row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms();
-      }
-      call->reply(200, Json::object({{"job", document["id"]}, {"name", document["name"]}, {"project", document["project"]}, {"state", document["state"]}, {"leases", std::move(leases)},
-                                     {"total", total_document(total, grid_of(*call))}}));
-    });
-    if (!queued) call->fail(queued.error());
+    const Status queued = call->host.workers().submit(
+        [&queries = call->host.queries(), id] {
+          return queries.leases(
+              {.project = {}, .job = id, .from = {}, .before = {}, .after = {}, .limit = 10'000});
+        },
+        [call, document = std::move(document),
+         open = std::move(open)](Result<std::vector<LeaseRow>> rows) mutable {
+          if (!rows)
+            return call->fail(rows.error());
+          std::erase_if(*rows, [](const LeaseRow& row) { return row.open; });
+          rows->insert(rows->end(), open.begin(), open.end());
+          CostLine total;
+          Json leases = Json::array();
+          for (const LeaseRow& row : *rows) {
+            const double held_s = (row.to - row.from).seconds();
+            leases.push(Json::object(
+                {{"from", format_utc(row.from)},
+                 {"to", row.open ? Json() : Json(format_utc(row.to))},
+                 {"held_s", held_s},
+                 {"node", row.node_name},
+                 {"gpu", row.gpu_type},
+                 {"milli", row.milli},
+                 {"class", row.price_class},
+                 {"charge", format_usd(row.charge)},
+                 {"charge_nano_usd", row.charge.value},
+                 {"cost_nano_usd", row.cost.value},
+                 {"idle_nano_usd", row.idle.value},
+                 {"idle_pct", row.cost.value > 0 ? 100.0 * static_cast<double>(row.idle.value) /
+                                                       static_cast<double>(row.cost.value)
+                                                 : 0.0},
+                 {"mem_peak_mib", row.mem_peak_mib},
+                 {"sm_peak_pct", row.sm_peak_pct},
+                 {"energy_kwh", static_cast<double>(row.energy_mj) / 3.6e9},
+                 {"egress_nano_usd", row.egress.value},
+                 {"egress_bytes", row.egress_bytes}}));
+            total.charge += row.charge;
+            total.cost += row.cost;
+            total.idle += row.idle;
+            total.energy_mj += row.energy_mj;
+            total.egress += row.egress;
+            total.egress_bytes += row.egress_bytes;
+            total.gpu_milli_ms += row.gpu_type.empty() ? 0 : row.milli * (row.to - row.from).ms();
+          }
+          call->reply(200, Json::object({{"job", document["id"]},
+                                         {"name", document["name"]},
+                                         {"project", document["project"]},
+                                         {"state", document["state"]},
+                                         {"leases", std::move(leases)},
+                                         {"total", total_document(total, grid_of(*call))}}));
+        });
+    if (!queued)
+      call->fail(queued.error());
   });
 }
 
 void invoice(CallPtr call) {
-  if (!call->request().has_param("project")) return call->fail({Code::invalid, "an invoice is of one project", "billow invoice --project vision --month 2026-11"});
-  const std::vector<Dimension> dimensions = {Dimension::user, Dimension::gpu, Dimension::price_class};
-  with_report(call, dimensions, [call, dimensions](const Scope& scope, const Window& window, Report report) {
-    const auto& money = call->host.state().money;
-    const std::vector<CostLine> lines = ledger::group(report.lines, dimensions);
-    const std::string month = ledger::day_text(window.day_from).substr(0, 7);
-    Json tags = Json::object();
-    if (const auto found = money.tags.find(scope.project); found != money.tags.end()) for (const auto& [key, value] : found->second) tags.set(key, value);
-    call->reply(200, Json::object({{"number", fmt::format("{}-{}", name_of(call->host.state(), scope.project), month)}, {"project", name_of(call->host.state(), scope.project)}, {"month", month},
-                                   {"days", days_document(window)}, {"final", money.months_closed.contains(month)}, {"tags", std::move(tags)}, {"lines", ledger::cost_json(lines, dimensions)},
-                                   {"total", total_document(total_of(lines), grid_of(*call))}}));
-  });
+  if (!call->request().has_param("project"))
+    return call->fail({Code::invalid, "an invoice is of one project",
+                       "billow invoice --project vision --month 2026-11"});
+  const std::vector<Dimension> dimensions = {Dimension::user, Dimension::gpu,
+                                             Dimension::price_class};
+  with_report(
+      call, dimensions,
+      [call, dimensions](const Scope& scope, const Window& window, Report report) {
+        const auto& money = call->host.state().money;
+        const std::vector<CostLine> lines = ledger::group(report.lines, dimensions);
+        const std::string month = ledger::day_text(window.day_from).substr(0, 7);
+        Json tags = Json::object();
+        if (const auto found = money.tags.find(scope.project); found != money.tags.end())
+          for (const auto& [key, value] : found->second)
+            tags.set(key, value);
+        call->reply(
+            200,
+            Json::object({{"number",
+                           fmt::format("{}-{}", name_of(call->host.state(), scope.project), month)},
+                          {"project", name_of(call->host.state(), scope.project)},
+                          {"month", month},
+                          {"days", days_document(window)},
+                          {"final", money.months_closed.contains(month)},
+                          {"tags", std::move(tags)},
+                          {"lines", ledger::cost_json(lines, dimensions)},
+                          {"total", total_document(total_of(lines), grid_of(*call))}}));
+      });
 }
 
 void anomalies(CallPtr call) {
   with_report(call, {Dimension::day}, [call](const Scope&, const Window&, Report report) {
     std::vector<std::pair<std::int64_t, NanoUsd>> days;
-    for (const CostLine& line : report.lines) days.emplace_back(line.day, line.charge);
+    for (const CostLine& line : report.lines)
+      days.emplace_back(line.day, line.charge);
     Json list = Json::array();
-    for (const auto& a : ledger::anomalies(days)) list.push(Json::object({{"day", ledger::day_text(a.day)}, {"spent_nano_usd", a.spent.value}, {"usual_nano_usd", a.usual.value}, {"text", a.text}}));
+    for (const auto& a : ledger::anomalies(days))
+      list.push(Json::object({{"day", ledger::day_text(a.day)},
+                              {"spent_nano_usd", a.spent.value},
+                              {"usual_nano_usd", a.usual.value},
+                              {"text", a.text}}));
     call->reply(200, Json::object({{"anomalies", std::move(list)}}));
   });
 }
 
-// Body: the provider's file, FOCUS as CSV. Matched to nodes day by day, by what the provider calls them (the label provider-id,
-// the pool's machine) or by name; nodes that have left are kept with both.
+// Body: the provider's file, FOCUS as CSV. Matched to nodes day by day, by what the provider calls
+// them (the label provider-id, the pool's machine) or by name; nodes that have left are kept with
+// both.
 void import_bill(CallPtr call) {
   auto bill = ledger::parse_focus(call->request().body);
-  if (!bill) return call->fail(bill.error());
+  if (!bill)
+    return call->fail(bill.error());
   const auto& state = call->host.state();
   WallTime from{INT64_MAX}, to;
-  for (const auto& line : bill->lines) from = std::min(from, line.from), to = std::max(to, line.to);
+  for (const auto& line : bill->lines)
+    from = std::min(from, line.from), to = std::max(to, line.to);
   const Window window{bill->lines.empty() ? 0 : from.ns / day_ns, to.ns / day_ns};
   // Of the day that runs, what the books have so far.
   std::vector<ledger::NodeCost> today;
   const WallTime midnight{state.money.days_closed * day_ns};
-  if (midnight < to) for (const auto& [id, node] : state.nodes)
-    if (const NanoUsd cost = state.money.books.fleet_between(id, midnight, call->host.billed()); cost.value != 0)
-      today.push_back({node.offer.name, control::provider_id(state, node), midnight, {midnight.ns + day_ns}, cost});
+  if (midnight < to)
+    for (const auto& [id, node] : state.nodes)
+      if (const NanoUsd cost = state.money.books.fleet_between(id, midnight, call->host.billed());
+          cost.value != 0)
+        today.push_back({node.offer.name,
+                         control::provider_id(state, node),
+                         midnight,
+                         {midnight.ns + day_ns},
+                         cost});
   const std::string name(call->request().param("name"));
   const Status queued = call->host.workers().submit(
-      [&queries = call->host.queries(), window, today = std::move(today), bill = std::move(*bill)]() -> Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> {
+      [&queries = call->host.queries(), window, today = std::move(today), bill = std::move(*bill)]()
+          -> Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> {
         std::vector<ledger::NodeCost> ours = today;
-        for (const NodeDayRow& row : BILLOW_TRY(queries.node_days(window.day_from, window.day_to))) ours.push_back({row.node_name, row.provider_id, {row.day * day_ns}, {(row.day + 1) * day_ns}, row.cost});
+        for (const NodeDayRow& row : BILLOW_TRY(queries.node_days(window.day_from, window.day_to)))
+          ours.push_back({row.node_name,
+                          row.provider_id,
+                          {row.day * day_ns},
+                          {(row.day + 1) * day_ns},
+                          row.cost});
         auto variances = ledger::compare(bill, ours);
         return std::pair(bill, std::move(variances));
       },
       [call, name](Result<std::pair<ledger::Bill, std::vector<ledger::Variance>>> read) {
-        if (!read) return call->fail(read.error());
+        if (!read)
+          return call->fail(read.error());
         const auto& [bill, variances] = *read;
-        BillImported record{name.empty() ? "bill" : name, sha256_hex(call->request().body).substr(0, 16), static_cast<std::int64_t>(bill.lines.size()), 0, {}, {}};
+        BillImported record{name.empty() ? "bill" : name,
+                            sha256_hex(call->request().body).substr(0, 16),
+                            static_cast<std::int64_t>(bill.lines.size()),
+                            0,
+                            {},
+                            {}};
         Json list = Json::array();
         for (const auto& v : variances) {
           record.billed += v.billed;
           record.ours += v.ours;
-          if (v.kind != ledger::VarianceKind::agrees) ++record.differing;
+          if (v.kind != ledger::VarianceKind::agrees)
+            ++record.differing;
           Json lines = Json::array();
-          for (const std::size_t line : v.lines) lines.push(line);
-          list.push(Json::object({{"kind", enum_name(v.kind)}, {"resource", v.resource}, {"from", format_utc(v.from)}, {"to", format_utc(v.to)}, {"billed_nano_usd", v.billed.value}, {"ours_nano_usd", v.ours.value},
-                                  {"difference_nano_usd", v.difference().value}, {"lines", std::move(lines)}}));
+          for (const std::size_t line : v.lines)
+            lines.push(line);
+          list.push(Json::object({{"kind", enum_name(v.kind)},
+                                  {"resource", v.resource},
+                                  {"from", format_utc(v.from)},
+                                  {"to", format_utc(v.to)},
+                                  {"billed_nano_usd", v.billed.value},
+                                  {"ours_nano_usd", v.ours.value},
+                                  {"difference_nano_usd", v.difference().value},
+                                  {"lines", std::move(lines)}}));
         }
         Json refused = Json::array();
-        for (const std::string& line : bill.refused) refused.push(line);
-        Json answer = Json::object({{"name", record.name}, {"currency", bill.currency}, {"lines", record.lines}, {"differing", record.differing}, {"billed_nano_usd", record.billed.value}, {"ours_nano_usd", record.ours.value},
-                                    {"variances", std::move(list)}, {"refused", std::move(refused)}});
-        call->execute(RecordBill{record}, 200, [answer = std::move(answer)](const std::vector<Event>&) { return answer; });
+        for (const std::string& line : bill.refused)
+          refused.push(line);
+        Json answer = Json::object({{"name", record.name},
+                                    {"currency", bill.currency},
+                                    {"lines", record.lines},
+                                    {"differing", record.differing},
+                                    {"billed_nano_usd", record.billed.value},
+                                    {"ours_nano_usd", record.ours.value},
+                                    {"variances", std::move(list)},
+                                    {"refused", std::move(refused)}});
+        call->execute(RecordBill{record}, 200,
+                      [answer = std::move(answer)](const std::vector<Event>&) { return answer; });
       });
-  if (!queued) call->fail(queued.error());
+  if (!queued)
+    call->fail(queued.error());
 }
 
 void months(CallPtr call) {
   Json list = Json::array();
-  for (const std::string& month : call->host.state().money.months_closed) list.push(month);
+  for (const std::string& month : call->host.state().money.months_closed)
+    list.push(month);
   call->reply_durable(200, Json::object({{"closed", std::move(list)}}));
 }
 
 void close_month(CallPtr call) {
   const auto now = call->host.now();
   auto first = parse_day(call->parts[0], now);
-  if (!first || call->parts[0].size() != 7) return call->fail({Code::invalid, fmt::format("\"{}\" is no month", call->parts[0]), "write it like 2026-11"});
+  if (!first || call->parts[0].size() != 7)
+    return call->fail({Code::invalid, fmt::format("\"{}\" is no month", call->parts[0]),
+                       "write it like 2026-11"});
   const ledger::Period period = ledger::period_of(BudgetPeriod::monthly, {*first * day_ns});
-  if (call->host.state().money.days_closed * day_ns < period.to.ns) return call->fail({Code::conflict, fmt::format("{} is not over yet", call->parts[0]), fmt::format("it can be closed after {}", format_utc(period.to))});
-  const Status queued = call->host.workers().submit([&queries = call->host.queries(), period] {
-    return queries.usage({.day_from = period.from.ns / day_ns, .day_to = period.to.ns / day_ns - 1, .project = {}, .user = {}});
-  }, [call](Result<std::vector<UsageRow>> rows) {
-    if (!rows) return call->fail(rows.error());
-    CloseMonth command{call->parts[0], {}, {}};
-    for (const UsageRow& row : *rows) command.cost += row.cost, command.charge += row.charge;
-    call->execute(command, 200, [command](const std::vector<Event>&) {
-      return Json::object({{"month", command.month}, {"cost_nano_usd", command.cost.value}, {"charge_nano_usd", command.charge.value}, {"charge", format_usd(command.charge)}});
-    });
-  });
-  if (!queued) call->fail(queued.error());
+  if (call->host.state().money.days_closed * day_ns < period.to.ns)
+    return call->fail({Code::conflict, fmt::format("{} is not over yet", call->parts[0]),
+                       fmt::format("it can be closed after {}", format_utc(period.to))});
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), period] {
+        return queries.usage({.day_from = period.from.ns / day_ns,
+                              .day_to = period.to.ns / day_ns - 1,
+                              .project = {},
+                              .user = {}});
+      },
+      [call](Result<std::vector<UsageRow>> rows) {
+        if (!rows)
+          return call->fail(rows.error());
+        CloseMonth command{call->parts[0], {}, {}};
+        for (const UsageRow& row : *rows)
+          command.cost += row.cost, command.charge += row.charge;
+        call->execute(command, 200, [command](const std::vector<Event>&) {
+          return Json::object({{"month", command.month},
+                               {"cost_nano_usd", command.cost.value},
+                               {"charge_nano_usd", command.charge.value},
+                               {"charge", format_usd(command.charge)}});
+        });
+      });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 void entries(CallPtr call) {
   EntryQuery query;
   if (call->request().has_param("after")) {
     const auto after = parse_int(call->request().param("after"), 0, INT64_MAX);
-    if (!after) return call->fail(after.error());
+    if (!after)
+      return call->fail(after.error());
     query.after = static_cast<std::uint64_t>(*after);
   }
-  const Status queued = call->host.workers().submit([&queries = call->host.queries(), query] { return queries.entries(query); }, [call](Result<std::vector<EntryRow>> rows) {
-    if (!rows) return call->fail(rows.error());
-    Json list = Json::array();
-    for (const EntryRow& row : *rows)
-      list.push(Json::object({{"number", row.number}, {"kind", row.kind}, {"node", row.node.value}, {"lease", row.lease.value}, {"job", row.job.value}, {"project", row.project.value}, {"user", row.user.value},
-                              {"from", format_utc(row.from)}, {"to", format_utc(row.to)}, {"amount_nano_usd", row.amount.value}, {"correction", row.correction}}));
-    call->reply(200, Json::object({{"entries", std::move(list)}}));
-  });
-  if (!queued) call->fail(queued.error());
+  const Status queued = call->host.workers().submit(
+      [&queries = call->host.queries(), query] { return queries.entries(query); },
+      [call](Result<std::vector<EntryRow>> rows) {
+        if (!rows)
+          return call->fail(rows.error());
+        Json list = Json::array();
+        for (const EntryRow& row : *rows)
+          list.push(Json::object({{"number", row.number},
+                                  {"kind", row.kind},
+                                  {"node", row.node.value},
+                                  {"lease", row.lease.value},
+                                  {"job", row.job.value},
+                                  {"project", row.project.value},
+                                  {"user", row.user.value},
+                                  {"from", format_utc(row.from)},
+                                  {"to", format_utc(row.to)},
+                                  {"amount_nano_usd", row.amount.value},
+                                  {"correction", row.correction}}));
+        call->reply(200, Json::object({{"entries", std::move(list)}}));
+      });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 }  // namespace billow::api::money

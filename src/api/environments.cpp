@@ -1,10 +1,11 @@
-// The routes of saved environments. Their content travels as files do; here they get a name in a project.
+// The routes of saved environments. Their content travels as files do; here they get a name in a
+// project.
 #include <fmt/format.h>
 
 #include "api/call.h"
 #include "api/files.h"
-#include "files/tree.h"
 #include "core/wire/codec.h"
+#include "files/tree.h"
 
 namespace billow::api::environments {
 namespace {
@@ -16,8 +17,14 @@ struct Body {
   bool shared = false;
   template <class V>
   void fields(V& v) {
-    v("project", project); v("digest", digest); v("path", path); v("origin", origin); v("bytes", bytes); v("stored_bytes", stored_bytes);
-    v("variables", variables); v("shared", shared);
+    v("project", project);
+    v("digest", digest);
+    v("path", path);
+    v("origin", origin);
+    v("bytes", bytes);
+    v("stored_bytes", stored_bytes);
+    v("variables", variables);
+    v("shared", shared);
   }
 };
 
@@ -25,64 +32,111 @@ Json document(const Call& call, const SavedEnvironment& e) {
   const auto& state = call.host.state();
   const auto project = state.projects.find(e.project);
   Json variables = Json::object();
-  for (const auto& [name, value] : e.variables) variables.set(name, value);
+  for (const auto& [name, value] : e.variables)
+    variables.set(name, value);
   std::uint64_t jobs = 0;
-  for (const auto& [id, job] : state.jobs) jobs += job.spec->surroundings.environment_digest == e.digest;
-  return Json::object({{"name", e.name}, {"project", project == state.projects.end() ? "" : project->second.name}, {"digest", e.digest}, {"path", e.path},
-                       {"origin", e.origin}, {"bytes", e.bytes}, {"stored_bytes", e.stored_bytes}, {"variables", std::move(variables)}, {"shared", e.shared},
-                       {"by", e.by}, {"at", format_utc(e.at)}, {"jobs", jobs}});
+  for (const auto& [id, job] : state.jobs)
+    jobs += job.spec->surroundings.environment_digest == e.digest;
+  return Json::object({{"name", e.name},
+                       {"project", project == state.projects.end() ? "" : project->second.name},
+                       {"digest", e.digest},
+                       {"path", e.path},
+                       {"origin", e.origin},
+                       {"bytes", e.bytes},
+                       {"stored_bytes", e.stored_bytes},
+                       {"variables", std::move(variables)},
+                       {"shared", e.shared},
+                       {"by", e.by},
+                       {"at", format_utc(e.at)},
+                       {"jobs", jobs}});
 }
 
-bool visible(const Call& call, const SavedEnvironment& e) { return e.shared || control::role_in(call.host.state(), call.principal, e.project).has_value(); }
+bool visible(const Call& call, const SavedEnvironment& e) {
+  return e.shared || control::role_in(call.host.state(), call.principal, e.project).has_value();
+}
 
 }  // namespace
 
 void list(CallPtr call) {
   Json out = Json::array();
   for (const auto& [key, e] : call->host.state().saved_environments)
-    if (visible(*call, e)) out.push(document(*call, e));
+    if (visible(*call, e))
+      out.push(document(*call, e));
   call->reply_durable(200, Json::object({{"environments", std::move(out)}}));
 }
 
-// Of the project asked for, or of any the caller can see; the own one before a shared one of the same name.
+// Of the project asked for, or of any the caller can see; the own one before a shared one of the
+// same name.
 void get(CallPtr call) {
   const auto& state = call->host.state();
   const std::string wanted(call->request().param("project"));
   const SavedEnvironment* found = nullptr;
   for (const auto& [key, e] : state.saved_environments) {
-    if (key.second != call->parts[0] || !visible(*call, e)) continue;
+    if (key.second != call->parts[0] || !visible(*call, e))
+      continue;
     const auto project = state.projects.find(e.project);
-    if (!wanted.empty() && (project == state.projects.end() || project->second.name != wanted)) continue;
-    if (!found || (found->shared && !e.shared)) found = &e;
+    if (!wanted.empty() && (project == state.projects.end() || project->second.name != wanted))
+      continue;
+    if (!found || (found->shared && !e.shared))
+      found = &e;
   }
-  if (!found) return call->fail({Code::not_found, fmt::format("there is no environment \"{}\"", call->parts[0]), "see `billow env list`"});
+  if (!found)
+    return call->fail({Code::not_found,
+                       fmt::format("there is no environment \"{}\"", call->parts[0]),
+                       "see `billow env list`"});
   call->reply_durable(200, document(*call, *found));
 }
 
 void save(CallPtr call) {
   auto body = read_body<Body>(call);
-  if (!body) return;
+  if (!body)
+    return;
   const auto project = project_to_submit_to(*call, body->project);
-  if (!project) return call->fail(project.error());
+  if (!project)
+    return call->fail(project.error());
   const auto digest = billow::files::parse_digest(body->digest);
-  if (!digest) return call->fail(digest.error());
+  if (!digest)
+    return call->fail(digest.error());
   auto* host = dynamic_cast<FilesHost*>(&call->host);
-  if (!host) return call->fail({Code::unsupported, "this head keeps no files", ""});
-  // A digest alone gets nobody its content: it is for those who brought it, or have it by a project of theirs.
-  if (const Status has = files::may_give(*call, *digest, *project); !has || !host->files().read_tree(*digest)) return call->fail({Code::not_found, "the environment's content is not here", "upload it first: billow env save"});
-  SavedEnvironment env{.project = {}, .name = call->parts[0], .digest = body->digest, .path = body->path, .origin = body->origin, .bytes = body->bytes,
-                       .stored_bytes = body->stored_bytes, .variables = body->variables, .shared = body->shared, .by = {}, .at = {}};
-  call->execute(SaveEnvironment{.project = *project, .user = call->principal.user, .environment = std::move(env)}, 200, [call](const std::vector<Event>& events) {
-    for (const Event& event : events)
-      if (const auto* saved = std::get_if<EnvironmentSaved>(&event.body)) return document(*call, saved->environment);
-    return Json::object();
-  });
+  if (!host)
+    return call->fail({Code::unsupported, "this head keeps no files", ""});
+  // A digest alone gets nobody its content: it is for those who brought it, or have it by a project
+  // of theirs.
+  if (const Status has = files::may_give(*call, *digest, *project);
+      !has || !host->files().read_tree(*digest))
+    return call->fail({Code::not_found, "the environment's content is not here",
+                       "upload it first: billow env save"});
+  SavedEnvironment env{.project = {},
+                       .name = call->parts[0],
+                       .digest = body->digest,
+                       .path = body->path,
+                       .origin = body->origin,
+                       .bytes = body->bytes,
+                       .stored_bytes = body->stored_bytes,
+                       .variables = body->variables,
+                       .shared = body->shared,
+                       .by = {},
+                       .at = {}};
+  call->execute(
+      SaveEnvironment{
+          .project = *project, .user = call->principal.user, .environment = std::move(env)},
+      200, [call](const std::vector<Event>& events) {
+        for (const Event& event : events)
+          if (const auto* saved = std::get_if<EnvironmentSaved>(&event.body))
+            return document(*call, saved->environment);
+        return Json::object();
+      });
 }
 
 void remove(CallPtr call) {
   const auto project = project_to_submit_to(*call, std::string(call->request().param("project")));
-  if (!project) return call->fail(project.error());
-  call->execute(RemoveEnvironment{.project = *project, .user = call->principal.user, .name = call->parts[0]}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  if (!project)
+    return call->fail(project.error());
+  call->execute(
+      RemoveEnvironment{.project = *project, .user = call->principal.user, .name = call->parts[0]},
+      200, [](const std::vector<Event>&) {
+        return Json::object({{"ok", true}});
+      });
 }
 
 }  // namespace billow::api::environments

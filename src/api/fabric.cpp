@@ -12,27 +12,43 @@ struct CheckBody {
   std::vector<std::string> nodes;
   std::string pool;
   template <class V>
-  void fields(V& v) { v("nodes", nodes); v("pool", pool); }
+  void fields(V& v) {
+    v("nodes", nodes);
+    v("pool", pool);
+  }
 };
 
 Result<std::vector<NodeId>> chosen(const control::State& state, const CheckBody& body) {
   std::vector<NodeId> out;
-  if (!body.nodes.empty() && !body.pool.empty()) return fail(Code::invalid, "name nodes or a pool, not both");
+  if (!body.nodes.empty() && !body.pool.empty())
+    return fail(Code::invalid, "name nodes or a pool, not both");
   for (const std::string& name : body.nodes) {
     const Node* node = state.node_by_name(name);
-    if (!node) return fail(Code::not_found, fmt::format("there is no node \"{}\"", name), "see `billow nodes`");
-    if (!node->reachable) return fail(Code::unavailable, fmt::format("node {} does not answer", name));
-    if (std::find(out.begin(), out.end(), node->id) == out.end()) out.push_back(node->id);
+    if (!node)
+      return fail(Code::not_found, fmt::format("there is no node \"{}\"", name),
+                  "see `billow nodes`");
+    if (!node->reachable)
+      return fail(Code::unavailable, fmt::format("node {} does not answer", name));
+    if (std::find(out.begin(), out.end(), node->id) == out.end())
+      out.push_back(node->id);
   }
-  if (!body.nodes.empty()) return out;
+  if (!body.nodes.empty())
+    return out;
   PoolId pool;
   if (!body.pool.empty()) {
-    for (const auto& [id, p] : state.pools) if (p.name == body.pool) pool = id;
-    if (!pool) return fail(Code::not_found, fmt::format("there is no pool \"{}\"", body.pool), "see `billow pool list`");
+    for (const auto& [id, p] : state.pools)
+      if (p.name == body.pool)
+        pool = id;
+    if (!pool)
+      return fail(Code::not_found, fmt::format("there is no pool \"{}\"", body.pool),
+                  "see `billow pool list`");
   }
   for (const auto& [id, node] : state.nodes)
-    if (node.reachable && (!pool || node.pool == pool)) out.push_back(id);
-  if (out.empty() && pool) return fail(Code::not_found, fmt::format("no node of pool {} is here", body.pool), "they come when the queue needs them; `--min 1` keeps one");
+    if (node.reachable && (!pool || node.pool == pool))
+      out.push_back(id);
+  if (out.empty() && pool)
+    return fail(Code::not_found, fmt::format("no node of pool {} is here", body.pool),
+                "they come when the queue needs them; `--min 1` keeps one");
   return out;
 }
 
@@ -40,13 +56,17 @@ Result<std::vector<NodeId>> chosen(const control::State& state, const CheckBody&
 
 void check(CallPtr call) {
   auto body = read_body<CheckBody>(call);
-  if (!body) return;
+  if (!body)
+    return;
   auto nodes = chosen(call->host.state(), *body);
-  if (!nodes) return call->fail(nodes.error());
+  if (!nodes)
+    return call->fail(nodes.error());
   auto* host = dynamic_cast<FabricHost*>(&call->host);
-  if (!host) return call->fail({Code::unsupported, "this head measures nothing", ""});
+  if (!host)
+    return call->fail({Code::unsupported, "this head measures nothing", ""});
   host->check_fabric(*nodes, [call](Result<Json> result) {
-    if (!result) return call->fail(result.error());
+    if (!result)
+      return call->fail(result.error());
     call->reply(200, *result);
   });
 }

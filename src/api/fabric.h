@@ -12,7 +12,8 @@ class FabricHost {
  public:
   virtual ~FabricHost() = default;
   // Has these nodes measure; the result as the API tells it.
-  virtual void check_fabric(const std::vector<NodeId>& nodes, std::function<void(Result<Json>)> done) = 0;
+  virtual void check_fabric(const std::vector<NodeId>& nodes,
+                            std::function<void(Result<Json>)> done) = 0;
 };
 
 namespace fabric {

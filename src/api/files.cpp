@@ -1,9 +1,11 @@
-// The routes of files that follow jobs: lists of trees, packs of content, and what jobs left as their outputs. Bodies are octets, not
-// JSON, because there are many of them and they are large. Hashing and disks are a worker's business, not the loop's.
+// The routes of files that follow jobs: lists of trees, packs of content, and what jobs left as
+// their outputs. Bodies are octets, not JSON, because there are many of them and they are large.
+// Hashing and disks are a worker's business, not the loop's.
 //
-// The head keeps the same content once, and tells nobody that it has what they did not bring: which pieces are missing is answered from
-// what the asker has shown to have. A tree may be read, and used for a job, by those who brought it and by the members of projects
-// whose jobs used or left it. Nodes, which run anybody's jobs, may read whatever they know the digest of.
+// The head keeps the same content once, and tells nobody that it has what they did not bring: which
+// pieces are missing is answered from what the asker has shown to have. A tree may be read, and
+// used for a job, by those who brought it and by the members of projects whose jobs used or left
+// it. Nodes, which run anybody's jobs, may read whatever they know the digest of.
 #include "api/files.h"
 
 #include <fmt/format.h>
@@ -11,8 +13,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "core/control/residency.h"
-#include "files/pack.h"
 #include "core/model/surroundings.h"
+#include "files/pack.h"
 
 namespace billow::api::files {
 namespace {
@@ -23,7 +25,9 @@ namespace content = billow::files;
 
 void octets(const CallPtr& call, std::string body) {
   net::Response response;
-  response.headers = {{"Content-Type", "application/octet-stream"}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}};
+  response.headers = {{"Content-Type", "application/octet-stream"},
+                      {"Cache-Control", "no-store"},
+                      {"X-Content-Type-Options", "nosniff"}};
   response.body = std::move(body);
   call->exchange->respond(std::move(response));
 }
@@ -33,34 +37,47 @@ Store* store_of(const Call& call) {
   return host ? &host->files() : nullptr;
 }
 
-std::string project_owner(ProjectId project) { return fmt::format("project:{}", project.value); }
+std::string project_owner(ProjectId project) {
+  return fmt::format("project:{}", project.value);
+}
 std::string owner_of(const Call& call) {
-  if (call.principal.scope != TokenScope::node) return fmt::format("user:{}", call.principal.user.value);
+  if (call.principal.scope != TokenScope::node)
+    return fmt::format("user:{}", call.principal.user.value);
   const auto token = call.host.state().tokens.find(call.principal.token);
   return "node:" + (token == call.host.state().tokens.end() ? "" : token->second.node);
 }
 
 bool may_read(const Call& call, Store& store, const Sha256& tree) {
-  if (call.principal.scope == TokenScope::node || store.owned(owner_of(call), tree)) return true;
+  if (call.principal.scope == TokenScope::node || store.owned(owner_of(call), tree))
+    return true;
   for (const auto& [id, project] : call.host.state().projects)
-    if (control::role_in(call.host.state(), call.principal, id) && store.owned(project_owner(id), tree)) return true;
+    if (control::role_in(call.host.state(), call.principal, id) &&
+        store.owned(project_owner(id), tree))
+      return true;
   return false;
 }
 // The same answer for what is not there and for what is somebody else's.
 Error no_tree(const Sha256& digest) {
-  return {Code::not_found, fmt::format("no tree {} is kept here", content::digest_hex(digest)), "submit the job again: its files are then uploaded anew"};
+  return {Code::not_found, fmt::format("no tree {} is kept here", content::digest_hex(digest)),
+          "submit the job again: its files are then uploaded anew"};
 }
 
 // Runs on a worker and answers with octets, or with what went wrong.
-void on_worker(CallPtr call, std::function<Result<std::string>(Store&, const std::string& body)> work) {
+void on_worker(CallPtr call,
+               std::function<Result<std::string>(Store&, const std::string& body)> work) {
   Store* kept = store_of(*call);
-  if (!kept) return call->fail({Code::unsupported, "this head keeps no files", ""});
-  const Status queued = call->host.workers().submit([&store = *kept, call, work = std::move(work)] { return work(store, call->request().body); },
-                                                    [call](Result<std::string> out) {
-                                                      if (!out) call->fail(out.error());
-                                                      else octets(call, std::move(*out));
-                                                    });
-  if (!queued) call->fail(queued.error());
+  if (!kept)
+    return call->fail({Code::unsupported, "this head keeps no files", ""});
+  const Status queued = call->host.workers().submit(
+      [&store = *kept, call, work = std::move(work)] { return work(store, call->request().body); },
+      [call](Result<std::string> out) {
+        if (!out)
+          call->fail(out.error());
+        else
+          octets(call, std::move(*out));
+      });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
@@ -68,21 +85,28 @@ std::string outputs_path(const Host& host, JobId job, std::uint32_t rank) {
   return fmt::format("{}/{}.{}", files ? files->outputs_dir() : "", job.value, rank);
 }
 
-// A node gets the list of a tree, without which nobody knows what to ask for, only for a job that is on it: one that names the tree, or one
-// of a project that the tree was given to; and only where that project's data may be. The local agent's credential names no node: it is
-// the head's own, where everything is anyway.
+// A node gets the list of a tree, without which nobody knows what to ask for, only for a job that
+// is on it: one that names the tree, or one of a project that the tree was given to; and only where
+// that project's data may be. The local agent's credential names no node: it is the head's own,
+// where everything is anyway.
 Status may_bring(const Call& call, Store& store, const Sha256& digest) {
-  if (call.principal.scope != TokenScope::node) return {};
+  if (call.principal.scope != TokenScope::node)
+    return {};
   const auto& state = call.host.state();
   const auto token = state.tokens.find(call.principal.token);
-  if (token == state.tokens.end() || (token->second.node.empty() && !token->second.pool)) return {};
+  if (token == state.tokens.end() || (token->second.node.empty() && !token->second.pool))
+    return {};
   Status answer = fail(Code::forbidden, "this credential speaks for no node that has joined", "");
   for (const auto& [id, node] : state.nodes) {
-    if (node.offer.name != token->second.node && !(token->second.pool && node.pool == token->second.pool)) continue;
+    if (node.offer.name != token->second.node &&
+        !(token->second.pool && node.pool == token->second.pool))
+      continue;
     answer = control::may_send(state, id, content::digest_hex(digest));
     for (ProjectId project : control::projects_at(state, id))
-      if (store.owned(project_owner(project), digest)) answer = {};
-    if (answer) break;
+      if (store.owned(project_owner(project), digest))
+        answer = {};
+    if (answer)
+      break;
   }
   return answer;
 }
@@ -90,48 +114,67 @@ Status may_bring(const Call& call, Store& store, const Sha256& digest) {
 }  // namespace
 
 void add_tree(CallPtr call) {
-  on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
-    const content::Tree tree = BILLOW_TRY(content::decode(body));
-    std::vector<Sha256> pieces;
-    for (const auto& entry : tree.entries) pieces.insert(pieces.end(), entry.pieces.begin(), entry.pieces.end());
-    const std::vector<Sha256> missing = store.missing(owner, pieces);
-    if (missing.empty()) BILLOW_TRY_VOID(store.add_tree(owner, sha256(body), body));
-    return content::encode_digests(missing);
-  });
+  on_worker(
+      call,
+      [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
+        const content::Tree tree = BILLOW_TRY(content::decode(body));
+        std::vector<Sha256> pieces;
+        for (const auto& entry : tree.entries)
+          pieces.insert(pieces.end(), entry.pieces.begin(), entry.pieces.end());
+        const std::vector<Sha256> missing = store.missing(owner, pieces);
+        if (missing.empty())
+          BILLOW_TRY_VOID(store.add_tree(owner, sha256(body), body));
+        return content::encode_digests(missing);
+      });
 }
 
 void add_pack(CallPtr call) {
-  on_worker(call, [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
-    BILLOW_TRY_VOID(store.add(owner, body));
-    return std::string();
-  });
+  on_worker(
+      call,
+      [owner = owner_of(*call)](Store& store, const std::string& body) -> Result<std::string> {
+        BILLOW_TRY_VOID(store.add(owner, body));
+        return std::string();
+      });
 }
 
 // A node tells whose data it has in its caches, and hears whose must go.
 void residency(CallPtr call) {
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   const auto& state = call->host.state();
   const std::string name((*body)["node"].str_or(""));
   const Node* node = state.node_by_name(name);
   const auto token = state.tokens.find(call->principal.token);
-  const bool own = token != state.tokens.end() && (token->second.node.empty() ? !token->second.pool || (node && node->pool == token->second.pool) : token->second.node == name);
-  if (!node || !own) return call->fail({Code::forbidden, fmt::format("this credential does not speak for a node \"{}\"", name), ""});
+  const bool own = token != state.tokens.end() &&
+                   (token->second.node.empty()
+                        ? !token->second.pool || (node && node->pool == token->second.pool)
+                        : token->second.node == name);
+  if (!node || !own)
+    return call->fail({Code::forbidden,
+                       fmt::format("this credential does not speak for a node \"{}\"", name), ""});
   std::vector<std::string> projects;
-  for (const Json& project : (*body)["projects"].items()) projects.emplace_back(project.str_or(""));
+  for (const Json& project : (*body)["projects"].items())
+    projects.emplace_back(project.str_or(""));
   Json leave = Json::array();
-  for (const std::string& project : control::must_leave(state, node->id, projects)) leave.push(project);
+  for (const std::string& project : control::must_leave(state, node->id, projects))
+    leave.push(project);
   call->reply_durable(200, Json::object({{"leave", std::move(leave)}}));
 }
 
 void get_tree(CallPtr call) {
   const auto digest = content::parse_digest(call->parts[0]);
-  if (!digest) return call->fail(digest.error());
+  if (!digest)
+    return call->fail(digest.error());
   if (Store* store = store_of(*call)) {
-    if (!may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
-    if (const Status ok = may_bring(*call, *store, *digest); !ok) return call->fail(ok.error());
+    if (!may_read(*call, *store, *digest))
+      return call->fail(no_tree(*digest));
+    if (const Status ok = may_bring(*call, *store, *digest); !ok)
+      return call->fail(ok.error());
   }
-  on_worker(call, [digest = *digest](Store& store, const std::string&) { return store.read_tree(digest); });
+  on_worker(call, [digest = *digest](Store& store, const std::string&) {
+    return store.read_tree(digest);
+  });
 }
 
 // Of one tree, which says who may have them.
@@ -140,23 +183,31 @@ void get_pieces(CallPtr call) {
   std::optional<Sha256> tree;
   if (!node) {
     const auto digest = content::parse_digest(call->request().param("tree"));
-    if (!digest) return call->fail({Code::invalid, "say which tree these pieces are of", "add ?tree=DIGEST"});
-    if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
+    if (!digest)
+      return call->fail({Code::invalid, "say which tree these pieces are of", "add ?tree=DIGEST"});
+    if (Store* store = store_of(*call); store && !may_read(*call, *store, *digest))
+      return call->fail(no_tree(*digest));
     tree = *digest;
   }
   on_worker(call, [tree](Store& store, const std::string& body) -> Result<std::string> {
     const auto digests = BILLOW_TRY(content::decode_digests(body));
     if (tree) {
       content::DigestSet inside;
-      for (const auto& entry : BILLOW_TRY(content::decode(BILLOW_TRY(store.read_tree(*tree)))).entries) inside.insert(entry.pieces.begin(), entry.pieces.end());
+      for (const auto& entry :
+           BILLOW_TRY(content::decode(BILLOW_TRY(store.read_tree(*tree)))).entries)
+        inside.insert(entry.pieces.begin(), entry.pieces.end());
       for (const Sha256& digest : digests)
-        if (!inside.contains(digest)) return fail(Code::not_found, fmt::format("the tree has no content {}", content::digest_hex(digest)));
+        if (!inside.contains(digest))
+          return fail(Code::not_found,
+                      fmt::format("the tree has no content {}", content::digest_hex(digest)));
     }
     std::string pack;
     for (const Sha256& digest : digests) {
       const std::string bytes = BILLOW_TRY(store.read(digest));
       content::add_piece(pack, digest, bytes);
-      if (pack.size() > content::pack_bytes_max) return fail(Code::too_large, "these are too many pieces for one answer", "ask for fewer at once");
+      if (pack.size() > content::pack_bytes_max)
+        return fail(Code::too_large, "these are too many pieces for one answer",
+                    "ask for fewer at once");
     }
     return pack;
   });
@@ -165,18 +216,25 @@ void get_pieces(CallPtr call) {
 Status may_use(const Call& call, const Environment& env, const std::string& project) {
   const auto named = env.find(surroundings::files);
   Store* store = store_of(call);
-  if (named == env.end() || !store) return {};
+  if (named == env.end() || !store)
+    return {};
   const Sha256 digest = BILLOW_TRY(content::parse_digest(named->second));
   return may_give(call, digest, project);
 }
 
 Status may_give(const Call& call, const Sha256& digest, const std::string& project) {
   Store* store = store_of(call);
-  if (!store) return fail(Code::unsupported, "this head keeps no files");
-  if (!may_read(call, *store, digest)) return pass(no_tree(digest));
+  if (!store)
+    return fail(Code::unsupported, "this head keeps no files");
+  if (!may_read(call, *store, digest))
+    return pass(no_tree(digest));
   // From now on the members of the project may have it: they may see the job, and run it again.
   for (const auto& [id, one] : call.host.state().projects)
-    if (project.empty() ? control::role_in(call.host.state(), call.principal, id).value_or(Role::viewer) != Role::viewer : one.name == project) return store->give(project_owner(id), digest);
+    if (project.empty()
+            ? control::role_in(call.host.state(), call.principal, id).value_or(Role::viewer) !=
+                  Role::viewer
+            : one.name == project)
+      return store->give(project_owner(id), digest);
   return {};
 }
 
@@ -184,67 +242,103 @@ Status may_give(const Call& call, const Sha256& digest, const std::string& proje
 void set_outputs(CallPtr call) {
   const auto task = task_of_caller(*call);
   const auto digest = content::parse_digest(trim(call->request().body));
-  if (!task) return call->fail(task.error());
-  if (!digest) return call->fail(digest.error());
+  if (!task)
+    return call->fail(task.error());
+  if (!digest)
+    return call->fail(digest.error());
   const auto& state = call->host.state();
-  // A node gives a job what it brought here for it, or what the job's project has; a digest alone is nobody's output.
+  // A node gives a job what it brought here for it, or what the job's project has; a digest alone
+  // is nobody's output.
   if (Store* store = store_of(*call)) {
     const auto job = state.jobs.find((*task)->job);
-    if (!store->owned(owner_of(*call), *digest) && (job == state.jobs.end() || !store->owned(project_owner(job->second.project), *digest))) return call->fail(no_tree(*digest));
+    if (!store->owned(owner_of(*call), *digest) &&
+        (job == state.jobs.end() || !store->owned(project_owner(job->second.project), *digest)))
+      return call->fail(no_tree(*digest));
   }
-  const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank), content::digest_hex(*digest) + "\n", 0600);
-  if (!written) return call->fail(written.error());
+  const Status written = write_file_atomic(outputs_path(call->host, (*task)->job, (*task)->rank),
+                                           content::digest_hex(*digest) + "\n", 0600);
+  if (!written)
+    return call->fail(written.error());
   if (const auto job = state.jobs.find((*task)->job); job != state.jobs.end())
     if (Store* store = store_of(*call))
-      if (const Status given = store->give(project_owner(job->second.project), *digest); !given) return call->fail(given.error());
+      if (const Status given = store->give(project_owner(job->second.project), *digest); !given)
+        return call->fail(given.error());
   call->reply(200, Json::object({{"ok", true}}));
 }
 
 void outputs(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     Json list = Json::array();
     for (std::uint32_t rank = 0; rank < document["nodes"].uint_or(1); ++rank)
-      if (const auto text = read_file(outputs_path(call->host, id, rank), 256)) list.push(Json::object({{"rank", rank}, {"tree", std::string(trim(*text))}}));
+      if (const auto text = read_file(outputs_path(call->host, id, rank), 256))
+        list.push(Json::object({{"rank", rank}, {"tree", std::string(trim(*text))}}));
     call->reply(200, Json::object({{"outputs", std::move(list)}}));
   });
 }
 
-// Into or out of a job that runs. Its owner's and its project's admins' alone: what a job has in its directory it did not declare.
+// Into or out of a job that runs. Its owner's and its project's admins' alone: what a job has in
+// its directory it did not declare.
 void copy(CallPtr call) {
   auto* host = dynamic_cast<FilesHost*>(&call->host);
   Store* store = store_of(*call);
-  if (!host || !store) return call->fail({Code::unsupported, "this head keeps no files", ""});
+  if (!host || !store)
+    return call->fail({Code::unsupported, "this head keeps no files", ""});
   const auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   for (const auto& [name, value] : body->members())
-    if ((name != "tree" && name != "path" && name != "rank") || (name == "rank" ? !value.is_number() : !value.is_string())) return call->fail({Code::invalid, fmt::format("\"{}\" is not understood", name), ""});
+    if ((name != "tree" && name != "path" && name != "rank") ||
+        (name == "rank" ? !value.is_number() : !value.is_string()))
+      return call->fail({Code::invalid, fmt::format("\"{}\" is not understood", name), ""});
   const auto& state = call->host.state();
   const auto job = state.jobs.find(ref->id);
   if (job == state.jobs.end())
-    return with_job_document(call, ref->id, [call, id = ref->id](Json) { call->fail({Code::conflict, fmt::format("job {} does not run", id.value), "what it declared with --output can be fetched: billow cp JOB: DIRECTORY"}); });
-  if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may) return call->fail(may.error());
+    return with_job_document(call, ref->id, [call, id = ref->id](Json) {
+      call->fail({Code::conflict, fmt::format("job {} does not run", id.value),
+                  "what it declared with --output can be fetched: billow cp JOB: DIRECTORY"});
+    });
+  if (const Status may = may_act_on(*call, ref->id, {job->second.project, job->second.user}); !may)
+    return call->fail(may.error());
   const std::int64_t rank = (*body)["rank"].int_or(0);
   const Task* task = nullptr;
   for (const TaskId id : job->second.tasks)
-    if (const auto found = state.tasks.find(id); found != state.tasks.end() && found->second.rank == rank && found->second.state != TaskState::ended && found->second.state != TaskState::starting) task = &found->second;
-  if (!task) return call->fail({Code::conflict, fmt::format("job {} does not run{}", ref->id.value, rank ? fmt::format(" on node {} of it", rank) : ""), "files can be copied while it does"});
-  wire::agent_v1::CopyFiles request{.request = 0, .task = task->id, .tree = std::string((*body)["tree"].str_or("")), .path = std::string((*body)["path"].str_or(""))};
+    if (const auto found = state.tasks.find(id);
+        found != state.tasks.end() && found->second.rank == rank &&
+        found->second.state != TaskState::ended && found->second.state != TaskState::starting)
+      task = &found->second;
+  if (!task)
+    return call->fail({Code::conflict,
+                       fmt::format("job {} does not run{}", ref->id.value,
+                                   rank ? fmt::format(" on node {} of it", rank) : ""),
+                       "files can be copied while it does"});
+  wire::agent_v1::CopyFiles request{.request = 0,
+                                    .task = task->id,
+                                    .tree = std::string((*body)["tree"].str_or("")),
+                                    .path = std::string((*body)["path"].str_or(""))};
   if (!request.tree.empty()) {
     const auto digest = content::parse_digest(request.tree);
-    if (!digest) return call->fail(digest.error());
-    if (!may_read(*call, *store, *digest)) return call->fail(no_tree(*digest));
-    if (const Status given = store->give(project_owner(job->second.project), *digest); !given) return call->fail(given.error());
+    if (!digest)
+      return call->fail(digest.error());
+    if (!may_read(*call, *store, *digest))
+      return call->fail(no_tree(*digest));
+    if (const Status given = store->give(project_owner(job->second.project), *digest); !given)
+      return call->fail(given.error());
   }
-  host->copy_files(task->node, std::move(request), [call, store, owner = owner_of(*call)](Result<std::string> tree) {
-    if (!tree) return call->fail(tree.error());
-    if (const auto digest = content::parse_digest(*tree))
-      if (const Status given = store->give(owner, *digest); !given) return call->fail(given.error());
-    call->reply(200, Json::object({{"tree", *tree}}));
-  });
+  host->copy_files(task->node, std::move(request),
+                   [call, store, owner = owner_of(*call)](Result<std::string> tree) {
+                     if (!tree)
+                       return call->fail(tree.error());
+                     if (const auto digest = content::parse_digest(*tree))
+                       if (const Status given = store->give(owner, *digest); !given)
+                         return call->fail(given.error());
+                     call->reply(200, Json::object({{"tree", *tree}}));
+                   });
 }
 
 }  // namespace billow::api::files

@@ -1,5 +1,6 @@
-// What a job's series say about where its time goes: is the GPU waiting for its input? Pure; the rules and their reasons are in the
-// source. A finding is only made over enough known points, and names the figures it rests on.
+// What a job's series say about where its time goes: is the GPU waiting for its input? Pure; the
+// rules and their reasons are in the source. A finding is only made over enough known points, and
+// names the figures it rests on.
 #pragma once
 
 #include <string>
@@ -10,12 +11,16 @@
 namespace billow::api {
 
 struct Finding {
-  std::string kind;   // "input_bound", "idle", "memory_headroom"
+  std::string kind;  // "input_bound", "idle", "memory_headroom"
   std::string text;
-  std::string hint;   // what to do
+  std::string hint;  // what to do
 };
 
-// `cores` is what the job may use: its own limit, or the node's. `gpu_mem_mib` is the memory of the cards it holds, 0: unknown.
-std::vector<Finding> findings(const JobSeries& series, double cores, double gpu_mem_mib, int cards = 1);
+// `cores` is what the job may use: its own limit, or the node's. `gpu_mem_mib` is the memory of the
+// cards it holds, 0: unknown.
+std::vector<Finding> findings(const JobSeries& series,
+                              double cores,
+                              double gpu_mem_mib,
+                              int cards = 1);
 
 }  // namespace billow::api

@@ -1,4 +1,5 @@
-// The routes by which machines come and go: joining with a token, pools, and the machines pools brought.
+// The routes by which machines come and go: joining with a token, pools, and the machines pools
+// brought.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -13,30 +14,56 @@ namespace {
 struct JoinBody {
   std::string name, version;
   template <class V>
-  void fields(V& v) { v("name", name); v("version", version); }
+  void fields(V& v) {
+    v("name", name);
+    v("version", version);
+  }
 };
 
 Json machine_document(const Machine& machine) {
-  const auto time = [](WallTime t) { return t ? Json(format_utc(t)) : Json(); };
-  return Json::object({{"name", machine.name}, {"state", enum_name(machine.state)}, {"nodes", machine.nodes}, {"gpus", machine.gpus},
-                       {"wanted_at", time(machine.wanted_at)}, {"here_at", time(machine.here_at)}, {"idle_since", time(machine.idle_since)},
-                       {"ends_at", time(machine.ends_at)}, {"external", machine.external}, {"note", machine.note}, {"reason", machine.reason}});
+  const auto time = [](WallTime t) {
+    return t ? Json(format_utc(t)) : Json();
+  };
+  return Json::object({{"name", machine.name},
+                       {"state", enum_name(machine.state)},
+                       {"nodes", machine.nodes},
+                       {"gpus", machine.gpus},
+                       {"wanted_at", time(machine.wanted_at)},
+                       {"here_at", time(machine.here_at)},
+                       {"idle_since", time(machine.idle_since)},
+                       {"ends_at", time(machine.ends_at)},
+                       {"external", machine.external},
+                       {"note", machine.note},
+                       {"reason", machine.reason}});
 }
 
 Json pool_document(const control::State& state, const Pool& pool, WallTime now, bool admin) {
   Json machines = Json::array();
-  for (const auto& [name, machine] : state.machines) if (machine.pool == pool.id) machines.push(machine_document(machine));
-  Json doc = Json::object({{"name", pool.name}, {"kind", enum_name(pool.kind)}, {"min", pool.machines_min}, {"max", pool.machines_max},
-                           {"idle_s", pool.idle.ns / 1'000'000'000}, {"patience_s", pool.patience.ns / 1'000'000'000}, {"order", pool.order},
-                           {"gpu_type", pool.gpu_type}, {"gpus", pool.gpus}, {"price_usd_per_h", static_cast<double>(pool.price.nano_usd_per_s) * 3600 / 1e9},
-                           {"spot", pool.spot}});
+  for (const auto& [name, machine] : state.machines)
+    if (machine.pool == pool.id)
+      machines.push(machine_document(machine));
+  Json doc = Json::object(
+      {{"name", pool.name},
+       {"kind", enum_name(pool.kind)},
+       {"min", pool.machines_min},
+       {"max", pool.machines_max},
+       {"idle_s", pool.idle.ns / 1'000'000'000},
+       {"patience_s", pool.patience.ns / 1'000'000'000},
+       {"order", pool.order},
+       {"gpu_type", pool.gpu_type},
+       {"gpus", pool.gpus},
+       {"price_usd_per_h", static_cast<double>(pool.price.nano_usd_per_s) * 3600 / 1e9},
+       {"spot", pool.spot}});
   const bool removing = pool.denied_until.ns == INT64_MAX;
   doc.set("removing", removing);
   doc.set("denied", !removing && pool.denied_until > now ? Json(pool.denied) : Json());
-  if (pool.kind == PoolKind::slurm) doc.set("partition", pool.partition);
+  if (pool.kind == PoolKind::slurm)
+    doc.set("partition", pool.partition);
   // A command may hold the name of an account; whoever may only look does not see it.
   if (admin && pool.kind == PoolKind::command)
-    doc.set("commands", Json::object({{"create", pool.create_command}, {"list", pool.list_command}, {"delete", pool.delete_command}}));
+    doc.set("commands", Json::object({{"create", pool.create_command},
+                                      {"list", pool.list_command},
+                                      {"delete", pool.delete_command}}));
   doc.set("machines", std::move(machines));
   return doc;
 }
@@ -45,30 +72,45 @@ Json pool_document(const control::State& state, const Pool& pool, WallTime now, 
 
 void join(CallPtr call) {
   auto body = read_body<JoinBody>(call);
-  if (!body) return;
+  if (!body)
+    return;
   const std::string secret = "bw_" + random_token(30);
-  IssueCredential command{.node = body->name, .hash = sha256_hex(secret), .user = call->principal.user, .pool = call->principal.pool};
+  IssueCredential command{.node = body->name,
+                          .hash = sha256_hex(secret),
+                          .user = call->principal.user,
+                          .pool = call->principal.pool};
   const std::string authority = call->host.authority();
-  call->execute(std::move(command), 201, [secret, name = body->name, authority](const std::vector<Event>&) {
-    return Json::object({{"node", name}, {"credential", secret}, {"authority", authority}, {"protocol", wire::spoken_protocol()}});
-  });
+  call->execute(std::move(command), 201,
+                [secret, name = body->name, authority](const std::vector<Event>&) {
+                  return Json::object({{"node", name},
+                                       {"credential", secret},
+                                       {"authority", authority},
+                                       {"protocol", wire::spoken_protocol()}});
+                });
 }
 
 void pools(CallPtr call) {
   const bool admin = call->as_admin();
   Json list = Json::array();
-  for (const auto& [id, pool] : call->host.state().pools) list.push(pool_document(call->host.state(), pool, call->host.now(), admin));
+  for (const auto& [id, pool] : call->host.state().pools)
+    list.push(pool_document(call->host.state(), pool, call->host.now(), admin));
   call->reply_durable(200, Json::object({{"pools", std::move(list)}}));
 }
 
 void add_pool(CallPtr call) {
   auto pool = read_body<Pool>(call);
-  if (!pool) return;
+  if (!pool)
+    return;
   const Json given = call->body().value_or(Json::object());
-  if (pool->id) return call->fail({Code::invalid, "a pool's number is given by the head", ""});
-  // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool says otherwise.
-  if (given["idle_ns"].is_null()) pool->idle = limits::node_give_back_after;
-  call->execute(AddPool{std::move(*pool)}, 201, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  if (pool->id)
+    return call->fail({Code::invalid, "a pool's number is given by the head", ""});
+  // Together with the idle ladder a forgotten machine is gone within half an hour, unless its pool
+  // says otherwise.
+  if (given["idle_ns"].is_null())
+    pool->idle = limits::node_give_back_after;
+  call->execute(AddPool{std::move(*pool)}, 201, [](const std::vector<Event>&) {
+    return Json::object({{"ok", true}});
+  });
 }
 
 void remove_pool(CallPtr call) {
@@ -79,7 +121,10 @@ void remove_pool(CallPtr call) {
 }
 
 void release_machine(CallPtr call) {
-  call->execute(ReleaseMachine{call->parts[0], "released by " + call->principal.name}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  call->execute(ReleaseMachine{call->parts[0], "released by " + call->principal.name}, 200,
+                [](const std::vector<Event>&) {
+                  return Json::object({{"ok", true}});
+                });
 }
 
 }  // namespace billow::api::fleet

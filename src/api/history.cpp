@@ -1,5 +1,5 @@
-// The routes of what was: series of a GPU, of the fleet, of a job with what it says about itself; and draining one GPU. Points that
-// nothing is known about are null, never zero.
+// The routes of what was: series of a GPU, of the fleet, of a job with what it says about itself;
+// and draining one GPU. Points that nothing is known about are null, never zero.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -16,15 +16,24 @@ namespace {
 constexpr std::size_t points_default = 300, points_max = 2000;
 
 template <class Columns, class Point>
-Json series_document(WallTime from, Duration step, const Columns& columns, std::size_t count, Point point) {
+Json series_document(
+    WallTime from, Duration step, const Columns& columns, std::size_t count, Point point) {
   Json series = Json::object();
   std::vector<Json> lists(columns.size(), Json::array());
   for (std::size_t i = 0; i < count; ++i) {
     const auto values = point(i);
-    for (std::size_t c = 0; c < columns.size(); ++c) lists[c].push(std::isnan(values[c]) ? Json() : Json(std::round(values[c] * columns[c].scale * 1000) / 1000));
+    for (std::size_t c = 0; c < columns.size(); ++c)
+      lists[c].push(std::isnan(values[c])
+                        ? Json()
+                        : Json(std::round(values[c] * columns[c].scale * 1000) / 1000));
   }
-  for (std::size_t c = 0; c < columns.size(); ++c) series.set(columns[c].name, std::move(lists[c]));
-  return Json::object({{"from", format_utc(from)}, {"from_ms", from.ns / 1'000'000}, {"step_s", step.seconds()}, {"points", count}, {"series", std::move(series)}});
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    series.set(columns[c].name, std::move(lists[c]));
+  return Json::object({{"from", format_utc(from)},
+                       {"from_ms", from.ns / 1'000'000},
+                       {"step_s", step.seconds()},
+                       {"points", count},
+                       {"series", std::move(series)}});
 }
 
 struct Window {
@@ -34,31 +43,44 @@ struct Window {
 // ?span_s=3600 (up to now), or from_ms and to_ms; ?points=.
 Result<Window> window_of(const CallPtr& call) {
   const auto& request = call->request();
-  const auto number = [&](const char* name, std::int64_t low, std::int64_t high, std::int64_t fallback) -> Result<std::int64_t> {
-    if (request.param(name).empty()) return fallback;
+  const auto number = [&](const char* name, std::int64_t low, std::int64_t high,
+                          std::int64_t fallback) -> Result<std::int64_t> {
+    if (request.param(name).empty())
+      return fallback;
     auto n = parse_int(request.param(name), low, high);
-    if (!n) return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
+    if (!n)
+      return fail(Code::invalid, fmt::format("{}: {}", name, n.error().message));
     return *n;
   };
   const std::int64_t now = call->host.now().ns / 1'000'000;
   const std::int64_t span = BILLOW_TRY(number("span_s", 10, 40 * 86400, 3600));
   const std::int64_t to = BILLOW_TRY(number("to_ms", 0, INT64_MAX / 1'000'000, now));
-  const std::int64_t from = BILLOW_TRY(number("from_ms", 0, INT64_MAX / 1'000'000, to - span * 1000));
-  const std::int64_t points = BILLOW_TRY(number("points", 1, static_cast<std::int64_t>(points_max), static_cast<std::int64_t>(points_default)));
-  if (from > to) return fail(Code::invalid, "from_ms is after to_ms");
+  const std::int64_t from =
+      BILLOW_TRY(number("from_ms", 0, INT64_MAX / 1'000'000, to - span * 1000));
+  const std::int64_t points = BILLOW_TRY(number("points", 1, static_cast<std::int64_t>(points_max),
+                                                static_cast<std::int64_t>(points_default)));
+  if (from > to)
+    return fail(Code::invalid, "from_ms is after to_ms");
   return Window{{from * 1'000'000}, {to * 1'000'000}, static_cast<std::size_t>(points)};
 }
 
 template <class Columns>
 void answer_series(const CallPtr& call, const std::string& key, const Columns& columns) {
   const auto window = window_of(call);
-  if (!window) return call->fail(window.error());
-  const Status queued = call->host.workers().submit([&history = call->host.history(), key, w = *window] { return history.read(key, w.from, w.to, w.points); },
-                                                    [call, &columns](Result<SeriesAnswer> answer) {
-    if (!answer) return call->fail(answer.error());
-    call->reply(200, series_document(answer->from, answer->step, columns, answer->points.size(), [&](std::size_t i) { return answer->points[i]; }));
-  });
-  if (!queued) call->fail(queued.error());
+  if (!window)
+    return call->fail(window.error());
+  const Status queued = call->host.workers().submit(
+      [&history = call->host.history(), key, w = *window] {
+        return history.read(key, w.from, w.to, w.points);
+      },
+      [call, &columns](Result<SeriesAnswer> answer) {
+        if (!answer)
+          return call->fail(answer.error());
+        call->reply(200, series_document(answer->from, answer->step, columns, answer->points.size(),
+                                         [&](std::size_t i) { return answer->points[i]; }));
+      });
+  if (!queued)
+    call->fail(queued.error());
 }
 
 struct Place {
@@ -70,25 +92,36 @@ Place place_of(const CallPtr& call) {
   place.node = call->host.state().node_by_name(call->parts[0]);
   const auto index = parse_int(call->parts[1], 0, 1023);
   if (place.node && index)
-    for (const NodeGpu& gpu : place.node->offer.gpus) if (gpu.index == *index) place.gpu = &gpu;
-  if (!place.gpu) call->fail({Code::not_found, fmt::format("there is no GPU {} on a node \"{}\"", call->parts[1], call->parts[0]), "see `billow nodes`"});
+    for (const NodeGpu& gpu : place.node->offer.gpus)
+      if (gpu.index == *index)
+        place.gpu = &gpu;
+  if (!place.gpu)
+    call->fail({Code::not_found,
+                fmt::format("there is no GPU {} on a node \"{}\"", call->parts[1], call->parts[0]),
+                "see `billow nodes`"});
   return place;
 }
 
 void reply_job(const CallPtr& call, const Json& document, const JobSeries& series) {
-  Json out = series_document(series.begin(), series.step(), job_series_columns, series.size(), [&](std::size_t i) { return series.point(i); });
+  Json out = series_document(series.begin(), series.step(), job_series_columns, series.size(),
+                             [&](std::size_t i) { return series.point(i); });
   double cores = static_cast<double>(document["cpu_milli"].int_or(0)) / 1000, mem = 0;
   int cards = 0;
   const auto& state = call->host.state();
   for (const Json& task : document["tasks"].items()) {
     const auto node = state.nodes.find(NodeId(task["node_id"].uint_or(0)));
-    if (node == state.nodes.end()) continue;
-    if (cores == 0) cores = static_cast<double>(node->second.offer.cpu_milli) / 1000;
+    if (node == state.nodes.end())
+      continue;
+    if (cores == 0)
+      cores = static_cast<double>(node->second.offer.cpu_milli) / 1000;
     for (const Json& gpu : task["gpus"].items())
-      for (const NodeGpu& g : node->second.offer.gpus) if (g.index == gpu.int_or(-1)) mem += static_cast<double>(g.mem_mib), ++cards;
+      for (const NodeGpu& g : node->second.offer.gpus)
+        if (g.index == gpu.int_or(-1))
+          mem += static_cast<double>(g.mem_mib), ++cards;
   }
   Json list = Json::array();
-  for (const Finding& f : findings(series, cores, mem, cards)) list.push(Json::object({{"kind", f.kind}, {"text", f.text}, {"hint", f.hint}}));
+  for (const Finding& f : findings(series, cores, mem, cards))
+    list.push(Json::object({{"kind", f.kind}, {"text", f.text}, {"hint", f.hint}}));
   out.set("cores", cores);
   out.set("findings", std::move(list));
   call->reply(200, out);
@@ -96,39 +129,57 @@ void reply_job(const CallPtr& call, const Json& document, const JobSeries& serie
 
 }  // namespace
 
-void fleet(CallPtr call) { answer_series(call, "fleet", fleet_series_columns); }
+void fleet(CallPtr call) {
+  answer_series(call, "fleet", fleet_series_columns);
+}
 
 void gpu(CallPtr call) {
-  if (const Place place = place_of(call); place.gpu) answer_series(call, fmt::format("{}/{}", place.node->offer.name, place.gpu->uuid), gpu_series_columns);
+  if (const Place place = place_of(call); place.gpu)
+    answer_series(call, fmt::format("{}/{}", place.node->offer.name, place.gpu->uuid),
+                  gpu_series_columns);
 }
 
 void job(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
-    if (const JobSeries* live = call->host.live_series(id)) return reply_job(call, document, *live);
-    const Status queued = call->host.workers().submit([&history = call->host.history(), id] { return history.job(id); },
-                                                      [call, document](Result<std::optional<JobSeries>> series) {
-      if (!series) return call->fail(series.error());
-      reply_job(call, document, *series ? **series : JobSeries(call->host.now()));
-    });
-    if (!queued) call->fail(queued.error());
+    if (const JobSeries* live = call->host.live_series(id))
+      return reply_job(call, document, *live);
+    const Status queued = call->host.workers().submit(
+        [&history = call->host.history(), id] { return history.job(id); },
+        [call, document](Result<std::optional<JobSeries>> series) {
+          if (!series)
+            return call->fail(series.error());
+          reply_job(call, document, *series ? **series : JobSeries(call->host.now()));
+        });
+    if (!queued)
+      call->fail(queued.error());
   });
 }
 
 void drain_gpu(CallPtr call) {
   const Place place = place_of(call);
-  if (!place.gpu) return;
+  if (!place.gpu)
+    return;
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   std::string reason((*body)["reason"].str_or(""));
-  if (reason.empty()) reason = "drained by " + call->principal.name;
-  call->execute(DrainGpu{place.node->id, place.gpu->index, reason, {}}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  if (reason.empty())
+    reason = "drained by " + call->principal.name;
+  call->execute(DrainGpu{place.node->id, place.gpu->index, reason, {}}, 200,
+                [](const std::vector<Event>&) {
+                  return Json::object({{"ok", true}});
+                });
 }
 
 void undrain_gpu(CallPtr call) {
   if (const Place place = place_of(call); place.gpu)
-    call->execute(DrainGpu{place.node->id, place.gpu->index, "", {}}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+    call->execute(DrainGpu{place.node->id, place.gpu->index, "", {}}, 200,
+                  [](const std::vector<Event>&) {
+                    return Json::object({{"ok", true}});
+                  });
 }
 
 }  // namespace billow::api::history

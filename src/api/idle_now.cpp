@@ -9,16 +9,21 @@ namespace billow::api {
 namespace {
 
 const wire::agent_v1::TaskReading* reading_of(TaskId task, const wire::agent_v1::Heartbeat* beat) {
-  if (!beat) return nullptr;
-  const auto found = std::find_if(beat->tasks.begin(), beat->tasks.end(), [&](const auto& r) { return r.task == task; });
+  if (!beat)
+    return nullptr;
+  const auto found = std::find_if(beat->tasks.begin(), beat->tasks.end(),
+                                  [&](const auto& r) { return r.task == task; });
   return found == beat->tasks.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-std::string idle_text(const control::State& state, TaskId task, const wire::agent_v1::Heartbeat* beat) {
+std::string idle_text(const control::State& state,
+                      TaskId task,
+                      const wire::agent_v1::Heartbeat* beat) {
   const auto said = state.money.idling.find(task);
-  if (said == state.money.idling.end()) return {};
+  if (said == state.money.idling.end())
+    return {};
   const auto* reading = reading_of(task, beat);
   return reading && !reading->idle_text.empty() ? reading->idle_text : said->second.text;
 }
@@ -28,12 +33,15 @@ std::map<JobId, IdleJob> idle_jobs(const control::State& state, const Readings& 
   std::unordered_set<JobId> works;
   for (const auto& [id, task] : state.tasks) {
     const std::int64_t milli = ledger::gpu_milli(task);
-    if (task.state == TaskState::ended || milli == 0 || works.contains(task.job)) continue;
+    if (task.state == TaskState::ended || milli == 0 || works.contains(task.job))
+      continue;
     const auto* beat = readings(task.node);
     const auto* reading = reading_of(id, beat);
     const auto said = state.money.idling.find(id);
-    const Duration quiet = reading && reading->quiet_s >= 0 ? seconds(reading->quiet_s) : Duration{};
-    if (task.state != TaskState::running || (said == state.money.idling.end() && quiet < idle_from)) {
+    const Duration quiet =
+        reading && reading->quiet_s >= 0 ? seconds(reading->quiet_s) : Duration{};
+    if (task.state != TaskState::running ||
+        (said == state.money.idling.end() && quiet < idle_from)) {
       works.insert(task.job);
       out.erase(task.job);
       continue;
@@ -43,8 +51,10 @@ std::map<JobId, IdleJob> idle_jobs(const control::State& state, const Readings& 
     job.quiet = fresh ? quiet : std::min(job.quiet, quiet);
     job.nano_usd_per_s += task.rate.nano_usd_per_s * ledger::charged_milli(task) / 1000;
     job.gpu_milli += milli;
-    if (said != state.money.idling.end() && said->second.state == IdleState::hung) job.state = IdleState::hung;
-    if (job.text.empty()) job.text = idle_text(state, id, beat);
+    if (said != state.money.idling.end() && said->second.state == IdleState::hung)
+      job.state = IdleState::hung;
+    if (job.text.empty())
+      job.text = idle_text(state, id, beat);
   }
   return out;
 }

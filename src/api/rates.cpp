@@ -1,5 +1,6 @@
-// What a GPU second costs right now, by the types there are: for forms that show a price before anything runs. The same rates a lease
-// would begin with: the operator's where they are set, the market's elsewhere.
+// What a GPU second costs right now, by the types there are: for forms that show a price before
+// anything runs. The same rates a lease would begin with: the operator's where they are set, the
+// market's elsewhere.
 #include <set>
 
 #include "api/call.h"
@@ -15,9 +16,15 @@ void rates(CallPtr call) {
   Json list = Json::array();
   for (const auto& [id, node] : state.nodes) {
     for (const NodeGpu& gpu : node.offer.gpus) {
-      if (!seen.insert(gpu.type).second) continue;
-      for (const PriceClass price_class : {PriceClass::on_demand, PriceClass::spot, PriceClass::reserved})
-        list.push(Json::object({{"gpu_type", gpu.type}, {"class", enum_name(price_class)}, {"nano_usd_per_s", control::charge_rate(state, node, gpu.type, price_class, &book).nano_usd_per_s}}));
+      if (!seen.insert(gpu.type).second)
+        continue;
+      for (const PriceClass price_class :
+           {PriceClass::on_demand, PriceClass::spot, PriceClass::reserved})
+        list.push(Json::object(
+            {{"gpu_type", gpu.type},
+             {"class", enum_name(price_class)},
+             {"nano_usd_per_s",
+              control::charge_rate(state, node, gpu.type, price_class, &book).nano_usd_per_s}}));
     }
   }
   call->reply(200, Json::object({{"rates", std::move(list)}}));

@@ -1,6 +1,7 @@
-// Running a job again as it ran: the same command, working directory's tree, image and environment by their digests, resources and
-// variables. What it was is in the state while it lives and in its row afterwards. Its variables, which may be nobody else's business, are
-// in the journal alone, found there by their digest and shown to nobody; so whichever head leads has them.
+// Running a job again as it ran: the same command, working directory's tree, image and environment
+// by their digests, resources and variables. What it was is in the state while it lives and in its
+// row afterwards. Its variables, which may be nobody else's business, are in the journal alone,
+// found there by their digest and shown to nobody; so whichever head leads has them.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -17,7 +18,10 @@ namespace {
 // From the journal: for a worker.
 Result<Environment> variables_of(const Queries& queries, JobId job, const std::string& digest) {
   const std::string payload = BILLOW_TRY(queries.stored_variables(digest));
-  if (payload.empty()) return fail(Code::not_found, fmt::format("the variables of job {} are no longer in the journal", job.value), "submit it anew");
+  if (payload.empty())
+    return fail(Code::not_found,
+                fmt::format("the variables of job {} are no longer in the journal", job.value),
+                "submit it anew");
   const Event event = BILLOW_TRY(control::decode_event(0, {}, EnvironmentStored::kind, payload));
   return std::get<EnvironmentStored>(event.body).env;
 }
@@ -25,7 +29,8 @@ Result<Environment> variables_of(const Queries& queries, JobId job, const std::s
 void submit_again(const CallPtr& call, SubmitJob command) {
   call->execute(std::move(command), 201, [](const std::vector<Event>& events) {
     for (const Event& event : events)
-      if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body)) return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
+      if (const auto* submitted = std::get_if<JobsSubmitted>(&event.body))
+        return Json::object({{"id", submitted->first.value}, {"state", "queued"}});
     return Json::object();
   });
 }
@@ -33,11 +38,15 @@ void submit_again(const CallPtr& call, SubmitJob command) {
 }  // namespace
 
 std::string image_digest_of(const Host& host, JobId job, const Json& document) {
-  if (!document["image"].is_string()) return {};
-  if (document["image_digest"].is_string()) return std::string(document["image_digest"].str_or(""));
+  if (!document["image"].is_string())
+    return {};
+  if (document["image_digest"].is_string())
+    return std::string(document["image_digest"].str_or(""));
   // Heads before this one kept it in a file of their own.
   const auto* files = dynamic_cast<const FilesHost*>(&host);
-  const auto text = files ? read_file(fmt::format("{}/{}.image", files->outputs_dir(), job.value), 256) : Result<std::string>(fail(Code::not_found, ""));
+  const auto text =
+      files ? read_file(fmt::format("{}/{}.image", files->outputs_dir(), job.value), 256)
+            : Result<std::string>(fail(Code::not_found, ""));
   return text && is_image_digest(trim(*text)) ? std::string(trim(*text)) : std::string();
 }
 
@@ -46,46 +55,68 @@ namespace jobs {
 // From the node that runs it: which image the task's room was made of.
 void set_image(CallPtr call) {
   const auto task = task_of_caller(*call);
-  if (!task) return call->fail(task.error());
-  call->execute(ImageFound{(*task)->id, std::string(trim(call->request().body))}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  if (!task)
+    return call->fail(task.error());
+  call->execute(ImageFound{(*task)->id, std::string(trim(call->request().body))}, 200,
+                [](const std::vector<Event>&) {
+                  return Json::object({{"ok", true}});
+                });
 }
 
 void rerun(CallPtr call) {
   const auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   with_job_document(call, ref->id, [call, id = ref->id](Json document) {
     const auto& state = call->host.state();
     SubmitJob command;
     const Job* live = state.find_job(id);
-    auto spec = live ? Result<JobSpec>(*live->spec) : wire::from_json_text<JobSpec>(document["spec"].is_object() ? document["spec"].dump() : "{}");
-    if (!spec || spec->argv.empty()) return call->fail({Code::not_found, fmt::format("what job {} was is no longer kept", id.value), "submit it anew"});
+    auto spec = live ? Result<JobSpec>(*live->spec)
+                     : wire::from_json_text<JobSpec>(
+                           document["spec"].is_object() ? document["spec"].dump() : "{}");
+    if (!spec || spec->argv.empty())
+      return call->fail({Code::not_found,
+                         fmt::format("what job {} was is no longer kept", id.value),
+                         "submit it anew"});
     const Project* project = state.project_by_name(document["project"].str_or(""));
     const User* user = state.user_by_name(document["user"].str_or(""));
-    if (const Status ok = project ? may_act(*call, project->id, user ? user->id : UserId{}) : Status(fail(Code::not_found, "its project is gone")); !ok) return call->fail(ok.error());
+    if (const Status ok = project ? may_act(*call, project->id, user ? user->id : UserId{})
+                                  : Status(fail(Code::not_found, "its project is gone"));
+        !ok)
+      return call->fail(ok.error());
     command.spec = std::move(*spec);
     command.spec.after.clear();
     if (live && live->array) {  // an element: itself, under its own index
       command.spec.array = ArraySpec{.first = live->array_index, .last = live->array_index};
     } else if (const Json& array = document["array"]; array.is_object()) {
-      command.spec.array = ArraySpec{.first = array["index"].uint_or(0), .last = array["index"].uint_or(0)};
+      command.spec.array =
+          ArraySpec{.first = array["index"].uint_or(0), .last = array["index"].uint_or(0)};
     }
     Surroundings& around = command.spec.surroundings;
-    if (const std::string digest = image_digest_of(call->host, id, document); !around.image.empty() && !digest.empty())
-      if (const auto name = parse_image_name(around.image); name && name->registry != "localhost") around.image = name->pinned(digest);
+    if (const std::string digest = image_digest_of(call->host, id, document);
+        !around.image.empty() && !digest.empty())
+      if (const auto name = parse_image_name(around.image); name && name->registry != "localhost")
+        around.image = name->pinned(digest);
     command.project = project->name;
     command.user = call->principal.user;
     const std::string variables = command.spec.env_digest;
     if (variables.empty() || state.environments.contains(variables)) {
-      if (!variables.empty()) command.env = state.environment(variables);
+      if (!variables.empty())
+        command.env = state.environment(variables);
       return submit_again(call, std::move(command));
     }
-    const Status queued = call->host.workers().submit([&queries = call->host.queries(), id, variables] { return variables_of(queries, id, variables); },
-                                                      [call, command = std::move(command)](Result<Environment> env) mutable {
-                                                        if (!env) return call->fail(env.error());
-                                                        command.env = std::move(*env);
-                                                        submit_again(call, std::move(command));
-                                                      });
-    if (!queued) call->fail(queued.error());
+    const Status queued = call->host.workers().submit(
+        [&queries = call->host.queries(), id, variables] {
+          return variables_of(queries, id, variables);
+        },
+        [call, command = std::move(command)](Result<Environment> env) mutable {
+          if (!env)
+            return call->fail(env.error());
+          command.env = std::move(*env);
+          submit_again(call, std::move(command));
+        });
+    if (!queued)
+      call->fail(queued.error());
   });
 }
 

@@ -1,6 +1,6 @@
 // The routes of reservations, and the documents of what projects share: quotas and reserved GPUs.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "api/call.h"
 #include "api/documents.h"
@@ -14,7 +14,8 @@ void add_quota(Json& document, const control::State& state, const Project& proje
   const Quota& q = project.quota;
   const auto list = [](const std::vector<std::string>& names) {
     Json out = Json::array();
-    for (const std::string& name : names) out.push(name);
+    for (const std::string& name : names)
+      out.push(name);
     return out;
   };
   document.set("guaranteed_milli", q.guaranteed_milli);
@@ -27,7 +28,9 @@ void add_quota(Json& document, const control::State& state, const Project& proje
   document.set("pools", list(q.pools));
   const std::int64_t running = state.index.running_milli(project.id);
   document.set("running_milli", running);
-  document.set("borrowed_milli", q.guaranteed_milli > 0 ? std::max<std::int64_t>(0, running - q.guaranteed_milli) : 0);
+  document.set("borrowed_milli", q.guaranteed_milli > 0
+                                     ? std::max<std::int64_t>(0, running - q.guaranteed_milli)
+                                     : 0);
   document.set("usage_gpu_hours", state.index.usage(project.id, now) / 3.6e6);
 }
 
@@ -37,25 +40,45 @@ Json reservation_document(const control::State& state, const Reservation& r, Wal
   for (const ReservedPlace& p : r.places) {
     const auto node = state.nodes.find(p.node);
     Json gpus = Json::array();
-    for (const GpuGrant& g : p.gpus) gpus.push(g.gpu);
-    places.push(Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)}, {"gpus", std::move(gpus)}, {"cpu_milli", p.cpu_milli}, {"mem_mib", p.mem_mib}}));
+    for (const GpuGrant& g : p.gpus)
+      gpus.push(g.gpu);
+    places.push(
+        Json::object({{"node", node == state.nodes.end() ? Json() : Json(node->second.offer.name)},
+                      {"gpus", std::move(gpus)},
+                      {"cpu_milli", p.cpu_milli},
+                      {"mem_mib", p.mem_mib}}));
     cpu_milli += p.cpu_milli;
     mem_mib += p.mem_mib;
   }
   std::int64_t used = 0;
   for (const auto& [id, task] : state.tasks)
-    if (task.reservation == r.id && task.state != TaskState::ended && task.price_class == PriceClass::reserved) used += ledger::gpu_milli(task);
+    if (task.reservation == r.id && task.state != TaskState::ended &&
+        task.price_class == PriceClass::reserved)
+      used += ledger::gpu_milli(task);
   const auto project = state.projects.find(r.project);
   const auto user = state.users.find(r.user);
   Task whole;  // what all of it comes to, used or not
   whole.rate = r.rate;
   whole.lease_from = r.from;
-  for (const ReservedPlace& p : r.places) whole.gpus.insert(whole.gpus.end(), p.gpus.begin(), p.gpus.end());
+  for (const ReservedPlace& p : r.places)
+    whole.gpus.insert(whole.gpus.end(), p.gpus.begin(), p.gpus.end());
   const NanoUsd cost = ledger::lease_cost(whole, r.until);
-  return Json::object({{"id", r.id.value}, {"name", r.name}, {"project", project == state.projects.end() ? "" : project->second.name},
-                       {"user", user == state.users.end() ? "" : user->second.name}, {"from", format_utc(r.from)}, {"until", format_utc(r.until)},
-                       {"state", now < r.from ? "waiting" : "active"}, {"gpus", r.resources.gpus}, {"nodes", r.nodes}, {"gpu_milli", r.gpu_milli()}, {"cpu_milli", cpu_milli}, {"mem_mib", mem_mib},
-                       {"used_milli", used}, {"places", std::move(places)}, {"cost_nano_usd", cost.value}, {"cost", format_usd(cost)},
+  return Json::object({{"id", r.id.value},
+                       {"name", r.name},
+                       {"project", project == state.projects.end() ? "" : project->second.name},
+                       {"user", user == state.users.end() ? "" : user->second.name},
+                       {"from", format_utc(r.from)},
+                       {"until", format_utc(r.until)},
+                       {"state", now < r.from ? "waiting" : "active"},
+                       {"gpus", r.resources.gpus},
+                       {"nodes", r.nodes},
+                       {"gpu_milli", r.gpu_milli()},
+                       {"cpu_milli", cpu_milli},
+                       {"mem_mib", mem_mib},
+                       {"used_milli", used},
+                       {"places", std::move(places)},
+                       {"cost_nano_usd", cost.value},
+                       {"cost", format_usd(cost)},
                        {"price_class", enum_name(PriceClass::reserved)}});
 }
 
@@ -71,34 +94,54 @@ struct Body {
   WallTime from, until;
   template <class V>
   void fields(V& v) {
-    v("name", name); v("project", project); v("resources", resources); v("nodes", nodes); v("place", place); v("node_labels", node_labels);
-    v("from_ns", from); v("until_ns", until);
+    v("name", name);
+    v("project", project);
+    v("resources", resources);
+    v("nodes", nodes);
+    v("place", place);
+    v("node_labels", node_labels);
+    v("from_ns", from);
+    v("until_ns", until);
   }
 };
 
 // A reservation takes room from everybody: it is for those who answer for the project.
 Status may_reserve(const Call& call, ProjectId project) {
   const auto role = control::role_in(call.host.state(), call.principal, project);
-  if (role == Role::admin) return {};
-  return fail(Code::forbidden, fmt::format("only an admin of project {} may reserve for it", call.host.state().projects.at(project).name), "ask one of them");
+  if (role == Role::admin)
+    return {};
+  return fail(Code::forbidden,
+              fmt::format("only an admin of project {} may reserve for it",
+                          call.host.state().projects.at(project).name),
+              "ask one of them");
 }
 
-// Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and whoever reserved should know.
-// Of others' jobs only that there are some.
+// Spot work on the cards that were reserved: it is asked to leave when the reservation begins, and
+// whoever reserved should know. Of others' jobs only that there are some.
 Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& others) {
   const auto& state = call.host.state();
   Json out = Json::array();
   for (const auto& [id, task] : state.tasks) {
     const Job& job = state.jobs.at(task.job);
-    if (!task.holds_gpus() || !job.spec->spot || task.reservation == r.id) continue;
-    const bool there = std::any_of(r.places.begin(), r.places.end(), [&](const ReservedPlace& place) {
-      return place.node == task.node && std::any_of(place.gpus.begin(), place.gpus.end(), [&](const GpuGrant& g) {
-        return std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& held) { return held.gpu == g.gpu; });
-      });
-    });
-    if (!there) continue;
-    if (!may_see(call, job.project)) ++others;
-    else out.push(Json::object({{"job", job_label(job)}, {"name", job.spec->name}, {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
+    if (!task.holds_gpus() || !job.spec->spot || task.reservation == r.id)
+      continue;
+    const bool there =
+        std::any_of(r.places.begin(), r.places.end(), [&](const ReservedPlace& place) {
+          return place.node == task.node &&
+                 std::any_of(place.gpus.begin(), place.gpus.end(), [&](const GpuGrant& g) {
+                   return std::any_of(task.gpus.begin(), task.gpus.end(),
+                                      [&](const GpuGrant& held) { return held.gpu == g.gpu; });
+                 });
+        });
+    if (!there)
+      continue;
+    if (!may_see(call, job.project))
+      ++others;
+    else
+      out.push(Json::object(
+          {{"job", job_label(job)},
+           {"name", job.spec->name},
+           {"user", state.users.contains(job.user) ? state.users.at(job.user).name : ""}}));
   }
   return out;
 }
@@ -107,25 +150,37 @@ Json asked_to_leave(const Call& call, const Reservation& r, std::uint64_t& other
 
 void make(CallPtr call) {
   auto body = read_body<Body>(call);
-  if (!body) return;
+  if (!body)
+    return;
   const auto asked = project_to_submit_to(*call, body->project);
-  if (!asked) return call->fail(asked.error());
+  if (!asked)
+    return call->fail(asked.error());
   const auto& state = call->host.state();
   if (const Project* project = asked->empty() ? nullptr : state.project_by_name(*asked)) {
-    if (const Status ok = may_reserve(*call, project->id); !ok) return call->fail(ok.error());
+    if (const Status ok = may_reserve(*call, project->id); !ok)
+      return call->fail(ok.error());
   } else if (asked->empty()) {  // the core takes the first one: of those it may reserve for
     for (const auto& [id, p] : state.projects)
       if (p.members.contains(call->principal.name)) {
-        if (const Status ok = may_reserve(*call, id); !ok) return call->fail(ok.error());
+        if (const Status ok = may_reserve(*call, id); !ok)
+          return call->fail(ok.error());
         break;
       }
   }
-  Reserve command{.name = body->name, .project = *asked, .user = call->principal.user, .resources = body->resources, .nodes = body->nodes,
-                  .place = body->place, .node_labels = body->node_labels, .from = body->from ? body->from : call->host.now(), .until = body->until};
+  Reserve command{.name = body->name,
+                  .project = *asked,
+                  .user = call->principal.user,
+                  .resources = body->resources,
+                  .nodes = body->nodes,
+                  .place = body->place,
+                  .node_labels = body->node_labels,
+                  .from = body->from ? body->from : call->host.now(),
+                  .until = body->until};
   call->execute(std::move(command), 201, [call](const std::vector<Event>& events) {
     for (const Event& event : events)
       if (const auto* made = std::get_if<ReservationMade>(&event.body)) {
-        Json document = reservation_document(call->host.state(), made->reservation, call->host.now());
+        Json document =
+            reservation_document(call->host.state(), made->reservation, call->host.now());
         std::uint64_t others = 0;
         document.set("asked_to_leave", asked_to_leave(*call, made->reservation, others));
         document.set("others_asked_to_leave", others);
@@ -139,35 +194,45 @@ void list(CallPtr call) {
   Json out = Json::array();
   const auto& state = call->host.state();
   for (const auto& [id, r] : state.reservations) {
-    if (!control::role_in(state, call->principal, r.project)) continue;
+    if (!control::role_in(state, call->principal, r.project))
+      continue;
     out.push(reservation_document(state, r, call->host.now()));
   }
   call->reply_durable(200, Json::object({{"reservations", std::move(out)}}));
 }
 
 void cancel(CallPtr call) {
-  const auto named = one_named(*call, call->host.state().reservations, call->parts[0], "reservation", "billow reserve cancel");
-  if (!named) return call->fail(named.error());
+  const auto named = one_named(*call, call->host.state().reservations, call->parts[0],
+                               "reservation", "billow reserve cancel");
+  if (!named)
+    return call->fail(named.error());
   const Reservation* found = *named;
-  if (const Status ok = may_act(*call, found->project, found->user); !ok) return call->fail(ok.error());
-  call->execute(CancelReservation{found->id, "cancelled by " + call->principal.name}, 200, [call, gone = found->id](const std::vector<Event>& events) {
-    Json document = Json::object({{"ok", true}});
-    for (const Event& event : events)
-      if (const auto* ended = std::get_if<ReservationEnded>(&event.body)) {
-        document.set("unused_nano_usd", ended->unused.value);
-        document.set("unused", format_usd(ended->unused));
-      }
-    constexpr std::size_t waiting_named_max = 50;   // they do not start by themselves any more
-    Json waiting = Json::array(), goes_on = Json::array();
-    for (const Event& event : events)
-      if (const auto* left = std::get_if<ReservationLeft>(&event.body); left && goes_on.items().size() < waiting_named_max)
-        if (const Job* job = call->host.state().find_job(left->job)) goes_on.push(job_label(*job));
-    document.set("goes_on", std::move(goes_on));
-    for (const auto& [id, job] : call->host.state().jobs)
-      if (job.spec->reservation == gone && !job.left_reservation && job.state != JobState::running && waiting.items().size() < waiting_named_max) waiting.push(job_label(job));
-    document.set("waiting", std::move(waiting));
-    return document;
-  });
+  if (const Status ok = may_act(*call, found->project, found->user); !ok)
+    return call->fail(ok.error());
+  call->execute(
+      CancelReservation{found->id, "cancelled by " + call->principal.name}, 200,
+      [call, gone = found->id](const std::vector<Event>& events) {
+        Json document = Json::object({{"ok", true}});
+        for (const Event& event : events)
+          if (const auto* ended = std::get_if<ReservationEnded>(&event.body)) {
+            document.set("unused_nano_usd", ended->unused.value);
+            document.set("unused", format_usd(ended->unused));
+          }
+        constexpr std::size_t waiting_named_max = 50;  // they do not start by themselves any more
+        Json waiting = Json::array(), goes_on = Json::array();
+        for (const Event& event : events)
+          if (const auto* left = std::get_if<ReservationLeft>(&event.body);
+              left && goes_on.items().size() < waiting_named_max)
+            if (const Job* job = call->host.state().find_job(left->job))
+              goes_on.push(job_label(*job));
+        document.set("goes_on", std::move(goes_on));
+        for (const auto& [id, job] : call->host.state().jobs)
+          if (job.spec->reservation == gone && !job.left_reservation &&
+              job.state != JobState::running && waiting.items().size() < waiting_named_max)
+            waiting.push(job_label(job));
+        document.set("waiting", std::move(waiting));
+        return document;
+      });
 }
 
 }  // namespace reservations

@@ -1,4 +1,5 @@
-// Secrets of projects: who may set them, and who may know that they are there. A value comes in and never goes out again.
+// Secrets of projects: who may set them, and who may know that they are there. A value comes in and
+// never goes out again.
 #include <fmt/format.h>
 
 #include "api/secrets.h"
@@ -13,36 +14,54 @@ const Project* project_of(const CallPtr& call, bool to_change) {
   const auto& state = call->host.state();
   const std::string_view name = call->request().param("project");
   const Project* found = nullptr;
-  if (!name.empty()) found = state.project_by_name(name);
-  else if (call->principal.project) found = &state.projects.at(call->principal.project);
+  if (!name.empty())
+    found = state.project_by_name(name);
+  else if (call->principal.project)
+    found = &state.projects.at(call->principal.project);
   for (const auto& [id, project] : state.projects) {
-    if (found || !name.empty()) break;
-    if (const auto role = control::role_in(state, call->principal, id); role && *role != Role::viewer) found = &project;
+    if (found || !name.empty())
+      break;
+    if (const auto role = control::role_in(state, call->principal, id);
+        role && *role != Role::viewer)
+      found = &project;
   }
   const auto role = found ? control::role_in(state, call->principal, found->id) : std::nullopt;
   if (!role) {
-    call->fail({Code::not_found, name.empty() ? "you belong to no project" : fmt::format("there is no project \"{}\"", name), "see `billow project list`"});
+    call->fail({Code::not_found,
+                name.empty() ? "you belong to no project"
+                             : fmt::format("there is no project \"{}\"", name),
+                "see `billow project list`"});
     return nullptr;
   }
   if (to_change && *role != Role::admin) {
-    call->fail({Code::forbidden, fmt::format("only an admin of project {} may change its secrets", found->name), "ask one: `billow project list` names them"});
+    call->fail({Code::forbidden,
+                fmt::format("only an admin of project {} may change its secrets", found->name),
+                "ask one: `billow project list` names them"});
     return nullptr;
   }
   return found;
 }
 
-SecretsHost& host_of(const CallPtr& call) { return dynamic_cast<SecretsHost&>(call->host); }
+SecretsHost& host_of(const CallPtr& call) {
+  return dynamic_cast<SecretsHost&>(call->host);
+}
 
 }  // namespace
 
 void list(CallPtr call) {
   const Project* project = project_of(call, false);
-  if (!project) return;
+  if (!project)
+    return;
   Json out = Json::array();
   for (const auto& [key, secret] : call->host.state().secrets) {
-    if (key.first != project->id) continue;
-    Json document = Json::object({{"name", secret.name}, {"project", project->name}, {"set_by", secret.by}, {"set_at", format_utc(secret.at)}});
-    if (const std::string trouble = host_of(call).trouble_with(secret); !trouble.empty()) document.set("trouble", trouble);
+    if (key.first != project->id)
+      continue;
+    Json document = Json::object({{"name", secret.name},
+                                  {"project", project->name},
+                                  {"set_by", secret.by},
+                                  {"set_at", format_utc(secret.at)}});
+    if (const std::string trouble = host_of(call).trouble_with(secret); !trouble.empty())
+      document.set("trouble", trouble);
     out.push(std::move(document));
   }
   call->reply_durable(200, Json::object({{"secrets", std::move(out)}}));
@@ -50,28 +69,48 @@ void list(CallPtr call) {
 
 void set(CallPtr call) {
   const Project* project = project_of(call, true);
-  if (!project) return;
+  if (!project)
+    return;
   const std::string name = call->parts[0];
-  if (const Status good = check_name("secret", name); !good) return call->fail(good.error());
+  if (const Status good = check_name("secret", name); !good)
+    return call->fail(good.error());
   const auto body = call->body();
   // What stands in a body that cannot be read may be the value: nothing of it is said back.
-  if (!body) return call->fail({Code::invalid, "the body is not a JSON object", R"({"value": "…"}, or {"value_base64": "…"} for what is not text)"});
+  if (!body)
+    return call->fail({Code::invalid, "the body is not a JSON object",
+                       R"({"value": "…"}, or {"value_base64": "…"} for what is not text)"});
   std::string value;
-  if ((*body)["value"].is_string()) value = (*body)["value"].as_string();
-  else if (!(*body)["value_base64"].is_string() || !base64_decode((*body)["value_base64"].as_string(), value))
-    return call->fail({Code::invalid, "the body has no value", R"({"value": "…"}, or {"value_base64": "…"} for what is not text)"});
-  if (value.empty()) return call->fail({Code::invalid, fmt::format("the value of secret {} is empty", name), "to remove it: billow secret rm " + name});
-  if (value.size() > limits::secret_bytes_max) return call->fail({Code::too_large, fmt::format("a secret has at most {} bytes, this one {}", limits::secret_bytes_max, value.size()), ""});
+  if ((*body)["value"].is_string())
+    value = (*body)["value"].as_string();
+  else if (!(*body)["value_base64"].is_string() ||
+           !base64_decode((*body)["value_base64"].as_string(), value))
+    return call->fail({Code::invalid, "the body has no value",
+                       R"({"value": "…"}, or {"value_base64": "…"} for what is not text)"});
+  if (value.empty())
+    return call->fail({Code::invalid, fmt::format("the value of secret {} is empty", name),
+                       "to remove it: billow secret rm " + name});
+  if (value.size() > limits::secret_bytes_max)
+    return call->fail({Code::too_large,
+                       fmt::format("a secret has at most {} bytes, this one {}",
+                                   limits::secret_bytes_max, value.size()),
+                       ""});
   auto sealed = host_of(call).seal_secret(project->id, name, value);
-  if (!sealed) return call->fail(sealed.error());
+  if (!sealed)
+    return call->fail(sealed.error());
   call->execute(SetSecret{project->name, call->principal.user, name, std::move(*sealed)}, 200,
-                [name, project = project->name](const std::vector<Event>&) { return Json::object({{"name", name}, {"project", project}}); });
+                [name, project = project->name](const std::vector<Event>&) {
+                  return Json::object({{"name", name}, {"project", project}});
+                });
 }
 
 void remove(CallPtr call) {
   const Project* project = project_of(call, true);
-  if (!project) return;
-  call->execute(RemoveSecret{project->name, call->principal.user, call->parts[0]}, 200, [](const std::vector<Event>&) { return Json::object({{"ok", true}}); });
+  if (!project)
+    return;
+  call->execute(RemoveSecret{project->name, call->principal.user, call->parts[0]}, 200,
+                [](const std::vector<Event>&) {
+                  return Json::object({{"ok", true}});
+                });
 }
 
 }  // namespace billow::api::secrets

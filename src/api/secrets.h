@@ -10,8 +10,11 @@ namespace billow::api {
 class SecretsHost {
  public:
   virtual ~SecretsHost() = default;
-  virtual Result<std::string> seal_secret(ProjectId project, const std::string& name, std::string_view value) = 0;
-  virtual std::string trouble_with(const Secret& secret) const = 0;  // why it cannot be opened here; empty: it can
+  virtual Result<std::string> seal_secret(ProjectId project,
+                                          const std::string& name,
+                                          std::string_view value) = 0;
+  virtual std::string trouble_with(
+      const Secret& secret) const = 0;  // why it cannot be opened here; empty: it can
 };
 
 namespace secrets {

@@ -1,5 +1,5 @@
-// The routes that suspend and resume a job. Both answer with the job as it is then: a suspend is under way until the job's node has
-// saved its memory, and a resume until its GPUs are free again.
+// The routes that suspend and resume a job. Both answer with the job as it is then: a suspend is
+// under way until the job's node has saved its memory, and a resume until its GPUs are free again.
 #include <fmt/format.h>
 
 #include "api/call.h"
@@ -11,7 +11,8 @@ namespace billow::api::jobs {
 namespace {
 
 std::string_view how_it_ended(std::string_view state) {
-  return state == "lost" || state == "stopped" ? (state == "lost" ? "was lost" : "was stopped") : state;
+  return state == "lost" || state == "stopped" ? (state == "lost" ? "was lost" : "was stopped")
+                                               : state;
 }
 
 // The job's number, where the caller may act on it; else the call has been answered.
@@ -24,9 +25,16 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
   const auto owner = owner_of(call->host.state(), ref->id);
   if (!owner) {  // it ended, and the answer says when and how; or it never was
     with_job_document(call, ref->id, [call](Json document) {
-      const std::string exit(document.at("exit", "text").str_or("")), label(document["label"].str_or("?"));
-      call->fail({Code::conflict, fmt::format("job {} has ended: it {} at {}{}", label, how_it_ended(document["state"].str_or("")), document["ended_at"].str_or("?"), exit.empty() ? "" : " (" + exit + ")"),
-                  fmt::format("only what runs can be suspended, and only what is suspended resumed; see `billow describe {}`", label)});
+      const std::string exit(document.at("exit", "text").str_or("")),
+          label(document["label"].str_or("?"));
+      call->fail(
+          {Code::conflict,
+           fmt::format("job {} has ended: it {} at {}{}", label,
+                       how_it_ended(document["state"].str_or("")), document["ended_at"].str_or("?"),
+                       exit.empty() ? "" : " (" + exit + ")"),
+           fmt::format("only what runs can be suspended, and only what is suspended resumed; see "
+                       "`billow describe {}`",
+                       label)});
     });
     return std::nullopt;
   }
@@ -39,7 +47,8 @@ std::optional<JobId> job_to_act_on(CallPtr call) {
 
 void order(CallPtr call, JobId id, const Command& command) {
   call->host.execute(command, call->cause(), [call, id](Result<std::vector<Event>> events) {
-    if (!events) return call->fail(events.error());
+    if (!events)
+      return call->fail(events.error());
     with_job_document(call, id, [call](Json document) { call->reply(200, document); });
   });
 }
@@ -48,21 +57,27 @@ void order(CallPtr call, JobId id, const Command& command) {
 
 void suspend(CallPtr call) {
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   const auto id = job_to_act_on(call);
-  if (!id) return;
+  if (!id)
+    return;
   std::string reason(utf8_prefix((*body)["reason"].str_or(""), limits::reason_bytes_max));
-  if (reason.empty()) reason = "suspended by " + call->principal.name;
+  if (reason.empty())
+    reason = "suspended by " + call->principal.name;
   const auto mode = enum_value<SuspendMode>((*body)["mode"].str_or("warm"));
-  if (!mode) return call->fail({Code::invalid, "mode is \"warm\" or \"cold\"", ""});
+  if (!mode)
+    return call->fail({Code::invalid, "mode is \"warm\" or \"cold\"", ""});
   order(call, *id, SuspendJob{*id, std::move(reason), SuspendCause::request, *mode});
 }
 
 void resume(CallPtr call) {
   const auto body = call->body();
-  if (!body) return call->fail(body.error());
+  if (!body)
+    return call->fail(body.error());
   const auto id = job_to_act_on(call);
-  if (id) order(call, *id, ResumeJob{*id, (*body)["on_demand"].bool_or(false)});
+  if (id)
+    order(call, *id, ResumeJob{*id, (*body)["on_demand"].bool_or(false)});
 }
 
 }  // namespace billow::api::jobs

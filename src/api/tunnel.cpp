@@ -1,7 +1,9 @@
-// A connection into a running job, over a WebSocket: to one of its ports, or to a secure shell in its place. Binary messages are bytes,
-// in both directions; texts are {"type": "open"} (once, first), "eof" (no more bytes this way) and "error" (it is over, and why).
+// A connection into a running job, over a WebSocket: to one of its ports, or to a secure shell in
+// its place. Binary messages are bytes, in both directions; texts are {"type": "open"} (once,
+// first), "eof" (no more bytes this way) and "error" (it is over, and why).
 //
-// What holds: no more is read from either side than the other can take; an end of file on one side leaves the other open.
+// What holds: no more is read from either side than the other can take; an end of file on one side
+// leaves the other open.
 #include <fmt/format.h>
 
 #include "api/tunnel.h"
@@ -22,27 +24,42 @@ struct Relay : std::enable_shared_from_this<Relay> {
   std::unique_ptr<Tunnel> tunnel;
   std::string to_job;                          // has come, and does not fit what the agent can take
   std::uint64_t credit = tunnel_window_bytes;  // that the agent can take
-  std::uint64_t owed = 0;                      // went to the client, and was not granted to the agent again
+  std::uint64_t owed = 0;  // went to the client, and was not granted to the agent again
   net::Timer patience, rights;
   JobId job;
   bool opened = false, client_ended = false, end_sent = false, job_ended = false, done = false;
 
   void begin(NodeId node, TunnelOpen request) {
-    tunnel = dynamic_cast<TunnelHost&>(call->host).open_tunnel(node, std::move(request), [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
-      if (const auto self = weak.lock()) self->from_agent(message, blob);
+    tunnel = dynamic_cast<TunnelHost&>(call->host)
+                 .open_tunnel(
+                     node, std::move(request),
+                     [weak = weak_from_this()](const Tunnelled& message, std::string_view blob) {
+                       if (const auto self = weak.lock())
+                         self->from_agent(message, blob);
+                     });
+    socket->on_message([self = shared_from_this()](std::string_view data, bool binary) {
+      self->from_client(data, binary);
     });
-    socket->on_message([self = shared_from_this()](std::string_view data, bool binary) { self->from_client(data, binary); });
     socket->on_close([self = shared_from_this()](const net::WebSocket::Closed&) { self->close(); });
-    socket->on_drain([weak = weak_from_this()] { if (const auto self = weak.lock()) self->grant(), self->over(); });
-    if (!tunnel) return fail("the job's node does not answer; try again when it is back");
-    rights = call->host.loop().every(rights_every, [weak = weak_from_this()] { if (const auto self = weak.lock()) self->look_at_rights(); });
+    socket->on_drain([weak = weak_from_this()] {
+      if (const auto self = weak.lock())
+        self->grant(), self->over();
+    });
+    if (!tunnel)
+      return fail("the job's node does not answer; try again when it is back");
+    rights = call->host.loop().every(rights_every, [weak = weak_from_this()] {
+      if (const auto self = weak.lock())
+        self->look_at_rights();
+    });
     // An agent of an older version knows no tunnels, and says nothing.
     patience = call->host.loop().after(open_patience, [weak = weak_from_this()] {
-      if (const auto self = weak.lock(); self && !self->opened) self->fail("the job's node does not answer; is its agent of the head's version?");
+      if (const auto self = weak.lock(); self && !self->opened)
+        self->fail("the job's node does not answer; is its agent of the head's version?");
     });
   }
   void close() {
-    if (std::exchange(done, true)) return;
+    if (std::exchange(done, true))
+      return;
     rights = {};
     // The callbacks hold this object; let go of them outside of any of them.
     call->host.loop().post([self = shared_from_this()] {
@@ -52,75 +69,98 @@ struct Relay : std::enable_shared_from_this<Relay> {
     });
   }
   void look_at_rights() {
-    if (done) return;
-    if (const Status still = call->still_allowed(); !still) return fail(still.error().message);
+    if (done)
+      return;
+    if (const Status still = call->still_allowed(); !still)
+      return fail(still.error().message);
     const auto owner = owner_of(call->host.state(), job);
-    if (owner && !may_act(*call, owner->project, owner->user)) fail("you may not reach into this job any more");
+    if (owner && !may_act(*call, owner->project, owner->user))
+      fail("you may not reach into this job any more");
   }
-  void say(const Json& message) { if (!done) socket->send_text(message.dump()); }
+  void say(const Json& message) {
+    if (!done)
+      socket->send_text(message.dump());
+  }
   void fail(const std::string& why) {
-    if (done) return;
+    if (done)
+      return;
     say(Json::object({{"type", "error"}, {"detail", why}}));
     socket->close();
     close();
   }
   void over() {
-    if (!job_ended || !end_sent || done || socket->buffered() > 0) return;  // a close waits for a slow reader for a short time only
+    if (!job_ended || !end_sent || done || socket->buffered() > 0)
+      return;  // a close waits for a slow reader for a short time only
     socket->close();
     close();
   }
 
   // ---- from the job
   void from_agent(const Tunnelled& message, std::string_view blob) {
-    if (done) return;
+    if (done)
+      return;
     if (const auto* answer = std::get_if<TunnelOpened>(&message)) {
-      if (!answer->error.empty()) return fail(answer->error);
+      if (!answer->error.empty())
+        return fail(answer->error);
       opened = true;
       Json document = Json::object({{"type", "open"}});
-      if (!answer->host_key.empty()) document.set("host_key", answer->host_key), document.set("user", answer->user);
+      if (!answer->host_key.empty())
+        document.set("host_key", answer->host_key), document.set("user", answer->user);
       say(document);
       forward();
     } else if (std::holds_alternative<TunnelData>(message)) {
       owed += blob.size();
       // An agent that sends more than was granted would fill the head's memory.
-      if (owed > tunnel_window_bytes + tunnel_piece_bytes_max) return fail("the node sent more than was granted");
+      if (owed > tunnel_window_bytes + tunnel_piece_bytes_max)
+        return fail("the node sent more than was granted");
       socket->send_binary(blob);
       grant();
     } else if (const auto* more = std::get_if<TunnelCredit>(&message)) {
       credit += more->bytes;
       forward();
     } else if (const auto* end = std::get_if<TunnelEnd>(&message)) {
-      if (end->cut) return fail(end->error);
+      if (end->cut)
+        return fail(end->error);
       job_ended = true;
       say(Json::object({{"type", "eof"}}));
       over();
     }
   }
   void grant() {
-    if (done || !tunnel || owed == 0 || socket->buffered() > client_backlog_max / 2) return;
-    if (owed < tunnel_window_bytes / 4 && socket->buffered() > 0) return;
+    if (done || !tunnel || owed == 0 || socket->buffered() > client_backlog_max / 2)
+      return;
+    if (owed < tunnel_window_bytes / 4 && socket->buffered() > 0)
+      return;
     tunnel->send(TunnelCredit{0, std::exchange(owed, 0)}, {});
   }
 
   // ---- from the client
   void from_client(std::string_view data, bool binary) {
-    if (done || client_ended) return;
-    if (binary) to_job += data;
-    else if (const auto json = parse_json(data); json && (*json)["type"].str_or("") == "eof") client_ended = true;
+    if (done || client_ended)
+      return;
+    if (binary)
+      to_job += data;
+    else if (const auto json = parse_json(data); json && (*json)["type"].str_or("") == "eof")
+      client_ended = true;
     forward();
   }
   void forward() {
-    if (done || !tunnel) return;
+    if (done || !tunnel)
+      return;
     std::size_t at = 0;
     while (opened && at < to_job.size() && credit > 0) {
-      const std::size_t n = std::min<std::size_t>({to_job.size() - at, static_cast<std::size_t>(credit), tunnel_piece_bytes_max});
-      if (!tunnel->send(TunnelData{}, std::string_view(to_job).substr(at, n))) return fail("the job's node does not answer");
+      const std::size_t n = std::min<std::size_t>(
+          {to_job.size() - at, static_cast<std::size_t>(credit), tunnel_piece_bytes_max});
+      if (!tunnel->send(TunnelData{}, std::string_view(to_job).substr(at, n)))
+        return fail("the job's node does not answer");
       at += n;
       credit -= n;
     }
     to_job.erase(0, at);
-    if (to_job.size() > client_backlog_max) socket->pause();
-    else socket->resume();
+    if (to_job.size() > client_backlog_max)
+      socket->pause();
+    else
+      socket->resume();
     if (opened && client_ended && to_job.empty() && !std::exchange(end_sent, true)) {
       tunnel->send(TunnelEnd{}, {});
       over();
@@ -133,34 +173,47 @@ struct Relay : std::enable_shared_from_this<Relay> {
 void tunnel(CallPtr call) {
   const net::Request& request = call->request();
   const auto ref = parse_job_ref(*call, call->parts[0]);
-  if (!ref) return call->fail(ref.error());
+  if (!ref)
+    return call->fail(ref.error());
   const auto& state = call->host.state();
   const Job* job = state.find_job(ref->id);
   if (!job || !may_see(*call, job->project))
-    return call->fail({Code::not_found, fmt::format("there is no running job {}", call->parts[0]), "see `billow ps`; a connection needs a job that runs"});
-  if (const Status act = may_act(*call, job->project, job->user); !act) return call->fail(act.error());
+    return call->fail({Code::not_found, fmt::format("there is no running job {}", call->parts[0]),
+                       "see `billow ps`; a connection needs a job that runs"});
+  if (const Status act = may_act(*call, job->project, job->user); !act)
+    return call->fail(act.error());
   TunnelOpen open;
   const std::string_view port_text = request.param("port");
   if (port_text != "ssh") {
     const auto port = parse_int(port_text, 1, 65535);
-    if (!port) return call->fail({Code::invalid, fmt::format("port \"{}\" is not between 1 and 65535", port_text), ""});
+    if (!port)
+      return call->fail(
+          {Code::invalid, fmt::format("port \"{}\" is not between 1 and 65535", port_text), ""});
     open.port = static_cast<std::uint16_t>(*port);
   } else {
     open.authorized_key = request.param("key");
-    if (open.authorized_key.empty()) return call->fail({Code::invalid, "a secure shell needs the public key that may enter", "?port=ssh&key=ssh-ed25519 AAAA…"});
+    if (open.authorized_key.empty())
+      return call->fail({Code::invalid, "a secure shell needs the public key that may enter",
+                         "?port=ssh&key=ssh-ed25519 AAAA…"});
   }
   std::uint64_t rank = 0;
   if (!request.param("rank").empty()) {
     const auto given = parse_int(request.param("rank"), 0, INT32_MAX);
-    if (!given) return call->fail({Code::invalid, fmt::format("rank: {}", given.error().message), ""});
+    if (!given)
+      return call->fail({Code::invalid, fmt::format("rank: {}", given.error().message), ""});
     rank = static_cast<std::uint64_t>(*given);
   }
   const Task* task = rank < job->tasks.size() ? state.find_task(job->tasks[rank]) : nullptr;
   if (!task || task->state == TaskState::ended)
-    return call->fail({Code::conflict, fmt::format("job {} does not run{} right now (it is {})", call->parts[0], rank > 0 ? fmt::format(" a rank {}", rank) : "", enum_name(job->state)), "wait until it does: billow describe " + call->parts[0]});
+    return call->fail(
+        {Code::conflict,
+         fmt::format("job {} does not run{} right now (it is {})", call->parts[0],
+                     rank > 0 ? fmt::format(" a rank {}", rank) : "", enum_name(job->state)),
+         "wait until it does: billow describe " + call->parts[0]});
   open.task = task->id;
   auto socket = call->exchange->upgrade_websocket({});
-  if (!socket) return call->fail(socket.error());
+  if (!socket)
+    return call->fail(socket.error());
   auto relay = std::make_shared<Relay>();
   relay->call = call;
   relay->job = job->id;

@@ -13,15 +13,19 @@ namespace billow::api {
 class Tunnel {
  public:
   virtual ~Tunnel() = default;
-  virtual bool send(wire::agent_v1::Tunnelled message, std::string_view blob) = 0;  // false: it is over
+  virtual bool send(wire::agent_v1::Tunnelled message,
+                    std::string_view blob) = 0;  // false: it is over
 };
 
 class TunnelHost {
  public:
   virtual ~TunnelHost() = default;
-  // Null: the node does not answer. TunnelOpened comes first, then data, credit and ends; nothing after a cut.
+  // Null: the node does not answer. TunnelOpened comes first, then data, credit and ends; nothing
+  // after a cut.
   using OnTunnel = std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)>;
-  virtual std::unique_ptr<Tunnel> open_tunnel(NodeId node, wire::agent_v1::TunnelOpen request, OnTunnel fn) = 0;
+  virtual std::unique_ptr<Tunnel> open_tunnel(NodeId node,
+                                              wire::agent_v1::TunnelOpen request,
+                                              OnTunnel fn) = 0;
 };
 
 namespace streams {

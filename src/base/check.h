@@ -1,4 +1,5 @@
-// Assertions for bugs, on in release: a wrong state stops the process, and the journal brings it back to a right one.
+// Assertions for bugs, on in release: a wrong state stops the process, and the journal brings it
+// back to a right one.
 #pragma once
 
 namespace billow {

@@ -28,12 +28,13 @@ const Clock& system_clock() {
 }
 
 std::string format_utc(WallTime time) {
-  if (!time) return "-";
+  if (!time)
+    return "-";
   const time_t secs = static_cast<time_t>(time.ns / 1'000'000'000);
   tm parts{};
   ::gmtime_r(&secs, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 }  // namespace billow

@@ -1,5 +1,5 @@
-// Wall time is for people and bills; steady time is for timeouts. They are different types, and both come in through
-// a Clock, so that the simulator can step one without the other.
+// Wall time is for people and bills; steady time is for timeouts. They are different types, and
+// both come in through a Clock, so that the simulator can step one without the other.
 #pragma once
 
 #include <compare>
@@ -19,17 +19,30 @@ struct Duration {
   constexpr std::int64_t ms() const { return ns / 1'000'000; }
   constexpr double seconds() const { return static_cast<double>(ns) / 1e9; }
 };
-// Numbers come from people and from machines: one that is too large is the longest span there is, never a short or negative one.
+// Numbers come from people and from machines: one that is too large is the longest span there is,
+// never a short or negative one.
 constexpr Duration of_units(std::int64_t n, std::int64_t unit_ns) {
   const std::int64_t most = INT64_MAX / unit_ns;
   return {n > most ? INT64_MAX : n < -most ? -INT64_MAX : n * unit_ns};
 }
-constexpr Duration nanoseconds(std::int64_t n) { return {n}; }
-constexpr Duration microseconds(std::int64_t n) { return of_units(n, 1'000); }
-constexpr Duration milliseconds(std::int64_t n) { return of_units(n, 1'000'000); }
-constexpr Duration seconds(std::int64_t n) { return of_units(n, 1'000'000'000); }
-constexpr Duration minutes(std::int64_t n) { return of_units(n, 60'000'000'000); }
-constexpr Duration hours(std::int64_t n) { return of_units(n, 3'600'000'000'000); }
+constexpr Duration nanoseconds(std::int64_t n) {
+  return {n};
+}
+constexpr Duration microseconds(std::int64_t n) {
+  return of_units(n, 1'000);
+}
+constexpr Duration milliseconds(std::int64_t n) {
+  return of_units(n, 1'000'000);
+}
+constexpr Duration seconds(std::int64_t n) {
+  return of_units(n, 1'000'000'000);
+}
+constexpr Duration minutes(std::int64_t n) {
+  return of_units(n, 60'000'000'000);
+}
+constexpr Duration hours(std::int64_t n) {
+  return of_units(n, 3'600'000'000'000);
+}
 
 // Nanoseconds since 1970 UTC.
 struct WallTime {
@@ -40,7 +53,8 @@ struct WallTime {
   constexpr WallTime operator-(Duration d) const { return {ns - d.ns}; }
   constexpr Duration operator-(WallTime o) const { return {ns - o.ns}; }
 };
-// Nanoseconds since some moment of this boot (CLOCK_BOOTTIME: it counts sleep, so a deadline passes while suspended).
+// Nanoseconds since some moment of this boot (CLOCK_BOOTTIME: it counts sleep, so a deadline passes
+// while suspended).
 struct SteadyTime {
   std::int64_t ns = 0;
   constexpr auto operator<=>(const SteadyTime&) const = default;

@@ -1,4 +1,5 @@
-// Files and descriptors: an owning Fd, whole-file reads with a limit, and writes that appear whole or not at all.
+// Files and descriptors: an owning Fd, whole-file reads with a limit, and writes that appear whole
+// or not at all.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +17,10 @@ class Fd {
   explicit Fd(int fd) : fd_(fd) {}
   Fd(Fd&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
   Fd& operator=(Fd&& o) noexcept {
-    if (this != &o) { reset(); fd_ = std::exchange(o.fd_, -1); }
+    if (this != &o) {
+      reset();
+      fd_ = std::exchange(o.fd_, -1);
+    }
     return *this;
   }
   Fd(const Fd&) = delete;
@@ -26,7 +30,8 @@ class Fd {
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0)
+      ::close(fd_);
     fd_ = fd;
   }
 
@@ -35,8 +40,12 @@ class Fd {
 };
 
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max = 64 << 20);
-// Writes a temporary file beside it and renames it into place; `sync` also makes it survive a power cut.
-Status write_file_atomic(const std::string& path, std::string_view content, unsigned mode = 0644, bool sync = false);
+// Writes a temporary file beside it and renames it into place; `sync` also makes it survive a power
+// cut.
+Status write_file_atomic(const std::string& path,
+                         std::string_view content,
+                         unsigned mode = 0644,
+                         bool sync = false);
 Status make_directories(const std::string& path, unsigned mode = 0755);
 bool file_exists(const std::string& path);
 Status remove_tree(const std::string& path);

@@ -1,5 +1,6 @@
-// The single compiled copy of fmt. Debian's package has no static library, and a shared one would cost start-up time
-// and one more file in the bundle. These are the instantiations fmt's headers declare extern.
+// The single compiled copy of fmt. Debian's package has no static library, and a shared one would
+// cost start-up time and one more file in the bundle. These are the instantiations fmt's headers
+// declare extern.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -11,6 +12,9 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, basic_string_view<char>, basic_format_args<buffer_context<char>>, locale_ref);
+template FMT_API void vformat_to(buffer<char>&,
+                                 basic_string_view<char>,
+                                 basic_format_args<buffer_context<char>>,
+                                 locale_ref);
 }  // namespace detail
 FMT_END_NAMESPACE

@@ -17,8 +17,8 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using JobId = Id<struct JobTag>;          // a job, an array, or one element of an array: one number space
-using TaskId = Id<struct TaskTag>;        // one process tree of a job on one node; a retry is a new task
+using JobId = Id<struct JobTag>;    // a job, an array, or one element of an array: one number space
+using TaskId = Id<struct TaskTag>;  // one process tree of a job on one node; a retry is a new task
 using NodeId = Id<struct NodeTag>;
 using PoolId = Id<struct PoolTag>;
 using ProjectId = Id<struct ProjectTag>;
@@ -27,8 +27,8 @@ using TokenId = Id<struct TokenTag>;
 using LeaseId = Id<struct LeaseTag>;
 using ScheduleId = Id<struct ScheduleTag>;
 using ReservationId = Id<struct ReservationTag>;
-using Seq = std::uint64_t;                // position in the journal, from 1
-using Epoch = std::uint64_t;              // of the leading head; agents refuse lower ones
+using Seq = std::uint64_t;    // position in the journal, from 1
+using Epoch = std::uint64_t;  // of the leading head; agents refuse lower ones
 
 }  // namespace billow
 

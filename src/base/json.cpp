@@ -1,9 +1,9 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
 #include <boost/json/basic_parser_impl.hpp>
 #include <charconv>
 #include <cmath>
-#include <fmt/format.h>
 
 #include "base/platform.h"
 #include "base/text.h"
@@ -31,42 +31,87 @@ struct Builder {
   Json root;
 
   void add(Json value) {
-    if (stack.empty()) { root = std::move(value); return; }
+    if (stack.empty()) {
+      root = std::move(value);
+      return;
+    }
     Json& top = stack.back();
-    if (top.is_array()) { top.as_array().push_back(std::move(value)); return; }
+    if (top.is_array()) {
+      top.as_array().push_back(std::move(value));
+      return;
+    }
     auto& members = top.as_object();
-    // Small objects are the rule; a linear look for a duplicate name keeps "the last wins" without a map.
+    // Small objects are the rule; a linear look for a duplicate name keeps "the last wins" without
+    // a map.
     if (members.size() < 64) {
-      for (auto& [name, old] : members) if (name == keys.back()) { old = std::move(value); keys.pop_back(); return; }
+      for (auto& [name, old] : members)
+        if (name == keys.back()) {
+          old = std::move(value);
+          keys.pop_back();
+          return;
+        }
     }
     members.emplace_back(std::move(keys.back()), std::move(value));
     keys.pop_back();
   }
-  Json pop() { Json v = std::move(stack.back()); stack.pop_back(); return v; }
+  Json pop() {
+    Json v = std::move(stack.back());
+    stack.pop_back();
+    return v;
+  }
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
-  bool on_object_begin(error_code&) { stack.push_back(Json::object()); return true; }
-  bool on_object_end(std::size_t, error_code&) { add(pop()); return true; }
-  bool on_array_begin(error_code&) { stack.push_back(Json::array()); return true; }
-  bool on_array_end(std::size_t, error_code&) { add(pop()); return true; }
-  bool on_key_part(string_view s, std::size_t, error_code&) { text.append(s.data(), s.size()); return true; }
+  bool on_object_begin(error_code&) {
+    stack.push_back(Json::object());
+    return true;
+  }
+  bool on_object_end(std::size_t, error_code&) {
+    add(pop());
+    return true;
+  }
+  bool on_array_begin(error_code&) {
+    stack.push_back(Json::array());
+    return true;
+  }
+  bool on_array_end(std::size_t, error_code&) {
+    add(pop());
+    return true;
+  }
+  bool on_key_part(string_view s, std::size_t, error_code&) {
+    text.append(s.data(), s.size());
+    return true;
+  }
   bool on_key(string_view s, std::size_t, error_code&) {
     text.append(s.data(), s.size());
     keys.push_back(std::move(text));
     text.clear();
     return true;
   }
-  bool on_string_part(string_view s, std::size_t, error_code&) { text.append(s.data(), s.size()); return true; }
+  bool on_string_part(string_view s, std::size_t, error_code&) {
+    text.append(s.data(), s.size());
+    return true;
+  }
   bool on_string(string_view s, std::size_t, error_code&) {
     text.append(s.data(), s.size());
     add(Json(std::move(text)));
     text.clear();
     return true;
   }
-  bool on_number_part(string_view s, error_code&) { text.append(s.data(), s.size()); return true; }
-  bool on_int64(std::int64_t i, string_view, error_code&) { text.clear(); add(Json(i)); return true; }
-  bool on_uint64(std::uint64_t u, string_view, error_code&) { text.clear(); add(Json(u)); return true; }
+  bool on_number_part(string_view s, error_code&) {
+    text.append(s.data(), s.size());
+    return true;
+  }
+  bool on_int64(std::int64_t i, string_view, error_code&) {
+    text.clear();
+    add(Json(i));
+    return true;
+  }
+  bool on_uint64(std::uint64_t u, string_view, error_code&) {
+    text.clear();
+    add(Json(u));
+    return true;
+  }
   bool on_double(double d, string_view s, error_code&) {
     // Boost 1.81 rounds the last digit wrongly now and then; what we wrote must read back equal.
     text.append(s.data(), s.size());
@@ -75,19 +120,28 @@ struct Builder {
     add(Json(d));
     return true;
   }
-  bool on_bool(bool b, error_code&) { add(Json(b)); return true; }
-  bool on_null(error_code&) { add(Json()); return true; }
+  bool on_bool(bool b, error_code&) {
+    add(Json(b));
+    return true;
+  }
+  bool on_null(error_code&) {
+    add(Json());
+    return true;
+  }
   bool on_comment_part(string_view, error_code&) { return true; }
   bool on_comment(string_view, error_code&) { return true; }
 };
 
 void append_pretty(const Json& value, std::string& out, int indent) {
-  const auto pad = [&](int n) { out.append(static_cast<std::size_t>(n) * 2, ' '); };
+  const auto pad = [&](int n) {
+    out.append(static_cast<std::size_t>(n) * 2, ' ');
+  };
   if (value.is_array() && value.size() > 0) {
     out += "[\n";
     bool first = true;
     for (const Json& item : value.items()) {
-      if (!first) out += ",\n";
+      if (!first)
+        out += ",\n";
       first = false;
       pad(indent + 1);
       append_pretty(item, out, indent + 1);
@@ -99,7 +153,8 @@ void append_pretty(const Json& value, std::string& out, int indent) {
     out += "{\n";
     bool first = true;
     for (const auto& [name, member] : value.members()) {
-      if (!first) out += ",\n";
+      if (!first)
+        out += ",\n";
       first = false;
       pad(indent + 1);
       append_json_string(out, name);
@@ -117,34 +172,48 @@ void append_pretty(const Json& value, std::string& out, int indent) {
 }  // namespace
 
 const char* Json::kind() const {
-  static constexpr const char* names[] = {"null", "boolean", "number", "number", "number", "string", "array", "object"};
+  static constexpr const char* names[] = {"null",   "boolean", "number", "number",
+                                          "number", "string",  "array",  "object"};
   return names[value_.index()];
 }
 
 std::int64_t Json::int_or(std::int64_t fallback) const {
-  if (const auto* i = std::get_if<std::int64_t>(&value_)) return *i;
-  if (const auto* d = std::get_if<double>(&value_); d && std::trunc(*d) == *d && std::abs(*d) < 9.0e15) return static_cast<std::int64_t>(*d);
+  if (const auto* i = std::get_if<std::int64_t>(&value_))
+    return *i;
+  if (const auto* d = std::get_if<double>(&value_);
+      d && std::trunc(*d) == *d && std::abs(*d) < 9.0e15)
+    return static_cast<std::int64_t>(*d);
   return fallback;
 }
 
 std::uint64_t Json::uint_or(std::uint64_t fallback) const {
-  if (const auto* u = std::get_if<std::uint64_t>(&value_)) return *u;
+  if (const auto* u = std::get_if<std::uint64_t>(&value_))
+    return *u;
   const std::int64_t i = int_or(-1);
   return i >= 0 ? static_cast<std::uint64_t>(i) : fallback;
 }
 
 double Json::double_or(double fallback) const {
-  if (const auto* d = std::get_if<double>(&value_)) return *d;
-  if (const auto* i = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*i);
-  if (const auto* u = std::get_if<std::uint64_t>(&value_)) return static_cast<double>(*u);
+  if (const auto* d = std::get_if<double>(&value_))
+    return *d;
+  if (const auto* i = std::get_if<std::int64_t>(&value_))
+    return static_cast<double>(*i);
+  if (const auto* u = std::get_if<std::uint64_t>(&value_))
+    return static_cast<double>(*u);
   return fallback;
 }
 
-const Json::Array& Json::items() const { return is_array() ? std::get<Array>(value_) : no_items; }
-const Json::Object& Json::members() const { return is_object() ? std::get<Object>(value_) : no_members; }
+const Json::Array& Json::items() const {
+  return is_array() ? std::get<Array>(value_) : no_items;
+}
+const Json::Object& Json::members() const {
+  return is_object() ? std::get<Object>(value_) : no_members;
+}
 
 const Json* Json::find(std::string_view key) const {
-  for (const auto& [name, value] : members()) if (name == key) return &value;
+  for (const auto& [name, value] : members())
+    if (name == key)
+      return &value;
   return nullptr;
 }
 
@@ -154,17 +223,24 @@ const Json& Json::operator[](std::string_view key) const {
 }
 
 void Json::set(std::string_view key, Json value) {
-  if (is_null()) value_ = Object{};
-  for (auto& [name, old] : as_object()) if (name == key) { old = std::move(value); return; }
+  if (is_null())
+    value_ = Object{};
+  for (auto& [name, old] : as_object())
+    if (name == key) {
+      old = std::move(value);
+      return;
+    }
   as_object().emplace_back(std::string(key), std::move(value));
 }
 
 void Json::push(Json value) {
-  if (is_null()) value_ = Array{};
+  if (is_null())
+    value_ = Array{};
   as_array().push_back(std::move(value));
 }
 
-// What is written here is read again, by this program among others: it is JSON, whatever bytes it was given.
+// What is written here is read again, by this program among others: it is JSON, whatever bytes it
+// was given.
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   std::size_t written = 0, at = 0;
@@ -176,18 +252,31 @@ void append_json_string(std::string& out, std::string_view text) {
   while (at < text.size()) {
     const auto c = static_cast<unsigned char>(text[at]);
     if (c >= 0x80) {
-      if (const std::size_t letter = utf8_letter(text, at)) at += letter;
-      else instead(1, "\xef\xbf\xbd");
+      if (const std::size_t letter = utf8_letter(text, at))
+        at += letter;
+      else
+        instead(1, "\xef\xbf\xbd");
     } else if (c >= 0x20 && c != '"' && c != '\\') {
       ++at;
     } else {
       switch (c) {
-        case '"': instead(1, "\\\""); break;
-        case '\\': instead(1, "\\\\"); break;
-        case '\n': instead(1, "\\n"); break;
-        case '\r': instead(1, "\\r"); break;
-        case '\t': instead(1, "\\t"); break;
-        default: instead(1, fmt::format("\\u{:04x}", c));
+        case '"':
+          instead(1, "\\\"");
+          break;
+        case '\\':
+          instead(1, "\\\\");
+          break;
+        case '\n':
+          instead(1, "\\n");
+          break;
+        case '\r':
+          instead(1, "\\r");
+          break;
+        case '\t':
+          instead(1, "\\t");
+          break;
+        default:
+          instead(1, fmt::format("\\u{:04x}", c));
       }
     }
   }
@@ -203,16 +292,21 @@ void Json::dump_to(std::string& out) const {
     void operator()(std::int64_t i) { fmt::format_to(std::back_inserter(out), "{}", i); }
     void operator()(std::uint64_t u) { fmt::format_to(std::back_inserter(out), "{}", u); }
     void operator()(double d) {
-      if (!std::isfinite(d)) { out += "null"; return; }  // JSON has no infinities
+      if (!std::isfinite(d)) {
+        out += "null";
+        return;
+      }  // JSON has no infinities
       const std::string text = fmt::format("{}", d);
       out += text;
-      if (text.find_first_of(".e") == std::string::npos) out += ".0";  // stays a double when read again
+      if (text.find_first_of(".e") == std::string::npos)
+        out += ".0";  // stays a double when read again
     }
     void operator()(const std::string& s) { append_json_string(out, s); }
     void operator()(const Array& a) {
       out += '[';
       for (std::size_t i = 0; i < a.size(); ++i) {
-        if (i) out += ',';
+        if (i)
+          out += ',';
         a[i].dump_to(out);
       }
       out += ']';
@@ -221,7 +315,8 @@ void Json::dump_to(std::string& out) const {
       out += '{';
       bool first = true;
       for (const auto& [name, value] : o) {
-        if (!first) out += ',';
+        if (!first)
+          out += ',';
         first = false;
         append_json_string(out, name);
         out += ':';
@@ -253,14 +348,21 @@ Result<Json> parse_json(std::string_view text) {
   const std::size_t used = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && used < text.size()) {
     // Trailing white space is fine; anything else is a second value.
-    if (text.find_first_not_of(" \t\r\n", used) != std::string_view::npos) ec = boost::json::error::extra_data;
+    if (text.find_first_not_of(" \t\r\n", used) != std::string_view::npos)
+      ec = boost::json::error::extra_data;
   }
   if (ec) {
     std::size_t line = 1, column = 1;
     for (std::size_t i = 0; i < used && i < text.size(); ++i) {
-      if (text[i] == '\n') { ++line; column = 1; } else { ++column; }
+      if (text[i] == '\n') {
+        ++line;
+        column = 1;
+      } else {
+        ++column;
+      }
     }
-    return fail(Code::invalid, fmt::format("malformed JSON at line {}, column {}: {}", line, column, ec.message()));
+    return fail(Code::invalid, fmt::format("malformed JSON at line {}, column {}: {}", line, column,
+                                           ec.message()));
   }
   return std::move(parser.handler().root);
 }

@@ -1,5 +1,6 @@
-// A JSON value of our own: documents cross module borders as Json, and the parser (Boost.JSON) stays in json.cpp.
-// Objects keep their order, so what is written is deterministic. Numbers keep the kind they were written in.
+// A JSON value of our own: documents cross module borders as Json, and the parser (Boost.JSON)
+// stays in json.cpp. Objects keep their order, so what is written is deterministic. Numbers keep
+// the kind they were written in.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,14 @@ class Json {
   Json(std::nullptr_t) : value_(nullptr) {}
   Json(bool b) : value_(b) {}
   template <class N>
-    requires(std::is_integral_v<N> && !std::is_same_v<N, bool> && std::is_signed_v<N>)
-  Json(N n) : value_(static_cast<std::int64_t>(n)) {}
+  requires(std::is_integral_v<N> && !std::is_same_v<N, bool> && std::is_signed_v<N>) Json(N n)
+      : value_(static_cast<std::int64_t>(n)) {}
   template <class N>
-    requires(std::is_integral_v<N> && !std::is_same_v<N, bool> && std::is_unsigned_v<N>)
-  Json(N n) {
-    if (static_cast<std::uint64_t>(n) <= static_cast<std::uint64_t>(INT64_MAX)) value_ = static_cast<std::int64_t>(n);
-    else value_ = static_cast<std::uint64_t>(n);
+  requires(std::is_integral_v<N> && !std::is_same_v<N, bool> && std::is_unsigned_v<N>) Json(N n) {
+    if (static_cast<std::uint64_t>(n) <= static_cast<std::uint64_t>(INT64_MAX))
+      value_ = static_cast<std::int64_t>(n);
+    else
+      value_ = static_cast<std::uint64_t>(n);
   }
   Json(double d) : value_(d) {}
   Json(std::string s) : value_(std::move(s)) {}
@@ -47,19 +49,24 @@ class Json {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
-  bool is_integer() const { return std::holds_alternative<std::int64_t>(value_) || std::holds_alternative<std::uint64_t>(value_); }
+  bool is_integer() const {
+    return std::holds_alternative<std::int64_t>(value_) ||
+           std::holds_alternative<std::uint64_t>(value_);
+  }
   bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
   const char* kind() const;  // "null", "boolean", "number", "string", "array", "object"
 
   // Lenient readers: the fallback where the kind does not fit.
   bool bool_or(bool fallback) const { return is_bool() ? std::get<bool>(value_) : fallback; }
-  std::int64_t int_or(std::int64_t fallback) const;    // a double that is whole counts
+  std::int64_t int_or(std::int64_t fallback) const;  // a double that is whole counts
   std::uint64_t uint_or(std::uint64_t fallback) const;
   double double_or(double fallback) const;
-  std::string_view str_or(std::string_view fallback) const { return is_string() ? std::string_view(std::get<std::string>(value_)) : fallback; }
+  std::string_view str_or(std::string_view fallback) const {
+    return is_string() ? std::string_view(std::get<std::string>(value_)) : fallback;
+  }
 
-  const Array& items() const;      // empty where this is no array
-  const Object& members() const;   // empty where this is no object
+  const Array& items() const;     // empty where this is no array
+  const Object& members() const;  // empty where this is no object
   Array& as_array() { return std::get<Array>(value_); }
   Object& as_object() { return std::get<Object>(value_); }
   const std::string& as_string() const { return std::get<std::string>(value_); }
@@ -69,8 +76,10 @@ class Json {
   const Json* find(std::string_view key) const;
   template <class... Keys>
   const Json& at(std::string_view key, Keys... rest) const {
-    if constexpr (sizeof...(rest) == 0) return (*this)[key];
-    else return (*this)[key].at(rest...);
+    if constexpr (sizeof...(rest) == 0)
+      return (*this)[key];
+    else
+      return (*this)[key].at(rest...);
   }
   std::size_t size() const { return is_array() ? items().size() : members().size(); }
   void set(std::string_view key, Json value);  // replaces or appends; turns null into an object
@@ -78,16 +87,18 @@ class Json {
 
   bool operator==(const Json& other) const = default;
 
-  std::string dump() const;                // compact, deterministic
-  std::string dump_pretty() const;         // two spaces, for people
+  std::string dump() const;         // compact, deterministic
+  std::string dump_pretty() const;  // two spaces, for people
   void dump_to(std::string& out) const;
 
  private:
-  std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object> value_;
+  std::
+      variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object>
+          value_;
 };
 
-// Strict RFC 8259: one value, no trailing text, no duplicate names' surprises (the last wins), valid UTF-8, depth ≤ 64.
-// An error names the line and column.
+// Strict RFC 8259: one value, no trailing text, no duplicate names' surprises (the last wins),
+// valid UTF-8, depth ≤ 64. An error names the line and column.
 Result<Json> parse_json(std::string_view text);
 
 void append_json_string(std::string& out, std::string_view text);

@@ -1,5 +1,6 @@
-// Whether somebody holds a lock file: how a process that may be gone without a word is known to run. The kernel gives the lock up with
-// its holder, so unlike a number in a file the answer is never out of date.
+// Whether somebody holds a lock file: how a process that may be gone without a word is known to
+// run. The kernel gives the lock up with its holder, so unlike a number in a file the answer is
+// never out of date.
 #pragma once
 
 #include <string>

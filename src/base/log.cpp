@@ -12,7 +12,8 @@
 namespace billow {
 namespace {
 
-// The one piece of process-wide state: where a process speaks is a property of the process. Set once at start.
+// The one piece of process-wide state: where a process speaks is a property of the process. Set
+// once at start.
 Sync<LogOptions>& options() {
   static Sync<LogOptions> value;
   return value;
@@ -21,10 +22,14 @@ std::atomic<LogLevel> threshold{LogLevel::info};
 
 const char* level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return "debug";
-    case LogLevel::info: return "info";
-    case LogLevel::warn: return "warn";
-    case LogLevel::error: return "error";
+    case LogLevel::debug:
+      return "debug";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::warn:
+      return "warn";
+    case LogLevel::error:
+      return "error";
   }
   return "info";
 }
@@ -36,21 +41,31 @@ void configure_log(LogOptions new_options) {
   *options().lock() = std::move(new_options);
 }
 
-bool log_enabled(LogLevel level) { return level >= threshold.load(std::memory_order_relaxed); }
+bool log_enabled(LogLevel level) {
+  return level >= threshold.load(std::memory_order_relaxed);
+}
 
-void log_line(LogLevel level, std::string_view message) { log_line(level, message, {}); }
+void log_line(LogLevel level, std::string_view message) {
+  log_line(level, message, {});
+}
 
 void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   auto locked = options().lock();
   const WallTime now = system_clock().wall();
   std::string line;
   if (locked->json) {
-    Json object = Json::object({{"time", format_utc(now)}, {"level", level_name(level)}, {"component", locked->component}, {"message", message}});
-    for (const auto& [name, value] : fields) object.set(name, value);
+    Json object = Json::object({{"time", format_utc(now)},
+                                {"level", level_name(level)},
+                                {"component", locked->component},
+                                {"message", message}});
+    for (const auto& [name, value] : fields)
+      object.set(name, value);
     line = object.dump();
   } else {
-    line = fmt::format("{} {:<5} {}{}{}", format_utc(now), level_name(level), locked->component, locked->component.empty() ? "" : ": ", message);
-    for (const auto& [name, value] : fields) line += fmt::format(" {}={}", name, value);
+    line = fmt::format("{} {:<5} {}{}{}", format_utc(now), level_name(level), locked->component,
+                       locked->component.empty() ? "" : ": ", message);
+    for (const auto& [name, value] : fields)
+      line += fmt::format(" {}={}", name, value);
   }
   line += '\n';
   (void)write_all(STDERR_FILENO, line);

@@ -1,5 +1,5 @@
-// The product's own log: one line per event on stderr, for people or as JSON. A line says what happened and carries
-// fields; secrets are never fields.
+// The product's own log: one line per event on stderr, for people or as JSON. A line says what
+// happened and carries fields; secrets are never fields.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,19 +21,23 @@ void log_line(LogLevel level, std::string_view message);
 
 template <class... Args>
 void log_debug(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::debug)) log_line(LogLevel::debug, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::debug))
+    log_line(LogLevel::debug, fmt::format(f, std::forward<Args>(args)...));
 }
 template <class... Args>
 void log_info(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::info)) log_line(LogLevel::info, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::info))
+    log_line(LogLevel::info, fmt::format(f, std::forward<Args>(args)...));
 }
 template <class... Args>
 void log_warn(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::warn)) log_line(LogLevel::warn, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::warn))
+    log_line(LogLevel::warn, fmt::format(f, std::forward<Args>(args)...));
 }
 template <class... Args>
 void log_error(fmt::format_string<Args...> f, Args&&... args) {
-  if (log_enabled(LogLevel::error)) log_line(LogLevel::error, fmt::format(f, std::forward<Args>(args)...));
+  if (log_enabled(LogLevel::error))
+    log_line(LogLevel::error, fmt::format(f, std::forward<Args>(args)...));
 }
 
 }  // namespace billow

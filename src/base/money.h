@@ -1,5 +1,6 @@
-// Money is integers: nano-dollars (1e-9 USD) in 64 bits hold ±9.2 billion dollars. Products of a rate and a time pass
-// through 128 bits. A bill over a span is the difference of two cumulative amounts, so rounding never adds up.
+// Money is integers: nano-dollars (1e-9 USD) in 64 bits hold ±9.2 billion dollars. Products of a
+// rate and a time pass through 128 bits. A bill over a span is the difference of two cumulative
+// amounts, so rounding never adds up.
 #pragma once
 
 #include <compare>
@@ -16,8 +17,14 @@ struct NanoUsd {
   constexpr auto operator<=>(const NanoUsd&) const = default;
   constexpr NanoUsd operator+(NanoUsd o) const { return {value + o.value}; }
   constexpr NanoUsd operator-(NanoUsd o) const { return {value - o.value}; }
-  constexpr NanoUsd& operator+=(NanoUsd o) { value += o.value; return *this; }
-  constexpr NanoUsd& operator-=(NanoUsd o) { value -= o.value; return *this; }
+  constexpr NanoUsd& operator+=(NanoUsd o) {
+    value += o.value;
+    return *this;
+  }
+  constexpr NanoUsd& operator-=(NanoUsd o) {
+    value -= o.value;
+    return *this;
+  }
 };
 
 // Nano-dollars per second of one whole GPU (or of one node, where said).
@@ -26,7 +33,8 @@ struct Rate {
   constexpr auto operator<=>(const Rate&) const = default;
 };
 
-// rate × elapsed × milli/1000, rounded down, for elapsed ≥ 0. Bill a span [a,b) as amount(b) − amount(a) from one origin.
+// rate × elapsed × milli/1000, rounded down, for elapsed ≥ 0. Bill a span [a,b) as amount(b) −
+// amount(a) from one origin.
 NanoUsd amount(Rate rate, Duration elapsed, std::int64_t milli = 1000);
 
 // "$1.23", "$0.0042", "-$3.10": two decimals from a cent up, else enough digits to show it.

@@ -1,5 +1,6 @@
-// What the client needs of an operating system where Linux and macOS differ, by one name. platform_linux.cpp and platform_darwin.cpp
-// say how; nothing else in the house asks which system it is built for. (The server is Linux's alone and calls it directly.)
+// What the client needs of an operating system where Linux and macOS differ, by one name.
+// platform_linux.cpp and platform_darwin.cpp say how; nothing else in the house asks which system
+// it is built for. (The server is Linux's alone and calls it directly.)
 #pragma once
 
 #include <sys/stat.h>

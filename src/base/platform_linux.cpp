@@ -16,9 +16,13 @@ std::int64_t boot_clock_ns() {
   return static_cast<std::int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec;
 }
 
-std::int64_t random_bytes(char* out, std::size_t size) { return ::getrandom(out, size, 0); }
+std::int64_t random_bytes(char* out, std::size_t size) {
+  return ::getrandom(out, size, 0);
+}
 
-int make_pipe(int ends[2]) { return ::pipe2(ends, O_CLOEXEC); }
+int make_pipe(int ends[2]) {
+  return ::pipe2(ends, O_CLOEXEC);
+}
 
 std::string this_program() {
   char buffer[4096];
@@ -36,7 +40,11 @@ std::string signal_name(int number) {
   return name ? name : "";
 }
 
-std::int64_t modified_ns(const struct ::stat& info) { return info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec; }
-std::int64_t changed_ns(const struct ::stat& info) { return info.st_ctim.tv_sec * 1'000'000'000ll + info.st_ctim.tv_nsec; }
+std::int64_t modified_ns(const struct ::stat& info) {
+  return info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec;
+}
+std::int64_t changed_ns(const struct ::stat& info) {
+  return info.st_ctim.tv_sec * 1'000'000'000ll + info.st_ctim.tv_nsec;
+}
 
 }  // namespace billow::platform

@@ -10,29 +10,46 @@ namespace billow {
 
 const char* code_name(Code code) {
   switch (code) {
-    case Code::invalid: return "invalid";
-    case Code::unauthorized: return "unauthorized";
-    case Code::forbidden: return "forbidden";
-    case Code::not_found: return "not_found";
-    case Code::conflict: return "conflict";
-    case Code::infeasible: return "infeasible";
-    case Code::exhausted: return "exhausted";
-    case Code::unavailable: return "unavailable";
-    case Code::storage_full: return "storage_full";
-    case Code::unsupported: return "unsupported";
-    case Code::too_large: return "too_large";
-    case Code::timed_out: return "timed_out";
-    case Code::internal: return "internal";
+    case Code::invalid:
+      return "invalid";
+    case Code::unauthorized:
+      return "unauthorized";
+    case Code::forbidden:
+      return "forbidden";
+    case Code::not_found:
+      return "not_found";
+    case Code::conflict:
+      return "conflict";
+    case Code::infeasible:
+      return "infeasible";
+    case Code::exhausted:
+      return "exhausted";
+    case Code::unavailable:
+      return "unavailable";
+    case Code::storage_full:
+      return "storage_full";
+    case Code::unsupported:
+      return "unsupported";
+    case Code::too_large:
+      return "too_large";
+    case Code::timed_out:
+      return "timed_out";
+    case Code::internal:
+      return "internal";
   }
   return "internal";
 }
 
 std::unexpected<Error> fail_errno(std::string_view what, int error_number) {
   Code code = Code::internal;
-  if (error_number == ENOENT) code = Code::not_found;
-  if (error_number == EACCES || error_number == EPERM) code = Code::forbidden;
-  if (error_number == ENOSPC || error_number == EDQUOT) code = Code::storage_full;
-  if (error_number == ECONNREFUSED || error_number == EAGAIN) code = Code::unavailable;
+  if (error_number == ENOENT)
+    code = Code::not_found;
+  if (error_number == EACCES || error_number == EPERM)
+    code = Code::forbidden;
+  if (error_number == ENOSPC || error_number == EDQUOT)
+    code = Code::storage_full;
+  if (error_number == ECONNREFUSED || error_number == EAGAIN)
+    code = Code::unavailable;
   return fail(code, std::string(what) + ": " + std::strerror(error_number));
 }
 

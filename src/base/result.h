@@ -1,4 +1,5 @@
-// What can be expected to fail returns Result<T>. An Error says what was wrong, where, and what to do about it.
+// What can be expected to fail returns Result<T>. An Error says what was wrong, where, and what to
+// do about it.
 #pragma once
 
 #include <expected>
@@ -7,21 +8,22 @@
 
 namespace billow {
 
-// The kinds a caller acts on differently. The API maps each to one HTTP status and the CLI to one exit code.
+// The kinds a caller acts on differently. The API maps each to one HTTP status and the CLI to one
+// exit code.
 enum class Code {
-  invalid,        // the request itself is wrong; asking again cannot help
-  unauthorized,   // who are you?
-  forbidden,      // you may not
-  not_found,      // there is no such thing
-  conflict,       // the thing is in a state that does not allow this
-  infeasible,     // no hardware of this installation could ever satisfy it
-  exhausted,      // a limit, quota or budget is used up for now
-  unavailable,    // the other side does not answer; try again later
-  storage_full,   // the disk is full
-  unsupported,    // this machine, driver or version cannot do it
-  too_large,      // a body, header or file is over its limit
+  invalid,       // the request itself is wrong; asking again cannot help
+  unauthorized,  // who are you?
+  forbidden,     // you may not
+  not_found,     // there is no such thing
+  conflict,      // the thing is in a state that does not allow this
+  infeasible,    // no hardware of this installation could ever satisfy it
+  exhausted,     // a limit, quota or budget is used up for now
+  unavailable,   // the other side does not answer; try again later
+  storage_full,  // the disk is full
+  unsupported,   // this machine, driver or version cannot do it
+  too_large,     // a body, header or file is over its limit
   timed_out,
-  internal,       // a defect of Billow
+  internal,  // a defect of Billow
 };
 
 const char* code_name(Code code);
@@ -43,28 +45,35 @@ template <class T>
 using Result = std::expected<T, Error>;
 using Status = std::expected<void, Error>;
 
-[[nodiscard]] inline std::unexpected<Error> fail(Code code, std::string message, std::string hint = {}) {
+[[nodiscard]] inline std::unexpected<Error> fail(Code code,
+                                                 std::string message,
+                                                 std::string hint = {}) {
   return std::unexpected<Error>(Error{code, std::move(message), std::move(hint)});
 }
 // Passes an error of one Result on as another's, optionally with context in front.
-[[nodiscard]] inline std::unexpected<Error> pass(Error error) { return std::unexpected<Error>(std::move(error)); }
+[[nodiscard]] inline std::unexpected<Error> pass(Error error) {
+  return std::unexpected<Error>(std::move(error));
+}
 [[nodiscard]] inline std::unexpected<Error> pass(Error error, std::string_view context) {
   return std::unexpected<Error>(std::move(error).in(context));
 }
 // The error of a failed system call: "what: No such file or directory".
 [[nodiscard]] std::unexpected<Error> fail_errno(std::string_view what, int error_number);
 
-// For `auto x = BILLOW_TRY(f());` inside a function that returns a Result (a GNU statement expression: g++ and clang).
+// For `auto x = BILLOW_TRY(f());` inside a function that returns a Result (a GNU statement
+// expression: g++ and clang).
 #define BILLOW_TRY(...)                                            \
   ({                                                               \
     auto billow_try_result = (__VA_ARGS__);                        \
-    if (!billow_try_result) return ::billow::pass(std::move(billow_try_result.error())); \
+    if (!billow_try_result)                                        \
+      return ::billow::pass(std::move(billow_try_result.error())); \
     std::move(*billow_try_result);                                 \
   })
 #define BILLOW_TRY_VOID(...)                                       \
   do {                                                             \
     auto billow_try_result = (__VA_ARGS__);                        \
-    if (!billow_try_result) return ::billow::pass(std::move(billow_try_result.error())); \
+    if (!billow_try_result)                                        \
+      return ::billow::pass(std::move(billow_try_result.error())); \
   } while (0)
 
 }  // namespace billow

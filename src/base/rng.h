@@ -1,4 +1,5 @@
-// A small seeded generator (splitmix64) for simulators, jitter and tests. Not for secrets: see base/crypto.h.
+// A small seeded generator (splitmix64) for simulators, jitter and tests. Not for secrets: see
+// base/crypto.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,9 @@ class Rng {
     return z ^ (z >> 31);
   }
   // Uniform in [0, n); n > 0.
-  std::uint64_t below(std::uint64_t n) { return static_cast<std::uint64_t>((static_cast<unsigned __int128>(next()) * n) >> 64); }
+  std::uint64_t below(std::uint64_t n) {
+    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(next()) * n) >> 64);
+  }
   // Uniform in [lo, hi].
   std::int64_t between(std::int64_t lo, std::int64_t hi) {
     return lo + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(hi - lo) + 1));

@@ -6,12 +6,17 @@
 
 namespace billow {
 
-bool is_number_word(std::string_view word) { return !word.empty() && word.find_first_not_of("0123456789.") == std::string_view::npos; }
+bool is_number_word(std::string_view word) {
+  return !word.empty() && word.find_first_not_of("0123456789.") == std::string_view::npos;
+}
 
 Status check_spoken_name(std::string_view what, std::string_view name) {
   BILLOW_TRY_VOID(check_name(what, name));
-  if (!is_number_word(name)) return {};
-  return fail(Code::invalid, fmt::format("\"{}\" is no name for {} {}: commands would take it for a number", name, what.find_first_of("aeiou") == 0 ? "an" : "a", what),
+  if (!is_number_word(name))
+    return {};
+  return fail(Code::invalid,
+              fmt::format("\"{}\" is no name for {} {}: commands would take it for a number", name,
+                          what.find_first_of("aeiou") == 0 ? "an" : "a", what),
               fmt::format("put a letter into it, such as run-{}", name));
 }
 

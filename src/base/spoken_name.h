@@ -1,5 +1,6 @@
-// Names of things that also have numbers, where either may be said: `billow logs train`, `--reservation demo`. A name that is itself a
-// number would stand for something else as soon as there is a thing of that number.
+// Names of things that also have numbers, where either may be said: `billow logs train`,
+// `--reservation demo`. A name that is itself a number would stand for something else as soon as
+// there is a thing of that number.
 #pragma once
 
 #include <string_view>

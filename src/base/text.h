@@ -1,4 +1,5 @@
-// Reading and writing the small notations people type: durations, sizes, lists; and the shapes tables show.
+// Reading and writing the small notations people type: durations, sizes, lists; and the shapes
+// tables show.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ Result<Duration> parse_duration(std::string_view text);
 // "1.5 s", "12m 3s", "2h 5m", "3d 4h": two units at most.
 std::string format_duration(Duration d);
 
-// "20G", "512M", "1.5T", "1073741824" → bytes. K, M, G, T are powers of 1024 (also KiB, MB …: memory is counted in 1024s here).
+// "20G", "512M", "1.5T", "1073741824" → bytes. K, M, G, T are powers of 1024 (also KiB, MB …:
+// memory is counted in 1024s here).
 Result<std::uint64_t> parse_bytes(std::string_view text);
 std::string format_bytes(std::uint64_t bytes);  // "1.5 GiB"
 
@@ -30,14 +32,16 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string lower(std::string_view text);
 bool starts_with_nocase(std::string_view text, std::string_view prefix);
 
-// A name for jobs, projects, pools, endpoints: 1–63 of [A-Za-z0-9._-], beginning with a letter or digit.
+// A name for jobs, projects, pools, endpoints: 1–63 of [A-Za-z0-9._-], beginning with a letter or
+// digit.
 Status check_name(std::string_view what, std::string_view name);
 bool valid_utf8(std::string_view text);
 // The bytes of the letter at `at` (1 to 4), or 0 where none is written there in UTF-8.
 std::size_t utf8_letter(std::string_view text, std::size_t at);
 // What is no letter becomes U+FFFD.
 std::string repaired_utf8(std::string_view text);
-// At most so many bytes of it, cut between letters: what is cut within one can be neither stored nor sent.
+// At most so many bytes of it, cut between letters: what is cut within one can be neither stored
+// nor sent.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes_max);
 // The candidate closest to what was typed, or empty when none is close: for "did you mean".
 std::string nearest(std::string_view typed, const std::vector<std::string>& candidates);

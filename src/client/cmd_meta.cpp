@@ -8,20 +8,25 @@
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec help_options[] = {{"markdown", 0, nullptr, "the whole reference, as in docs/cli.md"}};
+constexpr OptionSpec help_options[] = {
+    {"markdown", 0, nullptr, "the whole reference, as in docs/cli.md"}};
 
 int cmd_completion(const Parsed& parsed) {
   const auto shell = one_operand(parsed, "completion", "shell (bash, zsh or fish)");
-  if (!shell) return report_usage(shell.error());
+  if (!shell)
+    return report_usage(shell.error());
   const auto script = completion_script(all_commands(), *shell);
-  if (!script) return report_usage(script.error());
+  if (!script)
+    return report_usage(script.error());
   print(*script);
   return 0;
 }
 
 int cmd_version(const Parsed& parsed) {
-  if (parsed.has("json")) print_json(Json::object({{"version", version()}}));
-  else print(fmt::format("billow {}{}\n", version(), can_start_head() ? "" : " (client)"));
+  if (parsed.has("json"))
+    print_json(Json::object({{"version", version()}}));
+  else
+    print(fmt::format("billow {}{}\n", version(), can_start_head() ? "" : " (client)"));
   return 0;
 }
 
@@ -36,7 +41,8 @@ int cmd_help(const Parsed& parsed) {
     return 0;
   }
   const auto found = find_command(table, parsed.operands);
-  if (!found) return report_usage(found.error());
+  if (!found)
+    return report_usage(found.error());
   print(help_text(*found->command));
   return 0;
 }
@@ -46,7 +52,8 @@ int cmd_help(const Parsed& parsed) {
 void add_meta_commands(CommandTable& table) {
   table.push_back({.name = "completion",
                    .summary = "a script that completes commands, options and job numbers",
-                   .example = "billow completion bash > /etc/bash_completion.d/billow\nbillow completion zsh > ~/.zfunc/_billow",
+                   .example = "billow completion bash > /etc/bash_completion.d/billow\nbillow "
+                              "completion zsh > ~/.zfunc/_billow",
                    .run = cmd_completion,
                    .usage = "bash|zsh|fish",
                    .operands = Operands::some,
@@ -55,7 +62,12 @@ void add_meta_commands(CommandTable& table) {
                    .group = "other",
                    .talks_to_head = false,
                    .prints_json = false});
-  table.push_back({.name = "version", .summary = "which Billow this is", .example = "billow version", .run = cmd_version, .group = "other", .talks_to_head = false});
+  table.push_back({.name = "version",
+                   .summary = "which Billow this is",
+                   .example = "billow version",
+                   .run = cmd_version,
+                   .group = "other",
+                   .talks_to_head = false});
   table.push_back({.name = "help",
                    .summary = "commands, or more about one of them",
                    .example = "billow help run",

@@ -4,5 +4,6 @@
 
 int main(int argc, char** argv) {
   billow::skip_openssl_configuration();
-  return billow::client::dispatch(billow::client::all_commands(), std::vector<std::string>(argv + 1, argv + argc));
+  return billow::client::dispatch(billow::client::all_commands(),
+                                  std::vector<std::string>(argv + 1, argv + argc));
 }

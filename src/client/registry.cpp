@@ -3,10 +3,10 @@
 
 #include "base/file.h"
 #include "client/fleet/cmd_check.h"
-#include "client/frame/more_commands.h"
 #include "client/frame/commands.h"
-#include "client/request/sync.h"
 #include "client/frame/console.h"
+#include "client/frame/more_commands.h"
+#include "client/request/sync.h"
 
 namespace billow::client {
 
@@ -46,30 +46,40 @@ void move_leading_options(std::vector<std::string>& args) {
   std::size_t at = 0;
   while (at < args.size() && (args[at].starts_with("--head") || args[at].starts_with("--data"))) {
     leading.push_back(args[at]);
-    if (args[at].find('=') == std::string::npos && at + 1 < args.size()) leading.push_back(args[++at]);
+    if (args[at].find('=') == std::string::npos && at + 1 < args.size())
+      leading.push_back(args[++at]);
     ++at;
   }
-  if (leading.empty()) return;
+  if (leading.empty())
+    return;
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(at));
-  if (!args.empty()) args.insert(args.begin() + 1, leading.begin(), leading.end());
+  if (!args.empty())
+    args.insert(args.begin() + 1, leading.begin(), leading.end());
 }
 
 // `billow schedule --help`: what a group of commands has.
 std::string group_help(const CommandTable& table, const std::string& first) {
   std::string text;
   for (const CommandSpec& c : table)
-    if (c.name == first) return {};  // it has help of its own
+    if (c.name == first)
+      return {};  // it has help of its own
   for (const CommandSpec& c : table)
-    if (c.name.starts_with(first + " ")) text += fmt::format("  billow {:<16}  {}\n", c.name, c.summary);
-  return text.empty() ? text : fmt::format("billow {}:\n\n{}\n`billow {} … --help` says more about each.\n", first, text, first);
+    if (c.name.starts_with(first + " "))
+      text += fmt::format("  billow {:<16}  {}\n", c.name, c.summary);
+  return text.empty()
+             ? text
+             : fmt::format("billow {}:\n\n{}\n`billow {} … --help` says more about each.\n", first,
+                           text, first);
 }
 
 }  // namespace
 
 int dispatch(const CommandTable& table, std::vector<std::string> args) {
   move_leading_options(args);
-  if (args.empty() || args[0] == "--help" || args[0] == "-h") args = {"help"};
-  if (args[0] == "--version" || args[0] == "-V") args = {"version"};
+  if (args.empty() || args[0] == "--help" || args[0] == "-h")
+    args = {"help"};
+  if (args[0] == "--version" || args[0] == "-V")
+    args = {"version"};
   if (args.size() > 1 && (args[1] == "--help" || args[1] == "-h"))
     if (const std::string help = group_help(table, args[0]); !help.empty()) {
       print(help);
@@ -78,15 +88,20 @@ int dispatch(const CommandTable& table, std::vector<std::string> args) {
   const auto found = find_command(table, args);
   if (!found) {
     if (const std::string name = server_command(args); !name.empty() && !can_start_head())
-      return report({Code::unsupported, fmt::format("this build is a client only; run `billow {}` on the head (Linux)", name), "`billow help` lists what a client has"});
+      return report(
+          {Code::unsupported,
+           fmt::format("this build is a client only; run `billow {}` on the head (Linux)", name),
+           "`billow help` lists what a client has"});
     return report_usage(found.error());
   }
   const CommandSpec& command = *found->command;
   args.erase(args.begin(), args.begin() + static_cast<std::ptrdiff_t>(found->words));
   const bool wants_help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
-  if (command.run_args && !wants_help) return command.run_args(std::move(args));
+  if (command.run_args && !wants_help)
+    return command.run_args(std::move(args));
   const auto parsed = parse(command, args);
-  if (!parsed) return report_usage(parsed.error());
+  if (!parsed)
+    return report_usage(parsed.error());
   if (parsed->help) {
     print(help_text(command));
     return 0;

@@ -12,25 +12,34 @@ namespace {
 
 Json strings(std::initializer_list<const char*> list) {
   Json out = Json::array();
-  for (const char* item : list) out.push(item);
+  for (const char* item : list)
+    out.push(item);
   return out;
 }
 Json strings(const std::vector<std::string>& list) {
   Json out = Json::array();
-  for (const std::string& item : list) out.push(item);
+  for (const std::string& item : list)
+    out.push(item);
   return out;
 }
 
-Json mount(const char* target, const char* type, const char* source, std::initializer_list<const char*> options) {
-  return Json::object({{"destination", target}, {"type", type}, {"source", source}, {"options", strings(options)}});
+Json mount(const char* target,
+           const char* type,
+           const char* source,
+           std::initializer_list<const char*> options) {
+  return Json::object(
+      {{"destination", target}, {"type", type}, {"source", source}, {"options", strings(options)}});
 }
 
-// The system's own. /proc is the machine's, since process numbers are; /dev/shm too: processes of a gang talk through it.
+// The system's own. /proc is the machine's, since process numbers are; /dev/shm too: processes of a
+// gang talk through it.
 Json system_mounts() {
   Json out = Json::array();
   out.push(mount("/proc", "bind", "/proc", {"rbind", "nosuid", "noexec", "nodev"}));
-  out.push(mount("/dev", "tmpfs", "tmpfs", {"nosuid", "noexec", "strictatime", "mode=755", "size=65536k"}));
-  out.push(mount("/dev/pts", "devpts", "devpts", {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}));
+  out.push(mount("/dev", "tmpfs", "tmpfs",
+                 {"nosuid", "noexec", "strictatime", "mode=755", "size=65536k"}));
+  out.push(mount("/dev/pts", "devpts", "devpts",
+                 {"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}));
   out.push(mount("/dev/shm", "bind", "/dev/shm", {"rbind", "nosuid", "nodev", "rw"}));
   out.push(mount("/sys", "bind", "/sys", {"rbind", "nosuid", "noexec", "nodev", "ro"}));
   return out;
@@ -41,17 +50,22 @@ class Variables {
  public:
   void set(std::string_view entry) {
     const auto equals = entry.find('=');
-    if (equals == std::string_view::npos || equals == 0) return;
-    values_.insert_or_assign(std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1)));
+    if (equals == std::string_view::npos || equals == 0)
+      return;
+    values_.insert_or_assign(std::string(entry.substr(0, equals)),
+                             std::string(entry.substr(equals + 1)));
   }
-  void set_if_missing(const std::string& name, const std::string& value) { values_.try_emplace(name, value); }
+  void set_if_missing(const std::string& name, const std::string& value) {
+    values_.try_emplace(name, value);
+  }
   void append_path(const std::string& name, const std::string& directory) {
     std::string& value = values_[name];
     value += (value.empty() ? "" : ":") + directory;
   }
   Json list() const {
     Json out = Json::array();
-    for (const auto& [name, value] : values_) out.push(name + "=" + value);
+    for (const auto& [name, value] : values_)
+      out.push(name + "=" + value);
     return out;
   }
 
@@ -60,7 +74,9 @@ class Variables {
 };
 
 Json capabilities() {
-  const Json list = strings({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"});
+  const Json list = strings({"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID",
+                             "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID",
+                             "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"});
   return Json::object({{"bounding", list}, {"effective", list}, {"permitted", list}});
 }
 
@@ -70,21 +86,31 @@ std::string home_of(std::string_view user, std::string_view passwd) {
   const std::string_view who = user.substr(0, user.find(':'));
   for (const std::string& line : split(passwd, '\n')) {
     const auto words = split(line, ':');
-    if (words.size() < 6) continue;
-    if (who.empty() ? words[2] == "0" : words[0] == who || words[2] == who) return words[5];
+    if (words.size() < 6)
+      continue;
+    if (who.empty() ? words[2] == "0" : words[0] == who || words[2] == who)
+      return words[5];
   }
   return {};
 }
 
 Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::string_view groups) {
   ImageUser out;
-  if (user.empty()) return out;
-  const auto number = [](std::string_view text) { return parse_int(text, 0, 4'294'967'294); };
+  if (user.empty())
+    return out;
+  const auto number = [](std::string_view text) {
+    return parse_int(text, 0, 4'294'967'294);
+  };
   const auto colon = user.find(':');
-  const std::string_view who = user.substr(0, colon), group = colon == std::string_view::npos ? std::string_view() : user.substr(colon + 1);
-  const auto entry = [](std::string_view list, std::string_view name, std::size_t at) -> std::vector<std::string> {
+  const std::string_view who = user.substr(0, colon), group = colon == std::string_view::npos
+                                                                  ? std::string_view()
+                                                                  : user.substr(colon + 1);
+  const auto entry = [](std::string_view list, std::string_view name,
+                        std::size_t at) -> std::vector<std::string> {
     for (const std::string& line : split(list, '\n'))
-      if (auto words = split(line, ':'); words.size() > std::max<std::size_t>(at, 2) && (words[0] == name || words[2] == name)) return words;
+      if (auto words = split(line, ':');
+          words.size() > std::max<std::size_t>(at, 2) && (words[0] == name || words[2] == name))
+        return words;
     return {};
   };
   const auto known = entry(passwd, who, 3);
@@ -94,22 +120,33 @@ Result<ImageUser> user_of(std::string_view user, std::string_view passwd, std::s
   } else if (const auto plain = number(who)) {
     out.uid = static_cast<std::uint32_t>(*plain);
   } else {
-    return fail(Code::invalid, fmt::format("the image is for user \"{}\", whom its /etc/passwd does not know", who));
+    return fail(
+        Code::invalid,
+        fmt::format("the image is for user \"{}\", whom its /etc/passwd does not know", who));
   }
-  if (group.empty()) return out;
+  if (group.empty())
+    return out;
   const auto known_group = entry(groups, group, 2);
   const auto gid = !known_group.empty() ? number(known_group[2]) : number(group);
-  if (!gid) return fail(Code::invalid, fmt::format("the image is for group \"{}\", which its /etc/group does not know", group));
+  if (!gid)
+    return fail(
+        Code::invalid,
+        fmt::format("the image is for group \"{}\", which its /etc/group does not know", group));
   out.gid = static_cast<std::uint32_t>(*gid);
   return out;
 }
 
 bool may_show(std::string_view directory) {
-  if (!directory.starts_with('/') || directory == "/") return false;
-  for (const std::string_view top : {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr"})
-    if (directory == top || (directory.starts_with(top) && directory[top.size()] == '/')) return false;
-  for (const std::string_view alone : {"/home", "/root", "/opt", "/var", "/var/lib", "/var/log", "/var/cache", "/var/run"})
-    if (directory == alone) return false;
+  if (!directory.starts_with('/') || directory == "/")
+    return false;
+  for (const std::string_view top : {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64",
+                                     "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr"})
+    if (directory == top || (directory.starts_with(top) && directory[top.size()] == '/'))
+      return false;
+  for (const std::string_view alone :
+       {"/home", "/root", "/opt", "/var", "/var/lib", "/var/log", "/var/cache", "/var/run"})
+    if (directory == alone)
+      return false;
   return true;
 }
 
@@ -117,45 +154,70 @@ Result<Json> make_bundle(const Plan& plan, const BundleParts& parts) {
   std::vector<std::string> argv = plan.config.entrypoint;
   const auto& rest = parts.command.empty() ? plan.config.command : parts.command;
   argv.insert(argv.end(), rest.begin(), rest.end());
-  if (argv.empty()) return fail(Code::invalid, "the image names no command of its own", "give one after --");
-  if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups)); !user.root())
+  if (argv.empty())
+    return fail(Code::invalid, "the image names no command of its own", "give one after --");
+  if (const ImageUser user = BILLOW_TRY(user_of(plan.config.user, parts.passwd, parts.groups));
+      !user.root())
     argv.insert(argv.begin(), {as_user_path, std::to_string(user.uid), std::to_string(user.gid)});
 
   Variables env;
   env.set("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-  for (const std::string& entry : plan.config.env) env.set(entry);
-  for (const std::string& entry : plan.env) env.set(entry);
-  for (const std::string& entry : parts.env) env.set(entry);
+  for (const std::string& entry : plan.config.env)
+    env.set(entry);
+  for (const std::string& entry : plan.env)
+    env.set(entry);
+  for (const std::string& entry : parts.env)
+    env.set(entry);
   const std::string home = home_of(plan.config.user, parts.passwd);
   env.set_if_missing("HOME", home.empty() ? "/" : home);
-  if (plan.terminal) env.set_if_missing("TERM", "xterm");
+  if (plan.terminal)
+    env.set_if_missing("TERM", "xterm");
   env.set("container=oci");
   // The user is root inside; Open MPI would refuse to start, and means a root that this one is not.
   env.set_if_missing("OMPI_ALLOW_RUN_AS_ROOT", "1");
   env.set_if_missing("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-  for (const std::string& directory : plan.library_dirs) env.append_path("LD_LIBRARY_PATH", directory);
+  for (const std::string& directory : plan.library_dirs)
+    env.append_path("LD_LIBRARY_PATH", directory);
 
   Json mounts = system_mounts();
   for (const Mount& m : plan.mounts) {
     Json options = strings({"rbind", "rprivate"});
     options.push(m.read_only ? "ro" : "rw");
-    mounts.push(Json::object({{"destination", m.target}, {"type", "bind"}, {"source", m.source}, {"options", std::move(options)}}));
+    mounts.push(Json::object({{"destination", m.target},
+                              {"type", "bind"},
+                              {"source", m.source},
+                              {"options", std::move(options)}}));
   }
   // In a user namespace a device file cannot be made, only shown: a bind mount like any other.
   for (const std::string& device : plan.devices)
-    mounts.push(Json::object({{"destination", device}, {"type", "bind"}, {"source", device}, {"options", strings({"bind", "rw", "nosuid", "noexec"})}}));
+    mounts.push(Json::object({{"destination", device},
+                              {"type", "bind"},
+                              {"source", device},
+                              {"options", strings({"bind", "rw", "nosuid", "noexec"})}}));
 
   std::string directory = plan.directory;
-  if (directory.empty()) directory = plan.config.directory.empty() ? parts.default_directory : plan.config.directory;
-  Json process = Json::object({{"terminal", plan.terminal}, {"user", Json::object({{"uid", 0}, {"gid", 0}})}, {"args", strings(argv)}, {"env", env.list()},
-                               {"cwd", directory}, {"capabilities", capabilities()}, {"noNewPrivileges", true}});
+  if (directory.empty())
+    directory = plan.config.directory.empty() ? parts.default_directory : plan.config.directory;
+  Json process = Json::object({{"terminal", plan.terminal},
+                               {"user", Json::object({{"uid", 0}, {"gid", 0}})},
+                               {"args", strings(argv)},
+                               {"env", env.list()},
+                               {"cwd", directory},
+                               {"capabilities", capabilities()},
+                               {"noNewPrivileges", true}});
   Json spaces = Json::array();
   spaces.push(Json::object({{"type", "mount"}}));
-  Json bundle = Json::object({{"ociVersion", "1.0.2"}, {"process", std::move(process)}, {"root", Json::object({{"path", parts.root}, {"readonly", false}})},
-                              {"mounts", std::move(mounts)},
-                              {"linux", Json::object({{"namespaces", std::move(spaces)},
-                                                      {"maskedPaths", strings({"/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware", "/sys/fs/selinux"})},
-                                                      {"readonlyPaths", strings({"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"})}})}});
+  Json bundle = Json::object(
+      {{"ociVersion", "1.0.2"},
+       {"process", std::move(process)},
+       {"root", Json::object({{"path", parts.root}, {"readonly", false}})},
+       {"mounts", std::move(mounts)},
+       {"linux",
+        Json::object({{"namespaces", std::move(spaces)},
+                      {"maskedPaths", strings({"/proc/kcore", "/proc/keys", "/proc/timer_list",
+                                               "/sys/firmware", "/sys/fs/selinux"})},
+                      {"readonlyPaths", strings({"/proc/sys", "/proc/sysrq-trigger", "/proc/irq",
+                                                 "/proc/bus"})}})}});
   return bundle;
 }
 

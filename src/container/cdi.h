@@ -1,6 +1,7 @@
-// GPUs as other container tools know them: a description by the Container Device Interface (CDI 0.5), made from what this machine's
-// cards and driver are, with one device for each card. A job's room is built from the same description that the agent leaves in its data
-// directory for podman or docker, so both see the same.
+// GPUs as other container tools know them: a description by the Container Device Interface (CDI
+// 0.5), made from what this machine's cards and driver are, with one device for each card. A job's
+// room is built from the same description that the agent leaves in its data directory for podman or
+// docker, so both see the same.
 #pragma once
 
 #include <string>
@@ -15,10 +16,11 @@ namespace billow::container {
 inline constexpr const char* cdi_kind = "billow.io/gpu";
 
 struct DriverFiles {
-  std::vector<std::string> libraries;   // names beside which their files are found: "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-  std::vector<std::string> programs;    // "/usr/bin/nvidia-smi"
+  std::vector<std::string> libraries;  // names beside which their files are found:
+                                       // "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+  std::vector<std::string> programs;   // "/usr/bin/nvidia-smi"
   std::vector<std::string> sockets;
-  std::vector<std::string> devices;     // of no single card: "/dev/nvidiactl"
+  std::vector<std::string> devices;  // of no single card: "/dev/nvidiactl"
 };
 // Looks where drivers put their files. `root` is for tests.
 DriverFiles find_driver_files(const std::string& root = "");

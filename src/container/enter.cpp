@@ -26,50 +26,74 @@ namespace {
 
 constexpr int capabilities_end = 64;
 // As the runtime gives them to the job's own program (see bundle.cpp).
-constexpr int kept_capabilities[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_KILL, CAP_NET_BIND_SERVICE, CAP_SETFCAP, CAP_SETGID, CAP_SETPCAP, CAP_SETUID, CAP_SYS_CHROOT};
+constexpr int kept_capabilities[] = {CAP_CHOWN,   CAP_DAC_OVERRIDE,     CAP_FOWNER,    CAP_FSETID,
+                                     CAP_KILL,    CAP_NET_BIND_SERVICE, CAP_SETFCAP,   CAP_SETGID,
+                                     CAP_SETPCAP, CAP_SETUID,           CAP_SYS_CHROOT};
 
 Result<Fd> namespace_of(int pid, const char* kind) {
   const std::string path = fmt::format("/proc/{}/ns/{}", pid, kind);
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return fail(Code::conflict, "the job's room cannot be entered: it has just ended, or is not this user's");
+  if (!fd)
+    return fail(Code::conflict,
+                "the job's room cannot be entered: it has just ended, or is not this user's");
   return fd;
 }
 bool same(int a, int b) {
-  struct stat one {}, two {};
-  return ::fstat(a, &one) == 0 && ::fstat(b, &two) == 0 && one.st_ino == two.st_ino && one.st_dev == two.st_dev;
+  struct stat one {
+  }, two{};
+  return ::fstat(a, &one) == 0 && ::fstat(b, &two) == 0 && one.st_ino == two.st_ino &&
+         one.st_dev == two.st_dev;
 }
 
-// The user namespace that the room's mounts belong to first: in it the room may be entered. The program of an image that names a user has
-// another one inside that.
+// The user namespace that the room's mounts belong to first: in it the room may be entered. The
+// program of an image that names a user has another one inside that.
 Status enter(int pid) {
-  const Fd mounts = BILLOW_TRY(namespace_of(pid, "mnt")), user = BILLOW_TRY(namespace_of(pid, "user")), network = BILLOW_TRY(namespace_of(pid, "net"));
-  const Fd our_network = BILLOW_TRY(namespace_of(::getpid(), "net")), our_user = BILLOW_TRY(namespace_of(::getpid(), "user"));
+  const Fd mounts = BILLOW_TRY(namespace_of(pid, "mnt")),
+           user = BILLOW_TRY(namespace_of(pid, "user")),
+           network = BILLOW_TRY(namespace_of(pid, "net"));
+  const Fd our_network = BILLOW_TRY(namespace_of(::getpid(), "net")),
+           our_user = BILLOW_TRY(namespace_of(::getpid(), "user"));
   const Fd owner(::ioctl(mounts.get(), NS_GET_USERNS));
-  if (!owner) return fail_errno("find whose the job's room is", errno);
-  if (!same(owner.get(), our_user.get()) && ::setns(owner.get(), CLONE_NEWUSER) != 0) return fail_errno("enter the job's room", errno);
-  if (!same(network.get(), our_network.get()) && ::setns(network.get(), CLONE_NEWNET) != 0) return fail_errno("enter the network of the job's room", errno);
-  if (::setns(mounts.get(), CLONE_NEWNS) != 0) return fail_errno("enter the job's room", errno);
-  if (!same(user.get(), owner.get()) && ::setns(user.get(), CLONE_NEWUSER) != 0) return fail_errno("become the user of the job's room", errno);
+  if (!owner)
+    return fail_errno("find whose the job's room is", errno);
+  if (!same(owner.get(), our_user.get()) && ::setns(owner.get(), CLONE_NEWUSER) != 0)
+    return fail_errno("enter the job's room", errno);
+  if (!same(network.get(), our_network.get()) && ::setns(network.get(), CLONE_NEWNET) != 0)
+    return fail_errno("enter the network of the job's room", errno);
+  if (::setns(mounts.get(), CLONE_NEWNS) != 0)
+    return fail_errno("enter the job's room", errno);
+  if (!same(user.get(), owner.get()) && ::setns(user.get(), CLONE_NEWUSER) != 0)
+    return fail_errno("become the user of the job's room", errno);
   return {};
 }
 
 // Whoever enters a user namespace has everything in it; the job's own program has not.
 Status give_up_capabilities() {
-  const auto kept = [](int one) { return std::find(std::begin(kept_capabilities), std::end(kept_capabilities), one) != std::end(kept_capabilities); };
+  const auto kept = [](int one) {
+    return std::find(std::begin(kept_capabilities), std::end(kept_capabilities), one) !=
+           std::end(kept_capabilities);
+  };
   for (int one = 0; one < capabilities_end; ++one)
-    if (!kept(one) && ::prctl(PR_CAPBSET_READ, one, 0, 0, 0) == 1 && ::prctl(PR_CAPBSET_DROP, one, 0, 0, 0) != 0) return fail_errno("give up capabilities", errno);
+    if (!kept(one) && ::prctl(PR_CAPBSET_READ, one, 0, 0, 0) == 1 &&
+        ::prctl(PR_CAPBSET_DROP, one, 0, 0, 0) != 0)
+      return fail_errno("give up capabilities", errno);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
-  for (const int one : kept_capabilities) data[one / 32].permitted |= 1u << (one % 32);
-  for (auto& half : data) half.effective = half.permitted;
-  if (::syscall(SYS_capset, &header, data) != 0) return fail_errno("give up capabilities", errno);
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno("give up privileges", errno);
+  for (const int one : kept_capabilities)
+    data[one / 32].permitted |= 1u << (one % 32);
+  for (auto& half : data)
+    half.effective = half.permitted;
+  if (::syscall(SYS_capset, &header, data) != 0)
+    return fail_errno("give up capabilities", errno);
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return fail_errno("give up privileges", errno);
   return {};
 }
 
 std::string first_program(std::initializer_list<std::string> paths) {
   for (const std::string& path : paths)
-    if (!path.empty() && ::access(path.c_str(), X_OK) == 0) return path;
+    if (!path.empty() && ::access(path.c_str(), X_OK) == 0)
+      return path;
   return {};
 }
 
@@ -82,7 +106,8 @@ std::string shell_in(const std::string& passwd) {
       named = trim(words[6]);
       break;
     }
-  if (named.ends_with("nologin") || named.ends_with("false")) named.clear();
+  if (named.ends_with("nologin") || named.ends_with("false"))
+    named.clear();
   return first_program({named, "/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/bin/ash"});
 }
 
@@ -91,27 +116,38 @@ std::string shell_in(const std::string& passwd) {
 Status enter_room(const Entry& entry, const std::string& command) {
   BILLOW_TRY_VOID(enter(entry.pid));
   BILLOW_TRY_VOID(give_up_capabilities());
-  const std::string passwd = read_file("/etc/passwd", 4 << 20).value_or(""), groups = read_file("/etc/group", 4 << 20).value_or("");
-  const Json bundle = BILLOW_TRY(make_bundle(entry.plan, {.root = "/", .command = {"sh"}, .env = entry.env, .passwd = passwd, .groups = groups}));
+  const std::string passwd = read_file("/etc/passwd", 4 << 20).value_or(""),
+                    groups = read_file("/etc/group", 4 << 20).value_or("");
+  const Json bundle = BILLOW_TRY(make_bundle(
+      entry.plan,
+      {.root = "/", .command = {"sh"}, .env = entry.env, .passwd = passwd, .groups = groups}));
   const Json& process = bundle["process"];
   std::vector<std::string> env, argv;
   const std::string shell = shell_in(passwd), directory(process["cwd"].str_or("/"));
   for (const Json& one : process["env"].items())
-    if (const auto text = one.str_or(""); !text.starts_with("TERM=") && !text.starts_with("SHELL=")) env.emplace_back(text);
+    if (const auto text = one.str_or(""); !text.starts_with("TERM=") && !text.starts_with("SHELL="))
+      env.emplace_back(text);
   env.push_back("SHELL=" + shell);
   env.push_back("BILLOW_WORKDIR=" + directory);
   for (const char* name : {"TERM", "LANG", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"})
-    if (const char* value = ::getenv(name)) env.push_back(fmt::format("{}={}", name, value));
-  if (::chdir(directory.c_str()) != 0 && ::chdir("/") != 0) return fail_errno(directory, errno);
+    if (const char* value = ::getenv(name))
+      env.push_back(fmt::format("{}={}", name, value));
+  if (::chdir(directory.c_str()) != 0 && ::chdir("/") != 0)
+    return fail_errno(directory, errno);
   if (command.starts_with("internal-sftp") || command.ends_with("/sftp-server")) {
-    const std::string server = first_program({"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server", "/usr/libexec/sftp-server", "/usr/libexec/ssh/sftp-server"});
+    const std::string server = first_program(
+        {"/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server",
+         "/usr/lib/ssh/sftp-server", "/usr/libexec/sftp-server", "/usr/libexec/ssh/sftp-server"});
     if (server.empty()) {
-      refuse_file_transfers("the job's image has no sftp-server: install it there (Debian: openssh-sftp-server), or use `billow cp`");
+      refuse_file_transfers(
+          "the job's image has no sftp-server: install it there (Debian: openssh-sftp-server), or "
+          "use `billow cp`");
       ::_exit(0);
     }
     argv = {server};
   } else if (shell.empty()) {
-    return fail(Code::not_found, "the job's image has no shell", "use `billow logs`, `billow cp` and `billow port-forward`, or an image with one");
+    return fail(Code::not_found, "the job's image has no shell",
+                "use `billow logs`, `billow cp` and `billow port-forward`, or an image with one");
   } else if (command.empty()) {
     argv = {"-" + shell.substr(shell.rfind('/') + 1)};
   } else {
@@ -119,8 +155,10 @@ Status enter_room(const Entry& entry, const std::string& command) {
   }
   const std::string program = command.empty() ? shell : argv.front();
   std::vector<char*> words, variables;
-  for (std::string& word : argv) words.push_back(word.data());
-  for (std::string& one : env) variables.push_back(one.data());
+  for (std::string& word : argv)
+    words.push_back(word.data());
+  for (std::string& one : env)
+    variables.push_back(one.data());
   words.push_back(nullptr);
   variables.push_back(nullptr);
   ::execve(program.c_str(), words.data(), variables.data());

@@ -24,7 +24,8 @@ namespace {
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> out;
-  for (std::string& word : words) out.push_back(word.data());
+  for (std::string& word : words)
+    out.push_back(word.data());
   out.push_back(nullptr);
   return out;
 }
@@ -32,7 +33,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 // Processes of one task on one node have a room each, and a writable layer of their own.
 std::string room_key(const Plan& plan) {
   const char* rank = ::getenv("LOCAL_RANK");
-  return plan.root && rank && parse_int(rank, 0, 100'000) ? fmt::format("{}.{}", plan.key, rank) : plan.key;
+  return plan.root && rank && parse_int(rank, 0, 100'000) ? fmt::format("{}.{}", plan.key, rank)
+                                                          : plan.key;
 }
 
 struct Scratch {
@@ -41,9 +43,12 @@ struct Scratch {
 Result<Scratch> make_scratch(const Plan& plan) {
   const std::string top = scratch_dir(plan.store, room_key(plan));
   Scratch s{top, top + "/upper", top + "/work", top + "/root", top + "/bundle"};
-  for (const std::string* path : {&s.top, &s.upper, &s.work, &s.root, &s.bundle}) BILLOW_TRY_VOID(make_directories(*path, path == &s.upper ? 0755 : 0700));
-  if (::chmod(s.upper.c_str(), 0755) != 0) return fail_errno(s.upper, errno);   // it becomes the root directory of the job
-  if (!plan.uses.empty()) BILLOW_TRY_VOID(mark_in_use(plan.store, room_key(plan), plan.uses));
+  for (const std::string* path : {&s.top, &s.upper, &s.work, &s.root, &s.bundle})
+    BILLOW_TRY_VOID(make_directories(*path, path == &s.upper ? 0755 : 0700));
+  if (::chmod(s.upper.c_str(), 0755) != 0)
+    return fail_errno(s.upper, errno);  // it becomes the root directory of the job
+  if (!plan.uses.empty())
+    BILLOW_TRY_VOID(mark_in_use(plan.store, room_key(plan), plan.uses));
   return s;
 }
 
@@ -53,30 +58,43 @@ Fd open_inside(const std::string& root, std::string_view path, std::uint64_t fla
   open_how how{};
   how.flags = flags | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT;
-  return Fd(static_cast<int>(::syscall(SYS_openat2, top.get(), std::string(path).c_str(), &how, sizeof how)));
+  return Fd(static_cast<int>(
+      ::syscall(SYS_openat2, top.get(), std::string(path).c_str(), &how, sizeof how)));
 }
 std::string read_inside(const std::string& root, const char* path) {
   const Fd fd = open_inside(root, path, O_RDONLY | O_NONBLOCK);
   std::string text;
   char buffer[65536];
-  for (ssize_t n = 0; fd && text.size() < (4 << 20) && (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n = 0;
+       fd && text.size() < (4 << 20) && (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
   return text;
 }
-// What is missing is said as a shell would say it, and ends as there; the runtime has one code for everything.
+// What is missing is said as a shell would say it, and ends as there; the runtime has one code for
+// everything.
 Status check_command(const std::string& root, const Json& process) {
   const auto& words = process["args"].items();
-  const bool other_user = !words.empty() && words.front().str_or("") == as_user_path;   // which is mounted, and stands before the command with two numbers
+  const bool other_user =
+      !words.empty() &&
+      words.front().str_or("") ==
+          as_user_path;  // which is mounted, and stands before the command with two numbers
   const std::size_t first = other_user ? 3 : 0;
   const std::string command(first < words.size() ? words[first].str_or("") : "");
-  if (command.empty()) return fail(Code::invalid, "the image names no command, and neither does the job", "name one after --");
+  if (command.empty())
+    return fail(Code::invalid, "the image names no command, and neither does the job",
+                "name one after --");
   if (command.find('/') != std::string::npos) {
-    const std::string path = command.front() == '/' ? command : std::string(process["cwd"].str_or("/")) + "/" + command;
-    if (open_inside(root, path, O_PATH) || errno != ENOENT || container::may_show(path)) return {};   // what is mounted is not there yet
+    const std::string path =
+        command.front() == '/' ? command : std::string(process["cwd"].str_or("/")) + "/" + command;
+    if (open_inside(root, path, O_PATH) || errno != ENOENT || container::may_show(path))
+      return {};  // what is mounted is not there yet
   } else {
     for (const Json& entry : process["env"].items())
       if (const auto text = entry.str_or(""); text.starts_with("PATH="))
         for (const std::string& directory : split(text.substr(5), ':'))
-          if (open_inside(root, directory + "/" + command, O_PATH) || container::may_show(directory)) return {};
+          if (open_inside(root, directory + "/" + command, O_PATH) ||
+              container::may_show(directory))
+            return {};
   }
   return fail(Code::not_found, fmt::format("{}: there is no such command in the image", command));
 }
@@ -85,74 +103,136 @@ Status check_command(const std::string& root, const Json& process) {
 void add_network_files(Plan& plan) {
   for (const char* file : {"/etc/resolv.conf", "/etc/hosts", "/etc/hostname"}) {
     char resolved[PATH_MAX];
-    if (::realpath(file, resolved)) plan.mounts.push_back({.source = resolved, .target = file, .read_only = true});
+    if (::realpath(file, resolved))
+      plan.mounts.push_back({.source = resolved, .target = file, .read_only = true});
   }
 }
 
-Status run_in_image(Plan plan, const std::vector<std::string>& command, const std::vector<std::string>& env) {
+Status run_in_image(Plan plan,
+                    const std::vector<std::string>& command,
+                    const std::vector<std::string>& env) {
   const std::string runc = BILLOW_TRY(find_program("runc"));
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
   BILLOW_TRY_VOID(enter_namespaces(Identity::as_root));
-  if (plan.no_network) BILLOW_TRY_VOID(enter_empty_network());
+  if (plan.no_network)
+    BILLOW_TRY_VOID(enter_empty_network());
   BILLOW_TRY_VOID(lock_control_groups());
-  BILLOW_TRY_VOID(mount_overlay({.directory = plan.layers_dir, .lower = plan.layers, .upper = scratch.upper, .work = scratch.work, .target = scratch.root}));
-  // In memory, and in this mount namespace alone: it holds the job's variables, and goes with its last process.
+  BILLOW_TRY_VOID(mount_overlay({.directory = plan.layers_dir,
+                                 .lower = plan.layers,
+                                 .upper = scratch.upper,
+                                 .work = scratch.work,
+                                 .target = scratch.root}));
+  // In memory, and in this mount namespace alone: it holds the job's variables, and goes with its
+  // last process.
   BILLOW_TRY_VOID(mount_memory(scratch.bundle, "mode=0700,size=16m"));
   add_network_files(plan);
-  const std::string passwd = read_inside(scratch.root, "/etc/passwd"), groups = read_inside(scratch.root, "/etc/group");
-  if (!BILLOW_TRY(user_of(plan.config.user, passwd, groups)).root()) plan.mounts.push_back({.source = executable_dir() + "/billow-supervise", .target = as_user_path, .read_only = true});
+  const std::string passwd = read_inside(scratch.root, "/etc/passwd"),
+                    groups = read_inside(scratch.root, "/etc/group");
+  if (!BILLOW_TRY(user_of(plan.config.user, passwd, groups)).root())
+    plan.mounts.push_back({.source = executable_dir() + "/billow-supervise",
+                           .target = as_user_path,
+                           .read_only = true});
   std::erase_if(plan.mounts, [](const Mount& m) { return m.optional && !file_exists(m.source); });
   for (const Mount& m : plan.mounts)
-    if (!file_exists(m.source)) return fail(Code::unavailable, fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
+    if (!file_exists(m.source))
+      return fail(
+          Code::unavailable,
+          fmt::format("{}, which is to be seen at {}, is not on this node", m.source, m.target));
   std::erase_if(plan.devices, [](const std::string& path) { return !file_exists(path); });
-  const Json bundle = BILLOW_TRY(make_bundle(plan, {.root = scratch.root, .command = command, .env = env, .passwd = passwd, .groups = groups}));
+  const Json bundle = BILLOW_TRY(make_bundle(
+      plan,
+      {.root = scratch.root, .command = command, .env = env, .passwd = passwd, .groups = groups}));
   BILLOW_TRY_VOID(check_command(scratch.root, bundle["process"]));
   BILLOW_TRY_VOID(write_file_atomic(scratch.bundle + "/config.json", bundle.dump(), 0600));
   BILLOW_TRY_VOID(make_directories(scratch.bundle + "/state", 0700));
-  std::vector<std::string> argv = {runc, "--root", scratch.bundle + "/state", "--log", scratch.bundle + "/log", "run", "--bundle", scratch.bundle, plan.key};
-  std::vector<std::string> clean = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_RUNTIME_DIR=" + scratch.bundle};
+  std::vector<std::string> argv = {runc,
+                                   "--root",
+                                   scratch.bundle + "/state",
+                                   "--log",
+                                   scratch.bundle + "/log",
+                                   "run",
+                                   "--bundle",
+                                   scratch.bundle,
+                                   plan.key};
+  std::vector<std::string> clean = {
+      "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+      "XDG_RUNTIME_DIR=" + scratch.bundle};
   ::execve(runc.c_str(), pointers(argv).data(), pointers(clean).data());
   return fail_errno(runc, errno);
 }
 
-// A tree at its own path on the machine's own file system. What of the path is missing there is not made: it would be left behind.
+// A tree at its own path on the machine's own file system. What of the path is missing there is not
+// made: it would be left behind.
 Status show_tree(const Overlay& overlay, const Scratch& scratch, std::size_t number) {
-  const std::string upper = fmt::format("{}/{}", scratch.upper, number), work = fmt::format("{}/{}", scratch.work, number);
-  for (const std::string& path : {upper, work}) BILLOW_TRY_VOID(make_directories(path, 0755));
+  const std::string upper = fmt::format("{}/{}", scratch.upper, number),
+                    work = fmt::format("{}/{}", scratch.work, number);
+  for (const std::string& path : {upper, work})
+    BILLOW_TRY_VOID(make_directories(path, 0755));
   struct stat info {};
   if (::stat(overlay.target.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
-    return mount_overlay({.directory = {}, .lower = {overlay.lower}, .upper = upper, .work = work, .target = overlay.target});
-  // The nearest directory above that exists becomes a view of itself in which the rest of the path is.
+    return mount_overlay({.directory = {},
+                          .lower = {overlay.lower},
+                          .upper = upper,
+                          .work = work,
+                          .target = overlay.target});
+  // The nearest directory above that exists becomes a view of itself in which the rest of the path
+  // is.
   std::string above = overlay.target, rest;
   while (above.size() > 1 && !(::stat(above.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) {
     const auto slash = above.rfind('/');
     rest = above.substr(slash) + rest;
     above.erase(std::max<std::size_t>(slash, 1));
-    if (slash == 0) break;
+    if (slash == 0)
+      break;
   }
-  if (above == "/") return fail(Code::unsupported, fmt::format("the environment's place {} is not on this node, and nothing of its path is", overlay.target), "make the directory there, or save the environment from a path that every node has");
+  if (above == "/")
+    return fail(
+        Code::unsupported,
+        fmt::format("the environment's place {} is not on this node, and nothing of its path is",
+                    overlay.target),
+        "make the directory there, or save the environment from a path that every node has");
   const std::string view = fmt::format("{}/view{}", scratch.top, number);
   BILLOW_TRY_VOID(make_directories(view + rest, 0755));
   // Read-only is no loss: whoever could write there finds the directory itself one level up.
-  const std::string over_upper = fmt::format("{}/above{}", scratch.upper, number), over_work = fmt::format("{}/above{}", scratch.work, number);
-  for (const std::string& path : {over_upper, over_work}) BILLOW_TRY_VOID(make_directories(path, 0755));
-  BILLOW_TRY_VOID(mount_overlay({.directory = {}, .lower = {view, above}, .upper = over_upper, .work = over_work, .target = above}));
-  return mount_overlay({.directory = {}, .lower = {overlay.lower}, .upper = upper, .work = work, .target = overlay.target});
+  const std::string over_upper = fmt::format("{}/above{}", scratch.upper, number),
+                    over_work = fmt::format("{}/above{}", scratch.work, number);
+  for (const std::string& path : {over_upper, over_work})
+    BILLOW_TRY_VOID(make_directories(path, 0755));
+  BILLOW_TRY_VOID(mount_overlay({.directory = {},
+                                 .lower = {view, above},
+                                 .upper = over_upper,
+                                 .work = over_work,
+                                 .target = above}));
+  return mount_overlay({.directory = {},
+                        .lower = {overlay.lower},
+                        .upper = upper,
+                        .work = work,
+                        .target = overlay.target});
 }
 
-Status run_on_machine(const Plan& plan, const std::vector<std::string>& command, const std::vector<std::string>& env) {
+Status run_on_machine(const Plan& plan,
+                      const std::vector<std::string>& command,
+                      const std::vector<std::string>& env) {
   char here[PATH_MAX];
-  if (!::getcwd(here, sizeof here)) return fail_errno("the working directory", errno);
+  if (!::getcwd(here, sizeof here))
+    return fail_errno("the working directory", errno);
   const Scratch scratch = BILLOW_TRY(make_scratch(plan));
   // Root needs no other identity to mount; everybody else does.
-  if (::geteuid() == 0) BILLOW_TRY_VOID(enter_mount_namespace());
-  else BILLOW_TRY_VOID(enter_namespaces(Identity::as_self));
-  if (plan.no_network) BILLOW_TRY_VOID(enter_empty_network());
-  for (std::size_t i = 0; i < plan.overlays.size(); ++i) BILLOW_TRY_VOID(show_tree(plan.overlays[i], scratch, i));
-  for (const Mount& m : plan.mounts) BILLOW_TRY_VOID(bind(m.source, m.target, m.read_only));
-  if (::chdir(here) != 0) return fail_errno(here, errno);   // it may lie in what was mounted over
+  if (::geteuid() == 0)
+    BILLOW_TRY_VOID(enter_mount_namespace());
+  else
+    BILLOW_TRY_VOID(enter_namespaces(Identity::as_self));
+  if (plan.no_network)
+    BILLOW_TRY_VOID(enter_empty_network());
+  for (std::size_t i = 0; i < plan.overlays.size(); ++i)
+    BILLOW_TRY_VOID(show_tree(plan.overlays[i], scratch, i));
+  for (const Mount& m : plan.mounts)
+    BILLOW_TRY_VOID(bind(m.source, m.target, m.read_only));
+  if (::chdir(here) != 0)
+    return fail_errno(here, errno);  // it may lie in what was mounted over
   std::vector<std::string> words = command, variables = env;
-  for (const std::string& entry : plan.env) variables.push_back(entry);
+  for (const std::string& entry : plan.env)
+    variables.push_back(entry);
   auto argv = pointers(words);
   auto envp = pointers(variables);
   ::execvpe(argv[0], argv.data(), envp.data());
@@ -161,7 +241,9 @@ Status run_on_machine(const Plan& plan, const std::vector<std::string>& command,
 
 }  // namespace
 
-Status run_plan(const Plan& plan, const std::vector<std::string>& command, const std::vector<std::string>& env) {
+Status run_plan(const Plan& plan,
+                const std::vector<std::string>& command,
+                const std::vector<std::string>& env) {
   return plan.root ? run_in_image(plan, command, env) : run_on_machine(plan, command, env);
 }
 

@@ -18,23 +18,29 @@
 namespace billow::container {
 namespace {
 
-std::string used_path(const std::string& store, const std::string& id) { return fmt::format("{}/used/{}", store, id); }
+std::string used_path(const std::string& store, const std::string& id) {
+  return fmt::format("{}/used/{}", store, id);
+}
 
 }  // namespace
 
 std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   DIR* dir = ::opendir(path.c_str());
-  if (!dir) return names;
+  if (!dir)
+    return names;
   while (const dirent* item = ::readdir(dir))
-    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
+    if (item->d_name[0] != '.')
+      names.emplace_back(item->d_name);
   ::closedir(dir);
   return names;
 }
 
 bool in_use(const std::string& store, const std::string& what) {
   for (const std::string& key : names_in(store + "/scratch"))
-    if (const auto uses = read_file(scratch_dir(store, key) + "/uses", 4096); uses && uses->find(what) != std::string::npos) return true;
+    if (const auto uses = read_file(scratch_dir(store, key) + "/uses", 4096);
+        uses && uses->find(what) != std::string::npos)
+      return true;
   return false;
 }
 
@@ -45,11 +51,14 @@ Status mark_in_use(const std::string& store, const std::string& key, const std::
 
 Result<Fd> try_lock(const std::string& path, Duration patience) {
   Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock) return fail_errno(path, errno);
+  if (!lock)
+    return fail_errno(path, errno);
   const SteadyTime give_up = system_clock().steady() + patience;
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return fail_errno("lock " + path, errno);
-    if (system_clock().steady() >= give_up) return Fd();
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return fail_errno("lock " + path, errno);
+    if (system_clock().steady() >= give_up)
+      return Fd();
     ::poll(nullptr, 0, 10);
   }
   return lock;
@@ -58,28 +67,37 @@ Result<Fd> try_lock(const std::string& path, Duration patience) {
 std::uint64_t disk_bytes(const std::string& directory, const std::atomic<bool>* stop) {
   std::uint64_t bytes = 0;
   std::error_code ec;
-  for (std::filesystem::recursive_directory_iterator at(directory, std::filesystem::directory_options::skip_permission_denied, ec), end; !ec && at != end && !(stop && *stop); at.increment(ec)) {
+  for (std::filesystem::recursive_directory_iterator
+           at(directory, std::filesystem::directory_options::skip_permission_denied, ec),
+       end;
+       !ec && at != end && !(stop && *stop); at.increment(ec)) {
     struct stat info {};
-    if (::lstat(at->path().c_str(), &info) == 0) bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+    if (::lstat(at->path().c_str(), &info) == 0)
+      bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
   }
   return bytes;
 }
 
 void touch_image(const std::string& store, const std::string& id) {
   (void)make_directories(store + "/used", 0700);
-  const Fd fd(::open(used_path(store, id).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (fd) (void)::futimens(fd.get(), nullptr);
+  const Fd fd(
+      ::open(used_path(store, id).c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (fd)
+    (void)::futimens(fd.get(), nullptr);
 }
 
-std::vector<std::string> longest_unused_first(const std::string& store, std::vector<std::string> ids) {
+std::vector<std::string> longest_unused_first(const std::string& store,
+                                              std::vector<std::string> ids) {
   const auto used = [&](const std::string& id) {
     struct stat info {};
-    if (::lstat(used_path(store, id).c_str(), &info) != 0) return std::pair<long, long>(0, 0);
+    if (::lstat(used_path(store, id).c_str(), &info) != 0)
+      return std::pair<long, long>(0, 0);
     return std::pair<long, long>(info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
   };
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  std::stable_sort(ids.begin(), ids.end(), [&](const std::string& a, const std::string& b) { return used(a) < used(b); });
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](const std::string& a, const std::string& b) { return used(a) < used(b); });
   return ids;
 }
 

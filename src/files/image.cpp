@@ -22,8 +22,9 @@ constexpr std::size_t text_bytes_max = 1 << 20;
 
 struct Writer {
   std::string out;
-  void number(std::uint64_t value) {   // seven bits a byte: most are small
-    while (value >= 0x80) out += static_cast<char>(value | 0x80), value >>= 7;
+  void number(std::uint64_t value) {  // seven bits a byte: most are small
+    while (value >= 0x80)
+      out += static_cast<char>(value | 0x80), value >>= 7;
     out += static_cast<char>(value);
   }
   void text(std::string_view s) { number(s.size()), out += s; }
@@ -34,17 +35,20 @@ struct Reader {
   std::uint64_t number() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (data.empty()) return ok = false, 0;
+      if (data.empty())
+        return ok = false, 0;
       const auto byte = static_cast<unsigned char>(data.front());
       data.remove_prefix(1);
       value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
+      if (byte < 0x80)
+        return value;
     }
     return ok = false, 0;
   }
   std::string text(std::size_t max = text_bytes_max) {
     const std::uint64_t size = number();
-    if (size > max || size > data.size()) return ok = false, std::string();
+    if (size > max || size > data.size())
+      return ok = false, std::string();
     std::string out(data.substr(0, size));
     data.remove_prefix(size);
     return out;
@@ -53,14 +57,20 @@ struct Reader {
 
 std::unexpected<Error> refuse(std::string_view path, std::string_view why) {
   std::string shown(path.substr(0, 200));
-  for (char& c : shown) if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
-  return fail(Code::invalid, fmt::format("this environment is refused: \"{}\" {}", shown, why), "save it again");
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 32 || c == 127)
+      c = '?';
+  return fail(Code::invalid, fmt::format("this environment is refused: \"{}\" {}", shown, why),
+              "save it again");
 }
 
 Status check_plain(std::string_view path) {
-  if (path.empty() || path.size() > 4096 || path.front() == '/' || path.find('\0') != std::string_view::npos) return refuse(path, "is no plain relative path");
+  if (path.empty() || path.size() > 4096 || path.front() == '/' ||
+      path.find('\0') != std::string_view::npos)
+    return refuse(path, "is no plain relative path");
   for (const std::string& name : split(path, '/'))
-    if (name.empty() || name == "." || name == ".." || name.size() > 255) return refuse(path, "is no plain relative path");
+    if (name.empty() || name == "." || name == ".." || name.size() > 255)
+      return refuse(path, "is no plain relative path");
   return {};
 }
 
@@ -72,11 +82,15 @@ std::string compressed(std::string_view bytes) {
 // Never more than `size_max`, whatever the bytes claim.
 Result<std::string> expanded(std::string_view bytes, std::size_t size_max, std::string_view what) {
   const unsigned long long claims = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
-  if (claims == ZSTD_CONTENTSIZE_ERROR || claims == ZSTD_CONTENTSIZE_UNKNOWN) return refuse(what, "is not compressed as it should be");
-  if (claims > size_max) return refuse(what, fmt::format("would unpack to {}, and {} is the most", format_bytes(claims), format_bytes(size_max)));
+  if (claims == ZSTD_CONTENTSIZE_ERROR || claims == ZSTD_CONTENTSIZE_UNKNOWN)
+    return refuse(what, "is not compressed as it should be");
+  if (claims > size_max)
+    return refuse(what, fmt::format("would unpack to {}, and {} is the most", format_bytes(claims),
+                                    format_bytes(size_max)));
   std::string out(static_cast<std::size_t>(claims), '\0');
   const std::size_t n = ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size());
-  if (ZSTD_isError(n) || n != out.size()) return refuse(what, "is damaged");
+  if (ZSTD_isError(n) || n != out.size())
+    return refuse(what, "is damaged");
   return out;
 }
 
@@ -84,7 +98,8 @@ Result<std::string> expanded(std::string_view bytes, std::size_t size_max, std::
 
 std::uint64_t ImageManifest::bytes() const {
   std::uint64_t sum = 0;
-  for (const ImageEntry& e : entries) sum += e.size;
+  for (const ImageEntry& e : entries)
+    sum += e.size;
   return sum;
 }
 
@@ -93,28 +108,35 @@ std::string encode_manifest(const ImageManifest& m) {
   w.out = magic;
   w.text(m.place);
   w.number(m.variables.size());
-  for (const auto& [name, value] : m.variables) w.text(name), w.text(value);
+  for (const auto& [name, value] : m.variables)
+    w.text(name), w.text(value);
   for (const auto* list : {&m.programs, &m.command}) {
     w.number(list->size());
-    for (const std::string& item : *list) w.text(item);
+    for (const std::string& item : *list)
+      w.text(item);
   }
   w.text(m.directory);
   w.number(m.blocks.size());
-  for (const std::uint32_t size : m.blocks) w.number(size);
+  for (const std::uint32_t size : m.blocks)
+    w.number(size);
   w.number(m.entries.size());
   for (const ImageEntry& e : m.entries) {
     w.number(static_cast<unsigned char>(e.kind));
     w.number(e.mode);
     w.text(e.path);
-    if (e.kind == Kind::file) w.number(e.size), w.number(static_cast<std::uint64_t>(e.modified_ns));
-    if (e.kind == Kind::link) w.text(e.target);
+    if (e.kind == Kind::file)
+      w.number(e.size), w.number(static_cast<std::uint64_t>(e.modified_ns));
+    if (e.kind == Kind::link)
+      w.text(e.target);
   }
   return compressed(w.out);
 }
 
 Result<ImageManifest> decode_manifest(std::string_view bytes) {
-  const std::string raw = BILLOW_TRY(expanded(bytes, image_manifest_bytes_max, image_manifest_name));
-  if (!raw.starts_with(magic)) return refuse(image_manifest_name, "is of a version this Billow does not know");
+  const std::string raw =
+      BILLOW_TRY(expanded(bytes, image_manifest_bytes_max, image_manifest_name));
+  if (!raw.starts_with(magic))
+    return refuse(image_manifest_name, "is of a version this Billow does not know");
   Reader r{std::string_view(raw).substr(magic.size())};
   ImageManifest m;
   m.place = r.text();
@@ -123,17 +145,21 @@ Result<ImageManifest> decode_manifest(std::string_view bytes) {
     m.variables[std::move(name)] = r.text();
   }
   for (auto* list : {&m.programs, &m.command})
-    for (std::uint64_t n = r.number(); r.ok && n > 0; --n) list->push_back(r.text());
+    for (std::uint64_t n = r.number(); r.ok && n > 0; --n)
+      list->push_back(r.text());
   m.directory = r.text();
   std::uint64_t content = 0, files = 0;
   for (std::uint64_t n = r.number(); r.ok && n > 0; --n) {
     const std::uint64_t size = r.number();
-    if (size == 0 || size > image_block_bytes) return refuse("a block", "is larger than a block may be");
+    if (size == 0 || size > image_block_bytes)
+      return refuse("a block", "is larger than a block may be");
     m.blocks.push_back(static_cast<std::uint32_t>(size));
     content += size;
   }
   const std::uint64_t count = r.number();
-  if (count > image_entries_max) return refuse(m.place, fmt::format("holds {} files, and {} are the most", count, image_entries_max));
+  if (count > image_entries_max)
+    return refuse(m.place,
+                  fmt::format("holds {} files, and {} are the most", count, image_entries_max));
   std::unordered_set<std::string> directories;
   m.entries.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(count, raw.size())));
   for (std::uint64_t n = count; r.ok && n > 0; --n) {
@@ -141,59 +167,89 @@ Result<ImageManifest> decode_manifest(std::string_view bytes) {
     const std::uint64_t kind = r.number();
     e.mode = static_cast<std::uint32_t>(r.number() & 0777);
     e.path = r.text(4096);
-    if (!r.ok) break;
+    if (!r.ok)
+      break;
     BILLOW_TRY_VOID(check_plain(e.path));
-    if (!m.entries.empty() && e.path == m.entries.back().path) return refuse(e.path, "is there twice");
-    if (const auto slash = e.path.rfind('/'); slash != std::string::npos && !directories.contains(e.path.substr(0, slash))) return refuse(e.path, "is not in a directory of the environment");
+    if (!m.entries.empty() && e.path == m.entries.back().path)
+      return refuse(e.path, "is there twice");
+    if (const auto slash = e.path.rfind('/');
+        slash != std::string::npos && !directories.contains(e.path.substr(0, slash)))
+      return refuse(e.path, "is not in a directory of the environment");
     switch (kind) {
-      case 'd': e.kind = Kind::directory; directories.insert(e.path); break;
+      case 'd':
+        e.kind = Kind::directory;
+        directories.insert(e.path);
+        break;
       case 'f':
         e.kind = Kind::file;
         e.size = r.number();
         e.modified_ns = static_cast<std::int64_t>(r.number());
         files += e.size;
-        if (e.size > image_bytes_max || files > image_bytes_max) return refuse(e.path, fmt::format("is too much: an environment holds {} at most", format_bytes(image_bytes_max)));
+        if (e.size > image_bytes_max || files > image_bytes_max)
+          return refuse(e.path, fmt::format("is too much: an environment holds {} at most",
+                                            format_bytes(image_bytes_max)));
         break;
-      case 'l': e.kind = Kind::link; e.target = r.text(4096); break;
-      default: return refuse(e.path, "is of no known kind");
+      case 'l':
+        e.kind = Kind::link;
+        e.target = r.text(4096);
+        break;
+      default:
+        return refuse(e.path, "is of no known kind");
     }
     m.entries.push_back(std::move(e));
   }
-  if (!r.ok || !r.data.empty()) return refuse(image_manifest_name, "is damaged");
-  if (content != files) return refuse(image_manifest_name, "does not fit its blocks");
-  if (m.place.empty() || m.place.front() != '/') return refuse(m.place, "is no place for an environment");
+  if (!r.ok || !r.data.empty())
+    return refuse(image_manifest_name, "is damaged");
+  if (content != files)
+    return refuse(image_manifest_name, "does not fit its blocks");
+  if (m.place.empty() || m.place.front() != '/')
+    return refuse(m.place, "is no place for an environment");
   for (const std::string& name : split(m.place.substr(1), '/'))
-    if (name == "." || name == ".." || (name.empty() && m.place != "/")) return refuse(m.place, "is no place for an environment");
-  for (const std::string& p : m.programs) if (!p.empty()) BILLOW_TRY_VOID(check_plain(p));
+    if (name == "." || name == ".." || (name.empty() && m.place != "/"))
+      return refuse(m.place, "is no place for an environment");
+  for (const std::string& p : m.programs)
+    if (!p.empty())
+      BILLOW_TRY_VOID(check_plain(p));
   return m;
 }
 
-// ---- unpacking --------------------------------------------------------------------------------------------------------
+// ---- unpacking
+// --------------------------------------------------------------------------------------------------------
 
-ImageReader::~ImageReader() { if (file_ >= 0) ::close(file_); }
+ImageReader::~ImageReader() {
+  if (file_ >= 0)
+    ::close(file_);
+}
 
 Status ImageReader::take(std::string_view name, std::string_view content) {
   if (!known_) {
-    if (name != image_manifest_name) return refuse(name, "comes before the manifest");
+    if (name != image_manifest_name)
+      return refuse(name, "comes before the manifest");
     manifest_ = BILLOW_TRY(decode_manifest(content));
     known_ = true;
     return make_entries();
   }
-  if (!name.starts_with("blocks/")) return name == "blocks" ? Status{} : refuse(name, "does not belong to an environment");
-  if (block_ >= manifest_.blocks.size()) return refuse(name, "is more than the manifest says");
+  if (!name.starts_with("blocks/"))
+    return name == "blocks" ? Status{} : refuse(name, "does not belong to an environment");
+  if (block_ >= manifest_.blocks.size())
+    return refuse(name, "is more than the manifest says");
   const std::uint32_t size = manifest_.blocks[block_++];
   const std::string bytes = BILLOW_TRY(expanded(content, size, name));
-  if (bytes.size() != size) return refuse(name, "is not as large as the manifest says");
+  if (bytes.size() != size)
+    return refuse(name, "is not as large as the manifest says");
   return write_content(bytes);
 }
 
-// Directories are the user's alone until all is there. Each is made here, so no path leads through anything that was not.
+// Directories are the user's alone until all is there. Each is made here, so no path leads through
+// anything that was not.
 Status ImageReader::make_entries() {
   BILLOW_TRY_VOID(make_directories(into_, 0700));
   for (const ImageEntry& e : manifest_.entries) {
     const std::string path = into_ + "/" + e.path;
-    if (e.kind == Kind::directory && ::mkdir(path.c_str(), 0700) != 0) return fail_errno(path, errno);
-    if (e.kind == Kind::link && ::symlink(e.target.c_str(), path.c_str()) != 0) return fail_errno(path, errno);
+    if (e.kind == Kind::directory && ::mkdir(path.c_str(), 0700) != 0)
+      return fail_errno(path, errno);
+    if (e.kind == Kind::link && ::symlink(e.target.c_str(), path.c_str()) != 0)
+      return fail_errno(path, errno);
   }
   return next_file();
 }
@@ -202,12 +258,15 @@ Status ImageReader::make_entries() {
 Status ImageReader::next_file() {
   for (; entry_ < manifest_.entries.size(); ++entry_) {
     const ImageEntry& e = manifest_.entries[entry_];
-    if (e.kind != Kind::file) continue;
+    if (e.kind != Kind::file)
+      continue;
     const std::string path = into_ + "/" + e.path;
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (file_ < 0) return fail_errno(path, errno);
+    if (file_ < 0)
+      return fail_errno(path, errno);
     left_ = e.size;
-    if (left_ > 0) return {};
+    if (left_ > 0)
+      return {};
     BILLOW_TRY_VOID(close_file());
   }
   return {};
@@ -215,23 +274,29 @@ Status ImageReader::next_file() {
 
 Status ImageReader::close_file() {
   const ImageEntry& e = manifest_.entries[entry_];
-  const timespec times[2] = {{0, UTIME_OMIT}, {e.modified_ns / 1'000'000'000, e.modified_ns % 1'000'000'000}};
-  // What the saver could do with a file, the user of the environment can: it is the user's own copy.
+  const timespec times[2] = {{0, UTIME_OMIT},
+                             {e.modified_ns / 1'000'000'000, e.modified_ns % 1'000'000'000}};
+  // What the saver could do with a file, the user of the environment can: it is the user's own
+  // copy.
   const bool bad = ::fchmod(file_, (e.mode | 0600) & 0777) != 0 || ::futimens(file_, times) != 0;
   const int error = errno;
   ::close(std::exchange(file_, -1));
-  if (bad) return fail_errno(e.path, error);
+  if (bad)
+    return fail_errno(e.path, error);
   return {};
 }
 
 Status ImageReader::write_content(std::string_view bytes) {
   while (!bytes.empty()) {
-    if (file_ < 0) return refuse("a block", "is more than the files take");
-    const std::string_view part = bytes.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size())));
+    if (file_ < 0)
+      return refuse("a block", "is more than the files take");
+    const std::string_view part =
+        bytes.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size())));
     BILLOW_TRY_VOID(write_all(file_, part));
     bytes.remove_prefix(part.size());
     left_ -= part.size();
-    if (left_ > 0) continue;
+    if (left_ > 0)
+      continue;
     BILLOW_TRY_VOID(close_file());
     ++entry_;
     BILLOW_TRY_VOID(next_file());
@@ -240,10 +305,14 @@ Status ImageReader::write_content(std::string_view bytes) {
 }
 
 Status ImageReader::finish() {
-  if (!known_ || block_ != manifest_.blocks.size() || file_ >= 0) return fail(Code::unavailable, "the environment did not come whole");
+  if (!known_ || block_ != manifest_.blocks.size() || file_ >= 0)
+    return fail(Code::unavailable, "the environment did not come whole");
   for (auto e = manifest_.entries.rbegin(); e != manifest_.entries.rend(); ++e)
-    if (e->kind == Kind::directory && ::chmod((into_ + "/" + e->path).c_str(), (e->mode | 0700) & 0777) != 0) return fail_errno(e->path, errno);
-  if (::chmod(into_.c_str(), 0755) != 0) return fail_errno(into_, errno);
+    if (e->kind == Kind::directory &&
+        ::chmod((into_ + "/" + e->path).c_str(), (e->mode | 0700) & 0777) != 0)
+      return fail_errno(e->path, errno);
+  if (::chmod(into_.c_str(), 0755) != 0)
+    return fail_errno(into_, errno);
   return {};
 }
 

@@ -17,12 +17,14 @@
 namespace billow::files {
 namespace {
 
-constexpr std::size_t block_bytes_few = 512 << 10;   // below this, a new directory does not begin a new block
+constexpr std::size_t block_bytes_few =
+    512 << 10;  // below this, a new directory does not begin a new block
 constexpr std::size_t left_out_max = 20;
 
 class Capture {
  public:
-  Capture(const ImageSource& source, std::string into) : source_(source), into_(std::move(into)), context_(ZSTD_createCCtx()) {}
+  Capture(const ImageSource& source, std::string into)
+      : source_(source), into_(std::move(into)), context_(ZSTD_createCCtx()) {}
   ~Capture() { ZSTD_freeCCtx(context_); }
 
   Result<WrittenImage> run() {
@@ -32,15 +34,20 @@ class Capture {
     manifest_.command = source_.command;
     manifest_.directory = source_.start_directory;
     struct stat top {};
-    if (::stat(source_.directory.c_str(), &top) != 0) return fail_errno(source_.directory, errno);
-    if (!S_ISDIR(top.st_mode)) return fail(Code::invalid, source_.directory + " is not a directory");
+    if (::stat(source_.directory.c_str(), &top) != 0)
+      return fail_errno(source_.directory, errno);
+    if (!S_ISDIR(top.st_mode))
+      return fail(Code::invalid, source_.directory + " is not a directory");
     device_ = top.st_dev;
     BILLOW_TRY_VOID(list(""));
     total_ = manifest_.bytes();
-    if (total_ > image_bytes_max) return fail(Code::too_large, fmt::format("{} holds more than an environment may", source_.directory));
+    if (total_ > image_bytes_max)
+      return fail(Code::too_large,
+                  fmt::format("{} holds more than an environment may", source_.directory));
     BILLOW_TRY_VOID(make_directories(into_ + "/blocks"));
     for (ImageEntry& e : manifest_.entries)
-      if (e.kind == Kind::file) BILLOW_TRY_VOID(add(e));
+      if (e.kind == Kind::file)
+        BILLOW_TRY_VOID(add(e));
     BILLOW_TRY_VOID(flush());
     const std::string text = encode_manifest(manifest_);
     BILLOW_TRY_VOID(write_file_atomic(fmt::format("{}/{}", into_, image_manifest_name), text));
@@ -52,33 +59,43 @@ class Capture {
 
  private:
   void leave_out(const std::string& path, const char* why) {
-    if (out_.left_out.size() < left_out_max) out_.left_out.push_back(fmt::format("{} ({})", path, why));
+    if (out_.left_out.size() < left_out_max)
+      out_.left_out.push_back(fmt::format("{} ({})", path, why));
   }
 
   Status list(const std::string& relative) {
-    const std::string full = relative.empty() ? source_.directory : source_.directory + "/" + relative;
+    const std::string full =
+        relative.empty() ? source_.directory : source_.directory + "/" + relative;
     DIR* dir = ::opendir(full.c_str());
-    if (!dir) return fail_errno(full, errno);
+    if (!dir)
+      return fail_errno(full, errno);
     std::vector<std::string> names;
     while (const dirent* item = ::readdir(dir))
-      if (const std::string_view name = item->d_name; name != "." && name != "..") names.emplace_back(name);
+      if (const std::string_view name = item->d_name; name != "." && name != "..")
+        names.emplace_back(name);
     ::closedir(dir);
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) {
-      const std::string path = relative.empty() ? name : relative + "/" + name, at = source_.directory + "/" + path;
+      const std::string path = relative.empty() ? name : relative + "/" + name,
+                        at = source_.directory + "/" + path;
       struct stat info {};
-      if (::lstat(at.c_str(), &info) != 0) continue;   // gone meanwhile
+      if (::lstat(at.c_str(), &info) != 0)
+        continue;  // gone meanwhile
       ImageEntry e{.path = path, .mode = info.st_mode & 0777u, .target = {}};
       if (S_ISDIR(info.st_mode)) {
         e.kind = Kind::directory;
-        const bool elsewhere = info.st_dev != device_;   // /proc, /sys, a disk that happens to be mounted
+        const bool elsewhere =
+            info.st_dev != device_;  // /proc, /sys, a disk that happens to be mounted
         manifest_.entries.push_back(std::move(e));
-        if (elsewhere) leave_out(path, "another file system");
-        else BILLOW_TRY_VOID(list(path));
+        if (elsewhere)
+          leave_out(path, "another file system");
+        else
+          BILLOW_TRY_VOID(list(path));
       } else if (S_ISLNK(info.st_mode)) {
         char target[4096];
         const ssize_t n = ::readlink(at.c_str(), target, sizeof target);
-        if (n <= 0) continue;
+        if (n <= 0)
+          continue;
         e.kind = Kind::link;
         e.target.assign(target, static_cast<std::size_t>(n));
         manifest_.entries.push_back(std::move(e));
@@ -93,39 +110,57 @@ class Capture {
       } else {
         leave_out(path, "a socket, a pipe or a device");
       }
-      if (manifest_.entries.size() > image_entries_max) return fail(Code::too_large, fmt::format("{} holds more than {} files", source_.directory, image_entries_max));
+      if (manifest_.entries.size() > image_entries_max)
+        return fail(Code::too_large, fmt::format("{} holds more than {} files", source_.directory,
+                                                 image_entries_max));
     }
     return {};
   }
 
   Status add(const ImageEntry& e) {
-    const std::string directory = e.path.substr(0, e.path.find('/', e.path.find('/') == std::string::npos ? 0 : e.path.find('/') + 1));
-    if ((block_.size() >= block_bytes_few && directory != directory_) || e.size >= image_block_bytes) BILLOW_TRY_VOID(flush());
+    const std::string directory = e.path.substr(
+        0, e.path.find('/', e.path.find('/') == std::string::npos ? 0 : e.path.find('/') + 1));
+    if ((block_.size() >= block_bytes_few && directory != directory_) ||
+        e.size >= image_block_bytes)
+      BILLOW_TRY_VOID(flush());
     directory_ = directory;
     const std::string at = source_.directory + "/" + e.path;
     const Fd fd(::open(at.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (!fd) return fail_errno(at, errno);
+    if (!fd)
+      return fail_errno(at, errno);
     for (std::uint64_t left = e.size; left > 0;) {
-      const std::size_t before = block_.size(), want = static_cast<std::size_t>(std::min<std::uint64_t>(left, image_block_bytes - before));
+      const std::size_t before = block_.size(),
+                        want = static_cast<std::size_t>(
+                            std::min<std::uint64_t>(left, image_block_bytes - before));
       block_.resize(before + want);
       const ssize_t n = ::read(fd.get(), block_.data() + before, want);
-      if (n < 0) return fail_errno(at, errno);
-      if (n == 0) return fail(Code::conflict, fmt::format("{} became shorter while it was read", at), "save again when nobody writes there");
+      if (n < 0)
+        return fail_errno(at, errno);
+      if (n == 0)
+        return fail(Code::conflict, fmt::format("{} became shorter while it was read", at),
+                    "save again when nobody writes there");
       block_.resize(before + static_cast<std::size_t>(n));
       left -= static_cast<std::uint64_t>(n);
       done_ += static_cast<std::uint64_t>(n);
-      if (block_.size() == image_block_bytes) BILLOW_TRY_VOID(flush());
+      if (block_.size() == image_block_bytes)
+        BILLOW_TRY_VOID(flush());
     }
-    if (source_.progress) source_.progress(done_, total_);
+    if (source_.progress)
+      source_.progress(done_, total_);
     return {};
   }
 
   Status flush() {
-    if (block_.empty()) return {};
+    if (block_.empty())
+      return {};
     packed_.resize(ZSTD_compressBound(block_.size()));
-    const std::size_t n = ZSTD_compressCCtx(context_, packed_.data(), packed_.size(), block_.data(), block_.size(), 3);
-    if (ZSTD_isError(n)) return fail(Code::internal, fmt::format("compress: {}", ZSTD_getErrorName(n)));
-    BILLOW_TRY_VOID(write_file_atomic(fmt::format("{}/blocks/{:08}", into_, manifest_.blocks.size()), std::string_view(packed_).substr(0, n)));
+    const std::size_t n = ZSTD_compressCCtx(context_, packed_.data(), packed_.size(), block_.data(),
+                                            block_.size(), 3);
+    if (ZSTD_isError(n))
+      return fail(Code::internal, fmt::format("compress: {}", ZSTD_getErrorName(n)));
+    BILLOW_TRY_VOID(
+        write_file_atomic(fmt::format("{}/blocks/{:08}", into_, manifest_.blocks.size()),
+                          std::string_view(packed_).substr(0, n)));
     out_.stored_bytes += n;
     manifest_.blocks.push_back(static_cast<std::uint32_t>(block_.size()));
     block_.clear();
@@ -144,6 +179,8 @@ class Capture {
 
 }  // namespace
 
-Result<WrittenImage> write_image(const ImageSource& source, const std::string& into) { return Capture(source, into).run(); }
+Result<WrittenImage> write_image(const ImageSource& source, const std::string& into) {
+  return Capture(source, into).run();
+}
 
 }  // namespace billow::files

@@ -1,7 +1,9 @@
-// Who has shown that content is theirs. The store keeps the same content once, whoever brought it; but that it is there is nobody's
-// business who does not have it: only what somebody uploaded (or was given) counts as known to them, whatever others have.
+// Who has shown that content is theirs. The store keeps the same content once, whoever brought it;
+// but that it is there is nobody's business who does not have it: only what somebody uploaded (or
+// was given) counts as known to them, whatever others have.
 //
-// One file per owner, of digests one after the other, appended to and read when the owner first asks. A loss of it costs an upload.
+// One file per owner, of digests one after the other, appended to and read when the owner first
+// asks. A loss of it costs an upload.
 #pragma once
 
 #include <functional>

@@ -29,28 +29,39 @@ constexpr unsigned hashing_threads_max = 4;
 bool looks_secret(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const std::string_view sample : {".example", ".sample", ".template", ".dist"})
-    if (name.ends_with(sample)) return false;
-  for (const std::string_view one : {".env", ".envrc", ".netrc", ".pgpass", ".git-credentials", ".pypirc", ".htpasswd", "credentials.json", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"})
-    if (name == one) return true;
+    if (name.ends_with(sample))
+      return false;
+  for (const std::string_view one :
+       {".env", ".envrc", ".netrc", ".pgpass", ".git-credentials", ".pypirc", ".htpasswd",
+        "credentials.json", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"})
+    if (name == one)
+      return true;
   for (const std::string_view ending : {".pem", ".key", ".p12", ".pfx", ".kdbx"})
-    if (name.ends_with(ending)) return true;
-  return name.starts_with(".env.") || path.ends_with(".aws/credentials") || path.ends_with(".docker/config.json") || path.ends_with(".kube/config");
+    if (name.ends_with(ending))
+      return true;
+  return name.starts_with(".env.") || path.ends_with(".aws/credentials") ||
+         path.ends_with(".docker/config.json") || path.ends_with(".kube/config");
 }
 
-// Up to `size` bytes, short only at the end of the file. A read that fails is an error: never taken for the end.
+// Up to `size` bytes, short only at the end of the file. A read that fails is an error: never taken
+// for the end.
 Result<std::size_t> read_up_to(int fd, char* into, std::size_t size, const std::string& path) {
   std::size_t filled = 0;
   while (filled < size) {
     const ssize_t got = ::read(fd, into + filled, size - filled);
-    if (got == 0) break;
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(path, errno);
+    if (got == 0)
+      break;
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return fail_errno(path, errno);
     filled += static_cast<std::size_t>(got);
   }
   return filled;
 }
 
-// Looks first and reads afterwards: what is too much is refused by its size, before an hour went into reading it.
+// Looks first and reads afterwards: what is too much is refused by its size, before an hour went
+// into reading it.
 class Walker {
  public:
   explicit Walker(const ScanOptions& options) : options_(options), cache_(options.cache) {}
@@ -61,10 +72,14 @@ class Walker {
     } else {
       std::vector<std::string> wanted = options_.only;
       std::sort(wanted.begin(), wanted.end());
-      for (const std::string& path : wanted) BILLOW_TRY_VOID(named(path));
+      for (const std::string& path : wanted)
+        BILLOW_TRY_VOID(named(path));
     }
     if (out_.tree.bytes() > tree_bytes_max)
-      return fail(Code::too_large, fmt::format("{} holds {}, more than {}", options_.root, format_bytes(out_.tree.bytes()), format_bytes(tree_bytes_max)), hint());
+      return fail(Code::too_large,
+                  fmt::format("{} holds {}, more than {}", options_.root,
+                              format_bytes(out_.tree.bytes()), format_bytes(tree_bytes_max)),
+                  hint());
     BILLOW_TRY_VOID(digest_all());
     cache_.save();
     return std::move(out_);
@@ -76,40 +91,57 @@ class Walker {
     Known now;
     bool gone = false;
   };
-  static std::string hint() { return "name what need not follow the job in .billowignore, or start it with --no-sync"; }
-  std::string full(const std::string& path) const { return path.empty() ? options_.root : options_.root + "/" + path; }
+  static std::string hint() {
+    return "name what need not follow the job in .billowignore, or start it with --no-sync";
+  }
+  std::string full(const std::string& path) const {
+    return path.empty() ? options_.root : options_.root + "/" + path;
+  }
 
   // A path that was asked for by name, with the directories that lead to it.
   Status named(const std::string& path) {
-    for (auto slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    for (auto slash = path.find('/'); slash != std::string::npos;
+         slash = path.find('/', slash + 1)) {
       const std::string parent = path.substr(0, slash);
-      if (std::none_of(out_.tree.entries.begin(), out_.tree.entries.end(), [&](const Entry& e) { return e.path == parent; })) {
+      if (std::none_of(out_.tree.entries.begin(), out_.tree.entries.end(),
+                       [&](const Entry& e) { return e.path == parent; })) {
         struct stat info {};
-        if (::lstat(full(parent).c_str(), &info) != 0) return fail_errno(path, errno);
-        if (!S_ISDIR(info.st_mode)) return fail(Code::invalid, fmt::format("{} is no directory", parent));
-        out_.tree.entries.push_back({.path = parent, .kind = Kind::directory, .mode = info.st_mode & 0777u});
+        if (::lstat(full(parent).c_str(), &info) != 0)
+          return fail_errno(path, errno);
+        if (!S_ISDIR(info.st_mode))
+          return fail(Code::invalid, fmt::format("{} is no directory", parent));
+        out_.tree.entries.push_back(
+            {.path = parent, .kind = Kind::directory, .mode = info.st_mode & 0777u});
       }
     }
-    if (std::any_of(out_.tree.entries.begin(), out_.tree.entries.end(), [&](const Entry& e) { return e.path == path; })) return {};
+    if (std::any_of(out_.tree.entries.begin(), out_.tree.entries.end(),
+                    [&](const Entry& e) { return e.path == path; }))
+      return {};
     return entry(AT_FDCWD, full(path), path);
   }
 
   Status directory(const std::string& path) {
     DIR* dir = ::opendir(full(path).c_str());
-    if (!dir) return fail_errno(full(path), errno);
+    if (!dir)
+      return fail_errno(full(path), errno);
     const auto all = [&]() -> Status {
       std::vector<std::string> names;
       while (const dirent* item = ::readdir(dir))
-        if (std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0) names.emplace_back(item->d_name);
+        if (std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0)
+          names.emplace_back(item->d_name);
       std::sort(names.begin(), names.end());
       const IgnoreRules above = rules_;
       for (const char* file : {".gitignore", ".billowignore"}) {
-        if (!options_.ignore_files || !std::binary_search(names.begin(), names.end(), file)) continue;
+        if (!options_.ignore_files || !std::binary_search(names.begin(), names.end(), file))
+          continue;
         struct stat info {};
-        if (::lstat((full(path) + "/" + file).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;  // a pipe would never end
-        if (const auto text = read_file(full(path) + "/" + file, 1 << 20)) rules_.add(path, *text);
+        if (::lstat((full(path) + "/" + file).c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+          continue;  // a pipe would never end
+        if (const auto text = read_file(full(path) + "/" + file, 1 << 20))
+          rules_.add(path, *text);
       }
-      for (const std::string& name : names) BILLOW_TRY_VOID(entry(::dirfd(dir), name, path.empty() ? name : path + "/" + name));
+      for (const std::string& name : names)
+        BILLOW_TRY_VOID(entry(::dirfd(dir), name, path.empty() ? name : path + "/" + name));
       rules_ = above;
       return {};
     };
@@ -121,11 +153,16 @@ class Walker {
   // `name` is the path as seen from the descriptor.
   Status entry(int at, const std::string& name, const std::string& path) {
     struct stat info {};
-    if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT && options_.only.empty() ? Status{} : fail_errno(full(path), errno);
-    const auto verdict = options_.ignore_files ? rules_.verdict(path, S_ISDIR(info.st_mode)) : IgnoreRules::Verdict::taken;
-    if (verdict == IgnoreRules::Verdict::left_out || (options_.ignore_files && name == ".git")) return {};
+    if (::fstatat(at, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return errno == ENOENT && options_.only.empty() ? Status{} : fail_errno(full(path), errno);
+    const auto verdict = options_.ignore_files ? rules_.verdict(path, S_ISDIR(info.st_mode))
+                                               : IgnoreRules::Verdict::taken;
+    if (verdict == IgnoreRules::Verdict::left_out || (options_.ignore_files && name == ".git"))
+      return {};
     if (out_.tree.entries.size() >= tree_entries_max)
-      return fail(Code::too_large, fmt::format("{} holds more than {} files", options_.root, tree_entries_max), hint());
+      return fail(Code::too_large,
+                  fmt::format("{} holds more than {} files", options_.root, tree_entries_max),
+                  hint());
     Entry e{.path = path, .kind = Kind::file, .mode = info.st_mode & 0777u};
     if (S_ISDIR(info.st_mode)) {
       e.kind = Kind::directory;
@@ -135,7 +172,8 @@ class Walker {
     if (S_ISLNK(info.st_mode)) {
       char target[PATH_MAX];
       const ssize_t n = ::readlinkat(at, name.c_str(), target, sizeof target);
-      if (n <= 0) return {};
+      if (n <= 0)
+        return {};
       e.kind = Kind::link;
       e.mode = 0777;
       e.target.assign(target, static_cast<std::size_t>(n));
@@ -146,13 +184,17 @@ class Walker {
       out_.tree.entries.push_back(std::move(e));
       return {};
     }
-    if (!S_ISREG(info.st_mode)) return {};  // sockets, pipes and devices stay
+    if (!S_ISREG(info.st_mode))
+      return {};  // sockets, pipes and devices stay
     if (verdict == IgnoreRules::Verdict::none && looks_secret(path)) {
-      out_.warnings.push_back(fmt::format("{} may hold secrets and stays here (to take it along: !{} in .billowignore)", path, path));
+      out_.warnings.push_back(
+          fmt::format("{} may hold secrets and stays here (to take it along: !{} in .billowignore)",
+                      path, path));
       return {};
     }
     e.size = static_cast<std::uint64_t>(info.st_size);
-    const Known now{e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
+    const Known now{
+        e.size, info.st_ino, platform::modified_ns(info), platform::changed_ns(info), {}};
     if (const Known* known = cache_.find(path); known && known->same_file(now)) {
       e.pieces = known->pieces;
       cache_.keep(path, *known);
@@ -165,8 +207,11 @@ class Walker {
 
   Status digest_all() {
     std::uint64_t bytes = 0;
-    for (const Unread& u : unread_) bytes += u.now.size;
-    const auto threads = static_cast<unsigned>(std::min<std::uint64_t>({hashing_threads_max, std::max(1u, std::thread::hardware_concurrency()), bytes / (1 << 20) + 1, unread_.size()}));
+    for (const Unread& u : unread_)
+      bytes += u.now.size;
+    const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(
+        {hashing_threads_max, std::max(1u, std::thread::hardware_concurrency()),
+         bytes / (1 << 20) + 1, unread_.size()}));
     std::atomic<std::size_t> next{0};
     std::mutex mutex;
     Status trouble;
@@ -174,16 +219,20 @@ class Walker {
       std::string buffer;
       for (std::size_t i; (i = next++) < unread_.size();) {
         const Status done = digest(unread_[i], buffer);
-        if (done) continue;
+        if (done)
+          continue;
         std::lock_guard lock(mutex);
-        if (trouble) trouble = done;
+        if (trouble)
+          trouble = done;
         next = unread_.size();
       }
     };
     std::vector<std::thread> others;
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+    for (unsigned i = 1; i < threads; ++i)
+      others.emplace_back(work);
     work();
-    for (std::thread& thread : others) thread.join();
+    for (std::thread& thread : others)
+      thread.join();
     BILLOW_TRY_VOID(trouble);
     bool gone = false;
     for (Unread& u : unread_) {
@@ -193,16 +242,21 @@ class Walker {
         gone = true;
         continue;
       }
-      // A file written a moment ago may change again without a new time: it is looked at again next time.
-      const bool settled = system_clock().wall().ns - u.now.mtime_ns > 2'000'000'000ll && e.size == u.now.size;
+      // A file written a moment ago may change again without a new time: it is looked at again next
+      // time.
+      const bool settled =
+          system_clock().wall().ns - u.now.mtime_ns > 2'000'000'000ll && e.size == u.now.size;
       u.now.pieces = e.pieces;
-      if (settled) cache_.note(e.path, std::move(u.now));
+      if (settled)
+        cache_.note(e.path, std::move(u.now));
     }
-    if (gone) std::erase_if(out_.tree.entries, [](const Entry& e) { return e.path.empty(); });
+    if (gone)
+      std::erase_if(out_.tree.entries, [](const Entry& e) { return e.path.empty(); });
     out_.sources.reserve(out_.tree.entries.size());
     for (const Entry& e : out_.tree.entries)
       for (std::size_t i = 0; i < e.pieces.size(); ++i)
-        out_.sources.try_emplace(e.pieces[i], Source{full(e.path), i * std::uint64_t{piece_bytes}, static_cast<std::uint32_t>(piece_size(e, i))});
+        out_.sources.try_emplace(e.pieces[i], Source{full(e.path), i * std::uint64_t{piece_bytes},
+                                                     static_cast<std::uint32_t>(piece_size(e, i))});
     return {};
   }
 
@@ -211,16 +265,22 @@ class Walker {
     Entry& e = out_.tree.entries[u.entry];
     const std::string path = full(e.path);
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd && errno == ENOENT && options_.only.empty()) return u.gone = true, Status{};
-    if (!fd) return fail_errno(path, errno);
+    if (!fd && errno == ENOENT && options_.only.empty())
+      return u.gone = true, Status{};
+    if (!fd)
+      return fail_errno(path, errno);
     std::uint64_t total = 0;
     while (total < u.now.size) {
-      const auto want = static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, u.now.size - total));
-      if (buffer.size() < want) buffer.resize(want);
+      const auto want =
+          static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, u.now.size - total));
+      if (buffer.size() < want)
+        buffer.resize(want);
       const std::size_t filled = BILLOW_TRY(read_up_to(fd.get(), buffer.data(), want, path));
-      if (filled > 0) e.pieces.push_back(sha256({buffer.data(), filled}));
+      if (filled > 0)
+        e.pieces.push_back(sha256({buffer.data(), filled}));
       total += filled;
-      if (filled < want) break;
+      if (filled < want)
+        break;
     }
     e.size = total;
     return {};
@@ -235,16 +295,23 @@ class Walker {
 
 }  // namespace
 
-Result<Scan> scan(const ScanOptions& options) { return Walker(options).run(); }
+Result<Scan> scan(const ScanOptions& options) {
+  return Walker(options).run();
+}
 
 Result<std::vector<std::string>> list(const std::string& root, const std::string& path) {
   std::vector<std::string> out, directories;
   const auto look = [&](const std::string& at) -> Status {
     struct stat info {};
-    if (::lstat((root + "/" + at).c_str(), &info) != 0) return fail_errno(at, errno);
-    if (S_ISREG(info.st_mode)) out.push_back(at);
-    else if (S_ISDIR(info.st_mode)) directories.push_back(at);
-    if (out.size() > tree_entries_max) return fail(Code::too_large, fmt::format("{} holds more than {} files", path, tree_entries_max));
+    if (::lstat((root + "/" + at).c_str(), &info) != 0)
+      return fail_errno(at, errno);
+    if (S_ISREG(info.st_mode))
+      out.push_back(at);
+    else if (S_ISDIR(info.st_mode))
+      directories.push_back(at);
+    if (out.size() > tree_entries_max)
+      return fail(Code::too_large,
+                  fmt::format("{} holds more than {} files", path, tree_entries_max));
     return {};
   };
   BILLOW_TRY_VOID(look(path));
@@ -252,10 +319,12 @@ Result<std::vector<std::string>> list(const std::string& root, const std::string
     const std::string directory = std::move(directories.back());
     directories.pop_back();
     DIR* dir = ::opendir((root + "/" + directory).c_str());
-    if (!dir) return fail_errno(directory, errno);
+    if (!dir)
+      return fail_errno(directory, errno);
     Status fine;
     while (const dirent* item = ::readdir(dir))
-      if (fine && std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0) fine = look(directory + "/" + item->d_name);
+      if (fine && std::strcmp(item->d_name, ".") != 0 && std::strcmp(item->d_name, "..") != 0)
+        fine = look(directory + "/" + item->d_name);
     ::closedir(dir);
     BILLOW_TRY_VOID(fine);
   }
@@ -265,11 +334,15 @@ Result<std::vector<std::string>> list(const std::string& root, const std::string
 
 Result<std::string> read_piece(const Source& source, const Sha256& digest) {
   const Fd fd(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return fail_errno(source.path, errno);
+  if (!fd)
+    return fail_errno(source.path, errno);
   std::string out(source.size, '\0');
-  if (source.offset > 0 && ::lseek(fd.get(), static_cast<off_t>(source.offset), SEEK_SET) < 0) return fail_errno(source.path, errno);
+  if (source.offset > 0 && ::lseek(fd.get(), static_cast<off_t>(source.offset), SEEK_SET) < 0)
+    return fail_errno(source.path, errno);
   const std::size_t done = BILLOW_TRY(read_up_to(fd.get(), out.data(), out.size(), source.path));
-  if (done != out.size() || sha256(out) != digest) return fail(Code::conflict, fmt::format("{} changed while it was read", source.path), "try again when nothing writes to it");
+  if (done != out.size() || sha256(out) != digest)
+    return fail(Code::conflict, fmt::format("{} changed while it was read", source.path),
+                "try again when nothing writes to it");
   return out;
 }
 

@@ -22,15 +22,19 @@ namespace {
 constexpr std::int64_t pack_time_lag_s = 90;
 constexpr Duration trim_pause = seconds(10);
 
-std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& directory, std::string_view suffix) {
+std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& directory,
+                                                           std::string_view suffix) {
   std::vector<std::pair<std::int64_t, std::string>> out;
   DIR* dir = ::opendir(directory.c_str());
-  if (!dir) return out;
+  if (!dir)
+    return out;
   while (const dirent* item = ::readdir(dir)) {
     const std::string name = item->d_name;
     struct stat info {};
-    if (name.ends_with(suffix) && ::stat((directory + "/" + name).c_str(), &info) == 0) out.emplace_back(platform::modified_ns(info) / 1'000'000'000, name);
-    else if (name.find(".tmp") != std::string::npos) ::unlink((directory + "/" + name).c_str());  // of a crash
+    if (name.ends_with(suffix) && ::stat((directory + "/" + name).c_str(), &info) == 0)
+      out.emplace_back(platform::modified_ns(info) / 1'000'000'000, name);
+    else if (name.find(".tmp") != std::string::npos)
+      ::unlink((directory + "/" + name).c_str());  // of a crash
   }
   ::closedir(dir);
   std::sort(out.begin(), out.end());
@@ -40,7 +44,8 @@ std::vector<std::pair<std::int64_t, std::string>> files_in(const std::string& di
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(Options options) {
-  for (const char* part : {"/packs", "/trees", "/owners"}) BILLOW_TRY_VOID(make_directories(options.directory + part, 0700));
+  for (const char* part : {"/packs", "/trees", "/owners"})
+    BILLOW_TRY_VOID(make_directories(options.directory + part, 0700));
   std::unique_ptr<Store> store(new Store(std::move(options)));
   BILLOW_TRY_VOID(store->load());
   return store;
@@ -52,19 +57,26 @@ Status Store::load() {
   for (const auto& [age, name] : files_in(options_.directory + "/packs", ".pack")) {
     const Fd fd(::open((options_.directory + "/packs/" + name).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
-    if (!fd || ::fstat(fd.get(), &info) != 0) continue;
-    const auto pack = packs_.insert(packs_.end(), Pack{name, static_cast<std::uint64_t>(info.st_size), {}, {}});
+    if (!fd || ::fstat(fd.get(), &info) != 0)
+      continue;
+    const auto pack =
+        packs_.insert(packs_.end(), Pack{name, static_cast<std::uint64_t>(info.st_size), {}, {}});
     std::uint64_t at = 0;
     while (at + pack_header_bytes <= pack->bytes) {
       unsigned char header[pack_header_bytes];
-      if (::pread(fd.get(), header, sizeof header, static_cast<off_t>(at)) != static_cast<ssize_t>(sizeof header)) break;
+      if (::pread(fd.get(), header, sizeof header, static_cast<off_t>(at)) !=
+          static_cast<ssize_t>(sizeof header))
+        break;
       Sha256 digest;
       std::memcpy(digest.data(), header, 32);
       std::uint64_t size = 0;
-      for (std::size_t i = 0; i < 8; ++i) size |= static_cast<std::uint64_t>(header[32 + i]) << (8 * i);
+      for (std::size_t i = 0; i < 8; ++i)
+        size |= static_cast<std::uint64_t>(header[32 + i]) << (8 * i);
       at += pack_header_bytes;
-      if (size > piece_bytes || at + size > pack->bytes) break;
-      if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second) pack->pieces.push_back(digest);
+      if (size > piece_bytes || at + size > pack->bytes)
+        break;
+      if (places_.emplace(digest, Place{pack, at, static_cast<std::uint32_t>(size)}).second)
+        pack->pieces.push_back(digest);
       at += size;
     }
     bytes_ += pack->bytes;
@@ -82,10 +94,12 @@ std::uint64_t Store::bytes() const {
   return bytes_;
 }
 
-// To the end of the line. Its file's time follows now and then, so that the order outlives a restart.
+// To the end of the line. Its file's time follows now and then, so that the order outlives a
+// restart.
 void Store::touch(Packs::iterator pack) const {
   const SteadyTime now = system_clock().steady();
-  if (now - pack->used > minutes(1)) ::utimensat(AT_FDCWD, pack_path(*pack).c_str(), nullptr, 0);
+  if (now - pack->used > minutes(1))
+    ::utimensat(AT_FDCWD, pack_path(*pack).c_str(), nullptr, 0);
   pack->used = now;
   packs_.splice(packs_.end(), packs_, pack);
 }
@@ -98,7 +112,8 @@ std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<S
   for (const Sha256& digest : digests) {
     const auto found = places_.find(digest);
     if (found == places_.end() || (!owner.empty() && !owners_.has(owner, digest))) {
-      if (asked.insert(digest).second) out.push_back(digest);
+      if (asked.insert(digest).second)
+        out.push_back(digest);
     } else if (&*found->second.pack != last) {
       touch(found->second.pack);
       last = &*found->second.pack;
@@ -109,12 +124,14 @@ std::vector<Sha256> Store::missing(const std::string& owner, const std::vector<S
 
 Status Store::add(const std::string& owner, std::string_view pack) {
   std::vector<Sha256> brought;
-  std::string fresh;   // what is not here yet, as a pack of its own
+  std::string fresh;  // what is not here yet, as a pack of its own
   std::vector<std::pair<Sha256, std::pair<std::uint64_t, std::uint32_t>>> pieces;
   bool all_fresh = true;
   BILLOW_TRY_VOID(each_piece(pack, [&](const Sha256& digest, std::string_view bytes) -> Status {
     brought.push_back(digest);
-    pieces.push_back({digest, {static_cast<std::uint64_t>(bytes.data() - pack.data()), static_cast<std::uint32_t>(bytes.size())}});
+    pieces.push_back({digest,
+                      {static_cast<std::uint64_t>(bytes.data() - pack.data()),
+                       static_cast<std::uint32_t>(bytes.size())}});
     all_fresh = all_fresh && !has(digest);
     return {};
   }));
@@ -132,18 +149,25 @@ Status Store::add(const std::string& owner, std::string_view pack) {
       std::lock_guard lock(mutex_);
       trim_locked();
       if (bytes_ + pack.size() > options_.bytes_refused)
-        return fail(Code::storage_full, fmt::format("there is no room for more files: {} are kept for jobs that wait or run", format_bytes(bytes_)), "stop jobs that are not needed, or keep data on a volume");
+        return fail(
+            Code::storage_full,
+            fmt::format("there is no room for more files: {} are kept for jobs that wait or run",
+                        format_bytes(bytes_)),
+            "stop jobs that are not needed, or keep data on a volume");
     }
     const std::string name = hex(random_bytes(12)) + ".pack";
     BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + name, pack, 0600));
     std::lock_guard lock(mutex_);
-    const auto place = packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
+    const auto place =
+        packs_.insert(packs_.end(), Pack{name, pack.size(), system_clock().steady(), {}});
     bytes_ += pack.size();
     for (const auto& [digest, where] : pieces)
-      if (places_.emplace(digest, Place{place, where.first, where.second}).second) place->pieces.push_back(digest);
+      if (places_.emplace(digest, Place{place, where.first, where.second}).second)
+        place->pieces.push_back(digest);
     trim_locked();
   }
-  if (owner.empty()) return {};
+  if (owner.empty())
+    return {};
   std::lock_guard lock(mutex_);
   return owners_.add(owner, brought);
 }
@@ -156,82 +180,110 @@ void Store::trim() {
 
 void Store::trim_locked() {
   const SteadyTime now = system_clock().steady();
-  if (bytes_ <= options_.bytes_max || now < trim_again_) return;
+  if (bytes_ <= options_.bytes_max || now < trim_again_)
+    return;
   const Needed needed = options_.needed ? options_.needed() : Needed{};
   std::unordered_set<const Pack*> staying;
   const auto stay = [&](const Sha256& digest) {
-    if (const auto found = places_.find(digest); found != places_.end()) staying.insert(&*found->second.pack);
+    if (const auto found = places_.find(digest); found != places_.end())
+      staying.insert(&*found->second.pack);
   };
-  for (const Sha256& digest : needed.pieces) stay(digest);
+  for (const Sha256& digest : needed.pieces)
+    stay(digest);
   for (const Sha256& tree : needed.trees) {
     const auto list = read_file(tree_path(tree), tree_list_bytes_max);
     const auto known = list ? decode(*list) : Result<Tree>(fail(Code::not_found, ""));
-    if (!known) continue;
+    if (!known)
+      continue;
     for (const Entry& e : known->entries)
-      for (const Sha256& piece : e.pieces) stay(piece);
+      for (const Sha256& piece : e.pieces)
+        stay(piece);
   }
   std::int64_t newest_gone = 0;
   for (auto pack = packs_.begin(); pack != packs_.end() && bytes_ > options_.bytes_max;) {
-    if (pack->used.ns > 0 && now - pack->used < options_.kept_at_least) break;  // and all after it
+    if (pack->used.ns > 0 && now - pack->used < options_.kept_at_least)
+      break;  // and all after it
     if (staying.contains(&*pack)) {
       ++pack;
       continue;
     }
     struct stat info {};
-    if (::stat(pack_path(*pack).c_str(), &info) == 0) newest_gone = std::max<std::int64_t>(newest_gone, platform::modified_ns(info) / 1'000'000'000);
+    if (::stat(pack_path(*pack).c_str(), &info) == 0)
+      newest_gone =
+          std::max<std::int64_t>(newest_gone, platform::modified_ns(info) / 1'000'000'000);
     ::unlink(pack_path(*pack).c_str());
-    for (const Sha256& digest : pack->pieces) places_.erase(digest);
+    for (const Sha256& digest : pack->pieces)
+      places_.erase(digest);
     bytes_ -= pack->bytes;
     pack = packs_.erase(pack);
   }
-  if (bytes_ > options_.bytes_max) trim_again_ = now + trim_pause;
-  if (newest_gone == 0) return;
+  if (bytes_ > options_.bytes_max)
+    trim_again_ = now + trim_pause;
+  if (newest_gone == 0)
+    return;
   // A tree is used no later than its pieces: the lists that may have lost some go too.
   const DigestSet trees(needed.trees.begin(), needed.trees.end());
   for (const auto& [used, name] : files_in(options_.directory + "/trees", "")) {
     const auto digest = parse_digest(name);
-    if (used <= newest_gone + pack_time_lag_s && digest && !trees.contains(*digest)) ::unlink(tree_path(*digest).c_str());
+    if (used <= newest_gone + pack_time_lag_s && digest && !trees.contains(*digest))
+      ::unlink(tree_path(*digest).c_str());
   }
-  owners_.prune([this](const Sha256& digest) { return places_.contains(digest) || file_exists(tree_path(digest)); });
+  owners_.prune([this](const Sha256& digest) {
+    return places_.contains(digest) || file_exists(tree_path(digest));
+  });
 }
 
 Status Store::forget(const std::vector<Sha256>& trees) {
   std::lock_guard lock(mutex_);
   const auto pieces_of = [&](const Sha256& tree, const auto& visit) -> Status {
     auto list = read_file(tree_path(tree), tree_list_bytes_max);
-    if (!list) return {};   // it went by itself
+    if (!list)
+      return {};  // it went by itself
     const Tree known = BILLOW_TRY(decode(*list));
     for (const Entry& e : known.entries)
-      for (const Sha256& piece : e.pieces) visit(piece);
+      for (const Sha256& piece : e.pieces)
+        visit(piece);
     return {};
   };
   DigestSet going;
   const DigestSet gone(trees.begin(), trees.end());
-  for (const Sha256& tree : trees) BILLOW_TRY_VOID(pieces_of(tree, [&](const Sha256& piece) { going.insert(piece); }));
-  if (going.empty() && trees.empty()) return {};
+  for (const Sha256& tree : trees)
+    BILLOW_TRY_VOID(pieces_of(tree, [&](const Sha256& piece) { going.insert(piece); }));
+  if (going.empty() && trees.empty())
+    return {};
   for (const auto& [used, name] : files_in(options_.directory + "/trees", ""))
-    if (const auto other = parse_digest(name); other && !gone.contains(*other)) BILLOW_TRY_VOID(pieces_of(*other, [&](const Sha256& piece) { going.erase(piece); }));
+    if (const auto other = parse_digest(name); other && !gone.contains(*other))
+      BILLOW_TRY_VOID(pieces_of(*other, [&](const Sha256& piece) { going.erase(piece); }));
   const Needed needed = options_.needed ? options_.needed() : Needed{};
-  for (const Sha256& piece : needed.pieces) going.erase(piece);
+  for (const Sha256& piece : needed.pieces)
+    going.erase(piece);
   for (auto pack = packs_.begin(); pack != packs_.end();) {
     const auto at = pack++;
-    if (std::ranges::none_of(at->pieces, [&](const Sha256& piece) { return going.contains(piece); })) continue;
+    if (std::ranges::none_of(at->pieces,
+                             [&](const Sha256& piece) { return going.contains(piece); }))
+      continue;
     // What lies in it and is others' moves into a pack of its own.
     std::string rest;
     std::vector<std::pair<Sha256, Place>> moved;
     const Fd fd(::open(pack_path(*at).c_str(), O_RDONLY | O_CLOEXEC));
     for (const Sha256& piece : at->pieces) {
-      if (going.contains(piece)) continue;
+      if (going.contains(piece))
+        continue;
       const Place& place = places_.at(piece);
       std::string bytes(place.size, '\0');
-      if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) != static_cast<ssize_t>(bytes.size())) continue;   // damaged: it is fetched again
+      if (!fd || ::pread(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(place.offset)) !=
+                     static_cast<ssize_t>(bytes.size()))
+        continue;  // damaged: it is fetched again
       add_piece(rest, piece, bytes);
       moved.push_back({piece, {at, rest.size() - bytes.size(), place.size}});
     }
     Pack fresh{hex(random_bytes(12)) + ".pack", rest.size(), at->used, {}};
-    if (!rest.empty()) BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + fresh.name, rest, 0600));
-    if (::unlink(pack_path(*at).c_str()) != 0 && errno != ENOENT) return fail_errno(pack_path(*at), errno);
-    for (const Sha256& piece : at->pieces) places_.erase(piece);
+    if (!rest.empty())
+      BILLOW_TRY_VOID(write_file_atomic(options_.directory + "/packs/" + fresh.name, rest, 0600));
+    if (::unlink(pack_path(*at).c_str()) != 0 && errno != ENOENT)
+      return fail_errno(pack_path(*at), errno);
+    for (const Sha256& piece : at->pieces)
+      places_.erase(piece);
     bytes_ -= at->bytes;
     if (!rest.empty()) {
       const auto place = packs_.insert(at, std::move(fresh));
@@ -245,8 +297,11 @@ Status Store::forget(const std::vector<Sha256>& trees) {
     packs_.erase(at);
   }
   for (const Sha256& tree : trees)
-    if (::unlink(tree_path(tree).c_str()) != 0 && errno != ENOENT) return fail_errno(tree_path(tree), errno);
-  owners_.prune([this](const Sha256& digest) { return places_.contains(digest) || file_exists(tree_path(digest)); });
+    if (::unlink(tree_path(tree).c_str()) != 0 && errno != ENOENT)
+      return fail_errno(tree_path(tree), errno);
+  owners_.prune([this](const Sha256& digest) {
+    return places_.contains(digest) || file_exists(tree_path(digest));
+  });
   return {};
 }
 
@@ -257,34 +312,43 @@ Result<std::string> Store::read(const Sha256& digest) const {
   {
     std::lock_guard lock(mutex_);
     const auto found = places_.find(digest);
-    if (found == places_.end()) return fail(Code::not_found, fmt::format("no content {} is kept here", digest_hex(digest)));
+    if (found == places_.end())
+      return fail(Code::not_found, fmt::format("no content {} is kept here", digest_hex(digest)));
     touch(found->second.pack);
     path = pack_path(*found->second.pack);
     offset = found->second.offset;
     out.resize(found->second.size);
   }
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return fail_errno(path, errno);
+  if (!fd)
+    return fail_errno(path, errno);
   for (std::size_t done = 0; done < out.size();) {
-    const ssize_t got = ::pread(fd.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (got <= 0) return fail(Code::internal, fmt::format("{} is damaged", path), "remove the file; what was in it is uploaded again when it is needed");
+    const ssize_t got =
+        ::pread(fd.get(), out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got <= 0)
+      return fail(Code::internal, fmt::format("{} is damaged", path),
+                  "remove the file; what was in it is uploaded again when it is needed");
     done += static_cast<std::size_t>(got);
   }
   return out;
 }
 
 Status Store::add_tree(const std::string& owner, const Sha256& digest, std::string_view list) {
-  if (sha256(list) != digest) return fail(Code::invalid, "the list of files is not what its digest says");
+  if (sha256(list) != digest)
+    return fail(Code::invalid, "the list of files is not what its digest says");
   const std::string path = tree_path(digest);
   if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0)
-    if (const Status written = write_file_atomic(path, list, 0600); !written && !file_exists(path)) return written;
+    if (const Status written = write_file_atomic(path, list, 0600); !written && !file_exists(path))
+      return written;
   return owner.empty() ? Status{} : give(owner, digest);
 }
 
 Result<std::string> Store::read_tree(const Sha256& digest) const {
   const std::string path = tree_path(digest);
   auto list = read_file(path, tree_list_bytes_max);
-  if (!list) return fail(Code::not_found, fmt::format("no tree {} is kept here", digest_hex(digest)), "submit the job again: its files are then uploaded anew");
+  if (!list)
+    return fail(Code::not_found, fmt::format("no tree {} is kept here", digest_hex(digest)),
+                "submit the job again: its files are then uploaded anew");
   ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
   return list;
 }

@@ -15,21 +15,27 @@ constexpr std::string_view magic = "billow-tree-1\n";
 constexpr std::size_t path_bytes_max = 4096;
 
 void put(std::string& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < bytes; ++i)
+    out += static_cast<char>(value >> (8 * i));
 }
 
 struct Reader {
   std::string_view data;
   bool ok = true;
   std::uint64_t number(int bytes) {
-    if (data.size() < static_cast<std::size_t>(bytes)) return ok = false, 0;
+    if (data.size() < static_cast<std::size_t>(bytes))
+      return ok = false, 0;
     std::uint64_t value = 0;
-    for (int i = 0; i < bytes; ++i) value |= static_cast<std::uint64_t>(static_cast<unsigned char>(data[static_cast<std::size_t>(i)])) << (8 * i);
+    for (int i = 0; i < bytes; ++i)
+      value |=
+          static_cast<std::uint64_t>(static_cast<unsigned char>(data[static_cast<std::size_t>(i)]))
+          << (8 * i);
     data.remove_prefix(static_cast<std::size_t>(bytes));
     return value;
   }
   std::string_view text(std::size_t size) {
-    if (data.size() < size) return ok = false, std::string_view();
+    if (data.size() < size)
+      return ok = false, std::string_view();
     const std::string_view value = data.substr(0, size);
     data.remove_prefix(size);
     return value;
@@ -40,30 +46,42 @@ struct Reader {
 std::string shown(std::string_view path) {
   std::string out(path.substr(0, 200));
   for (char& c : out)
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = '?';
+    if (static_cast<unsigned char>(c) < 32 || c == 127)
+      c = '?';
   return out;
 }
 
 std::unexpected<Error> bad(std::string_view path, std::string_view why) {
-  return fail(Code::invalid, fmt::format("this tree of files is refused: \"{}\" {}", shown(path), why), "");
+  return fail(Code::invalid,
+              fmt::format("this tree of files is refused: \"{}\" {}", shown(path), why), "");
 }
 
 Status check_path(std::string_view path) {
-  if (path.empty() || path.size() > path_bytes_max) return bad(path, "is no path");
-  if (path.find('\0') != std::string_view::npos) return bad(path, "has a zero byte in it");
-  if (path.front() == '/') return bad(path, "is absolute");
+  if (path.empty() || path.size() > path_bytes_max)
+    return bad(path, "is no path");
+  if (path.find('\0') != std::string_view::npos)
+    return bad(path, "has a zero byte in it");
+  if (path.front() == '/')
+    return bad(path, "is absolute");
   for (const std::string& name : split(path, '/')) {
-    if (name == "..") return bad(path, "leads upwards");
-    if (name.empty() || name == ".") return bad(path, "is not written plainly");
-    if (name.size() > 255) return bad(path, "has a name longer than 255 bytes");
+    if (name == "..")
+      return bad(path, "leads upwards");
+    if (name.empty() || name == ".")
+      return bad(path, "is not written plainly");
+    if (name.size() > 255)
+      return bad(path, "has a name longer than 255 bytes");
   }
   return {};
 }
 
 Status check_link(std::string_view path, std::string_view target) {
-  if (target.empty() || target.size() > path_bytes_max || target.find('\0') != std::string_view::npos) return bad(path, "links to nothing");
-  if (target.front() == '/') return bad(path, "links to an absolute path");
-  if (!link_stays_inside(path, target)) return bad(path, "links out of the tree");
+  if (target.empty() || target.size() > path_bytes_max ||
+      target.find('\0') != std::string_view::npos)
+    return bad(path, "links to nothing");
+  if (target.front() == '/')
+    return bad(path, "links to an absolute path");
+  if (!link_stays_inside(path, target))
+    return bad(path, "links out of the tree");
   return {};
 }
 
@@ -71,17 +89,20 @@ Status check_link(std::string_view path, std::string_view target) {
 
 std::uint64_t Tree::bytes() const {
   std::uint64_t sum = 0;
-  for (const Entry& e : entries) sum += e.size;
+  for (const Entry& e : entries)
+    sum += e.size;
   return sum;
 }
 
 bool link_stays_inside(std::string_view path, std::string_view target) {
-  if (target.empty() || target.front() == '/') return false;
+  if (target.empty() || target.front() == '/')
+    return false;
   std::int64_t depth = static_cast<std::int64_t>(std::count(path.begin(), path.end(), '/'));
   bool named = false;
   for (const std::string& name : split(target, '/')) {
     if (name == "..") {
-      if (named || --depth < 0) return false;
+      if (named || --depth < 0)
+        return false;
     } else if (!name.empty() && name != ".") {
       named = true;
     }
@@ -90,18 +111,25 @@ bool link_stays_inside(std::string_view path, std::string_view target) {
 }
 
 std::size_t piece_size(const Entry& entry, std::size_t index) {
-  return static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, entry.size - index * std::uint64_t{piece_bytes}));
+  return static_cast<std::size_t>(
+      std::min<std::uint64_t>(piece_bytes, entry.size - index * std::uint64_t{piece_bytes}));
 }
 
-std::string digest_hex(const Sha256& digest) { return hex({reinterpret_cast<const char*>(digest.data()), digest.size()}); }
+std::string digest_hex(const Sha256& digest) {
+  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
 
 Result<Sha256> parse_digest(std::string_view text) {
   Sha256 out{};
-  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  if (text.size() != 64) return fail(Code::invalid, "that is no digest");
+  const auto value = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  if (text.size() != 64)
+    return fail(Code::invalid, "that is no digest");
   for (std::size_t i = 0; i < 32; ++i) {
     const int high = value(text[2 * i]), low = value(text[2 * i + 1]);
-    if (high < 0 || low < 0) return fail(Code::invalid, "that is no digest");
+    if (high < 0 || low < 0)
+      return fail(Code::invalid, "that is no digest");
     out[i] = static_cast<unsigned char>(high * 16 + low);
   }
   return out;
@@ -118,19 +146,28 @@ std::string encode(const Tree& tree) {
     out += e.path;
     put(out, e.target.size(), 2);
     out += e.target;
-    for (const Sha256& piece : e.pieces) out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    for (const Sha256& piece : e.pieces)
+      out.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   }
   return out;
 }
 
 Result<Tree> decode(std::string_view list) {
-  const auto unreadable = [] { return fail(Code::invalid, "this is no list of files, or a damaged one"); };
-  if (list.size() > tree_list_bytes_max) return fail(Code::too_large, "the list of files is too long", "leave directories out with .billowignore");
-  if (!list.starts_with(magic)) return unreadable();
+  const auto unreadable = [] {
+    return fail(Code::invalid, "this is no list of files, or a damaged one");
+  };
+  if (list.size() > tree_list_bytes_max)
+    return fail(Code::too_large, "the list of files is too long",
+                "leave directories out with .billowignore");
+  if (!list.starts_with(magic))
+    return unreadable();
   Reader in{list.substr(magic.size())};
   const std::uint64_t count = in.number(4);
-  if (!in.ok) return unreadable();
-  if (count > tree_entries_max) return fail(Code::too_large, fmt::format("{} files are more than {}", count, tree_entries_max), "leave directories out with .billowignore");
+  if (!in.ok)
+    return unreadable();
+  if (count > tree_entries_max)
+    return fail(Code::too_large, fmt::format("{} files are more than {}", count, tree_entries_max),
+                "leave directories out with .billowignore");
   Tree tree;
   tree.entries.reserve(std::min<std::size_t>(count, in.data.size() / 15));
   std::map<std::string, Kind, std::less<>> seen;
@@ -142,27 +179,40 @@ Result<Tree> decode(std::string_view list) {
     e.size = in.number(8);
     e.path = in.text(in.number(2));
     e.target = in.text(in.number(2));
-    if (!in.ok) return unreadable();
-    if (kind != 'd' && kind != 'f' && kind != 'l') return bad(e.path, "is neither file, directory nor link");
+    if (!in.ok)
+      return unreadable();
+    if (kind != 'd' && kind != 'f' && kind != 'l')
+      return bad(e.path, "is neither file, directory nor link");
     e.kind = static_cast<Kind>(kind);
     BILLOW_TRY_VOID(check_path(e.path));
     if (const auto slash = e.path.rfind('/'); slash != std::string::npos) {
       const auto parent = seen.find(std::string_view(e.path).substr(0, slash));
-      if (parent == seen.end() || parent->second != Kind::directory) return bad(e.path, "lies in what is no directory of the tree");
+      if (parent == seen.end() || parent->second != Kind::directory)
+        return bad(e.path, "lies in what is no directory of the tree");
     }
-    if (!seen.emplace(e.path, e.kind).second) return bad(e.path, "is there twice");
-    if (e.kind == Kind::link) BILLOW_TRY_VOID(check_link(e.path, e.target));
-    else if (!e.target.empty()) return bad(e.path, "is no link and has a target");
-    if (e.kind != Kind::file && e.size != 0) return bad(e.path, "is no file and has a size");
+    if (!seen.emplace(e.path, e.kind).second)
+      return bad(e.path, "is there twice");
+    if (e.kind == Kind::link)
+      BILLOW_TRY_VOID(check_link(e.path, e.target));
+    else if (!e.target.empty())
+      return bad(e.path, "is no link and has a target");
+    if (e.kind != Kind::file && e.size != 0)
+      return bad(e.path, "is no file and has a size");
     total += e.size;
-    if (e.size > tree_bytes_max || total > tree_bytes_max) return fail(Code::too_large, fmt::format("a tree holds at most {}", format_bytes(tree_bytes_max)), "keep data on a volume that the nodes see");
+    if (e.size > tree_bytes_max || total > tree_bytes_max)
+      return fail(Code::too_large,
+                  fmt::format("a tree holds at most {}", format_bytes(tree_bytes_max)),
+                  "keep data on a volume that the nodes see");
     const std::uint64_t pieces = (e.size + piece_bytes - 1) / piece_bytes;
-    if (pieces * 32 > in.data.size()) return unreadable();
+    if (pieces * 32 > in.data.size())
+      return unreadable();
     e.pieces.resize(pieces);
-    for (Sha256& piece : e.pieces) std::memcpy(piece.data(), in.text(32).data(), 32);
+    for (Sha256& piece : e.pieces)
+      std::memcpy(piece.data(), in.text(32).data(), 32);
     tree.entries.push_back(std::move(e));
   }
-  if (!in.data.empty()) return unreadable();
+  if (!in.data.empty())
+    return unreadable();
   return tree;
 }
 

@@ -13,84 +13,117 @@ struct Offered {
   const char* header = "";
 };
 
-// A key comes as a bearer token (what OpenAI's clients send), as X-Api-Key, or as the password of a browser's sign-in box.
+// A key comes as a bearer token (what OpenAI's clients send), as X-Api-Key, or as the password of a
+// browser's sign-in box.
 Offered offered_key(const net::Headers& headers) {
-  if (const auto key = headers.get("X-Api-Key"); !key.empty()) return {std::string(key), "X-Api-Key"};
+  if (const auto key = headers.get("X-Api-Key"); !key.empty())
+    return {std::string(key), "X-Api-Key"};
   const auto authorization = headers.get("Authorization");
-  if (starts_with_nocase(authorization, "Bearer ")) return {std::string(trim(authorization.substr(7))), "Authorization"};
+  if (starts_with_nocase(authorization, "Bearer "))
+    return {std::string(trim(authorization.substr(7))), "Authorization"};
   std::string plain;
-  if (starts_with_nocase(authorization, "Basic ") && base64_decode(trim(authorization.substr(6)), plain))
-    if (const auto colon = plain.find(':'); colon != std::string::npos) return {plain.substr(colon + 1), "Authorization"};
+  if (starts_with_nocase(authorization, "Basic ") &&
+      base64_decode(trim(authorization.substr(6)), plain))
+    if (const auto colon = plain.find(':'); colon != std::string::npos)
+      return {plain.substr(colon + 1), "Authorization"};
   return {};
 }
 
 }  // namespace
 
-std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret, std::string_view peer_key) {
+std::optional<net::Response> check_access(Front& front,
+                                          const LiveEndpoint& endpoint,
+                                          std::string_view secret,
+                                          std::string_view peer_key) {
   const auto& headers = front.head().headers;
   if (const auto peer = headers.get(peer_header); !peer.empty()) {
-    if (!equal_constant_time(peer, peer_key)) return net::problem(403, fmt::format("{} is not for clients", peer_header), "", front.request_id());
+    if (!equal_constant_time(peer, peer_key))
+      return net::problem(403, fmt::format("{} is not for clients", peer_header), "",
+                          front.request_id());
     front.ticket.from_peer = true;  // who let the client in
     front.ticket.strip_header = peer_header;
     return std::nullopt;
   }
   if (const auto internal = headers.get(internal_header); !internal.empty()) {
-    if (!equal_constant_time(internal, secret)) return net::problem(403, fmt::format("{} is not for clients", internal_header), "", front.request_id());
+    if (!equal_constant_time(internal, secret))
+      return net::problem(403, fmt::format("{} is not for clients", internal_header), "",
+                          front.request_id());
     front.ticket.strip_header = internal_header;
     return std::nullopt;
   }
   if (!endpoint.policy().cors.empty()) {
     const auto origin = headers.get("Origin");
     for (const auto& allowed : endpoint.policy().cors)
-      if (!origin.empty() && (allowed == "*" || net::equal_nocase(allowed, origin))) front.ticket.allow_origin = allowed == "*" ? "*" : std::string(origin);
+      if (!origin.empty() && (allowed == "*" || net::equal_nocase(allowed, origin)))
+        front.ticket.allow_origin = allowed == "*" ? "*" : std::string(origin);
   }
   const auto access = endpoint.policy().access;
-  if (access == EndpointAccess::open) return std::nullopt;
+  if (access == EndpointAccess::open)
+    return std::nullopt;
   const Offered offered = offered_key(headers);
   if (endpoint.key_fits(offered.key)) {
     front.ticket.strip_header = offered.header;
     return std::nullopt;
   }
   if (access == EndpointAccess::local && front.local()) {
-    // A page of another site can make a browser on this machine call us; only origins that were named may.
+    // A page of another site can make a browser on this machine call us; only origins that were
+    // named may.
     const auto origin = headers.get("Origin");
-    if (origin.empty() || !front.ticket.allow_origin.empty() || origin.ends_with(std::string("://") + std::string(headers.get("Host")))) return std::nullopt;
-    return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin), "deploy it with --cors " + std::string(origin), front.request_id());
+    if (origin.empty() || !front.ticket.allow_origin.empty() ||
+        origin.ends_with(std::string("://") + std::string(headers.get("Host"))))
+      return std::nullopt;
+    return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin),
+                        "deploy it with --cors " + std::string(origin), front.request_id());
   }
-  auto answer = net::problem(401, offered.key.empty() ? "this endpoint needs a key" : "the key does not fit this endpoint",
-                             fmt::format("send it as: Authorization: Bearer KEY; its owner makes one with: billow endpoint-key {}", endpoint.name()), front.request_id());
-  answer.headers.add("WWW-Authenticate", fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));
+  auto answer = net::problem(
+      401, offered.key.empty() ? "this endpoint needs a key" : "the key does not fit this endpoint",
+      fmt::format(
+          "send it as: Authorization: Bearer KEY; its owner makes one with: billow endpoint-key {}",
+          endpoint.name()),
+      front.request_id());
+  answer.headers.add("WWW-Authenticate",
+                     fmt::format("Basic realm=\"{}\", charset=\"UTF-8\"", endpoint.name()));
   return answer;
 }
 
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy) {
   const auto& headers = front.head().headers;
   const auto origin = headers.get("Origin"), method = headers.get("Access-Control-Request-Method");
-  if (policy.cors.empty() || front.head().method != "OPTIONS" || origin.empty() || method.empty()) return std::nullopt;
+  if (policy.cors.empty() || front.head().method != "OPTIONS" || origin.empty() || method.empty())
+    return std::nullopt;
   net::Response answer{204, {}, ""};
   for (const auto& allowed : policy.cors) {
-    if (allowed != "*" && !net::equal_nocase(allowed, origin)) continue;
+    if (allowed != "*" && !net::equal_nocase(allowed, origin))
+      continue;
     front.ticket.allow_origin = allowed == "*" ? "*" : std::string(origin);
-    answer.headers.add("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    if (const auto wanted = headers.get("Access-Control-Request-Headers"); !wanted.empty()) answer.headers.add("Access-Control-Allow-Headers", std::string(wanted));
+    answer.headers.add("Access-Control-Allow-Methods",
+                       "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    if (const auto wanted = headers.get("Access-Control-Request-Headers"); !wanted.empty())
+      answer.headers.add("Access-Control-Allow-Headers", std::string(wanted));
     answer.headers.add("Access-Control-Max-Age", "600");
     return answer;
   }
-  return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin), "", front.request_id());
+  return net::problem(403, fmt::format("calls from pages of {} are not allowed", origin), "",
+                      front.request_id());
 }
 
 TokenUsage usage_of(std::string_view tail) {
   TokenUsage usage;
   const auto at = tail.rfind("\"usage\"");
-  if (at == tail.npos) return usage;
+  if (at == tail.npos)
+    return usage;
   const std::string_view rest = tail.substr(at);
   const auto number = [&](std::string_view name) -> std::uint64_t {
     auto found = rest.find(name);
-    if (found == rest.npos) return 0;
+    if (found == rest.npos)
+      return 0;
     found += name.size();
-    while (found < rest.size() && (rest[found] == ' ' || rest[found] == ':')) ++found;
+    while (found < rest.size() && (rest[found] == ' ' || rest[found] == ':'))
+      ++found;
     std::uint64_t n = 0;
-    for (; found < rest.size() && rest[found] >= '0' && rest[found] <= '9' && n < 1'000'000'000; ++found) n = n * 10 + static_cast<std::uint64_t>(rest[found] - '0');
+    for (; found < rest.size() && rest[found] >= '0' && rest[found] <= '9' && n < 1'000'000'000;
+         ++found)
+      n = n * 10 + static_cast<std::uint64_t>(rest[found] - '0');
     return n;
   };
   usage.in = std::max(number("\"prompt_tokens\""), number("\"input_tokens\""));

@@ -7,12 +7,13 @@ namespace billow::gateway {
 namespace {
 constexpr Duration panic_hold = seconds(6);
 constexpr Duration rest_min = milliseconds(500);  // nobody sleeps sooner than this after a request
-// Of an endpoint that has hardly been seen. Chosen on the conversation trace from a single cold replica (see docs/endpoints.md).
-constexpr double stream_min = 3;                  // arrivals, fading: fewer are single calls
+// Of an endpoint that has hardly been seen. Chosen on the conversation trace from a single cold
+// replica (see docs/endpoints.md).
+constexpr double stream_min = 3;  // arrivals, fading: fewer are single calls
 constexpr double growth_max = 8, growth_per_lead = 2;
-constexpr double service_guess_s = 5;             // of a request, until this many have ended
+constexpr double service_guess_s = 5;  // of a request, until this many have ended
 constexpr std::uint64_t service_known = 20;
-constexpr Duration forgotten = minutes(10);       // after such a silence it is new again
+constexpr Duration forgotten = minutes(10);  // after such a silence it is new again
 }  // namespace
 
 void Learned::add(Duration d) {
@@ -32,12 +33,16 @@ void Rate::add(SteadyTime now) {
   at_ = now;
 }
 
-double Rate::weight(SteadyTime now) const { return any_ ? weight_ * std::exp(-(now - at_).seconds() / constant_s_) : 0; }
+double Rate::weight(SteadyTime now) const {
+  return any_ ? weight_ * std::exp(-(now - at_).seconds() / constant_s_) : 0;
+}
 
 double Rate::per_second(SteadyTime now) const {
-  if (!any_) return 0;
+  if (!any_)
+    return 0;
   const double faded = weight(now);
-  // A window that has only begun to fill is not as long as its constant; within the first seconds nothing is known.
+  // A window that has only begun to fill is not as long as its constant; within the first seconds
+  // nothing is known.
   const double seen_s = std::max((now - first_).seconds(), 1.0);
   return faded / (constant_s_ * (1 - std::exp(-seen_s / constant_s_)));
 }
@@ -48,47 +53,61 @@ void Autoscaler::served(Duration service_time, SteadyTime now) {
 }
 
 void Autoscaler::arrived(SteadyTime now) {
-  if (last_arrival_.ns == 0 || now - last_arrival_ > forgotten) first_arrival_ = now;
+  if (last_arrival_.ns == 0 || now - last_arrival_ > forgotten)
+    first_arrival_ = now;
   last_arrival_ = now;
   short_rate_.add(now);
   long_rate_.add(now);
 }
 
 std::uint32_t Autoscaler::replicas_for(double load) const {
-  if (load <= 0) return 0;
+  if (load <= 0)
+    return 0;
   // Without a limit of requests at once a replica is reckoned to bear 64.
   const double each = policy_.concurrency == 0 ? 64 : policy_.concurrency;
   return static_cast<std::uint32_t>(std::ceil(load / each - 1e-9));
 }
 
-// The load (requests being served at once) after `horizon`: what is there fades as it is served, what comes fills up.
+// The load (requests being served at once) after `horizon`: what is there fades as it is served,
+// what comes fills up.
 double Autoscaler::load_ahead(const Router& router, Duration horizon, SteadyTime now) const {
-  const double here = static_cast<double>(router.in_flight()) + static_cast<double>(router.held()) + router.lent();
+  const double here =
+      static_cast<double>(router.in_flight()) + static_cast<double>(router.held()) + router.lent();
   const double service_s = std::max(service_.seconds(), 1e-3);
   const double faded = std::exp(-horizon.seconds() / service_s);
   const double rate = std::max(short_rate_.per_second(now), long_rate_.per_second(now));
   const double settled = here * faded + rate * service_s * (1 - faded);
-  if (router.held() == 0) return settled;
-  // Somebody waits: every slot is taken, so what comes beyond what leaves piles up until help is there.
-  // A few requests at once are no rate yet: their number less its own spread is.
-  const double certain = rate * std::max(0.0, 1 - 1 / std::sqrt(std::max(short_rate_.weight(now), 1.0)));
-  return std::max(settled, here + std::max(0.0, certain - short_done_.per_second(now)) * horizon.seconds());
+  if (router.held() == 0)
+    return settled;
+  // Somebody waits: every slot is taken, so what comes beyond what leaves piles up until help is
+  // there. A few requests at once are no rate yet: their number less its own spread is.
+  const double certain =
+      rate * std::max(0.0, 1 - 1 / std::sqrt(std::max(short_rate_.weight(now), 1.0)));
+  return std::max(settled,
+                  here + std::max(0.0, certain - short_done_.per_second(now)) * horizon.seconds());
 }
 
-// Nothing is expected beyond the endpoint's own idle time: who set it knows when it is over, and a rate that only fades would keep the
-// last one awake, and others coming, for minutes more.
+// Nothing is expected beyond the endpoint's own idle time: who set it knows when it is over, and a
+// rate that only fades would keep the last one awake, and others coming, for minutes more.
 bool Autoscaler::silent(const Router& router, SteadyTime now) const {
-  return router.in_flight() == 0 && router.held() == 0 && router.lent() == 0 && now - last_arrival_ >= policy_.idle;
+  return router.in_flight() == 0 && router.held() == 0 && router.lent() == 0 &&
+         now - last_arrival_ >= policy_.idle;
 }
 
-// What a load may have become when a replica started now is there. Who has watched for a shorter time than a start takes knows little
-// about it: it may grow by a multiple, the more the shorter it has been seen. What turns out not to be needed sleeps, and has cost a start.
+// What a load may have become when a replica started now is there. Who has watched for a shorter
+// time than a start takes knows little about it: it may grow by a multiple, the more the shorter it
+// has been seen. What turns out not to be needed sleeps, and has cost a start.
 double Autoscaler::may_become(const Router& router, SteadyTime now) const {
-  if (long_rate_.weight(now) < stream_min) return 0;
+  if (long_rate_.weight(now) < stream_min)
+    return 0;
   const double seen_s = std::max((now - first_arrival_).seconds(), 1.0);
   const double growth = std::min(growth_max, 1 + growth_per_lead * start_lead().seconds() / seen_s);
-  const double service_s = service_.count() < service_known ? std::max(service_.seconds(), service_guess_s) : service_.seconds();
-  return growth * std::max<double>(router.in_flight(), std::max(short_rate_.per_second(now), long_rate_.per_second(now)) * service_s);
+  const double service_s = service_.count() < service_known
+                               ? std::max(service_.seconds(), service_guess_s)
+                               : service_.seconds();
+  return growth * std::max<double>(router.in_flight(), std::max(short_rate_.per_second(now),
+                                                                long_rate_.per_second(now)) *
+                                                           service_s);
 }
 
 std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, SteadyTime now) const {
@@ -97,95 +116,125 @@ std::uint32_t Autoscaler::awake_needed(const Router& router, bool sleepers, Stea
   const Duration lead = sleepers ? resume_lead() : start_lead();
   double load = serving;
   if (held > 0) {
-    // Slots that become free until a replica called now would be there, or until the oldest has waited its target: whichever is later
-    // has passed for nobody's harm.
-    const double spare_s = std::max(0.0, (policy_.wait_target - router.oldest_wait(now) - lead).seconds());
+    // Slots that become free until a replica called now would be there, or until the oldest has
+    // waited its target: whichever is later has passed for nobody's harm.
+    const double spare_s =
+        std::max(0.0, (policy_.wait_target - router.oldest_wait(now) - lead).seconds());
     const double freed = serving / std::max(service_.seconds(), 1e-3) * spare_s;
     load += std::max(0.0, held - freed);
   }
   std::uint32_t need = replicas_for(load);
-  if (held > 0 && need == 0) need = 1;
+  if (held > 0 && need == 0)
+    need = 1;
   // Where coming takes longer than a request may wait, capacity has to be there before the load is.
   if (lead > policy_.wait_target && !silent(router, now)) {
     const double ahead = load_ahead(router, lead, now);
-    if (ahead > 0.5) need = std::max(need, replicas_for(ahead + std::sqrt(ahead)));
+    if (ahead > 0.5)
+      need = std::max(need, replicas_for(ahead + std::sqrt(ahead)));
   }
   return need;
 }
 
-void Autoscaler::put_to_sleep(const Router& router, std::uint32_t need, SteadyTime now, std::vector<ScaleAction>& actions) const {
+void Autoscaler::put_to_sleep(const Router& router,
+                              std::uint32_t need,
+                              SteadyTime now,
+                              std::vector<ScaleAction>& actions) const {
   const bool suspends = policy_.keep_suspended.ns > 0;
   std::uint32_t awake = 0;
   std::vector<const Replica*> idle;
   for (const auto& [key, r] : router.replicas()) {
-    if (!r.current) continue;
+    if (!r.current)
+      continue;
     // One that is starting is not there yet: nobody goes to sleep in its favour.
-    if (r.phase == Phase::ready || r.phase == Phase::resuming) ++awake;
-    if (r.phase == Phase::ready && Router::releasable(r)) idle.push_back(&r);
+    if (r.phase == Phase::ready || r.phase == Phase::resuming)
+      ++awake;
+    if (r.phase == Phase::ready && Router::releasable(r))
+      idle.push_back(&r);
   }
   // Spot first (it is the burst), then who has been idle longest.
   std::sort(idle.begin(), idle.end(), [](const Replica* a, const Replica* b) {
-    if (a->spot != b->spot) return a->spot;
+    if (a->spot != b->spot)
+      return a->spot;
     return a->idle_since < b->idle_since;
   });
   const Duration rest = std::max(rest_min, suspends ? resume_lead() * 2 : start_lead());
   for (const Replica* r : idle) {
-    if (awake <= std::max(need, policy_.min)) break;
+    if (awake <= std::max(need, policy_.min))
+      break;
     const Duration patience = awake == 1 ? policy_.idle : std::min(policy_.idle, rest);
-    if (now - std::max(r->idle_since, r->since) < patience) continue;
+    if (now - std::max(r->idle_since, r->since) < patience)
+      continue;
     actions.push_back({suspends ? ScaleAction::Kind::suspend : ScaleAction::Kind::stop, r->key});
     --awake;
   }
 }
 
-std::vector<ScaleAction> Autoscaler::decide(const Router& router, const ScaleCaps& caps, SteadyTime now) {
+std::vector<ScaleAction> Autoscaler::decide(const Router& router,
+                                            const ScaleCaps& caps,
+                                            SteadyTime now) {
   std::vector<ScaleAction> actions;
   std::uint32_t awake = 0, starting = 0, on_demand = 0, all = 0;
   std::vector<const Replica*> sleepers;
   for (const auto& [key, r] : router.replicas()) {
-    if (!r.current || r.phase == Phase::leaving) continue;
+    if (!r.current || r.phase == Phase::leaving)
+      continue;
     ++all;
-    if (!r.spot) ++on_demand;
-    if (r.phase == Phase::ready || r.phase == Phase::resuming) ++awake;
-    if (r.phase == Phase::starting) ++starting;
-    if (r.phase == Phase::suspended || r.phase == Phase::falling) sleepers.push_back(&r);
+    if (!r.spot)
+      ++on_demand;
+    if (r.phase == Phase::ready || r.phase == Phase::resuming)
+      ++awake;
+    if (r.phase == Phase::starting)
+      ++starting;
+    if (r.phase == Phase::suspended || r.phase == Phase::falling)
+      sleepers.push_back(&r);
   }
   const Duration wait = router.oldest_wait(now);
-  if (router.held() > 0 && wait > policy_.wait_target) panic_until_ = now + panic_hold;
+  if (router.held() > 0 && wait > policy_.wait_target)
+    panic_until_ = now + panic_hold;
 
   const std::uint32_t max = std::min(policy_.max, caps.replicas_max);
   const std::uint32_t need = awake_needed(router, !sleepers.empty(), now);
   wanted_ = std::min(std::max(need, policy_.min), max);
 
-  // 1. Awake. Who fell asleep last is woken first: its memory is likeliest to be warm. One that is still falling asleep is called back
-  // when nobody else can come: a request that meets it must not start a cold one.
+  // 1. Awake. Who fell asleep last is woken first: its memory is likeliest to be warm. One that is
+  // still falling asleep is called back when nobody else can come: a request that meets it must not
+  // start a cold one.
   std::sort(sleepers.begin(), sleepers.end(), [](const Replica* a, const Replica* b) {
-    if (a->phase != b->phase) return a->phase == Phase::suspended;
+    if (a->phase != b->phase)
+      return a->phase == Phase::suspended;
     return a->since > b->since;
   });
   std::size_t next = 0;
-  for (; awake < wanted_ && next < sleepers.size(); ++next, ++awake) actions.push_back({ScaleAction::Kind::resume, sleepers[next]->key});
+  for (; awake < wanted_ && next < sleepers.size(); ++next, ++awake)
+    actions.push_back({ScaleAction::Kind::resume, sleepers[next]->key});
   const auto start = [&] {
     const bool spot = policy_.spot_burst && on_demand >= policy_.base_on_demand;
     actions.push_back({ScaleAction::Kind::start, 0, spot});
-    if (!spot) ++on_demand;
+    if (!spot)
+      ++on_demand;
     ++all;
   };
   // One that is starting counts for what a start could bring, not for what a sleeper brings sooner.
-  for (awake += starting; awake < wanted_ && all < max; ++awake) start();
+  for (awake += starting; awake < wanted_ && all < max; ++awake)
+    start();
 
-  // 2. In existence: enough for what may come while a cold one starts. They sleep as soon as they are not needed.
+  // 2. In existence: enough for what may come while a cold one starts. They sleep as soon as they
+  // are not needed.
   const double ahead = load_ahead(router, start_lead(), now);
   if (policy_.keep_suspended.ns > 0 && ahead > 0.5 && !silent(router, now)) {
-    const std::uint32_t pool = std::min(max, replicas_for(std::max(ahead + std::sqrt(ahead), may_become(router, now))));
-    while (all < pool) start();
+    const std::uint32_t pool =
+        std::min(max, replicas_for(std::max(ahead + std::sqrt(ahead), may_become(router, now))));
+    while (all < pool)
+      start();
   }
 
-  if (!actions.empty() || panicking(now)) return actions;
+  if (!actions.empty() || panicking(now))
+    return actions;
   put_to_sleep(router, need, now, actions);
   // 3. Sleepers nobody wanted for their keep time.
   for (const Replica* r : sleepers)
-    if (r->phase == Phase::suspended && now - r->since >= policy_.keep_suspended) actions.push_back({ScaleAction::Kind::stop, r->key});
+    if (r->phase == Phase::suspended && now - r->since >= policy_.keep_suspended)
+      actions.push_back({ScaleAction::Kind::stop, r->key});
   return actions;
 }
 

@@ -18,13 +18,15 @@ Result<std::shared_ptr<Upstream>> Upstream::create(ReplicaKey key, const std::st
   out->name = address;
   const auto parsed = BILLOW_TRY(net::parse_address(address));
   const auto found = BILLOW_TRY(net::resolve(parsed));
-  if (found.empty()) return fail(Code::unavailable, address + " has no address");
+  if (found.empty())
+    return fail(Code::unavailable, address + " has no address");
   out->address = found.front();
   return out;
 }
 
 void Upstream::close() {
-  for (const auto& back : std::exchange(idle, {})) back->close();
+  for (const auto& back : std::exchange(idle, {}))
+    back->close();
 }
 
 Back::Back(Proxy& proxy, net::Transport transport) {
@@ -32,7 +34,9 @@ Back::Back(Proxy& proxy, net::Transport transport) {
   connecting_since = proxy.loop().steady();
 }
 
-Back::~Back() { stream_->close(); }
+Back::~Back() {
+  stream_->close();
+}
 
 void Back::close() {
   front_ = nullptr;
@@ -47,21 +51,27 @@ void Back::serve(Front* front, bool head_only, bool upgrade) {
   ++uses_;
   written_before_ = stream_->bytes_written();
   parser_.emplace(net::HttpParser::Kind::response);
-  if (head_only_) parser_->expect_no_body();
+  if (head_only_)
+    parser_->expect_no_body();
 }
 
 void Back::set_paused(bool paused) {
-  if (paused == paused_) return;
+  if (paused == paused_)
+    return;
   paused_ = paused;
-  if (paused) stream_->pause_reading();
-  else stream_->resume_reading();
+  if (paused)
+    stream_->pause_reading();
+  else
+    stream_->resume_reading();
 }
 
 void Back::stream_data(std::string_view data) {
   const auto keep = shared_from_this();
-  if (!front_) return close();  // nobody asked for it: this connection is not to be trusted with a request
+  if (!front_)
+    return close();  // nobody asked for it: this connection is not to be trusted with a request
   const auto front = front_->shared_from_this();
-  if (tunnel_) return front->tunnel_data(data);
+  if (tunnel_)
+    return front->tunnel_data(data);
   std::string joined;
   if (!pending_.empty()) {
     joined = std::exchange(pending_, {});
@@ -71,57 +81,71 @@ void Back::stream_data(std::string_view data) {
   std::size_t used = 0;
   while (front_ && used < data.size()) {
     const auto step = parser_->feed(data.substr(used));
-    if (!step) return lost(fmt::format("its answer is no proper HTTP: {}", step.error().message));
+    if (!step)
+      return lost(fmt::format("its answer is no proper HTTP: {}", step.error().message));
     used += step->consumed;
     if (!head_seen_ && parser_->head_done()) {
       auto& head = parser_->head();
       if (head.status == 101 && upgrade_) {
         tunnel_ = true;
         front->tunnel_open(head);
-        if (used < data.size() && front_) front->tunnel_data(data.substr(used));
+        if (used < data.size() && front_)
+          front->tunnel_data(data.substr(used));
         return;
       }
-      if (head.status == 101) return lost("it changed protocols unasked");
+      if (head.status == 101)
+        return lost("it changed protocols unasked");
       if (head.status < 200) {  // interim; the answer itself follows
         parser_.emplace(net::HttpParser::Kind::response);
-        if (head_only_) parser_->expect_no_body();
+        if (head_only_)
+          parser_->expect_no_body();
         continue;
       }
       head_seen_ = true;
       front->answer_head(head, parser_->body_until_close());
     }
-    if (!step->body.empty()) front->answer_body(step->body);
+    if (!step->body.empty())
+      front->answer_body(step->body);
     if (front_ && head_seen_ && parser_->done()) {
-      const bool reusable = parser_->head().keep_alive && used == data.size() && stream_->open() && stream_->queued() == 0;
+      const bool reusable = parser_->head().keep_alive && used == data.size() && stream_->open() &&
+                            stream_->queued() == 0;
       return front->answer_done(reusable);
     }
-    if (step->consumed == 0) break;
+    if (step->consumed == 0)
+      break;
   }
-  if (!front_) return;
-  if (used < data.size()) pending_.assign(data.substr(used));
+  if (!front_)
+    return;
+  if (used < data.size())
+    pending_.assign(data.substr(used));
   front->back_drained();
 }
 
 void Back::stream_eof() {
   const auto keep = shared_from_this();
-  if (!front_) return close();
+  if (!front_)
+    return close();
   const auto front = front_->shared_from_this();
-  if (head_seen_ && parser_->finish()) return front->answer_done(false);
+  if (head_seen_ && parser_->finish())
+    return front->answer_done(false);
   lost(tunnel_ ? "" : "it closed the connection before it answered");
 }
 
 void Back::stream_failed(std::string reason) {
   const auto keep = shared_from_this();
-  if (front_) lost(std::move(reason));
+  if (front_)
+    lost(std::move(reason));
 }
 
 void Back::lost(const std::string& why) {
-  if (!front_) return;
+  if (!front_)
+    return;
   front_->shared_from_this()->back_failed(why, stream_->bytes_written() > written_before_);
 }
 
 void Back::stream_drained() {
-  if (!front_) return;
+  if (!front_)
+    return;
   const auto front = front_->shared_from_this();
   front->body_room();
 }
@@ -134,7 +158,8 @@ struct Proxy::Listening {
   net::Watch watch;
 };
 
-Proxy::Proxy(net::Loop& loop, Options options, ProxyHost& host) : loop_(loop), options_(std::move(options)), host_(host) {}
+Proxy::Proxy(net::Loop& loop, Options options, ProxyHost& host)
+    : loop_(loop), options_(std::move(options)), host_(host) {}
 
 Result<std::unique_ptr<Proxy>> Proxy::create(net::Loop& loop, Options options, ProxyHost& host) {
   auto out = std::unique_ptr<Proxy>(new Proxy(loop, std::move(options), host));
@@ -146,23 +171,31 @@ Proxy::~Proxy() {
   listening_.clear();
   undecided_.clear();
   const auto all = fronts_;
-  for (const auto& [key, front] : all) front->close();
+  for (const auto& [key, front] : all)
+    front->close();
   for (const auto& weak : upstreams_)
-    if (const auto upstream = weak.lock()) upstream->close();
+    if (const auto upstream = weak.lock())
+      upstream->close();
 }
 
 Status Proxy::listen() {
-  if (!options_.tls.cert_path.empty()) tls_ = BILLOW_TRY(net::TlsContext::server(options_.tls));
-  else if (!options_.also_tls.cert_path.empty()) also_tls_ = BILLOW_TRY(net::TlsContext::server(options_.also_tls));
+  if (!options_.tls.cert_path.empty())
+    tls_ = BILLOW_TRY(net::TlsContext::server(options_.tls));
+  else if (!options_.also_tls.cert_path.empty())
+    also_tls_ = BILLOW_TRY(net::TlsContext::server(options_.also_tls));
   for (const auto& text : options_.listen) {
     auto item = std::make_unique<Listening>();
     item->listener = BILLOW_TRY(net::listen_on(BILLOW_TRY(net::parse_address(text))));
     item->tls = tls_ && !item->listener.bound.is_unix();
-    item->watch = loop_.on_readable(item->listener.fd.get(), [this, at = item.get()] { accept_some(*at); });
+    item->watch =
+        loop_.on_readable(item->listener.fd.get(), [this, at = item.get()] { accept_some(*at); });
     listening_.push_back(std::move(item));
   }
-  const auto shortest = std::min({options_.idle_timeout, options_.header_timeout, options_.body_idle_timeout, options_.write_stall_timeout, options_.connect_timeout});
-  sweep_timer_ = loop_.every(std::clamp(shortest / 4, milliseconds(5), milliseconds(500)), [this] { sweep(); });
+  const auto shortest =
+      std::min({options_.idle_timeout, options_.header_timeout, options_.body_idle_timeout,
+                options_.write_stall_timeout, options_.connect_timeout});
+  sweep_timer_ = loop_.every(std::clamp(shortest / 4, milliseconds(5), milliseconds(500)),
+                             [this] { sweep(); });
   return {};
 }
 
@@ -171,75 +204,100 @@ void Proxy::accept_some(Listening& listening) {
     Fd fd(::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        log_error("cannot accept connections: {}; raise the limit of open files", ::strerror(errno));
+        log_error("cannot accept connections: {}; raise the limit of open files",
+                  ::strerror(errno));
         listening.watch.cancel();
         accept_again_ = loop_.after(accept_pause, [this] {
           for (auto& each : listening_)
-            if (!each->watch) each->watch = loop_.on_readable(each->listener.fd.get(), [this, at = each.get()] { accept_some(*at); });
+            if (!each->watch)
+              each->watch = loop_.on_readable(each->listener.fd.get(),
+                                              [this, at = each.get()] { accept_some(*at); });
         });
       }
       return;
     }
-    if (listening.tls) serve(std::move(fd), tls_);
-    else if (also_tls_ && !listening.listener.bound.is_unix()) sort_out(std::move(fd));
-    else serve(std::move(fd), nullptr);
+    if (listening.tls)
+      serve(std::move(fd), tls_);
+    else if (also_tls_ && !listening.listener.bound.is_unix())
+      sort_out(std::move(fd));
+    else
+      serve(std::move(fd), nullptr);
   }
 }
 
-// The first byte tells: a TLS handshake begins with 22, a request with a letter. Mostly it is there already when the connection is.
+// The first byte tells: a TLS handshake begins with 22, a request with a letter. Mostly it is there
+// already when the connection is.
 void Proxy::sort_out(Fd fd) {
-  if (sort(fd)) return;
+  if (sort(fd))
+    return;
   const int number = fd.get();
-  if (fronts_.size() + undecided_.size() >= options_.connections_max) return;
+  if (fronts_.size() + undecided_.size() >= options_.connections_max)
+    return;
   auto& waiting = undecided_[number];
   waiting = {std::move(fd), loop_.steady(), {}};
   waiting.watch = loop_.on_readable(number, [this, number] {
     auto node = undecided_.extract(number);
-    if (node.empty()) return;
+    if (node.empty())
+      return;
     node.mapped().watch.cancel();
-    if (!sort(node.mapped().fd)) serve(std::move(node.mapped().fd), nullptr);
+    if (!sort(node.mapped().fd))
+      serve(std::move(node.mapped().fd), nullptr);
   });
 }
 
 // False: nothing has come.
 bool Proxy::sort(Fd& fd) {
   unsigned char first = 0;
-  if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (::recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+      (errno == EAGAIN || errno == EWOULDBLOCK))
+    return false;
   serve(std::move(fd), first == 22 ? also_tls_ : nullptr);
   return true;
 }
 
 void Proxy::serve(Fd fd, const std::shared_ptr<net::TlsContext>& tls) {
   if (fronts_.size() >= options_.connections_max) {
-    static constexpr std::string_view busy = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
-    [[maybe_unused]] const auto sent = ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    static constexpr std::string_view busy =
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
+        "1\r\nContent-Length: 0\r\n\r\n";
+    [[maybe_unused]] const auto sent =
+        ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;
   }
   auto open = [&]() -> Result<net::Transport> {
-    if (tls) return net::Transport::with_tls(std::move(fd), tls);
+    if (tls)
+      return net::Transport::with_tls(std::move(fd), tls);
     return net::Transport(std::move(fd));
   };
   auto transport = open();
-  if (!transport) return log_error("{}", transport.error().message);
+  if (!transport)
+    return log_error("{}", transport.error().message);
   auto front = std::make_shared<Front>(*this, std::move(*transport), nullptr);
   fronts_.emplace(front.get(), front);
   front->start();
 }
 
-void Proxy::forget(Front& front) { fronts_.erase(&front); }
+void Proxy::forget(Front& front) {
+  fronts_.erase(&front);
+}
 
 void Proxy::sweep() {
   const auto now = loop_.steady();
   std::vector<std::shared_ptr<Front>> all;
   all.reserve(fronts_.size());
-  for (const auto& [key, front] : fronts_) all.push_back(front);
-  for (const auto& front : all) front->check_deadlines(now);
-  std::erase_if(undecided_, [&](const auto& each) { return now - each.second.since > options_.header_timeout; });
+  for (const auto& [key, front] : fronts_)
+    all.push_back(front);
+  for (const auto& front : all)
+    front->check_deadlines(now);
+  std::erase_if(undecided_, [&](const auto& each) {
+    return now - each.second.since > options_.header_timeout;
+  });
   std::erase_if(upstreams_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : upstreams_) {
     const auto upstream = weak.lock();
     std::erase_if(upstream->idle, [&](const auto& back) {
-      if (back->open() && now - back->idle_since < limits::client_idle_timeout) return false;
+      if (back->open() && now - back->idle_since < limits::client_idle_timeout)
+        return false;
       back->close();
       return true;
     });
@@ -262,7 +320,8 @@ std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, 
   while (!upstream->idle.empty()) {
     auto back = std::move(upstream->idle.back());
     upstream->idle.pop_back();
-    if (back->open() && !back->stale()) return back;
+    if (back->open() && !back->stale())
+      return back;
     back->close();
   }
   auto fd = net::start_connect(upstream->address);
@@ -271,7 +330,10 @@ std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, 
     return nullptr;
   }
   auto open = [&]() -> Result<net::Transport> {
-    if (upstream->tls) return net::Transport::with_tls(std::move(*fd), upstream->tls, net::parse_address(upstream->name).value_or(net::Address{}).host);
+    if (upstream->tls)
+      return net::Transport::with_tls(
+          std::move(*fd), upstream->tls,
+          net::parse_address(upstream->name).value_or(net::Address{}).host);
     return net::Transport(std::move(*fd));
   };
   auto transport = open();
@@ -285,21 +347,27 @@ std::shared_ptr<Back> Proxy::connect(const std::shared_ptr<Upstream>& upstream, 
 }
 
 void Proxy::keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back) {
-  if (!back->open() || upstream->idle.size() >= limits::gateway_idle_per_replica_max || stopping_) return back->close();
+  if (!back->open() || upstream->idle.size() >= limits::gateway_idle_per_replica_max || stopping_)
+    return back->close();
   back->set_paused(false);
   back->idle_since = loop_.steady();
-  if (upstream->idle.empty() && std::none_of(upstreams_.begin(), upstreams_.end(), [&](const auto& weak) { return weak.lock() == upstream; })) upstreams_.push_back(upstream);
+  if (upstream->idle.empty() &&
+      std::none_of(upstreams_.begin(), upstreams_.end(),
+                   [&](const auto& weak) { return weak.lock() == upstream; }))
+    upstreams_.push_back(upstream);
   upstream->idle.push_back(std::move(back));
 }
 
 void Proxy::give_up(const Upstream& upstream) {
   const auto all = fronts_;
-  for (const auto& [key, front] : all) front->give_up(upstream);
+  for (const auto& [key, front] : all)
+    front->give_up(upstream);
 }
 
 std::vector<std::string> Proxy::bound_addresses() const {
   std::vector<std::string> out;
-  for (const auto& item : listening_) out.push_back(item->listener.bound.text());
+  for (const auto& item : listening_)
+    out.push_back(item->listener.bound.text());
   return out;
 }
 
@@ -308,7 +376,8 @@ void Proxy::stop_listening() {
   listening_.clear();
   undecided_.clear();
   const auto all = fronts_;
-  for (const auto& [key, front] : all) front->close_when_idle();
+  for (const auto& [key, front] : all)
+    front->close_when_idle();
 }
 
 }  // namespace billow::gateway

@@ -14,108 +14,160 @@ namespace {
 
 constexpr Duration again_max = seconds(30);
 constexpr std::uint32_t webhook_tries_max = 6;
-constexpr Duration full_for = seconds(1);  // after the head said so, nobody else's body is read to hear the same
+constexpr Duration full_for =
+    seconds(1);  // after the head said so, nobody else's body is read to hear the same
 
 net::Response away(const std::string& request_id) {
-  auto answer = net::problem(503, "the head is away, so the call could not be recorded", "try again in a moment, or call without Prefer: respond-async", request_id);
+  auto answer =
+      net::problem(503, "the head is away, so the call could not be recorded",
+                   "try again in a moment, or call without Prefer: respond-async", request_id);
   answer.headers.add("Retry-After", "2");
   return answer;
 }
 
-net::Response come_back(std::string_view why, std::string_view hint, const char* after_s, const std::string& request_id) {
+net::Response come_back(std::string_view why,
+                        std::string_view hint,
+                        const char* after_s,
+                        const std::string& request_id) {
   auto answer = net::problem(429, why, hint, request_id);
   answer.headers.add("Retry-After", after_s);
   return answer;
 }
-constexpr std::string_view full_hint = "come back after the time in Retry-After, or call without Prefer: respond-async";
+constexpr std::string_view full_hint =
+    "come back after the time in Retry-After, or call without Prefer: respond-async";
 
 net::Response refused_by_head(const Reply& reply, const std::string& request_id) {
-  if (reply.code == code_name(Code::exhausted)) return come_back(reply.error, reply.hint, "5", request_id);
+  if (reply.code == code_name(Code::exhausted))
+    return come_back(reply.error, reply.hint, "5", request_id);
   // What RFC drafts of Idempotency-Key ask for.
-  const int status = reply.code == code_name(Code::conflict) ? 422 : reply.code == code_name(Code::not_found) ? 404 : reply.code == code_name(Code::too_large) ? 413 : 400;
+  const int status = reply.code == code_name(Code::conflict)    ? 422
+                     : reply.code == code_name(Code::not_found) ? 404
+                     : reply.code == code_name(Code::too_large) ? 413
+                                                                : 400;
   return net::problem(status, reply.error, reply.hint, request_id);
 }
 
-net::Response problem_of(const Error& error, const std::string& request_id) { return net::problem(error, request_id); }
+net::Response problem_of(const Error& error, const std::string& request_id) {
+  return net::problem(error, request_id);
+}
 
 // Ours, not the application's: worth another try.
 bool try_again(const Result<net::Response>& answer) {
-  if (!answer) return true;
+  if (!answer)
+    return true;
   const bool ours = answer->headers.get("X-Billow-Problem") == "1";
-  return ours && (answer->status == 429 || answer->status == 502 || answer->status == 503 || answer->status == 504);
+  return ours && (answer->status == 429 || answer->status == 502 || answer->status == 503 ||
+                  answer->status == 504);
 }
 
 // A field may have any byte above 0x7f; what is kept is UTF-8. No name has a semicolon.
 constexpr std::string_view as_base64 = ";base64";
 
-void keep_field(std::map<std::string, std::string>& fields, const std::string& name, const std::string& value) {
-  if (valid_utf8(value)) fields[name] = value;
-  else fields[name + std::string(as_base64)] = base64(value);
+void keep_field(std::map<std::string, std::string>& fields,
+                const std::string& name,
+                const std::string& value) {
+  if (valid_utf8(value))
+    fields[name] = value;
+  else
+    fields[name + std::string(as_base64)] = base64(value);
 }
 
 template <class Fn>
 void kept_field(std::string_view name, std::string_view value, Fn fn) {
-  if (!name.ends_with(as_base64)) return fn(std::string(name), std::string(value));
+  if (!name.ends_with(as_base64))
+    return fn(std::string(name), std::string(value));
   std::string bytes;
-  if (base64_decode(value, bytes)) fn(std::string(name.substr(0, name.size() - as_base64.size())), std::move(bytes));
+  if (base64_decode(value, bytes))
+    fn(std::string(name.substr(0, name.size() - as_base64.size())), std::move(bytes));
 }
 
-// Who asks, as far as an Idempotency-Key is concerned: the key of the endpoint that let them in. Without one, nobody in particular.
+// Who asks, as far as an Idempotency-Key is concerned: the key of the endpoint that let them in.
+// Without one, nobody in particular.
 std::string caller_of(const Front& front) {
   const auto& with = front.ticket.strip_header;
   return with.empty() ? std::string() : sha256_hex(front.head().headers.get(with));
 }
 
-// An Idempotency-Key is its caller's alone, and stands for one request. Of callers without a key nobody knows who is who: theirs is the
-// same call only when it is the same request to the byte.
-std::string bound_key(const AsyncCall& call, std::string_view key, const std::string& caller, std::string_view credentials, std::string_view body) {
-  if (key.empty()) return {};
-  const std::string what = sha256_hex(fmt::format("{}\n{}\n{}", call.method, call.target, sha256_hex(body)));
-  const std::string whose = sha256_hex(caller.empty() ? fmt::format("anybody\n{}\n{}\n{}", sha256_hex(credentials), what, key) : fmt::format("key\n{}\n{}", caller, key));
+// An Idempotency-Key is its caller's alone, and stands for one request. Of callers without a key
+// nobody knows who is who: theirs is the same call only when it is the same request to the byte.
+std::string bound_key(const AsyncCall& call,
+                      std::string_view key,
+                      const std::string& caller,
+                      std::string_view credentials,
+                      std::string_view body) {
+  if (key.empty())
+    return {};
+  const std::string what =
+      sha256_hex(fmt::format("{}\n{}\n{}", call.method, call.target, sha256_hex(body)));
+  const std::string whose = sha256_hex(
+      caller.empty() ? fmt::format("anybody\n{}\n{}\n{}", sha256_hex(credentials), what, key)
+                     : fmt::format("key\n{}\n{}", caller, key));
   return fmt::format("bound:{}:{}", whose, what);
 }
 
 std::size_t answer_bytes(const AsyncCall& call) {
   std::size_t bytes = 1024 + call.answer.size();
-  for (const auto& [name, value] : call.answer_headers) bytes += name.size() + value.size();
+  for (const auto& [name, value] : call.answer_headers)
+    bytes += name.size() + value.size();
   return bytes;
 }
 
 }  // namespace
 
-// Room for a call on its way to the head, given back when the place is; none: others are on their way. An endpoint that has nothing on the
-// line gets its first place where others have to wait.
+// Room for a call on its way to the head, given back when the place is; none: others are on their
+// way. An endpoint that has nothing on the line gets its first place where others have to wait.
 std::shared_ptr<void> Calls::place_on_the_line(const LiveEndpoint& endpoint, std::size_t bytes) {
   const bool open = endpoint.policy().access == EndpointAccess::open;
   const auto found = accepting_->of_endpoint.find(endpoint.name());
   const std::size_t here = found == accepting_->of_endpoint.end() ? 0 : found->second;
-  if (here + bytes > (open ? limits::async_accepted_at_once_of_open_endpoint_bytes_max : limits::async_accepted_at_once_of_endpoint_bytes_max)) return nullptr;
-  if (accepting_->all + bytes > (here == 0 ? limits::async_accepted_at_once_first_bytes_max : limits::async_accepted_at_once_bytes_max)) return nullptr;
+  if (here + bytes > (open ? limits::async_accepted_at_once_of_open_endpoint_bytes_max
+                           : limits::async_accepted_at_once_of_endpoint_bytes_max))
+    return nullptr;
+  if (accepting_->all + bytes > (here == 0 ? limits::async_accepted_at_once_first_bytes_max
+                                           : limits::async_accepted_at_once_bytes_max))
+    return nullptr;
   accepting_->all += bytes;
   accepting_->of_endpoint[endpoint.name()] += bytes;
-  return std::shared_ptr<void>(accepting_.get(), [line = accepting_, name = endpoint.name(), bytes](void*) {
-    line->all -= bytes;
-    if ((line->of_endpoint[name] -= bytes) == 0) line->of_endpoint.erase(name);
-  });
+  return std::shared_ptr<void>(accepting_.get(),
+                               [line = accepting_, name = endpoint.name(), bytes](void*) {
+                                 line->all -= bytes;
+                                 if ((line->of_endpoint[name] -= bytes) == 0)
+                                   line->of_endpoint.erase(name);
+                               });
 }
 
 void Calls::accept(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint) {
-  if (!gateway_.link() || !gateway_.link()->connected()) return front->refuse(away(front->request_id()));
+  if (!gateway_.link() || !gateway_.link()->connected())
+    return front->refuse(away(front->request_id()));
   const auto now = gateway_.loop().steady();
   if (const auto full = full_.find(endpoint.name()); full != full_.end()) {
-    if (now < full->second.until) return front->refuse(come_back(full->second.why, full_hint, "5", front->request_id()));
+    if (now < full->second.until)
+      return front->refuse(come_back(full->second.why, full_hint, "5", front->request_id()));
     full_.erase(full);
   }
   // Before the body is read: bodies on their way in are memory too.
-  const std::size_t bytes = 1024 + std::min<std::size_t>(front->head().content_length.value_or(front->head().chunked ? limits::async_body_bytes_max : 0), limits::async_body_bytes_max);
+  const std::size_t bytes =
+      1024 + std::min<std::size_t>(front->head().content_length.value_or(
+                                       front->head().chunked ? limits::async_body_bytes_max : 0),
+                                   limits::async_body_bytes_max);
   auto place = place_on_the_line(endpoint, bytes);
-  if (!place) return front->refuse(come_back(fmt::format("asynchronous calls of endpoint {} come faster than they can be recorded", endpoint.name()), full_hint, "1", front->request_id()));
-  front->read_body(limits::async_body_bytes_max, [this, front, name = endpoint.name(), caller = caller_of(*front), place = std::move(place)](std::string body) mutable {
-    accept_body(front, name, std::move(caller), std::move(body), std::move(place));
-  });
+  if (!place)
+    return front->refuse(come_back(
+        fmt::format("asynchronous calls of endpoint {} come faster than they can be recorded",
+                    endpoint.name()),
+        full_hint, "1", front->request_id()));
+  front->read_body(limits::async_body_bytes_max,
+                   [this, front, name = endpoint.name(), caller = caller_of(*front),
+                    place = std::move(place)](std::string body) mutable {
+                     accept_body(front, name, std::move(caller), std::move(body), std::move(place));
+                   });
 }
 
-void Calls::accept_body(const std::shared_ptr<Front>& front, const std::string& endpoint, std::string caller, std::string body, std::shared_ptr<void> place) {
+void Calls::accept_body(const std::shared_ptr<Front>& front,
+                        const std::string& endpoint,
+                        std::string caller,
+                        std::string body,
+                        std::shared_ptr<void> place) {
   const auto& headers = front->head().headers;
   AsyncCall call;
   call.id = random_token(18);
@@ -124,39 +176,71 @@ void Calls::accept_body(const std::shared_ptr<Front>& front, const std::string& 
   call.target = front->head().target.substr(front->ticket.prefix_bytes);
   for (const auto& [field, value] : headers) {
     // What is about this connection, or proves who asks, is not kept.
-    static constexpr std::string_view dropped[] = {"Host", "Connection", "Content-Length", "Transfer-Encoding", "Prefer", "Authorization", "X-Api-Key", "Cookie", "Expect",
-                                                   "Upgrade", "TE", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Trailer", internal_header};
-    if (std::none_of(std::begin(dropped), std::end(dropped), [&](std::string_view d) { return net::equal_nocase(d, field); })) keep_field(call.headers, field, value);
+    static constexpr std::string_view dropped[] = {"Host",
+                                                   "Connection",
+                                                   "Content-Length",
+                                                   "Transfer-Encoding",
+                                                   "Prefer",
+                                                   "Authorization",
+                                                   "X-Api-Key",
+                                                   "Cookie",
+                                                   "Expect",
+                                                   "Upgrade",
+                                                   "TE",
+                                                   "Keep-Alive",
+                                                   "Proxy-Authorization",
+                                                   "Proxy-Connection",
+                                                   "Trailer",
+                                                   internal_header};
+    if (std::none_of(std::begin(dropped), std::end(dropped),
+                     [&](std::string_view d) { return net::equal_nocase(d, field); }))
+      keep_field(call.headers, field, value);
   }
-  const std::string credentials = fmt::format("{}\n{}\n{}", headers.get("Authorization"), headers.get("X-Api-Key"), headers.get("Cookie"));
+  const std::string credentials = fmt::format("{}\n{}\n{}", headers.get("Authorization"),
+                                              headers.get("X-Api-Key"), headers.get("Cookie"));
   call.idempotency_key = bound_key(call, headers.get("Idempotency-Key"), caller, credentials, body);
   call.body = base64(body);
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(AcceptCall{number, std::move(call)}, number, [this, front, endpoint, place = std::move(place)](Result<Reply> reply) {
-    if (!reply) return front->refuse(away(front->request_id()));
-    if (!reply->error.empty()) {
-      if (reply->code == code_name(Code::exhausted)) full_[endpoint] = {gateway_.loop().steady() + full_for, reply->error};
-      return front->refuse(refused_by_head(*reply, front->request_id()));
-    }
-    auto answer = net::Response::json(202, Json::object({{"id", reply->id}, {"status", "waiting"}, {"url", "/calls/" + reply->id}}).dump());
-    answer.headers.add("Location", "/calls/" + reply->id);
-    answer.headers.add("Preference-Applied", "respond-async");
-    front->respond(std::move(answer));
-  });
+  gateway_.link()->ask(
+      AcceptCall{number, std::move(call)}, number,
+      [this, front, endpoint, place = std::move(place)](Result<Reply> reply) {
+        if (!reply)
+          return front->refuse(away(front->request_id()));
+        if (!reply->error.empty()) {
+          if (reply->code == code_name(Code::exhausted))
+            full_[endpoint] = {gateway_.loop().steady() + full_for, reply->error};
+          return front->refuse(refused_by_head(*reply, front->request_id()));
+        }
+        auto answer = net::Response::json(
+            202,
+            Json::object({{"id", reply->id}, {"status", "waiting"}, {"url", "/calls/" + reply->id}})
+                .dump());
+        answer.headers.add("Location", "/calls/" + reply->id);
+        answer.headers.add("Preference-Applied", "respond-async");
+        front->respond(std::move(answer));
+      });
 }
 
 void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) {
   const std::string id(id_view);
   const std::string& method = front->head().method;
-  if (method != "GET" && method != "HEAD" && method != "DELETE") return front->refuse(net::problem(405, "a call is read with GET and cancelled with DELETE", "", front->request_id()));
-  if (!gateway_.link() || !gateway_.link()->connected()) return front->refuse(away(front->request_id()));
+  if (method != "GET" && method != "HEAD" && method != "DELETE")
+    return front->refuse(net::problem(405, "a call is read with GET and cancelled with DELETE", "",
+                                      front->request_id()));
+  if (!gateway_.link() || !gateway_.link()->connected())
+    return front->refuse(away(front->request_id()));
   if (method != "DELETE") {
-    if (asked_ < limits::async_asked_at_once_max) return ask(front, id);
-    if (asking_.size() >= limits::async_asking_max) return front->refuse(come_back("too many ask for the answers of their calls", "ask again after the time in Retry-After", "1", front->request_id()));
+    if (asked_ < limits::async_asked_at_once_max)
+      return ask(front, id);
+    if (asking_.size() >= limits::async_asking_max)
+      return front->refuse(come_back("too many ask for the answers of their calls",
+                                     "ask again after the time in Retry-After", "1",
+                                     front->request_id()));
     asking_.push_back([this, front, id] { ask(front, id); });
     return;
   }
-  if (const auto running = calls_.find(id); running != calls_.end() && running->second.fetch && !running->second.over) {
+  if (const auto running = calls_.find(id);
+      running != calls_.end() && running->second.fetch && !running->second.over) {
     running->second.fetch->cancel();
     not_under_way(running->second);
     running->second.fetch = nullptr;
@@ -168,8 +252,11 @@ void Calls::page(const std::shared_ptr<Front>& front, std::string_view id_view) 
   cancelled.reason = "cancelled by its client";
   const auto number = gateway_.next_number();
   gateway_.link()->ask(EndCall{number, std::move(cancelled)}, number, [front](Result<Reply> reply) {
-    if (!reply) return front->refuse(away(front->request_id()));
-    if (!reply->error.empty()) return front->refuse(net::problem(reply->code == "not_found" ? 404 : 409, reply->error, "", front->request_id()));
+    if (!reply)
+      return front->refuse(away(front->request_id()));
+    if (!reply->error.empty())
+      return front->refuse(net::problem(reply->code == "not_found" ? 404 : 409, reply->error, "",
+                                        front->request_id()));
     front->respond(net::Response::json(200, R"({"status":"cancelled"})"));
   });
 }
@@ -183,7 +270,9 @@ void Calls::ask(const std::shared_ptr<Front>& front, const std::string& id) {
     // Posted, for the line may be ending what was asked on it.
     if (!asking_.empty())
       gateway_.loop().post([this, alive = std::weak_ptr(accepting_)] {
-        if (alive.expired() || asking_.empty() || asked_ >= limits::async_asked_at_once_max || !gateway_.link()) return;
+        if (alive.expired() || asking_.empty() || asked_ >= limits::async_asked_at_once_max ||
+            !gateway_.link())
+          return;
         const auto next = std::move(asking_.front());
         asking_.pop_front();
         next();
@@ -192,14 +281,23 @@ void Calls::ask(const std::shared_ptr<Front>& front, const std::string& id) {
 }
 
 void Calls::answer_page(const std::shared_ptr<Front>& front, Result<Reply> reply) {
-  if (!reply) return front->refuse(away(front->request_id()));
-  if (!reply->error.empty()) return front->refuse(problem_of({Code::not_found, reply->error, "answers are kept for an hour, or until newer ones need their room"}, front->request_id()));
+  if (!reply)
+    return front->refuse(away(front->request_id()));
+  if (!reply->error.empty())
+    return front->refuse(
+        problem_of({Code::not_found, reply->error,
+                    "answers are kept for an hour, or until newer ones need their room"},
+                   front->request_id()));
   const Json& call = reply->document;
-  if (call["status"].str_or("") != "done") return front->respond(net::Response::json(200, call.dump()));
+  if (call["status"].str_or("") != "done")
+    return front->respond(net::Response::json(200, call.dump()));
   // The answer as the application gave it.
   net::Response answer;
   answer.status = static_cast<int>(call["answer_status"].int_or(200));
-  for (const auto& [name, value] : call["headers"].members()) kept_field(name, value.str_or(""), [&](std::string field, std::string text) { answer.headers.add(std::move(field), std::move(text)); });
+  for (const auto& [name, value] : call["headers"].members())
+    kept_field(name, value.str_or(""), [&](std::string field, std::string text) {
+      answer.headers.add(std::move(field), std::move(text));
+    });
   answer.headers.set("X-Billow-Call", "done");
   (void)base64_decode(call["answer"].str_or(""), answer.body);
   front->respond(std::move(answer));
@@ -210,7 +308,8 @@ void Calls::take(const std::vector<WaitingCall>& waiting) {
   for (const WaitingCall& call : waiting) {
     here.insert(call.id);
     auto [at, fresh] = calls_.try_emplace(call.id);
-    if (!fresh) continue;
+    if (!fresh)
+      continue;
     at->second.call.id = call.id;
     at->second.call.endpoint = call.endpoint;
   }
@@ -220,8 +319,10 @@ void Calls::take(const std::vector<WaitingCall>& waiting) {
       continue;
     }
     // Recorded, or cancelled.
-    if (at->second.fetch && !at->second.over) at->second.fetch->cancel();
-    if (at->second.under_way()) not_under_way(at->second);
+    if (at->second.fetch && !at->second.over)
+      at->second.fetch->cancel();
+    if (at->second.under_way())
+      not_under_way(at->second);
     at = calls_.erase(at);
   }
   tick(gateway_.loop().steady());
@@ -230,19 +331,29 @@ void Calls::take(const std::vector<WaitingCall>& waiting) {
 void Calls::tick(SteadyTime now) {
   const bool connected = gateway_.link() && gateway_.link()->connected();
   std::vector<Running*> others;
-  const auto start = [&](Running& running) { return running.here ? begin(running) : connected && taking_ < limits::async_fetched_at_once_max ? take_whole(running) : void(); };
+  const auto start = [&](Running& running) {
+    return running.here                                               ? begin(running)
+           : connected && taking_ < limits::async_fetched_at_once_max ? take_whole(running)
+                                                                      : void();
+  };
   for (auto& [id, running] : calls_) {
     if (running.over) {
-      if (!running.recording && connected) record(running);
+      if (!running.recording && connected)
+        record(running);
       continue;
     }
-    if (running.under_way() || now < running.again_at) continue;
-    // Endpoints of which nothing is under way come first, and are not held up by those that have taken all there is.
-    if (under_way_.contains(running.call.endpoint)) others.push_back(&running);
-    else start(running);
+    if (running.under_way() || now < running.again_at)
+      continue;
+    // Endpoints of which nothing is under way come first, and are not held up by those that have
+    // taken all there is.
+    if (under_way_.contains(running.call.endpoint))
+      others.push_back(&running);
+    else
+      start(running);
   }
   for (Running* running : others) {
-    if (under_way_all_ >= limits::async_under_way_max) return;
+    if (under_way_all_ >= limits::async_under_way_max)
+      return;
     start(*running);
   }
 }
@@ -254,28 +365,33 @@ void Calls::take_whole(Running& running) {
   ++under_way_all_;
   ++under_way_[running.call.endpoint];
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(TakeCall{number, running.call.id}, number, [this, id = running.call.id](Result<Reply> reply) {
-    --taking_;
-    const auto found = calls_.find(id);
-    if (found != calls_.end() && found->second.taking) {
-      Running& running = found->second;
-      not_under_way(running);
-      running.taking = false;
-      if (!reply || !reply->error.empty()) {
-        running.again_at = gateway_.loop().steady() + seconds(1);  // the next table has it, or has not
-      } else {
-        running.call = std::move(reply->call);
-        running.here = true;
-        begin(running);
-      }
-    }
-    if (taking_ == 0 && reply) tick(gateway_.loop().steady());
-  });
+  gateway_.link()->ask(
+      TakeCall{number, running.call.id}, number, [this, id = running.call.id](Result<Reply> reply) {
+        --taking_;
+        const auto found = calls_.find(id);
+        if (found != calls_.end() && found->second.taking) {
+          Running& running = found->second;
+          not_under_way(running);
+          running.taking = false;
+          if (!reply || !reply->error.empty()) {
+            running.again_at =
+                gateway_.loop().steady() + seconds(1);  // the next table has it, or has not
+          } else {
+            running.call = std::move(reply->call);
+            running.here = true;
+            begin(running);
+          }
+        }
+        if (taking_ == 0 && reply)
+          tick(gateway_.loop().steady());
+      });
 }
 
 void Calls::not_under_way(const Running& running) {
   --under_way_all_;
-  if (const auto at = under_way_.find(running.call.endpoint); at != under_way_.end() && --at->second == 0) under_way_.erase(at);
+  if (const auto at = under_way_.find(running.call.endpoint);
+      at != under_way_.end() && --at->second == 0)
+    under_way_.erase(at);
 }
 
 void Calls::begin(Running& running) {
@@ -289,7 +405,10 @@ void Calls::begin(Running& running) {
   request.endpoint.address = net::parse_address(addresses.front()).value_or(net::Address{});
   request.method = net::parse_method(running.call.method).value_or(net::Method::post);
   request.target = "/f/" + running.call.endpoint + running.call.target;
-  for (const auto& [name, value] : running.call.headers) kept_field(name, value, [&](std::string field, std::string text) { request.headers.add(std::move(field), std::move(text)); });
+  for (const auto& [name, value] : running.call.headers)
+    kept_field(name, value, [&](std::string field, std::string text) {
+      request.headers.add(std::move(field), std::move(text));
+    });
   request.headers.set(internal_header, gateway_.secret());
   request.headers.set("X-Billow-Call", running.call.id);
   (void)base64_decode(running.call.body, request.body);
@@ -298,12 +417,16 @@ void Calls::begin(Running& running) {
   ++under_way_all_;
   ++under_way_[running.call.endpoint];
   ++running.tries;
-  running.fetch = gateway_.client().fetch(std::move(request), [this, id = running.call.id](Result<net::Response> answer) { answered(id, std::move(answer)); });
+  running.fetch = gateway_.client().fetch(
+      std::move(request), [this, id = running.call.id](Result<net::Response> answer) {
+        answered(id, std::move(answer));
+      });
 }
 
 void Calls::answered(const std::string& id, Result<net::Response> answer) {
   const auto found = calls_.find(id);
-  if (found == calls_.end()) return;
+  if (found == calls_.end())
+    return;
   Running& running = found->second;
   not_under_way(running);
   running.fetch = nullptr;
@@ -311,7 +434,8 @@ void Calls::answered(const std::string& id, Result<net::Response> answer) {
   const bool old = system_clock().wall() - running.call.made_at > hours(24);
   if (try_again(answer) && !too_large && !old) {
     Duration wait = milliseconds(200);
-    for (std::uint32_t i = 1; i < running.tries && wait < again_max; ++i) wait = wait * 2;
+    for (std::uint32_t i = 1; i < running.tries && wait < again_max; ++i)
+      wait = wait * 2;
     running.again_at = gateway_.loop().steady() + std::min(wait, again_max);
     return;
   }
@@ -323,41 +447,59 @@ void Calls::answered(const std::string& id, Result<net::Response> answer) {
     call.state = CallState::done;
     call.status = answer->status;
     for (const auto& [name, value] : answer->headers)
-      if (!net::equal_nocase(name, "Connection") && !net::equal_nocase(name, "Content-Length") && !net::equal_nocase(name, "Transfer-Encoding")) keep_field(call.answer_headers, name, value);
+      if (!net::equal_nocase(name, "Connection") && !net::equal_nocase(name, "Content-Length") &&
+          !net::equal_nocase(name, "Transfer-Encoding"))
+        keep_field(call.answer_headers, name, value);
     call.answer = base64(answer->body);
   } else {
     call.state = CallState::failed;
     call.reason = answer.error().message;
   }
-  if (gateway_.link() && gateway_.link()->connected()) record(running);
+  if (gateway_.link() && gateway_.link()->connected())
+    record(running);
 }
 
 // When there is room on the line; the next tick looks again.
 void Calls::record(Running& running) {
   const std::size_t bytes = answer_bytes(running.call);
-  if (recording_bytes_ > 0 && recording_bytes_ + bytes > limits::async_recorded_at_once_bytes_max) return;
+  if (recording_bytes_ > 0 && recording_bytes_ + bytes > limits::async_recorded_at_once_bytes_max)
+    return;
   running.recording = true;
   recording_bytes_ += bytes;
   const auto number = gateway_.next_number();
-  gateway_.link()->ask(EndCall{number, running.call}, number, [this, id = running.call.id, bytes](Result<Reply> reply) {
-    recording_bytes_ -= bytes;
-    const auto found = calls_.find(id);
-    if (found == calls_.end()) return;
-    if (!reply) {
-      found->second.recording = false;  // again when the head is back
-      return;
-    }
-    const AsyncCall& call = found->second.call;
-    if (reply->error.empty())
-      tell_webhook(call.endpoint, id, Json::object({{"id", id}, {"endpoint", call.endpoint}, {"status", enum_name(call.state)}, {"answer_status", call.status}, {"url", "/calls/" + id}}).dump(), 1);
-  });
+  gateway_.link()->ask(EndCall{number, running.call}, number,
+                       [this, id = running.call.id, bytes](Result<Reply> reply) {
+                         recording_bytes_ -= bytes;
+                         const auto found = calls_.find(id);
+                         if (found == calls_.end())
+                           return;
+                         if (!reply) {
+                           found->second.recording = false;  // again when the head is back
+                           return;
+                         }
+                         const AsyncCall& call = found->second.call;
+                         if (reply->error.empty())
+                           tell_webhook(call.endpoint, id,
+                                        Json::object({{"id", id},
+                                                      {"endpoint", call.endpoint},
+                                                      {"status", enum_name(call.state)},
+                                                      {"answer_status", call.status},
+                                                      {"url", "/calls/" + id}})
+                                            .dump(),
+                                        1);
+                       });
 }
 
-void Calls::tell_webhook(const std::string& name, const std::string& id, std::string told, std::uint32_t tries) {
+void Calls::tell_webhook(const std::string& name,
+                         const std::string& id,
+                         std::string told,
+                         std::uint32_t tries) {
   const auto endpoint = gateway_.find(name);
-  if (!endpoint || endpoint->policy().webhook.empty()) return;
+  if (!endpoint || endpoint->policy().webhook.empty())
+    return;
   const auto url = net::parse_url(endpoint->policy().webhook);
-  if (!url) return;
+  if (!url)
+    return;
   net::ClientRequest request;
   request.endpoint = url->endpoint;
   request.target = url->target;
@@ -365,13 +507,19 @@ void Calls::tell_webhook(const std::string& name, const std::string& id, std::st
   request.timeout = seconds(10);
   request.headers = {{"Content-Type", "application/json"}, {"Idempotency-Key", id}};
   request.body = told;
-  gateway_.webhook_client().fetch(std::move(request), [this, name, id, told, tries](Result<net::Response> answer) {
-    if (answer && answer->status < 300) return;
-    if (!answer && answer.error().code == Code::forbidden) return log_warn("endpoint {}: {}; {}", name, answer.error().message, answer.error().hint);
-    if (tries >= webhook_tries_max) return log_warn("endpoint {}: the webhook did not take the end of call {}", name, id);
-    std::erase_if(timers_, [](const net::Timer& t) { return !t; });
-    timers_.push_back(gateway_.loop().after(seconds(1) * (std::int64_t{1} << tries), [this, name, id, told, tries] { tell_webhook(name, id, told, tries + 1); }));
-  });
+  gateway_.webhook_client().fetch(
+      std::move(request), [this, name, id, told, tries](Result<net::Response> answer) {
+        if (answer && answer->status < 300)
+          return;
+        if (!answer && answer.error().code == Code::forbidden)
+          return log_warn("endpoint {}: {}; {}", name, answer.error().message, answer.error().hint);
+        if (tries >= webhook_tries_max)
+          return log_warn("endpoint {}: the webhook did not take the end of call {}", name, id);
+        std::erase_if(timers_, [](const net::Timer& t) { return !t; });
+        timers_.push_back(gateway_.loop().after(
+            seconds(1) * (std::int64_t{1} << tries),
+            [this, name, id, told, tries] { tell_webhook(name, id, told, tries + 1); }));
+      });
 }
 
 }  // namespace billow::gateway

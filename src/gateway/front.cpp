@@ -13,13 +13,17 @@ constexpr Duration goodbye_timeout = seconds(2);
 constexpr std::size_t usage_tail_bytes_max = 4096;
 
 bool sane_request_id(std::string_view id) {
-  if (id.empty() || id.size() > 64) return false;
+  if (id.empty() || id.size() > 64)
+    return false;
   for (char c : id)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.')) return false;
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+          c == '_' || c == '.'))
+      return false;
   return true;
 }
 
-// The answer's bytes on their way out. Small pieces that come together leave together; always empty between two callbacks.
+// The answer's bytes on their way out. Small pieces that come together leave together; always empty
+// between two callbacks.
 std::string& out() {
   static thread_local std::string buffer;
   return buffer;
@@ -31,7 +35,9 @@ std::string_view chunk_start(std::size_t bytes, char (&text)[24]) {
   return {text, static_cast<std::size_t>(end - text)};
 }
 
-bool may_have_body(int status) { return status >= 200 && status != 204 && status != 304; }
+bool may_have_body(int status) {
+  return status >= 200 && status != 204 && status != 304;
+}
 
 }  // namespace
 
@@ -44,7 +50,9 @@ Front::Front(Proxy& proxy, net::Transport transport, std::shared_ptr<void> token
   deadline_ = proxy.loop().steady() + proxy.options().header_timeout;
 }
 
-Front::~Front() { stream_->close(); }
+Front::~Front() {
+  stream_->close();
+}
 
 std::string_view Front::path() const {
   const std::string_view target = head_.target;
@@ -52,7 +60,8 @@ std::string_view Front::path() const {
 }
 
 void Front::close() {
-  if (state_ == State::closed) return;
+  if (state_ == State::closed)
+    return;
   const auto keep = shared_from_this();
   state_ = State::closed;
   on_body_ = nullptr;
@@ -64,34 +73,42 @@ void Front::close() {
 
 void Front::close_when_idle() {
   closing_ = true;
-  if (state_ == State::idle && !(parser_ && parser_->started())) close();
+  if (state_ == State::idle && !(parser_ && parser_->started()))
+    close();
 }
 
 void Front::done(End end) {
-  if (over_told_) return;
+  if (over_told_)
+    return;
   over_told_ = true;
   proxy_.host().over(*this, end);
 }
 
 void Front::drop_back(bool keep) {
   const auto back = std::exchange(back_, nullptr);
-  if (!back) return;
+  if (!back)
+    return;
   back->detach();
-  if (keep && ticket.upstream) proxy_.keep(ticket.upstream, back);
-  else back->close();
+  if (keep && ticket.upstream)
+    proxy_.keep(ticket.upstream, back);
+  else
+    back->close();
 }
 
 // ---- requests in
 
 void Front::stream_data(std::string_view data) {
   const auto keep = shared_from_this();
-  if (state_ == State::closed || state_ == State::goodbye) return;
+  if (state_ == State::closed || state_ == State::goodbye)
+    return;
   if (state_ == State::tunnel) {
     ticket.bytes_in += data.size();
     deadline_ = tunnel_deadline();
-    if (!back_) return;
+    if (!back_)
+      return;
     back_->stream().send_views({data});
-    if (back_ && back_->congested()) stream_->pause_reading();
+    if (back_ && back_->congested())
+      stream_->pause_reading();
     return;
   }
   // What is complete is parsed where it lies; only the beginning of something is kept.
@@ -102,28 +119,35 @@ void Front::stream_data(std::string_view data) {
   processing_ = true;
   const std::size_t used = parse(data);
   processing_ = false;
-  if (state_ == State::closed || state_ == State::goodbye || used >= data.size()) return;
-  if (state_ == State::tunnel) return stream_data(data.substr(used));
+  if (state_ == State::closed || state_ == State::goodbye || used >= data.size())
+    return;
+  if (state_ == State::tunnel)
+    return stream_data(data.substr(used));
   pending_.assign(data.substr(used));
-  if (active() && body_complete_ && pending_.size() >= limits::http_pipelined_bytes_max) stream_->pause_reading();
+  if (active() && body_complete_ && pending_.size() >= limits::http_pipelined_bytes_max)
+    stream_->pause_reading();
 }
 
 void Front::process() {
-  if (processing_ || pending_.empty()) return;
+  if (processing_ || pending_.empty())
+    return;
   if (active() && body_complete_) {
-    if (pending_.size() >= limits::http_pipelined_bytes_max) stream_->pause_reading();
+    if (pending_.size() >= limits::http_pipelined_bytes_max)
+      stream_->pause_reading();
     return;
   }
   const std::string all = std::exchange(pending_, {});
   stream_data(all);
 }
 
-// Takes what it can: heads while no request is being answered, the body of the one that is. Returns how much.
+// Takes what it can: heads while no request is being answered, the body of the one that is. Returns
+// how much.
 std::size_t Front::parse(std::string_view data) {
   std::size_t used = 0;
   while (used < data.size()) {
     const bool in_head = state_ == State::idle;
-    if (!in_head && (!active() || body_complete_)) break;
+    if (!in_head && (!active() || body_complete_))
+      break;
     if (!parser_) {
       parser_.emplace(net::HttpParser::Kind::request);
       deadline_ = proxy_.loop().steady() + proxy_.options().header_timeout;
@@ -134,7 +158,8 @@ std::size_t Front::parse(std::string_view data) {
       return data.size();
     }
     used += fed->consumed;
-    // Either call may answer the request and begin the next: nothing of this one is looked at after it.
+    // Either call may answer the request and begin the next: nothing of this one is looked at after
+    // it.
     if (in_head && parser_->head_done()) {
       take_head();
     } else if (!in_head && (parser_->done() || !fed->body.empty())) {
@@ -153,11 +178,14 @@ void Front::take_head() {
   body_complete_ = parser_->done();
   keep_alive_ = head_.keep_alive && !proxy_.stopping() && !closing_;
   head_only_ = head_.method == "HEAD";
-  upgrade_ = head_.method == "GET" && head_.minor_version == 1 && head_.headers.has_token("Connection", "upgrade") &&
+  upgrade_ = head_.method == "GET" && head_.minor_version == 1 &&
+             head_.headers.has_token("Connection", "upgrade") &&
              net::equal_nocase(head_.headers.get("Upgrade"), "websocket");
   const auto given_id = head_.headers.get("X-Request-Id");
-  if (sane_request_id(given_id)) request_id_ = given_id;
-  else request_id_ = proxy_.host().next_request_id();
+  if (sane_request_id(given_id))
+    request_id_ = given_id;
+  else
+    request_id_ = proxy_.host().next_request_id();
   ticket = {};
   kept_body_.clear();
   body_kept_ = true;
@@ -185,14 +213,19 @@ void Front::forward_body(std::string_view data) {
     whole_body_.append(data);
     if (whole_body_.size() > on_body_max_) {
       on_body_ = nullptr;
-      return refuse(net::problem(413, fmt::format("the body is larger than the {} bytes that this call may have", on_body_max_), "", request_id_));
+      return refuse(net::problem(
+          413,
+          fmt::format("the body is larger than the {} bytes that this call may have", on_body_max_),
+          "", request_id_));
     }
     deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
-    if (body_complete_) std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
+    if (body_complete_)
+      std::exchange(on_body_, nullptr)(std::exchange(whole_body_, {}));
     return;
   }
   if (body_kept_ && !answer_began_) {
-    if (state_ == State::serving && kept_body_.size() + data.size() > limits::gateway_held_body_bytes_max) {
+    if (state_ == State::serving &&
+        kept_body_.size() + data.size() > limits::gateway_held_body_bytes_max) {
       body_kept_ = false;
       kept_body_ = {};
     } else {
@@ -201,42 +234,53 @@ void Front::forward_body(std::string_view data) {
   }
   if (state_ == State::waiting) {
     deadline_ = proxy_.loop().steady() + proxy_.options().body_idle_timeout;
-    if (kept_body_.size() >= limits::gateway_held_body_bytes_max) stream_->pause_reading();
+    if (kept_body_.size() >= limits::gateway_held_body_bytes_max)
+      stream_->pause_reading();
     return;
   }
-  if (!back_) return;
+  if (!back_)
+    return;
   deadline_ = proxy_.loop().steady() + ticket.timeout;
   if (!head_.chunked) {
     back_->stream().send_views({data});
   } else {
     char size[24];
     const auto start = data.empty() ? std::string_view() : chunk_start(data.size(), size);
-    back_->stream().send_views({start, data, data.empty() ? "" : "\r\n", body_complete_ ? "0\r\n\r\n" : ""});
+    back_->stream().send_views(
+        {start, data, data.empty() ? "" : "\r\n", body_complete_ ? "0\r\n\r\n" : ""});
   }
-  if (back_ && back_->congested()) stream_->pause_reading();
+  if (back_ && back_->congested())
+    stream_->pause_reading();
 }
 
 void Front::read_body(std::size_t bytes_max, std::function<void(std::string)> done) {
   if (body_complete_) {
-    if (kept_body_.size() > bytes_max) return refuse(net::problem(413, fmt::format("the body is larger than the {} bytes that this call may have", bytes_max), "", request_id_));
+    if (kept_body_.size() > bytes_max)
+      return refuse(net::problem(
+          413,
+          fmt::format("the body is larger than the {} bytes that this call may have", bytes_max),
+          "", request_id_));
     return done(std::exchange(kept_body_, {}));
   }
   whole_body_ = std::exchange(kept_body_, {});
   on_body_max_ = bytes_max;
   on_body_ = std::move(done);
-  if (expects_continue_) stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
+  if (expects_continue_)
+    stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
   expects_continue_ = false;
 }
 
 void Front::give(const std::shared_ptr<Upstream>& upstream) {
-  if (state_ != State::waiting) return;
+  if (state_ != State::waiting)
+    return;
   state_ = State::serving;
   ticket.upstream = upstream;
   ticket.given = proxy_.loop().steady();
   ++ticket.tries;
   std::string why;
   back_ = proxy_.connect(upstream, why);
-  if (!back_) return back_failed(why, false);
+  if (!back_)
+    return back_failed(why, false);
   back_->serve(this, head_only_, upgrade_);
   std::string& buffer = out();
   buffer.clear();
@@ -246,15 +290,20 @@ void Front::give(const std::shared_ptr<Upstream>& upstream) {
     back->stream().send_views({buffer, kept_body_});
   } else {
     char size[24];
-    const auto start = kept_body_.empty() ? std::string_view() : chunk_start(kept_body_.size(), size);
-    back->stream().send_views({buffer, start, kept_body_, kept_body_.empty() ? "" : "\r\n", body_complete_ ? "0\r\n\r\n" : ""});
+    const auto start =
+        kept_body_.empty() ? std::string_view() : chunk_start(kept_body_.size(), size);
+    back->stream().send_views({buffer, start, kept_body_, kept_body_.empty() ? "" : "\r\n",
+                               body_complete_ ? "0\r\n\r\n" : ""});
   }
   buffer.clear();
   deadline_ = ticket.given + ticket.timeout;
-  if (body_complete_) return;
-  if (expects_continue_) stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
+  if (body_complete_)
+    return;
+  if (expects_continue_)
+    stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
   expects_continue_ = false;
-  if (!processing_) stream_->resume_reading();
+  if (!processing_)
+    stream_->resume_reading();
 }
 
 // ---- answers out
@@ -268,22 +317,29 @@ void Front::answer_head(net::HttpParser::Head& head, bool until_close) {
   const bool bodiless = head_only_ || !may_have_body(head.status);
   const bool unknown_length = !bodiless && (head.chunked || until_close);
   chunked_ = unknown_length && head_.minor_version == 1;
-  if (unknown_length && !chunked_) keep_alive_ = false;
-  if (!body_complete_ || proxy_.stopping() || closing_) keep_alive_ = false;
+  if (unknown_length && !chunked_)
+    keep_alive_ = false;
+  if (!body_complete_ || proxy_.stopping() || closing_)
+    keep_alive_ = false;
   if (ticket.wants_usage) {
     const auto type = head.headers.get("Content-Type");
-    ticket.wants_usage = head.headers.get("Content-Encoding").empty() && (starts_with_nocase(type, "application/json") || starts_with_nocase(type, "text/event-stream"));
+    ticket.wants_usage = head.headers.get("Content-Encoding").empty() &&
+                         (starts_with_nocase(type, "application/json") ||
+                          starts_with_nocase(type, "text/event-stream"));
   }
   out().clear();
   write_answer_head(out(), head, *this, chunked_, keep_alive_);
 }
 
 void Front::answer_body(std::string_view data) {
-  if (state_ != State::serving || data.empty()) return;
+  if (state_ != State::serving || data.empty())
+    return;
   ticket.bytes_out += data.size();
   if (ticket.wants_usage) {
-    ticket.usage_tail.append(data.substr(data.size() > usage_tail_bytes_max ? data.size() - usage_tail_bytes_max : 0));
-    if (ticket.usage_tail.size() > 2 * usage_tail_bytes_max) ticket.usage_tail.erase(0, ticket.usage_tail.size() - usage_tail_bytes_max);
+    ticket.usage_tail.append(
+        data.substr(data.size() > usage_tail_bytes_max ? data.size() - usage_tail_bytes_max : 0));
+    if (ticket.usage_tail.size() > 2 * usage_tail_bytes_max)
+      ticket.usage_tail.erase(0, ticket.usage_tail.size() - usage_tail_bytes_max);
   }
   std::string& buffer = out();
   char size[24];
@@ -297,20 +353,26 @@ void Front::answer_body(std::string_view data) {
   buffer.clear();
 }
 
-// After each batch from the replica: what is left leaves, and a client that does not keep up holds its replica back.
+// After each batch from the replica: what is left leaves, and a client that does not keep up holds
+// its replica back.
 void Front::back_drained() {
   if (!out().empty()) {
     stream_->send_views({out()});
     out().clear();
   }
-  if (state_ == State::closed) return;
-  deadline_ = proxy_.loop().steady() + (answer_began_ ? proxy_.options().stream_idle_timeout : ticket.timeout);
-  if (back_ && congested()) back_->set_paused(true);
+  if (state_ == State::closed)
+    return;
+  deadline_ = proxy_.loop().steady() +
+              (answer_began_ ? proxy_.options().stream_idle_timeout : ticket.timeout);
+  if (back_ && congested())
+    back_->set_paused(true);
 }
 
 void Front::answer_done(bool keep_back) {
-  if (chunked_) out() += "0\r\n\r\n";
-  if (!out().empty()) stream_->send_views({out()});
+  if (chunked_)
+    out() += "0\r\n\r\n";
+  if (!out().empty())
+    stream_->send_views({out()});
   out().clear();
   drop_back(keep_back && body_complete_);
   done(End::answered);
@@ -324,9 +386,14 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
     done(End::answered);
     return say_goodbye();
   }
-  if (state_ != State::serving) return;
-  const Failure failure{.answer_began = answer_began_, .sent_anything = sent_anything, .repeatable_method = repeatable_method(head_.method),
-                        .has_idempotency_key = head_.headers.has("Idempotency-Key"), .body_kept = body_kept_, .tries = ticket.tries};
+  if (state_ != State::serving)
+    return;
+  const Failure failure{.answer_began = answer_began_,
+                        .sent_anything = sent_anything,
+                        .repeatable_method = repeatable_method(head_.method),
+                        .has_idempotency_key = head_.headers.has("Idempotency-Key"),
+                        .body_kept = body_kept_,
+                        .tries = ticket.tries};
   if (answer_began_) {
     // Cut, so that the client can tell a broken answer from a whole one.
     out().clear();
@@ -337,16 +404,20 @@ void Front::back_failed(const std::string& why, bool sent_anything) {
     return;
   }
   state_ = State::waiting;
-  if (proxy_.host().failed(shared_from_this(), failure, why)) return;
+  if (proxy_.host().failed(shared_from_this(), failure, why))
+    return;
   ticket.status = 502;
-  send_whole(net::problem(502, fmt::format("the replica failed: {}", why),
-                          "the call may have been carried out; send an Idempotency-Key and it is tried again elsewhere", request_id_));
+  send_whole(net::problem(
+      502, fmt::format("the replica failed: {}", why),
+      "the call may have been carried out; send an Idempotency-Key and it is tried again elsewhere",
+      request_id_));
   done(End::replica_failed);
   end_of_answer();
 }
 
 void Front::give_up(const Upstream& upstream) {
-  if (state_ != State::serving || answer_began_ || ticket.upstream.get() != &upstream) return;
+  if (state_ != State::serving || answer_began_ || ticket.upstream.get() != &upstream)
+    return;
   back_failed("it has ended", true);
 }
 
@@ -363,26 +434,33 @@ void Front::tunnel_open(net::HttpParser::Head& head) {
   parser_.reset();
   const std::string early = std::exchange(pending_, {});
   stream_->resume_reading();
-  if (!early.empty()) stream_data(early);
+  if (!early.empty())
+    stream_data(early);
 }
 
-// A client that sends no more may still read, and has mostly just gone: a replica that has heard so gets no long silence.
+// A client that sends no more may still read, and has mostly just gone: a replica that has heard so
+// gets no long silence.
 SteadyTime Front::tunnel_deadline() const {
   const auto& options = proxy_.options();
   const bool told = peer_eof_ && back_ && back_->stream().queued() == 0;
-  return proxy_.loop().steady() + (told ? goodbye_timeout : peer_eof_ ? options.write_stall_timeout : options.stream_idle_timeout);
+  return proxy_.loop().steady() + (told        ? goodbye_timeout
+                                   : peer_eof_ ? options.write_stall_timeout
+                                               : options.stream_idle_timeout);
 }
 
 void Front::tunnel_data(std::string_view data) {
   ticket.bytes_out += data.size();
   deadline_ = tunnel_deadline();
   stream_->send_views({data});
-  if (back_ && congested()) back_->set_paused(true);
+  if (back_ && congested())
+    back_->set_paused(true);
 }
 
 void Front::send_whole(const net::Response& response) {
-  if (!body_complete_) keep_alive_ = false;
-  if (proxy_.stopping() || closing_) keep_alive_ = false;
+  if (!body_complete_)
+    keep_alive_ = false;
+  if (proxy_.stopping() || closing_)
+    keep_alive_ = false;
   std::string& buffer = out();
   buffer.clear();
   write_whole_head(buffer, response, *this, proxy_.date(), keep_alive_);
@@ -391,7 +469,8 @@ void Front::send_whole(const net::Response& response) {
 }
 
 void Front::refuse(net::Response response) {
-  if (!active()) return;
+  if (!active())
+    return;
   const auto keep = shared_from_this();
   on_body_ = nullptr;
   drop_back(false);
@@ -402,7 +481,8 @@ void Front::refuse(net::Response response) {
 }
 
 void Front::respond(net::Response response) {
-  if (!active()) return;
+  if (!active())
+    return;
   const auto keep = shared_from_this();
   drop_back(false);
   ticket.status = response.status;
@@ -415,7 +495,8 @@ void Front::respond(net::Response response) {
 // The framing cannot be trusted any more: one answer, then the end.
 void Front::bad_request(int status, std::string_view detail) {
   const auto keep = shared_from_this();
-  if (active() && answer_began_) return close();
+  if (active() && answer_began_)
+    return close();
   drop_back(false);
   head_only_ = false;
   keep_alive_ = false;
@@ -426,8 +507,10 @@ void Front::bad_request(int status, std::string_view detail) {
 }
 
 void Front::end_of_answer() {
-  if (state_ == State::closed) return;
-  if (!keep_alive_ || !body_complete_ || peer_eof_) return say_goodbye();
+  if (state_ == State::closed)
+    return;
+  if (!keep_alive_ || !body_complete_ || peer_eof_)
+    return say_goodbye();
   next_request();
 }
 
@@ -441,18 +524,22 @@ void Front::next_request() {
   stream_->resume_reading();
   if (!processing_ && !pending_.empty())
     proxy_.loop().post([self = shared_from_this()] {
-      if (self->state_ == State::idle) self->process();
+      if (self->state_ == State::idle)
+        self->process();
     });
 }
 
 void Front::say_goodbye() {
-  if (state_ == State::closed) return;
+  if (state_ == State::closed)
+    return;
   state_ = State::goodbye;
   deadline_ = proxy_.loop().steady() + goodbye_timeout;
-  if (stream_->queued() > 0) deadline_ = deadline_ + proxy_.options().write_stall_timeout;
+  if (stream_->queued() > 0)
+    deadline_ = deadline_ + proxy_.options().write_stall_timeout;
   stream_->resume_reading();
   stream_->end_after_flush(peer_eof_);
-  if (!stream_->open()) close();
+  if (!stream_->open())
+    close();
 }
 
 // ---- the connection itself
@@ -460,7 +547,8 @@ void Front::say_goodbye() {
 void Front::stream_eof() {
   const auto keep = shared_from_this();
   peer_eof_ = true;
-  if (state_ != State::tunnel || !back_) return close();
+  if (state_ != State::tunnel || !back_)
+    return close();
   deadline_ = tunnel_deadline();
   back_->stream().end_after_flush(false);
 }
@@ -472,41 +560,61 @@ void Front::stream_failed(std::string) {
 
 void Front::stream_drained() {
   const auto keep = shared_from_this();
-  if (back_) back_->set_paused(false);
+  if (back_)
+    back_->set_paused(false);
 }
 
 void Front::body_room() {
-  if (state_ == State::tunnel || (state_ == State::serving && !body_complete_)) stream_->resume_reading();
+  if (state_ == State::tunnel || (state_ == State::serving && !body_complete_))
+    stream_->resume_reading();
 }
 
 void Front::check_deadlines(SteadyTime now) {
   const auto keep = shared_from_this();
   const auto& options = proxy_.options();
-  if (state_ == State::closed) return;
-  // Its reading is paused, so the loop does not tell. What it has sent into a tunnel is still owed to the replica, unless it hung up.
-  if (stream_->paused_peer_has_gone(state_ == State::tunnel)) return close();
-  if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout) return close();
-  if (state_ == State::serving && back_ && !back_->connected() && now - back_->connecting_since > options.connect_timeout)
+  if (state_ == State::closed)
+    return;
+  // Its reading is paused, so the loop does not tell. What it has sent into a tunnel is still owed
+  // to the replica, unless it hung up.
+  if (stream_->paused_peer_has_gone(state_ == State::tunnel))
+    return close();
+  if (stream_->queued() > 0 && now - stream_->last_write_progress() > options.write_stall_timeout)
+    return close();
+  if (state_ == State::serving && back_ && !back_->connected() &&
+      now - back_->connecting_since > options.connect_timeout)
     return back_failed("it does not take the connection", false);
-  if (now < deadline_) return;
+  if (now < deadline_)
+    return;
   switch (state_) {
     case State::idle:
-      if (parser_ && parser_->started()) return bad_request(408, "the request's header did not arrive in time");
+      if (parser_ && parser_->started())
+        return bad_request(408, "the request's header did not arrive in time");
       return close();
     case State::waiting:
-      if (!body_complete_ && kept_body_.size() < limits::gateway_held_body_bytes_max) return bad_request(408, "the request's body did not arrive in time");
+      if (!body_complete_ && kept_body_.size() < limits::gateway_held_body_bytes_max)
+        return bad_request(408, "the request's body did not arrive in time");
       return;  // how long it may be held is the host's to say
     case State::serving:
-      if (answer_began_) return close();
+      if (answer_began_)
+        return close();
       drop_back(false);
       ticket.status = body_complete_ ? 504 : 408;
-      send_whole(net::problem(ticket.status, body_complete_ ? fmt::format("the replica gave no answer within {}", format_duration(ticket.timeout)) : "the request's body did not arrive in time",
-                              body_complete_ ? "deploy it with a longer --timeout, or call it with Prefer: respond-async" : "", request_id_));
+      send_whole(net::problem(
+          ticket.status,
+          body_complete_
+              ? fmt::format("the replica gave no answer within {}", format_duration(ticket.timeout))
+              : "the request's body did not arrive in time",
+          body_complete_
+              ? "deploy it with a longer --timeout, or call it with Prefer: respond-async"
+              : "",
+          request_id_));
       done(End::timed_out);
       return end_of_answer();
     case State::tunnel:
-    case State::goodbye: return close();
-    case State::closed: return;
+    case State::goodbye:
+      return close();
+    case State::closed:
+      return;
   }
 }
 

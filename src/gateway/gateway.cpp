@@ -7,62 +7,88 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/wire/codec.h"
 #include "gateway/calls.h"
 #include "net/certs.h"
 #include "net/guard.h"
-#include "core/wire/codec.h"
 
 namespace billow::gateway {
 namespace {
 
 constexpr Duration tick_period = milliseconds(50);
-constexpr Duration room_patience = milliseconds(100);  // until an idle replica of another endpoint gives its place up
-constexpr Duration last_words_patience = seconds(1);   // from a replica's end to the end of those who still wait for its answer
-constexpr Duration pass_on_patience = seconds(2);      // until a request goes to a region where somebody must be woken for it
+constexpr Duration room_patience =
+    milliseconds(100);  // until an idle replica of another endpoint gives its place up
+constexpr Duration last_words_patience =
+    seconds(1);  // from a replica's end to the end of those who still wait for its answer
+constexpr Duration pass_on_patience =
+    seconds(2);  // until a request goes to a region where somebody must be woken for it
 
 constexpr std::string_view prefix = "/f/";
 
-// Why a replica has no place, for those whom the owner lets know: who else is queued is nothing for the whole world.
+// Why a replica has no place, for those whom the owner lets know: who else is queued is nothing for
+// the whole world.
 std::string why_waiting(const LiveEndpoint& endpoint) {
-  if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open) return {};
+  if (endpoint.row().waiting.empty() || endpoint.policy().access == EndpointAccess::open)
+    return {};
   return fmt::format("; a replica waits: {}", endpoint.row().waiting);
 }
 
-// A webhook is named by whoever deploys an endpoint and called from this machine, which is let in where they may not be.
-std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard(std::vector<std::string> hosts) {
-  return [hosts = std::move(hosts)](const net::RawAddress& address, const net::Address& named) -> Status {
-    if (!net::leads_inwards(address) || std::any_of(hosts.begin(), hosts.end(), [&](const std::string& host) { return net::equal_nocase(host, named.host); })) return {};
-    return fail(Code::forbidden, fmt::format("the webhook's host {} is an address of this machine or its networks", named.host), fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
+// A webhook is named by whoever deploys an endpoint and called from this machine, which is let in
+// where they may not be.
+std::function<Status(const net::RawAddress&, const net::Address&)> webhook_guard(
+    std::vector<std::string> hosts) {
+  return [hosts = std::move(hosts)](const net::RawAddress& address,
+                                    const net::Address& named) -> Status {
+    if (!net::leads_inwards(address) ||
+        std::any_of(hosts.begin(), hosts.end(),
+                    [&](const std::string& host) { return net::equal_nocase(host, named.host); }))
+      return {};
+    return fail(Code::forbidden,
+                fmt::format("the webhook's host {} is an address of this machine or its networks",
+                            named.host),
+                fmt::format("an admin can allow it: billow up --webhook-host {}", named.host));
   };
 }
 
 }  // namespace
 
-Gateway::Gateway(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), id_prefix_(random_token(6)), secret_(random_token(24)), peer_key_(random_token(24)) {}
+Gateway::Gateway(net::Loop& loop, Options options)
+    : loop_(loop),
+      options_(std::move(options)),
+      id_prefix_(random_token(6)),
+      secret_(random_token(24)),
+      peer_key_(random_token(24)) {}
 
 Result<std::unique_ptr<Gateway>> Gateway::create(net::Loop& loop, Options options) {
   auto out = std::unique_ptr<Gateway>(new Gateway(loop, std::move(options)));
   BILLOW_TRY_VOID(out->prepare_certificate());
   out->client_ = BILLOW_TRY(net::HttpClient::create(loop, {}));
-  out->webhook_client_ = BILLOW_TRY(net::HttpClient::create(loop, {.check_address = webhook_guard(out->options_.webhook_hosts)}));
+  out->webhook_client_ = BILLOW_TRY(
+      net::HttpClient::create(loop, {.check_address = webhook_guard(out->options_.webhook_hosts)}));
   out->proxy_ = BILLOW_TRY(Proxy::create(loop, out->options_.proxy, *out));
-  if (!out->options_.data_dir.empty()) out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
+  if (!out->options_.data_dir.empty())
+    out->log_ = std::make_unique<AccessLog>(loop, out->options_.data_dir + "/access.log");
   out->calls_ = std::make_unique<Calls>(*out);
   out->peers_ = std::make_unique<Peers>(loop, *out->client_);
   out->tick_timer_ = loop.every(tick_period, [at = out.get()] { at->tick(); });
   return out;
 }
 
-// By it other gateways know this one: they are told its fingerprint by the head, so that nobody has to trust an authority. It lives as long
-// as this process; the one a user has given is used where there is one.
+// By it other gateways know this one: they are told its fingerprint by the head, so that nobody has
+// to trust an authority. It lives as long as this process; the one a user has given is used where
+// there is one.
 Status Gateway::prepare_certificate() {
   if (!options_.proxy.tls.cert_path.empty()) {
-    peer_pin_ = BILLOW_TRY(net::cert_fingerprint(BILLOW_TRY(read_file(options_.proxy.tls.cert_path, 1 << 20))));
+    peer_pin_ = BILLOW_TRY(
+        net::cert_fingerprint(BILLOW_TRY(read_file(options_.proxy.tls.cert_path, 1 << 20))));
     return {};
   }
-  if (options_.data_dir.empty()) return {};
-  const auto made = BILLOW_TRY(net::issue_cert(BILLOW_TRY(net::make_ca("Billow gateway")), {.names = {"gateway.billow"}}));
-  const net::TlsServerOptions files{options_.data_dir + "/peer.pem", options_.data_dir + "/peer.key"};
+  if (options_.data_dir.empty())
+    return {};
+  const auto made = BILLOW_TRY(
+      net::issue_cert(BILLOW_TRY(net::make_ca("Billow gateway")), {.names = {"gateway.billow"}}));
+  const net::TlsServerOptions files{options_.data_dir + "/peer.pem",
+                                    options_.data_dir + "/peer.key"};
   BILLOW_TRY_VOID(write_file_atomic(files.key_path, made.key_pem, 0600));
   BILLOW_TRY_VOID(write_file_atomic(files.cert_path, made.cert_pem, 0600));
   peer_pin_ = BILLOW_TRY(net::cert_fingerprint(made.cert_pem));
@@ -76,14 +102,17 @@ Gateway::~Gateway() {
   tick_timer_.cancel();
   calls_.reset();
   held_.clear();
-  for (auto& [name, endpoint] : endpoints_) endpoint->close();
+  for (auto& [name, endpoint] : endpoints_)
+    endpoint->close();
   peers_.reset();
   proxy_.reset();
   client_.reset();
   webhook_client_.reset();
 }
 
-std::string Gateway::next_request_id() { return fmt::format("{}-{:x}", id_prefix_, last_request_ + 1); }
+std::string Gateway::next_request_id() {
+  return fmt::format("{}-{:x}", id_prefix_, last_request_ + 1);
+}
 
 std::shared_ptr<LiveEndpoint> Gateway::find(std::string_view name) const {
   const auto found = endpoints_.find(name);
@@ -100,10 +129,15 @@ void Gateway::take_table(Table table) {
     here.insert(row.name);
     auto& endpoint = endpoints_[row.name];
     if (!endpoint) {
-      endpoint = std::make_shared<LiveEndpoint>(row.name, [this](FromGateway m) {
-        if (std::holds_alternative<RevisionJudged>(m)) tell_changes();  // before the word that somebody waits for
-        if (link_) link_->say(m);
-      }, [this] { return free_port(); });
+      endpoint = std::make_shared<LiveEndpoint>(
+          row.name,
+          [this](FromGateway m) {
+            if (std::holds_alternative<RevisionJudged>(m))
+              tell_changes();  // before the word that somebody waits for
+            if (link_)
+              link_->say(m);
+          },
+          [this] { return free_port(); });
       endpoint->set_head_is_here([this] { return link_ && link_->connected(); });
     }
     if (const auto before = saved_.find(endpoint->name()); before != saved_.end()) {
@@ -111,7 +145,8 @@ void Gateway::take_table(Table table) {
       saved_.erase(before);
     }
     endpoint->update(std::move(row), now);
-    for (auto& upstream : endpoint->take_ended()) ended_.emplace_back(now, std::move(upstream));
+    for (auto& upstream : endpoint->take_ended())
+      ended_.emplace_back(now, std::move(upstream));
   }
   for (auto at = endpoints_.begin(); at != endpoints_.end();) {
     if (here.contains(at->first)) {
@@ -121,41 +156,55 @@ void Gateway::take_table(Table table) {
     const auto gone = at->second;
     at = endpoints_.erase(at);
     std::vector<RequestId> waiting;
-    for (const auto& [id, held] : gone->router.queue()) waiting.push_back(id);
-    for (RequestId id : waiting) refuse_held(*gone, id, net::problem(404, fmt::format("endpoint {} was deleted", gone->name())));
+    for (const auto& [id, held] : gone->router.queue())
+      waiting.push_back(id);
+    for (RequestId id : waiting)
+      refuse_held(*gone, id,
+                  net::problem(404, fmt::format("endpoint {} was deleted", gone->name())));
     gone->close();
   }
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
-    for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+    for (ReplicaKey key : endpoint->due_checks(now))
+      check_health(endpoint, key);
     // Who waits is served first: one that has just woken must not look idle.
     give_out(*endpoint);
     endpoint->steer(now);
   }
   calls_->take(table.waiting);
-  if (options_.data_dir.empty()) return;
+  if (options_.data_dir.empty())
+    return;
   Table kept;
   kept.peers = table.peers;
-  for (const auto& [name, endpoint] : endpoints_) kept.endpoints.push_back(endpoint->row());
+  for (const auto& [name, endpoint] : endpoints_)
+    kept.endpoints.push_back(endpoint->row());
   std::string text = wire::to_json_text(kept);
-  if (text == kept_table_) return;
-  if (const auto written = write_file_atomic(options_.data_dir + "/table.json", text, 0600); !written) log_warn("{}", written.error().message);
+  if (text == kept_table_)
+    return;
+  if (const auto written = write_file_atomic(options_.data_dir + "/table.json", text, 0600);
+      !written)
+    log_warn("{}", written.error().message);
   kept_table_ = std::move(text);
 }
 
-// The head knows that these have ended. A process's own end resets its connections, but a node that is gone resets none, and behind the port
-// of a replica that never came to bind it may be somebody else's sleeping process, which takes a connection and says nothing. What has been
-// answered already is on its way and gets a moment to arrive.
+// The head knows that these have ended. A process's own end resets its connections, but a node that
+// is gone resets none, and behind the port of a replica that never came to bind it may be somebody
+// else's sleeping process, which takes a connection and says nothing. What has been answered
+// already is on its way and gets a moment to arrive.
 void Gateway::give_up_on_ended(SteadyTime now) {
-  const auto due = std::partition(ended_.begin(), ended_.end(), [&](const auto& each) { return now - each.first < last_words_patience; });
+  const auto due = std::partition(ended_.begin(), ended_.end(), [&](const auto& each) {
+    return now - each.first < last_words_patience;
+  });
   const std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> over(due, ended_.end());
   ended_.erase(due, ended_.end());
-  for (const auto& [since, upstream] : over) proxy_->give_up(*upstream);
+  for (const auto& [since, upstream] : over)
+    proxy_->give_up(*upstream);
 }
 
 // Counters outlive a gateway, so that costs can be set against the requests they were for.
 void Gateway::save_figures() {
-  if (options_.data_dir.empty()) return;
+  if (options_.data_dir.empty())
+    return;
   Figures all;
   for (const auto& [name, endpoint] : endpoints_) {
     all.endpoints.push_back(endpoint->totals);
@@ -167,34 +216,45 @@ void Gateway::save_figures() {
 Status Gateway::load_table() {
   if (const auto figures = read_file(options_.data_dir + "/figures.json"); figures)
     if (auto all = wire::from_json_text<Figures>(*figures))
-      for (auto& each : all->endpoints) saved_[each.name] = std::move(each);
+      for (auto& each : all->endpoints)
+        saved_[each.name] = std::move(each);
   const std::string path = options_.data_dir + "/table.json";
-  if (options_.data_dir.empty() || !file_exists(path)) return {};
+  if (options_.data_dir.empty() || !file_exists(path))
+    return {};
   auto table = wire::from_json_text<Table>(BILLOW_TRY(read_file(path)));
-  if (!table) return pass(table.error(), path);
+  if (!table)
+    return pass(table.error(), path);
   take_table(std::move(*table));
   return {};
 }
 
 Figures Gateway::figures() const {
   Figures out;
-  for (const auto& address : proxy_->bound_addresses()) out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") + address);
-  for (const auto& [name, endpoint] : endpoints_) out.endpoints.push_back(endpoint->figures());
+  for (const auto& address : proxy_->bound_addresses())
+    out.addresses.push_back((options_.proxy.tls.cert_path.empty() ? "http://" : "https://") +
+                            address);
+  for (const auto& [name, endpoint] : endpoints_)
+    out.endpoints.push_back(endpoint->figures());
   out.peer_address = options_.advertise;
-  if (out.peer_address.empty() && !proxy_->bound_addresses().empty()) out.peer_address = proxy_->bound_addresses().front();
-  if (out.peer_address.empty()) return out;
+  if (out.peer_address.empty() && !proxy_->bound_addresses().empty())
+    out.peer_address = proxy_->bound_addresses().front();
+  if (out.peer_address.empty())
+    return out;
   out.peer_key = peer_pin_.empty() ? peer_key_ : peer_key_ + ":" + peer_pin_;
   return out;
 }
 
 void Gateway::tell_changes() {
-  if (!link_ || !link_->connected()) return;
+  if (!link_ || !link_->connected())
+    return;
   std::string now;
   for (const auto& [name, endpoint] : endpoints_) {
     const EndpointFigures f = endpoint->counts();
-    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming, f.recovered_from);
+    fmt::format_to(std::back_inserter(now), "{} {} {} {} {}\n", name, f.ready, f.sleeping, f.coming,
+                   f.recovered_from);
   }
-  if (now == told_) return;
+  if (now == told_)
+    return;
   told_ = std::move(now);
   link_->say(figures());
 }
@@ -204,46 +264,65 @@ void Gateway::tell_changes() {
 void Gateway::arrived(const std::shared_ptr<Front>& front) {
   front->ticket.id = ++last_request_;
   const std::string_view path = front->path();
-  if (!path.starts_with(prefix)) return own_page(front);
-  const std::string_view name = path.substr(prefix.size(), path.find('/', prefix.size()) - prefix.size());
+  if (!path.starts_with(prefix))
+    return own_page(front);
+  const std::string_view name =
+      path.substr(prefix.size(), path.find('/', prefix.size()) - prefix.size());
   const auto endpoint = find(name);
   if (!endpoint)
-    return front->refuse(net::problem(404, fmt::format("there is no endpoint \"{}\"", check_name("endpoint", name) ? name : "?"), "see `billow endpoints`", front->request_id()));
-  if (auto answer = cors_preflight(*front, endpoint->policy())) return front->refuse(std::move(*answer));
-  if (auto no = check_access(*front, *endpoint, secret_, peer_key_)) return front->refuse(std::move(*no));
+    return front->refuse(net::problem(
+        404, fmt::format("there is no endpoint \"{}\"", check_name("endpoint", name) ? name : "?"),
+        "see `billow endpoints`", front->request_id()));
+  if (auto answer = cors_preflight(*front, endpoint->policy()))
+    return front->refuse(std::move(*answer));
+  if (auto no = check_access(*front, *endpoint, secret_, peer_key_))
+    return front->refuse(std::move(*no));
   Ticket& ticket = front->ticket;
   ticket.prefix_bytes = prefix.size() + name.size();
   ticket.timeout = endpoint->policy().timeout;
   ticket.endpoint = endpoint;
   ticket.wants_usage = true;
   const auto& headers = front->head().headers;
-  if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") && ticket.strip_header != internal_header) return calls_->accept(front, *endpoint);
+  if (headers.has("Prefer") && headers.has_token("Prefer", "respond-async") &&
+      ticket.strip_header != internal_header)
+    return calls_->accept(front, *endpoint);
   endpoint->scaler.arrived(ticket.arrived);
   ++endpoint->totals.requests;
   hold_or_give(front, *endpoint, 0);
 }
 
-void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, ReplicaKey avoid) {
+void Gateway::hold_or_give(const std::shared_ptr<Front>& front,
+                           LiveEndpoint& endpoint,
+                           ReplicaKey avoid) {
   const auto now = loop_.steady();
   Ticket& ticket = front->ticket;
-  if (pass_on(front, endpoint, {})) return;
+  if (pass_on(front, endpoint, {}))
+    return;
   if (const std::string why = endpoint.hopeless(now); !why.empty()) {
-    auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why), "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
+    auto answer = net::problem(
+        503, fmt::format("endpoint {} cannot serve: {}", endpoint.name(), why),
+        "see `billow endpoints " + endpoint.name() + "` and its logs", front->request_id());
     answer.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
     return front->refuse(std::move(answer));
   }
-  const auto answer = endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid);
+  const auto answer =
+      endpoint.router.arrive(ticket.id, now, ticket.arrived + ticket.timeout, avoid);
   switch (answer.verdict) {
     case Router::Verdict::go:
-      if (auto upstream = endpoint.upstream(answer.replica)) return front->give(upstream);
+      if (auto upstream = endpoint.upstream(answer.replica))
+        return front->give(upstream);
       // Nobody knows where it is: it gets nothing until that is known, and the next one is asked.
       endpoint.router.finished(answer.replica, now);
       endpoint.unreachable(answer.replica, now);
       return hold_or_give(front, endpoint, answer.replica);
-    case Router::Verdict::held: break;
+    case Router::Verdict::held:
+      break;
     case Router::Verdict::full: {
       ++endpoint.totals.refused;
-      auto full = net::problem(429, fmt::format("{} requests wait for endpoint {} already", endpoint.router.held(), endpoint.name()), "come back after the time in Retry-After, or raise --max",
+      auto full = net::problem(429,
+                               fmt::format("{} requests wait for endpoint {} already",
+                                           endpoint.router.held(), endpoint.name()),
+                               "come back after the time in Retry-After, or raise --max",
                                front->request_id());
       full.headers.add("Retry-After", std::to_string(endpoint.retry_after_s(now)));
       return front->refuse(std::move(full));
@@ -253,16 +332,23 @@ void Gateway::hold_or_give(const std::shared_ptr<Front>& front, LiveEndpoint& en
   endpoint.steer(now);
 }
 
-// What this region cannot serve now goes to the nearest that is awake, and to one that sleeps when ours does not come soon or must not.
-// It stays this region's demand: what is served elsewhere on its behalf wakes a replica here.
-bool Gateway::pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoint, Duration waited) {
+// What this region cannot serve now goes to the nearest that is awake, and to one that sleeps when
+// ours does not come soon or must not. It stays this region's demand: what is served elsewhere on
+// its behalf wakes a replica here.
+bool Gateway::pass_on(const std::shared_ptr<Front>& front,
+                      LiveEndpoint& endpoint,
+                      Duration waited) {
   const auto& elsewhere = endpoint.row().elsewhere;
-  if (elsewhere.empty() || front->ticket.from_peer || endpoint.awake()) return false;
+  if (elsewhere.empty() || front->ticket.from_peer || endpoint.awake())
+    return false;
   const bool anyone = !endpoint.row().steered || waited > pass_on_patience;
   const auto to = peers_->nearest([&](const std::string& region) {
-    return std::any_of(elsewhere.begin(), elsewhere.end(), [&](const Elsewhere& e) { return e.region == region && (anyone || e.awake > 0); });
+    return std::any_of(elsewhere.begin(), elsewhere.end(), [&](const Elsewhere& e) {
+      return e.region == region && (anyone || e.awake > 0);
+    });
   });
-  if (!to) return false;
+  if (!to)
+    return false;
   endpoint.router.lent(true);
   front->give(to);
   endpoint.steer(loop_.steady());
@@ -270,15 +356,19 @@ bool Gateway::pass_on(const std::shared_ptr<Front>& front, LiveEndpoint& endpoin
 }
 
 void Gateway::give_out(LiveEndpoint& endpoint) {
-  if (endpoint.router.held() == 0) return;
+  if (endpoint.router.held() == 0)
+    return;
   if (!endpoint.row().elsewhere.empty() && !endpoint.awake()) {
     std::vector<std::pair<RequestId, SteadyTime>> waiting;
-    for (const auto& [id, held] : endpoint.router.queue()) waiting.emplace_back(id, held.since);
+    for (const auto& [id, held] : endpoint.router.queue())
+      waiting.emplace_back(id, held.since);
     for (const auto& [id, since] : waiting) {
       const auto found = held_.find(id);
-      if (found == held_.end()) continue;
+      if (found == held_.end())
+        continue;
       const auto front = found->second;
-      if (!pass_on(front, endpoint, loop_.steady() - since)) continue;
+      if (!pass_on(front, endpoint, loop_.steady() - since))
+        continue;
       endpoint.router.cancel(id);
       held_.erase(id);
     }
@@ -301,27 +391,36 @@ void Gateway::give_out(LiveEndpoint& endpoint) {
   }
 }
 
-bool Gateway::failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) {
+bool Gateway::failed(const std::shared_ptr<Front>& front,
+                     const Failure& failure,
+                     const std::string& why) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front->ticket.endpoint);
   const auto now = loop_.steady();
   const ReplicaKey from = front->ticket.upstream ? front->ticket.upstream->key : 0;
   log_debug("endpoint {}: replica {}: {}", endpoint->name(), from, why);
-  // It is asked first whether it is still there, and whether it is still itself: one that has just died would use up every try, and somebody
-  // else may have bound its port since.
+  // It is asked first whether it is still there, and whether it is still itself: one that has just
+  // died would use up every try, and somebody else may have bound its port since.
   endpoint->unreachable(from, now);
-  if (Peers::is_peer(from)) peers_->lost(from);
-  if (!may_retry(failure)) return false;
+  if (Peers::is_peer(from))
+    peers_->lost(from);
+  if (!may_retry(failure))
+    return false;
   ++endpoint->totals.retried;
-  if (Peers::is_peer(from)) endpoint->router.lent(false);
+  if (Peers::is_peer(from))
+    endpoint->router.lent(false);
   endpoint->router.finished(from, now);
   front->ticket.upstream = nullptr;
-  for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+  for (ReplicaKey key : endpoint->due_checks(now))
+    check_health(endpoint, key);
   // Posted: this runs inside the failing connection's own callback.
   loop_.post([this, front, endpoint, from] {
-    if (!front->active() || closing_) return;
+    if (!front->active() || closing_)
+      return;
     // Nobody looks after the queue of an endpoint that was deleted meanwhile.
-    if (const auto at = endpoints_.find(endpoint->name()); at == endpoints_.end() || at->second != endpoint)
-      return front->refuse(net::problem(404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
+    if (const auto at = endpoints_.find(endpoint->name());
+        at == endpoints_.end() || at->second != endpoint)
+      return front->refuse(net::problem(
+          404, fmt::format("endpoint {} was deleted", endpoint->name()), "", front->request_id()));
     hold_or_give(front, *endpoint, from);
   });
   return true;
@@ -331,12 +430,19 @@ void Gateway::over(Front& front, End end) {
   const auto endpoint = std::static_pointer_cast<LiveEndpoint>(front.ticket.endpoint);
   const auto now = loop_.steady();
   Ticket& ticket = front.ticket;
-  if (log_) log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
-  if (!endpoint || closing_) return;
-  if (end == End::client_gone) ++endpoint->totals.cancelled;
-  if (end == End::replica_failed || end == End::timed_out || (end == End::refused && ticket.status >= 500)) ++endpoint->totals.failed;
-  if (held_.erase(ticket.id) > 0) endpoint->router.cancel(ticket.id);
-  if (!ticket.upstream) return;
+  if (log_)
+    log_->add(front, endpoint ? std::string_view(endpoint->name()) : "-", end, now);
+  if (!endpoint || closing_)
+    return;
+  if (end == End::client_gone)
+    ++endpoint->totals.cancelled;
+  if (end == End::replica_failed || end == End::timed_out ||
+      (end == End::refused && ticket.status >= 500))
+    ++endpoint->totals.failed;
+  if (held_.erase(ticket.id) > 0)
+    endpoint->router.cancel(ticket.id);
+  if (!ticket.upstream)
+    return;
   if (Peers::is_peer(ticket.upstream->key)) {
     endpoint->router.lent(false);
   } else {
@@ -352,13 +458,15 @@ void Gateway::over(Front& front, End end) {
     endpoint->totals.tokens_in += usage.in;
     endpoint->totals.tokens_out += usage.out;
   }
-  if (endpoint->router.held() > 0) loop_.post([this, endpoint] { give_out(*endpoint); });
+  if (endpoint->router.held() > 0)
+    loop_.post([this, endpoint] { give_out(*endpoint); });
 }
 
 void Gateway::refuse_held(LiveEndpoint& endpoint, RequestId id, net::Response response) {
   endpoint.router.cancel(id);
   const auto found = held_.find(id);
-  if (found == held_.end()) return;
+  if (found == held_.end())
+    return;
   const auto front = found->second;
   held_.erase(found);
   front->refuse(std::move(response));
@@ -371,23 +479,30 @@ void Gateway::tick() {
   const auto all = endpoints_;
   for (const auto& [name, endpoint] : all) {
     for (RequestId id : endpoint->router.expire(now)) {
-      auto late = net::problem(504, fmt::format("no replica of endpoint {} was free within {}{}", name, format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
-                               "deploy it with a longer --timeout or a larger --max, or call it with Prefer: respond-async");
+      auto late = net::problem(
+          504,
+          fmt::format("no replica of endpoint {} was free within {}{}", name,
+                      format_duration(endpoint->policy().timeout), why_waiting(*endpoint)),
+          "deploy it with a longer --timeout or a larger --max, or call it with Prefer: "
+          "respond-async");
       late.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
       refuse_held(*endpoint, id, std::move(late));
     }
     if (endpoint->router.held() > 0) {
       if (const std::string why = endpoint->hopeless(now); !why.empty()) {
         std::vector<RequestId> waiting;
-        for (const auto& [id, held] : endpoint->router.queue()) waiting.push_back(id);
+        for (const auto& [id, held] : endpoint->router.queue())
+          waiting.push_back(id);
         for (RequestId id : waiting) {
-          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why), "see `billow endpoints " + name + "` and its logs");
+          auto answer = net::problem(503, fmt::format("endpoint {} cannot serve: {}", name, why),
+                                     "see `billow endpoints " + name + "` and its logs");
           answer.headers.add("Retry-After", std::to_string(endpoint->retry_after_s(now)));
           refuse_held(*endpoint, id, std::move(answer));
         }
       }
     }
-    for (ReplicaKey key : endpoint->due_checks(now)) check_health(endpoint, key);
+    for (ReplicaKey key : endpoint->due_checks(now))
+      check_health(endpoint, key);
     give_out(*endpoint);
     endpoint->steer(now);
   }
@@ -402,94 +517,139 @@ void Gateway::tick() {
   }
 }
 
-// Many endpoints share few GPUs: when one waits for a place, another's idle replica sleeps before its time.
+// Many endpoints share few GPUs: when one waits for a place, another's idle replica sleeps before
+// its time.
 void Gateway::make_room() {
   const auto now = loop_.steady();
   std::size_t wanted = 0;
   for (const auto& [name, endpoint] : endpoints_)
-    if (endpoint->waits_for_room() && now - endpoint->waits_since() > room_patience) ++wanted;
-  if (wanted == 0) return;
+    if (endpoint->waits_for_room() && now - endpoint->waits_since() > room_patience)
+      ++wanted;
+  if (wanted == 0)
+    return;
   // Who has been idle longest gives way first; those under way to sleep already count.
   std::vector<std::pair<SteadyTime, LiveEndpoint*>> idle;
   std::size_t leaving = 0;
   for (const auto& [name, endpoint] : endpoints_) {
     SteadyTime since{INT64_MAX};
     for (const auto& [key, r] : endpoint->router.replicas()) {
-      if (r.phase == Phase::leaving || r.phase == Phase::falling) ++leaving;
-      if (r.phase == Phase::ready && r.in_flight == 0) since = std::min(since, std::max(r.idle_since, r.since));
+      if (r.phase == Phase::leaving || r.phase == Phase::falling)
+        ++leaving;
+      if (r.phase == Phase::ready && r.in_flight == 0)
+        since = std::min(since, std::max(r.idle_since, r.since));
     }
-    if (since.ns != INT64_MAX && now - since > room_patience) idle.emplace_back(since, endpoint.get());
+    if (since.ns != INT64_MAX && now - since > room_patience)
+      idle.emplace_back(since, endpoint.get());
   }
   std::sort(idle.begin(), idle.end());
   for (const auto& [since, endpoint] : idle) {
-    if (leaving >= wanted) return;
-    if (endpoint->yield_one(now)) ++leaving;
+    if (leaving >= wanted)
+      return;
+    if (endpoint->yield_one(now))
+      ++leaving;
   }
 }
 
 void Gateway::check_health(const std::shared_ptr<LiveEndpoint>& endpoint, ReplicaKey key) {
   const auto upstream = endpoint->upstream(key);
-  if (!upstream) return endpoint->checked(key, false, loop_.steady());
+  if (!upstream)
+    return endpoint->checked(key, false, loop_.steady());
   const std::string path = endpoint->policy().health;
   net::ClientRequest request;
   request.endpoint.address = net::parse_address(upstream->name).value_or(net::Address{});
   request.target = path.empty() ? "/" : path;
   request.timeout = seconds(5);
   request.headers = {{"User-Agent", "billow-gateway health"}, {"Connection", "close"}};
-  request.on_chunk = [](std::string_view) {};  // whatever it says, only the status counts
-  client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint), key, any = path.empty()](Result<net::Response> answer) {
+  request.on_chunk = [](std::string_view) {
+  };  // whatever it says, only the status counts
+  client_->fetch(std::move(request), [this, weak = std::weak_ptr(endpoint), key,
+                                      any = path.empty()](Result<net::Response> answer) {
     const auto live = weak.lock();
-    if (!live || closing_) return;
-    const bool healthy = answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
+    if (!live || closing_)
+      return;
+    const bool healthy =
+        answer && (any ? answer->status != 503 : answer->status >= 200 && answer->status < 300);
     live->checked(key, healthy, loop_.steady());
-    if (!healthy) return;
+    if (!healthy)
+      return;
     give_out(*live);
     live->steer(loop_.steady());
   });
 }
 
-// A port that no replica has and nobody on this machine just now. On other machines it is as good a guess as any: a replica that finds it
-// taken fails, and its successor gets another.
+// A port that no replica has and nobody on this machine just now. On other machines it is as good a
+// guess as any: a replica that finds it taken fails, and its successor gets another.
 Result<std::uint16_t> Gateway::free_port() {
   std::set<std::uint16_t> taken;
   for (const auto& [name, endpoint] : endpoints_)
-    for (const ReplicaRow& replica : endpoint->row().replicas) taken.insert(replica.port);
-  return ports_.propose(taken, [](std::uint16_t port) { return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value(); }, random_u64(), loop_.steady());
+    for (const ReplicaRow& replica : endpoint->row().replicas)
+      taken.insert(replica.port);
+  return ports_.propose(
+      taken,
+      [](std::uint16_t port) {
+        return net::listen_on({.host = "127.0.0.1", .port = port, .unix_path = {}}).has_value();
+      },
+      random_u64(), loop_.steady());
 }
 
 // ---- the gateway's own pages
 
 void Gateway::own_page(const std::shared_ptr<Front>& front) {
   const std::string_view path = front->path();
-  if (path == "/healthz") return front->respond(net::Response::json(200, R"({"ok":true})"));
-  if (path.starts_with("/calls/")) return calls_->page(front, path.substr(7));
-  if (path == "/metrics" && front->local()) return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
-  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`", front->request_id()));
+  if (path == "/healthz")
+    return front->respond(net::Response::json(200, R"({"ok":true})"));
+  if (path.starts_with("/calls/"))
+    return calls_->page(front, path.substr(7));
+  if (path == "/metrics" && front->local())
+    return front->respond({200, {{"Content-Type", "text/plain; version=0.0.4"}}, metrics()});
+  front->refuse(net::problem(404, "endpoints are at /f/NAME/…", "see `billow endpoints`",
+                             front->request_id()));
 }
 
 std::string Gateway::metrics() const {
   std::string out;
   const auto family = [&](const char* name, const char* type, const char* help, auto value) {
-    fmt::format_to(std::back_inserter(out), "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name, type);
-    for (const auto& [endpoint_name, endpoint] : endpoints_) fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name, endpoint_name, value(*endpoint));
+    fmt::format_to(std::back_inserter(out),
+                   "# HELP billow_endpoint_{} {}\n# TYPE billow_endpoint_{} {}\n", name, help, name,
+                   type);
+    for (const auto& [endpoint_name, endpoint] : endpoints_)
+      fmt::format_to(std::back_inserter(out), "billow_endpoint_{}{{endpoint=\"{}\"}} {}\n", name,
+                     endpoint_name, value(*endpoint));
   };
-  family("requests_total", "counter", "Requests that came.", [](const LiveEndpoint& e) { return e.totals.requests; });
-  family("failed_total", "counter", "Requests that failed by a replica or by time.", [](const LiveEndpoint& e) { return e.totals.failed; });
-  family("refused_total", "counter", "Requests refused because the queue was full.", [](const LiveEndpoint& e) { return e.totals.refused; });
-  family("cancelled_total", "counter", "Requests whose client went.", [](const LiveEndpoint& e) { return e.totals.cancelled; });
-  family("retried_total", "counter", "Requests tried again on another replica.", [](const LiveEndpoint& e) { return e.totals.retried; });
-  family("held", "gauge", "Requests that wait for a replica.", [](const LiveEndpoint& e) { return e.router.held(); });
-  family("in_flight", "gauge", "Requests being served.", [](const LiveEndpoint& e) { return e.router.in_flight(); });
-  family("replicas_ready", "gauge", "Replicas awake.", [](const LiveEndpoint& e) { return e.figures().ready; });
-  family("replicas_sleeping", "gauge", "Replicas suspended.", [](const LiveEndpoint& e) { return e.figures().sleeping; });
-  family("cold_starts_total", "counter", "Replicas that came up from nothing.", [](const LiveEndpoint& e) { return e.totals.cold_starts; });
-  family("wakes_total", "counter", "Replicas that were woken.", [](const LiveEndpoint& e) { return e.totals.wakes; });
-  family("wake_seconds_p50", "gauge", "Median time of a wake.", [](const LiveEndpoint& e) { return e.wake_time.quantile(0.5).seconds(); });
-  family("first_byte_seconds_sum", "counter", "Time to the first byte, summed.", [](const LiveEndpoint& e) { return e.first_byte.sum_s(); });
-  family("first_byte_seconds_count", "counter", "Answers that began.", [](const LiveEndpoint& e) { return e.first_byte.count(); });
-  family("first_byte_seconds_p99", "gauge", "Time to the first byte, 99th percentile since start.", [](const LiveEndpoint& e) { return e.first_byte.quantile(0.99).seconds(); });
-  family("tokens_in_total", "counter", "Tokens of prompts, where answers report them.", [](const LiveEndpoint& e) { return e.totals.tokens_in; });
-  family("tokens_out_total", "counter", "Tokens made, where answers report them.", [](const LiveEndpoint& e) { return e.totals.tokens_out; });
+  family("requests_total", "counter", "Requests that came.",
+         [](const LiveEndpoint& e) { return e.totals.requests; });
+  family("failed_total", "counter", "Requests that failed by a replica or by time.",
+         [](const LiveEndpoint& e) { return e.totals.failed; });
+  family("refused_total", "counter", "Requests refused because the queue was full.",
+         [](const LiveEndpoint& e) { return e.totals.refused; });
+  family("cancelled_total", "counter", "Requests whose client went.",
+         [](const LiveEndpoint& e) { return e.totals.cancelled; });
+  family("retried_total", "counter", "Requests tried again on another replica.",
+         [](const LiveEndpoint& e) { return e.totals.retried; });
+  family("held", "gauge", "Requests that wait for a replica.",
+         [](const LiveEndpoint& e) { return e.router.held(); });
+  family("in_flight", "gauge", "Requests being served.",
+         [](const LiveEndpoint& e) { return e.router.in_flight(); });
+  family("replicas_ready", "gauge", "Replicas awake.",
+         [](const LiveEndpoint& e) { return e.figures().ready; });
+  family("replicas_sleeping", "gauge", "Replicas suspended.",
+         [](const LiveEndpoint& e) { return e.figures().sleeping; });
+  family("cold_starts_total", "counter", "Replicas that came up from nothing.",
+         [](const LiveEndpoint& e) { return e.totals.cold_starts; });
+  family("wakes_total", "counter", "Replicas that were woken.",
+         [](const LiveEndpoint& e) { return e.totals.wakes; });
+  family("wake_seconds_p50", "gauge", "Median time of a wake.",
+         [](const LiveEndpoint& e) { return e.wake_time.quantile(0.5).seconds(); });
+  family("first_byte_seconds_sum", "counter", "Time to the first byte, summed.",
+         [](const LiveEndpoint& e) { return e.first_byte.sum_s(); });
+  family("first_byte_seconds_count", "counter", "Answers that began.",
+         [](const LiveEndpoint& e) { return e.first_byte.count(); });
+  family("first_byte_seconds_p99", "gauge", "Time to the first byte, 99th percentile since start.",
+         [](const LiveEndpoint& e) { return e.first_byte.quantile(0.99).seconds(); });
+  family("tokens_in_total", "counter", "Tokens of prompts, where answers report them.",
+         [](const LiveEndpoint& e) { return e.totals.tokens_in; });
+  family("tokens_out_total", "counter", "Tokens made, where answers report them.",
+         [](const LiveEndpoint& e) { return e.totals.tokens_out; });
   return out;
 }
 

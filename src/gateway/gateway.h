@@ -1,5 +1,6 @@
-// The gateway: endpoints behind one proxy. It knows them from the table the head sends and goes on with the last one it knows while the
-// head is away (over its own restart too: the table is kept in its data directory). Everything on one loop.
+// The gateway: endpoints behind one proxy. It knows them from the table the head sends and goes on
+// with the last one it knows while the head is away (over its own restart too: the table is kept in
+// its data directory). Everything on one loop.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,9 @@ class HeadLink {
   virtual bool connected() const = 0;
   virtual void say(const FromGateway& message) = 0;
   // A message that is answered; `done` comes once, with an error when the head is or goes away.
-  virtual void ask(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done) = 0;
+  virtual void ask(FromGateway message,
+                   std::uint64_t number,
+                   std::function<void(Result<Reply>)> done) = 0;
 };
 
 class Calls;
@@ -32,9 +35,10 @@ class Gateway final : public ProxyHost {
  public:
   struct Options {
     Proxy::Options proxy;
-    std::string data_dir;              // table.json and access.log; empty: neither
-    std::string advertise;             // where other gateways reach this one; empty: where it listens
-    std::vector<std::string> webhook_hosts;  // called although they are of this machine or its networks
+    std::string data_dir;   // table.json and access.log; empty: neither
+    std::string advertise;  // where other gateways reach this one; empty: where it listens
+    std::vector<std::string>
+        webhook_hosts;  // called although they are of this machine or its networks
   };
   static Result<std::unique_ptr<Gateway>> create(net::Loop& loop, Options options);
   ~Gateway() override;
@@ -42,24 +46,32 @@ class Gateway final : public ProxyHost {
   void set_link(HeadLink* link) { link_ = link; }
   HeadLink* link() { return link_; }
   void take_table(Table table);
-  Status load_table();                 // the one kept, if there is one
+  Status load_table();  // the one kept, if there is one
   Figures figures() const;
-  // Tells the head how its endpoints stand if that has changed since it was told: who has just deployed one looks at once.
+  // Tells the head how its endpoints stand if that has changed since it was told: who has just
+  // deployed one looks at once.
   void tell_changes();
   Proxy& proxy() { return *proxy_; }
   net::Loop& loop() { return loop_; }
   net::HttpClient& client() { return *client_; }
-  net::HttpClient& webhook_client() { return *webhook_client_; }   // goes where the Internet is, and where an admin has said
+  net::HttpClient& webhook_client() {
+    return *webhook_client_;
+  }  // goes where the Internet is, and where an admin has said
   const std::string& secret() const { return secret_; }
   std::shared_ptr<LiveEndpoint> find(std::string_view name) const;
   std::uint64_t next_number() { return ++last_number_; }
   void stop() { proxy_->stop_listening(); }
   void set_on_leave(std::function<void()> fn) { on_leave_ = std::move(fn); }
-  void leave() { if (on_leave_) on_leave_(); }
+  void leave() {
+    if (on_leave_)
+      on_leave_();
+  }
 
   // ---- ProxyHost
   void arrived(const std::shared_ptr<Front>& front) override;
-  bool failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) override;
+  bool failed(const std::shared_ptr<Front>& front,
+              const Failure& failure,
+              const std::string& why) override;
   void over(Front& front, End end) override;
   std::string next_request_id() override;
 
@@ -91,15 +103,17 @@ class Gateway final : public ProxyHost {
   std::unique_ptr<AccessLog> log_;
   std::unique_ptr<Calls> calls_;
   std::unique_ptr<Peers> peers_;
-  std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>> endpoints_;
+  std::unordered_map<std::string, std::shared_ptr<LiveEndpoint>, NameHash, std::equal_to<>>
+      endpoints_;
   std::unordered_map<RequestId, std::shared_ptr<Front>> held_;
   Ports ports_;
   std::vector<std::pair<SteadyTime, std::shared_ptr<Upstream>>> ended_;  // replicas, since when
   RequestId last_request_ = 0;
   std::uint64_t last_number_ = 0;
   std::string id_prefix_, secret_, peer_key_, peer_pin_;
-  std::string told_;                   // how many of each endpoint's replicas are ready, asleep and coming, as the head was told last
-  std::string kept_table_;             // as written last
+  std::string told_;  // how many of each endpoint's replicas are ready, asleep and coming, as the
+                      // head was told last
+  std::string kept_table_;                        // as written last
   std::map<std::string, EndpointFigures> saved_;  // counters of before this process
   SteadyTime saved_at_;
   bool closing_ = false;
@@ -107,8 +121,12 @@ class Gateway final : public ProxyHost {
   net::Timer tick_timer_;
 };
 
-// Whether a client may call an endpoint, and what of its request is for the gateway alone. An answer means: no.
-std::optional<net::Response> check_access(Front& front, const LiveEndpoint& endpoint, std::string_view secret, std::string_view peer_key);
+// Whether a client may call an endpoint, and what of its request is for the gateway alone. An
+// answer means: no.
+std::optional<net::Response> check_access(Front& front,
+                                          const LiveEndpoint& endpoint,
+                                          std::string_view secret,
+                                          std::string_view peer_key);
 // The answer to a browser's question before a call from another site; none: it is no such question.
 std::optional<net::Response> cors_preflight(Front& front, const EndpointPolicy& policy);
 // Tokens that a model's answer reports in its "usage".
@@ -124,13 +142,13 @@ struct GatewayOptions {
   std::vector<std::string> listen = {"127.0.0.1:7071"};
   net::TlsServerOptions tls;
   std::string data_dir;
-  std::string head;                    // unix:…, http://…; empty: only what `serve` names
+  std::string head;  // unix:…, http://…; empty: only what `serve` names
   std::string token_path;
-  net::TlsClientOptions head_tls;      // how an https:// head is known
-  std::string region;                  // whose replicas it steers
+  net::TlsClientOptions head_tls;  // how an https:// head is known
+  std::string region;              // whose replicas it steers
   std::string advertise;
   std::vector<std::string> webhook_hosts;
-  std::vector<std::string> serve;      // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
+  std::vector<std::string> serve;  // NAME=HOST:PORT[,HOST:PORT]: fixed endpoints without a head
   bool listen_any_port_if_taken = false;
 };
 // Runs until a signal.

@@ -8,16 +8,19 @@ namespace {
 template <class V>
 std::string encode_any(const V& message) {
   std::string out;
-  std::visit([&](const auto& m) {
-    using T = std::decay_t<decltype(m)>;
-    out += "{\"type\":\"";
-    out += T::kind;
-    out += '"';
-    static const T standard{};
-    wire::JsonWriter writer{out, reinterpret_cast<const char*>(&m), reinterpret_cast<const char*>(&standard), false};
-    const_cast<T&>(m).fields(writer);
-    out += '}';
-  }, message);
+  std::visit(
+      [&](const auto& m) {
+        using T = std::decay_t<decltype(m)>;
+        out += "{\"type\":\"";
+        out += T::kind;
+        out += '"';
+        static const T standard{};
+        wire::JsonWriter writer{out, reinterpret_cast<const char*>(&m),
+                                reinterpret_cast<const char*>(&standard), false};
+        const_cast<T&>(m).fields(writer);
+        out += '}';
+      },
+      message);
   return out;
 }
 
@@ -29,9 +32,17 @@ Result<V> decode_any(std::string_view text) {
 
 }  // namespace
 
-std::string encode(const ToGateway& message) { return encode_any(message); }
-std::string encode(const FromGateway& message) { return encode_any(message); }
-Result<ToGateway> decode_to_gateway(std::string_view text) { return decode_any<ToGateway>(text); }
-Result<FromGateway> decode_from_gateway(std::string_view text) { return decode_any<FromGateway>(text); }
+std::string encode(const ToGateway& message) {
+  return encode_any(message);
+}
+std::string encode(const FromGateway& message) {
+  return encode_any(message);
+}
+Result<ToGateway> decode_to_gateway(std::string_view text) {
+  return decode_any<ToGateway>(text);
+}
+Result<FromGateway> decode_from_gateway(std::string_view text) {
+  return decode_any<FromGateway>(text);
+}
 
 }  // namespace billow::gateway

@@ -14,20 +14,23 @@ constexpr Duration answer_within = seconds(3);
 
 Peers::~Peers() {
   for (const auto& peer : peers_)
-    if (peer->upstream) peer->upstream->close();
+    if (peer->upstream)
+      peer->upstream->close();
 }
 
 void Peers::take(const std::vector<PeerRow>& rows) {
   std::vector<std::shared_ptr<Peer>> kept;
   for (const PeerRow& row : rows) {
-    const auto same = std::find_if(peers_.begin(), peers_.end(), [&](const auto& p) { return p->row == row; });
+    const auto same =
+        std::find_if(peers_.begin(), peers_.end(), [&](const auto& p) { return p->row == row; });
     if (same != peers_.end()) {
       kept.push_back(*same);
       continue;
     }
     auto made = Upstream::create(++last_key_, row.address);
     if (!made) {
-      if (warned_.insert(row.address).second) log_warn("the gateway of region {}: {}", row.region, made.error().message);
+      if (warned_.insert(row.address).second)
+        log_warn("the gateway of region {}: {}", row.region, made.error().message);
       continue;
     }
     auto peer = std::make_shared<Peer>();
@@ -35,14 +38,18 @@ void Peers::take(const std::vector<PeerRow>& rows) {
     peer->upstream = std::move(*made);
     const auto colon = row.key.find(':');
     peer->upstream->peer_key = row.key.substr(0, colon);
-    if (const Status safe = secure(*peer, colon == std::string::npos ? std::string() : row.key.substr(colon + 1), loop_); !safe) {
-      if (warned_.insert(row.address).second) log_warn("the gateway of region {} is not used: {}", row.region, safe.error().message);
+    if (const Status safe = secure(
+            *peer, colon == std::string::npos ? std::string() : row.key.substr(colon + 1), loop_);
+        !safe) {
+      if (warned_.insert(row.address).second)
+        log_warn("the gateway of region {} is not used: {}", row.region, safe.error().message);
       continue;
     }
     kept.push_back(std::move(peer));
   }
   for (const auto& old : peers_)
-    if (std::find(kept.begin(), kept.end(), old) == kept.end()) old->upstream->close();
+    if (std::find(kept.begin(), kept.end(), old) == kept.end())
+      old->upstream->close();
   peers_ = std::move(kept);
   tick(loop_.steady());
 }
@@ -50,8 +57,14 @@ void Peers::take(const std::vector<PeerRow>& rows) {
 Status Peers::secure(Peer& peer, const std::string& pin, net::Loop& loop) {
   if (pin.empty()) {
     const auto address = BILLOW_TRY(net::parse_address(peer.row.address));
-    if (address.is_unix() || address.host == "localhost" || address.host == "::1" || address.host.starts_with("127.")) return {};
-    return fail(Code::forbidden, fmt::format("{} has no certificate, and requests go unencrypted on one machine only", peer.row.address), "start it with --data DIR");
+    if (address.is_unix() || address.host == "localhost" || address.host == "::1" ||
+        address.host.starts_with("127."))
+      return {};
+    return fail(
+        Code::forbidden,
+        fmt::format("{} has no certificate, and requests go unencrypted on one machine only",
+                    peer.row.address),
+        "start it with --data DIR");
   }
   const net::TlsClientOptions tls{.ca_path = {}, .pinned_fingerprint = pin};
   peer.upstream->tls = BILLOW_TRY(net::TlsContext::client(tls));
@@ -61,7 +74,8 @@ Status Peers::secure(Peer& peer, const std::string& pin, net::Loop& loop) {
 
 void Peers::tick(SteadyTime now) {
   for (const auto& peer : peers_)
-    if (!peer->asking && now >= peer->ask_at) ask(peer);
+    if (!peer->asking && now >= peer->ask_at)
+      ask(peer);
 }
 
 void Peers::ask(const std::shared_ptr<Peer>& peer) {
@@ -72,30 +86,39 @@ void Peers::ask(const std::shared_ptr<Peer>& peer) {
   request.target = "/healthz";
   request.timeout = answer_within;
   request.headers = {{"User-Agent", "billow-gateway"}, {"Connection", "close"}};
-  (peer->client ? *peer->client : client_).fetch(std::move(request), [weak = std::weak_ptr(peer), began = loop_.steady(), &loop = loop_](Result<net::Response> answer) {
-    const auto live = weak.lock();
-    if (!live) return;
-    const auto now = loop.steady();
-    live->asking = false;
-    live->ask_at = now + ask_every;
-    const bool there = answer && answer->status == 200;
-    // The newest counts for half: distances change slowly, single answers are late by chance.
-    if (there) live->round_trip = live->there ? (live->round_trip + (now - began)) / 2 : now - began;
-    if (there != live->there) log_info("the gateway of region {} {}", live->row.region, there ? "answers" : "does not answer");
-    live->there = there;
-  });
+  (peer->client ? *peer->client : client_)
+      .fetch(std::move(request), [weak = std::weak_ptr(peer), began = loop_.steady(),
+                                  &loop = loop_](Result<net::Response> answer) {
+        const auto live = weak.lock();
+        if (!live)
+          return;
+        const auto now = loop.steady();
+        live->asking = false;
+        live->ask_at = now + ask_every;
+        const bool there = answer && answer->status == 200;
+        // The newest counts for half: distances change slowly, single answers are late by chance.
+        if (there)
+          live->round_trip = live->there ? (live->round_trip + (now - began)) / 2 : now - began;
+        if (there != live->there)
+          log_info("the gateway of region {} {}", live->row.region,
+                   there ? "answers" : "does not answer");
+        live->there = there;
+      });
 }
 
-std::shared_ptr<Upstream> Peers::nearest(const std::function<bool(const std::string& region)>& fits) const {
+std::shared_ptr<Upstream> Peers::nearest(
+    const std::function<bool(const std::string& region)>& fits) const {
   const Peer* best = nullptr;
   for (const auto& peer : peers_)
-    if (peer->there && fits(peer->row.region) && (!best || peer->round_trip < best->round_trip)) best = peer.get();
+    if (peer->there && fits(peer->row.region) && (!best || peer->round_trip < best->round_trip))
+      best = peer.get();
   return best ? best->upstream : nullptr;
 }
 
 void Peers::lost(ReplicaKey key) {
   for (const auto& peer : peers_)
-    if (peer->upstream->key == key) peer->there = false;
+    if (peer->upstream->key == key)
+      peer->there = false;
 }
 
 }  // namespace billow::gateway

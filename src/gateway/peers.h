@@ -1,8 +1,9 @@
-// Gateways of other regions. Each is asked now and then whether it is there, which also measures how far away it is, so that a request
-// this region cannot serve goes to the nearest that can. It goes to the other gateway, not to its replicas: who steers replicas must
-// see every request they have, or it would put to sleep what is busy.
-// Beyond this machine only TLS is spoken, and only with the very certificate whose fingerprint that gateway has told the head: what it tells
-// is one word, "KEY:FINGERPRINT", which the head hands on as it is.
+// Gateways of other regions. Each is asked now and then whether it is there, which also measures
+// how far away it is, so that a request this region cannot serve goes to the nearest that can. It
+// goes to the other gateway, not to its replicas: who steers replicas must see every request they
+// have, or it would put to sleep what is busy. Beyond this machine only TLS is spoken, and only
+// with the very certificate whose fingerprint that gateway has told the head: what it tells is one
+// word, "KEY:FINGERPRINT", which the head hands on as it is.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@
 
 namespace billow::gateway {
 
-// The header by which a gateway knows what another has passed on: checked already, and not to be passed on again.
+// The header by which a gateway knows what another has passed on: checked already, and not to be
+// passed on again.
 inline constexpr char peer_header[] = "X-Billow-Peer";
 
 class Peers {
@@ -27,7 +29,8 @@ class Peers {
   void take(const std::vector<PeerRow>& rows);
   void tick(SteadyTime now);
   // The nearest that answers, of those whose region `fits`. None: null.
-  std::shared_ptr<Upstream> nearest(const std::function<bool(const std::string& region)>& fits) const;
+  std::shared_ptr<Upstream> nearest(
+      const std::function<bool(const std::string& region)>& fits) const;
   // It could not be reached: not until it answers again.
   void lost(ReplicaKey key);
   static bool is_peer(ReplicaKey key) { return (key & first_key) != 0; }
@@ -37,7 +40,8 @@ class Peers {
   struct Peer {
     PeerRow row;
     std::shared_ptr<Upstream> upstream;
-    std::unique_ptr<net::HttpClient> client;   // that believes in its certificate alone; null: it has none
+    std::unique_ptr<net::HttpClient>
+        client;  // that believes in its certificate alone; null: it has none
     bool there = false, asking = false;
     Duration round_trip;
     SteadyTime ask_at;
@@ -47,7 +51,7 @@ class Peers {
   net::Loop& loop_;
   net::HttpClient& client_;
   std::vector<std::shared_ptr<Peer>> peers_;
-  std::set<std::string> warned_;       // tables come often: once about each
+  std::set<std::string> warned_;  // tables come often: once about each
   ReplicaKey last_key_ = first_key;
 };
 

@@ -1,14 +1,21 @@
-// The moving half of the gateway: bytes from clients to replicas and back, HTTP/1.1 on both sides, nothing kept that need not be.
-// It knows nothing of endpoints: whom a request goes to, and what it is told when nobody is there, is its host's to say.
+// The moving half of the gateway: bytes from clients to replicas and back, HTTP/1.1 on both sides,
+// nothing kept that need not be. It knows nothing of endpoints: whom a request goes to, and what it
+// is told when nobody is there, is its host's to say.
 //
 // What holds
-// - One strict parser reads both sides (net/http/http_parser.h) and every head is written anew from what it understood; what could be read
+// - One strict parser reads both sides (net/http/http_parser.h) and every head is written anew from
+// what it understood; what could be read
 //   in two ways never reaches a replica.
-// - A body streams: at most limits::gateway_flow_bytes_max of it is here, then its sender is paused. Of a request that waits for a
-//   replica limits::gateway_held_body_bytes_max is read, and kept until the answer begins, so that it can go to another replica.
-// - A client that goes takes its request along: the connection to the replica is closed, which is how a server learns of it.
-// - Every wait has an end: for a head, for a body, for an answer, for a reader, between two requests.
-// - Connections to replicas are kept and used again, and only when nothing unexpected has come over them.
+// - A body streams: at most limits::gateway_flow_bytes_max of it is here, then its sender is
+// paused. Of a request that waits for a
+//   replica limits::gateway_held_body_bytes_max is read, and kept until the answer begins, so that
+//   it can go to another replica.
+// - A client that goes takes its request along: the connection to the replica is closed, which is
+// how a server learns of it.
+// - Every wait has an end: for a head, for a body, for an answer, for a reader, between two
+// requests.
+// - Connections to replicas are kept and used again, and only when nothing unexpected has come over
+// them.
 #pragma once
 
 #include <functional>
@@ -35,30 +42,30 @@ class Proxy;
 // A replica as the proxy reaches it, with its kept connections.
 struct Upstream {
   ReplicaKey key = 0;
-  std::string name;                                // "127.0.0.1:20017", for the log
+  std::string name;  // "127.0.0.1:20017", for the log
   net::RawAddress address;
-  std::string peer_key;                            // another gateway, and the key it knows us by; empty: a replica
-  std::shared_ptr<net::TlsContext> tls;            // by which that gateway is known; null: without
+  std::string peer_key;  // another gateway, and the key it knows us by; empty: a replica
+  std::shared_ptr<net::TlsContext> tls;  // by which that gateway is known; null: without
   std::vector<std::shared_ptr<Back>> idle;
   static Result<std::shared_ptr<Upstream>> create(ReplicaKey key, const std::string& address);
-  void close();                                    // its kept connections
+  void close();  // its kept connections
 };
 
 // What the host decides about a request; it stays with it until its end.
 struct Ticket {
   RequestId id = 0;
-  std::shared_ptr<void> endpoint;                  // the host's own
-  std::size_t prefix_bytes = 0;                    // of the target, not shown to the replica: "/f/NAME"
-  Duration timeout = seconds(60);                  // from its arrival to the answer's head
-  std::string strip_header;                        // carried the endpoint's key: not the replica's business
-  std::string allow_origin;                        // CORS
-  bool from_peer = false;                          // another gateway passed it on
+  std::shared_ptr<void> endpoint;  // the host's own
+  std::size_t prefix_bytes = 0;    // of the target, not shown to the replica: "/f/NAME"
+  Duration timeout = seconds(60);  // from its arrival to the answer's head
+  std::string strip_header;        // carried the endpoint's key: not the replica's business
+  std::string allow_origin;        // CORS
+  bool from_peer = false;          // another gateway passed it on
   std::uint32_t tries = 0;
-  std::shared_ptr<Upstream> upstream;              // while one serves it
-  SteadyTime arrived, given, first_byte;           // given: when a replica was
-  std::uint64_t bytes_in = 0, bytes_out = 0;       // of the bodies
+  std::shared_ptr<Upstream> upstream;         // while one serves it
+  SteadyTime arrived, given, first_byte;      // given: when a replica was
+  std::uint64_t bytes_in = 0, bytes_out = 0;  // of the bodies
   int status = 0;
-  std::string usage_tail;                          // the end of a JSON or event-stream answer, where models report tokens
+  std::string usage_tail;  // the end of a JSON or event-stream answer, where models report tokens
   bool wants_usage = false;
 };
 
@@ -70,8 +77,11 @@ class ProxyHost {
   virtual ~ProxyHost() = default;
   // A head is here. Call give(), refuse(), or keep the front and do so later.
   virtual void arrived(const std::shared_ptr<Front>& front) = 0;
-  // Its replica failed before the answer began. True: the host will give() another; false: the client is told.
-  virtual bool failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string& why) = 0;
+  // Its replica failed before the answer began. True: the host will give() another; false: the
+  // client is told.
+  virtual bool failed(const std::shared_ptr<Front>& front,
+                      const Failure& failure,
+                      const std::string& why) = 0;
   // It is over, one way or another: its slot is free. Called once for every arrival.
   virtual void over(Front& front, End end) = 0;
   virtual std::string next_request_id() = 0;
@@ -90,15 +100,16 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
 
   // ---- for the host
   const net::HttpParser::Head& head() const { return head_; }
-  std::string_view path() const;                   // of the target, without its query
+  std::string_view path() const;  // of the target, without its query
   const std::string& peer() const { return peer_; }
   const std::string& request_id() const { return request_id_; }
-  bool local() const { return local_; }            // the client is on this machine
+  bool local() const { return local_; }  // the client is on this machine
   bool tls() const { return stream_ && stream_->tls(); }
   bool active() const { return state_ == State::waiting || state_ == State::serving; }
   Ticket ticket;
   void give(const std::shared_ptr<Upstream>& upstream);
-  void refuse(net::Response response);             // before an answer has begun; the body is not read any further
+  void refuse(
+      net::Response response);  // before an answer has begun; the body is not read any further
   // A whole answer with the request's body read first, for what the gateway answers by itself.
   void read_body(std::size_t bytes_max, std::function<void(std::string)> done);
   void respond(net::Response response);
@@ -110,8 +121,8 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   void tunnel_open(net::HttpParser::Head& head);
   void tunnel_data(std::string_view data);
   void back_failed(const std::string& why, bool sent_anything);
-  void back_drained();                             // a batch of the answer has been taken in
-  void body_room();                                // the replica has taken what was queued for it
+  void back_drained();  // a batch of the answer has been taken in
+  void body_room();     // the replica has taken what was queued for it
   bool congested() const { return stream_->queued() > limits::gateway_flow_bytes_max; }
   bool head_only() const { return head_only_; }
   bool wants_upgrade() const { return upgrade_; }
@@ -123,11 +134,11 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
 
  private:
   enum class State {
-    idle,      // between two requests, or within a head
-    waiting,   // a head is here, no replica is
-    serving,   // a replica has it
-    tunnel,    // a WebSocket: bytes both ways
-    goodbye,   // the last answer is on its way
+    idle,     // between two requests, or within a head
+    waiting,  // a head is here, no replica is
+    serving,  // a replica has it
+    tunnel,   // a WebSocket: bytes both ways
+    goodbye,  // the last answer is on its way
     closed,
   };
   void process();
@@ -148,25 +159,25 @@ class Front final : public net::StreamOwner, public std::enable_shared_from_this
   State state_ = State::idle;
   std::optional<net::HttpParser> parser_;
   net::HttpParser::Head head_;
-  std::string pending_;              // received and not parsed
+  std::string pending_;  // received and not parsed
   bool processing_ = false;
   std::string peer_;
   bool local_ = false;
   std::string request_id_;
 
   std::shared_ptr<Back> back_;
-  std::string kept_body_;            // the body so far, while it may have to be sent again
+  std::string kept_body_;  // the body so far, while it may have to be sent again
   bool body_kept_ = true;
   bool body_complete_ = false;
   bool head_only_ = false;
   bool upgrade_ = false;
   bool keep_alive_ = true;
   bool answer_began_ = false;
-  bool chunked_ = false;             // how the answer is framed for the client
+  bool chunked_ = false;  // how the answer is framed for the client
   bool expects_continue_ = false;
   bool peer_eof_ = false;
   bool over_told_ = true;
-  bool closing_ = false;             // after this answer
+  bool closing_ = false;  // after this answer
   std::function<void(std::string)> on_body_;
   std::size_t on_body_max_ = 0;
   std::string whole_body_;
@@ -214,7 +225,8 @@ class Proxy {
   struct Options {
     std::vector<std::string> listen;
     net::TlsServerOptions tls;
-    // For listeners without TLS: whoever begins with a TLS handshake (other gateways do) is served with this certificate on the same port.
+    // For listeners without TLS: whoever begins with a TLS handshake (other gateways do) is served
+    // with this certificate on the same port.
     net::TlsServerOptions also_tls;
     std::size_t connections_max = limits::http_connections_max;
     Duration idle_timeout = limits::http_idle_timeout;
@@ -227,8 +239,8 @@ class Proxy {
   static Result<std::unique_ptr<Proxy>> create(net::Loop& loop, Options options, ProxyHost& host);
   ~Proxy();
   std::vector<std::string> bound_addresses() const;
-  std::size_t connections() const { return fronts_.size(); }   // that have said something
-  void stop_listening();  // answers what is under way
+  std::size_t connections() const { return fronts_.size(); }  // that have said something
+  void stop_listening();                                      // answers what is under way
 
   net::Loop& loop() { return loop_; }
   const Options& options() const { return options_; }
@@ -238,7 +250,8 @@ class Proxy {
   std::string_view date();
   std::shared_ptr<Back> connect(const std::shared_ptr<Upstream>& upstream, std::string& why);
   void keep(const std::shared_ptr<Upstream>& upstream, std::shared_ptr<Back> back);
-  void give_up(const Upstream& upstream);          // it has ended: whoever has no byte of an answer from it yet is told, or tried again
+  void give_up(const Upstream& upstream);  // it has ended: whoever has no byte of an answer from it
+                                           // yet is told, or tried again
 
  private:
   struct Listening;
@@ -259,7 +272,8 @@ class Proxy {
     SteadyTime since;
     net::Watch watch;
   };
-  std::map<int, Undecided> undecided_;   // connections of which not a byte has come: whether it is TLS is not known
+  std::map<int, Undecided>
+      undecided_;  // connections of which not a byte has come: whether it is TLS is not known
   std::vector<std::unique_ptr<Listening>> listening_;
   std::unordered_map<Front*, std::shared_ptr<Front>> fronts_;
   std::vector<std::weak_ptr<Upstream>> upstreams_;
@@ -269,16 +283,24 @@ class Proxy {
   net::Timer sweep_timer_, accept_again_;
 };
 
-// The dashboard's own cookie. Browsers do not tell ports apart, so one who is signed in sends it to endpoints of the same host too: it is
-// no replica's business, and no replica may set it.
+// The dashboard's own cookie. Browsers do not tell ports apart, so one who is signed in sends it to
+// endpoints of the same host too: it is no replica's business, and no replica may set it.
 inline constexpr std::string_view session_cookie = "billow_session";
-std::string without_session(std::string_view cookies);   // of a Cookie field; empty: nothing is left
+std::string without_session(std::string_view cookies);  // of a Cookie field; empty: nothing is left
 bool sets_session(std::string_view set_cookie);
 
 // Heads as they go on, written into `out`.
 void write_request_head(std::string& out, const Front& front);
-void write_answer_head(std::string& out, const net::HttpParser::Head& head, const Front& front, bool chunked, bool keep_alive);
-void write_whole_head(std::string& out, const net::Response& response, const Front& front, std::string_view date, bool keep_alive);
+void write_answer_head(std::string& out,
+                       const net::HttpParser::Head& head,
+                       const Front& front,
+                       bool chunked,
+                       bool keep_alive);
+void write_whole_head(std::string& out,
+                      const net::Response& response,
+                      const Front& front,
+                      std::string_view date,
+                      bool keep_alive);
 bool repeatable_method(std::string_view method);
 
 }  // namespace billow::gateway

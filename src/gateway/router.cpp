@@ -7,23 +7,30 @@ namespace billow::gateway {
 ReplicaKey Router::pick(ReplicaKey avoid) const {
   const Replica* best = nullptr;
   for (const auto& [key, r] : replicas_) {
-    if (r.phase != Phase::ready || !r.current) continue;
-    if (options_.concurrency != 0 && r.in_flight >= options_.concurrency) continue;
+    if (r.phase != Phase::ready || !r.current)
+      continue;
+    if (options_.concurrency != 0 && r.in_flight >= options_.concurrency)
+      continue;
     if (!best) {
       best = &r;
       continue;
     }
     if ((key == avoid) != (best->key == avoid)) {
-      if (best->key == avoid) best = &r;
+      if (best->key == avoid)
+        best = &r;
       continue;
     }
     // Without a limit packing would put everything on one: there the least busy is taken.
-    if (options_.concurrency == 0 ? r.in_flight < best->in_flight : r.in_flight > best->in_flight) best = &r;
+    if (options_.concurrency == 0 ? r.in_flight < best->in_flight : r.in_flight > best->in_flight)
+      best = &r;
   }
   return best ? best->key : 0;
 }
 
-Router::Answer Router::arrive(RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid) {
+Router::Answer Router::arrive(RequestId request,
+                              SteadyTime now,
+                              SteadyTime deadline,
+                              ReplicaKey avoid) {
   const bool overtakes = !held_.empty() && held_.begin()->first < request;
   if (!overtakes)
     if (const ReplicaKey to = pick(avoid)) {
@@ -31,15 +38,18 @@ Router::Answer Router::arrive(RequestId request, SteadyTime now, SteadyTime dead
       return {Verdict::go, to};
     }
   // Who was served before and failed is never refused: its place was its own already.
-  if (held_.size() >= options_.queue_max && avoid == 0) return {Verdict::full, 0};
+  if (held_.size() >= options_.queue_max && avoid == 0)
+    return {Verdict::full, 0};
   held_.emplace(request, Held{now, deadline, avoid});
   return {Verdict::held, 0};
 }
 
 void Router::finished(ReplicaKey key, SteadyTime now) {
   const auto found = replicas_.find(key);
-  if (found == replicas_.end() || found->second.in_flight == 0) return;
-  if (--found->second.in_flight == 0) found->second.idle_since = now;
+  if (found == replicas_.end() || found->second.in_flight == 0)
+    return;
+  if (--found->second.in_flight == 0)
+    found->second.idle_since = now;
 }
 
 std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {
@@ -47,7 +57,8 @@ std::vector<Router::Assigned> Router::dispatch(SteadyTime now) {
   while (!held_.empty()) {
     const auto first = held_.begin();
     const ReplicaKey to = pick(first->second.avoid);
-    if (!to) break;
+    if (!to)
+      break;
     ++replicas_.at(to).in_flight;
     out.push_back({first->first, to, now - first->second.since});
     held_.erase(first);
@@ -71,13 +82,15 @@ std::vector<RequestId> Router::expire(SteadyTime now) {
 std::optional<SteadyTime> Router::next_deadline() const {
   std::optional<SteadyTime> next;
   for (const auto& [id, held] : held_)
-    if (!next || held.deadline < *next) next = held.deadline;
+    if (!next || held.deadline < *next)
+      next = held.deadline;
   return next;
 }
 
 Replica& Router::replica(ReplicaKey key, SteadyTime now) {
   const auto [at, fresh] = replicas_.try_emplace(key);
-  if (fresh) at->second = {.key = key, .since = now, .idle_since = now};
+  if (fresh)
+    at->second = {.key = key, .since = now, .idle_since = now};
   return at->second;
 }
 
@@ -88,30 +101,38 @@ Replica* Router::find(ReplicaKey key) {
 
 void Router::set_phase(ReplicaKey key, Phase phase, SteadyTime now) {
   Replica& r = replica(key, now);
-  if (r.phase == phase) return;
+  if (r.phase == phase)
+    return;
   r.phase = phase;
   r.since = now;
-  if (phase == Phase::ready) r.idle_since = now;
+  if (phase == Phase::ready)
+    r.idle_since = now;
 }
 
 std::uint32_t Router::in_flight() const {
   std::uint32_t n = 0;
-  for (const auto& [key, r] : replicas_) n += r.in_flight;
+  for (const auto& [key, r] : replicas_)
+    n += r.in_flight;
   return n;
 }
 
-Duration Router::oldest_wait(SteadyTime now) const { return held_.empty() ? Duration{} : now - held_.begin()->second.since; }
+Duration Router::oldest_wait(SteadyTime now) const {
+  return held_.empty() ? Duration{} : now - held_.begin()->second.since;
+}
 
 int Router::retry_after_s(Duration service_time) const {
   std::uint64_t slots = 0;
   for (const auto& [key, r] : replicas_)
-    if (r.phase == Phase::ready && r.current) slots += options_.concurrency == 0 ? 64 : options_.concurrency;
-  const double wait = service_time.seconds() * static_cast<double>(held_.size()) / static_cast<double>(std::max<std::uint64_t>(slots, 1));
+    if (r.phase == Phase::ready && r.current)
+      slots += options_.concurrency == 0 ? 64 : options_.concurrency;
+  const double wait = service_time.seconds() * static_cast<double>(held_.size()) /
+                      static_cast<double>(std::max<std::uint64_t>(slots, 1));
   return std::clamp(static_cast<int>(wait) + 1, 1, 60);
 }
 
 bool may_retry(const Failure& f) {
-  if (f.answer_began || !f.body_kept || f.tries >= limits::gateway_tries_max) return false;
+  if (f.answer_began || !f.body_kept || f.tries >= limits::gateway_tries_max)
+    return false;
   return !f.sent_anything || f.repeatable_method || f.has_idempotency_key;
 }
 

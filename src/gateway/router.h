@@ -1,13 +1,18 @@
-// Which replica a request goes to, and who waits for one: the pure half of the gateway, one Router for each endpoint. It has no
-// clock and no socket; the proxy and the trace replay drive the same class.
+// Which replica a request goes to, and who waits for one: the pure half of the gateway, one Router
+// for each endpoint. It has no clock and no socket; the proxy and the trace replay drive the same
+// class.
 //
 // Rules
-// - A request goes to the fullest replica that still has a free slot. Packed this way the others become idle and can sleep; spread
+// - A request goes to the fullest replica that still has a free slot. Packed this way the others
+// become idle and can sleep; spread
 //   evenly none ever would.
-// - Nobody overtakes: while anybody is held, a newcomer is held behind them. A request that is tried again keeps its place.
-// - The queue is bounded and everybody in it has a deadline. Beyond the bound a request is refused at once, with an estimate of when
+// - Nobody overtakes: while anybody is held, a newcomer is held behind them. A request that is
+// tried again keeps its place.
+// - The queue is bounded and everybody in it has a deadline. Beyond the bound a request is refused
+// at once, with an estimate of when
 //   to come back.
-// - A replica that leaves (drains, sleeps, stops) gets no new request; what it is serving it finishes. `releasable` says when it may
+// - A replica that leaves (drains, sleeps, stops) gets no new request; what it is serving it
+// finishes. `releasable` says when it may
 //   be put to sleep or ended: never while it serves.
 #pragma once
 
@@ -25,7 +30,7 @@ using RequestId = std::uint64_t;   // given out in order of arrival
 using ReplicaKey = std::uint64_t;  // the number of its job
 
 enum class Phase {
-  starting,   // a job that has not answered its health check yet
+  starting,  // a job that has not answered its health check yet
   ready,
   leaving,    // serves what it has and takes no more
   falling,    // on its way to sleep, idle: it takes no more, and can be called back
@@ -36,23 +41,23 @@ enum class Phase {
 struct Replica {
   ReplicaKey key = 0;
   Phase phase = Phase::starting;
-  bool current = true;          // of the revision that serves; others get no new requests
+  bool current = true;  // of the revision that serves; others get no new requests
   bool spot = false;
   std::uint32_t in_flight = 0;
-  SteadyTime since;             // of its phase
-  SteadyTime idle_since;        // when its last request ended
+  SteadyTime since;       // of its phase
+  SteadyTime idle_since;  // when its last request ended
 };
 
 struct Held {
   SteadyTime since;
   SteadyTime deadline;
-  ReplicaKey avoid = 0;         // the replica that failed it, unless no other is there
+  ReplicaKey avoid = 0;  // the replica that failed it, unless no other is there
 };
 
 class Router {
  public:
   struct Options {
-    std::uint32_t concurrency = 8;                        // requests at once for one replica; 0: no limit
+    std::uint32_t concurrency = 8;  // requests at once for one replica; 0: no limit
     std::size_t queue_max = limits::endpoint_queue_max;
   };
   enum class Verdict { go, held, full };
@@ -71,7 +76,8 @@ class Router {
   void configure(Options options) { options_ = options; }
   const Options& options() const { return options_; }
 
-  // A new request, or one that is tried again (then `avoid` names who failed it, and its first arrival counts).
+  // A new request, or one that is tried again (then `avoid` names who failed it, and its first
+  // arrival counts).
   Answer arrive(RequestId request, SteadyTime now, SteadyTime deadline, ReplicaKey avoid = 0);
   // The client has gone, or the caller gives up. True: it was held.
   bool cancel(RequestId request) { return held_.erase(request) > 0; }
@@ -97,7 +103,8 @@ class Router {
   void lent(bool more) { more ? ++lent_ : lent_ -= lent_ > 0; }
   std::uint32_t lent() const { return lent_; }
   Duration oldest_wait(SteadyTime now) const;
-  // Seconds until a refused client should come back: how long the queue takes at the measured service time, 1 to 60.
+  // Seconds until a refused client should come back: how long the queue takes at the measured
+  // service time, 1 to 60.
   int retry_after_s(Duration service_time) const;
 
  private:
@@ -109,15 +116,16 @@ class Router {
   std::map<RequestId, Held> held_;  // numbers rise with arrival, so this is the queue in order
 };
 
-// Whether a failed request may be sent to another replica. Nothing that a client has begun to read can be taken back, and what a
-// replica may have carried out already is repeated only where that is harmless: by its method, by a key that the application
-// understands, or because not one byte had left.
+// Whether a failed request may be sent to another replica. Nothing that a client has begun to read
+// can be taken back, and what a replica may have carried out already is repeated only where that is
+// harmless: by its method, by a key that the application understands, or because not one byte had
+// left.
 struct Failure {
-  bool answer_began = false;      // a byte of the answer has gone to the client
-  bool sent_anything = false;     // a byte of the request may have reached the replica
-  bool repeatable_method = false; // GET, HEAD, PUT, DELETE, OPTIONS
+  bool answer_began = false;       // a byte of the answer has gone to the client
+  bool sent_anything = false;      // a byte of the request may have reached the replica
+  bool repeatable_method = false;  // GET, HEAD, PUT, DELETE, OPTIONS
   bool has_idempotency_key = false;
-  bool body_kept = true;          // the body, or all of it so far, is still here
+  bool body_kept = true;  // the body, or all of it so far, is still here
   std::uint32_t tries = 1;
 };
 bool may_retry(const Failure& failure);

@@ -1,7 +1,7 @@
 // The gateway as a process: its loop, its signals, and its line to the head.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <fcntl.h>
 
 #include <fmt/format.h>
 
@@ -17,24 +17,40 @@ constexpr Duration dial_again = milliseconds(200);
 constexpr Duration figures_period = seconds(1);
 constexpr Duration drain_patience = seconds(20), leave_patience = seconds(5);
 
-// One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and said again by whoever still wants it.
+// One WebSocket to the head, dialled again for ever. What is said while it is away is lost, and
+// said again by whoever still wants it.
 class Line final : public HeadLink {
  public:
-  Line(net::Loop& loop, Gateway& gateway, std::unique_ptr<net::HttpClient> client, net::Endpoint head, std::string token_path, std::string region)
-      : loop_(loop), gateway_(gateway), client_(std::move(client)), head_(std::move(head)), token_path_(std::move(token_path)), region_(std::move(region)) {
+  Line(net::Loop& loop,
+       Gateway& gateway,
+       std::unique_ptr<net::HttpClient> client,
+       net::Endpoint head,
+       std::string token_path,
+       std::string region)
+      : loop_(loop),
+        gateway_(gateway),
+        client_(std::move(client)),
+        head_(std::move(head)),
+        token_path_(std::move(token_path)),
+        region_(std::move(region)) {
     dial();
     figures_timer_ = loop.every(figures_period, [this] { say(gateway_.figures()); });
   }
   ~Line() override {
-    if (socket_) socket_->abort();
+    if (socket_)
+      socket_->abort();
   }
   bool connected() const override { return socket_ && socket_->open(); }
   void say(const FromGateway& message) override {
-    if (connected()) socket_->send_text(encode(message));
+    if (connected())
+      socket_->send_text(encode(message));
   }
-  void ask(FromGateway message, std::uint64_t number, std::function<void(Result<Reply>)> done) override {
+  void ask(FromGateway message,
+           std::uint64_t number,
+           std::function<void(Result<Reply>)> done) override {
     if (!connected() || !socket_->send_text(encode(message)))
-      return loop_.post([done = std::move(done)] { done(fail(Code::unavailable, "the head is away")); });
+      return loop_.post(
+          [done = std::move(done)] { done(fail(Code::unavailable, "the head is away")); });
     asked_.emplace(number, std::move(done));
   }
 
@@ -43,38 +59,51 @@ class Line final : public HeadLink {
     const auto token = read_file(token_path_, 4096);
     net::ClientRequest request;
     request.endpoint = head_;
-    request.target = region_.empty() ? "/v1/gateway" : "/v1/gateway?region=" + net::percent_encode(region_);
+    request.target =
+        region_.empty() ? "/v1/gateway" : "/v1/gateway?region=" + net::percent_encode(region_);
     request.timeout = seconds(5);
-    if (token) request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
-    client_->connect_websocket(std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20}, [this](Result<std::shared_ptr<net::WebSocket>> made) {
-      if (!made) {
-        // One that is away comes back; a certificate that is not the one named does not, and somebody should look.
-        const bool lasting = made.error().code != Code::unavailable || made.error().message.find("TLS") != std::string::npos;
-        if (lasting && !complained_) log_warn("the head: {}", made.error().message);
-        complained_ = complained_ || lasting;
-        again_ = loop_.after(dial_again, [this] { dial(); });
-        return;
-      }
-      complained_ = false;
-      socket_ = std::move(*made);
-      socket_->on_close([this](const net::WebSocket::Closed&) { lost(); });
-      socket_->on_message([this](std::string_view text, bool) { heard(text); });
-      say(gateway_.figures());
-    });
+    if (token)
+      request.headers.set("Authorization", "Bearer " + std::string(trim(*token)));
+    client_->connect_websocket(
+        std::move(request), {.message_bytes_max = 64 << 20, .queue_bytes_max = 64 << 20},
+        [this](Result<std::shared_ptr<net::WebSocket>> made) {
+          if (!made) {
+            // One that is away comes back; a certificate that is not the one named does not, and
+            // somebody should look.
+            const bool lasting = made.error().code != Code::unavailable ||
+                                 made.error().message.find("TLS") != std::string::npos;
+            if (lasting && !complained_)
+              log_warn("the head: {}", made.error().message);
+            complained_ = complained_ || lasting;
+            again_ = loop_.after(dial_again, [this] { dial(); });
+            return;
+          }
+          complained_ = false;
+          socket_ = std::move(*made);
+          socket_->on_close([this](const net::WebSocket::Closed&) { lost(); });
+          socket_->on_message([this](std::string_view text, bool) { heard(text); });
+          say(gateway_.figures());
+        });
   }
   void lost() {
     socket_ = nullptr;
-    for (auto& [number, done] : std::exchange(asked_, {})) done(fail(Code::unavailable, "the head went away"));
+    for (auto& [number, done] : std::exchange(asked_, {}))
+      done(fail(Code::unavailable, "the head went away"));
     again_ = loop_.after(dial_again, [this] { dial(); });
   }
   void heard(std::string_view text) {
     auto message = decode_to_gateway(text);
-    if (!message) return log_error("the head said something that is not understood: {}", message.error().message);
-    if (auto* table = std::get_if<Table>(&*message)) return gateway_.take_table(std::move(*table));
-    if (std::holds_alternative<Leave>(*message)) return gateway_.leave();
+    if (!message)
+      return log_error("the head said something that is not understood: {}",
+                       message.error().message);
+    if (auto* table = std::get_if<Table>(&*message))
+      return gateway_.take_table(std::move(*table));
+    if (std::holds_alternative<Leave>(*message))
+      return gateway_.leave();
     auto& reply = std::get<Reply>(*message);
     const auto found = asked_.find(reply.number);
-    if (found == asked_.end()) return;
+    if (found == asked_.end())
+      return;
     const auto done = std::move(found->second);
     asked_.erase(found);
     done(std::move(reply));
@@ -82,7 +111,8 @@ class Line final : public HeadLink {
 
   net::Loop& loop_;
   Gateway& gateway_;
-  std::unique_ptr<net::HttpClient> client_;   // believes in the head's certificate, and speaks to it alone
+  std::unique_ptr<net::HttpClient>
+      client_;  // believes in the head's certificate, and speaks to it alone
   net::Endpoint head_;
   std::string token_path_, region_;
   std::shared_ptr<net::WebSocket> socket_;
@@ -97,7 +127,8 @@ Result<Table> fixed_table(const std::vector<std::string>& serve) {
   std::uint64_t key = 0;
   for (const std::string& text : serve) {
     const auto equals = text.find('=');
-    if (equals == std::string::npos) return fail(Code::invalid, fmt::format("\"{}\" is not NAME=HOST:PORT", text));
+    if (equals == std::string::npos)
+      return fail(Code::invalid, fmt::format("\"{}\" is not NAME=HOST:PORT", text));
     EndpointRow row;
     row.name = text.substr(0, equals);
     BILLOW_TRY_VOID(check_name("endpoint", row.name));
@@ -105,7 +136,11 @@ Result<Table> fixed_table(const std::vector<std::string>& serve) {
     row.policy.concurrency = 0;
     for (const auto& address : split(text.substr(equals + 1), ',')) {
       BILLOW_TRY_VOID(net::parse_address(address));
-      row.replicas.push_back({.job = ++key, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running});
+      row.replicas.push_back({.job = ++key,
+                              .revision = 1,
+                              .address = address,
+                              .job_state = JobState::running,
+                              .task_state = TaskState::running});
     }
     row.policy.min = row.policy.max = static_cast<std::uint32_t>(row.replicas.size());
     table.endpoints.push_back(std::move(row));
@@ -121,8 +156,11 @@ Status run_gateway(GatewayOptions options) {
   if (!options.data_dir.empty()) {
     BILLOW_TRY_VOID(make_directories(options.data_dir, 0700));
     lock = Fd(::open((options.data_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!lock) return fail_errno(options.data_dir + "/lock", errno);
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::conflict, fmt::format("a gateway runs on {} already", options.data_dir), "end it first");
+    if (!lock)
+      return fail_errno(options.data_dir + "/lock", errno);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+      return fail(Code::conflict, fmt::format("a gateway runs on {} already", options.data_dir),
+                  "end it first");
   }
   auto fixed = BILLOW_TRY(fixed_table(options.serve));
   net::Loop loop;
@@ -136,7 +174,10 @@ Status run_gateway(GatewayOptions options) {
   if (!opened && opened.error().code == Code::conflict && options.listen_any_port_if_taken) {
     log_warn("{}; another port is used", opened.error().message);
     // The one it had before, if it can be had again: callers know it.
-    const auto before = options.data_dir.empty() ? std::string() : std::string(trim(read_file(options.data_dir + "/address").value_or("")));
+    const auto before =
+        options.data_dir.empty()
+            ? std::string()
+            : std::string(trim(read_file(options.data_dir + "/address").value_or("")));
     if (!before.empty() && before.find(',') == std::string::npos && net::parse_address(before)) {
       made.proxy.listen = {before};
       opened = Gateway::create(loop, made);
@@ -146,34 +187,45 @@ Status run_gateway(GatewayOptions options) {
       opened = Gateway::create(loop, made);
     }
   }
-  if (!opened) return pass(opened.error());
+  if (!opened)
+    return pass(opened.error());
   auto gateway = std::move(*opened);
   std::string where;
-  for (const auto& address : gateway->proxy().bound_addresses()) where += (where.empty() ? "" : ", ") + address;
+  for (const auto& address : gateway->proxy().bound_addresses())
+    where += (where.empty() ? "" : ", ") + address;
   log_info("the gateway listens on {}", where);
-  if (!options.data_dir.empty()) (void)write_file_atomic(options.data_dir + "/address", where + "\n", 0600);
+  if (!options.data_dir.empty())
+    (void)write_file_atomic(options.data_dir + "/address", where + "\n", 0600);
   std::unique_ptr<Line> line;
   if (!options.serve.empty()) {
     gateway->take_table(std::move(fixed));
   } else {
-    if (const auto loaded = gateway->load_table(); !loaded) log_warn("{}", loaded.error().message);
-    line = std::make_unique<Line>(loop, *gateway, BILLOW_TRY(net::HttpClient::create(loop, {.tls = options.head_tls})), BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
+    if (const auto loaded = gateway->load_table(); !loaded)
+      log_warn("{}", loaded.error().message);
+    line = std::make_unique<Line>(
+        loop, *gateway, BILLOW_TRY(net::HttpClient::create(loop, {.tls = options.head_tls})),
+        BILLOW_TRY(net::parse_endpoint(options.head)), options.token_path, options.region);
     gateway->set_link(line.get());
   }
   // A first signal lets what is under way end, a second one does not.
   net::Timer drained, give_up;
   bool stopping = false;
   const auto end = [&](Duration patience) {
-    if (stopping) return loop.stop();
+    if (stopping)
+      return loop.stop();
     stopping = true;
     gateway->stop();
     drained = loop.every(milliseconds(20), [&] {
-      if (gateway->proxy().connections() == 0) loop.stop();
+      if (gateway->proxy().connections() == 0)
+        loop.stop();
     });
     give_up = loop.after(patience, [&] { loop.stop(); });
   };
   const auto signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { end(drain_patience); });
-  gateway->set_on_leave([&] { if (!stopping) end(leave_patience); });
+  gateway->set_on_leave([&] {
+    if (!stopping)
+      end(leave_patience);
+  });
   loop.run();
   gateway->set_link(nullptr);
   line.reset();

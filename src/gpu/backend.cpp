@@ -1,4 +1,5 @@
-// Which library stands behind the interface: an explicit path, $BILLOW_NVML, the simulated one, or the driver's own.
+// Which library stands behind the interface: an explicit path, $BILLOW_NVML, the simulated one, or
+// the driver's own.
 #include "gpu/backend.h"
 
 #include <cstdlib>
@@ -21,25 +22,34 @@ Result<std::string> find_sim_library() {
   // An empty folder is the root, which is looked at last: /bin/billow finds /lib.
   for (int up = 0; up < folders_up_max; ++up) {
     for (const char* sub : {"/", "/lib/", "/lib/billow/"}) {
-      if (std::string path = folder + sub + sim_library_name; file_exists(path)) return path;
+      if (std::string path = folder + sub + sim_library_name; file_exists(path))
+        return path;
     }
-    if (folder.empty()) break;
+    if (folder.empty())
+      break;
     const auto slash = folder.rfind('/');
     folder = slash == std::string::npos ? "" : folder.substr(0, slash);
   }
-  return fail(Code::unsupported, fmt::format("{} lies neither beside {} nor in a lib folder near it", sim_library_name, first),
-              fmt::format("build the target billow_nvml_sim, or set BILLOW_NVML to the path of {}", sim_library_name));
+  return fail(
+      Code::unsupported,
+      fmt::format("{} lies neither beside {} nor in a lib folder near it", sim_library_name, first),
+      fmt::format("build the target billow_nvml_sim, or set BILLOW_NVML to the path of {}",
+                  sim_library_name));
 }
 
 Result<std::unique_ptr<GpuBackend>> GpuBackend::open(Options options) {
   NvmlLibrary::Options load{options.library, options.sim, options.sim_state_dir};
-  // A wrong specification is told before any library is looked for: the same words with and without one.
-  if (!options.sim.empty()) load.sim = sim_spec_text(BILLOW_TRY(parse_sim_spec(options.sim)));
+  // A wrong specification is told before any library is looked for: the same words with and without
+  // one.
+  if (!options.sim.empty())
+    load.sim = sim_spec_text(BILLOW_TRY(parse_sim_spec(options.sim)));
   if (load.path.empty()) {
-    if (const char* path = std::getenv("BILLOW_NVML"); path && *path) load.path = path;
+    if (const char* path = std::getenv("BILLOW_NVML"); path && *path)
+      load.path = path;
   }
   if (load.path.empty()) {
-    const bool simulated = !options.sim.empty() || (std::getenv("BILLOW_SIM") && *std::getenv("BILLOW_SIM"));
+    const bool simulated =
+        !options.sim.empty() || (std::getenv("BILLOW_SIM") && *std::getenv("BILLOW_SIM"));
     load.path = simulated ? BILLOW_TRY(find_sim_library()) : std::string("libnvidia-ml.so.1");
   }
   return NvmlBackend::open(BILLOW_TRY(NvmlLibrary::load(load)), options);

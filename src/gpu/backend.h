@@ -1,8 +1,10 @@
-// The one door to the GPUs of this machine. A backend is opened once by the agent (or by `doctor`), answers from any
-// thread, and never changes a card's settings unless it was opened with permission to.
+// The one door to the GPUs of this machine. A backend is opened once by the agent (or by `doctor`),
+// answers from any thread, and never changes a card's settings unless it was opened with permission
+// to.
 //
-// The NVML backend is the first. The simulated library has the same ABI and comes through the same loader, so what runs
-// on a laptop is what runs on a DGX; it can also pose as an AMD node, which is why no caller may assume a vendor.
+// The NVML backend is the first. The simulated library has the same ABI and comes through the same
+// loader, so what runs on a laptop is what runs on a DGX; it can also pose as an AMD node, which is
+// why no caller may assume a vendor.
 #pragma once
 
 #include <memory>
@@ -16,11 +18,14 @@
 namespace billow {
 
 struct GpuBackendOptions {
-  std::string library;              // path of the library; empty: $BILLOW_NVML, else libnvidia-ml.so.1
-  std::string sim;                  // "8xH100", "2xA100-40,4xL4" or a JSON file: simulated GPUs instead of real ones
-  std::string sim_state_dir;        // where the agent writes who holds what (sim/sim_holders.h); may be empty
-  bool allow_mig_changes = false;   // MIG instances may be created and destroyed: an administrator's explicit setting
-  const Clock* clock = nullptr;     // null: the machine's
+  std::string library;  // path of the library; empty: $BILLOW_NVML, else libnvidia-ml.so.1
+  std::string
+      sim;  // "8xH100", "2xA100-40,4xL4" or a JSON file: simulated GPUs instead of real ones
+  std::string
+      sim_state_dir;  // where the agent writes who holds what (sim/sim_holders.h); may be empty
+  bool allow_mig_changes =
+      false;  // MIG instances may be created and destroyed: an administrator's explicit setting
+  const Clock* clock = nullptr;  // null: the machine's
 };
 
 struct GpuSampleOptions {
@@ -30,25 +35,28 @@ struct GpuSampleOptions {
 };
 
 struct MigCreate {
-  std::uint32_t index = 0;          // which card
-  std::string profile;              // "1g.10gb"
+  std::uint32_t index = 0;                // which card
+  std::string profile;                    // "1g.10gb"
   std::optional<MigPlacement> placement;  // empty: where it spoils least (mig.h)
 };
 
 class GpuBackend {
  public:
   using Options = GpuBackendOptions;
-  // Code::unsupported where there is no driver or no library, with what to do about it; Code::invalid for a bad `sim`.
+  // Code::unsupported where there is no driver or no library, with what to do about it;
+  // Code::invalid for a bad `sim`.
   static Result<std::unique_ptr<GpuBackend>> open(Options options);
   virtual ~GpuBackend() = default;
 
   virtual std::size_t count() const = 0;
-  // What there is, with present health and MIG instances. Costs some milliseconds a card on real hardware.
+  // What there is, with present health and MIG instances. Costs some milliseconds a card on real
+  // hardware.
   virtual Result<GpuInventory> inventory() = 0;
   // A lost GPU is a sample that says so, not an error.
   virtual Result<GpuSample> sample(std::uint32_t index, GpuSampleOptions options = {}) = 0;
   virtual Result<std::vector<GpuProcess>> processes(std::uint32_t index) = 0;
-  // Waits at most that long for the first event, then takes what else is there. Empty where the card reports none.
+  // Waits at most that long for the first event, then takes what else is there. Empty where the
+  // card reports none.
   virtual Result<std::vector<GpuEvent>> poll_events(Duration wait) = 0;
 
   virtual Result<std::vector<MigProfile>> mig_profiles(std::uint32_t index) = 0;
@@ -60,7 +68,8 @@ class GpuBackend {
   virtual std::vector<std::string> missing_features() const = 0;
 };
 
-// The path of the simulated library: beside this executable, or in a lib/ folder there or up to three folders above.
+// The path of the simulated library: beside this executable, or in a lib/ folder there or up to
+// three folders above.
 Result<std::string> find_sim_library();
 
 }  // namespace billow

@@ -1,8 +1,10 @@
-// What Billow knows about an accelerator, in words that belong to no vendor. Everything above gpu/ (agent, scheduler,
-// ledger, CLI) speaks these types; which library they were read from is decided in backend.cpp and nowhere else.
+// What Billow knows about an accelerator, in words that belong to no vendor. Everything above gpu/
+// (agent, scheduler, ledger, CLI) speaks these types; which library they were read from is decided
+// in backend.cpp and nowhere else.
 //
-// A figure a card or driver cannot give is an empty optional, never zero: "0 %" is a fact on which a job may be called
-// idle, "unknown" is not. Values that are stored or sent are declared once in `fields`.
+// A figure a card or driver cannot give is an empty optional, never zero: "0 %" is a fact on which
+// a job may be called idle, "unknown" is not. Values that are stored or sent are declared once in
+// `fields`.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +21,27 @@ enum class Vendor { unknown, nvidia, amd };
 
 enum class GpuHealth {
   ok,
-  degraded,  // works, but asked for attention: uncorrected ECC errors, a row remap that waits for a reset
+  degraded,  // works, but asked for attention: uncorrected ECC errors, a row remap that waits for a
+             // reset
   failed,    // a hardware error was reported; nothing new is placed here
   lost,      // fell off the bus: no call about it answers any more
 };
 
 // How two GPUs of one node reach each other, best first. `fabric` is NVLink or xGMI.
-enum class LinkLevel { self, fabric, pcie_switch, pcie_switches, host_bridge, numa_node, system, unknown };
+enum class LinkLevel {
+  self,
+  fabric,
+  pcie_switch,
+  pcie_switches,
+  host_bridge,
+  numa_node,
+  system,
+  unknown
+};
 
 enum class GpuEventKind { xid, ecc_corrected, ecc_uncorrected, lost };
-// Whose fault an error most likely is, which decides what the agent does: fail the job, or take the card out of service.
+// Whose fault an error most likely is, which decides what the agent does: fail the job, or take the
+// card out of service.
 enum class FaultClass { application, hardware, driver, informational };
 
 // Start and length on the card's memory slices (8 on every MIG-capable card so far).
@@ -37,13 +50,17 @@ struct MigPlacement {
   std::uint32_t size = 0;
   bool operator==(const MigPlacement&) const = default;
   template <class V>
-  void fields(V& v) { v("start", start); v("size", size); }
+  void fields(V& v) {
+    v("start", start);
+    v("size", size);
+  }
 };
 
-// A shape this card can be cut into, with every place it may lie at (whether or not that is free now).
+// A shape this card can be cut into, with every place it may lie at (whether or not that is free
+// now).
 struct MigProfile {
-  std::string name;                  // "1g.10gb", "1g.10gb+me"
-  std::uint32_t id = 0;              // the driver's own number, needed to create one
+  std::string name;      // "1g.10gb", "1g.10gb+me"
+  std::uint32_t id = 0;  // the driver's own number, needed to create one
   std::uint32_t compute_slices = 0;
   std::uint32_t memory_slices = 0;
   std::uint32_t instances_max = 0;
@@ -52,15 +69,20 @@ struct MigProfile {
   bool operator==(const MigProfile&) const = default;
   template <class V>
   void fields(V& v) {
-    v("name", name); v("id", id); v("compute_slices", compute_slices); v("memory_slices", memory_slices);
-    v("instances_max", instances_max); v("mem_mib", mem_mib); v("placements", placements);
+    v("name", name);
+    v("id", id);
+    v("compute_slices", compute_slices);
+    v("memory_slices", memory_slices);
+    v("instances_max", instances_max);
+    v("mem_mib", mem_mib);
+    v("placements", placements);
   }
 };
 
 struct MigInstance {
-  std::uint32_t gpu_instance = 0;    // the driver's id of it, unique on its card
+  std::uint32_t gpu_instance = 0;  // the driver's id of it, unique on its card
   std::uint32_t compute_instance = 0;
-  std::string uuid;                  // "MIG-…": what a job is given; empty while it has no compute instance
+  std::string uuid;  // "MIG-…": what a job is given; empty while it has no compute instance
   std::string profile;
   std::uint32_t compute_slices = 0;
   std::int64_t mem_mib = 0;
@@ -68,64 +90,97 @@ struct MigInstance {
   bool operator==(const MigInstance&) const = default;
   template <class V>
   void fields(V& v) {
-    v("gpu_instance", gpu_instance); v("compute_instance", compute_instance); v("uuid", uuid); v("profile", profile);
-    v("compute_slices", compute_slices); v("mem_mib", mem_mib); v("placement", placement);
+    v("gpu_instance", gpu_instance);
+    v("compute_instance", compute_instance);
+    v("uuid", uuid);
+    v("profile", profile);
+    v("compute_slices", compute_slices);
+    v("mem_mib", mem_mib);
+    v("placement", placement);
   }
 };
 
 struct MigState {
   bool capable = false;
   bool enabled = false;
-  bool pending = false;              // the mode after the next reset, where it differs from `enabled`
+  bool pending = false;  // the mode after the next reset, where it differs from `enabled`
   std::vector<MigInstance> instances;
   bool operator==(const MigState&) const = default;
   template <class V>
-  void fields(V& v) { v("capable", capable); v("enabled", enabled); v("pending", pending); v("instances", instances); }
+  void fields(V& v) {
+    v("capable", capable);
+    v("enabled", enabled);
+    v("pending", pending);
+    v("instances", instances);
+  }
 };
 
 struct GpuPeer {
   std::uint32_t index = 0;
   LinkLevel level = LinkLevel::unknown;
-  std::uint32_t links = 0;           // fabric links usable towards this peer; through a switch, all of them
+  std::uint32_t links = 0;  // fabric links usable towards this peer; through a switch, all of them
   bool operator==(const GpuPeer&) const = default;
   template <class V>
-  void fields(V& v) { v("index", index); v("level", level); v("links", links); }
+  void fields(V& v) {
+    v("index", index);
+    v("level", level);
+    v("links", links);
+  }
 };
 
 struct GpuInfo {
-  std::uint32_t index = 0;           // the library's order: stable while the driver stays loaded
-  std::string uuid;                  // stable for ever; what jobs are given
+  std::uint32_t index = 0;  // the library's order: stable while the driver stays loaded
+  std::string uuid;         // stable for ever; what jobs are given
   Vendor vendor = Vendor::unknown;
-  std::string model;                 // "NVIDIA H100 80GB HBM3"
-  std::string type;                  // "H100", "A100-40", "L4": what users ask for and prices are listed by
+  std::string model;  // "NVIDIA H100 80GB HBM3"
+  std::string type;   // "H100", "A100-40", "L4": what users ask for and prices are listed by
   std::int64_t memory_mib = 0;
-  std::string pci_bus_id;            // "00000000:1B:00.0"
+  std::string pci_bus_id;  // "00000000:1B:00.0"
   std::optional<std::int32_t> numa_node;
   std::optional<std::uint32_t> minor;  // N of /dev/nvidiaN, or of /dev/dri/renderD(128+N)
-  std::vector<std::string> device_files;  // those of this card alone; shared ones come from visibility()
-  std::uint32_t fabric_links = 0;    // active NVLink or xGMI links
-  bool fabric_switched = false;      // they end in a switch: every GPU of the node is one hop away
-  std::vector<GpuPeer> peers;        // every other GPU of the node
-  std::string driver_version;        // "580.65.06"
-  std::string runtime_version;       // highest CUDA or ROCm the driver can run: "13.0"
-  std::string compute_capability;    // "9.0"; "gfx942"
-  std::int64_t power_limit_mw = 0;   // 0: unknown
-  std::int64_t power_idle_mw = 0;    // typical of the type, a hint to compare samples with; 0: unknown
+  std::vector<std::string>
+      device_files;                 // those of this card alone; shared ones come from visibility()
+  std::uint32_t fabric_links = 0;   // active NVLink or xGMI links
+  bool fabric_switched = false;     // they end in a switch: every GPU of the node is one hop away
+  std::vector<GpuPeer> peers;       // every other GPU of the node
+  std::string driver_version;       // "580.65.06"
+  std::string runtime_version;      // highest CUDA or ROCm the driver can run: "13.0"
+  std::string compute_capability;   // "9.0"; "gfx942"
+  std::int64_t power_limit_mw = 0;  // 0: unknown
+  std::int64_t power_idle_mw =
+      0;  // typical of the type, a hint to compare samples with; 0: unknown
   MigState mig;
   GpuHealth health = GpuHealth::ok;
-  std::string health_reason;         // empty while ok
+  std::string health_reason;  // empty while ok
   bool simulated = false;
   std::vector<std::string> missing;  // what this driver or card cannot tell, in words, for `doctor`
 
   bool operator==(const GpuInfo&) const = default;
   template <class V>
   void fields(V& v) {
-    v("index", index); v("uuid", uuid); v("vendor", vendor); v("model", model); v("type", type);
-    v("memory_mib", memory_mib); v("pci_bus_id", pci_bus_id); v("numa_node", numa_node); v("minor", minor);
-    v("device_files", device_files); v("fabric_links", fabric_links); v("fabric_switched", fabric_switched);
-    v("peers", peers); v("driver_version", driver_version); v("runtime_version", runtime_version);
-    v("compute_capability", compute_capability); v("power_limit_mw", power_limit_mw); v("power_idle_mw", power_idle_mw);
-    v("mig", mig); v("health", health); v("health_reason", health_reason); v("simulated", simulated); v("missing", missing);
+    v("index", index);
+    v("uuid", uuid);
+    v("vendor", vendor);
+    v("model", model);
+    v("type", type);
+    v("memory_mib", memory_mib);
+    v("pci_bus_id", pci_bus_id);
+    v("numa_node", numa_node);
+    v("minor", minor);
+    v("device_files", device_files);
+    v("fabric_links", fabric_links);
+    v("fabric_switched", fabric_switched);
+    v("peers", peers);
+    v("driver_version", driver_version);
+    v("runtime_version", runtime_version);
+    v("compute_capability", compute_capability);
+    v("power_limit_mw", power_limit_mw);
+    v("power_idle_mw", power_idle_mw);
+    v("mig", mig);
+    v("health", health);
+    v("health_reason", health_reason);
+    v("simulated", simulated);
+    v("missing", missing);
   }
 };
 
@@ -136,58 +191,91 @@ struct GpuProcess {
   std::optional<std::uint32_t> gpu_instance;  // where the card is cut up
   bool operator==(const GpuProcess&) const = default;
   template <class V>
-  void fields(V& v) { v("pid", pid); v("mem_mib", mem_mib); v("sm_util_pct", sm_util_pct); v("gpu_instance", gpu_instance); }
+  void fields(V& v) {
+    v("pid", pid);
+    v("mem_mib", mem_mib);
+    v("sm_util_pct", sm_util_pct);
+    v("gpu_instance", gpu_instance);
+  }
 };
 
 struct GpuEvent {
   std::uint32_t index = 0;
   GpuEventKind kind = GpuEventKind::xid;
-  std::int64_t code = 0;             // the XID
+  std::int64_t code = 0;  // the XID
   FaultClass fault = FaultClass::informational;
-  std::string text;                  // "XID 79: the GPU has fallen off the bus"
+  std::string text;  // "XID 79: the GPU has fallen off the bus"
   WallTime time;
   bool operator==(const GpuEvent&) const = default;
   template <class V>
-  void fields(V& v) { v("index", index); v("kind", kind); v("code", code); v("fault", fault); v("text", text); v("time", time); }
+  void fields(V& v) {
+    v("index", index);
+    v("kind", kind);
+    v("code", code);
+    v("fault", fault);
+    v("text", text);
+    v("time", time);
+  }
 };
 
-// One look at one GPU. Percentages are 0–100 over the time since the look before (GPM) or the driver's own last window.
+// One look at one GPU. Percentages are 0–100 over the time since the look before (GPM) or the
+// driver's own last window.
 struct GpuSample {
   std::uint32_t index = 0;
   WallTime time;
   SteadyTime steady;
   GpuHealth health = GpuHealth::ok;
-  std::optional<std::int32_t> util_pct;          // time with any kernel running: 100 says little, 0 says much
-  std::optional<std::int32_t> mem_util_pct;      // time the memory controller was busy
-  std::optional<double> sm_active_pct;           // GPM, Hopper and later
-  std::optional<double> dram_active_pct;         // GPM
-  std::optional<double> tensor_active_pct;       // GPM
+  std::optional<std::int32_t>
+      util_pct;  // time with any kernel running: 100 says little, 0 says much
+  std::optional<std::int32_t> mem_util_pct;  // time the memory controller was busy
+  std::optional<double> sm_active_pct;       // GPM, Hopper and later
+  std::optional<double> dram_active_pct;     // GPM
+  std::optional<double> tensor_active_pct;   // GPM
   std::optional<std::int64_t> mem_used_mib;
   std::optional<std::int64_t> power_mw;
-  std::optional<std::int64_t> power_idle_mw;     // the type's usual idle draw, repeated here so that a sample explains itself
-  std::optional<std::int64_t> energy_mj;         // since the driver was loaded; differences are what a job used
+  std::optional<std::int64_t>
+      power_idle_mw;  // the type's usual idle draw, repeated here so that a sample explains itself
+  std::optional<std::int64_t>
+      energy_mj;  // since the driver was loaded; differences are what a job used
   std::optional<std::int32_t> temperature_c;
   std::optional<std::int32_t> sm_clock_mhz;
   std::optional<std::int64_t> pcie_tx_kib_s;
   std::optional<std::int64_t> pcie_rx_kib_s;
-  std::optional<std::int64_t> nvlink_tx_kib_s;    // GPM
+  std::optional<std::int64_t> nvlink_tx_kib_s;  // GPM
   std::optional<std::int64_t> nvlink_rx_kib_s;
-  std::optional<std::int64_t> link_errors;       // of all NVLinks, since the driver was loaded
-  std::optional<bool> thermal_slowdown;          // its clocks are held back because it is too hot
-  std::optional<std::int64_t> ecc_corrected;     // since the driver was loaded
+  std::optional<std::int64_t> link_errors;    // of all NVLinks, since the driver was loaded
+  std::optional<bool> thermal_slowdown;       // its clocks are held back because it is too hot
+  std::optional<std::int64_t> ecc_corrected;  // since the driver was loaded
   std::optional<std::int64_t> ecc_uncorrected;
   std::vector<GpuProcess> processes;
 
   bool operator==(const GpuSample&) const = default;
   template <class V>
   void fields(V& v) {
-    v("index", index); v("time", time); v("steady", steady); v("health", health); v("util_pct", util_pct);
-    v("mem_util_pct", mem_util_pct); v("sm_active_pct", sm_active_pct); v("dram_active_pct", dram_active_pct);
-    v("tensor_active_pct", tensor_active_pct); v("mem_used_mib", mem_used_mib); v("power_mw", power_mw);
-    v("power_idle_mw", power_idle_mw); v("energy_mj", energy_mj); v("temperature_c", temperature_c);
-    v("sm_clock_mhz", sm_clock_mhz); v("pcie_tx_kib_s", pcie_tx_kib_s); v("pcie_rx_kib_s", pcie_rx_kib_s);
-    v("nvlink_tx_kib_s", nvlink_tx_kib_s); v("nvlink_rx_kib_s", nvlink_rx_kib_s);
-    v("link_errors", link_errors); v("thermal_slowdown", thermal_slowdown); v("ecc_corrected", ecc_corrected); v("ecc_uncorrected", ecc_uncorrected); v("processes", processes);
+    v("index", index);
+    v("time", time);
+    v("steady", steady);
+    v("health", health);
+    v("util_pct", util_pct);
+    v("mem_util_pct", mem_util_pct);
+    v("sm_active_pct", sm_active_pct);
+    v("dram_active_pct", dram_active_pct);
+    v("tensor_active_pct", tensor_active_pct);
+    v("mem_used_mib", mem_used_mib);
+    v("power_mw", power_mw);
+    v("power_idle_mw", power_idle_mw);
+    v("energy_mj", energy_mj);
+    v("temperature_c", temperature_c);
+    v("sm_clock_mhz", sm_clock_mhz);
+    v("pcie_tx_kib_s", pcie_tx_kib_s);
+    v("pcie_rx_kib_s", pcie_rx_kib_s);
+    v("nvlink_tx_kib_s", nvlink_tx_kib_s);
+    v("nvlink_rx_kib_s", nvlink_rx_kib_s);
+    v("link_errors", link_errors);
+    v("thermal_slowdown", thermal_slowdown);
+    v("ecc_corrected", ecc_corrected);
+    v("ecc_uncorrected", ecc_uncorrected);
+    v("processes", processes);
   }
 };
 
@@ -195,33 +283,62 @@ struct GpuSample {
 struct GpuTopology {
   std::uint32_t gpus = 0;
   std::vector<LinkLevel> levels;
-  std::vector<std::int32_t> numa_nodes;          // -1 where unknown
-  std::vector<std::uint32_t> fabric_domains;     // GPUs with the same number are joined by the fabric, directly or through others
+  std::vector<std::int32_t> numa_nodes;       // -1 where unknown
+  std::vector<std::uint32_t> fabric_domains;  // GPUs with the same number are joined by the fabric,
+                                              // directly or through others
   LinkLevel between(std::uint32_t a, std::uint32_t b) const { return levels[a * gpus + b]; }
   bool operator==(const GpuTopology&) const = default;
   template <class V>
-  void fields(V& v) { v("gpus", gpus); v("levels", levels); v("numa_nodes", numa_nodes); v("fabric_domains", fabric_domains); }
+  void fields(V& v) {
+    v("gpus", gpus);
+    v("levels", levels);
+    v("numa_nodes", numa_nodes);
+    v("fabric_domains", fabric_domains);
+  }
 };
 
 struct GpuInventory {
-  std::string library;               // path or name of what was loaded
+  std::string library;  // path or name of what was loaded
   bool simulated = false;
   std::vector<GpuInfo> gpus;
   GpuTopology topology;
   bool operator==(const GpuInventory&) const = default;
   template <class V>
-  void fields(V& v) { v("library", library); v("simulated", simulated); v("gpus", gpus); v("topology", topology); }
+  void fields(V& v) {
+    v("library", library);
+    v("simulated", simulated);
+    v("gpus", gpus);
+    v("topology", topology);
+  }
 };
 
-BILLOW_ENUM_NAMES(Vendor, {Vendor::unknown, "unknown"}, {Vendor::nvidia, "nvidia"}, {Vendor::amd, "amd"});
-BILLOW_ENUM_NAMES(GpuHealth, {GpuHealth::ok, "ok"}, {GpuHealth::degraded, "degraded"}, {GpuHealth::failed, "failed"},
+BILLOW_ENUM_NAMES(Vendor,
+                  {Vendor::unknown, "unknown"},
+                  {Vendor::nvidia, "nvidia"},
+                  {Vendor::amd, "amd"});
+BILLOW_ENUM_NAMES(GpuHealth,
+                  {GpuHealth::ok, "ok"},
+                  {GpuHealth::degraded, "degraded"},
+                  {GpuHealth::failed, "failed"},
                   {GpuHealth::lost, "lost"});
-BILLOW_ENUM_NAMES(LinkLevel, {LinkLevel::self, "self"}, {LinkLevel::fabric, "fabric"}, {LinkLevel::pcie_switch, "pcie_switch"},
-                  {LinkLevel::pcie_switches, "pcie_switches"}, {LinkLevel::host_bridge, "host_bridge"},
-                  {LinkLevel::numa_node, "numa_node"}, {LinkLevel::system, "system"}, {LinkLevel::unknown, "unknown"});
-BILLOW_ENUM_NAMES(GpuEventKind, {GpuEventKind::xid, "xid"}, {GpuEventKind::ecc_corrected, "ecc_corrected"},
-                  {GpuEventKind::ecc_uncorrected, "ecc_uncorrected"}, {GpuEventKind::lost, "lost"});
-BILLOW_ENUM_NAMES(FaultClass, {FaultClass::application, "application"}, {FaultClass::hardware, "hardware"},
-                  {FaultClass::driver, "driver"}, {FaultClass::informational, "informational"});
+BILLOW_ENUM_NAMES(LinkLevel,
+                  {LinkLevel::self, "self"},
+                  {LinkLevel::fabric, "fabric"},
+                  {LinkLevel::pcie_switch, "pcie_switch"},
+                  {LinkLevel::pcie_switches, "pcie_switches"},
+                  {LinkLevel::host_bridge, "host_bridge"},
+                  {LinkLevel::numa_node, "numa_node"},
+                  {LinkLevel::system, "system"},
+                  {LinkLevel::unknown, "unknown"});
+BILLOW_ENUM_NAMES(GpuEventKind,
+                  {GpuEventKind::xid, "xid"},
+                  {GpuEventKind::ecc_corrected, "ecc_corrected"},
+                  {GpuEventKind::ecc_uncorrected, "ecc_uncorrected"},
+                  {GpuEventKind::lost, "lost"});
+BILLOW_ENUM_NAMES(FaultClass,
+                  {FaultClass::application, "application"},
+                  {FaultClass::hardware, "hardware"},
+                  {FaultClass::driver, "driver"},
+                  {FaultClass::informational, "informational"});
 
 }  // namespace billow

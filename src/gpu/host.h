@@ -1,5 +1,5 @@
-// What the node is besides its GPUs: processors, memory, identity. Read from /proc and /sys, through a root prefix so that
-// tests can show it another machine.
+// What the node is besides its GPUs: processors, memory, identity. Read from /proc and /sys,
+// through a root prefix so that tests can show it another machine.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,51 @@ namespace billow {
 
 struct NumaNode {
   std::int32_t id = 0;
-  std::string cpus;              // the kernel's notation: "0-15,32-47"
+  std::string cpus;  // the kernel's notation: "0-15,32-47"
   std::int32_t cpu_count = 0;
   std::int64_t memory_mib = 0;
   bool operator==(const NumaNode&) const = default;
   template <class V>
-  void fields(V& v) { v("id", id); v("cpus", cpus); v("cpu_count", cpu_count); v("memory_mib", memory_mib); }
+  void fields(V& v) {
+    v("id", id);
+    v("cpus", cpus);
+    v("cpu_count", cpu_count);
+    v("memory_mib", memory_mib);
+  }
 };
 
 struct HostInfo {
   std::string hostname;
-  std::string kernel;            // "6.1.0-28-amd64"
-  std::string arch;              // "x86_64", "aarch64"
-  std::string os;                // "Debian GNU/Linux 12 (bookworm)"
-  std::string boot_id;           // changes with every boot: a lease of another boot is over
-  std::string cpu_model;         // empty where the kernel does not say
-  std::int32_t cpus = 0;         // online
-  std::int32_t cpus_usable = 0;  // this process may run on: affinity and, where set, the cgroup's quota, rounded up
+  std::string kernel;     // "6.1.0-28-amd64"
+  std::string arch;       // "x86_64", "aarch64"
+  std::string os;         // "Debian GNU/Linux 12 (bookworm)"
+  std::string boot_id;    // changes with every boot: a lease of another boot is over
+  std::string cpu_model;  // empty where the kernel does not say
+  std::int32_t cpus = 0;  // online
+  std::int32_t cpus_usable =
+      0;  // this process may run on: affinity and, where set, the cgroup's quota, rounded up
   std::int64_t memory_mib = 0;
   std::int64_t memory_usable_mib = 0;  // less where a cgroup limits this process
   std::vector<NumaNode> numa;
   bool operator==(const HostInfo&) const = default;
   template <class V>
   void fields(V& v) {
-    v("hostname", hostname); v("kernel", kernel); v("arch", arch); v("os", os); v("boot_id", boot_id); v("cpu_model", cpu_model);
-    v("cpus", cpus); v("cpus_usable", cpus_usable); v("memory_mib", memory_mib); v("memory_usable_mib", memory_usable_mib); v("numa", numa);
+    v("hostname", hostname);
+    v("kernel", kernel);
+    v("arch", arch);
+    v("os", os);
+    v("boot_id", boot_id);
+    v("cpu_model", cpu_model);
+    v("cpus", cpus);
+    v("cpus_usable", cpus_usable);
+    v("memory_mib", memory_mib);
+    v("memory_usable_mib", memory_usable_mib);
+    v("numa", numa);
   }
 };
 
-// What cannot be read stays empty or zero, save the processors and the memory: without them there is no node to offer.
+// What cannot be read stays empty or zero, save the processors and the memory: without them there
+// is no node to offer.
 Result<HostInfo> read_host(const std::string& root = "");
 
 struct HostLoad {

@@ -1,5 +1,6 @@
-// What the hardware between GPUs should give: NVLink by its generation and the number of links, PCIe by generation and width. From what
-// the driver and the kernel say of a card; where they say nothing (simulated cards), from its type.
+// What the hardware between GPUs should give: NVLink by its generation and the number of links,
+// PCIe by generation and width. From what the driver and the kernel say of a card; where they say
+// nothing (simulated cards), from its type.
 #pragma once
 
 #include <string>

@@ -1,9 +1,10 @@
-// The part of NVML's binary interface that Billow uses, declared here because Debian ships no NVML header and because
-// the library is found at run time. Both sides include this file: the binding (nvml_library.cpp) and the simulated
-// library (sim/), so the compiler holds them to one another, and the sizes below hold both to the real thing.
+// The part of NVML's binary interface that Billow uses, declared here because Debian ships no NVML
+// header and because the library is found at run time. Both sides include this file: the binding
+// (nvml_library.cpp) and the simulated library (sim/), so the compiler holds them to one another,
+// and the sizes below hold both to the real thing.
 //
-// Versioned structs carry `sizeof | version << 24` in their first member, which is why a size that is off by one byte
-// is an error at run time and a static_assert here. Handles are opaque pointers.
+// Versioned structs carry `sizeof | version << 24` in their first member, which is why a size that
+// is off by one byte is an error at run time and a static_assert here. Handles are opaque pointers.
 #pragma once
 
 #include <cstddef>
@@ -46,37 +47,69 @@ inline constexpr unsigned long long not_available_64 = ~0ull;
 inline constexpr unsigned name_bytes = 96;
 inline constexpr unsigned uuid_bytes = 96;
 inline constexpr unsigned version_bytes = 80;
-inline constexpr unsigned nvlinks_max = 18;           // a GPU's links; the constant of newer headers counts switches too
-inline constexpr unsigned gpu_profiles_max = 0x12;    // GPU instance profiles are asked for by number below this
-inline constexpr unsigned compute_profiles_max = 0x8; // likewise compute instance profiles
-inline constexpr unsigned gpm_metrics_max = 512;      // more than any header's NVML_GPM_METRIC_MAX (98, 210, 333): only numMetrics are read
+inline constexpr unsigned nvlinks_max =
+    18;  // a GPU's links; the constant of newer headers counts switches too
+inline constexpr unsigned gpu_profiles_max =
+    0x12;  // GPU instance profiles are asked for by number below this
+inline constexpr unsigned compute_profiles_max = 0x8;  // likewise compute instance profiles
+inline constexpr unsigned gpm_metrics_max =
+    512;  // more than any header's NVML_GPM_METRIC_MAX (98, 210, 333): only numMetrics are read
 
 enum : unsigned { temperature_gpu = 0 };
 enum : unsigned { clock_sm = 1 };
 enum : unsigned { pcie_tx = 0, pcie_rx = 1 };
 enum : unsigned { ecc_corrected = 0, ecc_uncorrected = 1 };
 enum : unsigned { ecc_volatile = 0, ecc_aggregate = 1 };
-enum : unsigned { topology_internal = 0, topology_single = 10, topology_multiple = 20, topology_hostbridge = 30,
-                  topology_node = 40, topology_system = 50 };
+enum : unsigned {
+  topology_internal = 0,
+  topology_single = 10,
+  topology_multiple = 20,
+  topology_hostbridge = 30,
+  topology_node = 40,
+  topology_system = 50
+};
 enum : unsigned { p2p_read = 0, p2p_nvlink = 2 };
 enum : unsigned { p2p_ok = 0, p2p_not_supported = 5 };
 enum : unsigned { nvlink_to_gpu = 0, nvlink_to_switch = 2, nvlink_to_unknown = 0xFF };
-enum : unsigned long long { event_single_bit_ecc = 0x1, event_double_bit_ecc = 0x2, event_xid = 0x8, event_gpu_unavailable = 0x4000 };
-enum : unsigned { gpm_graphics_util = 1, gpm_sm_util = 2, gpm_tensor_util = 5, gpm_dram_util = 10, gpm_pcie_tx = 20, gpm_pcie_rx = 21,
-                  gpm_nvlink_rx = 60, gpm_nvlink_tx = 61 };
+enum : unsigned long long {
+  event_single_bit_ecc = 0x1,
+  event_double_bit_ecc = 0x2,
+  event_xid = 0x8,
+  event_gpu_unavailable = 0x4000
+};
+enum : unsigned {
+  gpm_graphics_util = 1,
+  gpm_sm_util = 2,
+  gpm_tensor_util = 5,
+  gpm_dram_util = 10,
+  gpm_pcie_tx = 20,
+  gpm_pcie_rx = 21,
+  gpm_nvlink_rx = 60,
+  gpm_nvlink_tx = 61
+};
 // Why a card holds its clocks back; the thermal ones say that it is too hot.
 enum : unsigned long long { slow_hardware_thermal = 0x40, slow_software_thermal = 0x20 };
 enum : unsigned { nvlink_error_counters = 4 };  // replay, recovery, CRC of flits, CRC of data
 
-struct Memory { unsigned long long total, free, used; };
-struct MemoryV2 { unsigned version; unsigned long long total, reserved, free, used; };
+struct Memory {
+  unsigned long long total, free, used;
+};
+struct MemoryV2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
 struct PciInfo {
   char bus_id_legacy[16];
   unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
   char bus_id[32];
 };
-struct Utilization { unsigned gpu, memory; };
-struct ProcessInfoV1 { unsigned pid; unsigned long long used_gpu_memory; };
+struct Utilization {
+  unsigned gpu, memory;
+};
+struct ProcessInfoV1 {
+  unsigned pid;
+  unsigned long long used_gpu_memory;
+};
 struct ProcessInfo {  // the _v2 and _v3 calls
   unsigned pid;
   unsigned long long used_gpu_memory;
@@ -92,19 +125,25 @@ struct EventData {
   unsigned long long event_type, event_data;
   unsigned gpu_instance_id, compute_instance_id;
 };
-struct GpmSupport { unsigned version, is_supported; };
+struct GpmSupport {
+  unsigned version, is_supported;
+};
 struct GpmMetric {
   unsigned metric_id;
   Return result;
   double value;
-  struct { char *short_name, *long_name, *unit; } info;
+  struct {
+    char *short_name, *long_name, *unit;
+  } info;
 };
 struct GpmMetricsGet {
   unsigned version, metric_count;
   GpmSample sample1, sample2;
   GpmMetric metrics[gpm_metrics_max];
 };
-struct Placement { unsigned start, size; };
+struct Placement {
+  unsigned start, size;
+};
 struct GpuInstanceProfile {
   unsigned id, is_p2p_supported, slice_count, instance_count, multiprocessor_count;
   unsigned copy_engines, decoders, encoders, jpegs, ofas;
@@ -116,14 +155,24 @@ struct GpuInstanceProfileV2 {
   unsigned long long memory_mb;
   char name[name_bytes];
 };
-struct GpuInstanceInfo { Device device; unsigned id, profile_id; Placement placement; };
+struct GpuInstanceInfo {
+  Device device;
+  unsigned id, profile_id;
+  Placement placement;
+};
 struct ComputeInstanceProfile {
   unsigned id, slice_count, instance_count, multiprocessor_count;
   unsigned shared_copy_engines, shared_decoders, shared_encoders, shared_jpegs, shared_ofas;
 };
-struct ComputeInstanceInfo { Device device; GpuInstance gpu_instance; unsigned id, profile_id; Placement placement; };
+struct ComputeInstanceInfo {
+  Device device;
+  GpuInstance gpu_instance;
+  unsigned id, profile_id;
+  Placement placement;
+};
 struct DeviceAttributes {
-  unsigned multiprocessor_count, shared_copy_engines, shared_decoders, shared_encoders, shared_jpegs, shared_ofas;
+  unsigned multiprocessor_count, shared_copy_engines, shared_decoders, shared_encoders,
+      shared_jpegs, shared_ofas;
   unsigned gpu_instance_slices, compute_instance_slices;
   unsigned long long memory_mb;
 };
@@ -132,19 +181,25 @@ struct DeviceAttributes {
 static_assert(sizeof(void*) == 8, "NVML exists for 64-bit systems");
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40);
 static_assert(sizeof(PciInfo) == 68 && offsetof(PciInfo, bus_id) == 36);
-static_assert(sizeof(ProcessInfoV1) == 16 && sizeof(ProcessInfo) == 24 && sizeof(ProcessUtilizationSample) == 32);
-static_assert(sizeof(EventData) == 32 && sizeof(GpmMetric) == 40 && offsetof(GpmMetricsGet, metrics) == 24);
+static_assert(sizeof(ProcessInfoV1) == 16 && sizeof(ProcessInfo) == 24 &&
+              sizeof(ProcessUtilizationSample) == 32);
+static_assert(sizeof(EventData) == 32 && sizeof(GpmMetric) == 40 &&
+              offsetof(GpmMetricsGet, metrics) == 24);
 static_assert(sizeof(GpuInstanceProfile) == 48 && sizeof(GpuInstanceProfileV2) == 152);
-static_assert(sizeof(GpuInstanceInfo) == 24 && sizeof(ComputeInstanceProfile) == 36 && sizeof(ComputeInstanceInfo) == 32);
+static_assert(sizeof(GpuInstanceInfo) == 24 && sizeof(ComputeInstanceProfile) == 36 &&
+              sizeof(ComputeInstanceInfo) == 32);
 static_assert(sizeof(DeviceAttributes) == 40);
 
 template <class T>
-constexpr unsigned struct_version(unsigned version) { return static_cast<unsigned>(sizeof(T)) | version << 24; }
+constexpr unsigned struct_version(unsigned version) {
+  return static_cast<unsigned>(sizeof(T)) | version << 24;
+}
 
 }  // namespace billow::nvml
 
-// Every function used: X(symbol, parameters). The first group is what no NVML of the last ten years lacks and what
-// nothing works without; the rest is optional, and its absence is a sentence in `doctor`.
+// Every function used: X(symbol, parameters). The first group is what no NVML of the last ten years
+// lacks and what nothing works without; the rest is optional, and its absence is a sentence in
+// `doctor`.
 // clang-format off
 #define BILLOW_NVML_REQUIRED(X) \
   X(nvmlInit_v2, (void)) \

@@ -1,7 +1,9 @@
-// The GpuBackend over an NVML library. Internal to gpu/: others include backend.h. The class is spread over
-// nvml_inventory.cpp (what there is), nvml_sample.cpp (what it does) and nvml_mig.cpp (how it is cut up).
+// The GpuBackend over an NVML library. Internal to gpu/: others include backend.h. The class is
+// spread over nvml_inventory.cpp (what there is), nvml_sample.cpp (what it does) and nvml_mig.cpp
+// (how it is cut up).
 //
-// Handles are taken once, at open. A card that falls off the bus later keeps its index and says `lost`.
+// Handles are taken once, at open. A card that falls off the bus later keeps its index and says
+// `lost`.
 #pragma once
 
 #include "base/sync.h"
@@ -12,7 +14,8 @@ namespace billow {
 
 class NvmlBackend final : public GpuBackend {
  public:
-  static Result<std::unique_ptr<GpuBackend>> open(std::unique_ptr<NvmlLibrary> library, const GpuBackendOptions& options);
+  static Result<std::unique_ptr<GpuBackend>> open(std::unique_ptr<NvmlLibrary> library,
+                                                  const GpuBackendOptions& options);
   ~NvmlBackend() override;
 
   std::size_t count() const override { return devices_.size(); }
@@ -24,23 +27,27 @@ class NvmlBackend final : public GpuBackend {
   Result<std::vector<MigInstance>> mig_instances(std::uint32_t index) override;
   Result<MigInstance> create_mig(const MigCreate& request) override;
   Status destroy_mig(std::uint32_t index, std::uint32_t gpu_instance) override;
-  std::vector<std::string> missing_features() const override { return library_->missing_features(); }
+  std::vector<std::string> missing_features() const override {
+    return library_->missing_features();
+  }
 
  private:
   struct DeviceEntry {
-    nvml::Device handle = nullptr;   // null where even the first look failed
-    GpuInfo fixed;                   // what does not change while the driver stays loaded
+    nvml::Device handle = nullptr;  // null where even the first look failed
+    GpuInfo fixed;                  // what does not change while the driver stays loaded
     bool gpm = false;
     nvml::Return opened = nvml::success;
   };
-  // What one look leaves for the next: GPM measures between two samples, process utilisation since a time stamp.
+  // What one look leaves for the next: GPM measures between two samples, process utilisation since
+  // a time stamp.
   struct Looks {
     std::vector<nvml::GpmSample> gpm_before;
     std::vector<nvml::GpmSample> gpm_spare;
     std::vector<bool> gpm_primed;
     std::vector<unsigned long long> process_seen_us;
-    std::vector<std::vector<std::pair<unsigned, int>>> process_util;  // pid → %, of the last window that had samples
-    std::vector<SteadyTime> process_util_at;                          // when that was
+    std::vector<std::vector<std::pair<unsigned, int>>>
+        process_util;                         // pid → %, of the last window that had samples
+    std::vector<SteadyTime> process_util_at;  // when that was
   };
 
   explicit NvmlBackend(std::unique_ptr<NvmlLibrary> library) : library_(std::move(library)) {}
@@ -58,7 +65,9 @@ class NvmlBackend final : public GpuBackend {
   std::vector<GpuProcess> read_processes(std::uint32_t index);
   GpuEvent describe_event(const nvml::EventData& data) const;
   Result<DeviceEntry*> mig_entry(std::uint32_t index, bool change);
-  std::unexpected<Error> failed(std::string_view what, std::uint32_t index, nvml::Return code) const;
+  std::unexpected<Error> failed(std::string_view what,
+                                std::uint32_t index,
+                                nvml::Return code) const;
 
   std::unique_ptr<NvmlLibrary> library_;
   std::vector<DeviceEntry> devices_;

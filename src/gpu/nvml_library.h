@@ -1,5 +1,6 @@
-// Loads an NVML, real or simulated, and holds its functions. A missing library is an Error that says what to do; a
-// missing function is a null pointer that callers test and `missing_features` puts into words.
+// Loads an NVML, real or simulated, and holds its functions. A missing library is an Error that
+// says what to do; a missing function is a null pointer that callers test and `missing_features`
+// puts into words.
 #pragma once
 
 #include <memory>
@@ -23,8 +24,8 @@ struct NvmlFunctions {
 class NvmlLibrary {
  public:
   struct Options {
-    std::string path;          // a path, or a name for the dynamic loader to find
-    std::string sim;           // passed on to a simulated library; an Error where the library is a real one
+    std::string path;  // a path, or a name for the dynamic loader to find
+    std::string sim;   // passed on to a simulated library; an Error where the library is a real one
     std::string sim_state_dir;
   };
   // Loads and initialises. The destructor shuts it down again.

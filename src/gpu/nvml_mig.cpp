@@ -1,5 +1,6 @@
-// MIG through NVML: which shapes a card has, which instances exist, and (only with permission) making and ending them.
-// The card's MIG mode itself is never changed here: that needs a reset, and a person's decision.
+// MIG through NVML: which shapes a card has, which instances exist, and (only with permission)
+// making and ending them. The card's MIG mode itself is never changed here: that needs a reset, and
+// a person's decision.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -13,9 +14,12 @@ namespace {
 constexpr unsigned instances_max = 16;
 
 template <class F, class... Args>
-nvml::Return call(F function, Args... args) { return function ? function(args...) : nvml::error_function_not_found; }
+nvml::Return call(F function, Args... args) {
+  return function ? function(args...) : nvml::error_function_not_found;
+}
 
-// "1g.10gb" from slices and memory, the way NVIDIA names them; drivers before 5xx do not give the name.
+// "1g.10gb" from slices and memory, the way NVIDIA names them; drivers before 5xx do not give the
+// name.
 std::string profile_name(const nvml::GpuInstanceProfile& info, unsigned number) {
   const unsigned long long gb = (info.memory_mb + 1023) / 1024;
   const char* suffix = number == 0x7 || number == 0x8 ? "+me" : "";
@@ -26,19 +30,26 @@ std::string profile_name(const nvml::GpuInstanceProfile& info, unsigned number) 
 
 Result<NvmlBackend::DeviceEntry*> NvmlBackend::mig_entry(std::uint32_t index, bool change) {
   DeviceEntry* device = BILLOW_TRY(entry(index));
-  if (!device->handle) return failed("MIG", index, device->opened);
+  if (!device->handle)
+    return failed("MIG", index, device->opened);
   unsigned current = 0, pending = 0;
   const auto code = call(library_->call().nvmlDeviceGetMigMode, device->handle, &current, &pending);
   if (code == nvml::error_not_supported || code == nvml::error_function_not_found) {
-    return fail(Code::unsupported, fmt::format("GPU {} ({}) cannot be cut into MIG instances", index, device->fixed.type));
+    return fail(Code::unsupported, fmt::format("GPU {} ({}) cannot be cut into MIG instances",
+                                               index, device->fixed.type));
   }
-  if (code != nvml::success) return failed("MIG mode", index, code);
+  if (code != nvml::success)
+    return failed("MIG mode", index, code);
   if (change && !allow_mig_changes_) {
-    return fail(Code::forbidden, fmt::format("GPU {}: creating and destroying MIG instances is not allowed on this node", index),
-                "an administrator allows it with the agent's setting allow_mig_changes");
+    return fail(
+        Code::forbidden,
+        fmt::format("GPU {}: creating and destroying MIG instances is not allowed on this node",
+                    index),
+        "an administrator allows it with the agent's setting allow_mig_changes");
   }
   if (change && current != 1) {
-    return fail(Code::conflict, fmt::format("GPU {}: MIG mode is off", index), fmt::format("an administrator turns it on: nvidia-smi -i {} -mig 1", index));
+    return fail(Code::conflict, fmt::format("GPU {}: MIG mode is off", index),
+                fmt::format("an administrator turns it on: nvidia-smi -i {} -mig 1", index));
   }
   return device;
 }
@@ -49,7 +60,9 @@ Result<std::vector<MigProfile>> NvmlBackend::mig_profiles(std::uint32_t index) {
   std::vector<MigProfile> profiles;
   for (unsigned number = 0; number < nvml::gpu_profiles_max; ++number) {
     nvml::GpuInstanceProfile info{};
-    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfo, device->handle, number, &info) != nvml::success) continue;
+    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfo, device->handle, number, &info) !=
+        nvml::success)
+      continue;
     MigProfile profile;
     profile.id = info.id;
     profile.compute_slices = info.slice_count;
@@ -58,16 +71,22 @@ Result<std::vector<MigProfile>> NvmlBackend::mig_profiles(std::uint32_t index) {
     profile.name = profile_name(info, number);
     nvml::GpuInstanceProfileV2 named{};
     named.version = nvml::struct_version<nvml::GpuInstanceProfileV2>(2);
-    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfoV, device->handle, number, &named) == nvml::success && named.name[0]) {
+    if (call(nvml.nvmlDeviceGetGpuInstanceProfileInfoV, device->handle, number, &named) ==
+            nvml::success &&
+        named.name[0]) {
       std::string_view name(named.name, strnlen(named.name, sizeof named.name));
-      if (name.starts_with("MIG ")) name.remove_prefix(4);
+      if (name.starts_with("MIG "))
+        name.remove_prefix(4);
       profile.name = name;
     }
     unsigned count = 0;
     std::vector<nvml::Placement> places;
-    if (call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id, static_cast<nvml::Placement*>(nullptr), &count) == nvml::success) {
+    if (call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id,
+             static_cast<nvml::Placement*>(nullptr), &count) == nvml::success) {
       places.resize(std::min(count, 64u));
-      if (!places.empty() && call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2, device->handle, info.id, places.data(), &count) != nvml::success) places.clear();
+      if (!places.empty() && call(nvml.nvmlDeviceGetGpuInstancePossiblePlacements_v2,
+                                  device->handle, info.id, places.data(), &count) != nvml::success)
+        places.clear();
     }
     for (const nvml::Placement& p : places) {
       profile.placements.push_back({p.start, p.size});
@@ -86,10 +105,13 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
   for (const MigProfile& profile : profiles) {
     nvml::GpuInstance handles[instances_max] = {};
     unsigned count = instances_max;
-    if (call(nvml.nvmlDeviceGetGpuInstances, device->handle, profile.id, handles, &count) != nvml::success) continue;
+    if (call(nvml.nvmlDeviceGetGpuInstances, device->handle, profile.id, handles, &count) !=
+        nvml::success)
+      continue;
     for (unsigned i = 0; i < std::min(count, instances_max); ++i) {
       nvml::GpuInstanceInfo info{};
-      if (call(nvml.nvmlGpuInstanceGetInfo, handles[i], &info) != nvml::success) continue;
+      if (call(nvml.nvmlGpuInstanceGetInfo, handles[i], &info) != nvml::success)
+        continue;
       MigInstance instance;
       instance.gpu_instance = info.id;
       instance.profile = profile.name;
@@ -104,13 +126,16 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
   for (unsigned i = 0; i < std::min(devices_count, instances_max); ++i) {
     nvml::Device mig = nullptr;
     unsigned id = 0, compute = 0;
-    if (call(nvml.nvmlDeviceGetMigDeviceHandleByIndex, device->handle, i, &mig) != nvml::success) continue;
-    if (call(nvml.nvmlDeviceGetGpuInstanceId, mig, &id) != nvml::success) continue;
+    if (call(nvml.nvmlDeviceGetMigDeviceHandleByIndex, device->handle, i, &mig) != nvml::success)
+      continue;
+    if (call(nvml.nvmlDeviceGetGpuInstanceId, mig, &id) != nvml::success)
+      continue;
     call(nvml.nvmlDeviceGetComputeInstanceId, mig, &compute);
     char uuid[nvml::uuid_bytes] = {};
     call(nvml.nvmlDeviceGetUUID, mig, uuid, unsigned(sizeof uuid));
     for (MigInstance& instance : instances) {
-      if (instance.gpu_instance != id || !instance.uuid.empty()) continue;
+      if (instance.gpu_instance != id || !instance.uuid.empty())
+        continue;
       instance.compute_instance = compute;
       instance.uuid = uuid;
     }
@@ -119,42 +144,55 @@ Result<std::vector<MigInstance>> NvmlBackend::mig_instances(std::uint32_t index)
   return instances;
 }
 
-// A GPU instance and one compute instance that fills it: what a job calls a MIG device. Both or neither.
+// A GPU instance and one compute instance that fills it: what a job calls a MIG device. Both or
+// neither.
 Result<MigInstance> NvmlBackend::create_mig(const MigCreate& request) {
   const DeviceEntry* device = BILLOW_TRY(mig_entry(request.index, true));
   const NvmlFunctions& nvml = library_->call();
   const auto profiles = BILLOW_TRY(mig_profiles(request.index));
   const auto before = BILLOW_TRY(mig_instances(request.index));
   const MigProfile* profile = BILLOW_TRY(find_mig_profile(profiles, request.profile));
-  const MigPlacement place = request.placement ? *request.placement : BILLOW_TRY(best_placement(profiles, *profile, before));
+  const MigPlacement place = request.placement
+                                 ? *request.placement
+                                 : BILLOW_TRY(best_placement(profiles, *profile, before));
   const nvml::Placement wanted{place.start, place.size};
   nvml::GpuInstance gpu_instance = nullptr;
-  auto code = call(nvml.nvmlDeviceCreateGpuInstanceWithPlacement, device->handle, profile->id, &wanted, &gpu_instance);
+  auto code = call(nvml.nvmlDeviceCreateGpuInstanceWithPlacement, device->handle, profile->id,
+                   &wanted, &gpu_instance);
   if (code == nvml::error_function_not_found && !request.placement) {
     code = call(nvml.nvmlDeviceCreateGpuInstance, device->handle, profile->id, &gpu_instance);
   }
-  if (code != nvml::success) return failed(fmt::format("create MIG {} at {}", profile->name, place.start), request.index, code);
+  if (code != nvml::success)
+    return failed(fmt::format("create MIG {} at {}", profile->name, place.start), request.index,
+                  code);
 
   nvml::GpuInstanceInfo info{};
   code = call(nvml.nvmlGpuInstanceGetInfo, gpu_instance, &info);
   nvml::ComputeInstance compute = nullptr;
   if (code == nvml::success) {
     code = nvml::error_not_found;
-    for (unsigned number = 0; number < nvml::compute_profiles_max && code != nvml::success; ++number) {
+    for (unsigned number = 0; number < nvml::compute_profiles_max && code != nvml::success;
+         ++number) {
       nvml::ComputeInstanceProfile shape{};
-      if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, 0u, &shape) != nvml::success) continue;
-      if (shape.slice_count == profile->compute_slices) code = call(nvml.nvmlGpuInstanceCreateComputeInstance, gpu_instance, shape.id, &compute);
+      if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, gpu_instance, number, 0u,
+               &shape) != nvml::success)
+        continue;
+      if (shape.slice_count == profile->compute_slices)
+        code = call(nvml.nvmlGpuInstanceCreateComputeInstance, gpu_instance, shape.id, &compute);
     }
   }
   if (code != nvml::success) {
     call(nvml.nvmlGpuInstanceDestroy, gpu_instance);
-    return failed(fmt::format("create the compute instance of a MIG {}", profile->name), request.index, code);
+    return failed(fmt::format("create the compute instance of a MIG {}", profile->name),
+                  request.index, code);
   }
   const auto after = BILLOW_TRY(mig_instances(request.index));
   for (const MigInstance& instance : after) {
-    if (instance.gpu_instance == info.id) return instance;
+    if (instance.gpu_instance == info.id)
+      return instance;
   }
-  return fail(Code::internal, fmt::format("GPU {}: the MIG instance just created is not listed", request.index));
+  return fail(Code::internal,
+              fmt::format("GPU {}: the MIG instance just created is not listed", request.index));
 }
 
 Status NvmlBackend::destroy_mig(std::uint32_t index, std::uint32_t gpu_instance) {
@@ -165,20 +203,28 @@ Status NvmlBackend::destroy_mig(std::uint32_t index, std::uint32_t gpu_instance)
   if (code == nvml::error_not_found || code == nvml::error_invalid_argument) {
     return fail(Code::not_found, fmt::format("GPU {} has no MIG instance {}", index, gpu_instance));
   }
-  if (code != nvml::success) return failed(fmt::format("MIG instance {}", gpu_instance), index, code);
+  if (code != nvml::success)
+    return failed(fmt::format("MIG instance {}", gpu_instance), index, code);
   for (unsigned number = 0; number < nvml::compute_profiles_max; ++number) {
     nvml::ComputeInstanceProfile shape{};
-    if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, handle, number, 0u, &shape) != nvml::success) continue;
+    if (call(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, handle, number, 0u, &shape) !=
+        nvml::success)
+      continue;
     nvml::ComputeInstance computes[instances_max] = {};
     unsigned count = instances_max;
-    if (call(nvml.nvmlGpuInstanceGetComputeInstances, handle, shape.id, computes, &count) != nvml::success) continue;
+    if (call(nvml.nvmlGpuInstanceGetComputeInstances, handle, shape.id, computes, &count) !=
+        nvml::success)
+      continue;
     for (unsigned i = 0; i < std::min(count, instances_max); ++i) {
       code = call(nvml.nvmlComputeInstanceDestroy, computes[i]);
-      if (code != nvml::success) return failed(fmt::format("destroy a compute instance of MIG instance {}", gpu_instance), index, code);
+      if (code != nvml::success)
+        return failed(fmt::format("destroy a compute instance of MIG instance {}", gpu_instance),
+                      index, code);
     }
   }
   code = call(nvml.nvmlGpuInstanceDestroy, handle);
-  if (code != nvml::success) return failed(fmt::format("destroy MIG instance {}", gpu_instance), index, code);
+  if (code != nvml::success)
+    return failed(fmt::format("destroy MIG instance {}", gpu_instance), index, code);
   return {};
 }
 

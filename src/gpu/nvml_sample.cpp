@@ -9,26 +9,31 @@
 namespace billow {
 namespace {
 
-constexpr unsigned processes_max = 4096;   // per card; what is beyond is cut off
-// The library makes a sample per process about once a second; looks that come faster find none, which is not idleness.
+constexpr unsigned processes_max = 4096;  // per card; what is beyond is cut off
+// The library makes a sample per process about once a second; looks that come faster find none,
+// which is not idleness.
 constexpr Duration process_util_life = seconds(2);
-constexpr int events_per_poll_max = 256;   // a storm of errors is taken in portions
+constexpr int events_per_poll_max = 256;  // a storm of errors is taken in portions
 
 template <class F, class... Args>
-nvml::Return call(F function, Args... args) { return function ? function(args...) : nvml::error_function_not_found; }
+nvml::Return call(F function, Args... args) {
+  return function ? function(args...) : nvml::error_function_not_found;
+}
 
 // Where the answer is `unsupported` or `unknown`, the field stays empty.
 template <class T, class Value, class F, class... Args>
 void read(std::optional<T>& field, F function, Args... args) {
   Value value{};
-  if (call(function, args..., &value) == nvml::success) field = static_cast<T>(value);
+  if (call(function, args..., &value) == nvml::success)
+    field = static_cast<T>(value);
 }
 
 // NVML wants a buffer of unknown size: ask, enlarge, ask again while processes come and go.
 template <class Info, class F>
 std::vector<Info> running(F function, nvml::Device device) {
   std::vector<Info> infos;
-  if (!function) return infos;
+  if (!function)
+    return infos;
   unsigned count = 0;
   for (int attempt = 0; attempt < 5; ++attempt) {
     const auto code = function(device, &count, infos.empty() ? nullptr : infos.data());
@@ -36,7 +41,8 @@ std::vector<Info> running(F function, nvml::Device device) {
       infos.resize(std::min<std::size_t>(count, infos.size()));
       return infos;
     }
-    if (code != nvml::error_insufficient_size) break;
+    if (code != nvml::error_insufficient_size)
+      break;
     count = std::min(count + 8, processes_max);
     infos.assign(count, Info{});
   }
@@ -47,8 +53,10 @@ std::vector<Info> running(F function, nvml::Device device) {
 GpuProcess to_process(const nvml::ProcessInfo& info) {
   GpuProcess process;
   process.pid = info.pid;
-  if (info.used_gpu_memory != nvml::not_available_64) process.mem_mib = static_cast<std::int64_t>(info.used_gpu_memory >> 20);
-  if (info.gpu_instance_id != nvml::not_available) process.gpu_instance = info.gpu_instance_id;
+  if (info.used_gpu_memory != nvml::not_available_64)
+    process.mem_mib = static_cast<std::int64_t>(info.used_gpu_memory >> 20);
+  if (info.gpu_instance_id != nvml::not_available)
+    process.gpu_instance = info.gpu_instance_id;
   return process;
 }
 
@@ -58,52 +66,67 @@ NvmlBackend::~NvmlBackend() {
   const NvmlFunctions& nvml = library_->call();
   auto looks = looks_.lock();
   for (auto* list : {&looks->gpm_before, &looks->gpm_spare}) {
-    for (nvml::GpmSample sample : *list) if (sample) call(nvml.nvmlGpmSampleFree, sample);
+    for (nvml::GpmSample sample : *list)
+      if (sample)
+        call(nvml.nvmlGpmSampleFree, sample);
   }
-  if (events_) call(nvml.nvmlEventSetFree, events_);
+  if (events_)
+    call(nvml.nvmlEventSetFree, events_);
 }
 
 void NvmlBackend::start_gpm(std::uint32_t index) {
   const NvmlFunctions& nvml = library_->call();
   DeviceEntry& entry = devices_[index];
-  if (!entry.gpm) return;
+  if (!entry.gpm)
+    return;
   auto looks = looks_.lock();
   if (call(nvml.nvmlGpmSampleAlloc, &looks->gpm_before[index]) != nvml::success ||
       call(nvml.nvmlGpmSampleAlloc, &looks->gpm_spare[index]) != nvml::success) {
     entry.gpm = false;
     return;
   }
-  looks->gpm_primed[index] = call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_before[index]) == nvml::success;
+  looks->gpm_primed[index] =
+      call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_before[index]) == nvml::success;
 }
 
-// The activity between the look before and this one. GPM's PCIe rates are MiB/s and cost nothing extra.
+// The activity between the look before and this one. GPM's PCIe rates are MiB/s and cost nothing
+// extra.
 void NvmlBackend::sample_gpm(std::uint32_t index, GpuSample& sample) {
   const NvmlFunctions& nvml = library_->call();
   const DeviceEntry& entry = devices_[index];
-  if (!entry.gpm) return;
+  if (!entry.gpm)
+    return;
   auto looks = looks_.lock();
-  if (call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_spare[index]) != nvml::success) return;
+  if (call(nvml.nvmlGpmSampleGet, entry.handle, looks->gpm_spare[index]) != nvml::success)
+    return;
   if (looks->gpm_primed[index]) {
     auto request = std::make_unique<nvml::GpmMetricsGet>();
     request->version = 1;
     request->sample1 = looks->gpm_before[index];
     request->sample2 = looks->gpm_spare[index];
-    constexpr unsigned wanted[] = {nvml::gpm_sm_util, nvml::gpm_dram_util, nvml::gpm_tensor_util, nvml::gpm_pcie_tx, nvml::gpm_pcie_rx,
-                                  nvml::gpm_nvlink_tx, nvml::gpm_nvlink_rx};
-    for (const unsigned id : wanted) request->metrics[request->metric_count++].metric_id = id;
+    constexpr unsigned wanted[] = {nvml::gpm_sm_util,  nvml::gpm_dram_util, nvml::gpm_tensor_util,
+                                   nvml::gpm_pcie_tx,  nvml::gpm_pcie_rx,   nvml::gpm_nvlink_tx,
+                                   nvml::gpm_nvlink_rx};
+    for (const unsigned id : wanted)
+      request->metrics[request->metric_count++].metric_id = id;
     if (call(nvml.nvmlGpmMetricsGet, request.get()) == nvml::success) {
       const auto value = [&](unsigned slot) -> std::optional<double> {
         const nvml::GpmMetric& metric = request->metrics[slot];
-        if (metric.result != nvml::success || !(metric.value >= 0)) return std::nullopt;  // NaN too is "unknown"
+        if (metric.result != nvml::success || !(metric.value >= 0))
+          return std::nullopt;  // NaN too is "unknown"
         return metric.value;
       };
       sample.sm_active_pct = value(0);
       sample.dram_active_pct = value(1);
       sample.tensor_active_pct = value(2);
-      if (const auto rate = value(3)) sample.pcie_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
-      if (const auto rate = value(4)) sample.pcie_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
-      if (const auto rate = value(5)) sample.nvlink_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
-      if (const auto rate = value(6)) sample.nvlink_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(3))
+        sample.pcie_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(4))
+        sample.pcie_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(5))
+        sample.nvlink_tx_kib_s = static_cast<std::int64_t>(*rate * 1024);
+      if (const auto rate = value(6))
+        sample.nvlink_rx_kib_s = static_cast<std::int64_t>(*rate * 1024);
     }
   }
   std::swap(looks->gpm_before[index], looks->gpm_spare[index]);
@@ -114,19 +137,27 @@ std::vector<GpuProcess> NvmlBackend::read_processes(std::uint32_t index) {
   const NvmlFunctions& nvml = library_->call();
   const nvml::Device device = devices_[index].handle;
   std::vector<GpuProcess> list;
-  if (nvml.nvmlDeviceGetComputeRunningProcesses_v3 || nvml.nvmlDeviceGetComputeRunningProcesses_v2) {
-    const auto function = nvml.nvmlDeviceGetComputeRunningProcesses_v3 ? nvml.nvmlDeviceGetComputeRunningProcesses_v3
-                                                                        : nvml.nvmlDeviceGetComputeRunningProcesses_v2;
-    for (const auto& info : running<nvml::ProcessInfo>(function, device)) list.push_back(to_process(info));
+  if (nvml.nvmlDeviceGetComputeRunningProcesses_v3 ||
+      nvml.nvmlDeviceGetComputeRunningProcesses_v2) {
+    const auto function = nvml.nvmlDeviceGetComputeRunningProcesses_v3
+                              ? nvml.nvmlDeviceGetComputeRunningProcesses_v3
+                              : nvml.nvmlDeviceGetComputeRunningProcesses_v2;
+    for (const auto& info : running<nvml::ProcessInfo>(function, device))
+      list.push_back(to_process(info));
   } else {
-    for (const auto& info : running<nvml::ProcessInfoV1>(nvml.nvmlDeviceGetComputeRunningProcesses, device)) {
-      list.push_back(to_process({info.pid, info.used_gpu_memory, nvml::not_available, nvml::not_available}));
+    for (const auto& info :
+         running<nvml::ProcessInfoV1>(nvml.nvmlDeviceGetComputeRunningProcesses, device)) {
+      list.push_back(
+          to_process({info.pid, info.used_gpu_memory, nvml::not_available, nvml::not_available}));
     }
   }
   // Renderers are users of the card too; a process that is both is listed once.
-  for (const auto& info : running<nvml::ProcessInfo>(nvml.nvmlDeviceGetGraphicsRunningProcesses_v3, device)) {
-    const bool known = std::ranges::any_of(list, [&](const GpuProcess& p) { return p.pid == info.pid; });
-    if (!known) list.push_back(to_process(info));
+  for (const auto& info :
+       running<nvml::ProcessInfo>(nvml.nvmlDeviceGetGraphicsRunningProcesses_v3, device)) {
+    const bool known =
+        std::ranges::any_of(list, [&](const GpuProcess& p) { return p.pid == info.pid; });
+    if (!known)
+      list.push_back(to_process(info));
   }
   read_process_util(index, list);
   return list;
@@ -135,42 +166,52 @@ std::vector<GpuProcess> NvmlBackend::read_processes(std::uint32_t index) {
 // The library keeps a short history of samples per process; those since the last call are averaged.
 void NvmlBackend::read_process_util(std::uint32_t index, std::vector<GpuProcess>& list) {
   const auto function = library_->call().nvmlDeviceGetProcessUtilization;
-  if (!function || list.empty()) return;
+  if (!function || list.empty())
+    return;
   const nvml::Device device = devices_[index].handle;
   auto looks = looks_.lock();
   unsigned long long& seen = looks->process_seen_us[index];
   unsigned count = 0;
   auto code = function(device, nullptr, &count, seen);
   std::vector<nvml::ProcessUtilizationSample> samples(std::min(count, processes_max));
-  if (!samples.empty()) code = function(device, samples.data(), &count, seen);
+  if (!samples.empty())
+    code = function(device, samples.data(), &count, seen);
   if (code == nvml::success && !samples.empty()) {
     samples.resize(std::min<std::size_t>(count, samples.size()));
     std::map<unsigned, std::pair<std::uint64_t, std::uint64_t>> sums;
     for (const auto& s : samples) {
-      if (s.timestamp_us <= seen || s.sm_util > 100) continue;  // slots not filled in hold rubbish
+      if (s.timestamp_us <= seen || s.sm_util > 100)
+        continue;  // slots not filled in hold rubbish
       auto& [sum, n] = sums[s.pid];
       sum += s.sm_util;
       ++n;
     }
-    for (const auto& s : samples) if (s.sm_util <= 100) seen = std::max(seen, s.timestamp_us);
+    for (const auto& s : samples)
+      if (s.sm_util <= 100)
+        seen = std::max(seen, s.timestamp_us);
     auto& known = looks->process_util[index];
     looks->process_util_at[index] = clock_->steady();
     known.clear();
-    for (const auto& [pid, sum] : sums) known.emplace_back(pid, static_cast<int>(sum.first / sum.second));
+    for (const auto& [pid, sum] : sums)
+      known.emplace_back(pid, static_cast<int>(sum.first / sum.second));
   } else if (code == nvml::error_not_found) {
-    if (clock_->steady() - looks->process_util_at[index] > process_util_life) looks->process_util[index].clear();
+    if (clock_->steady() - looks->process_util_at[index] > process_util_life)
+      looks->process_util[index].clear();
   } else {
     return;
   }
   for (GpuProcess& process : list) {
     process.sm_util_pct = 0;
-    for (const auto& [pid, percent] : looks->process_util[index]) if (pid == process.pid) process.sm_util_pct = percent;
+    for (const auto& [pid, percent] : looks->process_util[index])
+      if (pid == process.pid)
+        process.sm_util_pct = percent;
   }
 }
 
 Result<std::vector<GpuProcess>> NvmlBackend::processes(std::uint32_t index) {
   const DeviceEntry* device = BILLOW_TRY(entry(index));
-  if (!device->handle) return failed("processes", index, device->opened);
+  if (!device->handle)
+    return failed("processes", index, device->opened);
   return read_processes(index);
 }
 
@@ -181,17 +222,27 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
   s.index = index;
   s.time = clock_->wall();
   s.steady = clock_->steady();
-  if (device->fixed.power_idle_mw) s.power_idle_mw = device->fixed.power_idle_mw;
+  if (device->fixed.power_idle_mw)
+    s.power_idle_mw = device->fixed.power_idle_mw;
 
   nvml::Memory memory{};
-  const nvml::Return code = device->handle ? nvml.nvmlDeviceGetMemoryInfo(device->handle, &memory) : device->opened;
-  if (code == nvml::error_gpu_is_lost || code == nvml::error_not_found) { s.health = GpuHealth::lost; return s; }
-  if (code != nvml::success && code != nvml::error_not_supported) { s.health = GpuHealth::failed; return s; }
-  if (code == nvml::success) s.mem_used_mib = static_cast<std::int64_t>(memory.used >> 20);
+  const nvml::Return code =
+      device->handle ? nvml.nvmlDeviceGetMemoryInfo(device->handle, &memory) : device->opened;
+  if (code == nvml::error_gpu_is_lost || code == nvml::error_not_found) {
+    s.health = GpuHealth::lost;
+    return s;
+  }
+  if (code != nvml::success && code != nvml::error_not_supported) {
+    s.health = GpuHealth::failed;
+    return s;
+  }
+  if (code == nvml::success)
+    s.mem_used_mib = static_cast<std::int64_t>(memory.used >> 20);
   // The first version counts what the driver reserves as used; the second tells them apart.
   nvml::MemoryV2 memory2{};
   memory2.version = nvml::struct_version<nvml::MemoryV2>(2);
-  if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device->handle, &memory2) == nvml::success) s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
+  if (call(nvml.nvmlDeviceGetMemoryInfo_v2, device->handle, &memory2) == nvml::success)
+    s.mem_used_mib = static_cast<std::int64_t>(memory2.used >> 20);
 
   nvml::Utilization utilization{};
   if (call(nvml.nvmlDeviceGetUtilizationRates, device->handle, &utilization) == nvml::success) {
@@ -199,53 +250,76 @@ Result<GpuSample> NvmlBackend::sample(std::uint32_t index, GpuSampleOptions opti
     s.mem_util_pct = static_cast<std::int32_t>(utilization.memory);
   }
   read<std::int64_t, unsigned>(s.power_mw, nvml.nvmlDeviceGetPowerUsage, device->handle);
-  read<std::int64_t, unsigned long long>(s.energy_mj, nvml.nvmlDeviceGetTotalEnergyConsumption, device->handle);
-  read<std::int32_t, unsigned>(s.temperature_c, nvml.nvmlDeviceGetTemperature, device->handle, unsigned(nvml::temperature_gpu));
-  read<std::int32_t, unsigned>(s.sm_clock_mhz, nvml.nvmlDeviceGetClockInfo, device->handle, unsigned(nvml::clock_sm));
-  read<std::int64_t, unsigned long long>(s.ecc_corrected, nvml.nvmlDeviceGetTotalEccErrors, device->handle,
-                                         unsigned(nvml::ecc_corrected), unsigned(nvml::ecc_volatile));
-  read<std::int64_t, unsigned long long>(s.ecc_uncorrected, nvml.nvmlDeviceGetTotalEccErrors, device->handle,
-                                         unsigned(nvml::ecc_uncorrected), unsigned(nvml::ecc_volatile));
+  read<std::int64_t, unsigned long long>(s.energy_mj, nvml.nvmlDeviceGetTotalEnergyConsumption,
+                                         device->handle);
+  read<std::int32_t, unsigned>(s.temperature_c, nvml.nvmlDeviceGetTemperature, device->handle,
+                               unsigned(nvml::temperature_gpu));
+  read<std::int32_t, unsigned>(s.sm_clock_mhz, nvml.nvmlDeviceGetClockInfo, device->handle,
+                               unsigned(nvml::clock_sm));
+  read<std::int64_t, unsigned long long>(s.ecc_corrected, nvml.nvmlDeviceGetTotalEccErrors,
+                                         device->handle, unsigned(nvml::ecc_corrected),
+                                         unsigned(nvml::ecc_volatile));
+  read<std::int64_t, unsigned long long>(s.ecc_uncorrected, nvml.nvmlDeviceGetTotalEccErrors,
+                                         device->handle, unsigned(nvml::ecc_uncorrected),
+                                         unsigned(nvml::ecc_volatile));
   unsigned long long slow = 0;
   if (call(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, device->handle, &slow) == nvml::success)
     s.thermal_slowdown = (slow & (nvml::slow_hardware_thermal | nvml::slow_software_thermal)) != 0;
   for (unsigned link = 0; link < device->fixed.fabric_links; ++link) {
     for (unsigned counter = 0; counter < nvml::nvlink_error_counters; ++counter) {
       unsigned long long errors = 0;
-      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device->handle, link, counter, &errors) == nvml::success)
+      if (call(nvml.nvmlDeviceGetNvLinkErrorCounter, device->handle, link, counter, &errors) ==
+          nvml::success)
         s.link_errors = s.link_errors.value_or(0) + static_cast<std::int64_t>(errors);
     }
   }
-  if (s.ecc_uncorrected.value_or(0) > 0) s.health = GpuHealth::degraded;
+  if (s.ecc_uncorrected.value_or(0) > 0)
+    s.health = GpuHealth::degraded;
   sample_gpm(index, s);
   if (options.slow_pcie && !s.pcie_tx_kib_s) {
-    read<std::int64_t, unsigned>(s.pcie_tx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle, unsigned(nvml::pcie_tx));
-    read<std::int64_t, unsigned>(s.pcie_rx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle, unsigned(nvml::pcie_rx));
+    read<std::int64_t, unsigned>(s.pcie_tx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle,
+                                 unsigned(nvml::pcie_tx));
+    read<std::int64_t, unsigned>(s.pcie_rx_kib_s, nvml.nvmlDeviceGetPcieThroughput, device->handle,
+                                 unsigned(nvml::pcie_rx));
   }
-  if (options.processes) s.processes = read_processes(index);
+  if (options.processes)
+    s.processes = read_processes(index);
   return s;
 }
 
 void NvmlBackend::start_events() {
   const NvmlFunctions& nvml = library_->call();
-  if (call(nvml.nvmlEventSetCreate, &events_) != nvml::success) { events_ = nullptr; return; }
+  if (call(nvml.nvmlEventSetCreate, &events_) != nvml::success) {
+    events_ = nullptr;
+    return;
+  }
   bool any = false;
   for (DeviceEntry& entry : devices_) {
-    if (!entry.handle) continue;
+    if (!entry.handle)
+      continue;
     unsigned long long supported = 0;
-    if (call(nvml.nvmlDeviceGetSupportedEventTypes, entry.handle, &supported) != nvml::success) continue;
+    if (call(nvml.nvmlDeviceGetSupportedEventTypes, entry.handle, &supported) != nvml::success)
+      continue;
     // Corrected errors are routine and many; the counters carry them.
     const unsigned long long wanted = supported & (nvml::event_xid | nvml::event_double_bit_ecc);
-    if (wanted && call(nvml.nvmlDeviceRegisterEvents, entry.handle, wanted, events_) == nvml::success) any = true;
-    else entry.fixed.missing.emplace_back("error events (XID)");
+    if (wanted &&
+        call(nvml.nvmlDeviceRegisterEvents, entry.handle, wanted, events_) == nvml::success)
+      any = true;
+    else
+      entry.fixed.missing.emplace_back("error events (XID)");
   }
-  if (!any) { call(nvml.nvmlEventSetFree, events_); events_ = nullptr; }
+  if (!any) {
+    call(nvml.nvmlEventSetFree, events_);
+    events_ = nullptr;
+  }
 }
 
 GpuEvent NvmlBackend::describe_event(const nvml::EventData& data) const {
   GpuEvent event;
   event.time = clock_->wall();
-  for (const DeviceEntry& entry : devices_) if (entry.handle == data.device) event.index = entry.fixed.index;
+  for (const DeviceEntry& entry : devices_)
+    if (entry.handle == data.device)
+      event.index = entry.fixed.index;
   if (data.event_type & nvml::event_xid) {
     event.code = static_cast<std::int64_t>(data.event_data);
     const XidMeaning meaning = xid_meaning(event.code);
@@ -265,15 +339,19 @@ GpuEvent NvmlBackend::describe_event(const nvml::EventData& data) const {
 
 Result<std::vector<GpuEvent>> NvmlBackend::poll_events(Duration wait) {
   std::vector<GpuEvent> events;
-  if (!events_) return events;
+  if (!events_)
+    return events;
   const auto function = library_->call().nvmlEventSetWait_v2;
   unsigned timeout_ms = static_cast<unsigned>(std::clamp<std::int64_t>(wait.ms(), 0, 60'000));
   for (int taken = 0; taken < events_per_poll_max; ++taken) {
     nvml::EventData data{};
     const nvml::Return code = call(function, events_, &data, timeout_ms);
-    if (code == nvml::error_timeout) break;
-    if (code == nvml::error_gpu_is_lost) break;  // some card of the set is gone; its next sample says which
-    if (code != nvml::success) return fail(Code::unavailable, fmt::format("GPU events: {}", library_->error_text(code)));
+    if (code == nvml::error_timeout)
+      break;
+    if (code == nvml::error_gpu_is_lost)
+      break;  // some card of the set is gone; its next sample says which
+    if (code != nvml::success)
+      return fail(Code::unavailable, fmt::format("GPU events: {}", library_->error_text(code)));
     events.push_back(describe_event(data));
     timeout_ms = 0;
   }

@@ -36,12 +36,16 @@ Result<Driver> load() {
   const char* named = std::getenv("BILLOW_CUDA");
   const std::string path = named && *named ? named : "libcuda.so.1";
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return fail(Code::unsupported, fmt::format("no CUDA driver: {} cannot be loaded", path), "install the NVIDIA driver on this machine");
+  if (!library)
+    return fail(Code::unsupported, fmt::format("no CUDA driver: {} cannot be loaded", path),
+                "install the NVIDIA driver on this machine");
   Driver d{};
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
-    if (!function && missing.empty()) missing = name;
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+    if (!function && missing.empty())
+      missing = name;
   };
   find(d.init, "cuInit");
   find(d.count, "cuDeviceGetCount");
@@ -57,14 +61,17 @@ Result<Driver> load() {
   find(d.copy_peer, "cuMemcpyPeerAsync");
   find(d.copy_in, "cuMemcpyHtoDAsync_v2");
   find(d.copy_out, "cuMemcpyDtoHAsync_v2");
-  if (!missing.empty()) return fail(Code::unsupported, fmt::format("{} has no {}", path, missing), "a driver of CUDA 4 or newer is needed");
+  if (!missing.empty())
+    return fail(Code::unsupported, fmt::format("{} has no {}", path, missing),
+                "a driver of CUDA 4 or newer is needed");
   return d;
 }
 
-#define COPY_TRY(what, ...)                                                                                                  \
-  do {                                                                                                                       \
-    if (const int cuda_result = (__VA_ARGS__); cuda_result != 0)                                                             \
-      return fail(Code::unavailable, fmt::format("{}: CUDA error {}", what, cuda_result), "is another job using the GPUs?"); \
+#define COPY_TRY(what, ...)                                                               \
+  do {                                                                                    \
+    if (const int cuda_result = (__VA_ARGS__); cuda_result != 0)                          \
+      return fail(Code::unavailable, fmt::format("{}: CUDA error {}", what, cuda_result), \
+                  "is another job using the GPUs?");                                      \
   } while (0)
 
 class Copies {
@@ -85,18 +92,24 @@ class Copies {
       COPY_TRY("cuStreamCreate", driver_.stream_create(&card.stream, stream_non_blocking));
       cards_.push_back(card);
     }
-    if (count > 0) COPY_TRY("cuMemHostAlloc", driver_.host_alloc(&host_, options_.bytes, 0));
+    if (count > 0)
+      COPY_TRY("cuMemHostAlloc", driver_.host_alloc(&host_, options_.bytes, 0));
     for (int i = 0; i < count; ++i) {
       HostCopy host{.gpu = static_cast<std::uint32_t>(i)};
       const Card& card = cards_[static_cast<std::size_t>(i)];
       COPY_TRY("cuCtxSetCurrent", driver_.set_current(card.context));
-      host.to_gpu_mb_s = BILLOW_TRY(rate(card.stream, [&] { return driver_.copy_in(card.memory, host_, options_.bytes, card.stream); }));
-      host.from_gpu_mb_s = BILLOW_TRY(rate(card.stream, [&] { return driver_.copy_out(host_, card.memory, options_.bytes, card.stream); }));
+      host.to_gpu_mb_s = BILLOW_TRY(rate(card.stream, [&] {
+        return driver_.copy_in(card.memory, host_, options_.bytes, card.stream);
+      }));
+      host.from_gpu_mb_s = BILLOW_TRY(rate(card.stream, [&] {
+        return driver_.copy_out(host_, card.memory, options_.bytes, card.stream);
+      }));
       figures.host.push_back(host);
     }
     for (int from = 0; from < count; ++from)
       for (int to = 0; to < count; ++to)
-        if (from != to) figures.peers.push_back(BILLOW_TRY(pair(from, to)));
+        if (from != to)
+          figures.peers.push_back(BILLOW_TRY(pair(from, to)));
     return figures;
   }
 
@@ -108,7 +121,8 @@ class Copies {
   };
 
   Result<PeerCopy> pair(int from, int to) {
-    const Card &a = cards_[static_cast<std::size_t>(from)], &b = cards_[static_cast<std::size_t>(to)];
+    const Card &a = cards_[static_cast<std::size_t>(from)],
+               &b = cards_[static_cast<std::size_t>(to)];
     PeerCopy copy{.from = static_cast<std::uint32_t>(from), .to = static_cast<std::uint32_t>(to)};
     COPY_TRY("cuCtxSetCurrent", driver_.set_current(a.context));
     int can = 0;
@@ -117,11 +131,14 @@ class Copies {
       const int enabled = driver_.enable_peer(b.context, 0);
       copy.direct = enabled == 0 || enabled == peer_access_already_enabled;
     }
-    copy.mb_s = BILLOW_TRY(rate(a.stream, [&] { return driver_.copy_peer(b.memory, b.context, a.memory, a.context, options_.bytes, a.stream); }));
+    copy.mb_s = BILLOW_TRY(rate(a.stream, [&] {
+      return driver_.copy_peer(b.memory, b.context, a.memory, a.context, options_.bytes, a.stream);
+    }));
     return copy;
   }
 
-  // Once to warm up, then several at a time until the time is over; the fastest group counts, for others may use the way as well.
+  // Once to warm up, then several at a time until the time is over; the fastest group counts, for
+  // others may use the way as well.
   template <class Copy>
   Result<std::int64_t> rate(Stream stream, Copy copy) {
     constexpr int group = 4;
@@ -131,10 +148,12 @@ class Copies {
     const SteadyTime end = system_clock().steady() + options_.each;
     do {
       const SteadyTime began = system_clock().steady();
-      for (int i = 0; i < group; ++i) COPY_TRY("copy", copy());
+      for (int i = 0; i < group; ++i)
+        COPY_TRY("copy", copy());
       COPY_TRY("cuStreamSynchronize", driver_.synchronize(stream));
       const Duration took = system_clock().steady() - began;
-      best = std::max(best, static_cast<double>(options_.bytes) * group / 1e6 / std::max(took.seconds(), 1e-9));
+      best = std::max(
+          best, static_cast<double>(options_.bytes) * group / 1e6 / std::max(took.seconds(), 1e-9));
     } while (system_clock().steady() < end);
     return static_cast<std::int64_t>(best);
   }
@@ -147,22 +166,36 @@ class Copies {
 
 }  // namespace
 
-Result<CopyFigures> measure_copies(const CopyOptions& options) { return Copies(BILLOW_TRY(load()), options).measure(); }
+Result<CopyFigures> measure_copies(const CopyOptions& options) {
+  return Copies(BILLOW_TRY(load()), options).measure();
+}
 
 Json copies_json(const CopyFigures& figures) {
   Json peers = Json::array(), host = Json::array();
-  for (const PeerCopy& p : figures.peers) peers.push(Json::object({{"from", p.from}, {"to", p.to}, {"direct", p.direct}, {"mb_s", p.mb_s}}));
-  for (const HostCopy& h : figures.host) host.push(Json::object({{"gpu", h.gpu}, {"to_gpu_mb_s", h.to_gpu_mb_s}, {"from_gpu_mb_s", h.from_gpu_mb_s}}));
-  return Json::object({{"gpus", figures.gpus}, {"peers", std::move(peers)}, {"host", std::move(host)}});
+  for (const PeerCopy& p : figures.peers)
+    peers.push(
+        Json::object({{"from", p.from}, {"to", p.to}, {"direct", p.direct}, {"mb_s", p.mb_s}}));
+  for (const HostCopy& h : figures.host)
+    host.push(Json::object(
+        {{"gpu", h.gpu}, {"to_gpu_mb_s", h.to_gpu_mb_s}, {"from_gpu_mb_s", h.from_gpu_mb_s}}));
+  return Json::object(
+      {{"gpus", figures.gpus}, {"peers", std::move(peers)}, {"host", std::move(host)}});
 }
 
 Result<CopyFigures> copies_from_json(const Json& json) {
-  if (!json["peers"].is_array() || !json["host"].is_array()) return fail(Code::invalid, "these are no figures of copies");
-  const auto number = [](const Json& j) { return static_cast<std::uint32_t>(j.uint_or(0)); };
+  if (!json["peers"].is_array() || !json["host"].is_array())
+    return fail(Code::invalid, "these are no figures of copies");
+  const auto number = [](const Json& j) {
+    return static_cast<std::uint32_t>(j.uint_or(0));
+  };
   CopyFigures figures;
   figures.gpus = number(json["gpus"]);
-  for (const Json& p : json["peers"].items()) figures.peers.push_back({number(p["from"]), number(p["to"]), p["direct"].bool_or(false), p["mb_s"].int_or(0)});
-  for (const Json& h : json["host"].items()) figures.host.push_back({number(h["gpu"]), h["to_gpu_mb_s"].int_or(0), h["from_gpu_mb_s"].int_or(0)});
+  for (const Json& p : json["peers"].items())
+    figures.peers.push_back(
+        {number(p["from"]), number(p["to"]), p["direct"].bool_or(false), p["mb_s"].int_or(0)});
+  for (const Json& h : json["host"].items())
+    figures.host.push_back(
+        {number(h["gpu"]), h["to_gpu_mb_s"].int_or(0), h["from_gpu_mb_s"].int_or(0)});
   return figures;
 }
 

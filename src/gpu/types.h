@@ -1,5 +1,5 @@
-// Names and plain facts of GPU types. The short names are what users write, schedulers match and prices are listed by,
-// so one card has exactly one of them whatever its driver calls it.
+// Names and plain facts of GPU types. The short names are what users write, schedulers match and
+// prices are listed by, so one card has exactly one of them whatever its driver calls it.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@ namespace billow {
 enum class FabricKind { none, mesh, switched };
 
 struct GpuTypeFacts {
-  const char* type;           // "A100-40"
-  const char* model;          // what the vendor's library calls it
+  const char* type;   // "A100-40"
+  const char* model;  // what the vendor's library calls it
   Vendor vendor;
-  std::int64_t memory_mib;    // as the driver shows it, which is less than the box says
+  std::int64_t memory_mib;  // as the driver shows it, which is less than the box says
   std::int32_t power_max_w;
   std::int32_t power_idle_w;  // typical, with a context loaded and no work
   FabricKind fabric;
   std::uint32_t fabric_links;
   std::int32_t sm_clock_mhz_max;
-  const char* capability;     // "9.0", "gfx942"
-  bool gpm;                   // SM and DRAM activity through NVML GPM
+  const char* capability;  // "9.0", "gfx942"
+  bool gpm;                // SM and DRAM activity through NVML GPM
   bool mig;
 };
 
@@ -32,7 +32,8 @@ const std::vector<GpuTypeFacts>& gpu_types();
 const GpuTypeFacts* find_gpu_type(std::string_view type);  // by short name, any case
 std::vector<std::string> gpu_type_names();
 
-// "NVIDIA A100-SXM4-40GB", 40960 → "A100-40". An unknown model becomes its name without vendor words: "RTX-4090".
+// "NVIDIA A100-SXM4-40GB", 40960 → "A100-40". An unknown model becomes its name without vendor
+// words: "RTX-4090".
 std::string normalise_gpu_type(std::string_view model, std::int64_t memory_mib);
 
 }  // namespace billow

@@ -16,7 +16,8 @@ void Arbiter::add(Id id, std::uint32_t share_milli, bool strict, std::int64_t no
   double least = 0;
   bool any = false;
   for (const auto& [other, entry] : jobs_) {
-    if (other == id) continue;
+    if (other == id)
+      continue;
     least = any ? std::min(least, entry.virtual_ns) : entry.virtual_ns;
     any = true;
   }
@@ -25,39 +26,51 @@ void Arbiter::add(Id id, std::uint32_t share_milli, bool strict, std::int64_t no
 
 void Arbiter::remove(Id id) {
   jobs_.erase(id);
-  if (holder_ == id) phase_ = Phase::free;
+  if (holder_ == id)
+    phase_ = Phase::free;
 }
 
 void Arbiter::see(Id id, const Seen& seen, std::int64_t now_ns) {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return;
+  if (found == jobs_.end())
+    return;
   Job& job = found->second;
-  if (seen.launches != job.seen.launches || seen.waiting) job.launched_ns = now_ns;
+  if (seen.launches != job.seen.launches || seen.waiting)
+    job.launched_ns = now_ns;
   const bool wakes = seen.waiting && !job.seen.waiting && !(phase_ != Phase::free && holder_ == id);
   const bool launched = seen.launches != job.seen.launches;
   job.seen = seen;
-  if (phase_ == Phase::held && holder_ == id && !begun_ && (seen.passed_ns > granted_ns_ || launched || now_ns - granted_ns_ > options_.idle_ns)) {
+  if (phase_ == Phase::held && holder_ == id && !begun_ &&
+      (seen.passed_ns > granted_ns_ || launched || now_ns - granted_ns_ > options_.idle_ns)) {
     begun_ = true;
-    charged_to_ns_ = seen.passed_ns > granted_ns_ && seen.passed_ns <= now_ns ? seen.passed_ns : now_ns;
+    charged_to_ns_ =
+        seen.passed_ns > granted_ns_ && seen.passed_ns <= now_ns ? seen.passed_ns : now_ns;
   }
-  if (!wakes) return;
-  // Time it did not want is not owed to it: it is at most one period behind the others that are at work.
+  if (!wakes)
+    return;
+  // Time it did not want is not owed to it: it is at most one period behind the others that are at
+  // work.
   double least = -1;
   for (const auto& [other, entry] : jobs_)
-    if (other != id && wants(entry, now_ns)) least = least < 0 ? entry.virtual_ns : std::min(least, entry.virtual_ns);
-  if (least >= 0) job.virtual_ns = std::max(job.virtual_ns, least - static_cast<double>(options_.period_ns) * 1000.0 / job.share_milli);
+    if (other != id && wants(entry, now_ns))
+      least = least < 0 ? entry.virtual_ns : std::min(least, entry.virtual_ns);
+  if (least >= 0)
+    job.virtual_ns = std::max(
+        job.virtual_ns, least - static_cast<double>(options_.period_ns) * 1000.0 / job.share_milli);
 }
 
 void Arbiter::charge(Job& job, std::int64_t now_ns, bool others) {
   const std::int64_t spent = std::max<std::int64_t>(0, now_ns - charged_to_ns_);
   charged_to_ns_ = std::max(charged_to_ns_, now_ns);
   job.used_ns += spent;
-  if (others) job.virtual_ns += static_cast<double>(spent) * 1000.0 / job.share_milli;
+  if (others)
+    job.virtual_ns += static_cast<double>(spent) * 1000.0 / job.share_milli;
   job.tokens_ns -= static_cast<double>(spent);
 }
 
 bool Arbiter::wants(const Job& job, std::int64_t now_ns) const {
-  return job.seen.uses_gpu && (job.seen.waiting || (job.launched_ns && now_ns - job.launched_ns < options_.idle_ns));
+  return job.seen.uses_gpu &&
+         (job.seen.waiting || (job.launched_ns && now_ns - job.launched_ns < options_.idle_ns));
 }
 
 bool Arbiter::may(const Job& job) const {
@@ -67,20 +80,28 @@ bool Arbiter::may(const Job& job) const {
 std::int64_t Arbiter::turn_length(const Job& job, std::int64_t now_ns) const {
   std::uint64_t shares = 0, smallest = 1000;
   for (const auto& entry : jobs_) {
-    if (!wants(entry.second, now_ns) && &entry.second != &job) continue;
+    if (!wants(entry.second, now_ns) && &entry.second != &job)
+      continue;
     shares += entry.second.share_milli;
     smallest = std::min<std::uint64_t>(smallest, entry.second.share_milli);
   }
-  if (job.strict) shares = std::max<std::uint64_t>(shares, 1000);
+  if (job.strict)
+    shares = std::max<std::uint64_t>(shares, 1000);
   // The period stretches until the smallest share has a turn worth its hand-over.
-  const std::int64_t period = std::max(options_.period_ns, options_.turn_min_ns * static_cast<std::int64_t>(shares) / static_cast<std::int64_t>(std::max<std::uint64_t>(1, smallest)));
-  std::int64_t turn = std::max(options_.turn_min_ns, period * job.share_milli / static_cast<std::int64_t>(std::max<std::uint64_t>(1, shares)));
-  if (job.strict) turn = std::min(turn, std::max(options_.turn_min_ns, static_cast<std::int64_t>(job.tokens_ns)));
+  const std::int64_t period = std::max(
+      options_.period_ns, options_.turn_min_ns * static_cast<std::int64_t>(shares) /
+                              static_cast<std::int64_t>(std::max<std::uint64_t>(1, smallest)));
+  std::int64_t turn = std::max(
+      options_.turn_min_ns,
+      period * job.share_milli / static_cast<std::int64_t>(std::max<std::uint64_t>(1, shares)));
+  if (job.strict)
+    turn = std::min(turn, std::max(options_.turn_min_ns, static_cast<std::int64_t>(job.tokens_ns)));
   return turn;
 }
 
 void Arbiter::set_gate(Id id, Job& job, std::uint32_t word, Decision& out) {
-  if (job.gate == word) return;
+  if (job.gate == word)
+    return;
   job.gate = word;
   out.gates.emplace_back(id, word);
 }
@@ -98,9 +119,11 @@ void Arbiter::grant(Id id, std::int64_t now_ns, Decision& out) {
 }
 
 void Arbiter::drained(Id id, std::int64_t now_ns) {
-  if (phase_ != Phase::draining || holder_ != id) return;
+  if (phase_ != Phase::draining || holder_ != id)
+    return;
   Job& job = jobs_.at(id);
-  if (!begun_) charged_to_ns_ = std::max(granted_ns_, job.seen.passed_ns);
+  if (!begun_)
+    charged_to_ns_ = std::max(granted_ns_, job.seen.passed_ns);
   charge(job, now_ns, true);
   job.rested_ns = now_ns;
   phase_ = Phase::free;
@@ -115,18 +138,21 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     strict |= job.seen.uses_gpu && job.strict;
     const double refill = static_cast<double>(now_ns - job.refilled_ns) * job.share_milli / 1000.0;
     // Banked time is bounded by one period's worth, or a few turns where the share is small.
-    const double most = std::max(static_cast<double>(options_.period_ns) * job.share_milli / 1000.0, 2.0 * static_cast<double>(options_.turn_min_ns));
+    const double most = std::max(static_cast<double>(options_.period_ns) * job.share_milli / 1000.0,
+                                 2.0 * static_cast<double>(options_.turn_min_ns));
     job.tokens_ns = std::min(most, job.tokens_ns + refill);
     job.refilled_ns = now_ns;
   }
   contended_ = sharing > 1 || strict;
   if (!contended_) {
     phase_ = Phase::free;
-    for (auto& [id, job] : jobs_) set_gate(id, job, 0, out);
+    for (auto& [id, job] : jobs_)
+      set_gate(id, job, 0, out);
     return out;
   }
   for (auto& [id, job] : jobs_)
-    if (phase_ != Phase::held || holder_ != id) set_gate(id, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
+    if (phase_ != Phase::held || holder_ != id)
+      set_gate(id, job, BILLOW_GATE_CLOSED | BILLOW_GATE_METERED, out);
   if (phase_ == Phase::draining && now_ns - drain_began_ns_ > options_.drain_max_ns) {
     charge(jobs_.at(holder_), now_ns, true);
     phase_ = Phase::free;
@@ -134,12 +160,15 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
   if (phase_ == Phase::held) {
     Job& job = jobs_.at(holder_);
     bool others = false;
-    for (const auto& [id, other] : jobs_) others |= id != holder_ && wants(other, now_ns) && may(other);
+    for (const auto& [id, other] : jobs_)
+      others |= id != holder_ && wants(other, now_ns) && may(other);
     const bool idle = now_ns - job.launched_ns > options_.idle_ns;
-    // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone. A strict one is made to rest instead:
-    // then its charge ends when the GPU does.
-    if (begun_ && !(idle && !others && !job.strict)) charge(job, now_ns, others);
-    else if (!begun_ || !job.strict) charged_to_ns_ = now_ns;
+    // A holder that does nothing, while nobody else wants the GPU, takes nothing from anyone. A
+    // strict one is made to rest instead: then its charge ends when the GPU does.
+    if (begun_ && !(idle && !others && !job.strict))
+      charge(job, now_ns, others);
+    else if (!begun_ || !job.strict)
+      charged_to_ns_ = now_ns;
     const bool over = now_ns >= turn_ends_ns_ && (others || job.strict);
     const bool spent = job.strict && job.tokens_ns <= 0;
     if (spent || (job.strict && idle) || (others && (over || idle))) {
@@ -154,13 +183,21 @@ Arbiter::Decision Arbiter::tick(std::int64_t now_ns) {
     const Job* best = nullptr;
     Id best_id = 0;
     for (const auto& [id, job] : jobs_) {
-      if (!wants(job, now_ns) || !may(job)) continue;
-      if (!best || job.virtual_ns < best->virtual_ns) { best = &job; best_id = id; }
+      if (!wants(job, now_ns) || !may(job))
+        continue;
+      if (!best || job.virtual_ns < best->virtual_ns) {
+        best = &job;
+        best_id = id;
+      }
     }
-    // A job that synchronises often is on its way back to the gate just after its turn: if it is owed time, it is waited for a moment.
+    // A job that synchronises often is on its way back to the gate just after its turn: if it is
+    // owed time, it is waited for a moment.
     for (const auto& [id, job] : jobs_)
-      if (best && id != best_id && may(job) && job.virtual_ns < best->virtual_ns && job.rested_ns && now_ns - job.rested_ns < options_.grace_ns) return out;
-    if (best) grant(best_id, now_ns, out);
+      if (best && id != best_id && may(job) && job.virtual_ns < best->virtual_ns && job.rested_ns &&
+          now_ns - job.rested_ns < options_.grace_ns)
+        return out;
+    if (best)
+      grant(best_id, now_ns, out);
   }
   return out;
 }

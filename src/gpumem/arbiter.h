@@ -1,10 +1,13 @@
-// Who may put work on a GPU now. Pure: time and what the jobs' pages say come in, gate words go out; the caller moves them.
+// Who may put work on a GPU now. Pure: time and what the jobs' pages say come in, gate words go
+// out; the caller moves them.
 //
-// Jobs that share a GPU take exclusive turns. A turn is charged by the clock from the moment its first thread is through the gate
-// until the shim says the GPU has finished what the job gave it: GPU time the job really kept others from, without the hand-over.
-// The job with the least charged time for its share is next; time that nobody else wanted costs nothing in that reckoning; turns are short next to a second and long next to a hand-over. A job that wants nothing has
-// no turn (work-conserving); a strict job has no more than its share even when nobody else wants the GPU. A lone job that is not
-// strict has an open gate and is not measured at all.
+// Jobs that share a GPU take exclusive turns. A turn is charged by the clock from the moment its
+// first thread is through the gate until the shim says the GPU has finished what the job gave it:
+// GPU time the job really kept others from, without the hand-over. The job with the least charged
+// time for its share is next; time that nobody else wanted costs nothing in that reckoning; turns
+// are short next to a second and long next to a hand-over. A job that wants nothing has no turn
+// (work-conserving); a strict job has no more than its share even when nobody else wants the GPU. A
+// lone job that is not strict has an open gate and is not measured at all.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +18,14 @@
 namespace billow::gpumem {
 
 struct ArbiterOptions {
-  std::int64_t period_ns = 100'000'000;    // in which every wanting job has a turn, more or less
+  std::int64_t period_ns = 100'000'000;  // in which every wanting job has a turn, more or less
   std::int64_t turn_min_ns = 10'000'000;
-  std::int64_t grace_ns = 600'000;         // how long a job that is owed time and has just rested is waited for
-  std::int64_t idle_ns = 1'500'000;        // no launch for so long, and others want the GPU: the turn is over
-  std::int64_t drain_max_ns = 10'000'000'000;  // a holder that does not come to rest is no longer waited for
+  std::int64_t grace_ns =
+      600'000;  // how long a job that is owed time and has just rested is waited for
+  std::int64_t idle_ns =
+      1'500'000;  // no launch for so long, and others want the GPU: the turn is over
+  std::int64_t drain_max_ns =
+      10'000'000'000;  // a holder that does not come to rest is no longer waited for
 };
 
 class Arbiter {
@@ -31,10 +37,10 @@ class Arbiter {
   void remove(Id job);
   // Seen in the job's pages since the last tick.
   struct Seen {
-    bool uses_gpu = false;        // has a process with a context
-    bool waiting = false;         // a thread stands before the gate
+    bool uses_gpu = false;  // has a process with a context
+    bool waiting = false;   // a thread stands before the gate
     std::uint64_t launches = 0;
-    std::int64_t passed_ns = 0;   // when a thread that had waited last went through
+    std::int64_t passed_ns = 0;  // when a thread that had waited last went through
   };
   void see(Id job, const Seen& seen, std::int64_t now_ns);
   // The shim's answer to `drain`: all processes of the job are at rest.
@@ -55,11 +61,11 @@ class Arbiter {
     std::uint32_t share_milli = 1000;
     bool strict = false;
     Seen seen;
-    std::int64_t launched_ns = 0;   // when the launch count last changed
+    std::int64_t launched_ns = 0;  // when the launch count last changed
     std::int64_t used_ns = 0;
-    double virtual_ns = 0;          // used while others wanted the GPU too, divided by share
-    std::int64_t rested_ns = 0;     // when its last turn ended
-    double tokens_ns = 0;           // of a strict job
+    double virtual_ns = 0;       // used while others wanted the GPU too, divided by share
+    std::int64_t rested_ns = 0;  // when its last turn ended
+    double tokens_ns = 0;        // of a strict job
     std::int64_t refilled_ns = 0;
     std::uint32_t gate = 0;
     std::uint64_t turns = 0;

@@ -1,4 +1,5 @@
-// See arena.h. Anonymous memory with huge pages where the kernel has them: faulting and registering are several times faster so.
+// See arena.h. Anonymous memory with huge pages where the kernel has them: faulting and registering
+// are several times faster so.
 #include "gpumem/arena.h"
 
 #include <sys/mman.h>
@@ -12,17 +13,22 @@ namespace billow::gpumem {
 
 Result<std::unique_ptr<Arena>> Arena::create(Options options) {
   const std::uint64_t bytes = options.bytes / slot_bytes * slot_bytes;
-  if (bytes == 0) return fail(Code::invalid, "the arena needs at least 2 MiB", "give --arena a size such as 64G");
-  void* memory = mmap(nullptr, bytes + slot_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return fail_errno("the arena cannot be mapped", errno);
+  if (bytes == 0)
+    return fail(Code::invalid, "the arena needs at least 2 MiB", "give --arena a size such as 64G");
+  void* memory = mmap(nullptr, bytes + slot_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return fail_errno("the arena cannot be mapped", errno);
   std::unique_ptr<Arena> arena(new Arena);
-  arena->base_ = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(memory) + slot_bytes - 1) / slot_bytes * slot_bytes);
+  arena->base_ = reinterpret_cast<char*>(
+      (reinterpret_cast<std::uintptr_t>(memory) + slot_bytes - 1) / slot_bytes * slot_bytes);
   arena->bytes_ = bytes;
   arena->slot_count_ = bytes / slot_bytes;
   arena->state_.assign(arena->slot_count_, Slot::absent);
   arena->owner_.assign(arena->slot_count_, 0);
   madvise(arena->base_, bytes, MADV_HUGEPAGE);
-  madvise(arena->base_, bytes, MADV_DONTDUMP);   // other people's data does not belong in a core file
+  madvise(arena->base_, bytes,
+          MADV_DONTDUMP);  // other people's data does not belong in a core file
   madvise(arena->base_, bytes, MADV_DONTFORK);
   Arena* a = arena.get();
   arena->preparer_ = std::thread([a, options] { a->prepare(options); });
@@ -36,28 +42,37 @@ Arena::~Arena() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (preparer_.joinable()) preparer_.join();
-  if (scrubber_.joinable()) scrubber_.join();
+  if (preparer_.joinable())
+    preparer_.join();
+  if (scrubber_.joinable())
+    scrubber_.join();
   munmap(base_, bytes_);
 }
 
 void Arena::prepare(Options options) {
   for (std::uint64_t at = 0; at < bytes_; at += segment_bytes) {
     const std::uint64_t part = std::min(segment_bytes, bytes_ - at);
-    const std::uint64_t stride = std::max<std::uint64_t>(slot_bytes, part / std::max(1u, options.threads) / slot_bytes * slot_bytes);
+    const std::uint64_t stride = std::max<std::uint64_t>(
+        slot_bytes, part / std::max(1u, options.threads) / slot_bytes * slot_bytes);
     std::vector<std::thread> threads;
     for (std::uint64_t from = 0; from < part; from += stride) {
       const std::uint64_t length = std::min(stride, part - from);
       threads.emplace_back([start = base_ + at + from, length] {
-        if (madvise(start, length, MADV_POPULATE_WRITE) != 0)  // kernels before 5.14 know no populate: touch every page instead
-          for (std::uint64_t i = 0; i < length; i += 4096) *static_cast<volatile char*>(start + i) = 0;
+        if (madvise(start, length, MADV_POPULATE_WRITE) !=
+            0)  // kernels before 5.14 know no populate: touch every page instead
+          for (std::uint64_t i = 0; i < length; i += 4096)
+            *static_cast<volatile char*>(start + i) = 0;
       });
     }
-    for (std::thread& t : threads) t.join();
-    if (options.register_memory && !options.register_memory(base_ + at, part)) return;
+    for (std::thread& t : threads)
+      t.join();
+    if (options.register_memory && !options.register_memory(base_ + at, part))
+      return;
     const std::lock_guard guard(lock_);
-    if (stop_) return;
-    for (std::uint64_t slot = at / slot_bytes; slot < (at + part) / slot_bytes; slot++) state_[slot] = Slot::clean;
+    if (stop_)
+      return;
+    for (std::uint64_t slot = at / slot_bytes; slot < (at + part) / slot_bytes; slot++)
+      state_[slot] = Slot::clean;
     free_count_ += part / slot_bytes;
     ready_bytes_ += part;
     changed_.notify_all();
@@ -67,22 +82,29 @@ void Arena::prepare(Options options) {
 std::vector<std::uint32_t> Arena::take(std::uint64_t tenant, std::size_t count, Foreign how) {
   std::vector<std::uint32_t> out;
   const std::lock_guard guard(lock_);
-  if (free_count_ < count) return out;
+  if (free_count_ < count)
+    return out;
   out.reserve(count);
   std::vector<std::uint32_t> foreign;
   for (std::uint32_t slot = 0; slot < slot_count_ && out.size() < count; slot++) {
-    if (state_[slot] == Slot::clean || (state_[slot] == Slot::dirty && (owner_[slot] == tenant || how == Foreign::overwritten))) out.push_back(slot);
-    else if (state_[slot] == Slot::dirty) foreign.push_back(slot);
+    if (state_[slot] == Slot::clean ||
+        (state_[slot] == Slot::dirty && (owner_[slot] == tenant || how == Foreign::overwritten)))
+      out.push_back(slot);
+    else if (state_[slot] == Slot::dirty)
+      foreign.push_back(slot);
   }
-  // Only another tenant's unscrubbed slots are left: zeroed here and now rather than never given to the wrong one.
+  // Only another tenant's unscrubbed slots are left: zeroed here and now rather than never given to
+  // the wrong one.
   for (std::uint32_t slot : foreign) {
-    if (out.size() == count) break;
+    if (out.size() == count)
+      break;
     std::memset(at(slot), 0, slot_bytes);
     out.push_back(slot);
   }
   std::sort(out.begin(), out.end());
   for (std::uint32_t slot : out) {
-    if (state_[slot] == Slot::dirty) dirty_count_--;
+    if (state_[slot] == Slot::dirty)
+      dirty_count_--;
     state_[slot] = Slot::used;
     owner_[slot] = tenant;
   }
@@ -93,7 +115,8 @@ std::vector<std::uint32_t> Arena::take(std::uint64_t tenant, std::size_t count, 
 void Arena::give(std::uint64_t tenant, const std::vector<std::uint32_t>& slots) {
   const std::lock_guard guard(lock_);
   for (std::uint32_t slot : slots) {
-    if (slot >= slot_count_ || state_[slot] != Slot::used || owner_[slot] != tenant) continue;
+    if (slot >= slot_count_ || state_[slot] != Slot::used || owner_[slot] != tenant)
+      continue;
     state_[slot] = Slot::dirty;
     dirty_count_++;
     free_count_++;
@@ -117,7 +140,8 @@ void Arena::scrub_loop() {
     const std::uint64_t tenant = gone_.back();
     gone_.pop_back();
     for (std::uint32_t slot = 0; slot < slot_count_ && !stop_; slot++) {
-      if (state_[slot] != Slot::dirty || owner_[slot] != tenant) continue;
+      if (state_[slot] != Slot::dirty || owner_[slot] != tenant)
+        continue;
       state_[slot] = Slot::used;  // out of reach while it is zeroed without the lock
       free_count_--;
       guard.unlock();
@@ -142,16 +166,22 @@ std::size_t Arena::dirty_slots() const {
 
 bool Arena::wait_ready(std::uint64_t bytes, int timeout_ms) {
   std::unique_lock guard(lock_);
-  return changed_.wait_for(guard, std::chrono::milliseconds(timeout_ms), [&] { return stop_ || ready_bytes_ >= bytes; }) && ready_bytes_ >= bytes;
+  return changed_.wait_for(guard, std::chrono::milliseconds(timeout_ms), [&] {
+    return stop_ || ready_bytes_ >= bytes;
+  }) && ready_bytes_ >= bytes;
 }
 
 Status Arena::reserve(std::uint64_t tenant, std::uint64_t bytes) {
   const std::lock_guard guard(lock_);
   std::uint64_t sum = 0;
-  for (const auto& [who, how_much] : reserved_) if (who != tenant) sum += how_much;
+  for (const auto& [who, how_much] : reserved_)
+    if (who != tenant)
+      sum += how_much;
   if (bytes > bytes_ - std::min(bytes_, sum))
-    return fail(Code::exhausted, "the node's suspend arena has no room for " + std::to_string(bytes >> 20) + " MiB more (" +
-                std::to_string(bytes_ >> 20) + " MiB, " + std::to_string(sum >> 20) + " MiB promised)",
+    return fail(Code::exhausted,
+                "the node's suspend arena has no room for " + std::to_string(bytes >> 20) +
+                    " MiB more (" + std::to_string(bytes_ >> 20) + " MiB, " +
+                    std::to_string(sum >> 20) + " MiB promised)",
                 "start the vault with a larger --arena, or run this job without suspend");
   reserved_[tenant] = bytes;
   return {};
@@ -163,7 +193,8 @@ void Arena::unreserve(std::uint64_t tenant) {
 std::uint64_t Arena::reserved_bytes() const {
   const std::lock_guard guard(lock_);
   std::uint64_t sum = 0;
-  for (const auto& entry : reserved_) sum += entry.second;
+  for (const auto& entry : reserved_)
+    sum += entry.second;
   return sum;
 }
 

@@ -1,6 +1,7 @@
-// The node's arena: host memory, taken once, pre-faulted and registered with the driver in the background, cut into 2 MiB slots.
-// Jobs never map it. A slot that held one tenant's bytes is zeroed before another tenant gets it; the same tenant may have its own
-// back as it is. Room can be reserved ahead, so that a suspend that was promised always fits.
+// The node's arena: host memory, taken once, pre-faulted and registered with the driver in the
+// background, cut into 2 MiB slots. Jobs never map it. A slot that held one tenant's bytes is
+// zeroed before another tenant gets it; the same tenant may have its own back as it is. Room can be
+// reserved ahead, so that a suspend that was promised always fits.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,8 @@ class Arena {
   struct Options {
     std::uint64_t bytes = 0;
     unsigned threads = 8;
-    // Registers memory with the driver, on whatever thread it is called; false leaves the segment unused.
+    // Registers memory with the driver, on whatever thread it is called; false leaves the segment
+    // unused.
     std::function<bool(void*, std::uint64_t)> register_memory;
   };
   static Result<std::unique_ptr<Arena>> create(Options options);
@@ -32,11 +34,14 @@ class Arena {
   Arena(const Arena&) = delete;
 
   char* at(std::uint32_t slot) const { return base_ + slot * slot_bytes; }
-  // What another tenant left in a slot is zeroed before it is handed over, unless the taker overwrites the whole slot anyway before
-  // anything reads it: a suspend does, and zeroing 30 GiB first would cost it three seconds.
+  // What another tenant left in a slot is zeroed before it is handed over, unless the taker
+  // overwrites the whole slot anyway before anything reads it: a suspend does, and zeroing 30 GiB
+  // first would cost it three seconds.
   enum class Foreign { zeroed, overwritten };
   // Slots in ascending order, as many as asked for, or none. Never waits.
-  std::vector<std::uint32_t> take(std::uint64_t tenant, std::size_t count, Foreign foreign = Foreign::zeroed);
+  std::vector<std::uint32_t> take(std::uint64_t tenant,
+                                  std::size_t count,
+                                  Foreign foreign = Foreign::zeroed);
   void give(std::uint64_t tenant, const std::vector<std::uint32_t>& slots);
   // A tenant is gone for good: what it left is zeroed in the background.
   void scrub_tenant(std::uint64_t tenant);

@@ -19,13 +19,17 @@ namespace {
 std::map<std::string, std::string> pairs(std::istringstream& words) {
   std::map<std::string, std::string> out;
   for (std::string word; words >> word;)
-    if (const std::size_t equals = word.find('='); equals != std::string::npos) out[word.substr(0, equals)] = word.substr(equals + 1);
+    if (const std::size_t equals = word.find('='); equals != std::string::npos)
+      out[word.substr(0, equals)] = word.substr(equals + 1);
   return out;
 }
 Code code_of(const std::string& name) {
-  for (Code code : {Code::invalid, Code::unauthorized, Code::forbidden, Code::not_found, Code::conflict, Code::infeasible, Code::exhausted, Code::unavailable,
-                    Code::storage_full, Code::unsupported, Code::too_large, Code::timed_out, Code::internal})
-    if (name == code_name(code)) return code;
+  for (Code code :
+       {Code::invalid, Code::unauthorized, Code::forbidden, Code::not_found, Code::conflict,
+        Code::infeasible, Code::exhausted, Code::unavailable, Code::storage_full, Code::unsupported,
+        Code::too_large, Code::timed_out, Code::internal})
+    if (name == code_name(code))
+      return code;
   return Code::internal;
 }
 Result<Reply> parse(const std::string& text) {
@@ -41,7 +45,8 @@ Result<Reply> parse(const std::string& text) {
     std::getline(first, message);
     return fail(code_of(code), message.empty() ? "the vault refused" : message.substr(1));
   }
-  if (verdict != "ok") return fail(Code::unavailable, "the vault answered something else than expected: " + line);
+  if (verdict != "ok")
+    return fail(Code::unavailable, "the vault answered something else than expected: " + line);
   Reply out;
   out.values = pairs(first);
   while (std::getline(lines, line)) {
@@ -65,28 +70,40 @@ double Reply::real(const std::string& key) const {
   return found == values.end() ? 0 : std::strtod(found->second.c_str(), nullptr);
 }
 
-Result<Reply> call_vault(const std::string& admin_socket, const std::string& command, int timeout_ms) {
-  if (command.find('\n') != std::string::npos) return fail(Code::invalid, "a vault command is one line");
+Result<Reply> call_vault(const std::string& admin_socket,
+                         const std::string& command,
+                         int timeout_ms) {
+  if (command.find('\n') != std::string::npos)
+    return fail(Code::invalid, "a vault command is one line");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (admin_socket.size() >= sizeof address.sun_path) return fail(Code::invalid, "the vault's socket path is too long: " + admin_socket);
+  if (admin_socket.size() >= sizeof address.sun_path)
+    return fail(Code::invalid, "the vault's socket path is too long: " + admin_socket);
   std::memcpy(address.sun_path, admin_socket.data(), admin_socket.size());
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    return fail(Code::unavailable, "no vault answers at " + admin_socket + " (" + std::strerror(errno) + ")", "is billow-vault running on this node?");
+    return fail(Code::unavailable,
+                "no vault answers at " + admin_socket + " (" + std::strerror(errno) + ")",
+                "is billow-vault running on this node?");
   const timeval patience{timeout_ms / 1000, timeout_ms % 1000 * 1000};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const std::string line = command + "\n";
-  if (send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) return fail_errno("the vault did not take the command", errno);
+  if (send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+    return fail_errno("the vault did not take the command", errno);
   std::string text;
   char chunk[4096];
   while (text.find("\n\n") == std::string::npos) {
     const ssize_t n = read(fd.get(), chunk, sizeof chunk);
-    if (n == 0) return fail(Code::unavailable, "the vault closed the connection");
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return fail(Code::timed_out, "the vault did not answer within " + std::to_string(timeout_ms) + " ms");
-    if (n < 0) return fail_errno("the vault's answer could not be read", errno);
+    if (n == 0)
+      return fail(Code::unavailable, "the vault closed the connection");
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return fail(Code::timed_out,
+                  "the vault did not answer within " + std::to_string(timeout_ms) + " ms");
+    if (n < 0)
+      return fail_errno("the vault's answer could not be read", errno);
     text.append(chunk, static_cast<std::size_t>(n));
-    if (text.size() > 4u << 20) return fail(Code::too_large, "the vault's answer is longer than 4 MiB");
+    if (text.size() > 4u << 20)
+      return fail(Code::too_large, "the vault's answer is longer than 4 MiB");
   }
   return parse(text.substr(0, text.find("\n\n")));
 }

@@ -11,7 +11,9 @@ Result<Driver> Driver::load() {
   const char* named = std::getenv("BILLOW_CUDA");
   const std::string path = named && *named ? named : "libcuda.so.1";
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return fail(Code::unsupported, "no CUDA driver (" + path + " cannot be loaded)", "install the NVIDIA driver on this node");
+  if (!library)
+    return fail(Code::unsupported, "no CUDA driver (" + path + " cannot be loaded)",
+                "install the NVIDIA driver on this node");
   Driver d{};
   bool complete = true;
   const auto load = [&](auto& function, const char* name, bool optional = false) {
@@ -21,7 +23,8 @@ Result<Driver> Driver::load() {
   load(d.init, "cuInit");
   load(d.device_count, "cuDeviceGetCount");
   load(d.device_uuid, "cuDeviceGetUuid_v2", true);
-  if (!d.device_uuid) load(d.device_uuid, "cuDeviceGetUuid");
+  if (!d.device_uuid)
+    load(d.device_uuid, "cuDeviceGetUuid");
   load(d.primary_retain, "cuDevicePrimaryCtxRetain");
   load(d.set_current, "cuCtxSetCurrent");
   load(d.mem_info, "cuMemGetInfo_v2");
@@ -52,7 +55,9 @@ Result<Driver> Driver::load() {
   load(d.checkpoint_restore, "cuCheckpointProcessRestore", true);
   load(d.checkpoint_unlock, "cuCheckpointProcessUnlock", true);
   load(d.checkpoint_state, "cuCheckpointProcessGetState", true);
-  if (!complete) return fail(Code::unsupported, "the CUDA driver is too old for suspend and resume", "CUDA 11.2 or newer is needed");
+  if (!complete)
+    return fail(Code::unsupported, "the CUDA driver is too old for suspend and resume",
+                "CUDA 11.2 or newer is needed");
   VAULT_CUDA("cuInit", d.init(0));
   return d;
 }
@@ -61,12 +66,27 @@ Error cuda_error(const char* what, CUresult result) {
   const char* meaning = "";
   Code code = Code::internal;
   switch (result) {
-    case CUDA_OUT_OF_MEMORY: meaning = " (out of memory)"; code = Code::exhausted; break;
-    case CUDA_INVALID_VALUE: meaning = " (invalid value)"; break;
-    case CUDA_NO_DEVICE: meaning = " (no device)"; code = Code::unsupported; break;
-    case CUDA_NOT_SUPPORTED: meaning = " (not supported)"; code = Code::unsupported; break;
-    case CUDA_NOT_READY: meaning = " (not ready)"; code = Code::timed_out; break;
-    default: break;
+    case CUDA_OUT_OF_MEMORY:
+      meaning = " (out of memory)";
+      code = Code::exhausted;
+      break;
+    case CUDA_INVALID_VALUE:
+      meaning = " (invalid value)";
+      break;
+    case CUDA_NO_DEVICE:
+      meaning = " (no device)";
+      code = Code::unsupported;
+      break;
+    case CUDA_NOT_SUPPORTED:
+      meaning = " (not supported)";
+      code = Code::unsupported;
+      break;
+    case CUDA_NOT_READY:
+      meaning = " (not ready)";
+      code = Code::timed_out;
+      break;
+    default:
+      break;
   }
   return Error{code, std::string(what) + ": CUDA error " + std::to_string(result) + meaning, ""};
 }

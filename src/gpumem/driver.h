@@ -1,4 +1,5 @@
-// The CUDA driver as the vault uses it, loaded at run time (BILLOW_CUDA names another library, for tests). No CUDA header is needed.
+// The CUDA driver as the vault uses it, loaded at run time (BILLOW_CUDA names another library, for
+// tests). No CUDA header is needed.
 #pragma once
 
 #include <string>
@@ -38,7 +39,17 @@ struct Driver {
   CUresult (*release)(CUmemHandle);
   CUresult (*module_load)(CUmodule*, const void*);
   CUresult (*module_function)(CUfunction*, CUmodule, const char*);
-  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
+  CUresult (*launch)(CUfunction,
+                     unsigned,
+                     unsigned,
+                     unsigned,
+                     unsigned,
+                     unsigned,
+                     unsigned,
+                     unsigned,
+                     CUstream,
+                     void**,
+                     void**);
   // Null where the driver is older than 570: then there is no cold mode.
   CUresult (*checkpoint_lock)(int, void*);
   CUresult (*checkpoint_checkpoint)(int, void*);
@@ -50,10 +61,10 @@ struct Driver {
 // "cuMemMap: CUDA error 2 (out of memory)" as an Error; the code says whether waiting may help.
 Error cuda_error(const char* what, CUresult result);
 
-#define VAULT_CUDA(what, ...)                                                                   \
-  do {                                                                                          \
-    if (const CUresult cuda_result = (__VA_ARGS__); cuda_result != CUDA_OK)                     \
-      return ::billow::pass(::billow::gpumem::cuda_error(what, cuda_result));                    \
+#define VAULT_CUDA(what, ...)                                                 \
+  do {                                                                        \
+    if (const CUresult cuda_result = (__VA_ARGS__); cuda_result != CUDA_OK)   \
+      return ::billow::pass(::billow::gpumem::cuda_error(what, cuda_result)); \
   } while (0)
 
 }  // namespace billow::gpumem

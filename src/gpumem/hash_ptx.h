@@ -1,4 +1,5 @@
-// hash.cu as PTX text, made by the command in that file; the driver compiles it for whatever GPU it finds.
+// hash.cu as PTX text, made by the command in that file; the driver compiles it for whatever GPU it
+// finds.
 #pragma once
 
 namespace billow::gpumem {

@@ -1,9 +1,11 @@
 // Moves the chunks of one process on one GPU between the device and the arena.
 //
-// Out: for each batch, the shim exports its chunks as descriptors; the mover maps them, has the GPU hash every 2 MiB piece, copies
-// only pieces the job's store does not have, and when a batch's copies are done tells the shim to give the memory back. In: the shim
-// makes memory and exports it; the mover fills it, hashes it again and compares. Three batches are in flight, so that the link is
-// busy while descriptors travel. One suspend and one resume can run on a GPU at the same time, each with its own streams: a swap.
+// Out: for each batch, the shim exports its chunks as descriptors; the mover maps them, has the GPU
+// hash every 2 MiB piece, copies only pieces the job's store does not have, and when a batch's
+// copies are done tells the shim to give the memory back. In: the shim makes memory and exports it;
+// the mover fills it, hashes it again and compares. Three batches are in flight, so that the link
+// is busy while descriptors travel. One suspend and one resume can run on a GPU at the same time,
+// each with its own streams: a swap.
 #pragma once
 
 #include <deque>
@@ -31,12 +33,14 @@ struct MoveCounts {
   std::uint64_t bytes = 0, copied_bytes = 0, zero_bytes = 0, known_bytes = 0;
 };
 
-// The arena, its stores and the lock over all of them. Room is made by forgetting pieces that nothing refers to, of any job.
+// The arena, its stores and the lock over all of them. Room is made by forgetting pieces that
+// nothing refers to, of any job.
 struct Library {
   Arena* arena = nullptr;
   std::mutex lock;
   std::map<std::uint64_t, std::shared_ptr<PieceStore>> stores;  // by tenant
-  // `count` slots for a tenant; waits for a concurrent resume to let go of some. Empty when there is no room.
+  // `count` slots for a tenant; waits for a concurrent resume to let go of some. Empty when there
+  // is no room.
   std::vector<std::uint32_t> take(std::uint64_t tenant, std::size_t count, int timeout_ms);
   std::size_t available();  // free now, or free for the forgetting
 };
@@ -54,10 +58,12 @@ class Gpu {
     Library* library;
     std::uint64_t tenant;
     std::vector<ChunkImage>* chunks;
-    std::function<bool(std::uint64_t bytes)> may_create;  // in: waits for room on the device; false calls it off
-    std::function<void(std::int64_t bytes)> resident;     // told as memory leaves (-) and comes (+)
-    // Out: while true, memory that was copied is kept and given back in one go. The driver clears what is freed with the engines
-    // that copy, which costs a swap a tenth of its rate; so a job that leaves keeps its memory until the one that comes needs it.
+    std::function<bool(std::uint64_t bytes)>
+        may_create;  // in: waits for room on the device; false calls it off
+    std::function<void(std::int64_t bytes)> resident;  // told as memory leaves (-) and comes (+)
+    // Out: while true, memory that was copied is kept and given back in one go. The driver clears
+    // what is freed with the engines that copy, which costs a swap a tenth of its rate; so a job
+    // that leaves keeps its memory until the one that comes needs it.
     std::function<bool()> may_hold;
     int timeout_ms = 60000;
   };

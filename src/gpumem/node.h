@@ -1,5 +1,6 @@
-// The vault's state: jobs with their pages and processes, and the operations on them. Thread-safe; each operation on a job holds
-// that job's own lock, so a swap suspends one job while it resumes another.
+// The vault's state: jobs with their pages and processes, and the operations on them. Thread-safe;
+// each operation on a job holds that job's own lock, so a swap suspends one job while it resumes
+// another.
 #pragma once
 
 #include <array>
@@ -34,11 +35,11 @@ const char* phase_name(JobPhase phase);
 
 struct MoveReport {
   MoveCounts counts;
-  double seconds = 0;       // from the request to its end
+  double seconds = 0;  // from the request to its end
   double quiesce_seconds = 0, residue_seconds = 0;
   std::uint64_t residue_bytes = 0;
   bool cold = false;
-  std::string cold_error;   // why a cold suspend stayed warm
+  std::string cold_error;  // why a cold suspend stayed warm
 };
 
 struct Job {
@@ -50,19 +51,25 @@ struct Job {
   std::mutex operation;  // held for a suspend or resume
   std::mutex lock;       // over what follows
   std::vector<std::shared_ptr<Session>> sessions;
-  std::map<Session*, std::map<std::uint32_t, std::vector<ChunkImage>>> images;  // by place in the limit page
+  std::map<Session*, std::map<std::uint32_t, std::vector<ChunkImage>>>
+      images;  // by place in the limit page
   JobPhase phase = JobPhase::running;
   bool checkpointed = false;
   std::vector<int> checkpointed_pids;
   std::atomic<std::int64_t> resident_bytes{0};
-  std::atomic<bool> swapping{false}, room_wanted{false};  // another job comes as this one leaves, and waits for its memory
+  std::atomic<bool> swapping{false},
+      room_wanted{false};  // another job comes as this one leaves, and waits for its memory
   std::map<Session*, std::uint32_t> draining;  // sequence of the DRAIN each process was sent
   ~Job();
 };
 
 class Node {
  public:
-  struct Options { std::uint64_t arena_bytes = 0; unsigned threads = 8; ArbiterOptions arbiter; };
+  struct Options {
+    std::uint64_t arena_bytes = 0;
+    unsigned threads = 8;
+    ArbiterOptions arbiter;
+  };
   static Result<std::unique_ptr<Node>> create(Options options);
   ~Node();
 
@@ -73,9 +80,15 @@ class Node {
   void ended(const std::shared_ptr<Session>& session);
 
   Result<MoveReport> suspend(const std::string& name, bool cold, int timeout_ms);
-  // With another job leaving at the same time, both together stay within the allowance; 0: within what the GPU has free now.
-  Result<MoveReport> resume(const std::string& name, std::uint64_t allowance_bytes = 0, Job* leaving = nullptr);
-  Result<std::pair<MoveReport, MoveReport>> swap(const std::string& out, const std::string& in, std::uint64_t allowance_bytes, int timeout_ms);
+  // With another job leaving at the same time, both together stay within the allowance; 0: within
+  // what the GPU has free now.
+  Result<MoveReport> resume(const std::string& name,
+                            std::uint64_t allowance_bytes = 0,
+                            Job* leaving = nullptr);
+  Result<std::pair<MoveReport, MoveReport>> swap(const std::string& out,
+                                                 const std::string& in,
+                                                 std::uint64_t allowance_bytes,
+                                                 int timeout_ms);
   // The driver's own checkpoint of processes that no job of the vault's has, and their way back.
   Status checkpoint_pids(const std::vector<int>& pids);
   Status restore_pids(const std::vector<int>& pids);
@@ -87,7 +100,10 @@ class Node {
   Node() = default;
   std::shared_ptr<Job> find(const std::string& name);
   Result<Gpu*> gpu_of(const Job& job, std::uint32_t place);
-  Status quiesce(Job& job, std::vector<std::shared_ptr<Session>>& sessions, int timeout_ms, MoveReport& report);
+  Status quiesce(Job& job,
+                 std::vector<std::shared_ptr<Session>>& sessions,
+                 int timeout_ms,
+                 MoveReport& report);
   Result<MoveCounts> move(Job& job, bool out, std::function<bool(std::uint64_t)> may_create);
   Status put_back(Job& job);
   Status checkpoint(Job& job);

@@ -1,4 +1,5 @@
-// See server.h. One thread per connection: connections are few (a process of a job, the agent), and each waits most of the time.
+// See server.h. One thread per connection: connections are few (a process of a job, the agent), and
+// each waits most of the time.
 #include "gpumem/server.h"
 
 #include <poll.h>
@@ -26,12 +27,15 @@ std::atomic<int> connections{0};
 Result<Fd> listen_on(const std::string& path, int type, unsigned mode) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof address.sun_path) return fail(Code::invalid, "a socket path has 1 to 107 characters: " + path);
+  if (path.empty() || path.size() >= sizeof address.sun_path)
+    return fail(Code::invalid, "a socket path has 1 to 107 characters: " + path);
   std::memcpy(address.sun_path, path.data(), path.size());
   Fd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
-  if (!fd) return fail_errno("a socket cannot be made", errno);
+  if (!fd)
+    return fail_errno("a socket cannot be made", errno);
   unlink(path.c_str());
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || chmod(path.c_str(), mode) != 0 || listen(fd.get(), 128) != 0)
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      chmod(path.c_str(), mode) != 0 || listen(fd.get(), 128) != 0)
     return fail_errno("cannot listen on " + path, errno);
   return fd;
 }
@@ -47,11 +51,13 @@ struct Fields {
   }
   Result<std::uint64_t> number(const std::string& key, std::uint64_t fallback) const {
     const auto found = values.find(key);
-    if (found == values.end()) return fallback;
+    if (found == values.end())
+      return fallback;
     char* end = nullptr;
     errno = 0;
     const unsigned long long value = std::strtoull(found->second.c_str(), &end, 10);
-    if (errno || end == found->second.c_str() || *end || found->second[0] == '-') return fail(Code::invalid, key + "=" + found->second + " is no number");
+    if (errno || end == found->second.c_str() || *end || found->second[0] == '-')
+      return fail(Code::invalid, key + "=" + found->second + " is no number");
     return value;
   }
 };
@@ -62,9 +68,12 @@ Fields split(const std::string& line) {
   words >> out.verb;
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
-    if (equals == std::string::npos) continue;
-    if (word.substr(0, equals) == "device") out.devices.push_back(word.substr(equals + 1));
-    else out.values[word.substr(0, equals)] = word.substr(equals + 1);
+    if (equals == std::string::npos)
+      continue;
+    if (word.substr(0, equals) == "device")
+      out.devices.push_back(word.substr(equals + 1));
+    else
+      out.values[word.substr(0, equals)] = word.substr(equals + 1);
   }
   return out;
 }
@@ -79,25 +88,37 @@ Result<DeviceLimit> parse_device(const std::string& text) {
   std::getline(parts, context, ':');
   std::getline(parts, share, ':');
   std::string digits;
-  for (char c : uuid) if (std::isxdigit(static_cast<unsigned char>(c))) digits += c;
-  if (uuid != "-" && digits.size() != 32) return fail(Code::invalid, "a device is UUID:MEMORY:CONTEXT:SHARE with 32 hexadecimal digits, not " + text);
-  if (uuid != "-") for (std::size_t i = 0; i < 16; i++) out.uuid[i] = static_cast<std::uint8_t>(std::stoul(digits.substr(i * 2, 2), nullptr, 16));
+  for (char c : uuid)
+    if (std::isxdigit(static_cast<unsigned char>(c)))
+      digits += c;
+  if (uuid != "-" && digits.size() != 32)
+    return fail(Code::invalid,
+                "a device is UUID:MEMORY:CONTEXT:SHARE with 32 hexadecimal digits, not " + text);
+  if (uuid != "-")
+    for (std::size_t i = 0; i < 16; i++)
+      out.uuid[i] = static_cast<std::uint8_t>(std::stoul(digits.substr(i * 2, 2), nullptr, 16));
   Fields numbers;
   numbers.values = {{"memory", memory}, {"context", context}, {"share", share}};
   out.memory_bytes = BILLOW_TRY(numbers.number("memory", 0));
   out.context_bytes = BILLOW_TRY(numbers.number("context", 0));
-  out.share_milli = static_cast<std::uint32_t>(std::min<std::uint64_t>(1000, BILLOW_TRY(numbers.number("share", 1000))));
+  out.share_milli = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(1000, BILLOW_TRY(numbers.number("share", 1000))));
   return out;
 }
 
 std::string report_text(const std::string& prefix, const MoveReport& r) {
   std::ostringstream out;
-  out << prefix << "seconds=" << r.seconds << ' ' << prefix << "bytes=" << r.counts.bytes << ' ' << prefix << "copied=" << r.counts.copied_bytes << ' ' << prefix
-      << "zero=" << r.counts.zero_bytes << ' ' << prefix << "known=" << r.counts.known_bytes << ' ' << prefix << "quiesce_s=" << r.quiesce_seconds << ' ' << prefix
-      << "residue_s=" << r.residue_seconds << ' ' << prefix << "residue=" << r.residue_bytes << ' ' << prefix << "cold=" << (r.cold ? 1 : 0);
+  out << prefix << "seconds=" << r.seconds << ' ' << prefix << "bytes=" << r.counts.bytes << ' '
+      << prefix << "copied=" << r.counts.copied_bytes << ' ' << prefix
+      << "zero=" << r.counts.zero_bytes << ' ' << prefix << "known=" << r.counts.known_bytes << ' '
+      << prefix << "quiesce_s=" << r.quiesce_seconds << ' ' << prefix
+      << "residue_s=" << r.residue_seconds << ' ' << prefix << "residue=" << r.residue_bytes << ' '
+      << prefix << "cold=" << (r.cold ? 1 : 0);
   if (!r.cold_error.empty()) {
     std::string why = r.cold_error;
-    for (char& c : why) if (c == ' ') c = '_';
+    for (char& c : why)
+      if (c == ' ')
+        c = '_';
     out << ' ' << prefix << "cold_error=" << why;
   }
   return out.str();
@@ -105,9 +126,12 @@ std::string report_text(const std::string& prefix, const MoveReport& r) {
 
 Result<std::string> execute(Node& node, const Fields& f) {
   const std::string name = f.text("name");
-  const int timeout_ms = static_cast<int>(std::min<std::uint64_t>(3600000, BILLOW_TRY(f.number("timeout_ms", 30000))));
-  if (f.verb == "ping") return std::string("abi=") + std::to_string(BILLOW_ABI_VERSION);
-  if (f.verb == "status") return "\n" + node.status_text();
+  const int timeout_ms =
+      static_cast<int>(std::min<std::uint64_t>(3600000, BILLOW_TRY(f.number("timeout_ms", 30000))));
+  if (f.verb == "ping")
+    return std::string("abi=") + std::to_string(BILLOW_ABI_VERSION);
+  if (f.verb == "status")
+    return "\n" + node.status_text();
   if (f.verb == "add") {
     JobSpec spec;
     spec.name = name;
@@ -115,11 +139,15 @@ Result<std::string> execute(Node& node, const Fields& f) {
     spec.suspendable = f.text("suspendable", "1") == "1";
     spec.strict = f.text("strict", "0") == "1";
     spec.reserve_bytes = BILLOW_TRY(f.number("reserve", 0));
-    for (const std::string& device : f.devices) spec.devices.push_back(BILLOW_TRY(parse_device(device)));
+    for (const std::string& device : f.devices)
+      spec.devices.push_back(BILLOW_TRY(parse_device(device)));
     BILLOW_TRY_VOID(node.add_job(spec));
     return std::string();
   }
-  if (f.verb == "remove") { BILLOW_TRY_VOID(node.remove_job(name)); return std::string(); }
+  if (f.verb == "remove") {
+    BILLOW_TRY_VOID(node.remove_job(name));
+    return std::string();
+  }
   if (f.verb == "checkpoint" || f.verb == "restore") {
     std::vector<int> pids;
     std::istringstream words(f.text("pids"));
@@ -128,15 +156,24 @@ Result<std::string> execute(Node& node, const Fields& f) {
       one.values["pid"] = word;
       pids.push_back(static_cast<int>(BILLOW_TRY(one.number("pid", 0))));
     }
-    if (f.verb == "checkpoint") BILLOW_TRY_VOID(node.checkpoint_pids(pids));
-    else BILLOW_TRY_VOID(node.restore_pids(pids));
+    if (f.verb == "checkpoint")
+      BILLOW_TRY_VOID(node.checkpoint_pids(pids));
+    else
+      BILLOW_TRY_VOID(node.restore_pids(pids));
     return std::string();
   }
-  if (f.verb == "context") { BILLOW_TRY_VOID(node.set_context_bytes(name, BILLOW_TRY(f.number("bytes", 0)))); return std::string(); }
-  if (f.verb == "suspend") return report_text("", BILLOW_TRY(node.suspend(name, f.text("mode", "warm") == "cold", timeout_ms)));
-  if (f.verb == "resume") return report_text("", BILLOW_TRY(node.resume(name)));
+  if (f.verb == "context") {
+    BILLOW_TRY_VOID(node.set_context_bytes(name, BILLOW_TRY(f.number("bytes", 0))));
+    return std::string();
+  }
+  if (f.verb == "suspend")
+    return report_text(
+        "", BILLOW_TRY(node.suspend(name, f.text("mode", "warm") == "cold", timeout_ms)));
+  if (f.verb == "resume")
+    return report_text("", BILLOW_TRY(node.resume(name)));
   if (f.verb == "swap") {
-    const auto both = BILLOW_TRY(node.swap(f.text("out"), f.text("in"), BILLOW_TRY(f.number("allowance", 0)), timeout_ms));
+    const auto both = BILLOW_TRY(
+        node.swap(f.text("out"), f.text("in"), BILLOW_TRY(f.number("allowance", 0)), timeout_ms));
     return report_text("out_", both.first) + " " + report_text("in_", both.second);
   }
   return fail(Code::invalid, "unknown command " + f.verb);
@@ -145,14 +182,19 @@ Result<std::string> execute(Node& node, const Fields& f) {
 
 std::string run_command(Node& node, const std::string& line) {
   const auto answer = execute(node, split(line));
-  if (answer) return answer->empty() ? "ok" : "ok " + *answer;
-  std::string message = answer.error().message + (answer.error().hint.empty() ? "" : "; " + answer.error().hint);
-  for (char& c : message) if (c == '\n') c = ' ';
+  if (answer)
+    return answer->empty() ? "ok" : "ok " + *answer;
+  std::string message =
+      answer.error().message + (answer.error().hint.empty() ? "" : "; " + answer.error().hint);
+  for (char& c : message)
+    if (c == '\n')
+      c = ' ';
   return std::string("error ") + code_name(answer.error().code) + " " + message;
 }
 
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options) {
-  // A suspended job's chunks arrive as descriptors, thousands of them for a program with small segments.
+  // A suspended job's chunks arrive as descriptors, thousands of them for a program with small
+  // segments.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
@@ -161,7 +203,8 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   std::unique_ptr<Server> server(new Server);
   server->options_ = options;
   server->node_ = BILLOW_TRY(Node::create(options.node));
-  server->jobs_ = BILLOW_TRY(listen_on(options.job_socket, SOCK_SEQPACKET, options.job_socket_mode));
+  server->jobs_ =
+      BILLOW_TRY(listen_on(options.job_socket, SOCK_SEQPACKET, options.job_socket_mode));
   server->admin_ = BILLOW_TRY(listen_on(options.admin_socket, SOCK_STREAM, 0600));
   server->wake_ = Fd(eventfd(0, EFD_CLOEXEC));
   return server;
@@ -171,18 +214,23 @@ Server::~Server() = default;
 
 void Server::stop() {
   const std::uint64_t one = 1;
-  if (write(wake_.get(), &one, sizeof one) < 0) return;
+  if (write(wake_.get(), &one, sizeof one) < 0)
+    return;
 }
 
 void Server::run() {
   for (;;) {
     pollfd fds[] = {{jobs_.get(), POLLIN, 0}, {admin_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    if (poll(fds, 3, -1) < 0 && errno != EINTR) return;
-    if (fds[2].revents) return;
+    if (poll(fds, 3, -1) < 0 && errno != EINTR)
+      return;
+    if (fds[2].revents)
+      return;
     for (int i = 0; i < 2; i++) {
-      if (!(fds[i].revents & POLLIN)) continue;
+      if (!(fds[i].revents & POLLIN))
+        continue;
       Fd connection(accept4(fds[i].fd, nullptr, nullptr, SOCK_CLOEXEC));
-      if (!connection || connections >= connections_max) continue;
+      if (!connection || connections >= connections_max)
+        continue;
       connections++;
       std::thread([this, i, c = std::move(connection)]() mutable {
         i == 0 ? serve_jobs(std::move(c)) : serve_admin(std::move(c));
@@ -199,14 +247,17 @@ void Server::serve_jobs(Fd socket) {
   timeval patience{5, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   auto hello = receive_packet(socket.get());
-  if (!hello) return;
+  if (!hello)
+    return;
   timeval forever{0, 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);
   auto session = node_->welcome(std::move(socket), peer.pid, *hello);
-  if (!session) return;
+  if (!session)
+    return;
   for (;;) {
     auto answer = receive_packet((*session)->socket());
-    if (!answer) break;
+    if (!answer)
+      break;
     (*session)->deliver(std::move(*answer));
   }
   node_->ended(*session);
@@ -217,21 +268,30 @@ void Server::serve_admin(Fd socket) {
   char chunk[1024];
   for (;;) {
     const ssize_t n = read(socket.get(), chunk, sizeof chunk);
-    if (n <= 0) return;
+    if (n <= 0)
+      return;
     buffer.append(chunk, static_cast<std::size_t>(n));
-    if (buffer.size() > line_bytes_max && buffer.find('\n') == std::string::npos) return;
-    for (std::size_t end; (end = buffer.find('\n')) != std::string::npos; buffer.erase(0, end + 1)) {
+    if (buffer.size() > line_bytes_max && buffer.find('\n') == std::string::npos)
+      return;
+    for (std::size_t end; (end = buffer.find('\n')) != std::string::npos;
+         buffer.erase(0, end + 1)) {
       const std::string line = buffer.substr(0, end);
       const bool leave = line == "stop" && node_->idle();
-      std::string answer = line != "stop" ? run_command(*node_, line) : leave ? "ok" : "error conflict jobs are registered";
-      while (!answer.empty() && answer.back() == '\n') answer.pop_back();
+      std::string answer = line != "stop" ? run_command(*node_, line)
+                           : leave        ? "ok"
+                                          : "error conflict jobs are registered";
+      while (!answer.empty() && answer.back() == '\n')
+        answer.pop_back();
       answer += "\n\n";
       for (std::size_t sent = 0; sent < answer.size();) {
-        const ssize_t written = send(socket.get(), answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
-        if (written <= 0) return;
+        const ssize_t written =
+            send(socket.get(), answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
+        if (written <= 0)
+          return;
         sent += static_cast<std::size_t>(written);
       }
-      if (leave) stop();
+      if (leave)
+        stop();
     }
   }
 }

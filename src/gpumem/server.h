@@ -1,11 +1,14 @@
-// The vault's two sockets. On the job socket (SOCK_SEQPACKET, anyone on the node who has a job's token) the shims connect; on the
-// admin socket (SOCK_STREAM, mode 0600) the agent speaks one line per command:
+// The vault's two sockets. On the job socket (SOCK_SEQPACKET, anyone on the node who has a job's
+// token) the shims connect; on the admin socket (SOCK_STREAM, mode 0600) the agent speaks one line
+// per command:
 //
-//   add name=J token=T [suspendable=0|1] [strict=0|1] [reserve=BYTES] device=UUIDHEX|-:MEMORY:CONTEXT:SHARE_MILLI …
-//   remove name=J · suspend name=J [mode=warm|cold] [timeout_ms=N] · resume name=J
-//   swap out=J in=K [allowance=BYTES] [timeout_ms=N] · context name=J bytes=N · status · ping
+//   add name=J token=T [suspendable=0|1] [strict=0|1] [reserve=BYTES]
+//   device=UUIDHEX|-:MEMORY:CONTEXT:SHARE_MILLI … remove name=J · suspend name=J [mode=warm|cold]
+//   [timeout_ms=N] · resume name=J swap out=J in=K [allowance=BYTES] [timeout_ms=N] · context
+//   name=J bytes=N · status · ping
 //
-// Each answer is lines ended by an empty one; the first is "ok key=value …" or "error CODE MESSAGE".
+// Each answer is lines ended by an empty one; the first is "ok key=value …" or "error CODE
+// MESSAGE".
 #pragma once
 
 #include <memory>

@@ -20,27 +20,36 @@ Result<Answer> receive_packet(int socket) {
   message.msg_control = control;
   message.msg_controllen = sizeof control;
   ssize_t n;
-  do n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  do
+    n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
-  if (n < 0) return fail_errno("the connection to a job's process broke", errno);
+  if (n < 0)
+    return fail_errno("the connection to a job's process broke", errno);
   Answer out;
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+      continue;
     for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
       out.descriptors.emplace_back(fd);
     }
   }
-  if (n == 0) return fail(Code::unavailable, "the job's process ended");
-  if (static_cast<std::size_t>(n) < sizeof out.head) return fail(Code::invalid, "a job's process sent a packet that is too short");
+  if (n == 0)
+    return fail(Code::unavailable, "the job's process ended");
+  if (static_cast<std::size_t>(n) < sizeof out.head)
+    return fail(Code::invalid, "a job's process sent a packet that is too short");
   std::memcpy(&out.head, buffer, sizeof out.head);
   out.items.assign(buffer + sizeof out.head, buffer + n);
   return out;
 }
 
-Status send_packet(int socket, const billow_message& head, std::span<const unsigned char> items, std::span<const int> descriptors) {
-  iovec parts[2] = {{const_cast<billow_message*>(&head), sizeof head}, {const_cast<unsigned char*>(items.data()), items.size()}};
+Status send_packet(int socket,
+                   const billow_message& head,
+                   std::span<const unsigned char> items,
+                   std::span<const int> descriptors) {
+  iovec parts[2] = {{const_cast<billow_message*>(&head), sizeof head},
+                    {const_cast<unsigned char*>(items.data()), items.size()}};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};
   msghdr message{};
   message.msg_iov = parts;
@@ -55,31 +64,39 @@ Status send_packet(int socket, const billow_message& head, std::span<const unsig
     std::memcpy(CMSG_DATA(c), descriptors.data(), descriptors.size_bytes());
   }
   ssize_t n;
-  do n = sendmsg(socket, &message, MSG_NOSIGNAL);
+  do
+    n = sendmsg(socket, &message, MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);
-  if (n < 0) return fail_errno("a message to a job's process could not be sent", errno);
+  if (n < 0)
+    return fail_errno("a message to a job's process could not be sent", errno);
   return {};
 }
 
-Result<std::uint32_t> Session::send(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids) {
+Result<std::uint32_t> Session::send(std::uint16_t type,
+                                    std::uint64_t arg0,
+                                    std::span<const std::uint64_t> ids) {
   billow_message head{};
   head.version = BILLOW_ABI_VERSION;
   head.type = type;
   head.count = static_cast<std::uint16_t>(ids.size());
   head.arg0 = arg0;
   const std::lock_guard guard(lock_);
-  if (closed_) return fail(Code::unavailable, "the job's process ended");
+  if (closed_)
+    return fail(Code::unavailable, "the job's process ended");
   head.sequence = next_++;
-  BILLOW_TRY_VOID(send_packet(socket_.get(), head, {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}));
+  BILLOW_TRY_VOID(send_packet(
+      socket_.get(), head, {reinterpret_cast<const unsigned char*>(ids.data()), ids.size_bytes()}));
   return head.sequence;
 }
 
 Result<Answer> Session::wait(std::uint32_t sequence, int timeout_ms) {
   std::unique_lock guard(lock_);
-  arrived_.wait_for(guard, std::chrono::milliseconds(timeout_ms), [&] { return closed_ || answers_.contains(sequence); });
+  arrived_.wait_for(guard, std::chrono::milliseconds(timeout_ms),
+                    [&] { return closed_ || answers_.contains(sequence); });
   const auto found = answers_.find(sequence);
   if (found == answers_.end())
-    return closed_ ? fail(Code::unavailable, "the job's process ended") : fail(Code::timed_out, "the job's process did not answer in time");
+    return closed_ ? fail(Code::unavailable, "the job's process ended")
+                   : fail(Code::timed_out, "the job's process did not answer in time");
   Answer out = std::move(found->second);
   answers_.erase(found);
   return out;
@@ -88,13 +105,17 @@ Result<Answer> Session::wait(std::uint32_t sequence, int timeout_ms) {
 bool Session::poll(std::uint32_t sequence, Answer& out) {
   const std::lock_guard guard(lock_);
   const auto found = answers_.find(sequence);
-  if (found == answers_.end()) return false;
+  if (found == answers_.end())
+    return false;
   out = std::move(found->second);
   answers_.erase(found);
   return true;
 }
 
-Result<Answer> Session::ask(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids, int timeout_ms) {
+Result<Answer> Session::ask(std::uint16_t type,
+                            std::uint64_t arg0,
+                            std::span<const std::uint64_t> ids,
+                            int timeout_ms) {
   return wait(BILLOW_TRY(send(type, arg0, ids)), timeout_ms);
 }
 

@@ -1,5 +1,6 @@
-// One process of a job, as the vault sees it: a SOCK_SEQPACKET connection on which the vault asks and the shim answers. Requests may
-// overlap; an answer finds its request by sequence number. The connection's end is the process's end.
+// One process of a job, as the vault sees it: a SOCK_SEQPACKET connection on which the vault asks
+// and the shim answers. Requests may overlap; an answer finds its request by sequence number. The
+// connection's end is the process's end.
 #pragma once
 
 #include <algorithm>
@@ -25,14 +26,18 @@ struct Answer {
   template <class T>
   std::vector<T> as() const {
     std::vector<T> out(std::min<std::size_t>(head.count, items.size() / sizeof(T)));
-    if (!out.empty()) __builtin_memcpy(out.data(), items.data(), out.size() * sizeof(T));
+    if (!out.empty())
+      __builtin_memcpy(out.data(), items.data(), out.size() * sizeof(T));
     return out;
   }
 };
 
 // Reads one packet with its descriptors; nothing at the end of the connection.
 Result<Answer> receive_packet(int socket);
-Status send_packet(int socket, const billow_message& head, std::span<const unsigned char> items, std::span<const int> descriptors = {});
+Status send_packet(int socket,
+                   const billow_message& head,
+                   std::span<const unsigned char> items,
+                   std::span<const int> descriptors = {});
 
 class Session {
  public:
@@ -43,11 +48,16 @@ class Session {
   std::uint32_t slot = 0;
 
   // Sends a request; its number is what `poll` and `wait` ask for.
-  Result<std::uint32_t> send(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids = {});
+  Result<std::uint32_t> send(std::uint16_t type,
+                             std::uint64_t arg0,
+                             std::span<const std::uint64_t> ids = {});
   Result<Answer> wait(std::uint32_t sequence, int timeout_ms);
   // The answer, if it is there already.
   bool poll(std::uint32_t sequence, Answer& out);
-  Result<Answer> ask(std::uint16_t type, std::uint64_t arg0, std::span<const std::uint64_t> ids, int timeout_ms);
+  Result<Answer> ask(std::uint16_t type,
+                     std::uint64_t arg0,
+                     std::span<const std::uint64_t> ids,
+                     int timeout_ms);
 
   // Called by the reader thread.
   void deliver(Answer answer);

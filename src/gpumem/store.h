@@ -1,9 +1,10 @@
-// What one job has in the arena: pieces by content, and the images made of them. Pure bookkeeping; slots come and go through the
-// two functions it is given.
+// What one job has in the arena: pieces by content, and the images made of them. Pure bookkeeping;
+// slots come and go through the two functions it is given.
 //
-// A piece is known by its 128-bit hash and size. While an image refers to it, it stays; after a resume nothing refers to it, but it
-// is kept as long as nobody else needs the room, because at the next suspend a piece with that content need not cross the link
-// again. Contents are never shared between jobs: a hit would tell one tenant what another holds.
+// A piece is known by its 128-bit hash and size. While an image refers to it, it stays; after a
+// resume nothing refers to it, but it is kept as long as nobody else needs the room, because at the
+// next suspend a piece with that content need not cross the link again. Contents are never shared
+// between jobs: a hit would tell one tenant what another holds.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ struct PieceKey {
   bool operator==(const PieceKey&) const = default;
 };
 struct PieceKeyHash {
-  std::size_t operator()(const PieceKey& k) const { return static_cast<std::size_t>(k.low ^ (k.high * 31) ^ k.bytes); }
+  std::size_t operator()(const PieceKey& k) const {
+    return static_cast<std::size_t>(k.low ^ (k.high * 31) ^ k.bytes);
+  }
 };
 
 struct Piece {
@@ -35,7 +38,8 @@ struct Piece {
 
 class PieceStore {
  public:
-  // Refers to a piece of this content: its slot when it is known already, else no_slot, and the caller brings one with `place`.
+  // Refers to a piece of this content: its slot when it is known already, else no_slot, and the
+  // caller brings one with `place`.
   std::uint32_t refer(const PieceKey& key);
   void place(const PieceKey& key, std::uint32_t slot);
   void unrefer(const PieceKey& key);
@@ -46,7 +50,9 @@ class PieceStore {
   std::size_t unreferred() const { return unreferred_; }
 
  private:
-  struct Entry { std::uint32_t slot = no_slot, references = 0; };
+  struct Entry {
+    std::uint32_t slot = no_slot, references = 0;
+  };
   std::unordered_map<PieceKey, Entry, PieceKeyHash> entries_;
   std::size_t unreferred_ = 0;
 };

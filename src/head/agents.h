@@ -1,5 +1,6 @@
-// The agents' connections: one WebSocket per node. What is said over them is in head/sessions; here are the sockets, the log
-// reads and inputs under way, and the readings, which are samples: the newest is kept in memory and never journalled.
+// The agents' connections: one WebSocket per node. What is said over them is in head/sessions; here
+// are the sockets, the log reads and inputs under way, and the readings, which are samples: the
+// newest is kept in memory and never journalled.
 #pragma once
 
 #include <functional>
@@ -8,12 +9,12 @@
 #include <unordered_map>
 
 #include "api/host.h"
+#include "core/wire/fabric_v1.h"
 #include "head/copies.h"
 #include "head/sessions.h"
 #include "head/tunnels.h"
-#include "net/loop.h"
 #include "net/http/websocket.h"
-#include "core/wire/fabric_v1.h"
+#include "net/loop.h"
 
 namespace billow::head {
 
@@ -25,20 +26,36 @@ class Agents {
   void adopt(std::shared_ptr<net::WebSocket> socket, std::string peer, TokenId credential);
   void set_tls(bool tls) { tls_ = tls; }  // of every connection that is not a Unix socket's
   // Called with each heartbeat, before it replaces the one before.
-  void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) { on_heartbeat_ = std::move(fn); }
+  void on_heartbeat(std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> fn) {
+    on_heartbeat_ = std::move(fn);
+  }
   void deliver(const control::Effect& effect) { sessions_.deliver(effect); }
   bool connected(NodeId node) const { return sessions_.connected(node); }
-  // Where the node's ports are reached: this machine for an agent that came by the Unix socket, else the address it came from.
+  // Where the node's ports are reached: this machine for an agent that came by the Unix socket,
+  // else the address it came from.
   std::string host_of(NodeId node) const;
   bool is_own(NodeId node) const;  // this machine's agent, which came by the Unix socket
-  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) { return sessions_.send(node, message, blob); }
+  bool send(NodeId node, const wire::agent_v1::ToAgent& message, std::string_view blob) {
+    return sessions_.send(node, message, blob);
+  }
   // Fabric checks speak a protocol of their own over the same connection.
   bool send_fabric(NodeId node, const wire::fabric_v1::Ask& ask);
-  void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) { on_fabric_ = std::move(fn); }
-  std::unique_ptr<api::Subscription> read_log(NodeId node, wire::agent_v1::LogRead request, api::Host::OnChunk fn);
-  std::unique_ptr<api::Subscription> watch_input(TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
-  std::unique_ptr<api::Tunnel> open_tunnel(NodeId node, wire::agent_v1::TunnelOpen request, api::TunnelHost::OnTunnel fn) { return tunnels_.open(node, std::move(request), std::move(fn)); }
-  void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) { sessions_.on_start(std::move(complete)); }
+  void on_fabric(std::function<void(NodeId, const wire::fabric_v1::Answer&)> fn) {
+    on_fabric_ = std::move(fn);
+  }
+  std::unique_ptr<api::Subscription> read_log(NodeId node,
+                                              wire::agent_v1::LogRead request,
+                                              api::Host::OnChunk fn);
+  std::unique_ptr<api::Subscription> watch_input(
+      TaskId task, std::function<void(const wire::agent_v1::InputTaken&)> fn);
+  std::unique_ptr<api::Tunnel> open_tunnel(NodeId node,
+                                           wire::agent_v1::TunnelOpen request,
+                                           api::TunnelHost::OnTunnel fn) {
+    return tunnels_.open(node, std::move(request), std::move(fn));
+  }
+  void on_start(std::function<void(wire::agent_v1::Start&, bool confidential)> complete) {
+    sessions_.on_start(std::move(complete));
+  }
   const wire::agent_v1::Heartbeat* readings(NodeId node) const;
   std::string waits_for(TaskId task) const { return sessions_.waits_for(task); }
   Sessions::Port port(TaskId task) const { return sessions_.port(task); }
@@ -61,15 +78,20 @@ class Agents {
   const Clock& clock_;
   std::string own_address_ = "127.0.0.1";
   Sessions sessions_;
-  Copies copies_{[this](NodeId node, const std::string& frame) { return sessions_.send_raw(node, frame); }};
-  Tunnels tunnels_{[this](NodeId node, const wire::agent_v1::Tunnelled& message, std::string_view blob) { return sessions_.send_raw(node, wire::agent_v1::encode_tunnel(message, blob)); }};
+  Copies copies_{[this](NodeId node, const std::string& frame) {
+    return sessions_.send_raw(node, frame);
+  }};
+  Tunnels tunnels_{
+      [this](NodeId node, const wire::agent_v1::Tunnelled& message, std::string_view blob) {
+        return sessions_.send_raw(node, wire::agent_v1::encode_tunnel(message, blob));
+      }};
   bool tls_ = false;
   mutable std::unordered_map<NodeId, std::string> hosts_;
   std::unordered_map<NodeId, wire::agent_v1::Heartbeat> readings_;
   std::function<void(NodeId, const wire::agent_v1::Heartbeat&)> on_heartbeat_;
   std::function<void(NodeId, const wire::fabric_v1::Answer&)> on_fabric_;
   struct Waiting;
-  std::shared_ptr<Waiting> waiting_;                      // log reads under way and input watchers
+  std::shared_ptr<Waiting> waiting_;  // log reads under way and input watchers
 };
 
 }  // namespace billow::head

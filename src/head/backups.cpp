@@ -20,7 +20,8 @@ std::vector<std::string> backups_in(const std::string& dir) {
   if (DIR* list = ::opendir(dir.c_str())) {
     while (const dirent* entry = ::readdir(list)) {
       const std::string_view name = entry->d_name;
-      if (name.starts_with(prefix) && !name.ends_with(".partial")) names.emplace_back(name);
+      if (name.starts_with(prefix) && !name.ends_with(".partial"))
+        names.emplace_back(name);
     }
     ::closedir(list);
   }
@@ -37,7 +38,8 @@ std::string name_of(WallTime time) {
 
 WallTime made_at(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return {};
+  if (::stat(path.c_str(), &info) != 0)
+    return {};
   return {static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
@@ -45,18 +47,22 @@ WallTime made_at(const std::string& path) {
 
 void Backups::look() {
   const WallTime now = options_.clock->wall();
-  if (options_.dir.empty() || busy_ || now < retry_after_) return;
+  if (options_.dir.empty() || busy_ || now < retry_after_)
+    return;
   const auto there = backups_in(options_.dir);
-  if (!there.empty() && now - made_at(options_.dir + "/" + there.back()) < options_.every) return;
+  if (!there.empty() && now - made_at(options_.dir + "/" + there.back()) < options_.every)
+    return;
   busy_ = true;
   const std::string path = options_.dir + "/" + name_of(now);
   const auto queued = options_.workers->submit([this, path]() -> std::function<void()> {
     Status done = make_directories(options_.dir, 0700);
-    if (done && !file_exists(path)) done = options_.store->backup_to(path);
+    if (done && !file_exists(path))
+      done = options_.store->backup_to(path);
     if (done) {
       const auto kept = backups_in(options_.dir);
       for (std::size_t i = 0; i + options_.kept < kept.size(); ++i)
-        if (auto removed = remove_tree(options_.dir + "/" + kept[i]); !removed) log_warn("an old backup stays: {}", removed.error().message);
+        if (auto removed = remove_tree(options_.dir + "/" + kept[i]); !removed)
+          log_warn("an old backup stays: {}", removed.error().message);
     }
     return [this, path, done] {
       busy_ = false;
@@ -66,10 +72,12 @@ void Backups::look() {
       }
       log_error("backup {}: {}", path, done.error().message);
       retry_after_ = options_.clock->wall() + std::min(options_.every, pause_after_failure);
-      if (options_.failed) options_.failed(done.error());
+      if (options_.failed)
+        options_.failed(done.error());
     };
   });
-  if (!queued) busy_ = false;
+  if (!queued)
+    busy_ = false;
 }
 
 }  // namespace billow::head

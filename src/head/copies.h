@@ -1,4 +1,5 @@
-// Copies into and out of running jobs that are under way: which answer of which agent belongs to whom.
+// Copies into and out of running jobs that are under way: which answer of which agent belongs to
+// whom.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ class Copies {
  private:
   struct Waiting {
     NodeId node;
-    SteadyTime begin_by;       // zero: it has begun
+    SteadyTime begin_by;  // zero: it has begun
     Done done;
   };
   void finish(std::uint64_t request, Result<std::string> result);

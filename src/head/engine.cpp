@@ -1,7 +1,7 @@
 #include "head/engine.h"
 
-#include <unordered_map>
 #include <fmt/format.h>
+#include <unordered_map>
 
 #include "api/documents.h"
 #include "base/check.h"
@@ -14,19 +14,24 @@ namespace {
 
 // The jobs an event concerns: itself, and the array it is an element of.
 JobId job_of(const control::State& state, const EventBody& body) {
-  return std::visit([&](const auto& e) -> JobId {
-    using T = std::decay_t<decltype(e)>;
-    if constexpr (requires { e.job; } && !std::is_same_v<T, ScheduleFired>) return e.job;
-    else if constexpr (requires { e.task; }) {
-      const Task* task = state.find_task(e.task);
-      return task ? task->job : JobId{};
-    } else return {};
-  }, body);
+  return std::visit(
+      [&](const auto& e) -> JobId {
+        using T = std::decay_t<decltype(e)>;
+        if constexpr (requires { e.job; } && !std::is_same_v<T, ScheduleFired>)
+          return e.job;
+        else if constexpr (requires { e.task; }) {
+          const Task* task = state.find_task(e.task);
+          return task ? task->job : JobId{};
+        } else
+          return {};
+      },
+      body);
 }
 
 }  // namespace
 
-// Watchers live on after the engine hands out subscriptions; a list keeps iterators valid while callbacks come and go.
+// Watchers live on after the engine hands out subscriptions; a list keeps iterators valid while
+// callbacks come and go.
 struct Engine::Watchers {
   struct Entry {
     std::function<void(const Event&)> fn;
@@ -42,29 +47,41 @@ struct Engine::Watchers {
     ~Sub() override {
       entry->gone = true;
       const auto watchers = owner.lock();
-      if (!watchers) return;
-      if (!job) { watchers->all.remove(entry); return; }
+      if (!watchers)
+        return;
+      if (!job) {
+        watchers->all.remove(entry);
+        return;
+      }
       const auto found = watchers->by_job.find(job);
-      if (found == watchers->by_job.end()) return;
+      if (found == watchers->by_job.end())
+        return;
       found->second.remove(entry);
-      if (found->second.empty()) watchers->by_job.erase(found);
+      if (found->second.empty())
+        watchers->by_job.erase(found);
     }
   };
   static void call(const std::list<std::shared_ptr<Entry>>& list, const Event& event) {
-    const std::vector<std::shared_ptr<Entry>> now(list.begin(), list.end());  // a callback may subscribe or leave
-    for (const auto& entry : now) if (!entry->gone) entry->fn(event);
+    const std::vector<std::shared_ptr<Entry>> now(list.begin(),
+                                                  list.end());  // a callback may subscribe or leave
+    for (const auto& entry : now)
+      if (!entry->gone)
+        entry->fn(event);
   }
 };
 
 Engine::Engine(Options options, control::Core core)
-    : options_(std::move(options)), core_(std::move(core)), watchers_(std::make_shared<Watchers>()) {}
+    : options_(std::move(options)),
+      core_(std::move(core)),
+      watchers_(std::make_shared<Watchers>()) {}
 
 Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBook prices) {
   control::State state;
   Journal& journal = *options.journal;
   if (const auto snapshot = BILLOW_TRY(journal.load_snapshot())) {
     auto restored = control::restore(snapshot->bytes);
-    if (!restored) return pass(restored.error(), "the snapshot cannot be read");
+    if (!restored)
+      return pass(restored.error(), "the snapshot cannot be read");
     state = std::move(*restored);
   }
   const Seq from = state.seq;
@@ -82,18 +99,24 @@ Result<std::unique_ptr<Engine>> Engine::restore(Options options, ledger::PriceBo
       core.replay(*event);
       return true;
     }));
-    if (broken) return fail(Code::internal, broken->message, "it was written by a newer Billow (upgrade), or the store is damaged (restore a backup: billow store restore)");
-    if (at == before) break;
+    if (broken)
+      return fail(Code::internal, broken->message,
+                  "it was written by a newer Billow (upgrade), or the store is damaged (restore a "
+                  "backup: billow store restore)");
+    if (at == before)
+      break;
   }
   if (journal.next_seq() != core.state().seq + 1)
-    return fail(Code::internal, fmt::format("the journal goes on at {}, the state at {}", journal.next_seq(), core.state().seq + 1));
+    return fail(Code::internal, fmt::format("the journal goes on at {}, the state at {}",
+                                            journal.next_seq(), core.state().seq + 1));
   auto engine = std::unique_ptr<Engine>(new Engine(std::move(options), std::move(core)));
   engine->snapshot_seq_ = from;
   engine->recorded_ = engine->core_.state().at;
   engine->recorded_at_ = engine->options_.clock->steady();
   const control::State& restored = engine->core_.state();
   const WallTime wall = engine->options_.clock->wall();
-  engine->billing_.resume_from(restored.billed ? restored.billed + std::max(Duration{}, wall - restored.at) : wall);
+  engine->billing_.resume_from(
+      restored.billed ? restored.billed + std::max(Duration{}, wall - restored.at) : wall);
   return engine;
 }
 
@@ -117,11 +140,13 @@ void Engine::measure(const control::Step& step) {
     if (const Job* job = placed ? core_.state().find_job(placed->job) : nullptr)
       telemetry_.wait.add(event.at - std::max(job->submitted_at, job->not_before));
   }
-  for (const auto& finished : step.jobs) ++telemetry_.jobs_ended[static_cast<std::size_t>(finished.job.state)];
+  for (const auto& finished : step.jobs)
+    ++telemetry_.jobs_ended[static_cast<std::size_t>(finished.job.state)];
 }
 
 void Engine::absorb(control::Step step) {
-  if (step.empty()) return;
+  if (step.empty())
+    return;
   measure(step);
   const control::State& state = core_.state();
   Batch batch;
@@ -140,9 +165,12 @@ void Engine::absorb(control::Step step) {
     batch.jobs.push_back(api::array_row(state, finished));
     remember_finished(finished.array.id, batch.jobs.back().doc);
   }
-  for (const auto& lease : step.leases) batch.leases.push_back(api::lease_row(lease));
-  for (const auto& entry : step.entries) batch.entries.push_back(api::entry_row(entry));
-  for (const auto& day : step.node_days) batch.node_days.push_back(api::node_day_row(day));
+  for (const auto& lease : step.leases)
+    batch.leases.push_back(api::lease_row(lease));
+  for (const auto& entry : step.entries)
+    batch.entries.push_back(api::entry_row(entry));
+  for (const auto& day : step.node_days)
+    batch.node_days.push_back(api::node_day_row(day));
   const Seq seq = options_.journal->append(std::move(batch));
   BILLOW_CHECK(seq == state.seq, "the journal and the state count differently");
 
@@ -151,39 +179,50 @@ void Engine::absorb(control::Step step) {
   std::unordered_map<TaskId, JobId> job_of_finished;
   for (const auto& finished : step.jobs) {
     array_of_finished[finished.job.id] = finished.job.array;
-    for (const Task& task : finished.tasks) job_of_finished[task.id] = finished.job.id;
+    for (const Task& task : finished.tasks)
+      job_of_finished[task.id] = finished.job.id;
   }
   std::vector<std::pair<JobId, JobId>> concerned;
   concerned.reserve(step.events.size());
   for (const Event& event : step.events) {
     JobId id = job_of(state, event.body);
     JobId array;
-    if (const Job* job = id ? state.find_job(id) : nullptr) array = job->array;
+    if (const Job* job = id ? state.find_job(id) : nullptr)
+      array = job->array;
     if (const auto* ended = id ? nullptr : std::get_if<TaskEnded>(&event.body))
-      if (const auto found = job_of_finished.find(ended->task); found != job_of_finished.end()) id = found->second;
-    if (const auto found = array_of_finished.find(id); found != array_of_finished.end()) array = found->second;
+      if (const auto found = job_of_finished.find(ended->task); found != job_of_finished.end())
+        id = found->second;
+    if (const auto found = array_of_finished.find(id); found != array_of_finished.end())
+      array = found->second;
     concerned.push_back({id, array});
   }
   std::vector<std::function<void()>> observed;
   if (options_.observe)
     for (const Event& event : step.events)
-      if (auto fn = options_.observe(state, event)) observed.push_back(std::move(fn));
+      if (auto fn = options_.observe(state, event))
+        observed.push_back(std::move(fn));
   auto shared = std::make_shared<control::Step>(std::move(step));
-  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned), observed = std::move(observed), appended = options_.clock->steady()] {
-    telemetry_.durable.add(options_.clock->steady() - appended);
-    for (const auto& fn : observed) fn();
-    for (const control::Effect& effect : shared->effects) options_.deliver(effect);
-    for (std::size_t i = 0; i < shared->events.size(); ++i) {
-      const Event& event = shared->events[i];
-      const auto [job, array] = concerned[i];
-      for (JobId id : {job, array}) {
-        if (!id) continue;
-        const auto found = watchers_->by_job.find(id);
-        if (found != watchers_->by_job.end()) Watchers::call(found->second, event);
-      }
-    }
-    if (!watchers_->all.empty()) Watchers::call(watchers_->all, shared->events.back());
-  }});
+  waiting_.push_back({seq, [this, shared, concerned = std::move(concerned),
+                            observed = std::move(observed), appended = options_.clock->steady()] {
+                        telemetry_.durable.add(options_.clock->steady() - appended);
+                        for (const auto& fn : observed)
+                          fn();
+                        for (const control::Effect& effect : shared->effects)
+                          options_.deliver(effect);
+                        for (std::size_t i = 0; i < shared->events.size(); ++i) {
+                          const Event& event = shared->events[i];
+                          const auto [job, array] = concerned[i];
+                          for (JobId id : {job, array}) {
+                            if (!id)
+                              continue;
+                            const auto found = watchers_->by_job.find(id);
+                            if (found != watchers_->by_job.end())
+                              Watchers::call(found->second, event);
+                          }
+                        }
+                        if (!watchers_->all.empty())
+                          Watchers::call(watchers_->all, shared->events.back());
+                      }});
 }
 
 WallTime Engine::now() {
@@ -193,17 +232,22 @@ WallTime Engine::now() {
   return recorded_;
 }
 
-WallTime Engine::billed() { return billing_.at({}, options_.clock->steady(), "this head"); }
+WallTime Engine::billed() {
+  return billing_.at({}, options_.clock->steady(), "this head");
+}
 
 void Engine::plan() {
-  do absorb(core_.plan(now(), billed()));
+  do
+    absorb(core_.plan(now(), billed()));
   while (core_.more());
 }
 
-// Before anything else is decided: what a reservation's end brings counts from that end, and each lease's day ends where the day does.
+// Before anything else is decided: what a reservation's end brings counts from that end, and each
+// lease's day ends where the day does.
 void Engine::catch_up() {
   control::Step step = core_.catch_up(now(), billed());
-  if (!step.empty()) absorb(std::move(step));
+  if (!step.empty())
+    absorb(std::move(step));
 }
 
 void Engine::execute(const Command& command, const control::Cause& cause, Done done) {
@@ -211,32 +255,45 @@ void Engine::execute(const Command& command, const control::Cause& cause, Done d
   const SteadyTime began = options_.clock->steady();
   auto step = core_.execute(command, cause, now(), billed());
   if (!step) {
-    if (done) done(pass(step.error()));
+    if (done)
+      done(pass(step.error()));
     return;
   }
   std::vector<Event> events;
-  if (done) events = step->events;
+  if (done)
+    events = step->events;
   const bool changed = !step->empty();
   absorb(std::move(*step));
   const WallTime wake = core_.wake_at();
-  if (changed || (wake && wake <= now())) plan();
-  if (changed) telemetry_.command.add(options_.clock->steady() - began);
-  if (done) when_durable([done = std::move(done), events = std::move(events)]() mutable { done(std::move(events)); });
+  if (changed || (wake && wake <= now()))
+    plan();
+  if (changed)
+    telemetry_.command.add(options_.clock->steady() - began);
+  if (done)
+    when_durable([done = std::move(done), events = std::move(events)]() mutable {
+      done(std::move(events));
+    });
 }
 
 void Engine::enqueue(std::vector<control::Effect> effects) {
-  when_durable([this, effects = std::move(effects)] { for (const auto& effect : effects) options_.deliver(effect); });
+  when_durable([this, effects = std::move(effects)] {
+    for (const auto& effect : effects)
+      options_.deliver(effect);
+  });
 }
 
 void Engine::when_durable(std::function<void()> fn) {
   const Seq seq = core_.state().seq;
-  if (waiting_.empty() && !delivering_ && options_.journal->durable_seq() >= seq) return fn();
+  if (waiting_.empty() && !delivering_ && options_.journal->durable_seq() >= seq)
+    return fn();
   waiting_.push_back({seq, std::move(fn)});
-  if (!delivering_) on_durable(options_.journal->durable_seq());
+  if (!delivering_)
+    on_durable(options_.journal->durable_seq());
 }
 
 void Engine::on_durable(Seq durable) {
-  if (delivering_) return;  // a callback of this very loop changed something; the loop below goes on with it
+  if (delivering_)
+    return;  // a callback of this very loop changed something; the loop below goes on with it
   delivering_ = true;
   while (!waiting_.empty() && waiting_.front().seq <= durable) {
     const auto fn = std::move(waiting_.front().fn);
@@ -246,7 +303,8 @@ void Engine::on_durable(Seq durable) {
   delivering_ = false;
 }
 
-std::unique_ptr<api::Subscription> Engine::watch_job(JobId job, std::function<void(const Event&)> fn) {
+std::unique_ptr<api::Subscription> Engine::watch_job(JobId job,
+                                                     std::function<void(const Event&)> fn) {
   auto sub = std::make_unique<Watchers::Sub>();
   sub->owner = watchers_;
   sub->entry = std::make_shared<Watchers::Entry>(Watchers::Entry{std::move(fn)});
@@ -265,7 +323,8 @@ std::unique_ptr<api::Subscription> Engine::watch_events(std::function<void(const
 
 std::optional<Snapshot> Engine::snapshot_due() {
   const Seq seq = core_.state().seq;
-  if (seq - snapshot_seq_ < limits::snapshot_every_events) return std::nullopt;
+  if (seq - snapshot_seq_ < limits::snapshot_every_events)
+    return std::nullopt;
   snapshot_seq_ = seq;
   return Snapshot{seq, control::image(core_.state())};
 }

@@ -1,7 +1,7 @@
 #include "head/gateways.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "api/documents.h"
 #include "api/session.h"
@@ -14,7 +14,8 @@
 namespace billow::head {
 namespace {
 
-static_assert(gateway::session_cookie == api::session_cookie);  // what gateways keep from replicas is what signs people in
+static_assert(gateway::session_cookie ==
+              api::session_cookie);  // what gateways keep from replicas is what signs people in
 
 // How long a gateway may be away until another looks after its region's replicas.
 constexpr Duration adopt_after = seconds(60);
@@ -30,7 +31,9 @@ std::string region_of(const Job& replica) {
   return label == replica.spec->labels.end() ? std::string() : label->second;
 }
 
-bool among(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool among(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 }  // namespace
 
@@ -40,15 +43,17 @@ struct Gateways::Link {
   std::vector<std::string> addresses;
   std::string peer_address, peer_key;
   std::map<std::string, gateway::EndpointFigures> figures;
-  std::string sent;                    // the last table
+  std::string sent;  // the last table
   void send(const gateway::ToGateway& message) {
-    if (socket->open()) socket->send_text(gateway::encode(message));
+    if (socket->open())
+      socket->send_text(gateway::encode(message));
   }
 };
 
 Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)) {
   for (const auto& [id, call] : options_.engine().state().calls)
-    if (call.state == CallState::waiting) calls_[call.endpoint].emplace(call.made_at.ns, id);
+    if (call.state == CallState::waiting)
+      calls_[call.endpoint].emplace(call.made_at.ns, id);
   events_ = options_.engine().watch_events([this](const Event& event) {
     follow_calls(event);
     changed();
@@ -62,12 +67,13 @@ Gateways::Gateways(net::Loop& loop, Options options) : loop_(loop), options_(std
 
 Gateways::~Gateways() {
   *alive_ = false;
-  for (const auto& link : links_) link->socket->abort();
+  for (const auto& link : links_)
+    link->socket->abort();
 }
 
 void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region) {
-  // Only one can steer a region: a second one, who sees no requests, would put to sleep what the first one serves from. It dials again,
-  // and is taken when the first has gone.
+  // Only one can steer a region: a second one, who sees no requests, would put to sleep what the
+  // first one serves from. It dials again, and is taken when the first has gone.
   if (link_of(region)) {
     log_debug("another gateway of region \"{}\" is connected already", region);
     socket->close();
@@ -78,39 +84,51 @@ void Gateways::adopt(std::shared_ptr<net::WebSocket> socket, std::string region)
   link->region = std::move(region);
   gone_since_.erase(link->region);
   links_.push_back(link);
-  link->socket->on_close([this, alive = alive_, weak = std::weak_ptr(link)](const net::WebSocket::Closed&) {
-    if (!*alive) return;
-    const auto gone = weak.lock();
-    if (!gone) return;
-    gone_since_[gone->region] = loop_.steady();
-    std::erase(links_, gone);
-    changed();
-  });
-  link->socket->on_message([this, alive = alive_, weak = std::weak_ptr(link)](std::string_view text, bool) {
-    if (const auto from = weak.lock(); from && *alive) heard(from, text);
-  });
+  link->socket->on_close(
+      [this, alive = alive_, weak = std::weak_ptr(link)](const net::WebSocket::Closed&) {
+        if (!*alive)
+          return;
+        const auto gone = weak.lock();
+        if (!gone)
+          return;
+        gone_since_[gone->region] = loop_.steady();
+        std::erase(links_, gone);
+        changed();
+      });
+  link->socket->on_message(
+      [this, alive = alive_, weak = std::weak_ptr(link)](std::string_view text, bool) {
+        if (const auto from = weak.lock(); from && *alive)
+          heard(from, text);
+      });
   log_info("a gateway is connected{}", link->region.empty() ? "" : ", of region " + link->region);
   changed();
 }
 
 const Gateways::Link* Gateways::leader() const {
   for (const auto& link : links_)
-    if (link->socket->open()) return link.get();
+    if (link->socket->open())
+      return link.get();
   return nullptr;
 }
 
 const Gateways::Link* Gateways::link_of(const std::string& region) const {
   for (const auto& link : links_)
-    if (link->socket->open() && link->region == region) return link.get();
+    if (link->socket->open() && link->region == region)
+      return link.get();
   return nullptr;
 }
 
-// Whether it may have replicas of an endpoint. Where no gateway of the endpoint's regions is there, the first one stands in.
+// Whether it may have replicas of an endpoint. Where no gateway of the endpoint's regions is there,
+// the first one stands in.
 bool Gateways::steers(const Link& link, const Endpoint& endpoint) const {
   const auto& regions = regions_of(endpoint);
-  if (!link.socket->open()) return false;
-  if (among(regions, link.region)) return true;
-  if (std::any_of(regions.begin(), regions.end(), [&](const std::string& r) { return link_of(r) != nullptr; })) return false;
+  if (!link.socket->open())
+    return false;
+  if (among(regions, link.region))
+    return true;
+  if (std::any_of(regions.begin(), regions.end(),
+                  [&](const std::string& r) { return link_of(r) != nullptr; }))
+    return false;
   return &link == leader();
 }
 
@@ -119,24 +137,31 @@ const Gateways::Link* Gateways::owner(const Endpoint& endpoint, const Job& repli
   const std::string region = region_of(replica);
   if (region.empty()) {
     for (const auto& link : links_)
-      if (!among(regions_of(endpoint), link->region) && steers(*link, endpoint)) return link.get();
+      if (!among(regions_of(endpoint), link->region) && steers(*link, endpoint))
+        return link.get();
     return leader();
   }
-  if (const Link* own = link_of(region)) return own;
+  if (const Link* own = link_of(region))
+    return own;
   const auto gone = gone_since_.find(region);
-  return gone != gone_since_.end() && loop_.steady() - gone->second < adopt_after ? nullptr : leader();
+  return gone != gone_since_.end() && loop_.steady() - gone->second < adopt_after ? nullptr
+                                                                                  : leader();
 }
 
 void Gateways::leave() {
   leaving_ = true;
-  for (const auto& link : links_) link->send(gateway::Leave{});
+  for (const auto& link : links_)
+    link->send(gateway::Leave{});
 }
 
-std::size_t Gateways::count() const { return links_.size(); }
+std::size_t Gateways::count() const {
+  return links_.size();
+}
 
 std::vector<std::string> Gateways::addresses() const {
   std::vector<std::string> out;
-  for (const auto& link : links_) out.insert(out.end(), link->addresses.begin(), link->addresses.end());
+  for (const auto& link : links_)
+    out.insert(out.end(), link->addresses.begin(), link->addresses.end());
   return out;
 }
 
@@ -147,15 +172,19 @@ const gateway::EndpointFigures* Gateways::figures(const std::string& endpoint) c
 
 // One table for all the events of a turn, and only what is durable leaves.
 void Gateways::changed() {
-  if (posted_ || links_.empty()) return;
+  if (posted_ || links_.empty())
+    return;
   posted_ = true;
   loop_.post([this, alive = alive_] {
-    if (!*alive) return;
+    if (!*alive)
+      return;
     posted_ = false;
     for (const auto& link : links_) {
-      if (!link->socket->open()) continue;
+      if (!link->socket->open())
+        continue;
       options_.engine().when_durable([alive, link, text = table(*link)] {
-        if (!*alive || link->sent == text || !link->socket->open()) return;
+        if (!*alive || link->sent == text || !link->socket->open())
+          return;
         link->sent = text;
         link->socket->send_text(text);
       });
@@ -163,7 +192,8 @@ void Gateways::changed() {
   });
 }
 
-// What gateways tell those whose requests wait too long. Only of endpoints that have waited for a while.
+// What gateways tell those whose requests wait too long. Only of endpoints that have waited for a
+// while.
 void Gateways::look_who_waits() {
   constexpr Duration patience = seconds(1);
   constexpr std::size_t looks_max = 32;
@@ -171,12 +201,16 @@ void Gateways::look_who_waits() {
   const WallTime now = system_clock().wall();
   std::map<std::string, std::string> waiting;
   for (const auto& [name, replicas] : state.replicas) {
-    if (links_.empty() || waiting.size() >= looks_max) break;
+    if (links_.empty() || waiting.size() >= looks_max)
+      break;
     for (JobId id : replicas) {
       const Job& job = state.jobs.at(id);
-      const bool asleep = job.state == JobState::suspended && job.suspension.resume_wanted && now - job.suspension.since > patience;
-      if (!asleep && (job.state != JobState::queued || now - job.submitted_at < patience)) continue;
-      if (std::string why = api::waiting_reason(state, job, now); !why.empty()) waiting.emplace(name, std::move(why));
+      const bool asleep = job.state == JobState::suspended && job.suspension.resume_wanted &&
+                          now - job.suspension.since > patience;
+      if (!asleep && (job.state != JobState::queued || now - job.submitted_at < patience))
+        continue;
+      if (std::string why = api::waiting_reason(state, job, now); !why.empty())
+        waiting.emplace(name, std::move(why));
       break;
     }
   }
@@ -187,32 +221,41 @@ std::string Gateways::table(const Link& link) const {
   const control::State& state = options_.engine().state();
   gateway::Table table;
   for (const auto& other : links_)
-    if (other.get() != &link && other->socket->open() && !other->peer_address.empty()) table.peers.push_back({other->region, other->peer_address, other->peer_key});
+    if (other.get() != &link && other->socket->open() && !other->peer_address.empty())
+      table.peers.push_back({other->region, other->peer_address, other->peer_key});
   for (const auto& [name, endpoint] : state.endpoints) {
     gateway::EndpointRow row;
     row.name = name;
-    if (const Revision* current = endpoint.current()) row.policy = current->policy;
+    if (const Revision* current = endpoint.current())
+      row.policy = current->policy;
     row.serving = endpoint.serving;
     row.rolling = endpoint.rolling;
-    for (const EndpointKey& key : endpoint.keys) row.keys.push_back(key.hash);
+    for (const EndpointKey& key : endpoint.keys)
+      row.keys.push_back(key.hash);
     row.failed_job = endpoint.failed_job.value;
     row.failed_reason = endpoint.failed_reason;
     row.failed_port_taken = endpoint.failed_port_taken;
-    if (const auto why = waiting_.find(name); why != waiting_.end()) row.waiting = why->second;
+    if (const auto why = waiting_.find(name); why != waiting_.end())
+      row.waiting = why->second;
     row.steered = steers(link, endpoint);
     for (const auto& other : links_)
-      if (other.get() != &link && steers(*other, endpoint)) row.elsewhere.push_back({other->region, 0});
+      if (other.get() != &link && steers(*other, endpoint))
+        row.elsewhere.push_back({other->region, 0});
     if (const auto replicas = state.replicas.find(name); replicas != state.replicas.end()) {
       row.held_back = control::held_back(state, replicas->second, system_clock().wall());
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
         if (const Link* whose = owner(endpoint, job); whose != &link) {
-          const bool awake = whose && !job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::running && job.stopping == StopCause::none;
-          for (auto& other : row.elsewhere) other.awake += awake && other.region == whose->region;
+          const bool awake = whose && !job.tasks.empty() &&
+                             state.tasks.at(job.tasks.front()).state == TaskState::running &&
+                             job.stopping == StopCause::none;
+          for (auto& other : row.elsewhere)
+            other.awake += awake && other.region == whose->region;
           continue;
         }
         gateway::ReplicaRow replica{.job = id.value, .job_state = job.state};
-        replica.revision = static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
+        replica.revision =
+            static_cast<std::uint32_t>(std::stoul(job.spec->labels.at(label_revision)));
         replica.port = static_cast<std::uint16_t>(std::stoul(job.spec->labels.at(label_port)));
         replica.spot = job.spec->spot;
         replica.stopping = job.stopping != StopCause::none;
@@ -224,7 +267,8 @@ std::string Gateways::table(const Link& link) const {
           const Sessions::Port port = options_.port_of(task.id);
           replica.port_holder = port.holder;
           replica.port_look = port.look;
-          if (const std::string host = options_.host_of(task.node); !host.empty()) replica.address = fmt::format("{}:{}", host, replica.port);
+          if (const std::string host = options_.host_of(task.node); !host.empty())
+            replica.address = fmt::format("{}:{}", host, replica.port);
         }
         row.replicas.push_back(std::move(replica));
       }
@@ -235,12 +279,15 @@ std::string Gateways::table(const Link& link) const {
   if (&link == leader())
     for (const auto& [endpoint, waiting] : calls_) {
       std::size_t shown = 0;
-      for (auto at = waiting.begin(); at != waiting.end() && shown < limits::async_under_way_of_endpoint_max; ++at, ++shown) table.waiting.push_back({at->second, endpoint});
+      for (auto at = waiting.begin();
+           at != waiting.end() && shown < limits::async_under_way_of_endpoint_max; ++at, ++shown)
+        table.waiting.push_back({at->second, endpoint});
     }
   return gateway::encode(gateway::ToGateway(std::move(table)));
 }
 
-// Which calls wait, the oldest first: the state has them by their ids, and a table is made for every change.
+// Which calls wait, the oldest first: the state has them by their ids, and a table is made for
+// every change.
 void Gateways::follow_calls(const Event& event) {
   if (const auto* accepted = std::get_if<CallAccepted>(&event.body)) {
     calls_[accepted->call.endpoint].emplace(accepted->call.made_at.ns, accepted->call.id);
@@ -248,10 +295,14 @@ void Gateways::follow_calls(const Event& event) {
     for (auto at = calls_.begin(); at != calls_.end(); ++at) {
       const auto& calls = options_.engine().state().calls;
       const auto known = calls.find(ended->id);
-      if (known != calls.end() && known->second.endpoint != at->first) continue;
-      if (known != calls.end()) at->second.erase({known->second.made_at.ns, ended->id});
-      else std::erase_if(at->second, [&](const auto& each) { return each.second == ended->id; });
-      if (!at->second.empty()) continue;
+      if (known != calls.end() && known->second.endpoint != at->first)
+        continue;
+      if (known != calls.end())
+        at->second.erase({known->second.made_at.ns, ended->id});
+      else
+        std::erase_if(at->second, [&](const auto& each) { return each.second == ended->id; });
+      if (!at->second.empty())
+        continue;
       calls_.erase(at);
       return;
     }
@@ -260,41 +311,54 @@ void Gateways::follow_calls(const Event& event) {
 
 void Gateways::run(Command command) {
   options_.engine().execute(command, {"gateway", ""}, [](Result<std::vector<Event>> done) {
-    if (!done) log_debug("a gateway's wish: {}", done.error().message);
+    if (!done)
+      log_debug("a gateway's wish: {}", done.error().message);
   });
 }
 
 void Gateways::move(const gateway::MoveReplica& wish) {
   const auto& state = options_.engine().state();
   const auto replicas = state.replicas.find(wish.endpoint);
-  if (replicas == state.replicas.end() || !replicas->second.contains(JobId(wish.job))) return;
-  if (wish.what == "resume") run(ResumeJob{JobId(wish.job)});
-  else if (wish.what == "suspend") run(SuspendJob{JobId(wish.job), wish.reason, SuspendCause::request, SuspendMode::warm});
-  else if (wish.what == "stop") run(StopJob{JobId(wish.job), wish.reason, false});
+  if (replicas == state.replicas.end() || !replicas->second.contains(JobId(wish.job)))
+    return;
+  if (wish.what == "resume")
+    run(ResumeJob{JobId(wish.job)});
+  else if (wish.what == "suspend")
+    run(SuspendJob{JobId(wish.job), wish.reason, SuspendCause::request, SuspendMode::warm});
+  else if (wish.what == "stop")
+    run(StopJob{JobId(wish.job), wish.reason, false});
 }
 
 // Only of agents that look at all: others would not understand.
 void Gateways::look(const gateway::LookAtReplica& wish) {
   const auto& state = options_.engine().state();
   const auto replicas = state.replicas.find(wish.endpoint);
-  if (replicas == state.replicas.end() || !replicas->second.contains(JobId(wish.job))) return;
+  if (replicas == state.replicas.end() || !replicas->second.contains(JobId(wish.job)))
+    return;
   const Job& job = state.jobs.at(JobId(wish.job));
-  if (job.tasks.empty() || options_.port_of(job.tasks.front()).holder == PortHolder::unsaid) return;
+  if (job.tasks.empty() || options_.port_of(job.tasks.front()).holder == PortHolder::unsaid)
+    return;
   options_.look(state.tasks.at(job.tasks.front()).node, {job.tasks.front(), wish.number});
 }
 
 void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
-  if (leaving_) return;
+  if (leaving_)
+    return;
   auto message = gateway::decode_from_gateway(text);
-  if (!message) return log_warn("a gateway said something that is not understood: {}", message.error().message);
+  if (!message)
+    return log_warn("a gateway said something that is not understood: {}", message.error().message);
   struct Hear {
     Gateways& self;
     const std::shared_ptr<Link>& link;
     void operator()(const gateway::StartReplica& m) {
       const auto found = self.options_.engine().state().endpoints.find(m.endpoint);
-      if (found == self.options_.engine().state().endpoints.end() || !self.steers(*link, found->second)) return;
+      if (found == self.options_.engine().state().endpoints.end() ||
+          !self.steers(*link, found->second))
+        return;
       const Revision* revision = found->second.revision(m.revision);
-      self.run(billow::StartReplica{m.endpoint, m.revision, m.port, m.spot, revision && among(revision->spec->place.regions, link->region) ? link->region : ""});
+      self.run(billow::StartReplica{
+          m.endpoint, m.revision, m.port, m.spot,
+          revision && among(revision->spec->place.regions, link->region) ? link->region : ""});
     }
     void operator()(const gateway::MoveReplica& m) { self.move(m); }
     void operator()(const gateway::LookAtReplica& m) { self.look(m); }
@@ -312,27 +376,33 @@ void Gateways::heard(const std::shared_ptr<Link>& link, std::string_view text) {
         link->figures[each.name] = each;
         self.add_up(each.name);
       }
-      if (moved) self.changed();
+      if (moved)
+        self.changed();
     }
   };
   std::visit(Hear{*this, link}, *message);
 }
 
-// A broken revision is broken for all; a healthy one takes over when everybody who serves it says so.
+// A broken revision is broken for all; a healthy one takes over when everybody who serves it says
+// so.
 void Gateways::judged(const std::shared_ptr<Link>& link, const RevisionJudged& verdict) {
   const auto& endpoints = options_.engine().state().endpoints;
   const auto found = endpoints.find(verdict.endpoint);
-  if (found == endpoints.end() || found->second.rolling != verdict.revision) return;
+  if (found == endpoints.end() || found->second.rolling != verdict.revision)
+    return;
   if (verdict.healthy) {
     auto& [revision, regions] = agreed_[verdict.endpoint];
-    if (revision != verdict.revision) regions.clear();
+    if (revision != verdict.revision)
+      regions.clear();
     revision = verdict.revision;
     regions.insert(link->region);
     for (const auto& other : links_)
-      if (steers(*other, found->second) && !regions.contains(other->region)) return;
+      if (steers(*other, found->second) && !regions.contains(other->region))
+        return;
   }
   agreed_.erase(verdict.endpoint);
-  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason, verdict.job});
+  run(JudgeRevision{verdict.endpoint, verdict.revision, verdict.healthy, verdict.reason,
+                    verdict.job});
 }
 
 // Counters add up; of times the worst is told.
@@ -341,11 +411,15 @@ void Gateways::add_up(const std::string& endpoint) {
   sum.name = endpoint;
   for (const auto& link : links_) {
     const auto found = link->figures.find(endpoint);
-    if (found == link->figures.end()) continue;
+    if (found == link->figures.end())
+      continue;
     const auto& f = found->second;
-    sum.requests += f.requests, sum.failed += f.failed, sum.refused += f.refused, sum.cancelled += f.cancelled, sum.retried += f.retried;
-    sum.cold_starts += f.cold_starts, sum.wakes += f.wakes, sum.tokens_in += f.tokens_in, sum.tokens_out += f.tokens_out;
-    sum.held += f.held, sum.in_flight += f.in_flight, sum.ready += f.ready, sum.sleeping += f.sleeping, sum.coming += f.coming, sum.wanted += f.wanted;
+    sum.requests += f.requests, sum.failed += f.failed, sum.refused += f.refused,
+        sum.cancelled += f.cancelled, sum.retried += f.retried;
+    sum.cold_starts += f.cold_starts, sum.wakes += f.wakes, sum.tokens_in += f.tokens_in,
+        sum.tokens_out += f.tokens_out;
+    sum.held += f.held, sum.in_flight += f.in_flight, sum.ready += f.ready,
+        sum.sleeping += f.sleeping, sum.coming += f.coming, sum.wanted += f.wanted;
     sum.first_byte_p50_us = std::max(sum.first_byte_p50_us, f.first_byte_p50_us);
     sum.first_byte_p99_us = std::max(sum.first_byte_p99_us, f.first_byte_p99_us);
     sum.held_p99_us = std::max(sum.held_p99_us, f.held_p99_us);
@@ -356,37 +430,43 @@ void Gateways::add_up(const std::string& endpoint) {
 }
 
 void Gateways::accept_call(const std::shared_ptr<Link>& link, const gateway::AcceptCall& wish) {
-  options_.engine().execute(billow::AcceptCall{wish.call}, {"gateway", ""}, [this, link, number = wish.number, id = wish.call.id, endpoint = wish.call.endpoint, key = wish.call.idempotency_key](Result<std::vector<Event>> done) {
-    gateway::Reply reply{.number = number};
-    if (!done) {
-      reply.error = done.error().message;
-      reply.code = code_name(done.error().code);
-      reply.hint = done.error().hint;
-    } else if (!done->empty()) {
-      reply.id = id;
-    } else {
-      for (const auto& [earlier, old] : options_.engine().state().calls)
-        if (old.endpoint == endpoint && old.idempotency_key == key) reply.id = earlier;
-    }
-    link->send(reply);
-  });
+  options_.engine().execute(
+      billow::AcceptCall{wish.call}, {"gateway", ""},
+      [this, link, number = wish.number, id = wish.call.id, endpoint = wish.call.endpoint,
+       key = wish.call.idempotency_key](Result<std::vector<Event>> done) {
+        gateway::Reply reply{.number = number};
+        if (!done) {
+          reply.error = done.error().message;
+          reply.code = code_name(done.error().code);
+          reply.hint = done.error().hint;
+        } else if (!done->empty()) {
+          reply.id = id;
+        } else {
+          for (const auto& [earlier, old] : options_.engine().state().calls)
+            if (old.endpoint == endpoint && old.idempotency_key == key)
+              reply.id = earlier;
+        }
+        link->send(reply);
+      });
 }
 
 void Gateways::end_call(const std::shared_ptr<Link>& link, const gateway::EndCall& wish) {
-  options_.engine().execute(billow::EndCall{wish.call}, {"gateway", ""}, [link, number = wish.number](Result<std::vector<Event>> done) {
-    gateway::Reply reply{.number = number};
-    if (!done) {
-      reply.error = done.error().message;
-      reply.code = code_name(done.error().code);
-    }
-    link->send(reply);
-  });
+  options_.engine().execute(billow::EndCall{wish.call}, {"gateway", ""},
+                            [link, number = wish.number](Result<std::vector<Event>> done) {
+                              gateway::Reply reply{.number = number};
+                              if (!done) {
+                                reply.error = done.error().message;
+                                reply.code = code_name(done.error().code);
+                              }
+                              link->send(reply);
+                            });
 }
 
 void Gateways::take_call(const std::shared_ptr<Link>& link, const gateway::TakeCall& wish) {
   gateway::Reply reply{.number = wish.number};
   const auto& calls = options_.engine().state().calls;
-  if (const auto found = calls.find(wish.id); found != calls.end() && found->second.state == CallState::waiting) {
+  if (const auto found = calls.find(wish.id);
+      found != calls.end() && found->second.state == CallState::waiting) {
     reply.call = found->second;
   } else {
     reply.error = "the call does not wait any more";
@@ -405,15 +485,20 @@ void Gateways::ask_call(const std::shared_ptr<Link>& link, const gateway::AskCal
     return link->send(reply);
   }
   const AsyncCall& call = found->second;
-  reply.document = Json::object({{"id", call.id}, {"endpoint", call.endpoint}, {"status", enum_name(call.state)}, {"made_at", format_utc(call.made_at)}});
+  reply.document = Json::object({{"id", call.id},
+                                 {"endpoint", call.endpoint},
+                                 {"status", enum_name(call.state)},
+                                 {"made_at", format_utc(call.made_at)}});
   if (call.state == CallState::done) {
     Json headers = Json::object();
-    for (const auto& [name, value] : call.answer_headers) headers.set(name, value);
+    for (const auto& [name, value] : call.answer_headers)
+      headers.set(name, value);
     reply.document.set("answer_status", call.status);
     reply.document.set("headers", std::move(headers));
     reply.document.set("answer", call.answer);
   }
-  if (!call.reason.empty()) reply.document.set("reason", call.reason);
+  if (!call.reason.empty())
+    reply.document.set("reason", call.reason);
   options_.engine().when_durable([link, reply] { link->send(reply); });
 }
 

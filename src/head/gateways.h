@@ -1,8 +1,10 @@
-// The gateways' connections: the table of endpoints out whenever it changes, wishes and figures in. A wish becomes a command like any
-// other; figures are samples, of which the newest is kept in memory.
+// The gateways' connections: the table of endpoints out whenever it changes, wishes and figures in.
+// A wish becomes a command like any other; figures are samples, of which the newest is kept in
+// memory.
 //
-// One gateway of a region is connected at a time, and one alone steers a replica: that of its region, or, for endpoints that are served
-// anywhere, the one that has been connected longest. A revision takes over when every gateway that steers it has found it healthy.
+// One gateway of a region is connected at a time, and one alone steers a replica: that of its
+// region, or, for endpoints that are served anywhere, the one that has been connected longest. A
+// revision takes over when every gateway that steers it has found it healthy.
 #pragma once
 
 #include <functional>
@@ -15,8 +17,8 @@
 #include "gateway/table.h"
 #include "head/engine.h"
 #include "head/sessions.h"
-#include "net/loop.h"
 #include "net/http/websocket.h"
+#include "net/loop.h"
 
 namespace billow::head {
 
@@ -24,19 +26,21 @@ class Gateways {
  public:
   struct Options {
     std::function<Engine&()> engine;
-    std::function<std::string(NodeId)> host_of;   // where a node's ports are reached; empty: not known
-    std::function<Sessions::Port(TaskId)> port_of;   // who has a replica's port
-    std::function<void(NodeId, const wire::agent_v1::LookAtPort&)> look;   // asks its agent to look again
+    std::function<std::string(NodeId)>
+        host_of;  // where a node's ports are reached; empty: not known
+    std::function<Sessions::Port(TaskId)> port_of;  // who has a replica's port
+    std::function<void(NodeId, const wire::agent_v1::LookAtPort&)>
+        look;  // asks its agent to look again
   };
   Gateways(net::Loop& loop, Options options);
   ~Gateways();
 
   void adopt(std::shared_ptr<net::WebSocket> socket, std::string region);
-  void leave();                                    // tells all of them to end
+  void leave();  // tells all of them to end
   std::size_t count() const;
-  std::vector<std::string> addresses() const;      // where they listen
+  std::vector<std::string> addresses() const;  // where they listen
   const gateway::EndpointFigures* figures(const std::string& endpoint) const;
-  void changed();                                  // what the table says may have: it is sent if it did
+  void changed();  // what the table says may have: it is sent if it did
 
  private:
   struct Link;
@@ -61,11 +65,15 @@ class Gateways {
   net::Loop& loop_;
   Options options_;
   std::vector<std::shared_ptr<Link>> links_;
-  std::map<std::string, gateway::EndpointFigures> figures_;   // of all of them together
-  std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>> agreed_;  // by endpoint: a revision, and the regions it is healthy in
-  std::map<std::string, std::string> waiting_;     // by endpoint: why a replica of it has no place; looked at now and then, for it costs a look at the queue
-  std::map<std::string, std::set<std::pair<std::int64_t, std::string>>> calls_;   // that wait, by endpoint: since when, and their ids
-  std::map<std::string, SteadyTime> gone_since_;   // regions whose gateway was there and is not
+  std::map<std::string, gateway::EndpointFigures> figures_;  // of all of them together
+  std::map<std::string, std::pair<std::uint32_t, std::set<std::string>>>
+      agreed_;  // by endpoint: a revision, and the regions it is healthy in
+  std::map<std::string, std::string>
+      waiting_;  // by endpoint: why a replica of it has no place; looked at now and then, for it
+                 // costs a look at the queue
+  std::map<std::string, std::set<std::pair<std::int64_t, std::string>>>
+      calls_;  // that wait, by endpoint: since when, and their ids
+  std::map<std::string, SteadyTime> gone_since_;  // regions whose gateway was there and is not
   std::unique_ptr<api::Subscription> events_;
   net::Timer look_again_;
   bool posted_ = false, leaving_ = false;

@@ -22,13 +22,21 @@ std::string host_name() {
   return host;
 }
 
-// What the database does not hold, and a head that takes over would miss. Said while the one that has it still lives.
+// What the database does not hold, and a head that takes over would miss. Said while the one that
+// has it still lives.
 std::vector<std::string> standby_lacks(const HeadOptions& options) {
   std::vector<std::string> out;
   if (options.files_dir.empty())
-    out.push_back("uploaded working directories, outputs and environments lie with the head that took them: give all heads of this store one directory they share, --files-dir DIR");
-  if (const std::string key = options.secrets_key.empty() ? options.data_dir + "/secrets.key" : options.secrets_key; !file_exists(key))
-    out.push_back(fmt::format("the key of the secrets is not here: if there are any, copy secrets.key from the data directory of the head that leads to {}, or jobs that need one will not start", key));
+    out.push_back(
+        "uploaded working directories, outputs and environments lie with the head that took them: "
+        "give all heads of this store one directory they share, --files-dir DIR");
+  if (const std::string key =
+          options.secrets_key.empty() ? options.data_dir + "/secrets.key" : options.secrets_key;
+      !file_exists(key))
+    out.push_back(fmt::format(
+        "the key of the secrets is not here: if there are any, copy secrets.key from the data "
+        "directory of the head that leads to {}, or jobs that need one will not start",
+        key));
   return out;
 }
 
@@ -37,31 +45,48 @@ std::vector<std::string> standby_lacks(const HeadOptions& options) {
 Result<HeadStore> HeadStore::open(HeadOptions& options) {
   HeadStore out;
   out.data_dir_ = options.data_dir;
-  // A head started here without --store, by a user or by a command that found none running, would begin a second truth.
+  // A head started here without --store, by a user or by a command that found none running, would
+  // begin a second truth.
   const std::string marker = store_marker(options.data_dir);
   if (options.store.empty()) {
     if (file_exists(marker)) {
       const std::string where(trim(BILLOW_TRY(read_file(marker, 4096))));
       if (lock_is_held(options.data_dir + "/lock"))
-        return fail(Code::conflict, fmt::format("this machine's head does not lead: it stands by on {}", where), "ask the head that leads: --head URL, or billow login URL");
-      return fail(Code::conflict, fmt::format("the head of {} keeps its state in {}", options.data_dir, where),
-                  fmt::format("start it with: billow up --store {}. To begin anew in the data directory, remove {}", where, marker));
+        return fail(Code::conflict,
+                    fmt::format("this machine's head does not lead: it stands by on {}", where),
+                    "ask the head that leads: --head URL, or billow login URL");
+      return fail(
+          Code::conflict,
+          fmt::format("the head of {} keeps its state in {}", options.data_dir, where),
+          fmt::format(
+              "start it with: billow up --store {}. To begin anew in the data directory, remove {}",
+              where, marker));
     }
     out.store_ = BILLOW_TRY(SqliteStore::open({.data_dir = options.data_dir}));
     return out;
   }
   if (!is_postgres_url(options.store))
-    return fail(Code::invalid, fmt::format("\"{}\" is no store", options.store.find("://") == std::string::npos ? "what --store says" : options.store.substr(0, options.store.find("://"))), "write it like --store postgres://user@host/billow");
+    return fail(
+        Code::invalid,
+        fmt::format("\"{}\" is no store", options.store.find("://") == std::string::npos
+                                              ? "what --store says"
+                                              : options.store.substr(0, options.store.find("://"))),
+        "write it like --store postgres://user@host/billow");
   out.lock_ = BILLOW_TRY(lock_data_dir(options.data_dir));
-  // Written when the store has been found there, so that a mistyped one does not lock a data directory.
+  // Written when the store has been found there, so that a mistyped one does not lock a data
+  // directory.
   const auto mark = [&options, marker]() -> Status {
-    return file_exists(marker) ? Status{} : write_file_atomic(marker, shown_store(options.store) + "\n", 0600, true);
+    return file_exists(marker)
+               ? Status{}
+               : write_file_atomic(marker, shown_store(options.store) + "\n", 0600, true);
   };
   PgStoreOptions pg;
   pg.url = options.store;
-  pg.holder = fmt::format("the head on {} (pid {}, data in {})", host_name(), ::getpid(), options.data_dir);
+  pg.holder =
+      fmt::format("the head on {} (pid {}, data in {})", host_name(), ::getpid(), options.data_dir);
   // The lock on the data directory is ours, so whoever led with this name before has ended.
-  pg.identity = BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
+  pg.identity =
+      BILLOW_TRY(out.secret(options.data_dir + "/head-id", "", [] { return random_token(12); }));
   pg.standby = options.standby;
   pg.on_waiting = [&options, mark](const std::string& holder) {
     log_info("standing by: {} leads", holder);
@@ -70,8 +95,10 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
       log_warn("{}", lack);
       said += lack + "\n";
     }
-    if (const Status marked = mark(); !marked) log_warn("{}", marked.error().message);
-    if (options.ready_fd < 0) return;
+    if (const Status marked = mark(); !marked)
+      log_warn("{}", marked.error().message);
+    if (options.ready_fd < 0)
+      return;
     (void)write_all(options.ready_fd, "standby: " + holder + "\n" + said);
     ::close(options.ready_fd);
     options.ready_fd = -1;
@@ -83,28 +110,37 @@ Result<HeadStore> HeadStore::open(HeadOptions& options) {
   return out;
 }
 
-Result<std::string> HeadStore::secret(const std::string& path, const std::string& name, const std::function<std::string()>& make) {
+Result<std::string> HeadStore::secret(const std::string& path,
+                                      const std::string& name,
+                                      const std::function<std::string()>& make) {
   std::string here;
   if (file_exists(path)) {
     struct stat info {};
-    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) ::chmod(path.c_str(), 0600);
+    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0)
+      ::chmod(path.c_str(), 0600);
     here = trim(BILLOW_TRY(read_file(path, 4096)));
   }
   std::string wanted = here.empty() ? make() : here;
-  if (pg_ && !name.empty()) wanted = BILLOW_TRY(pg_->shared_secret(name, wanted));
-  if (wanted != here) BILLOW_TRY_VOID(write_file_atomic(path, wanted + "\n", 0600, true));
+  if (pg_ && !name.empty())
+    wanted = BILLOW_TRY(pg_->shared_secret(name, wanted));
+  if (wanted != here)
+    BILLOW_TRY_VOID(write_file_atomic(path, wanted + "\n", 0600, true));
   return wanted;
 }
 
 Result<OwnTls> HeadStore::tls(const OwnTlsOptions& options) {
   OwnTls own = BILLOW_TRY(own_tls(options));
-  if (!pg_) return own;
+  if (!pg_)
+    return own;
   const std::string cert = options.dir + "/ca.pem", key = options.dir + "/ca.key";
-  const std::string here = BILLOW_TRY(read_file(cert, 1 << 20)) + BILLOW_TRY(read_file(key, 1 << 20));
+  const std::string here =
+      BILLOW_TRY(read_file(cert, 1 << 20)) + BILLOW_TRY(read_file(key, 1 << 20));
   const std::string wanted = BILLOW_TRY(pg_->shared_secret("authority", here));
-  if (wanted == here) return own;
+  if (wanted == here)
+    return own;
   const auto split = wanted.find("-----BEGIN", wanted.find("-----END"));
-  if (split == std::string::npos) return fail(Code::internal, "the authority kept in the store is damaged");
+  if (split == std::string::npos)
+    return fail(Code::internal, "the authority kept in the store is damaged");
   BILLOW_TRY_VOID(write_file_atomic(key, wanted.substr(split), 0600, true));
   BILLOW_TRY_VOID(write_file_atomic(cert, wanted.substr(0, split), 0644, true));
   return own_tls(options);

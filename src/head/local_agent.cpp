@@ -12,27 +12,36 @@
 
 namespace billow::head {
 
-bool local_agent_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/agent/lock"); }
-bool local_gateway_alive(const std::string& data_dir) { return lock_is_held(data_dir + "/gateway/lock"); }
+bool local_agent_alive(const std::string& data_dir) {
+  return lock_is_held(data_dir + "/agent/lock");
+}
+bool local_gateway_alive(const std::string& data_dir) {
+  return lock_is_held(data_dir + "/gateway/lock");
+}
 
 Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files) {
   std::vector<char*> argv;
-  for (auto& a : args) argv.push_back(a.data());
+  for (auto& a : args)
+    argv.push_back(a.data());
   argv.push_back(nullptr);
-  // What the head's database is reached by is nobody else's: jobs would find it in their surroundings.
+  // What the head's database is reached by is nobody else's: jobs would find it in their
+  // surroundings.
   std::vector<char*> surroundings;
   for (char** at = environ; *at; ++at) {
     const std::string_view variable = *at;
-    if (!variable.starts_with("BILLOW_STORE=") && !variable.starts_with("PGPASS")) surroundings.push_back(*at);
+    if (!variable.starts_with("BILLOW_STORE=") && !variable.starts_with("PGPASS"))
+      surroundings.push_back(*at);
   }
   surroundings.push_back(nullptr);
   // Twice forked, so that it is nobody's child and no signal to the head's terminal reaches it.
   const pid_t middle = ::fork();
-  if (middle < 0) return fail_errno("fork", errno);
+  if (middle < 0)
+    return fail_errno("fork", errno);
   if (middle == 0) {
     ::setsid();
     const pid_t child = ::fork();
-    if (child != 0) ::_exit(child < 0 ? 1 : 0);
+    if (child != 0)
+      ::_exit(child < 0 ? 1 : 0);
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, 0);
     ::dup2(log_fd, 1);
@@ -43,33 +52,60 @@ Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t o
   }
   int status = 0;
   ::waitpid(middle, &status, 0);
-  if (status != 0) return fail(Code::internal, fmt::format("`billow {}` could not be started", args[1]));
+  if (status != 0)
+    return fail(Code::internal, fmt::format("`billow {}` could not be started", args[1]));
   return {};
 }
 
-Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region, const std::vector<std::string>& webhook_hosts) {
-  if (local_gateway_alive(data_dir)) return {};
+Status ensure_local_gateway(const std::string& data_dir,
+                            const std::string& head_address,
+                            const std::vector<std::string>& listen,
+                            const std::string& region,
+                            const std::vector<std::string>& webhook_hosts) {
+  if (local_gateway_alive(data_dir))
+    return {};
   BILLOW_TRY_VOID(make_directories(data_dir + "/gateway", 0700));
-  Fd log(::open((data_dir + "/gateway.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log) return fail_errno(data_dir + "/gateway.log", errno);
-  std::vector<std::string> args = {executable_dir() + "/billow", "gateway", "--head", head_address, "--token-file", data_dir + "/token", "--data", data_dir + "/gateway"};
-  for (const auto& address : listen) args.insert(args.end(), {"--listen", address});
-  if (listen.empty()) args.emplace_back("--any-port");
-  if (!region.empty()) args.insert(args.end(), {"--region", region});
-  for (const auto& host : webhook_hosts) args.insert(args.end(), {"--webhook-host", host});
+  Fd log(
+      ::open((data_dir + "/gateway.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log)
+    return fail_errno(data_dir + "/gateway.log", errno);
+  std::vector<std::string> args = {executable_dir() + "/billow",
+                                   "gateway",
+                                   "--head",
+                                   head_address,
+                                   "--token-file",
+                                   data_dir + "/token",
+                                   "--data",
+                                   data_dir + "/gateway"};
+  for (const auto& address : listen)
+    args.insert(args.end(), {"--listen", address});
+  if (listen.empty())
+    args.emplace_back("--any-port");
+  if (!region.empty())
+    args.insert(args.end(), {"--region", region});
+  for (const auto& host : webhook_hosts)
+    args.insert(args.end(), {"--webhook-host", host});
   return start_detached(std::move(args), log.get());
 }
 
 Result<int> ensure_local_agent(const LocalAgentOptions& options) {
-  if (local_agent_alive(options.data_dir)) return 0;
+  if (local_agent_alive(options.data_dir))
+    return 0;
   const std::string agent_dir = options.data_dir + "/agent";
   BILLOW_TRY_VOID(make_directories(agent_dir, 0700));
-  Fd log(::open((options.data_dir + "/agent.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!log) return fail_errno(options.data_dir + "/agent.log", errno);
-  std::vector<std::string> args = {executable_dir() + "/billow", "agent", "--head", options.head_address, "--token-file", options.token_path, "--data", agent_dir};
-  if (!options.sim.empty()) args.insert(args.end(), {"--sim", options.sim});
-  if (!options.node_name.empty()) args.insert(args.end(), {"--node-name", options.node_name});
-  for (const std::string& label : options.labels) args.insert(args.end(), {"--label", label});
+  Fd log(::open((options.data_dir + "/agent.log").c_str(),
+                O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log)
+    return fail_errno(options.data_dir + "/agent.log", errno);
+  std::vector<std::string> args = {
+      executable_dir() + "/billow", "agent",  "--head", options.head_address, "--token-file",
+      options.token_path,           "--data", agent_dir};
+  if (!options.sim.empty())
+    args.insert(args.end(), {"--sim", options.sim});
+  if (!options.node_name.empty())
+    args.insert(args.end(), {"--node-name", options.node_name});
+  for (const std::string& label : options.labels)
+    args.insert(args.end(), {"--label", label});
   BILLOW_TRY_VOID(start_detached(std::move(args), log.get(), options.open_files));
   return 1;
 }

@@ -1,5 +1,6 @@
-// This machine's agent as a child process. It outlives the head on purpose (jobs and their watcher go on while a head is replaced):
-// when one is alive already, told by the lock on its data directory, it is left alone and dials in by itself.
+// This machine's agent as a child process. It outlives the head on purpose (jobs and their watcher
+// go on while a head is replaced): when one is alive already, told by the lock on its data
+// directory, it is left alone and dials in by itself.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 namespace billow::head {
 
 struct LocalAgentOptions {
-  std::string data_dir;       // of the head; the agent's own is below it
-  std::string head_address;   // unix:…/head.sock
+  std::string data_dir;      // of the head; the agent's own is below it
+  std::string head_address;  // unix:…/head.sock
   std::string token_path;
   std::string sim;
   std::string node_name;
@@ -24,8 +25,13 @@ Result<int> ensure_local_agent(const LocalAgentOptions& options);
 // Whether an agent holds the lock of its data directory.
 bool local_agent_alive(const std::string& data_dir);
 
-// The same for this machine's gateway, which outlives the head for the same reason: endpoints go on being served.
-Status ensure_local_gateway(const std::string& data_dir, const std::string& head_address, const std::vector<std::string>& listen, const std::string& region, const std::vector<std::string>& webhook_hosts);
+// The same for this machine's gateway, which outlives the head for the same reason: endpoints go on
+// being served.
+Status ensure_local_gateway(const std::string& data_dir,
+                            const std::string& head_address,
+                            const std::vector<std::string>& listen,
+                            const std::string& region,
+                            const std::vector<std::string>& webhook_hosts);
 bool local_gateway_alive(const std::string& data_dir);
 // Runs a program that is nobody's child, with its output in a log.
 Status start_detached(std::vector<std::string> args, int log_fd, std::uint64_t open_files = 0);

@@ -18,12 +18,13 @@
 namespace billow::head {
 namespace {
 
-constexpr std::size_t queue_max = 10'000;  // a receiver that is away for days is told from the journal, not from memory
+constexpr std::size_t queue_max =
+    10'000;  // a receiver that is away for days is told from the journal, not from memory
 
 struct Teller {
   const control::State& state;
   ledger::Notice out;
-  bool at_start = false;   // it came with the start of a head
+  bool at_start = false;  // it came with the start of a head
 
   std::string project_of(JobId id) const {
     const Job* job = state.find_job(id);
@@ -37,37 +38,69 @@ struct Teller {
     return true;
   }
   bool operator()(const BudgetWarned& e) {
-    if (e.text.empty()) return false;
-    const char* kind = e.action == BudgetAction::suspend ? "budget.suspended" : e.action == BudgetAction::stop ? "budget.stopped" : "budget.warned";
+    if (e.text.empty())
+      return false;
+    const char* kind = e.action == BudgetAction::suspend ? "budget.suspended"
+                       : e.action == BudgetAction::stop  ? "budget.stopped"
+                                                         : "budget.warned";
     std::string project;
     if (e.budget.scope == BudgetScope::project)
-      if (const auto p = state.projects.find(ProjectId(e.budget.of)); p != state.projects.end()) project = p->second.name;
-    return tell(kind, std::move(project), e.text, Json::object({{"pct", e.pct}, {"scope", enum_name(e.budget.scope)}, {"period", enum_name(e.budget.period)}}));
+      if (const auto p = state.projects.find(ProjectId(e.budget.of)); p != state.projects.end())
+        project = p->second.name;
+    return tell(kind, std::move(project), e.text,
+                Json::object({{"pct", e.pct},
+                              {"scope", enum_name(e.budget.scope)},
+                              {"period", enum_name(e.budget.period)}}));
   }
-  bool operator()(const JobHeld& e) { return tell("budget.held", project_of(e.job), fmt::format("job {} is held: {}", e.job.value, e.reason), Json::object({{"job", e.job.value}})); }
+  bool operator()(const JobHeld& e) {
+    return tell("budget.held", project_of(e.job),
+                fmt::format("job {} is held: {}", e.job.value, e.reason),
+                Json::object({{"job", e.job.value}}));
+  }
   bool operator()(const IdleWarned& e) {
-    if (e.action != IdleAction::warn) return false;
-    return tell(e.state == IdleState::hung ? "idle.hung" : "idle.warned", project_of(e.job), fmt::format("job {}: {}", e.job.value, e.text), Json::object({{"job", e.job.value}}));
+    if (e.action != IdleAction::warn)
+      return false;
+    return tell(e.state == IdleState::hung ? "idle.hung" : "idle.warned", project_of(e.job),
+                fmt::format("job {}: {}", e.job.value, e.text),
+                Json::object({{"job", e.job.value}}));
   }
   bool operator()(const IdleActed& e) {
-    return tell(e.action == IdleAction::suspend ? "idle.suspended" : "idle.stopped", project_of(e.job), fmt::format("job {}: {}", e.job.value, e.text), Json::object({{"job", e.job.value}}));
+    return tell(e.action == IdleAction::suspend ? "idle.suspended" : "idle.stopped",
+                project_of(e.job), fmt::format("job {}: {}", e.job.value, e.text),
+                Json::object({{"job", e.job.value}}));
   }
   bool operator()(const KeptAlive& e) {
-    return tell("idle.kept_alive", project_of(e.job), fmt::format("job {} is kept alive for {}{}{}", e.job.value, format_duration(e.lasts), e.reason.empty() ? "" : ": ", e.reason), Json::object({{"job", e.job.value}}));
+    return tell("idle.kept_alive", project_of(e.job),
+                fmt::format("job {} is kept alive for {}{}{}", e.job.value,
+                            format_duration(e.lasts), e.reason.empty() ? "" : ": ", e.reason),
+                Json::object({{"job", e.job.value}}));
   }
   bool operator()(const JobEnded& e) {
-    if (e.state != JobState::failed && e.state != JobState::lost) return false;
-    return tell("job.failed", "", fmt::format("job {} {}: {}", e.job.value, enum_name(e.state), e.reason.empty() ? e.exit.text() : e.reason), Json::object({{"job", e.job.value}, {"exit_code", e.exit.shell_code()}}));
+    if (e.state != JobState::failed && e.state != JobState::lost)
+      return false;
+    return tell("job.failed", "",
+                fmt::format("job {} {}: {}", e.job.value, enum_name(e.state),
+                            e.reason.empty() ? e.exit.text() : e.reason),
+                Json::object({{"job", e.job.value}, {"exit_code", e.exit.shell_code()}}));
   }
   bool operator()(const NodeUnreachable& e) {
     // A head that begins has heard of nobody yet.
-    if (at_start) return false;
-    return tell("node.unreachable", "", fmt::format("node {} does not answer", node(e.node)), Json::object({{"node", node(e.node)}}));
+    if (at_start)
+      return false;
+    return tell("node.unreachable", "", fmt::format("node {} does not answer", node(e.node)),
+                Json::object({{"node", node(e.node)}}));
   }
-  bool operator()(const NodeReleased& e) { return tell("node.released", "", fmt::format("node {} is given back: {}", node(e.node), e.reason), Json::object({{"node", node(e.node)}})); }
+  bool operator()(const NodeReleased& e) {
+    return tell("node.released", "",
+                fmt::format("node {} is given back: {}", node(e.node), e.reason),
+                Json::object({{"node", node(e.node)}}));
+  }
   bool operator()(const NodeOfferChanged& e) {
     for (const NodeGpu& gpu : e.offer.gpus)
-      if (!gpu.unhealthy.empty()) return tell("node.unhealthy", "", fmt::format("GPU {} of node {}: {}", gpu.index, e.offer.name, gpu.unhealthy), Json::object({{"node", e.offer.name}, {"gpu", gpu.index}}));
+      if (!gpu.unhealthy.empty())
+        return tell("node.unhealthy", "",
+                    fmt::format("GPU {} of node {}: {}", gpu.index, e.offer.name, gpu.unhealthy),
+                    Json::object({{"node", e.offer.name}, {"gpu", gpu.index}}));
     return false;
   }
   std::string node(NodeId id) const {
@@ -75,11 +108,14 @@ struct Teller {
     return found == state.nodes.end() ? fmt::format("{}", id.value) : found->second.offer.name;
   }
   template <class Other>
-  bool operator()(const Other&) { return false; }
+  bool operator()(const Other&) {
+    return false;
+  }
 };
 
 bool wanted(const Webhook& hook, const std::string& kind) {
-  if (hook.kinds.empty()) return true;
+  if (hook.kinds.empty())
+    return true;
   const std::string family = kind.substr(0, kind.find('.'));
   return std::find(hook.kinds.begin(), hook.kinds.end(), family) != hook.kinds.end();
 }
@@ -88,7 +124,8 @@ bool wanted(const Webhook& hook, const std::string& kind) {
 
 std::optional<ledger::Notice> notice_of(const control::State& state, const Event& event) {
   Teller teller{state, {}, event.request_id == "start"};
-  if (!std::visit(teller, event.body)) return std::nullopt;
+  if (!std::visit(teller, event.body))
+    return std::nullopt;
   teller.out.seq = event.seq;
   teller.out.at = event.at;
   return std::move(teller.out);
@@ -99,37 +136,52 @@ Result<std::unique_ptr<Notifier>> Notifier::create(net::Loop& loop, Options opti
   return std::unique_ptr<Notifier>(new Notifier(loop, std::move(options), std::move(client)));
 }
 
-Notifier::Notifier(net::Loop& loop, Options options, std::unique_ptr<net::HttpClient> client) : loop_(loop), options_(std::move(options)), client_(std::move(client)) {}
-Notifier::~Notifier() { *here_ = false; }
+Notifier::Notifier(net::Loop& loop, Options options, std::unique_ptr<net::HttpClient> client)
+    : loop_(loop), options_(std::move(options)), client_(std::move(client)) {}
+Notifier::~Notifier() {
+  *here_ = false;
+}
 
 void Notifier::catch_up() {
   const control::State& state = options_.engine().state();
-  if (state.money.webhooks.empty()) return;
+  if (state.money.webhooks.empty())
+    return;
   Seq from = UINT64_MAX;
-  for (const auto& [id, hook] : state.money.webhooks) from = std::min(from, hook.delivered);
+  for (const auto& [id, hook] : state.money.webhooks)
+    from = std::min(from, hook.delivered);
   for (Seq at = from;;) {
     const auto next = options_.journal->read(at, 10'000, [&](const Record& record) {
       auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
-      if (!event) return true;
+      if (!event)
+        return true;
       if (auto notice = notice_of(state, *event))
         for (const auto& [id, hook] : state.money.webhooks)
-          if (record.seq > hook.delivered && wanted(hook, notice->kind) && queues_[id].notices.size() < queue_max) queues_[id].notices.push_back(*notice);
+          if (record.seq > hook.delivered && wanted(hook, notice->kind) &&
+              queues_[id].notices.size() < queue_max)
+            queues_[id].notices.push_back(*notice);
       return true;
     });
-    if (!next || *next == at) break;
+    if (!next || *next == at)
+      break;
     at = *next;
   }
-  for (const auto& [id, queue] : queues_) if (!queue.notices.empty()) log_info("webhook {}: {} notices of before are sent", id, queue.notices.size());
-  for (auto& [id, queue] : queues_) send(id);
+  for (const auto& [id, queue] : queues_)
+    if (!queue.notices.empty())
+      log_info("webhook {}: {} notices of before are sent", id, queue.notices.size());
+  for (auto& [id, queue] : queues_)
+    send(id);
 }
 
 void Notifier::on_event(const Event&, std::optional<ledger::Notice> notice) {
-  if (!notice) return;
+  if (!notice)
+    return;
   run_command(*notice);
   for (const auto& [id, hook] : options_.engine().state().money.webhooks) {
-    if (notice->seq <= hook.delivered || !wanted(hook, notice->kind)) continue;
+    if (notice->seq <= hook.delivered || !wanted(hook, notice->kind))
+      continue;
     Queue& queue = queues_[id];
-    if (queue.notices.size() >= queue_max) continue;
+    if (queue.notices.size() >= queue_max)
+      continue;
     queue.notices.push_back(*notice);
     send(id);
   }
@@ -138,9 +190,11 @@ void Notifier::on_event(const Event&, std::optional<ledger::Notice> notice) {
 void Notifier::tell(ledger::Notice notice) {
   run_command(notice);
   for (const auto& [id, hook] : options_.engine().state().money.webhooks) {
-    if (!wanted(hook, notice.kind)) continue;
+    if (!wanted(hook, notice.kind))
+      continue;
     Queue& queue = queues_[id];
-    if (queue.notices.size() >= queue_max) continue;
+    if (queue.notices.size() >= queue_max)
+      continue;
     // In the order of the queue and never ahead of an event, so that settling it passes over none.
     notice.seq = queue.notices.empty() ? hook.delivered : queue.notices.back().seq;
     queue.notices.push_back(notice);
@@ -148,31 +202,39 @@ void Notifier::tell(ledger::Notice notice) {
   }
 }
 
-std::string Notifier::secret(std::uint64_t webhook) const { return "whsec_" + hmac_sha256_hex(options_.key, fmt::format("webhook {}", webhook)).substr(0, 48); }
+std::string Notifier::secret(std::uint64_t webhook) const {
+  return "whsec_" + hmac_sha256_hex(options_.key, fmt::format("webhook {}", webhook)).substr(0, 48);
+}
 
 std::size_t Notifier::waiting(std::uint64_t webhook) const {
   const auto found = queues_.find(webhook);
   return found == queues_.end() ? 0 : found->second.notices.size();
 }
 
-std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook, const ledger::Notice& notice, std::function<void(Result<int>)> done) {
+std::shared_ptr<net::HttpClient::Call> Notifier::post(const Webhook& webhook,
+                                                      const ledger::Notice& notice,
+                                                      std::function<void(Result<int>)> done) {
   const auto path = webhook.url.find('/', webhook.url.find("://") + 3);
   auto endpoint = net::parse_endpoint(webhook.url.substr(0, path));
   if (!endpoint) {
     loop_.post([done, error = endpoint.error()] { done(pass(error)); });
     return nullptr;
   }
-  const ledger::WebhookMessage message = ledger::sign(notice, sha256_hex(options_.key).substr(0, 16), secret(webhook.id), options_.clock->wall());
+  const ledger::WebhookMessage message = ledger::sign(
+      notice, sha256_hex(options_.key).substr(0, 16), secret(webhook.id), options_.clock->wall());
   net::ClientRequest request;
   request.endpoint = *endpoint;
   request.method = net::Method::post;
   request.target = path == std::string::npos ? "/" : webhook.url.substr(path);
-  for (const auto& [name, value] : message.headers) request.headers.set(name, value);
+  for (const auto& [name, value] : message.headers)
+    request.headers.set(name, value);
   request.body = message.body;
   request.timeout = seconds(20);
   return client_->fetch(std::move(request), [done, here = here_](Result<net::Response> response) {
-    if (!*here) return;
-    if (!response) return done(pass(response.error()));
+    if (!*here)
+      return;
+    if (!response)
+      return done(pass(response.error()));
     done(response->status);
   });
 }
@@ -185,11 +247,14 @@ void Notifier::send(std::uint64_t id) {
     queue.notices.clear();
     return;
   }
-  if (queue.sending || queue.notices.empty()) return;
+  if (queue.sending || queue.notices.empty())
+    return;
   queue.sending = true;
   queue.call = post(hook->second, queue.notices.front(), [this, id](Result<int> status) {
-    if (!status) log_warn("webhook {}: {}", id, status.error().message);
-    else if (*status >= 300) log_warn("webhook {} answered {}", id, *status);
+    if (!status)
+      log_warn("webhook {}: {}", id, status.error().message);
+    else if (*status >= 300)
+      log_warn("webhook {} answered {}", id, *status);
     finished(id, status && ledger::delivered_or_refused(*status));
   });
 }
@@ -199,8 +264,11 @@ void Notifier::finished(std::uint64_t id, bool settled) {
   queue.sending = false;
   queue.call.reset();
   std::optional<Duration> wait = Duration{};
-  if (!settled) wait = ledger::retry_after(++queue.failures);
-  if (!wait) log_error("webhook {}: notice {} is given up after {} tries", id, queue.notices.front().seq, queue.failures);
+  if (!settled)
+    wait = ledger::retry_after(++queue.failures);
+  if (!wait)
+    log_error("webhook {}: notice {} is given up after {} tries", id, queue.notices.front().seq,
+              queue.failures);
   if (settled || !wait) {
     const Seq through = queue.notices.front().seq;
     queue.notices.pop_front();
@@ -214,7 +282,8 @@ void Notifier::finished(std::uint64_t id, bool settled) {
 void Notifier::test(std::uint64_t id, std::function<void(Result<int>)> done) {
   const auto& hooks = options_.engine().state().money.webhooks;
   const auto hook = hooks.find(id);
-  if (hook == hooks.end()) return done(fail(Code::not_found, fmt::format("there is no webhook {}", id)));
+  if (hook == hooks.end())
+    return done(fail(Code::not_found, fmt::format("there is no webhook {}", id)));
   ledger::Notice notice;
   notice.kind = "test";
   notice.at = options_.clock->wall();
@@ -230,22 +299,33 @@ void Notifier::test(std::uint64_t id, std::function<void(Result<int>)> done) {
 
 // Apart from the head and without waiting: a script that hangs holds up nobody.
 void Notifier::run_command(const ledger::Notice& notice) {
-  if (options_.command.empty()) return;
-  const Json body = Json::object({{"kind", notice.kind}, {"seq", notice.seq}, {"at", format_utc(notice.at)}, {"project", notice.project}, {"text", notice.text}, {"data", notice.data}});
+  if (options_.command.empty())
+    return;
+  const Json body = Json::object({{"kind", notice.kind},
+                                  {"seq", notice.seq},
+                                  {"at", format_utc(notice.at)},
+                                  {"project", notice.project},
+                                  {"text", notice.text},
+                                  {"data", notice.data}});
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return;
+  if (::pipe2(pipe, O_CLOEXEC) != 0)
+    return;
   const std::string text = body.dump() + "\n";
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe[0], 9);
-  // The shell ends at once; what it started is nobody's child. A background command's input is /dev/null unless it is named.
+  // The shell ends at once; what it started is nobody's child. A background command's input is
+  // /dev/null unless it is named.
   const std::string script = "(" + options_.command + "\n) <&9 &";
   const char* argv[] = {"/bin/sh", "-c", script.c_str(), nullptr};
   pid_t child = 0;
-  const int failed = ::posix_spawn(&child, argv[0], &actions, nullptr, const_cast<char**>(argv), environ);
+  const int failed =
+      ::posix_spawn(&child, argv[0], &actions, nullptr, const_cast<char**>(argv), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed == 0) {
-    (void)!::write(pipe[1], text.data(), std::min<std::size_t>(text.size(), 4096));  // a pipe holds this much without a reader
+    (void)!::write(
+        pipe[1], text.data(),
+        std::min<std::size_t>(text.size(), 4096));  // a pipe holds this much without a reader
     ::waitpid(child, nullptr, 0);
   } else {
     log_warn("the command for notices cannot be started: {}", failed);

@@ -10,17 +10,21 @@ namespace billow::head {
 
 std::uint64_t raise_open_files() {
   rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0)
+    return 0;
   const std::uint64_t before = files.rlim_cur;
   // Twice what the server takes: requests of its own (webhooks, pools, the store) need some too.
-  files.rlim_cur = std::max<rlim_t>(files.rlim_cur, std::min<rlim_t>(files.rlim_max, 2 * limits::http_connections_max));
-  if (files.rlim_cur != before) (void)::setrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::max<rlim_t>(
+      files.rlim_cur, std::min<rlim_t>(files.rlim_max, 2 * limits::http_connections_max));
+  if (files.rlim_cur != before)
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
   return before;
 }
 
 void set_open_files(std::uint64_t limit) {
   rlimit files{};
-  if (limit == 0 || ::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  if (limit == 0 || ::getrlimit(RLIMIT_NOFILE, &files) != 0)
+    return;
   files.rlim_cur = std::min<rlim_t>(limit, files.rlim_max);
   (void)::setrlimit(RLIMIT_NOFILE, &files);
 }

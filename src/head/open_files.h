@@ -1,6 +1,7 @@
-// How many descriptors a head may have: one per agent, follower and watcher, so a thousand machines are more than the customary 1024.
-// Raised to what the system allows. What starts jobs gets the limit back that was there before: programs that use select() break with
-// more, and it is not for a head to change what jobs find.
+// How many descriptors a head may have: one per agent, follower and watcher, so a thousand machines
+// are more than the customary 1024. Raised to what the system allows. What starts jobs gets the
+// limit back that was there before: programs that use select() break with more, and it is not for a
+// head to change what jobs find.
 #pragma once
 
 #include <cstdint>

@@ -13,16 +13,20 @@ namespace billow::head {
 namespace {
 
 constexpr Duration plan_every = milliseconds(250);
-constexpr Duration gather = milliseconds(15);  // jobs submitted one by one are counted together, and a burst of them is one look
-constexpr std::int64_t plan_share = 10;        // a plan over a long queue takes its time: at most this part of ours goes there
-constexpr Duration look_soon = seconds(1);     // while something is on its way
+constexpr Duration gather = milliseconds(
+    15);  // jobs submitted one by one are counted together, and a burst of them is one look
+constexpr std::int64_t plan_share =
+    10;  // a plan over a long queue takes its time: at most this part of ours goes there
+constexpr Duration look_soon = seconds(1);  // while something is on its way
 constexpr Duration look_seldom = seconds(10);
 constexpr Duration look_after_order = milliseconds(300);
 constexpr std::size_t asked_at_once = 8;
-constexpr Duration ask_again = seconds(30);    // a machine that was asked for and is in no list
+constexpr Duration ask_again = seconds(30);  // a machine that was asked for and is in no list
 
 // "fast-7", or "fast-7.0" of a machine of several nodes.
-bool is_node_of(const std::string& node, const std::string& machine) { return node == machine || node.starts_with(machine + "."); }
+bool is_node_of(const std::string& node, const std::string& machine) {
+  return node == machine || node.starts_with(machine + ".");
+}
 
 }  // namespace
 
@@ -31,19 +35,23 @@ struct Pools::Running {
   std::unique_ptr<net::Workers> worker;
   bool busy = false;
   SteadyTime next_look;
-  std::map<std::string, SteadyTime> asked;     // machines the engine said yes to, in this life of the head
-  std::set<std::string> tried;                 // and those it was asked for at all: it may have made one and not said so
-  std::set<std::string> given_back;            // that the engine was told of, or is being told of
+  std::map<std::string, SteadyTime>
+      asked;  // machines the engine said yes to, in this life of the head
+  std::set<std::string>
+      tried;  // and those it was asked for at all: it may have made one and not said so
+  std::set<std::string> given_back;  // that the engine was told of, or is being told of
   std::string last_error;
 };
 
-// What one visit to an engine does and finds. Filled on the loop, carried out on the pool's thread, read on the loop again.
+// What one visit to an engine does and finds. Filled on the loop, carried out on the pool's thread,
+// read on the loop again.
 struct Pools::Round {
   std::vector<pool::Order> wanted;
   std::set<std::string> released, known;
   WallTime began;
   std::size_t credentials_left = 0;
-  bool lists = true;                           // false: nothing can be there yet of what is wanted, and it is asked for at once
+  bool lists =
+      true;  // false: nothing can be there yet of what is wanted, and it is asked for at once
 
   std::optional<std::vector<MachineSighting>> listed;
   std::string error;
@@ -52,12 +60,17 @@ struct Pools::Round {
 };
 
 Pools::Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options)
-    : loop_(loop), clock_(clock), engine_(std::move(engine)), options_(std::move(options)), began_(clock.wall()) {}
+    : loop_(loop),
+      clock_(clock),
+      engine_(std::move(engine)),
+      options_(std::move(options)),
+      began_(clock.wall()) {}
 Pools::~Pools() = default;
 
 void Pools::look() {
   Engine& engine = engine_();
-  if (engine.state().pools.empty() && running_.empty()) return;
+  if (engine.state().pools.empty() && running_.empty())
+    return;
   const SteadyTime now = clock_.steady();
   if (now - planned_at_ >= plan_every) {
     planned_at_ = now;
@@ -65,22 +78,31 @@ void Pools::look() {
     plan_took_ = clock_.steady() - now;
   }
   for (auto at = running_.begin(); at != running_.end();) {
-    if (!engine.state().pools.contains(at->first) && !at->second->busy) at = running_.erase(at);
-    else ++at;
+    if (!engine.state().pools.contains(at->first) && !at->second->busy)
+      at = running_.erase(at);
+    else
+      ++at;
   }
-  for (const auto& [id, settings] : std::map(engine.state().pools)) begin(id, settings);
+  for (const auto& [id, settings] : std::map(engine.state().pools))
+    begin(id, settings);
 }
 
 void Pools::heard(const Event& event) {
-  if (engine_().state().pools.empty()) return;
-  const bool wanted = std::holds_alternative<JobsSubmitted>(event.body) || std::holds_alternative<JobReady>(event.body) || std::holds_alternative<JobRequeued>(event.body);
+  if (engine_().state().pools.empty())
+    return;
+  const bool wanted = std::holds_alternative<JobsSubmitted>(event.body) ||
+                      std::holds_alternative<JobReady>(event.body) ||
+                      std::holds_alternative<JobRequeued>(event.body);
   // The machine of a node that fell silent may be gone: its engine knows.
   if (const auto* silent = std::get_if<NodeUnreachable>(&event.body)) {
     const auto node = engine_().state().nodes.find(silent->node);
-    const auto running = node == engine_().state().nodes.end() ? running_.end() : running_.find(node->second.pool);
-    if (running != running_.end()) running->second->next_look = {};
+    const auto running =
+        node == engine_().state().nodes.end() ? running_.end() : running_.find(node->second.pool);
+    if (running != running_.end())
+      running->second->next_look = {};
   }
-  if (!wanted || nudged_) return;
+  if (!wanted || nudged_)
+    return;
   nudged_ = true;
   nudge_ = loop_.after(std::max(gather, plan_took_ * plan_share), [this] {
     nudged_ = false;
@@ -94,65 +116,94 @@ void Pools::begin(PoolId id, const Pool& settings) {
   const SteadyTime now = clock_.steady();
   if (!slot) {
     auto made = pool::make_pool(settings, options_.engine);
-    if (!made) return log_error("pool {}: {}", settings.name, made.error().message);
+    if (!made)
+      return log_error("pool {}: {}", settings.name, made.error().message);
     slot = std::make_unique<Running>();
     slot->pool = std::move(*made);
-    slot->worker = std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
+    slot->worker =
+        std::make_unique<net::Workers>(loop_, net::Workers::Options{.threads = 1, .queue_max = 4});
   }
   Running& r = *slot;
-  if (r.busy) return;
+  if (r.busy)
+    return;
   const control::State& state = engine_().state();
-  const bool just_began = clock_.wall() - began_ < limits::agent_unreachable_after;  // nodes that are there have yet to say so
+  const bool just_began =
+      clock_.wall() - began_ <
+      limits::agent_unreachable_after;  // nodes that are there have yet to say so
   auto round = std::make_shared<Round>();
   bool moving = false, fresh = true;
   for (const auto& [name, machine] : state.machines) {
-    if (machine.pool != id) continue;
+    if (machine.pool != id)
+      continue;
     round->known.insert(name);
     moving = moving || machine.state != MachineState::here;
     if (machine.state == MachineState::wanted && machine.external.empty()) {
       const auto asked = r.asked.find(name);
-      if (asked != r.asked.end() && now - asked->second < ask_again) continue;
+      if (asked != r.asked.end() && now - asked->second < ask_again)
+        continue;
       fresh = fresh && machine.wanted_at >= began_ && !r.tried.contains(name);
-      round->wanted.push_back({.machine = machine, .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url, .token = {}});
+      round->wanted.push_back(
+          {.machine = machine,
+           .head_url = settings.head_url.empty() ? options_.head_url() : settings.head_url,
+           .token = {}});
     } else if (machine.state == MachineState::releasing) {
       // What still runs there is on its way out; the engine would cut it short.
       bool busy = false;
       for (const auto& [node_id, tasks] : state.tasks_on) {
         const auto node = state.nodes.find(node_id);
-        busy = busy || (node != state.nodes.end() && node->second.pool == id && (node->second.reachable || just_began) && is_node_of(node->second.offer.name, name));
+        busy = busy || (node != state.nodes.end() && node->second.pool == id &&
+                        (node->second.reachable || just_began) &&
+                        is_node_of(node->second.offer.name, name));
       }
-      if (!busy) round->released.insert(name);
+      if (!busy)
+        round->released.insert(name);
     } else if (machine.state == MachineState::here) {
       bool answers = false;
-      for (const auto& [node_id, node] : state.nodes) answers = answers || (node.pool == id && (node.reachable || just_began) && is_node_of(node.offer.name, name));
+      for (const auto& [node_id, node] : state.nodes)
+        answers = answers || (node.pool == id && (node.reachable || just_began) &&
+                              is_node_of(node.offer.name, name));
       moving = moving || !answers;  // it may be gone
     }
   }
   // What nobody uses any more is billed until the engine hears of it.
-  const bool gives_back = std::ranges::any_of(round->released, [&](const std::string& name) { return !r.given_back.contains(name); });
+  const bool gives_back = std::ranges::any_of(
+      round->released, [&](const std::string& name) { return !r.given_back.contains(name); });
   const bool due = now >= r.next_look || (gives_back && r.last_error.empty());
-  if (!due && round->wanted.empty()) return;
-  if (!due && r.last_error.size() > 0) return;  // an engine that is away is not asked more often because more is wanted of it
+  if (!due && round->wanted.empty())
+    return;
+  if (!due && r.last_error.size() > 0)
+    return;  // an engine that is away is not asked more often because more is wanted of it
   r.busy = true;
   r.given_back.insert(round->released.begin(), round->released.end());
   round->lists = due || !fresh;
-  if (round->lists) r.next_look = now + (moving ? look_soon : look_seldom);
-  for (const pool::Order& order : round->wanted) r.tried.insert(order.machine.name);
+  if (round->lists)
+    r.next_look = now + (moving ? look_soon : look_seldom);
+  for (const pool::Order& order : round->wanted)
+    r.tried.insert(order.machine.name);
   round->began = clock_.wall();
   // A credential of its own for each machine, durable before the machine can use it.
   round->credentials_left = round->wanted.size();
-  if (round->wanted.empty()) return run(id, round);
+  if (round->wanted.empty())
+    return run(id, round);
   for (pool::Order& order : round->wanted) {
     const std::string secret = "bw_" + random_token(30);
     order.token = options_.fingerprint.empty() ? secret : secret + "." + options_.fingerprint;
-    engine_().execute(IssueCredential{.node = order.machine.name, .hash = sha256_hex(secret), .user = options_.owner, .pool = id, .replaces_node = true}, {"head", ""},
-                      [this, id, round, name = order.machine.name](Result<std::vector<Event>> events) {
-                        if (!events) {
-                          log_error("machine {}: {}", name, events.error().message);
-                          std::erase_if(round->wanted, [&](const pool::Order& o) { return o.machine.name == name; });
-                        }
-                        if (--round->credentials_left == 0) run(id, round);
-                      });
+    engine_().execute(
+        IssueCredential{.node = order.machine.name,
+                        .hash = sha256_hex(secret),
+                        .user = options_.owner,
+                        .pool = id,
+                        .replaces_node = true},
+        {"head", ""},
+        [this, id, round, name = order.machine.name](Result<std::vector<Event>> events) {
+          if (!events) {
+            log_error("machine {}: {}", name, events.error().message);
+            std::erase_if(round->wanted,
+                          [&](const pool::Order& o) { return o.machine.name == name; });
+          }
+          if (--round->credentials_left == 0)
+            run(id, round);
+        });
   }
 }
 
@@ -162,25 +213,33 @@ void Pools::ask(pool::Pool& engine, const std::vector<pool::Order>& orders, Roun
     const std::size_t to = std::min(orders.size(), from + asked_at_once);
     std::vector<Status> made(to - from);
     std::vector<std::thread> threads;
-    for (std::size_t i = from + 1; i < to; ++i) threads.emplace_back([&, i] { made[i - from] = engine.want(orders[i]); });
+    for (std::size_t i = from + 1; i < to; ++i)
+      threads.emplace_back([&, i] { made[i - from] = engine.want(orders[i]); });
     made[0] = engine.want(orders[from]);
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads)
+      thread.join();
     for (std::size_t i = from; i < to; ++i) {
       const Status& one = made[i - from];
-      if (one) round.made.push_back(orders[i].machine.name);
-      else if (one.error().code == Code::unavailable) round.error = one.error().message;
-      else round.refused.push_back({orders[i].machine.name, one.error().message});
+      if (one)
+        round.made.push_back(orders[i].machine.name);
+      else if (one.error().code == Code::unavailable)
+        round.error = one.error().message;
+      else
+        round.refused.push_back({orders[i].machine.name, one.error().message});
     }
   }
 }
 
 void Pools::run(PoolId id, std::shared_ptr<Round> round) {
   const auto found = running_.find(id);
-  if (found == running_.end()) return;
+  if (found == running_.end())
+    return;
   pool::Pool* engine = found->second->pool.get();
-  const Status queued = found->second->worker->submit(
-      [this, id, engine, round]() -> std::function<void()> {
-        const auto done = [this, id, round] { finished(id, *round); };
+  const Status queued =
+      found->second->worker->submit([this, id, engine, round]() -> std::function<void()> {
+        const auto done = [this, id, round] {
+          finished(id, *round);
+        };
         if (!round->lists) {
           ask(*engine, round->wanted, *round);
           return done;
@@ -193,47 +252,64 @@ void Pools::run(PoolId id, std::shared_ptr<Round> round) {
         std::set<std::string> there;
         for (const MachineSighting& machine : *listed) {
           there.insert(machine.name);
-          if (!round->released.contains(machine.name)) continue;
-          if (const Status released = engine->release(machine); !released) round->error = released.error().message;
+          if (!round->released.contains(machine.name))
+            continue;
+          if (const Status released = engine->release(machine); !released)
+            round->error = released.error().message;
         }
-        std::erase_if(round->wanted, [&](const pool::Order& order) { return there.contains(order.machine.name); });  // made by an earlier life of this head, or in the moment before it died
+        std::erase_if(round->wanted, [&](const pool::Order& order) {
+          return there.contains(order.machine.name);
+        });  // made by an earlier life of this head, or in the moment before it died
         ask(*engine, round->wanted, *round);
         round->strays = engine->reconcile(*listed, round->known);
         // What was just made is in the next look; this one is older.
         round->listed = std::move(*listed);
         return done;
       });
-  if (!queued) found->second->busy = false;
+  if (!queued)
+    found->second->busy = false;
 }
 
 void Pools::finished(PoolId id, const Round& round) {
   const auto found = running_.find(id);
-  if (found == running_.end()) return;
+  if (found == running_.end())
+    return;
   Running& r = *found->second;
   r.busy = false;
   Engine& engine = engine_();
   const auto settings = engine.state().pools.find(id);
   const std::string name = settings == engine.state().pools.end() ? "?" : settings->second.name;
   if (round.error != r.last_error) {
-    if (!round.error.empty()) log_warn("pool {}: {}", name, round.error);
-    else log_info("pool {} answers again", name);
+    if (!round.error.empty())
+      log_warn("pool {}: {}", name, round.error);
+    else
+      log_info("pool {} answers again", name);
     r.last_error = round.error;
   }
   const SteadyTime now = clock_.steady();
   for (const std::string& machine : round.made) {
     r.asked[machine] = now;
-    r.next_look = std::min(r.next_look, now + look_after_order);  // it is listed now, and whoever waits for it wants to know
+    r.next_look = std::min(
+        r.next_look,
+        now + look_after_order);  // it is listed now, and whoever waits for it wants to know
     log_info("pool {}: asked for {}", name, machine);
   }
-  for (const std::string& machine : round.strays) log_warn("pool {}: {} was never asked for; it is ended", name, machine);
+  for (const std::string& machine : round.strays)
+    log_warn("pool {}: {} was never asked for; it is ended", name, machine);
   for (const OrderFailed& refused : round.refused) {
     log_warn("pool {}: {} refused: {}", name, refused.machine, refused.reason);
     engine.execute(refused, {"head", ""}, {});
   }
-  if (round.listed) engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
-  std::erase_if(r.given_back, [&](const std::string& machine) { return !engine.state().machines.contains(machine); });
-  std::erase_if(r.tried, [&](const std::string& machine) { return !engine.state().machines.contains(machine); });
-  std::erase_if(r.asked, [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
+  if (round.listed)
+    engine.execute(PoolSeen{id, *round.listed, round.began}, {"head", ""}, {});
+  std::erase_if(r.given_back, [&](const std::string& machine) {
+    return !engine.state().machines.contains(machine);
+  });
+  std::erase_if(r.tried, [&](const std::string& machine) {
+    return !engine.state().machines.contains(machine);
+  });
+  std::erase_if(r.asked,
+                [&](const auto& entry) { return !engine.state().machines.contains(entry.first); });
 }
 
 }  // namespace billow::head

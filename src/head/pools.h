@@ -1,6 +1,7 @@
-// The reconciler between the state's machines and the engines they come from. Takes no input and is idempotent: it looks at the state,
-// lists what the engine has, asks for what is missing, gives back what is released, and ends what nobody asked for. Each pool has a
-// thread of its own, for an engine's tools may take their time.
+// The reconciler between the state's machines and the engines they come from. Takes no input and is
+// idempotent: it looks at the state, lists what the engine has, asks for what is missing, gives
+// back what is released, and ends what nobody asked for. Each pool has a thread of its own, for an
+// engine's tools may take their time.
 #pragma once
 
 #include <functional>
@@ -19,14 +20,15 @@ class Pools {
  public:
   struct Options {
     pool::Options engine;
-    std::function<std::string()> head_url;   // for pools that name none
-    std::string fingerprint;                 // of the head's authority; empty: none
-    UserId owner;                            // whose credentials its machines get
+    std::function<std::string()> head_url;  // for pools that name none
+    std::string fingerprint;                // of the head's authority; empty: none
+    UserId owner;                           // whose credentials its machines get
   };
   Pools(net::Loop& loop, const Clock& clock, std::function<Engine&()> engine, Options options);
   ~Pools();
   void look();  // on a timer
-  // Something happened that may need a machine or have ended one: look now rather than with the timer's next turn.
+  // Something happened that may need a machine or have ended one: look now rather than with the
+  // timer's next turn.
   void heard(const Event& event);
 
  private:
@@ -44,7 +46,7 @@ class Pools {
   std::map<PoolId, std::unique_ptr<Running>> running_;
   SteadyTime planned_at_;
   Duration plan_took_;
-  WallTime began_;                             // orders from before are another life's, which may have carried them out
+  WallTime began_;  // orders from before are another life's, which may have carried them out
   net::Timer nudge_;
   bool nudged_ = false;
 };

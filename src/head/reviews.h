@@ -1,8 +1,9 @@
-// The monthly review, made by the head itself: when a month has ended, its leases and the prices of the day become a review, kept in
-// reviews/YYYY-MM.json of the data directory and handed to whoever sends it on. The arithmetic is advise/review.
+// The monthly review, made by the head itself: when a month has ended, its leases and the prices of
+// the day become a review, kept in reviews/YYYY-MM.json of the data directory and handed to whoever
+// sends it on. The arithmetic is advise/review.
 //
-// Idempotent: a review that lies in its file is not made again, so a restart on the 1st sends nothing twice. A month without a lease
-// has no review.
+// Idempotent: a review that lies in its file is not made again, so a restart on the 1st sends
+// nothing twice. A month without a lease has no review.
 #pragma once
 
 #include <functional>
@@ -29,11 +30,13 @@ class Reviews {
 
  private:
   Options options_;
-  std::string looked_at_;   // the month that was judged since this head began
+  std::string looked_at_;  // the month that was judged since this head began
   bool busy_ = false;
 };
 
 // What the leases of a period used; reads page by page. For a worker.
-Result<std::vector<advise::UsedSpan>> used_spans(const Queries& queries, WallTime from, WallTime before);
+Result<std::vector<advise::UsedSpan>> used_spans(const Queries& queries,
+                                                 WallTime from,
+                                                 WallTime before);
 
 }  // namespace billow::head

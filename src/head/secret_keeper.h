@@ -1,12 +1,15 @@
-// The installation's key, and what is sealed with it: the secrets of projects. The key lies in the data directory (or where --secrets-key
-// says), readable by its owner only, and in nothing else: not in the store, so not in a backup, and not in PostgreSQL. Whoever restores a
-// backup elsewhere, or has a second head stand by, brings the key along.
+// The installation's key, and what is sealed with it: the secrets of projects. The key lies in the
+// data directory (or where --secrets-key says), readable by its owner only, and in nothing else:
+// not in the store, so not in a backup, and not in PostgreSQL. Whoever restores a backup elsewhere,
+// or has a second head stand by, brings the key along.
 //
-// Values leave as the journal has them: the state may know of a change that a crash would still take back.
+// Values leave as the journal has them: the state may know of a change that a crash would still
+// take back.
 //
-// What holds: a value is in plain only in the request that sets it and in the start order on its way to an agent, over a connection
-// that nobody else can read. What cannot be given (removed, sealed with a key that is not here, a connection in plain) keeps the task from
-// starting, and the job says why.
+// What holds: a value is in plain only in the request that sets it and in the start order on its
+// way to an agent, over a connection that nobody else can read. What cannot be given (removed,
+// sealed with a key that is not here, a connection in plain) keeps the task from starting, and the
+// job says why.
 #pragma once
 
 #include <functional>
@@ -24,19 +27,27 @@ class SecretKeeper {
  public:
   explicit SecretKeeper(std::string key_path) : path_(std::move(key_path)) {}
 
-  // Makes the key at the first secret. Never where the state has secrets of another one: those would be lost without a word.
-  Result<std::string> sealed(const control::State& state, ProjectId project, const std::string& name, std::string_view value);
+  // Makes the key at the first secret. Never where the state has secrets of another one: those
+  // would be lost without a word.
+  Result<std::string> sealed(const control::State& state,
+                             ProjectId project,
+                             const std::string& name,
+                             std::string_view value);
   // Why it cannot be opened here; empty: it can.
   std::string trouble_with(const Secret& secret) const;
-  // What is durable: all of a state that was just read from the journal, then each event when it is.
+  // What is durable: all of a state that was just read from the journal, then each event when it
+  // is.
   void begin(const control::State& state) { durable_ = state.secrets; }
-  std::function<void()> heard(const Event& event);   // to be called when it is durable; empty: it is of no secret
+  std::function<void()> heard(
+      const Event& event);  // to be called when it is durable; empty: it is of no secret
   // Puts the values that the job asks for into its start order, or why it cannot start.
   void fill(const control::State& state, wire::agent_v1::Start& start, bool confidential) const;
 
  private:
   Result<std::string> key() const;
-  Result<std::string> value_of(const control::State& state, ProjectId project, const SecretWish& wish) const;
+  Result<std::string> value_of(const control::State& state,
+                               ProjectId project,
+                               const SecretWish& wish) const;
   std::string path_;
   std::map<std::pair<ProjectId, std::string>, Secret> durable_;
 };

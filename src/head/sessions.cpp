@@ -1,7 +1,7 @@
 #include "head/sessions.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -27,27 +27,44 @@ void Sessions::refuse(const SessionPtr& session, std::string message, std::strin
 
 void Sessions::hello(const SessionPtr& session, const Hello& h) {
   if (h.version < protocol_version_min)
-    return refuse(session, fmt::format("the agent speaks protocol {}, this head {} and newer", h.version, protocol_version_min),
-                  fmt::format("install billow {} on the node, then start its agent again; running jobs go on meanwhile", BILLOW_VERSION));
+    return refuse(session,
+                  fmt::format("the agent speaks protocol {}, this head {} and newer", h.version,
+                              protocol_version_min),
+                  fmt::format("install billow {} on the node, then start its agent again; running "
+                              "jobs go on meanwhile",
+                              BILLOW_VERSION));
   const int ours = wire::spoken_protocol();
   if ((h.version_min > 0 ? h.version_min : h.version) > ours)
-    return refuse(session, fmt::format("the agent speaks protocol {} and newer, this head {}", h.version_min > 0 ? h.version_min : h.version, ours),
-                  fmt::format("upgrade the head first, or install its version ({}) on the node", BILLOW_VERSION));
+    return refuse(session,
+                  fmt::format("the agent speaks protocol {} and newer, this head {}",
+                              h.version_min > 0 ? h.version_min : h.version, ours),
+                  fmt::format("upgrade the head first, or install its version ({}) on the node",
+                              BILLOW_VERSION));
   Engine& engine = engine_();
   if (h.epoch_seen > engine.state().epoch)
-    return refuse(session, fmt::format("the agent has seen a newer head (epoch {}, this one is {})", h.epoch_seen, engine.state().epoch), "stop this head: another one has taken over");
+    return refuse(session,
+                  fmt::format("the agent has seen a newer head (epoch {}, this one is {})",
+                              h.epoch_seen, engine.state().epoch),
+                  "stop this head: another one has taken over");
   // Before anything that a hello of this name may do to the one who has it.
-  if (const Status believed = control::check_hello(engine.state(), {h.offer, h.tasks, session->credential}); !believed)
+  if (const Status believed =
+          control::check_hello(engine.state(), {h.offer, h.tasks, session->credential});
+      !believed)
     return refuse(session, believed.error().message, believed.error().hint);
   LastHello& last = last_hello_[h.offer.name];
   if (last.boot_id == h.offer.boot_id && h.sent_at < last.sent_at) {
-    log_info("node {}: a hello of an earlier connection came late and is passed over", h.offer.name);
+    log_info("node {}: a hello of an earlier connection came late and is passed over",
+             h.offer.name);
     return session->close("a newer connection was here");
   }
-  if (const Node* known = engine.state().node_by_name(h.offer.name); known && sessions_.contains(known->id)) {
+  if (const Node* known = engine.state().node_by_name(h.offer.name);
+      known && sessions_.contains(known->id)) {
     const SessionPtr old = sessions_.at(known->id);
-    // The same machine dials again (its old connection is not dead yet here), or somebody else uses its name.
-    if (known->offer.boot_id != h.offer.boot_id) return refuse(session, fmt::format("a node named {} is connected already", h.offer.name), "give this one another name: --node-name");
+    // The same machine dials again (its old connection is not dead yet here), or somebody else uses
+    // its name.
+    if (known->offer.boot_id != h.offer.boot_id)
+      return refuse(session, fmt::format("a node named {} is connected already", h.offer.name),
+                    "give this one another name: --node-name");
     old->node = {};
     sessions_.erase(known->id);
     old->close("connected again");
@@ -55,76 +72,119 @@ void Sessions::hello(const SessionPtr& session, const Hello& h) {
   last = {h.offer.boot_id, h.sent_at};
   session->name = h.offer.name;
   arriving_[h.offer.name] = session;
-  engine.execute(AgentHello{h.offer, h.tasks, session->credential}, {"node:" + h.offer.name, ""}, [this, session, h](Result<std::vector<Event>> events) {
-    if (const auto found = arriving_.find(h.offer.name); found != arriving_.end() && found->second == session) arriving_.erase(found);
-    if (!events) return refuse(session, events.error().message, events.error().hint);
-    accepted(session, h);
-  });
+  engine.execute(AgentHello{h.offer, h.tasks, session->credential}, {"node:" + h.offer.name, ""},
+                 [this, session, h](Result<std::vector<Event>> events) {
+                   if (const auto found = arriving_.find(h.offer.name);
+                       found != arriving_.end() && found->second == session)
+                     arriving_.erase(found);
+                   if (!events)
+                     return refuse(session, events.error().message, events.error().hint);
+                   accepted(session, h);
+                 });
 }
 
-// The hello's events are durable. Orders that became due meanwhile found nobody to go to; hello_effects repeats them.
+// The hello's events are durable. Orders that became due meanwhile found nobody to go to;
+// hello_effects repeats them.
 void Sessions::accepted(const SessionPtr& session, const Hello& h) {
   Engine& engine = engine_();
   const Node* node = engine.state().node_by_name(h.offer.name);
   const LastHello& last = last_hello_[h.offer.name];
-  if (!node || !session->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at) return;
+  if (!node || !session->open() || last.boot_id != h.offer.boot_id || last.sent_at != h.sent_at)
+    return;
   session->node = node->id;
   sessions_[node->id] = session;
   silent_since_.erase(node->id);
-  for (const TaskStatus& status : h.tasks) take_port(node->id, status);
+  for (const TaskStatus& status : h.tasks)
+    take_port(node->id, status);
   unsent_.erase(node->id);  // what it lacks is sent now
   auto& strangers = strangers_[node->id] = {};
-  const std::vector<control::Effect> orders = control::hello_effects(engine.state(), node->id, h.tasks);
+  const std::vector<control::Effect> orders =
+      control::hello_effects(engine.state(), node->id, h.tasks);
   for (const control::Effect& order : orders)
-    if (const auto* settle = std::get_if<Settle>(&order.message)) strangers.insert(settle->unknown.begin(), settle->unknown.end());
-  if (strangers.empty()) strangers_.erase(node->id);
-  else log_warn("node {} still runs {} task{} that {} no longer its own; it is told to end {}, and takes no work before", h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
-                strangers.size() == 1 ? "is" : "are", strangers.size() == 1 ? "it" : "them");
-  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(), std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION, control::node_bills(*node)}, {});
-  log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name, node->offer.gpus.size(), h.tasks.size(), h.offer.version, std::min(h.version, wire::spoken_protocol()));
+    if (const auto* settle = std::get_if<Settle>(&order.message))
+      strangers.insert(settle->unknown.begin(), settle->unknown.end());
+  if (strangers.empty())
+    strangers_.erase(node->id);
+  else
+    log_warn(
+        "node {} still runs {} task{} that {} no longer its own; it is told to end {}, and takes "
+        "no work before",
+        h.offer.name, strangers.size(), strangers.size() == 1 ? "" : "s",
+        strangers.size() == 1 ? "is" : "are", strangers.size() == 1 ? "it" : "them");
+  session->send(Welcome{engine.state().epoch, node->id, limits::agent_heartbeat.ms(),
+                        std::min(h.version, wire::spoken_protocol()), BILLOW_VERSION,
+                        control::node_bills(*node)},
+                {});
+  log_info("node {} is here: {} GPUs, {} tasks, billow {}, protocol {}", h.offer.name,
+           node->offer.gpus.size(), h.tasks.size(), h.offer.version,
+           std::min(h.version, wire::spoken_protocol()));
   engine.enqueue(orders);
 }
 
 // Only of tasks that are its own: nobody vouches for another node's.
 void Sessions::take_port(NodeId node, const TaskStatus& status) {
-  if (!has_task(node, status.task)) return;
-  if (status.state == TaskState::ended) return (void)ports_.erase(status.task);
-  if (status.port_holder == PortHolder::unsaid) return;
+  if (!has_task(node, status.task))
+    return;
+  if (status.state == TaskState::ended)
+    return (void)ports_.erase(status.task);
+  if (status.port_holder == PortHolder::unsaid)
+    return;
   // Those that were never heard to end, with a node that is gone.
-  if (ports_.size() > limits::endpoints_max) std::erase_if(ports_, [&](const auto& each) { return !engine_().state().find_task(each.first); });
+  if (ports_.size() > limits::endpoints_max)
+    std::erase_if(ports_,
+                  [&](const auto& each) { return !engine_().state().find_task(each.first); });
   Port& known = ports_[status.task];
-  if (known.holder == status.port_holder && known.look == status.port_look) return;
+  if (known.holder == status.port_holder && known.look == status.port_look)
+    return;
   known = {status.port_holder, status.port_look};
-  if (port_changed_) port_changed_();
+  if (port_changed_)
+    port_changed_();
 }
 
 void Sessions::report(const SessionPtr& session, const Report& r) {
-  // Of a task that it does not hold nothing is shown, and nothing taken away. What ended long ago is acknowledged below.
+  // Of a task that it does not hold nothing is shown, and nothing taken away. What ended long ago
+  // is acknowledged below.
   if (has_task(session->node, r.status.task)) {
     take_port(session->node, r.status);
-    if (r.status.state == TaskState::starting && !r.status.waits_for.empty()) waits_for_[r.status.task] = control::kept_words(r.status.waits_for);
-    else waits_for_.erase(r.status.task);
+    if (r.status.state == TaskState::starting && !r.status.waits_for.empty())
+      waits_for_[r.status.task] = control::kept_words(r.status.waits_for);
+    else
+      waits_for_.erase(r.status.task);
   } else if (!engine_().state().find_task(r.status.task)) {
     waits_for_.erase(r.status.task);
   }
-  engine_().execute(AgentReport{session->node, r.status}, {"node:" + session->name, ""}, [this, session, number = r.number, task = r.status.task, ended = r.status.state == TaskState::ended](Result<std::vector<Event>> events) {
-    if (!events) log_warn("node {}: {}", session->name, events.error().message);
-    session->send(Ack{number}, {});
-    const auto strangers = strangers_.find(session->node);
-    if (!ended || strangers == strangers_.end() || strangers->second.erase(task) == 0 || !strangers->second.empty()) return;
-    strangers_.erase(strangers);
-    session->close("it has ended what was not its own; it says hello again");
-  });
+  engine_().execute(
+      AgentReport{session->node, r.status}, {"node:" + session->name, ""},
+      [this, session, number = r.number, task = r.status.task,
+       ended = r.status.state == TaskState::ended](Result<std::vector<Event>> events) {
+        if (!events)
+          log_warn("node {}: {}", session->name, events.error().message);
+        session->send(Ack{number}, {});
+        const auto strangers = strangers_.find(session->node);
+        if (!ended || strangers == strangers_.end() || strangers->second.erase(task) == 0 ||
+            !strangers->second.empty())
+          return;
+        strangers_.erase(strangers);
+        session->close("it has ended what was not its own; it says hello again");
+      });
 }
 
 void Sessions::reclaimed(const SessionPtr& session, const Reclaimed& notice) {
   log_warn("node {} is taken away: {}", session->name, notice.reason);
-  engine_().execute(NodeReclaimed{session->node, notice.reason.empty() ? "taken away" : std::string(utf8_prefix(notice.reason, limits::words_bytes_max))}, {"node:" + session->name, ""}, {});
+  engine_().execute(
+      NodeReclaimed{session->node,
+                    notice.reason.empty()
+                        ? "taken away"
+                        : std::string(utf8_prefix(notice.reason, limits::words_bytes_max))},
+      {"node:" + session->name, ""}, {});
 }
 
 bool Sessions::revoked(const SessionPtr& session) {
-  if (!session->credential || engine_().state().tokens.contains(session->credential)) return false;
-  session->send(Refused{"this node's credential has been revoked", "an admin can let it join again: billow token create --node"}, {});
+  if (!session->credential || engine_().state().tokens.contains(session->credential))
+    return false;
+  session->send(Refused{"this node's credential has been revoked",
+                        "an admin can let it join again: billow token create --node"},
+                {});
   return true;
 }
 
@@ -134,42 +194,58 @@ void Sessions::marks(const SessionPtr& session, const MeterMark& m) {
   MeterMarks due{session->node, {}};
   for (const TaskMark& mark : m.marks) {
     const auto [at, fresh] = marked_at_.try_emplace(mark.task, now);
-    if (!fresh && now - at->second < limits::meter_mark_every) continue;
+    if (!fresh && now - at->second < limits::meter_mark_every)
+      continue;
     at->second = now;
     due.marks.push_back(mark);
   }
-  if (marked_at_.size() > 100'000) std::erase_if(marked_at_, [&](const auto& item) { return now - item.second > limits::meter_mark_every * 2; });
-  if (!due.marks.empty()) engine_().execute(due, {"node:" + session->name, ""}, {});
+  if (marked_at_.size() > 100'000)
+    std::erase_if(marked_at_, [&](const auto& item) {
+      return now - item.second > limits::meter_mark_every * 2;
+    });
+  if (!due.marks.empty())
+    engine_().execute(due, {"node:" + session->name, ""}, {});
 }
 
 void Sessions::idle_note(const SessionPtr& session, const IdleNote& note) {
-  engine_().execute(IdleReported{session->node, note.task, note.state, note.action, note.text}, {"node:" + session->name, ""}, {});
+  engine_().execute(IdleReported{session->node, note.task, note.state, note.action, note.text},
+                    {"node:" + session->name, ""}, {});
 }
 
 void Sessions::keep_alive(const SessionPtr& session, const KeepAliveAsked& asked) {
-  engine_().execute(KeepAlive{{}, asked.task, session->node, asked.lasts, asked.reason}, {fmt::format("task:{}", asked.task.value), ""}, {});
+  engine_().execute(KeepAlive{{}, asked.task, session->node, asked.lasts, asked.reason},
+                    {fmt::format("task:{}", asked.task.value), ""}, {});
 }
 
 void Sessions::renew_leases() {
   Engine& engine = engine_();
   const control::State& state = engine.state();
-  if (state.money.budgets.empty()) return;
+  if (state.money.budgets.empty())
+    return;
   const auto uses = control::budget_uses(state, engine.billed());
   for (const auto& [node, session] : sessions_) {
     const auto on = state.tasks_on.find(node);
-    if (on == state.tasks_on.end()) continue;
+    if (on == state.tasks_on.end())
+      continue;
     std::map<Duration, std::vector<TaskId>> by_time;
     for (TaskId id : on->second)
-      if (const Duration paid = control::task_paid_for(state, state.tasks.at(id), uses); paid.ns > 0) by_time[paid].push_back(id);
-    for (auto& [paid, tasks] : by_time) session->send(LeaseRenew{state.epoch, std::move(tasks), paid}, {});
+      if (const Duration paid = control::task_paid_for(state, state.tasks.at(id), uses);
+          paid.ns > 0)
+        by_time[paid].push_back(id);
+    for (auto& [paid, tasks] : by_time)
+      session->send(LeaseRenew{state.epoch, std::move(tasks), paid}, {});
   }
 }
 
 bool Sessions::closed(const SessionPtr& session) {
-  if (const auto found = arriving_.find(session->name); found != arriving_.end() && found->second == session) arriving_.erase(found);
-  if (!session->node) return false;
+  if (const auto found = arriving_.find(session->name);
+      found != arriving_.end() && found->second == session)
+    arriving_.erase(found);
+  if (!session->node)
+    return false;
   const auto found = sessions_.find(session->node);
-  if (found == sessions_.end() || found->second != session) return false;
+  if (found == sessions_.end() || found->second != session)
+    return false;
   sessions_.erase(found);
   strangers_.erase(session->node);
   silent_since_[session->node] = clock_.steady();
@@ -185,34 +261,51 @@ bool Sessions::send(NodeId node, const ToAgent& message, std::string_view blob) 
 void Sessions::deliver(const control::Effect& effect) {
   const auto* start = std::get_if<Start>(&effect.message);
   const auto found = sessions_.find(effect.node);
-  if (start && found == sessions_.end()) return (void)unsent_[effect.node].insert(start->task);
-  if (!start || !complete_) return (void)send(effect.node, effect.message, {});
+  if (start && found == sessions_.end())
+    return (void)unsent_[effect.node].insert(start->task);
+  if (!start || !complete_)
+    return (void)send(effect.node, effect.message, {});
   Start completed = *start;
   complete_(completed, found->second->confidential());
   // One that its agent would not take cuts the connection, and would again after each hello.
-  if (wire::text_bytes(completed) > limits::agent_frame_bytes_max / 8 && wire::to_json_text(completed).size() > limits::agent_frame_bytes_max - frame_margin) {
-    TaskStatus status{.task = completed.task, .state = TaskState::ended, .ended_at = clock_.wall(), .exit = {}, .usage = {}, .never_began = true};
+  if (wire::text_bytes(completed) > limits::agent_frame_bytes_max / 8 &&
+      wire::to_json_text(completed).size() > limits::agent_frame_bytes_max - frame_margin) {
+    TaskStatus status{.task = completed.task,
+                      .state = TaskState::ended,
+                      .ended_at = clock_.wall(),
+                      .exit = {},
+                      .usage = {},
+                      .never_began = true};
     status.exit.kind = ExitKind::exec_failed;
-    status.exit.message = fmt::format("its command, variables and secrets are more than the {} that can be sent to a node", format_bytes(limits::agent_frame_bytes_max - frame_margin));
+    status.exit.message = fmt::format(
+        "its command, variables and secrets are more than the {} that can be sent to a node",
+        format_bytes(limits::agent_frame_bytes_max - frame_margin));
     engine_().execute(AgentReport{effect.node, std::move(status)}, {"head", ""}, {});
     return;
   }
   found->second->send(completed, {});
 }
 
-// For nothing: no node has ever heard of them. A gang of which some were told stays: its others may have begun.
+// For nothing: no node has ever heard of them. A gang of which some were told stays: its others may
+// have begun.
 void Sessions::take_back_unsent(NodeId node) {
   const auto found = unsent_.find(node);
-  if (found == unsent_.end()) return;
+  if (found == unsent_.end())
+    return;
   const std::set<TaskId> tasks = std::move(found->second);
   unsent_.erase(found);
   for (TaskId id : tasks) {
     const Task* task = engine_().state().find_task(id);
-    if (!task || task->node != node) continue;
+    if (!task || task->node != node)
+      continue;
     const std::vector<TaskId>& all = engine_().state().jobs.at(task->job).tasks;
-    if (!std::all_of(all.begin(), all.end(), [&](TaskId each) { return tasks.contains(each); })) continue;
+    if (!std::all_of(all.begin(), all.end(), [&](TaskId each) { return tasks.contains(each); }))
+      continue;
     TaskStatus status{.task = id, .state = TaskState::ended, .ended_at = WallTime{1}};
-    status.exit = {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = "its node went away before it could be told to start"};
+    status.exit = {.kind = ExitKind::lost,
+                   .code = 0,
+                   .signal = 0,
+                   .message = "its node went away before it could be told to start"};
     status.never_began = true;
     engine_().execute(AgentReport{node, status}, {"head", ""}, {});
   }
@@ -221,7 +314,9 @@ void Sessions::take_back_unsent(NodeId node) {
 void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) {
   const SteadyTime now = clock_.steady();
   std::vector<SessionPtr> quiet;
-  for (const auto& [node, session] : sessions_) if (now - session->heard > limits::agent_unreachable_after || revoked(session)) quiet.push_back(session);
+  for (const auto& [node, session] : sessions_)
+    if (now - session->heard > limits::agent_unreachable_after || revoked(session))
+      quiet.push_back(session);
   for (const SessionPtr& session : quiet) {
     session->close("silent");
     cut(session);
@@ -229,17 +324,27 @@ void Sessions::watch_silence(const std::function<void(const SessionPtr&)>& cut) 
   Engine& engine = engine_();
   std::vector<Command> commands;  // carried out after the walk: they change what is walked over
   for (const auto& [id, node] : engine.state().nodes) {
-    if (sessions_.contains(id) || arriving_.contains(node.offer.name)) continue;
-    const auto [since, fresh] = silent_since_.try_emplace(id, now);  // after a restart of the head the count begins anew
+    if (sessions_.contains(id) || arriving_.contains(node.offer.name))
+      continue;
+    const auto [since, fresh] =
+        silent_since_.try_emplace(id, now);  // after a restart of the head the count begins anew
     const Duration silent = now - since->second;
-    if (node.reachable && silent > limits::agent_unreachable_after) commands.push_back(NodeSilent{id});
-    else if (!node.reachable && silent > limits::agent_unreachable_after + limits::agent_self_fence + limits::fence_margin) commands.push_back(NodeFenced{id});
+    if (node.reachable && silent > limits::agent_unreachable_after)
+      commands.push_back(NodeSilent{id});
+    else if (!node.reachable && silent > limits::agent_unreachable_after +
+                                             limits::agent_self_fence + limits::fence_margin)
+      commands.push_back(NodeFenced{id});
   }
-  for (const Command& command : commands) engine.execute(command, {"head", ""}, {});
+  for (const Command& command : commands)
+    engine.execute(command, {"head", ""}, {});
   std::vector<NodeId> gone;
   for (const auto& [id, tasks] : unsent_)
-    if (const auto node = engine.state().nodes.find(id); node == engine.state().nodes.end() || (!node->second.reachable && !sessions_.contains(id) && !arriving_.contains(node->second.offer.name))) gone.push_back(id);
-  for (NodeId id : gone) take_back_unsent(id);
+    if (const auto node = engine.state().nodes.find(id);
+        node == engine.state().nodes.end() || (!node->second.reachable && !sessions_.contains(id) &&
+                                               !arriving_.contains(node->second.offer.name)))
+      gone.push_back(id);
+  for (NodeId id : gone)
+    take_back_unsent(id);
 }
 
 }  // namespace billow::head

@@ -1,6 +1,7 @@
-// The head's own certificates. A head that listens beyond this machine speaks TLS from the start: it makes an authority once (kept in
-// the data directory, trusted by its fingerprint, which tokens carry) and a fresh certificate at each start, so that a machine whose
-// address changed is not locked out.
+// The head's own certificates. A head that listens beyond this machine speaks TLS from the start:
+// it makes an authority once (kept in the data directory, trusted by its fingerprint, which tokens
+// carry) and a fresh certificate at each start, so that a machine whose address changed is not
+// locked out.
 #pragma once
 
 #include <string>
@@ -14,11 +15,11 @@ namespace billow::head {
 struct OwnTls {
   net::TlsServerOptions server;
   std::string authority_pem;
-  std::string fingerprint;   // of the authority
+  std::string fingerprint;  // of the authority
 };
 struct OwnTlsOptions {
-  std::string dir;                  // made with mode 0700
-  std::vector<std::string> names;   // beside the host's name and addresses
+  std::string dir;                 // made with mode 0700
+  std::vector<std::string> names;  // beside the host's name and addresses
 };
 Result<OwnTls> own_tls(const OwnTlsOptions& options);
 

@@ -1,5 +1,5 @@
-// The head's end of connections into jobs (core/wire/tunnel.h): which answer of which agent belongs to whom. A tunnel ends with the connection
-// of its agent; whoever has it is told.
+// The head's end of connections into jobs (core/wire/tunnel.h): which answer of which agent belongs
+// to whom. A tunnel ends with the connection of its agent; whoever has it is told.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,9 @@ class Tunnels {
   explicit Tunnels(Send send);
 
   // False: the agent is away, and nothing comes.
-  std::unique_ptr<api::Tunnel> open(NodeId node, wire::agent_v1::TunnelOpen request, api::TunnelHost::OnTunnel fn);
+  std::unique_ptr<api::Tunnel> open(NodeId node,
+                                    wire::agent_v1::TunnelOpen request,
+                                    api::TunnelHost::OnTunnel fn);
   void take(NodeId from, const wire::agent_v1::Tunnelled& message, std::string_view blob);
   void node_gone(NodeId node, const std::string& why);
 

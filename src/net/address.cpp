@@ -18,7 +18,9 @@ namespace {
 
 static_assert(sizeof(sockaddr_storage) <= sizeof(RawAddress::bytes));
 
-const sockaddr* raw(const RawAddress& a) { return reinterpret_cast<const sockaddr*>(a.bytes); }
+const sockaddr* raw(const RawAddress& a) {
+  return reinterpret_cast<const sockaddr*>(a.bytes);
+}
 
 RawAddress raw_of(const sockaddr* address, socklen_t length) {
   RawAddress out{};
@@ -46,60 +48,79 @@ Result<RawAddress> raw_unix(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return fail(Code::invalid, fmt::format("the socket path {} is longer than {} bytes", path, sizeof address.sun_path - 1), "use a shorter data directory");
+    return fail(Code::invalid,
+                fmt::format("the socket path {} is longer than {} bytes", path,
+                            sizeof address.sun_path - 1),
+                "use a shorter data directory");
   std::memcpy(address.sun_path, path.data(), path.size());
   return raw_of(reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
 std::unexpected<Error> taken(const Address& address) {
-  return fail(Code::conflict, fmt::format("{} is already in use by another process", address.text()),
+  return fail(Code::conflict,
+              fmt::format("{} is already in use by another process", address.text()),
               "stop that process, or choose another address with --listen");
 }
 
-// A socket file that nobody listens on is left from a process that died; it may go. One that answers is in use.
+// A socket file that nobody listens on is left from a process that died; it may go. One that
+// answers is in use.
 Status clear_stale_socket(const Address& address, const RawAddress& where) {
   struct stat info;
-  if (::lstat(address.unix_path.c_str(), &info) != 0) return {};
-  if (!S_ISSOCK(info.st_mode)) return fail(Code::conflict, fmt::format("{} exists and is not a socket", address.unix_path), "choose another path");
+  if (::lstat(address.unix_path.c_str(), &info) != 0)
+    return {};
+  if (!S_ISSOCK(info.st_mode))
+    return fail(Code::conflict, fmt::format("{} exists and is not a socket", address.unix_path),
+                "choose another path");
   Fd probe = sockets::make(AF_UNIX);
-  if (!probe) return fail_errno("cannot make a socket", errno);
-  if (::connect(probe.get(), raw(where), where.length) == 0 || errno == EAGAIN) return taken(address);
-  if (errno == ECONNREFUSED) ::unlink(address.unix_path.c_str());
+  if (!probe)
+    return fail_errno("cannot make a socket", errno);
+  if (::connect(probe.get(), raw(where), where.length) == 0 || errno == EAGAIN)
+    return taken(address);
+  if (errno == ECONNREFUSED)
+    ::unlink(address.unix_path.c_str());
   return {};
 }
 
 }  // namespace
 
 std::string Address::text() const {
-  if (is_unix()) return "unix:" + unix_path;
-  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+  if (is_unix())
+    return "unix:" + unix_path;
+  return host.find(':') == host.npos ? fmt::format("{}:{}", host, port)
+                                     : fmt::format("[{}]:{}", host, port);
 }
 
 Result<Address> parse_address(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
-    return fail(Code::invalid, fmt::format("\"{}\" is no address: {}", text, why), "write 127.0.0.1:7070, [::1]:7070 or unix:/path");
+    return fail(Code::invalid, fmt::format("\"{}\" is no address: {}", text, why),
+                "write 127.0.0.1:7070, [::1]:7070 or unix:/path");
   };
   if (text.starts_with("unix:")) {
     const auto path = text.substr(5);
-    if (path.empty() || path.find('\0') != path.npos) return wrong("the socket path is empty");
+    if (path.empty() || path.find('\0') != path.npos)
+      return wrong("the socket path is empty");
     return Address{.unix_path = std::string(path)};
   }
   Address out;
   std::string_view port;
   if (text.starts_with('[')) {
     const auto close = text.find("]:");
-    if (close == text.npos) return wrong("an IPv6 address needs [brackets] and a port");
+    if (close == text.npos)
+      return wrong("an IPv6 address needs [brackets] and a port");
     out.host = text.substr(1, close - 1);
     port = text.substr(close + 2);
   } else {
     const auto colon = text.find(':');
-    if (colon == text.npos || text.find(':', colon + 1) != text.npos) return wrong("it needs a host and a port");
+    if (colon == text.npos || text.find(':', colon + 1) != text.npos)
+      return wrong("it needs a host and a port");
     out.host = text.substr(0, colon);
     port = text.substr(colon + 1);
   }
-  if (out.host.empty()) return wrong("the host is missing");
+  if (out.host.empty())
+    return wrong("the host is missing");
   const auto number = parse_int(port, 0, 65535);
-  if (!number) return wrong("the port is not a number up to 65535");
+  if (!number)
+    return wrong("the port is not a number up to 65535");
   out.port = static_cast<std::uint16_t>(*number);
   return out;
 }
@@ -108,7 +129,8 @@ std::string Endpoint::text() const {
   return address.is_unix() ? address.text() : (tls ? "https://" : "http://") + address.text();
 }
 std::string Endpoint::host_header() const {
-  if (address.is_unix()) return "localhost";
+  if (address.is_unix())
+    return "localhost";
   const bool usual = address.port == (tls ? 443 : 80);
   const std::string text = address.text();
   return usual ? text.substr(0, text.rfind(':')) : text;
@@ -130,64 +152,85 @@ Result<Url> parse_url(std::string_view text) {
     out.endpoint.tls = true;
     usual_port = 443;
   } else if (rest.find("://") != rest.npos) {
-    return fail(Code::invalid, fmt::format("\"{}\" has a scheme that is not understood", text), "use http://, https:// or unix:/path");
+    return fail(Code::invalid, fmt::format("\"{}\" has a scheme that is not understood", text),
+                "use http://, https:// or unix:/path");
   } else {
     usual_port = 0;
   }
   const auto slash = std::min(rest.find_first_of("/?"), rest.size());
   std::string authority(rest.substr(0, slash));
   out.target = rest.substr(slash);
-  if (out.target.empty() || out.target[0] == '?') out.target.insert(0, "/");
+  if (out.target.empty() || out.target[0] == '?')
+    out.target.insert(0, "/");
   const bool has_port = authority.rfind(':') != std::string::npos && authority.back() != ']';
-  if (!has_port && usual_port != 0) authority += fmt::format(":{}", usual_port);
+  if (!has_port && usual_port != 0)
+    authority += fmt::format(":{}", usual_port);
   out.endpoint.address = BILLOW_TRY(parse_address(authority));
   for (char c : text)
-    if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f) return fail(Code::invalid, "the URL has a space or a control character");
+    if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f)
+      return fail(Code::invalid, "the URL has a space or a control character");
   return out;
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   auto url = BILLOW_TRY(parse_url(text));
-  if (url.target != "/") return fail(Code::invalid, fmt::format("\"{}\" has a path; a host and a port are meant", text));
+  if (url.target != "/")
+    return fail(Code::invalid, fmt::format("\"{}\" has a path; a host and a port are meant", text));
   return url.endpoint;
 }
 
 Result<std::vector<RawAddress>> resolve(const Address& address, bool numeric_only) {
-  if (address.is_unix()) return std::vector<RawAddress>{BILLOW_TRY(raw_unix(address.unix_path))};
+  if (address.is_unix())
+    return std::vector<RawAddress>{BILLOW_TRY(raw_unix(address.unix_path))};
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (numeric_only ? AI_NUMERICHOST : 0);
   addrinfo* list = nullptr;
-  const int rc = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
-  if (rc != 0) return fail(Code::unavailable, fmt::format("cannot find the host {}: {}", address.host, ::gai_strerror(rc)), "check the name and the network");
+  const int rc =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+  if (rc != 0)
+    return fail(Code::unavailable,
+                fmt::format("cannot find the host {}: {}", address.host, ::gai_strerror(rc)),
+                "check the name and the network");
   std::vector<RawAddress> out;
-  for (const addrinfo* at = list; at; at = at->ai_next) out.push_back(raw_of(at->ai_addr, at->ai_addrlen));
+  for (const addrinfo* at = list; at; at = at->ai_next)
+    out.push_back(raw_of(at->ai_addr, at->ai_addrlen));
   ::freeaddrinfo(list);
   return out;
 }
 
 Result<Listener> listen_on(const Address& address) {
   const auto candidates = BILLOW_TRY(resolve(address));
-  if (candidates.empty()) return fail(Code::invalid, fmt::format("{} has no address", address.host));
+  if (candidates.empty())
+    return fail(Code::invalid, fmt::format("{} has no address", address.host));
   const RawAddress& where = candidates.front();
-  if (address.is_unix()) BILLOW_TRY_VOID(clear_stale_socket(address, where));
+  if (address.is_unix())
+    BILLOW_TRY_VOID(clear_stale_socket(address, where));
   Fd fd = sockets::make(raw(where)->sa_family);
-  if (!fd) return fail_errno("cannot make a socket", errno);
+  if (!fd)
+    return fail_errno("cannot make a socket", errno);
   const int on = 1;
   if (!address.is_unix()) {
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     tune_tcp(fd.get());
   }
-  // On Linux the mode set here is the one bind() gives the file, so it is never open to others, not even for a moment.
-  if (address.is_unix()) ::fchmod(fd.get(), 0600);
+  // On Linux the mode set here is the one bind() gives the file, so it is never open to others, not
+  // even for a moment.
+  if (address.is_unix())
+    ::fchmod(fd.get(), 0600);
   if (::bind(fd.get(), raw(where), where.length) != 0) {
     const int error = errno;
-    if (error == EADDRINUSE) return taken(address);
+    if (error == EADDRINUSE)
+      return taken(address);
     auto failed = fail_errno(fmt::format("cannot listen on {}", address.text()), error);
     return failed;
   }
-  if (address.is_unix()) ::chmod(address.unix_path.c_str(), 0600);
-  if (::listen(fd.get(), SOMAXCONN) != 0) return errno == EADDRINUSE ? taken(address) : fail_errno(fmt::format("cannot listen on {}", address.text()), errno);
+  if (address.is_unix())
+    ::chmod(address.unix_path.c_str(), 0600);
+  if (::listen(fd.get(), SOMAXCONN) != 0)
+    return errno == EADDRINUSE
+               ? taken(address)
+               : fail_errno(fmt::format("cannot listen on {}", address.text()), errno);
   Listener out{std::move(fd), address};
   if (!address.is_unix()) {
     sockaddr_storage bound{};
@@ -200,8 +243,10 @@ Result<Listener> listen_on(const Address& address) {
 
 Result<Fd> start_connect(const RawAddress& address) {
   Fd fd = sockets::make(raw(address)->sa_family);
-  if (!fd) return fail_errno("cannot make a socket", errno);
-  if (raw(address)->sa_family != AF_UNIX) tune_tcp(fd.get());
+  if (!fd)
+    return fail_errno("cannot make a socket", errno);
+  if (raw(address)->sa_family != AF_UNIX)
+    tune_tcp(fd.get());
   if (::connect(fd.get(), raw(address), address.length) != 0 && errno != EINPROGRESS) {
     const int error = errno;
     return fail(Code::unavailable, std::string(::strerror(error)));
@@ -218,14 +263,18 @@ int connect_error(int fd) {
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid) {
   sockaddr_storage peer{};
   socklen_t length = sizeof peer;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return "unknown";
-  if (peer.ss_family != AF_UNIX) return text_of(peer);
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0)
+    return "unknown";
+  if (peer.ss_family != AF_UNIX)
+    return text_of(peer);
   unix_uid = sockets::peer_uid(fd);
   return unix_uid ? fmt::format("unix:uid={}", *unix_uid) : "unix";
 }
 
 void tune_tcp(int fd) {
-  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);
+  };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   sockets::set_patience(fd, 30, 10, 3, static_cast<int>(limits::http_write_stall_timeout.ms()));

@@ -14,16 +14,17 @@ namespace billow::net {
 
 // "127.0.0.1:7070", "[::1]:0", "localhost:7070", "unix:/run/billow.sock".
 struct Address {
-  std::string host;        // empty for a Unix socket
+  std::string host;  // empty for a Unix socket
   std::uint16_t port = 0;
-  std::string unix_path;   // empty for TCP
+  std::string unix_path;  // empty for TCP
   bool is_unix() const { return !unix_path.empty(); }
   std::string text() const;
   bool operator==(const Address&) const = default;
 };
 Result<Address> parse_address(std::string_view text);
 
-// Whom a client speaks to: "http://127.0.0.1:7070", "https://head.example:7443", "unix:/run/billow.sock", or an address.
+// Whom a client speaks to: "http://127.0.0.1:7070", "https://head.example:7443",
+// "unix:/run/billow.sock", or an address.
 struct Endpoint {
   Address address;
   bool tls = false;
@@ -44,20 +45,23 @@ struct RawAddress {
   alignas(8) char bytes[128];
   unsigned length = 0;
 };
-// All the addresses of a host. May block on a name server unless the host is numeric (or numeric_only says to fail instead).
+// All the addresses of a host. May block on a name server unless the host is numeric (or
+// numeric_only says to fail instead).
 Result<std::vector<RawAddress>> resolve(const Address& address, bool numeric_only = false);
-// A non-blocking listening socket. A taken address is Code::conflict. Unix sockets are made with mode 0600.
+// A non-blocking listening socket. A taken address is Code::conflict. Unix sockets are made with
+// mode 0600.
 struct Listener {
   Fd fd;
   Address bound;  // with the port the system chose
 };
 Result<Listener> listen_on(const Address& address);
-// Begins a non-blocking connect; the socket is writable when it is through. connect_error() then says how it went.
+// Begins a non-blocking connect; the socket is writable when it is through. connect_error() then
+// says how it went.
 Result<Fd> start_connect(const RawAddress& address);
 int connect_error(int fd);
 std::string peer_of(int fd, std::optional<unsigned>& unix_uid);
-// Small answers leave at once, and a peer that vanished without a word (power, cable) is noticed within about a minute. What is
-// set on a listening socket holds for those accepted from it.
+// Small answers leave at once, and a peer that vanished without a word (power, cable) is noticed
+// within about a minute. What is set on a listening socket holds for those accepted from it.
 void tune_tcp(int fd);
 
 }  // namespace billow::net

@@ -1,7 +1,7 @@
 #include "net/ask_keepalive.h"
 
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -24,24 +24,31 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
 
 Result<Duration> ask_keepalive(const std::string& name, Duration lasts, const std::string& reason) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
-  if (!fd) return fail_errno("socket", errno);
+  if (!fd)
+    return fail_errno("socket", errno);
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   const timeval patience{10, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const auto [address, size] = abstract_address(name);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
   std::string line = fmt::format("{} {}", lasts.ns / 1'000'000'000, utf8_prefix(reason, 200));
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
-  if (::send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) return fail_errno("keep-alive", errno);
+  if (::send(fd.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+    return fail_errno("keep-alive", errno);
   std::string answer;
   char buffer[512];
-  for (ssize_t n; answer.find('\n') == std::string::npos && (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;) answer.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n;
+       answer.find('\n') == std::string::npos && (n = ::read(fd.get(), buffer, sizeof buffer)) > 0;)
+    answer.append(buffer, static_cast<std::size_t>(n));
   const std::string text(trim(answer));
   if (text.starts_with("ok ")) {
-    if (const auto kept = parse_int(text.substr(3), 0, INT64_MAX / 1'000'000'000)) return seconds(*kept);
+    if (const auto kept = parse_int(text.substr(3), 0, INT64_MAX / 1'000'000'000))
+      return seconds(*kept);
   }
-  if (text.starts_with("error ")) return fail(Code::conflict, text.substr(6));
+  if (text.starts_with("error "))
+    return fail(Code::conflict, text.substr(6));
   return fail(Code::unavailable, "this machine's agent does not answer", "try again in a moment");
 }
 

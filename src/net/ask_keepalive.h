@@ -1,6 +1,8 @@
-// `billow keepalive` from inside a job: what a job says to the agent of its machine, over a socket in the abstract namespace.
+// `billow keepalive` from inside a job: what a job says to the agent of its machine, over a socket
+// in the abstract namespace.
 //
-// One line in ("7200 waiting for an approval": seconds and a reason), one line out ("ok 7200" or "error …").
+// One line in ("7200 waiting for an approval": seconds and a reason), one line out ("ok 7200" or
+// "error …").
 #pragma once
 
 #include <sys/socket.h>

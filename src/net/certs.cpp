@@ -13,25 +13,31 @@ namespace {
 template <auto Free>
 struct Freer {
   template <class T>
-  void operator()(T* p) const { Free(p); }
+  void operator()(T* p) const {
+    Free(p);
+  }
 };
 using Cert = std::unique_ptr<X509, Freer<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
 
-std::unexpected<Error> broken(std::string_view what) { return fail(Code::internal, fmt::format("OpenSSL could not {}", what)); }
+std::unexpected<Error> broken(std::string_view what) {
+  return fail(Code::internal, fmt::format("OpenSSL could not {}", what));
+}
 
 Result<std::string> text_of(BIO* bio) {
   char* data = nullptr;
   const long length = BIO_get_mem_data(bio, &data);
-  if (length <= 0) return broken("write a PEM text");
+  if (length <= 0)
+    return broken("write a PEM text");
   return std::string(data, static_cast<std::size_t>(length));
 }
 
 Result<CertAndKey> to_pem(X509* cert, EVP_PKEY* key) {
   Bio cert_bio(::BIO_new(::BIO_s_mem())), key_bio(::BIO_new(::BIO_s_mem()));
-  if (::PEM_write_bio_X509(cert_bio.get(), cert) != 1 || ::PEM_write_bio_PrivateKey(key_bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
+  if (::PEM_write_bio_X509(cert_bio.get(), cert) != 1 ||
+      ::PEM_write_bio_PrivateKey(key_bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) != 1)
     return broken("write a certificate");
   return CertAndKey{BILLOW_TRY(text_of(cert_bio.get())), BILLOW_TRY(text_of(key_bio.get()))};
 }
@@ -39,14 +45,16 @@ Result<CertAndKey> to_pem(X509* cert, EVP_PKEY* key) {
 Result<Cert> read_cert(const std::string& pem) {
   Bio bio(::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   Cert cert(::PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-  if (!cert) return fail(Code::invalid, "this is no certificate in PEM form");
+  if (!cert)
+    return fail(Code::invalid, "this is no certificate in PEM form");
   return cert;
 }
 
 Result<Key> read_key(const std::string& pem) {
   Bio bio(::BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   Key key(::PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
-  if (!key) return fail(Code::invalid, "this is no private key in PEM form");
+  if (!key)
+    return fail(Code::invalid, "this is no private key in PEM form");
   return key;
 }
 
@@ -56,13 +64,18 @@ Result<Cert> blank_cert(const std::string& subject, Duration life, EVP_PKEY* key
   ::X509_set_version(cert.get(), X509_VERSION_3);
   std::string serial = random_bytes(16);
   serial[0] = static_cast<char>((serial[0] & 0x7f) | 0x40);  // positive and of full length
-  std::unique_ptr<BIGNUM, Freer<BN_free>> number(::BN_bin2bn(reinterpret_cast<const unsigned char*>(serial.data()), static_cast<int>(serial.size()), nullptr));
+  std::unique_ptr<BIGNUM, Freer<BN_free>> number(
+      ::BN_bin2bn(reinterpret_cast<const unsigned char*>(serial.data()),
+                  static_cast<int>(serial.size()), nullptr));
   ::BN_to_ASN1_INTEGER(number.get(), ::X509_get_serialNumber(cert.get()));
-  ::X509_gmtime_adj(::X509_getm_notBefore(cert.get()), -3600);  // clocks of joining nodes may be a little behind
+  ::X509_gmtime_adj(::X509_getm_notBefore(cert.get()),
+                    -3600);  // clocks of joining nodes may be a little behind
   ::X509_gmtime_adj(::X509_getm_notAfter(cert.get()), static_cast<long>(life.ns / 1'000'000'000));
   auto* name = ::X509_get_subject_name(cert.get());
   const std::string common = subject.substr(0, 64);  // the longest a common name may be
-  if (::X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(common.data()), static_cast<int>(common.size()), -1, 0) != 1 ||
+  if (::X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
+                                   reinterpret_cast<const unsigned char*>(common.data()),
+                                   static_cast<int>(common.size()), -1, 0) != 1 ||
       ::X509_set_pubkey(cert.get(), key) != 1)
     return broken("fill in a certificate");
   return cert;
@@ -73,27 +86,35 @@ Status add_extension(X509* cert, X509* issuer, int nid, const std::string& value
   X509V3_set_ctx_nodb(&context);
   ::X509V3_set_ctx(&context, issuer, cert, nullptr, nullptr, 0);
   Extension extension(::X509V3_EXT_conf_nid(nullptr, &context, nid, value.c_str()));
-  if (!extension || ::X509_add_ext(cert, extension.get(), -1) != 1) return broken("add an extension to a certificate");
+  if (!extension || ::X509_add_ext(cert, extension.get(), -1) != 1)
+    return broken("add an extension to a certificate");
   return {};
 }
 
 bool is_ip(const std::string& name) {
   unsigned char buffer[16];
-  return ::inet_pton(AF_INET, name.c_str(), buffer) == 1 || ::inet_pton(AF_INET6, name.c_str(), buffer) == 1;
+  return ::inet_pton(AF_INET, name.c_str(), buffer) == 1 ||
+         ::inet_pton(AF_INET6, name.c_str(), buffer) == 1;
 }
 
-// "DNS:head,IP:10.0.0.1". The names go into OpenSSL's little language, so anything that could end a name there is refused.
+// "DNS:head,IP:10.0.0.1". The names go into OpenSSL's little language, so anything that could end a
+// name there is refused.
 Result<std::string> alternative_names(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& name : names) {
     const bool ip = is_ip(name);
-    const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '*'; };
+    const auto plain = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '-' || c == '.' || c == '_' || c == '*';
+    };
     if (!ip && (name.empty() || name.size() > 253 || !std::all_of(name.begin(), name.end(), plain)))
       return fail(Code::invalid, fmt::format("\"{}\" is no host name or IP address", name));
-    if (!out.empty()) out += ',';
+    if (!out.empty())
+      out += ',';
     out += (ip ? "IP:" : "DNS:") + name;
   }
-  if (out.empty()) return fail(Code::invalid, "a certificate needs at least one name");
+  if (out.empty())
+    return fail(Code::invalid, "a certificate needs at least one name");
   return out;
 }
 
@@ -101,13 +122,17 @@ Result<std::string> alternative_names(const std::vector<std::string>& names) {
 
 Result<CertAndKey> make_ca(const std::string& name, Duration life) {
   Key key(::EVP_EC_gen("P-256"));
-  if (!key) return broken("make a key");
+  if (!key)
+    return broken("make a key");
   Cert cert = BILLOW_TRY(blank_cert(name, life, key.get()));
   ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(cert.get()));
-  BILLOW_TRY_VOID(add_extension(cert.get(), cert.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
-  BILLOW_TRY_VOID(add_extension(cert.get(), cert.get(), NID_key_usage, "critical,keyCertSign,cRLSign"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), cert.get(), NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), cert.get(), NID_key_usage, "critical,keyCertSign,cRLSign"));
   BILLOW_TRY_VOID(add_extension(cert.get(), cert.get(), NID_subject_key_identifier, "hash"));
-  if (::X509_sign(cert.get(), key.get(), ::EVP_sha256()) == 0) return broken("sign a certificate");
+  if (::X509_sign(cert.get(), key.get(), ::EVP_sha256()) == 0)
+    return broken("sign a certificate");
   return to_pem(cert.get(), key.get());
 }
 
@@ -116,16 +141,20 @@ Result<CertAndKey> issue_cert(const CertAndKey& authority, const CertRequest& re
   const Key issuer_key = BILLOW_TRY(read_key(authority.key_pem));
   const std::string names = BILLOW_TRY(alternative_names(request.names));
   Key key(::EVP_EC_gen("P-256"));
-  if (!key) return broken("make a key");
+  if (!key)
+    return broken("make a key");
   Cert cert = BILLOW_TRY(blank_cert(request.names.front(), request.life, key.get()));
   ::X509_set_issuer_name(cert.get(), ::X509_get_subject_name(issuer.get()));
-  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_basic_constraints, "critical,CA:FALSE"));
-  BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_key_usage, "critical,digitalSignature"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), issuer.get(), NID_basic_constraints, "critical,CA:FALSE"));
+  BILLOW_TRY_VOID(
+      add_extension(cert.get(), issuer.get(), NID_key_usage, "critical,digitalSignature"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_ext_key_usage, "serverAuth"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_subject_alt_name, names));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_subject_key_identifier, "hash"));
   BILLOW_TRY_VOID(add_extension(cert.get(), issuer.get(), NID_authority_key_identifier, "keyid"));
-  if (::X509_sign(cert.get(), issuer_key.get(), ::EVP_sha256()) == 0) return broken("sign a certificate");
+  if (::X509_sign(cert.get(), issuer_key.get(), ::EVP_sha256()) == 0)
+    return broken("sign a certificate");
   auto out = BILLOW_TRY(to_pem(cert.get(), key.get()));
   out.cert_pem += authority.cert_pem;
   return out;
@@ -135,7 +164,8 @@ Result<std::string> cert_fingerprint(const std::string& cert_pem) {
   const Cert cert = BILLOW_TRY(read_cert(cert_pem));
   unsigned char digest[32];
   unsigned length = 0;
-  if (::X509_digest(cert.get(), ::EVP_sha256(), digest, &length) != 1) return broken("hash a certificate");
+  if (::X509_digest(cert.get(), ::EVP_sha256(), digest, &length) != 1)
+    return broken("hash a certificate");
   return hex(std::string_view(reinterpret_cast<const char*>(digest), length));
 }
 

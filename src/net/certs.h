@@ -1,5 +1,5 @@
-// Certificates of a private authority: the head makes one, issues its own certificate with it, and joining nodes trust it by
-// its fingerprint. Keys are ECDSA P-256.
+// Certificates of a private authority: the head makes one, issues its own certificate with it, and
+// joining nodes trust it by its fingerprint. Keys are ECDSA P-256.
 #pragma once
 
 #include <string>

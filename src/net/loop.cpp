@@ -1,12 +1,14 @@
-// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for timers, signals and posted work; reads and
-// writes are plain system calls in transport.cpp, which keeps TLS, HTTP and WebSocket out of Asio's templates (and the
-// compile time of this module at seconds).
+// The loop over Boost.Asio, the only file that sees it. Asio's reactor is used for timers, signals
+// and posted work; reads and writes are plain system calls in transport.cpp, which keeps TLS, HTTP
+// and WebSocket out of Asio's templates (and the compile time of this module at seconds).
 //
-// Readiness of descriptors comes from a set of our own (readiness.h), which is one descriptor to Asio. Asio's waits are one-shot: each costs an
-// allocation and a system call to arm again, which is most of what a proxied request would cost. Here a descriptor stays armed
-// until what is wanted of it changes, and a busy moment is taken in one batch.
+// Readiness of descriptors comes from a set of our own (readiness.h), which is one descriptor to
+// Asio. Asio's waits are one-shot: each costs an allocation and a system call to arm again, which
+// is most of what a proxied request would cost. Here a descriptor stays armed until what is wanted
+// of it changes, and a busy moment is taken in one batch.
 #include "net/loop.h"
 
+#include <unistd.h>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -14,7 +16,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <thread>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -26,7 +27,9 @@ using boost::system::error_code;
 
 namespace {
 
-std::chrono::nanoseconds chrono_of(Duration d) { return std::chrono::nanoseconds(d.ns); }
+std::chrono::nanoseconds chrono_of(Duration d) {
+  return std::chrono::nanoseconds(d.ns);
+}
 
 // A callback must never unwind into the reactor: what it had already dispatched would be lost.
 template <class Fn, class... Args>
@@ -41,7 +44,8 @@ void call_guarded(const char* what, Fn& fn, Args... args) {
 }
 
 struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
-  TimerState(asio::io_context& context, Duration p, std::function<void()> f) : timer(context), period(p), fn(std::move(f)) {}
+  TimerState(asio::io_context& context, Duration p, std::function<void()> f)
+      : timer(context), period(p), fn(std::move(f)) {}
   asio::steady_timer timer;
   Duration period;  // zero: once
   std::function<void()> fn;
@@ -56,8 +60,10 @@ struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
     timer.async_wait([self = shared_from_this()](const error_code&) { self->fire(); });
   }
   void fire() {
-    if (!live) return;
-    if (period.ns == 0) live = false;
+    if (!live)
+      return;
+    if (period.ns == 0)
+      live = false;
     running = true;
     call_guarded("timer", fn);
     running = false;
@@ -67,28 +73,33 @@ struct TimerState : Handle::State, std::enable_shared_from_this<TimerState> {
     }
     const auto now = std::chrono::steady_clock::now();
     auto next = timer.expiry() + chrono_of(period);
-    if (next < now) next = now + chrono_of(period);
+    if (next < now)
+      next = now + chrono_of(period);
     timer.expires_at(next);
     wait();
   }
   void cancel() override {
     live = false;
     timer.cancel();
-    if (!running) fn = nullptr;
+    if (!running)
+      fn = nullptr;
   }
 };
 
 struct SignalState : Handle::State, std::enable_shared_from_this<SignalState> {
-  SignalState(asio::io_context& context, std::function<void(int)> f) : set(context), fn(std::move(f)) {}
+  SignalState(asio::io_context& context, std::function<void(int)> f)
+      : set(context), fn(std::move(f)) {}
   asio::signal_set set;
   std::function<void(int)> fn;
   bool live = true;
 
   void wait() {
     set.async_wait([self = shared_from_this()](const error_code& ec, int signal) {
-      if (ec || !self->live) return;
+      if (ec || !self->live)
+        return;
       call_guarded("signal", self->fn, signal);
-      if (self->live) self->wait();
+      if (self->live)
+        self->wait();
     });
   }
   void cancel() override {
@@ -151,8 +162,11 @@ class Poller {
   }
 
   void set(FdWatch::Impl& impl, Readiness::Wish interest) {
-    if (impl.interest == interest) return;
-    const bool known = Readiness::set(set_.native_handle(), impl.fd, impl.interest, interest, impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32);
+    if (impl.interest == interest)
+      return;
+    const bool known =
+        Readiness::set(set_.native_handle(), impl.fd, impl.interest, interest,
+                       impl.slot | std::uint64_t{slots_[impl.slot].generation} << 32);
     BILLOW_CHECK(known, "a descriptor can be watched once only, and must be pollable");
     impl.interest = interest;
   }
@@ -166,7 +180,8 @@ class Poller {
 
   void arm() {
     set_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const error_code& ec) {
-      if (ec) return;
+      if (ec)
+        return;
       run();
       arm();
     });
@@ -178,15 +193,18 @@ class Poller {
     for (int i = 0; i < count; ++i) {
       const Readiness::News& news = events[i];
       const Slot& slot = slots_[static_cast<std::uint32_t>(news.mark)];
-      if (slot.generation != static_cast<std::uint32_t>(news.mark >> 32) || !slot.impl) continue;
+      if (slot.generation != static_cast<std::uint32_t>(news.mark >> 32) || !slot.impl)
+        continue;
       const auto impl = slot.impl;
       const bool readable = impl->want_read && (news.over || news.read);
       const bool writable = impl->want_write && (news.over || news.write);
-      if (!readable && !writable) continue;
+      if (!readable && !writable)
+        continue;
       impl->running = true;
       call_guarded("descriptor", impl->fn, readable, writable);
       impl->running = false;
-      if (!impl->live) impl->fn = nullptr;
+      if (!impl->live)
+        impl->fn = nullptr;
     }
   }
 
@@ -198,7 +216,8 @@ class Poller {
 FdWatch::~FdWatch() {
   impl_->live = false;
   impl_->poller->remove(*impl_);
-  if (!impl_->running) impl_->fn = nullptr;
+  if (!impl_->running)
+    impl_->fn = nullptr;
 }
 
 void FdWatch::want(bool read, bool write) {
@@ -214,7 +233,9 @@ struct Loop::Impl {
   std::thread::id thread;
 };
 
-Loop::Loop() : impl_(std::make_unique<Impl>()) { impl_->thread = std::this_thread::get_id(); }
+Loop::Loop() : impl_(std::make_unique<Impl>()) {
+  impl_->thread = std::this_thread::get_id();
+}
 Loop::~Loop() = default;
 
 void Loop::run() {
@@ -223,18 +244,23 @@ void Loop::run() {
   impl_->context.run();
 }
 
-void Loop::stop() { impl_->context.stop(); }
+void Loop::stop() {
+  impl_->context.stop();
+}
 
 bool Loop::run_until(const std::function<bool()>& condition, Duration at_most) {
   impl_->thread = std::this_thread::get_id();
   impl_->context.restart();
   const auto deadline = std::chrono::steady_clock::now() + chrono_of(at_most);
   while (!condition()) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+    if (std::chrono::steady_clock::now() >= deadline)
+      return false;
     // A short slice: the condition may also depend on other threads that do not post.
-    const auto slice = std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
+    const auto slice =
+        std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(20));
     impl_->context.run_one_until(slice);
-    if (impl_->context.stopped()) impl_->context.restart();
+    if (impl_->context.stopped())
+      impl_->context.restart();
   }
   return true;
 }
@@ -285,6 +311,8 @@ std::unique_ptr<FdWatch> Loop::watch(int fd, std::function<void(bool, bool)> fn)
   return std::unique_ptr<FdWatch>(new FdWatch(impl_->poller.add(fd, std::move(fn))));
 }
 
-bool Loop::on_this_thread() const { return impl_->thread == std::this_thread::get_id(); }
+bool Loop::on_this_thread() const {
+  return impl_->thread == std::this_thread::get_id();
+}
 
 }  // namespace billow::net

@@ -1,9 +1,10 @@
-// The one event loop a Billow process runs on. Everything in net, and every part that reacts to the outside, is called
-// back on the thread that runs it; so state behind the loop needs no locks.
+// The one event loop a Billow process runs on. Everything in net, and every part that reacts to the
+// outside, is called back on the thread that runs it; so state behind the loop needs no locks.
 //
-// Invariants: only post() and stop() may be called from other threads. A callback that throws is logged and the loop goes
-// on. Destroying a Handle means its callback is never called again, and a callback may destroy its own Handle. Handles, and
-// whatever holds them (servers, clients, WebSockets), go before their Loop.
+// Invariants: only post() and stop() may be called from other threads. A callback that throws is
+// logged and the loop goes on. Destroying a Handle means its callback is never called again, and a
+// callback may destroy its own Handle. Handles, and whatever holds them (servers, clients,
+// WebSockets), go before their Loop.
 #pragma once
 
 #include <functional>
@@ -25,12 +26,16 @@ class Handle {
   explicit Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
   Handle(Handle&&) noexcept = default;
   Handle& operator=(Handle&& o) noexcept {
-    if (this != &o) { cancel(); state_ = std::move(o.state_); }
+    if (this != &o) {
+      cancel();
+      state_ = std::move(o.state_);
+    }
     return *this;
   }
   ~Handle() { cancel(); }
   void cancel() {
-    if (auto state = std::move(state_)) state->cancel();
+    if (auto state = std::move(state_))
+      state->cancel();
     state_ = nullptr;
   }
   explicit operator bool() const { return state_ != nullptr; }
@@ -41,8 +46,9 @@ class Handle {
 using Timer = Handle;
 using Watch = Handle;
 
-// Readiness of one descriptor in both directions, level-triggered: the callback comes again while the condition holds.
-// The descriptor stays its owner's and must outlive the watch. One watch for one descriptor.
+// Readiness of one descriptor in both directions, level-triggered: the callback comes again while
+// the condition holds. The descriptor stays its owner's and must outlive the watch. One watch for
+// one descriptor.
 class FdWatch {
  public:
   ~FdWatch();
@@ -69,11 +75,13 @@ class Loop {
 
   void post(std::function<void()> fn);  // from any thread; in order
   [[nodiscard]] Timer after(Duration delay, std::function<void()> fn);
-  [[nodiscard]] Timer every(Duration period, std::function<void()> fn);  // a late tick is skipped, not made up for
+  [[nodiscard]] Timer every(Duration period,
+                            std::function<void()> fn);  // a late tick is skipped, not made up for
   [[nodiscard]] Watch on_signal(std::initializer_list<int> signals, std::function<void(int)> fn);
   [[nodiscard]] Watch on_readable(int fd, std::function<void()> fn);
   [[nodiscard]] Watch on_writable(int fd, std::function<void()> fn);
-  [[nodiscard]] std::unique_ptr<FdWatch> watch(int fd, std::function<void(bool readable, bool writable)> fn);
+  [[nodiscard]] std::unique_ptr<FdWatch> watch(
+      int fd, std::function<void(bool readable, bool writable)> fn);
 
   SteadyTime steady() const { return system_clock().steady(); }
   bool on_this_thread() const;

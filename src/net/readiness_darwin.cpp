@@ -12,17 +12,22 @@ namespace billow::net {
 
 int Readiness::create() {
   const int set = ::kqueue();
-  if (set >= 0) ::fcntl(set, F_SETFD, FD_CLOEXEC);
+  if (set >= 0)
+    ::fcntl(set, F_SETFD, FD_CLOEXEC);
   return set;
 }
 
-// Reading and writing are two filters here, each with the mark; a filter that is in the set stays until it is taken out.
+// Reading and writing are two filters here, each with the mark; a filter that is in the set stays
+// until it is taken out.
 bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mark) {
   struct kevent changes[2];
   int count = 0;
   const auto change = [&](bool had, bool want, std::int16_t filter) {
-    if (had && !want) EV_SET(&changes[count++], static_cast<uintptr_t>(fd), filter, EV_DELETE, 0, 0, nullptr);
-    if (want) EV_SET(&changes[count++], static_cast<uintptr_t>(fd), filter, EV_ADD, 0, 0, reinterpret_cast<void*>(mark));
+    if (had && !want)
+      EV_SET(&changes[count++], static_cast<uintptr_t>(fd), filter, EV_DELETE, 0, 0, nullptr);
+    if (want)
+      EV_SET(&changes[count++], static_cast<uintptr_t>(fd), filter, EV_ADD, 0, 0,
+             reinterpret_cast<void*>(mark));
   };
   change(before.read, wanted.read, EVFILT_READ);
   change(before.write, wanted.write, EVFILT_WRITE);
@@ -33,10 +38,14 @@ int Readiness::take(int set, std::span<News> out) {
   constexpr std::size_t batch_max = 256;
   struct kevent events[batch_max];
   const timespec at_once{};
-  const int count = ::kevent(set, nullptr, 0, events, static_cast<int>(std::min(batch_max, out.size())), &at_once);
-  // EV_EOF beside a readable descriptor is an end that a read finds by itself; only a broken one is over.
+  const int count = ::kevent(set, nullptr, 0, events,
+                             static_cast<int>(std::min(batch_max, out.size())), &at_once);
+  // EV_EOF beside a readable descriptor is an end that a read finds by itself; only a broken one is
+  // over.
   for (int i = 0; i < count; ++i)
-    out[static_cast<std::size_t>(i)] = {reinterpret_cast<std::uint64_t>(events[i].udata), events[i].filter == EVFILT_READ, events[i].filter == EVFILT_WRITE, (events[i].flags & EV_ERROR) != 0};
+    out[static_cast<std::size_t>(i)] = {
+        reinterpret_cast<std::uint64_t>(events[i].udata), events[i].filter == EVFILT_READ,
+        events[i].filter == EVFILT_WRITE, (events[i].flags & EV_ERROR) != 0};
   return count;
 }
 

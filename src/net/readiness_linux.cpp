@@ -6,11 +6,14 @@
 
 namespace billow::net {
 
-int Readiness::create() { return ::epoll_create1(EPOLL_CLOEXEC); }
+int Readiness::create() {
+  return ::epoll_create1(EPOLL_CLOEXEC);
+}
 
 bool Readiness::set(int set, int fd, Wish before, Wish wanted, std::uint64_t mark) {
   epoll_event event{};
-  event.events = (wanted.read ? std::uint32_t{EPOLLIN} : 0u) | (wanted.write ? std::uint32_t{EPOLLOUT} : 0u);
+  event.events =
+      (wanted.read ? std::uint32_t{EPOLLIN} : 0u) | (wanted.write ? std::uint32_t{EPOLLOUT} : 0u);
   event.data.u64 = mark;
   // One without a wish is not in the set at all, for epoll would go on reporting a hang-up.
   const int what = !wanted.any() ? EPOLL_CTL_DEL : before.any() ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
@@ -22,7 +25,9 @@ int Readiness::take(int set, std::span<News> out) {
   epoll_event events[batch_max];
   const int count = ::epoll_wait(set, events, static_cast<int>(std::min(batch_max, out.size())), 0);
   for (int i = 0; i < count; ++i)
-    out[static_cast<std::size_t>(i)] = {events[i].data.u64, (events[i].events & EPOLLIN) != 0, (events[i].events & EPOLLOUT) != 0, (events[i].events & (EPOLLERR | EPOLLHUP)) != 0};
+    out[static_cast<std::size_t>(i)] = {events[i].data.u64, (events[i].events & EPOLLIN) != 0,
+                                        (events[i].events & EPOLLOUT) != 0,
+                                        (events[i].events & (EPOLLERR | EPOLLHUP)) != 0};
   return count;
 }
 

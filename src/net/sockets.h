@@ -1,5 +1,6 @@
-// Sockets where Linux and macOS differ: how one is made so that programs we start do not inherit it, who is at the other end, and how
-// a peer that has gone is noticed. sockets_linux.cpp and sockets_darwin.cpp say how.
+// Sockets where Linux and macOS differ: how one is made so that programs we start do not inherit
+// it, who is at the other end, and how a peer that has gone is noticed. sockets_linux.cpp and
+// sockets_darwin.cpp say how.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,8 @@ Fd accept_one(int listening);
 std::optional<unsigned> peer_uid(int fd);
 // After how long without an answer a connection counts as dead. Keep-alive itself is on already.
 void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_ms);
-// What poll() is asked for to hear that a peer has said its last word, while nothing of it is read. 0: it cannot be heard.
+// What poll() is asked for to hear that a peer has said its last word, while nothing of it is read.
+// 0: it cannot be heard.
 short peer_ended_event();
 
 }  // namespace billow::net::sockets

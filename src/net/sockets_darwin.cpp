@@ -10,7 +10,8 @@ namespace billow::net::sockets {
 namespace {
 
 Fd prepared(Fd fd) {
-  if (!fd) return fd;
+  if (!fd)
+    return fd;
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL, 0) | O_NONBLOCK);
   // Older kernels do not know MSG_NOSIGNAL.
@@ -21,18 +22,25 @@ Fd prepared(Fd fd) {
 
 }  // namespace
 
-Fd make(int family) { return prepared(Fd(::socket(family, SOCK_STREAM, 0))); }
-Fd accept_one(int listening) { return prepared(Fd(::accept(listening, nullptr, nullptr))); }
+Fd make(int family) {
+  return prepared(Fd(::socket(family, SOCK_STREAM, 0)));
+}
+Fd accept_one(int listening) {
+  return prepared(Fd(::accept(listening, nullptr, nullptr)));
+}
 
 std::optional<unsigned> peer_uid(int fd) {
   uid_t user = 0;
   gid_t group = 0;
-  if (::getpeereid(fd, &user, &group) != 0) return std::nullopt;
+  if (::getpeereid(fd, &user, &group) != 0)
+    return std::nullopt;
   return user;
 }
 
 void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_ms) {
-  const auto set = [fd](int option, int value) { ::setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value); };
+  const auto set = [fd](int option, int value) {
+    ::setsockopt(fd, IPPROTO_TCP, option, &value, sizeof value);
+  };
   set(TCP_KEEPALIVE, idle_s);
   set(TCP_KEEPINTVL, interval_s);
   set(TCP_KEEPCNT, count);
@@ -40,6 +48,8 @@ void set_patience(int fd, int idle_s, int interval_s, int count, int unanswered_
 }
 
 // A poll() that asks for nothing still hears POLLHUP.
-short peer_ended_event() { return 0; }
+short peer_ended_event() {
+  return 0;
+}
 
 }  // namespace billow::net::sockets

@@ -13,9 +13,15 @@ constexpr int pieces_per_write_max = 16;
 }  // namespace
 
 Stream::Stream(Loop& loop, Transport transport, StreamOwner* owner)
-    : loop_(loop), transport_(std::move(transport)), owner_(owner), last_write_progress_(loop.steady()), handshaken_(!transport_.tls()) {}
+    : loop_(loop),
+      transport_(std::move(transport)),
+      owner_(owner),
+      last_write_progress_(loop.steady()),
+      handshaken_(!transport_.tls()) {}
 
-Stream::~Stream() { close(); }
+Stream::~Stream() {
+  close();
+}
 
 void Stream::start() {
   watch_ = loop_.watch(transport_.fd(), [this](bool readable, bool writable) {
@@ -26,7 +32,8 @@ void Stream::start() {
   in_owners_call_ = true;
   const bool through = handshaken_ || do_handshake();
   in_owners_call_ = false;
-  if (through) update_interest();
+  if (through)
+    update_interest();
 }
 
 void Stream::close() {
@@ -41,19 +48,24 @@ bool Stream::peer_has_closed() const {
 }
 
 bool Stream::paused_peer_has_gone(bool reset) const {
-  if (!open() || reading_) return false;
+  if (!open() || reading_)
+    return false;
   pollfd p{transport_.fd(), reset ? short{0} : sockets::peer_ended_event(), 0};
   return ::poll(&p, 1, 0) == 1;  // POLLERR and POLLHUP are always asked for
 }
 
-// An owner that is just calling in (send, start) hears of a failure a moment later, never from inside its own call.
+// An owner that is just calling in (send, start) hears of a failure a moment later, never from
+// inside its own call.
 void Stream::fail_with(std::string reason) {
   watch_.reset();
   transport_.close();
-  if (!owner_) return;
-  if (!in_owners_call_) return owner_->stream_failed(std::move(reason));
+  if (!owner_)
+    return;
+  if (!in_owners_call_)
+    return owner_->stream_failed(std::move(reason));
   loop_.post([self = shared_from_this(), reason = std::move(reason)] {
-    if (self->owner_) self->owner_->stream_failed(reason);
+    if (self->owner_)
+      self->owner_->stream_failed(reason);
   });
 }
 
@@ -61,28 +73,43 @@ void Stream::fail_with(std::string reason) {
 bool Stream::do_handshake() {
   const auto result = transport_.handshake();
   switch (result.state) {
-    case Io::done: handshaken_ = true; return true;
-    case Io::want_read: watch_->want(true, false); return false;
-    case Io::want_write: watch_->want(false, true); return false;
-    case Io::closed: fail_with("the connection was closed during the TLS handshake"); return false;
-    case Io::failed: fail_with("TLS: " + transport_.error()); return false;
+    case Io::done:
+      handshaken_ = true;
+      return true;
+    case Io::want_read:
+      watch_->want(true, false);
+      return false;
+    case Io::want_write:
+      watch_->want(false, true);
+      return false;
+    case Io::closed:
+      fail_with("the connection was closed during the TLS handshake");
+      return false;
+    case Io::failed:
+      fail_with("TLS: " + transport_.error());
+      return false;
   }
   return false;
 }
 
 void Stream::ready(bool readable, bool writable) {
-  if (!open()) return;
+  if (!open())
+    return;
   if (!handshaken_) {
-    if (!do_handshake()) return;
+    if (!do_handshake())
+      return;
     readable = true;  // the peer's first data may have come in the same record
     writable = true;
   }
   if (!queue_.empty() && (writable || write_wants_read_)) {
     do_write();
-    if (open() && queue_.empty() && owner_) owner_->stream_drained();
+    if (open() && queue_.empty() && owner_)
+      owner_->stream_drained();
   }
-  if (open() && ((readable && reading_) || (writable && read_wants_write_))) do_read();
-  if (open()) update_interest();
+  if (open() && ((readable && reading_) || (writable && read_wants_write_)))
+    do_read();
+  if (open())
+    update_interest();
 }
 
 void Stream::do_read() {
@@ -92,50 +119,69 @@ void Stream::do_read() {
     const auto result = transport_.read(buffer, sizeof buffer);
     switch (result.state) {
       case Io::done:
-        if (owner_) owner_->stream_data({buffer, result.bytes});
-        // Without TLS the kernel says when there is more. Decrypted bytes it knows nothing of, so they are asked for.
-        if (!transport_.tls()) return;
-        if (i + 1 < tls_reads_per_wakeup_max) continue;
+        if (owner_)
+          owner_->stream_data({buffer, result.bytes});
+        // Without TLS the kernel says when there is more. Decrypted bytes it knows nothing of, so
+        // they are asked for.
+        if (!transport_.tls())
+          return;
+        if (i + 1 < tls_reads_per_wakeup_max)
+          continue;
         loop_.post([self = shared_from_this()] {
-          if (self->open()) self->ready(true, false);
+          if (self->open())
+            self->ready(true, false);
         });
         return;
-      case Io::want_read: return;
-      case Io::want_write: read_wants_write_ = true; return;
+      case Io::want_read:
+        return;
+      case Io::want_write:
+        read_wants_write_ = true;
+        return;
       case Io::closed:
         eof_ = true;
-        if (owner_) owner_->stream_eof();
+        if (owner_)
+          owner_->stream_eof();
         return;
-      case Io::failed: fail_with(transport_.error()); return;
+      case Io::failed:
+        fail_with(transport_.error());
+        return;
     }
   }
 }
 
 void Stream::send(std::string data, std::string more) {
-  if (!open() || ended_) return;
+  if (!open() || ended_)
+    return;
   const bool idle = queue_.empty();
   queued_ += data.size() + more.size();
-  if (!data.empty()) queue_.push_back(std::move(data));
-  if (!more.empty()) queue_.push_back(std::move(more));
-  if (idle) last_write_progress_ = loop_.steady();
+  if (!data.empty())
+    queue_.push_back(std::move(data));
+  if (!more.empty())
+    queue_.push_back(std::move(more));
+  if (idle)
+    last_write_progress_ = loop_.steady();
   // Most answers fit into the socket's buffer: writing now saves a trip through the reactor.
   if (idle && handshaken_) {
     in_owners_call_ = true;
     do_write();
     in_owners_call_ = false;
-    if (open()) update_interest();
+    if (open())
+      update_interest();
   }
 }
 
 void Stream::send_views(std::initializer_list<std::string_view> views) {
-  if (!open() || ended_) return;
+  if (!open() || ended_)
+    return;
   std::size_t taken = 0;
   if (queue_.empty() && handshaken_ && !transport_.tls()) {
     iovec pieces[pieces_per_write_max];
     int count = 0;
     for (const auto view : views)
-      if (!view.empty() && count < pieces_per_write_max) pieces[count++] = {const_cast<char*>(view.data()), view.size()};
-    if (count == 0) return;
+      if (!view.empty() && count < pieces_per_write_max)
+        pieces[count++] = {const_cast<char*>(view.data()), view.size()};
+    if (count == 0)
+      return;
     const auto result = transport_.write(pieces, count);
     if (result.state == Io::done) {
       taken = result.bytes;
@@ -154,7 +200,8 @@ void Stream::send_views(std::initializer_list<std::string_view> views) {
     taken -= skip;
     rest.append(view.substr(skip));
   }
-  if (!rest.empty()) send(std::move(rest));
+  if (!rest.empty())
+    send(std::move(rest));
 }
 
 void Stream::do_write() {
@@ -163,12 +210,14 @@ void Stream::do_write() {
     iovec pieces[pieces_per_write_max];
     int count = 0;
     for (auto& piece : queue_) {
-      if (count == pieces_per_write_max) break;
+      if (count == pieces_per_write_max)
+        break;
       const std::size_t skip = count == 0 ? head_sent_ : 0;
       pieces[count++] = {piece.data() + skip, piece.size() - skip};
     }
     const auto result = transport_.write(pieces, count);
-    if (result.state == Io::want_write) return;
+    if (result.state == Io::want_write)
+      return;
     if (result.state == Io::want_read) {
       write_wants_read_ = true;
       return;
@@ -192,11 +241,13 @@ void Stream::do_write() {
       queue_.pop_front();
     }
   }
-  if (!open()) return;
+  if (!open())
+    return;
   if (end_requested_ && !ended_) {
     ended_ = true;
     transport_.end_writing();
-    if (close_requested_) close();
+    if (close_requested_)
+      close();
   }
 }
 
@@ -211,22 +262,27 @@ void Stream::drop_unsent() {
 void Stream::end_after_flush(bool then_close) {
   end_requested_ = true;
   close_requested_ = then_close;
-  if (queue_.empty() && open()) do_write();
+  if (queue_.empty() && open())
+    do_write();
 }
 
 void Stream::pause_reading() {
   reading_ = false;
-  if (open() && handshaken_) update_interest();
+  if (open() && handshaken_)
+    update_interest();
 }
 
 void Stream::resume_reading() {
-  if (reading_) return;
+  if (reading_)
+    return;
   reading_ = true;
-  if (!open() || !handshaken_) return;
+  if (!open() || !handshaken_)
+    return;
   update_interest();
   if (transport_.tls())
     loop_.post([self = shared_from_this()] {
-      if (self->open()) self->ready(true, false);
+      if (self->open())
+        self->ready(true, false);
     });
 }
 

@@ -18,28 +18,33 @@ std::string openssl_error() {
   std::string out;
   while (const auto code = ::ERR_get_error()) {
     const char* reason = ::ERR_reason_error_string(code);
-    if (out.empty()) out = reason ? reason : "unknown TLS error";
+    if (out.empty())
+      out = reason ? reason : "unknown TLS error";
   }
   return out.empty() ? "unknown TLS error" : out;
 }
 
-// OpenSSL's own socket BIO writes with write(2), and a vanished peer would then raise SIGPIPE in a process that has not
-// ignored it. This BIO sends with MSG_NOSIGNAL instead.
+// OpenSSL's own socket BIO writes with write(2), and a vanished peer would then raise SIGPIPE in a
+// process that has not ignored it. This BIO sends with MSG_NOSIGNAL instead.
 int bio_write(BIO* bio, const char* data, int length) {
   const auto fd = static_cast<int>(reinterpret_cast<std::intptr_t>(::BIO_get_data(bio)));
   const auto sent = ::send(fd, data, static_cast<std::size_t>(length), MSG_NOSIGNAL);
   ::BIO_clear_retry_flags(bio);
-  if (sent < 0 && (errno == EAGAIN || errno == EINTR)) ::BIO_set_retry_write(bio);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+    ::BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 int bio_read(BIO* bio, char* into, int length) {
   const auto fd = static_cast<int>(reinterpret_cast<std::intptr_t>(::BIO_get_data(bio)));
   const auto got = ::recv(fd, into, static_cast<std::size_t>(length), 0);
   ::BIO_clear_retry_flags(bio);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) ::BIO_set_retry_read(bio);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    ::BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
-long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+long bio_control(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
 
 BIO* make_bio(int fd) {
   static BIO_METHOD* const method = [] {
@@ -58,7 +63,8 @@ BIO* make_bio(int fd) {
 void set_common(SSL_CTX* context) {
   ::SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   // Idle streams give their 34 KB of record buffers back; there may be thousands of them.
-  ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  ::SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   ::SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
 }
 
@@ -71,22 +77,26 @@ std::string fingerprint_of(X509* cert) {
 
 bool is_ip(const std::string& host) {
   unsigned char buffer[16];
-  return ::inet_pton(AF_INET, host.c_str(), buffer) == 1 || ::inet_pton(AF_INET6, host.c_str(), buffer) == 1;
+  return ::inet_pton(AF_INET, host.c_str(), buffer) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), buffer) == 1;
 }
 
 }  // namespace
 
-// Verification against a pin: the leaf itself may be pinned, or an authority in the chain the server sends. In the second
-// case the chain is verified with that authority as the only trusted one, host name included.
+// Verification against a pin: the leaf itself may be pinned, or an authority in the chain the
+// server sends. In the second case the chain is verified with that authority as the only trusted
+// one, host name included.
 struct TlsVerify {
   static int pinned(X509_STORE_CTX* store, void* argument) {
     const auto& pin = static_cast<TlsContext*>(argument)->pin_;
     X509* leaf = ::X509_STORE_CTX_get0_cert(store);
-    if (leaf && equal_constant_time(fingerprint_of(leaf), pin)) return 1;
+    if (leaf && equal_constant_time(fingerprint_of(leaf), pin))
+      return 1;
     STACK_OF(X509)* chain = ::X509_STORE_CTX_get0_untrusted(store);
     for (int i = 0; i < sk_X509_num(chain); ++i) {
       X509* cert = sk_X509_value(chain, i);
-      if (!equal_constant_time(fingerprint_of(cert), pin)) continue;
+      if (!equal_constant_time(fingerprint_of(cert), pin))
+        continue;
       STACK_OF(X509)* trusted = sk_X509_new_null();
       sk_X509_push(trusted, cert);
       ::X509_STORE_CTX_set0_trusted_stack(store, trusted);
@@ -100,16 +110,25 @@ struct TlsVerify {
   }
 };
 
-TlsContext::~TlsContext() { ::SSL_CTX_free(context_); }
+TlsContext::~TlsContext() {
+  ::SSL_CTX_free(context_);
+}
 
 Result<std::shared_ptr<TlsContext>> TlsContext::server(const TlsServerOptions& options) {
   std::shared_ptr<TlsContext> out(new TlsContext(::SSL_CTX_new(::TLS_server_method()), true));
   set_common(out->context_);
   ::SSL_CTX_set_options(out->context_, SSL_OP_CIPHER_SERVER_PREFERENCE);
   if (::SSL_CTX_use_certificate_chain_file(out->context_, options.cert_path.c_str()) != 1)
-    return fail(Code::invalid, fmt::format("cannot use the certificate {}: {}", options.cert_path, openssl_error()), "it must be a readable PEM file");
-  if (::SSL_CTX_use_PrivateKey_file(out->context_, options.key_path.c_str(), SSL_FILETYPE_PEM) != 1 || ::SSL_CTX_check_private_key(out->context_) != 1)
-    return fail(Code::invalid, fmt::format("cannot use the key {}: {}", options.key_path, openssl_error()), "it must be a readable PEM file and fit the certificate");
+    return fail(
+        Code::invalid,
+        fmt::format("cannot use the certificate {}: {}", options.cert_path, openssl_error()),
+        "it must be a readable PEM file");
+  if (::SSL_CTX_use_PrivateKey_file(out->context_, options.key_path.c_str(), SSL_FILETYPE_PEM) !=
+          1 ||
+      ::SSL_CTX_check_private_key(out->context_) != 1)
+    return fail(Code::invalid,
+                fmt::format("cannot use the key {}: {}", options.key_path, openssl_error()),
+                "it must be a readable PEM file and fit the certificate");
   return out;
 }
 
@@ -118,24 +137,33 @@ Result<std::shared_ptr<TlsContext>> TlsContext::client(const TlsClientOptions& o
   set_common(out->context_);
   ::SSL_CTX_set_verify(out->context_, SSL_VERIFY_PEER, nullptr);
   for (char c : lower(options.pinned_fingerprint))
-    if (c != ':') out->pin_ += c;
+    if (c != ':')
+      out->pin_ += c;
   if (!out->pin_.empty()) {
-    if (out->pin_.size() != 64) return fail(Code::invalid, "a certificate fingerprint is 64 hexadecimal digits (SHA-256)", "copy it from the head's output");
+    if (out->pin_.size() != 64)
+      return fail(Code::invalid, "a certificate fingerprint is 64 hexadecimal digits (SHA-256)",
+                  "copy it from the head's output");
     ::SSL_CTX_set_cert_verify_callback(out->context_, TlsVerify::pinned, out.get());
   } else if (!options.ca_path.empty()) {
     if (::SSL_CTX_load_verify_locations(out->context_, options.ca_path.c_str(), nullptr) != 1)
-      return fail(Code::invalid, fmt::format("cannot read the certificate authority {}: {}", options.ca_path, openssl_error()), "it must be a PEM file");
+      return fail(Code::invalid,
+                  fmt::format("cannot read the certificate authority {}: {}", options.ca_path,
+                              openssl_error()),
+                  "it must be a PEM file");
   } else {
     ::SSL_CTX_set_default_verify_paths(out->context_);
   }
   return out;
 }
 
-Result<Transport> Transport::with_tls(Fd fd, const std::shared_ptr<TlsContext>& context, const std::string& host) {
+Result<Transport> Transport::with_tls(Fd fd,
+                                      const std::shared_ptr<TlsContext>& context,
+                                      const std::string& host) {
   Transport out(std::move(fd));
   out.context_ = context;
   out.ssl_ = ::SSL_new(context->context_);
-  if (!out.ssl_) return fail(Code::internal, "cannot make a TLS session: " + openssl_error());
+  if (!out.ssl_)
+    return fail(Code::internal, "cannot make a TLS session: " + openssl_error());
   BIO* bio = make_bio(out.fd_.get());
   ::SSL_set_bio(out.ssl_, bio, bio);
   if (context->is_server_) {
@@ -153,35 +181,48 @@ Result<Transport> Transport::with_tls(Fd fd, const std::shared_ptr<TlsContext>& 
 }
 
 Transport::Transport(Transport&& o) noexcept
-    : fd_(std::move(o.fd_)), ssl_(std::exchange(o.ssl_, nullptr)), context_(std::move(o.context_)), error_(std::move(o.error_)) {}
+    : fd_(std::move(o.fd_)),
+      ssl_(std::exchange(o.ssl_, nullptr)),
+      context_(std::move(o.context_)),
+      error_(std::move(o.error_)) {}
 
-Transport::~Transport() { close(); }
+Transport::~Transport() {
+  close();
+}
 
 void Transport::close() {
-  if (auto* ssl = std::exchange(ssl_, nullptr)) ::SSL_free(ssl);
+  if (auto* ssl = std::exchange(ssl_, nullptr))
+    ::SSL_free(ssl);
   fd_.reset();
 }
 
 IoResult Transport::tls_result(int rc) {
   const int error_number = errno;
   switch (::SSL_get_error(ssl_, rc)) {
-    case SSL_ERROR_WANT_READ: return {Io::want_read};
-    case SSL_ERROR_WANT_WRITE: return {Io::want_write};
-    case SSL_ERROR_ZERO_RETURN: return {Io::closed};
+    case SSL_ERROR_WANT_READ:
+      return {Io::want_read};
+    case SSL_ERROR_WANT_WRITE:
+      return {Io::want_write};
+    case SSL_ERROR_ZERO_RETURN:
+      return {Io::closed};
     case SSL_ERROR_SYSCALL:
       ::ERR_clear_error();
       error_ = error_number ? ::strerror(error_number) : "the connection was cut";
       return {Io::failed};
-    default: break;
+    default:
+      break;
   }
   const long verdict = ::SSL_get_verify_result(ssl_);
   error_ = openssl_error();
-  if (!context_->is_server_ && verdict != X509_V_OK) error_ = fmt::format("the server's certificate is not trusted ({})", ::X509_verify_cert_error_string(verdict));
+  if (!context_->is_server_ && verdict != X509_V_OK)
+    error_ = fmt::format("the server's certificate is not trusted ({})",
+                         ::X509_verify_cert_error_string(verdict));
   return {Io::failed};
 }
 
 IoResult Transport::handshake() {
-  if (!ssl_ || ::SSL_is_init_finished(ssl_)) return {Io::done};
+  if (!ssl_ || ::SSL_is_init_finished(ssl_))
+    return {Io::done};
   ::ERR_clear_error();
   const int rc = ::SSL_do_handshake(ssl_);
   return rc == 1 ? IoResult{Io::done} : tls_result(rc);
@@ -196,10 +237,14 @@ IoResult Transport::read(char* into, std::size_t bytes_max) {
   }
   for (;;) {
     const auto got = ::recv(fd_.get(), into, bytes_max, 0);
-    if (got > 0) return {Io::done, static_cast<std::size_t>(got)};
-    if (got == 0) return {Io::closed};
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) return {Io::want_read};
+    if (got > 0)
+      return {Io::done, static_cast<std::size_t>(got)};
+    if (got == 0)
+      return {Io::closed};
+    if (errno == EINTR)
+      continue;
+    if (errno == EAGAIN)
+      return {Io::want_read};
     error_ = ::strerror(errno);
     return {Io::failed};
   }
@@ -212,14 +257,18 @@ IoResult Transport::write(const iovec* pieces, int count) {
     message.msg_iovlen = static_cast<std::size_t>(count);
     for (;;) {
       const auto sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
-      if (sent >= 0) return {Io::done, static_cast<std::size_t>(sent)};
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN) return {Io::want_write};
+      if (sent >= 0)
+        return {Io::done, static_cast<std::size_t>(sent)};
+      if (errno == EINTR)
+        continue;
+      if (errno == EAGAIN)
+        return {Io::want_write};
       error_ = ::strerror(errno);
       return {Io::failed};
     }
   }
-  // Small pieces (a head and its body) go into one record; a large one is written from where it lies.
+  // Small pieces (a head and its body) go into one record; a large one is written from where it
+  // lies.
   char together[16 << 10];
   const void* data = pieces[0].iov_base;
   std::size_t length = pieces[0].iov_len;
@@ -232,7 +281,8 @@ IoResult Transport::write(const iovec* pieces, int count) {
     }
     data = together;
   }
-  if (length == 0) return {Io::done, 0};
+  if (length == 0)
+    return {Io::done, 0};
   ::ERR_clear_error();
   std::size_t sent = 0;
   const int rc = ::SSL_write_ex(ssl_, data, length, &sent);

@@ -1,5 +1,5 @@
-// One connected, non-blocking socket, with or without TLS, as read / write that never wait. Shared by the event-driven
-// streams and the blocking client; who waits, and how, is theirs to decide.
+// One connected, non-blocking socket, with or without TLS, as read / write that never wait. Shared
+// by the event-driven streams and the blocking client; who waits, and how, is theirs to decide.
 #pragma once
 
 #include <string>
@@ -22,7 +22,9 @@ class Transport {
  public:
   explicit Transport(Fd fd) : fd_(std::move(fd)) {}
   // For a client, `host` is the name or address the certificate must be for.
-  static Result<Transport> with_tls(Fd fd, const std::shared_ptr<TlsContext>& context, const std::string& host = {});
+  static Result<Transport> with_tls(Fd fd,
+                                    const std::shared_ptr<TlsContext>& context,
+                                    const std::string& host = {});
   Transport(Transport&& o) noexcept;
   Transport& operator=(Transport&&) = delete;
   ~Transport();

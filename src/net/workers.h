@@ -1,5 +1,6 @@
-// A bounded pool of threads for what would block the loop (fsync, name look-ups, large compressions). Results come back on
-// the loop's thread. The queue is bounded: when it is full, submit() says so instead of growing.
+// A bounded pool of threads for what would block the loop (fsync, name look-ups, large
+// compressions). Results come back on the loop's thread. The queue is bounded: when it is full,
+// submit() says so instead of growing.
 #pragma once
 
 #include <functional>
@@ -17,19 +18,24 @@ class Workers {
     std::size_t queue_max = 1024;
   };
   Workers(Loop& loop, Options options);
-  ~Workers();  // waits for what is running, drops what is queued; results still to come are not delivered
+  ~Workers();  // waits for what is running, drops what is queued; results still to come are not
+               // delivered
   Workers(const Workers&) = delete;
 
-  // `work` runs on a worker; what it returns runs on the loop. Fails with Code::exhausted when the queue is full.
+  // `work` runs on a worker; what it returns runs on the loop. Fails with Code::exhausted when the
+  // queue is full.
   Status submit(std::function<std::function<void()>()> work);
 
   // The same, typed: done(work()) on the loop.
   template <class Work, class Done>
   Status submit(Work work, Done done) {
-    return submit([work = std::move(work), done = std::move(done)]() mutable -> std::function<void()> {
-      auto result = std::make_shared<decltype(work())>(work());
-      return [done = std::move(done), result]() mutable { done(std::move(*result)); };
-    });
+    return submit(
+        [work = std::move(work), done = std::move(done)]() mutable -> std::function<void()> {
+          auto result = std::make_shared<decltype(work())>(work());
+          return [done = std::move(done), result]() mutable {
+            done(std::move(*result));
+          };
+        });
   }
 
  private:

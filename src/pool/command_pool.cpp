@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/text.h"
 #include "base/run_command.h"
+#include "base/text.h"
 
 namespace billow::pool {
 
 std::string cloud_init(const Order& order, const billow::Pool& settings) {
-  std::string join = fmt::format("billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow", shell_quote(order.head_url), shell_quote(order.machine.name));
-  if (settings.spot) join += " --reclaim-notices auto";
-  for (const auto& [key, value] : settings.labels) join += " --label " + shell_quote(key + "=" + value);
+  std::string join = fmt::format(
+      "billow join {} --token-file /etc/billow/token --node-name {} --data /var/lib/billow",
+      shell_quote(order.head_url), shell_quote(order.machine.name));
+  if (settings.spot)
+    join += " --reclaim-notices auto";
+  for (const auto& [key, value] : settings.labels)
+    join += " --label " + shell_quote(key + "=" + value);
   return fmt::format(R"(#cloud-config
 write_files:
   - path: /etc/billow/token
@@ -34,38 +38,55 @@ write_files:
 runcmd:
   - [systemctl, daemon-reload]
   - [systemctl, enable, --now, billow-node]
-)", order.token, order.machine.name, join);
+)",
+                     order.token, order.machine.name, join);
 }
 
 Status CommandPool::want(const Order& order) {
-  const std::string user_data = fmt::format("{}/{}.cloud-init", options_.work_dir, order.machine.name);
+  const std::string user_data =
+      fmt::format("{}/{}.cloud-init", options_.work_dir, order.machine.name);
   BILLOW_TRY_VOID(write_file_atomic(user_data, cloud_init(order, settings_), 0600));
   auto done = run_command({.argv = {"/bin/sh", "-c", settings_.create_command},
-                           .env = {{"BILLOW_MACHINE", order.machine.name}, {"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation},
-                                   {"BILLOW_HEAD", order.head_url}, {"BILLOW_TOKEN", order.token}, {"BILLOW_GPUS", std::to_string(order.machine.gpus)},
-                                   {"BILLOW_GPU_TYPE", settings_.gpu_type}, {"BILLOW_USER_DATA", user_data}, {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
+                           .env = {{"BILLOW_MACHINE", order.machine.name},
+                                   {"BILLOW_POOL", settings_.name},
+                                   {"BILLOW_INSTALLATION", options_.installation},
+                                   {"BILLOW_HEAD", order.head_url},
+                                   {"BILLOW_TOKEN", order.token},
+                                   {"BILLOW_GPUS", std::to_string(order.machine.gpus)},
+                                   {"BILLOW_GPU_TYPE", settings_.gpu_type},
+                                   {"BILLOW_USER_DATA", user_data},
+                                   {"BILLOW_NODES", std::to_string(order.machine.nodes)}},
                            .input = {}});
   ::unlink(user_data.c_str());  // it holds the credential
-  if (!done) return pass(done.error(), "create");
-  if (done->code != 0) return fail(Code::exhausted, done->complaint());
+  if (!done)
+    return pass(done.error(), "create");
+  if (done->code != 0)
+    return fail(Code::exhausted, done->complaint());
   return {};
 }
 
 Result<std::vector<MachineSighting>> CommandPool::nodes() {
-  auto done = run_command({.argv = {"/bin/sh", "-c", settings_.list_command},
-                           .env = {{"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation}}, .input = {}});
-  if (!done) return pass(done.error(), "list");
+  auto done = run_command(
+      {.argv = {"/bin/sh", "-c", settings_.list_command},
+       .env = {{"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation}},
+       .input = {}});
+  if (!done)
+    return pass(done.error(), "list");
   // A list that fails is not an empty list: everything rented would be taken for gone.
-  if (done->code != 0) return fail(Code::unavailable, fmt::format("list: {}", done->complaint()));
+  if (done->code != 0)
+    return fail(Code::unavailable, fmt::format("list: {}", done->complaint()));
   std::vector<MachineSighting> out;
   for (const std::string& line : split(done->out, '\n')) {
     const std::string_view text = trim(line);
     const auto space = text.find_first_of(" \t");
     MachineSighting seen;
     seen.name = text.substr(0, space);
-    if (!named_after(seen.name, settings_.name)) continue;
-    const std::string_view rest = space == std::string_view::npos ? std::string_view{} : trim(text.substr(space));
-    seen.external = rest.empty() ? seen.name : std::string(rest.substr(0, rest.find_first_of(" \t")));
+    if (!named_after(seen.name, settings_.name))
+      continue;
+    const std::string_view rest =
+        space == std::string_view::npos ? std::string_view{} : trim(text.substr(space));
+    seen.external =
+        rest.empty() ? seen.name : std::string(rest.substr(0, rest.find_first_of(" \t")));
     seen.note = std::string(utf8_prefix(rest, 200));
     out.push_back(std::move(seen));
   }
@@ -74,10 +95,15 @@ Result<std::vector<MachineSighting>> CommandPool::nodes() {
 
 Status CommandPool::release(const MachineSighting& machine) {
   auto done = run_command({.argv = {"/bin/sh", "-c", settings_.delete_command},
-                           .env = {{"BILLOW_MACHINE", machine.name}, {"BILLOW_EXTERNAL", machine.external}, {"BILLOW_POOL", settings_.name}, {"BILLOW_INSTALLATION", options_.installation}},
+                           .env = {{"BILLOW_MACHINE", machine.name},
+                                   {"BILLOW_EXTERNAL", machine.external},
+                                   {"BILLOW_POOL", settings_.name},
+                                   {"BILLOW_INSTALLATION", options_.installation}},
                            .input = {}});
-  if (!done) return pass(done.error(), "delete");
-  if (done->code != 0) return fail(Code::unavailable, fmt::format("delete {}: {}", machine.name, done->complaint()));
+  if (!done)
+    return pass(done.error(), "delete");
+  if (done->code != 0)
+    return fail(Code::unavailable, fmt::format("delete {}: {}", machine.name, done->complaint()));
   return {};
 }
 

@@ -7,27 +7,34 @@
 
 namespace billow::pool {
 
-std::vector<std::string> Pool::reconcile(const std::vector<MachineSighting>& listed, const std::set<std::string>& known) {
+std::vector<std::string> Pool::reconcile(const std::vector<MachineSighting>& listed,
+                                         const std::set<std::string>& known) {
   std::vector<std::string> strays;
   for (const MachineSighting& machine : listed) {
-    if (known.contains(machine.name)) continue;
+    if (known.contains(machine.name))
+      continue;
     const Status released = release(machine);
-    if (!released) log_warn("stray machine {} ({}): {}", machine.name, machine.external, released.error().message);
+    if (!released)
+      log_warn("stray machine {} ({}): {}", machine.name, machine.external,
+               released.error().message);
     strays.push_back(machine.name);
   }
   return strays;
 }
 
 bool named_after(const std::string& machine, const std::string& pool) {
-  if (!machine.starts_with(pool + "-")) return false;
+  if (!machine.starts_with(pool + "-"))
+    return false;
   const auto number = parse_int(std::string_view(machine).substr(pool.size() + 1), 1, INT64_MAX);
   return number.has_value();
 }
 
 Result<std::unique_ptr<Pool>> make_pool(const billow::Pool& settings, const Options& options) {
   switch (settings.kind) {
-    case PoolKind::slurm: return std::unique_ptr<Pool>(std::make_unique<SlurmPool>(settings, options));
-    case PoolKind::command: return std::unique_ptr<Pool>(std::make_unique<CommandPool>(settings, options));
+    case PoolKind::slurm:
+      return std::unique_ptr<Pool>(std::make_unique<SlurmPool>(settings, options));
+    case PoolKind::command:
+      return std::unique_ptr<Pool>(std::make_unique<CommandPool>(settings, options));
   }
   return fail(Code::internal, "a pool of an unknown kind");
 }

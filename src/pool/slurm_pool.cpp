@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "base/text.h"
 #include "base/run_command.h"
+#include "base/text.h"
 
 namespace billow::pool {
 namespace {
@@ -19,50 +19,80 @@ constexpr std::size_t quick_max = 64;             // a process each beside the h
 
 // What the tools say when the controller is away, as opposed to when it says no.
 bool controller_away(const std::string& text) {
-  for (const char* sign : {"Unable to contact", "Connection refused", "Connection timed out", "Socket timed out", "Zero Bytes were transmitted", "in standby mode", "Communication connection failure"})
-    if (text.find(sign) != std::string::npos) return true;
+  for (const char* sign :
+       {"Unable to contact", "Connection refused", "Connection timed out", "Socket timed out",
+        "Zero Bytes were transmitted", "in standby mode", "Communication connection failure"})
+    if (text.find(sign) != std::string::npos)
+      return true;
   return false;
 }
 
 std::unexpected<Error> failed(const char* tool, const CommandResult& done) {
-  return fail(controller_away(done.err) ? Code::unavailable : Code::exhausted, fmt::format("{}: {}", tool, done.complaint()));
+  return fail(controller_away(done.err) ? Code::unavailable : Code::exhausted,
+              fmt::format("{}: {}", tool, done.complaint()));
 }
 
 }  // namespace
 
 std::vector<std::string> SlurmPool::arguments(const Order& order) const {
   const Machine& m = order.machine;
-  std::vector<std::string> args = {"sbatch", "--parsable", "--job-name=" + job_name(m.name), "--partition=" + settings_.partition,
-                                   fmt::format("--nodes={}", m.nodes), "--ntasks-per-node=1", "--no-requeue", "--export=ALL", "--output=/dev/null", "--error=/dev/null", "--chdir=/"};
-  if (m.gpus > 0) args.push_back(fmt::format("--gres={}:{}", settings_.gres, m.gpus));
-  if (settings_.time.ns > 0) args.push_back(fmt::format("--time={}", (settings_.time.ns + minutes(1).ns - 1) / minutes(1).ns));
+  std::vector<std::string> args = {"sbatch",
+                                   "--parsable",
+                                   "--job-name=" + job_name(m.name),
+                                   "--partition=" + settings_.partition,
+                                   fmt::format("--nodes={}", m.nodes),
+                                   "--ntasks-per-node=1",
+                                   "--no-requeue",
+                                   "--export=ALL",
+                                   "--output=/dev/null",
+                                   "--error=/dev/null",
+                                   "--chdir=/"};
+  if (m.gpus > 0)
+    args.push_back(fmt::format("--gres={}:{}", settings_.gres, m.gpus));
+  if (settings_.time.ns > 0)
+    args.push_back(
+        fmt::format("--time={}", (settings_.time.ns + minutes(1).ns - 1) / minutes(1).ns));
   args.insert(args.end(), settings_.sbatch_args.begin(), settings_.sbatch_args.end());
   return args;
 }
 
 std::vector<std::string> SlurmPool::quick_arguments(const Order& order) const {
-  std::vector<std::string> args = {"srun", "--immediate=1", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none"};
+  std::vector<std::string> args = {"srun", "--immediate=1", "--kill-on-bad-exit=0", "--wait=0",
+                                   "--mpi=none"};
   for (const std::string& word : arguments(order))
-    if (word != "sbatch" && word != "--parsable" && word != "--no-requeue" && !word.starts_with("--output=") && !word.starts_with("--error=")) args.push_back(word);
+    if (word != "sbatch" && word != "--parsable" && word != "--no-requeue" &&
+        !word.starts_with("--output=") && !word.starts_with("--error="))
+      args.push_back(word);
   args.insert(args.end(), {"/bin/sh", "-c", "eval \"$(cat)\""});  // no secret is an argument
   return args;
 }
 
 std::string SlurmPool::script(const Order& order) const {
-  if (order.machine.nodes <= 1) return "#!/bin/sh\n" + node_script(order);
-  return fmt::format("#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n", order.machine.nodes, shell_quote(node_script(order)));
+  if (order.machine.nodes <= 1)
+    return "#!/bin/sh\n" + node_script(order);
+  return fmt::format(
+      "#!/bin/sh\nexec srun --ntasks={} --ntasks-per-node=1 --kill-on-bad-exit=0 /bin/sh -c {}\n",
+      order.machine.nodes, shell_quote(node_script(order)));
 }
 
 std::string SlurmPool::node_script(const Order& order) const {
   const Machine& m = order.machine;
-  std::string join = "\"$billow\" join " + shell_quote(order.head_url) + " --token-file \"$dir/token\" --data \"$dir/data\" --in-allocation --only-gpus \"" +
-                     (m.gpus > 0 ? std::string("${CUDA_VISIBLE_DEVICES:-none}") : std::string("none")) + "\"";
-  for (const auto& [key, value] : settings_.labels) join += " --label " + shell_quote(key + "=" + value);
-  join += " --label " + shell_quote("pool=" + settings_.name) + " --label slurm-job=\"$SLURM_JOB_ID\" --label slurm-node=\"$SLURMD_NODENAME\"";
-  if (settings_.spot) join += " --reclaim-notices auto";
-  if (!settings_.sim.empty()) join += " --sim " + shell_quote(settings_.sim);
-  join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\"" : " --node-name " + shell_quote(m.name);
-  // On each node: a directory of its own that goes with the allocation, and the credential in a file.
+  std::string join =
+      "\"$billow\" join " + shell_quote(order.head_url) +
+      " --token-file \"$dir/token\" --data \"$dir/data\" --in-allocation --only-gpus \"" +
+      (m.gpus > 0 ? std::string("${CUDA_VISIBLE_DEVICES:-none}") : std::string("none")) + "\"";
+  for (const auto& [key, value] : settings_.labels)
+    join += " --label " + shell_quote(key + "=" + value);
+  join += " --label " + shell_quote("pool=" + settings_.name) +
+          " --label slurm-job=\"$SLURM_JOB_ID\" --label slurm-node=\"$SLURMD_NODENAME\"";
+  if (settings_.spot)
+    join += " --reclaim-notices auto";
+  if (!settings_.sim.empty())
+    join += " --sim " + shell_quote(settings_.sim);
+  join += m.nodes > 1 ? " --node-name " + shell_quote(m.name) + ".\"$SLURM_PROCID\""
+                      : " --node-name " + shell_quote(m.name);
+  // On each node: a directory of its own that goes with the allocation, and the credential in a
+  // file.
   return fmt::format(
       "umask 077\n"
       "dir=$(mktemp -d \"${{TMPDIR:-/tmp}}/billow-{}.XXXXXX\") || exit 1\n"
@@ -82,28 +112,40 @@ std::string SlurmPool::node_script(const Order& order) const {
 // True: it has begun. Everything else is left to sbatch, which says no in words.
 bool SlurmPool::start_at_once(const Order& order) {
   const char* way = std::getenv("BILLOW_SLURM_START");
-  if (way && std::string_view(way) == "sbatch") return false;
-  if (auto quick = quick_.lock(); quick->refused || quick->running.size() >= quick_max) return false;
+  if (way && std::string_view(way) == "sbatch")
+    return false;
+  if (auto quick = quick_.lock(); quick->refused || quick->running.size() >= quick_max)
+    return false;
   const std::string complaints = fmt::format("{}/{}.srun", options_.work_dir, order.machine.name);
-  auto started = start_command({.argv = quick_arguments(order), .input = "echo here\nexec >/dev/null 2>&1\n" + node_script(order), .complaints = complaints, .patience = quick_patience});
+  auto started = start_command({.argv = quick_arguments(order),
+                                .input = "echo here\nexec >/dev/null 2>&1\n" + node_script(order),
+                                .complaints = complaints,
+                                .patience = quick_patience});
   if (!started) {
-    log_warn("pool {}: {}; its allocations are begun by sbatch from now on", settings_.name, started.error().message);
+    log_warn("pool {}: {}; its allocations are begun by sbatch from now on", settings_.name,
+             started.error().message);
     quick_.lock()->refused = true;
   }
-  if (started && started->pid > 0) quick_.lock()->running.insert(started->pid);
+  if (started && started->pid > 0)
+    quick_.lock()->running.insert(started->pid);
   ::unlink(complaints.c_str());
   return started && started->pid > 0;
 }
 
 void SlurmPool::reap() {
-  std::erase_if(quick_.lock()->running, [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+  std::erase_if(quick_.lock()->running,
+                [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
 Status SlurmPool::want(const Order& order) {
-  if (start_at_once(order)) return {};
-  auto done = run_command({.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
-  if (!done) return pass(done.error());
-  if (done->code != 0) return failed("sbatch", *done);
+  if (start_at_once(order))
+    return {};
+  auto done = run_command(
+      {.argv = arguments(order), .env = {}, .input = script(order), .timeout = slurm_timeout});
+  if (!done)
+    return pass(done.error());
+  if (done->code != 0)
+    return failed("sbatch", *done);
   return {};
 }
 
@@ -111,14 +153,20 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
   std::vector<MachineSighting> out;
   const std::string prefix = job_name("");
   for (const std::string& line : split(text, '\n')) {
-    const auto parts = split(line, '|');  // name, number, state, reason, end; a job's name may itself hold a '|', ours never does
-    if (parts.size() != 5 || !parts[0].starts_with(prefix)) continue;
+    const auto parts = split(line, '|');  // name, number, state, reason, end; a job's name may
+                                          // itself hold a '|', ours never does
+    if (parts.size() != 5 || !parts[0].starts_with(prefix))
+      continue;
     MachineSighting seen;
     seen.name = parts[0].substr(prefix.size());
-    if (!named_after(seen.name, settings_.name)) continue;
+    if (!named_after(seen.name, settings_.name))
+      continue;
     seen.external = parts[1];
-    seen.note = parts[3] == "None" || parts[3].empty() ? parts[2] : fmt::format("{} ({})", parts[2], parts[3]);
-    if (const auto end = parse_int(parts[4], 1, INT64_MAX / 1'000'000'000); end && parts[2] == "RUNNING") seen.ends_at = WallTime{*end * 1'000'000'000};
+    seen.note = parts[3] == "None" || parts[3].empty() ? parts[2]
+                                                       : fmt::format("{} ({})", parts[2], parts[3]);
+    if (const auto end = parse_int(parts[4], 1, INT64_MAX / 1'000'000'000);
+        end && parts[2] == "RUNNING")
+      seen.ends_at = WallTime{*end * 1'000'000'000};
     out.push_back(std::move(seen));
   }
   return out;
@@ -126,19 +174,30 @@ std::vector<MachineSighting> SlurmPool::read_list(const std::string& text) const
 
 Result<std::vector<MachineSighting>> SlurmPool::nodes() {
   reap();
-  auto done = run_command({.argv = {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
-                                    "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING", "--format=%j|%A|%T|%r|%e"},
-                           .env = {{"SLURM_TIME_FORMAT", "%s"}}, .input = {}, .timeout = slurm_timeout});
-  if (!done) return pass(done.error());
+  auto done = run_command(
+      {.argv =
+           {"squeue", "--noheader", "--all", fmt::format("--user={}", ::geteuid()),
+            "--states=PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,STOPPED,REQUEUED,RESIZING",
+            "--format=%j|%A|%T|%r|%e"},
+       .env = {{"SLURM_TIME_FORMAT", "%s"}},
+       .input = {},
+       .timeout = slurm_timeout});
+  if (!done)
+    return pass(done.error());
   // An error is never an empty list: everything allocated would be taken for gone.
-  if (done->code != 0) return fail(Code::unavailable, fmt::format("squeue: {}", done->complaint()));
+  if (done->code != 0)
+    return fail(Code::unavailable, fmt::format("squeue: {}", done->complaint()));
   return read_list(done->out);
 }
 
 Status SlurmPool::release(const MachineSighting& machine) {
-  auto done = run_command({.argv = {"scancel", machine.external}, .env = {}, .input = {}, .timeout = slurm_timeout});
-  if (!done) return pass(done.error());
-  if (done->code != 0 && done->err.find("Invalid job id") == std::string::npos) return fail(Code::unavailable, fmt::format("scancel {}: {}", machine.external, done->complaint()));
+  auto done = run_command(
+      {.argv = {"scancel", machine.external}, .env = {}, .input = {}, .timeout = slurm_timeout});
+  if (!done)
+    return pass(done.error());
+  if (done->code != 0 && done->err.find("Invalid job id") == std::string::npos)
+    return fail(Code::unavailable,
+                fmt::format("scancel {}: {}", machine.external, done->complaint()));
   return {};
 }
 

@@ -1,4 +1,5 @@
-// Objects by their URLs: "s3://bucket/key or prefix", "https://host/path". Blocking; several threads may use one.
+// Objects by their URLs: "s3://bucket/key or prefix", "https://host/path". Blocking; several
+// threads may use one.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@
 namespace billow::s3 {
 
 inline constexpr std::size_t objects_per_place_max = 100'000;
-inline constexpr std::size_t part_bytes = 16 << 20;            // of a large object, read or written at once
+inline constexpr std::size_t part_bytes = 16 << 20;  // of a large object, read or written at once
 inline constexpr std::size_t connections = 4;
 
 struct Place {
   bool s3 = false;
-  std::string bucket, key;   // of s3
-  std::string url;           // as written
+  std::string bucket, key;  // of s3
+  std::string url;          // as written
 };
 // Refuses what is neither, and URLs with a password in them.
 Result<Place> parse_place(std::string_view url);
@@ -29,21 +30,24 @@ Result<Place> parse_place(std::string_view url);
 Access access_of(const std::function<std::string(const char* variable)>& get);
 
 struct Object {
-  std::string name;          // relative to the place; empty: the place is this one object
+  std::string name;  // relative to the place; empty: the place is this one object
   std::uint64_t size = 0;
-  std::string tag;           // changes when the content does; empty: cannot be told
-  std::string key;           // of s3
+  std::string tag;  // changes when the content does; empty: cannot be told
+  std::string key;  // of s3
 };
 
 class Objects {
  public:
-  using Resolve = std::function<Result<std::vector<net::RawAddress>>(const net::Address&)>;   // another one is for tests
-  explicit Objects(Access access, Resolve resolve = {}) : access_(std::move(access)), resolve_(std::move(resolve)) {}
+  using Resolve = std::function<Result<std::vector<net::RawAddress>>(
+      const net::Address&)>;  // another one is for tests
+  explicit Objects(Access access, Resolve resolve = {})
+      : access_(std::move(access)), resolve_(std::move(resolve)) {}
 
-  // The object at the place, or everything below it as of a directory. Nothing there: not_found. A name that is no plain relative path is
-  // an error.
+  // The object at the place, or everything below it as of a directory. Nothing there: not_found. A
+  // name that is no plain relative path is an error.
   Result<std::vector<Object>> list(const Place& place) const;
-  // The whole of it into the file, several parts at once. An object that changed since it was listed is an error.
+  // The whole of it into the file, several parts at once. An object that changed since it was
+  // listed is an error.
   Status read(const Place& place, const Object& object, int fd) const;
   // The file as the object at `key` in the place's bucket. Parts where it is large.
   Status write(const Place& place, const std::string& key, int fd, std::uint64_t size) const;
@@ -59,6 +63,8 @@ class Objects {
 };
 
 // Calls fn for 0..count-1 on a few threads; the first error ends it.
-Status in_parallel(std::size_t count, std::size_t threads, const std::function<Status(std::size_t)>& fn);
+Status in_parallel(std::size_t count,
+                   std::size_t threads,
+                   const std::function<Status(std::size_t)>& fn);
 
 }  // namespace billow::s3

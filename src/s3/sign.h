@@ -12,9 +12,10 @@
 namespace billow::s3 {
 
 struct Access {
-  std::string access_key, secret_key, session_token;  // no key: asked without a signature, as for public buckets
+  std::string access_key, secret_key,
+      session_token;  // no key: asked without a signature, as for public buckets
   std::string region = "us-east-1";
-  std::string endpoint;                               // "http://127.0.0.1:9000"; empty: Amazon's
+  std::string endpoint;  // "http://127.0.0.1:9000"; empty: Amazon's
 };
 
 using Query = std::vector<std::pair<std::string, std::string>>;
@@ -27,8 +28,8 @@ std::string encode_query(Query query);
 // Adds Host's companions (x-amz-date, x-amz-content-sha256, the token) and Authorization.
 struct ToSign {
   net::Method method = net::Method::get;
-  std::string path;     // encoded
-  std::string query;    // encoded
+  std::string path;   // encoded
+  std::string query;  // encoded
   std::string host;
   std::string_view body;
 };

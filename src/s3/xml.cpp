@@ -6,7 +6,8 @@ namespace billow::s3 {
 namespace {
 
 std::string unescape(std::string_view text) {
-  static constexpr std::pair<std::string_view, char> names[] = {{"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}};
+  static constexpr std::pair<std::string_view, char> names[] = {
+      {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}};
   std::string out;
   while (!text.empty()) {
     if (text.front() == '&') {
@@ -18,10 +19,14 @@ std::string unescape(std::string_view text) {
           found = true;
           break;
         }
-      if (found) continue;
+      if (found)
+        continue;
       const auto end = text.find(';');
       if (text.starts_with("&#") && end != std::string_view::npos && end < 10) {
-        const auto number = text[2] == 'x' ? Result<std::int64_t>(static_cast<std::int64_t>(std::strtol(std::string(text.substr(3, end - 3)).c_str(), nullptr, 16))) : parse_int(text.substr(2, end - 2), 0, 127);
+        const auto number = text[2] == 'x'
+                                ? Result<std::int64_t>(static_cast<std::int64_t>(std::strtol(
+                                      std::string(text.substr(3, end - 3)).c_str(), nullptr, 16)))
+                                : parse_int(text.substr(2, end - 2), 0, 127);
         if (number && *number > 0 && *number < 128) {
           out += static_cast<char>(*number);
           text.remove_prefix(end + 1);
@@ -42,7 +47,8 @@ std::vector<std::string_view> elements(std::string_view xml, std::string_view na
   const std::string open = "<" + std::string(name) + ">", close = "</" + std::string(name) + ">";
   for (std::size_t at = xml.find(open); at != std::string_view::npos;) {
     const std::size_t from = at + open.size(), to = xml.find(close, from);
-    if (to == std::string_view::npos) break;
+    if (to == std::string_view::npos)
+      break;
     out.push_back(xml.substr(from, to - from));
     at = xml.find(open, to);
   }
@@ -57,11 +63,16 @@ std::string element(std::string_view xml, std::string_view name) {
 std::string escape_xml(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }

@@ -27,15 +27,22 @@ CommandTable all_commands() {
   CommandTable table = client_commands();
   table.reserve(160);
   for (CommandSpec& command : server_commands()) {
-    const auto same = [&](const char* group) { return [group](const CommandSpec& c) { return std::string_view(c.group) == group; }; };
+    const auto same = [&](const char* group) {
+      return [group](const CommandSpec& c) {
+        return std::string_view(c.group) == group;
+      };
+    };
     auto at = std::find_if(table.rbegin(), table.rend(), same(command.group)).base();
     // A group of the server's own comes before what is about the program itself.
-    if (at == table.begin()) at = std::find_if(table.begin(), table.end(), same("other"));
+    if (at == table.begin())
+      at = std::find_if(table.begin(), table.end(), same("other"));
     table.insert(at, std::move(command));
   }
   return table;
 }
 
-bool can_start_head() { return true; }
+bool can_start_head() {
+  return true;
+}
 
 }  // namespace billow::client

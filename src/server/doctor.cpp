@@ -22,7 +22,7 @@ constexpr OptionSpec doctor_options[] = {
 };
 
 struct Finding {
-  const char* mark;    // "ok", "note", "problem"
+  const char* mark;  // "ok", "note", "problem"
   std::string text;
   std::string advice;
 };
@@ -31,7 +31,10 @@ void check_gpus(std::vector<Finding>& out, const std::string& sim) {
   GpuBackendOptions options;
   options.sim = sim;
   for (const GpuFinding& finding : diagnose_gpus(options))
-    out.push_back({finding.ok ? "ok" : "note", finding.text, finding.ok || !finding.hint.empty() ? finding.hint : "try `billow up --sim 8xH100` to look around without one"});
+    out.push_back({finding.ok ? "ok" : "note", finding.text,
+                   finding.ok || !finding.hint.empty()
+                       ? finding.hint
+                       : "try `billow up --sim 8xH100` to look around without one"});
 }
 
 void check_node(std::vector<Finding>& out) {
@@ -40,25 +43,38 @@ void check_node(std::vector<Finding>& out) {
     out.push_back({fine ? "ok" : "note", line, ""});
   }
   const agent::Sandbox sandbox = agent::Sandbox::detect();
-  out.push_back({sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
+  out.push_back(
+      {sandbox.kind() == agent::SandboxKind::variables_only ? "note" : "ok", sandbox.report(), ""});
   const std::string supervise = executable_dir() + "/billow-supervise";
-  if (::access(supervise.c_str(), X_OK) == 0) out.push_back({"ok", "supervisor: " + supervise, ""});
-  else out.push_back({"problem", "billow-supervise is not beside billow (" + executable_dir() + ")", "install the whole bundle, or build with ./dev build"});
-  if (::getuid() == 0) out.push_back({"note", "running as root: jobs run as the user they belong to, and root's own as root", ""});
+  if (::access(supervise.c_str(), X_OK) == 0)
+    out.push_back({"ok", "supervisor: " + supervise, ""});
+  else
+    out.push_back({"problem", "billow-supervise is not beside billow (" + executable_dir() + ")",
+                   "install the whole bundle, or build with ./dev build"});
+  if (::getuid() == 0)
+    out.push_back({"note",
+                   "running as root: jobs run as the user they belong to, and root's own as root",
+                   ""});
 }
 
 void check_disk(std::vector<Finding>& out, const std::string& data_dir) {
   std::string path = data_dir;
-  while (!file_exists(path) && path.size() > 1) path = path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
+  while (!file_exists(path) && path.size() > 1)
+    path = path.substr(0, std::max<std::size_t>(1, path.rfind('/')));
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0) {
-    out.push_back({"problem", "the data directory " + data_dir + " cannot be looked at", "choose another with --data"});
+    out.push_back({"problem", "the data directory " + data_dir + " cannot be looked at",
+                   "choose another with --data"});
     return;
   }
   const std::uint64_t free = static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
   const bool low = free < (1ull << 30);
-  out.push_back({low ? "problem" : "ok", fmt::format("disk: {} free for {}", format_bytes(free), data_dir), low ? "free some space: at least 1 GiB" : ""});
-  if (::access(path.c_str(), W_OK) != 0) out.push_back({"problem", fmt::format("{} cannot be written by this user", path), "choose another with --data"});
+  out.push_back({low ? "problem" : "ok",
+                 fmt::format("disk: {} free for {}", format_bytes(free), data_dir),
+                 low ? "free some space: at least 1 GiB" : ""});
+  if (::access(path.c_str(), W_OK) != 0)
+    out.push_back({"problem", fmt::format("{} cannot be written by this user", path),
+                   "choose another with --data"});
 }
 
 void check_head(std::vector<Finding>& out, const std::string& data_dir) {
@@ -67,17 +83,23 @@ void check_head(std::vector<Finding>& out, const std::string& data_dir) {
     out.push_back({"ok", "head: up at " + where, ""});
     return;
   }
-  out.push_back({"note", "head: not running", "`billow up`, or just `billow run …`, which starts one"});
+  out.push_back(
+      {"note", "head: not running", "`billow up`, or just `billow run …`, which starts one"});
   const auto address = net::parse_address("127.0.0.1:7070");
   const auto listener = net::listen_on(*address);
-  if (listener) out.push_back({"ok", "port 7070 is free", ""});
-  else out.push_back({"note", "port 7070 is taken by another program", "use `billow up --listen 127.0.0.1:7071`; a head started in the background finds a port by itself"});
+  if (listener)
+    out.push_back({"ok", "port 7070 is free", ""});
+  else
+    out.push_back({"note", "port 7070 is taken by another program",
+                   "use `billow up --listen 127.0.0.1:7071`; a head started in the background "
+                   "finds a port by itself"});
 }
 
 int cmd_doctor(const Parsed& parsed) {
   std::vector<Finding> findings;
   const auto meant = meant_data_directory(parsed.get("data"));
-  if (!meant) return report(meant.error());
+  if (!meant)
+    return report(meant.error());
   const std::string data_dir = *meant;
   check_gpus(findings, parsed.get("sim"));
   check_node(findings);
@@ -91,11 +113,15 @@ int cmd_doctor(const Parsed& parsed) {
       list.push(Json::object({{"level", f.mark}, {"text", f.text}, {"advice", f.advice}}));
       continue;
     }
-    const char* sign = std::string_view(f.mark) == "ok" ? "✓" : std::string_view(f.mark) == "note" ? "·" : "✗";
+    const char* sign = std::string_view(f.mark) == "ok"     ? "✓"
+                       : std::string_view(f.mark) == "note" ? "·"
+                                                            : "✗";
     print(fmt::format("{} {}\n", sign, f.text));
-    if (!f.advice.empty()) print(fmt::format("    → {}\n", f.advice));
+    if (!f.advice.empty())
+      print(fmt::format("    → {}\n", f.advice));
   }
-  if (parsed.has("json")) print_json(Json::object({{"ok", !problem}, {"findings", std::move(list)}}));
+  if (parsed.has("json"))
+    print_json(Json::object({{"ok", !problem}, {"findings", std::move(list)}}));
   return problem ? 1 : 0;
 }
 
@@ -103,21 +129,25 @@ int cmd_doctor(const Parsed& parsed) {
 
 bool answers(const std::string& data_dir, std::string& where) {
   auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
-  if (!client) return false;
+  if (!client)
+    return false;
   const auto status = client->get("/v1/status");
-  if (!status) return false;
+  if (!status)
+    return false;
   const auto& addresses = (*status)["addresses"].items();
-  where = addresses.empty() ? std::string((*status)["socket"].str_or("")) : std::string(addresses.front().str_or(""));
+  where = addresses.empty() ? std::string((*status)["socket"].str_or(""))
+                            : std::string(addresses.front().str_or(""));
   return true;
 }
 
 void add_doctor_commands(CommandTable& table) {
-  table.push_back({.name = "doctor",
-                   .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
-                   .example = "billow doctor",
-                   .run = cmd_doctor,
-                   .options = {doctor_options},
-                   .group = "head"});
+  table.push_back(
+      {.name = "doctor",
+       .summary = "check driver, GPUs, control groups, disk and ports, and say what to do",
+       .example = "billow doctor",
+       .run = cmd_doctor,
+       .options = {doctor_options},
+       .group = "head"});
 }
 
 }  // namespace billow::client

@@ -15,48 +15,82 @@
 #include "client/frame/console.h"
 #include "client/frame/local_heads.h"
 #include "client/frame/server_commands.h"
-#include "server/kept_on_node.h"
 #include "gpu/sim/spec.h"
 #include "head/head.h"
 #include "head/local_agent.h"
+#include "server/kept_on_node.h"
 #include "store/store_copy.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec up_options[] = {
-    {"listen", 0, "ADDR", "address of the API, default 127.0.0.1:7070; may be given several times", true},
-    {"data", 0, "DIR", "where everything is kept (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
+    {"listen", 0, "ADDR", "address of the API, default 127.0.0.1:7070; may be given several times",
+     true},
+    {"data", 0, "DIR",
+     "where everything is kept (default: BILLOW_DATA, or the user's data directory)", false,
+     Completes::directory},
     {"sim", 0, "SPEC", "simulate this machine's GPUs: 8xH100, 2xA100-40,4xL4, or a JSON file"},
     {"node-name", 0, "NAME", "name of this machine as a node (default: its host name)"},
-    {"vault-arena", 0, "SIZE", "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of it, at most the GPUs'); 0: none"},
-    {"allow-mig-changes", 0, nullptr, "make MIG instances on this machine as jobs ask for them, and take them down again (cards whose MIG mode is on)"},
+    {"vault-arena", 0, "SIZE",
+     "memory of this machine for the GPU memory of suspended jobs, such as 64G (default: half of "
+     "it, at most the GPUs'); 0: none"},
+    {"allow-mig-changes", 0, nullptr,
+     "make MIG instances on this machine as jobs ask for them, and take them down again (cards "
+     "whose MIG mode is on)"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
-    {"secrets-key", 0, "FILE", "the key that secrets are kept with (secrets.key in the data directory); heads of one store share it", false, Completes::file},
-    {"notify-command", 0, "CMD", "run for each notice (budgets, idleness, failures, health), with it as JSON on standard input"},
-    {"label", 'l', "K=V", "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
-    {"gateway", 0, "ADDR", "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
-    {"webhook-host", 0, "HOST", "let webhooks of endpoints go to this host although it is of this machine or its networks; may be given several times", true},
+    {"secrets-key", 0, "FILE",
+     "the key that secrets are kept with (secrets.key in the data directory); heads of one store "
+     "share it",
+     false, Completes::file},
+    {"notify-command", 0, "CMD",
+     "run for each notice (budgets, idleness, failures, health), with it as JSON on standard "
+     "input"},
+    {"label", 'l', "K=V",
+     "a label of this machine as a node: region, zone, rack, switch, fabric, placement-group, "
+     "pool, or any other",
+     true},
+    {"gateway", 0, "ADDR",
+     "where endpoints are served, default 127.0.0.1:7071; may be given several times", true},
+    {"webhook-host", 0, "HOST",
+     "let webhooks of endpoints go to this host although it is of this machine or its networks; "
+     "may be given several times",
+     true},
     {"no-agent", 0, nullptr, "a head only: this machine runs no jobs"},
-    {"tls", 0, nullptr, "speak https also where only this machine can connect; beyond it, that is always so"},
-    {"tls-cert", 0, "FILE", "a certificate of your own, with its chain (PEM); without it the head is its own authority", false, Completes::file},
+    {"tls", 0, nullptr,
+     "speak https also where only this machine can connect; beyond it, that is always so"},
+    {"tls-cert", 0, "FILE",
+     "a certificate of your own, with its chain (PEM); without it the head is its own authority",
+     false, Completes::file},
     {"tls-key", 0, "FILE", "its key (PEM)", false, Completes::file},
     {"tls-name", 0, "NAME", "a further name or address this head is reached by", true},
-    {"store", 0, "URL", "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory (BILLOW_STORE)"},
-    {"store-file", 0, "FILE", "the same from a file that only its owner can read: for a URL with a password, which others would see among the arguments", false, Completes::file},
+    {"store", 0, "URL",
+     "keep the state in PostgreSQL, postgres://user@host/database, instead of the data directory "
+     "(BILLOW_STORE)"},
+    {"store-file", 0, "FILE",
+     "the same from a file that only its owner can read: for a URL with a password, which others "
+     "would see among the arguments",
+     false, Completes::file},
     {"standby", 0, nullptr, "wait until the head that leads on that store is gone, then take over"},
-    {"files-dir", 0, "DIR", "keep what people upload here (files/ in the data directory); a standby head needs the same one", false, Completes::directory},
-    {"backup-dir", 0, "DIR", "back the store up into this directory by schedule; see `billow store restore`", false, Completes::directory},
+    {"files-dir", 0, "DIR",
+     "keep what people upload here (files/ in the data directory); a standby head needs the same "
+     "one",
+     false, Completes::directory},
+    {"backup-dir", 0, "DIR",
+     "back the store up into this directory by schedule; see `billow store restore`", false,
+     Completes::directory},
     {"backup-every", 0, "T", "how often (24h)"},
     {"backup-keep", 0, "N", "how many are kept (7)"},
     {"plain-http", 0, nullptr, "no TLS at all: a proxy in front of this head does it"},
-    {"background", 0, nullptr, "return when it is ready; its log goes to head.log in the data directory"},
+    {"background", 0, nullptr,
+     "return when it is ready; its log goes to head.log in the data directory"},
     {"log-json", 0, nullptr, "log as JSON lines"},
     {"verbose", 'v', nullptr, "log more"},
 };
 constexpr OptionSpec down_options[] = {
-    {"stop-jobs", 0, nullptr, "stop all jobs first; without it running jobs go on and the next head takes them up again"},
+    {"stop-jobs", 0, nullptr,
+     "stop all jobs first; without it running jobs go on and the next head takes them up again"},
 };
 constexpr OptionSpec agent_options[] = {
     {"head", 0, "URL", "the head to serve: unix:PATH, http://…, https://…"},
@@ -64,40 +98,55 @@ constexpr OptionSpec agent_options[] = {
     {"data", 0, "DIR", "where its tasks are kept", false, Completes::directory},
     {"sim", 0, "SPEC", "simulate GPUs"},
     {"vault-arena", 0, "SIZE", "memory for the GPU memory of suspended jobs; 0: none"},
-    {"allow-mig-changes", 0, nullptr, "make MIG instances as jobs ask for them, and take them down again"},
+    {"allow-mig-changes", 0, nullptr,
+     "make MIG instances as jobs ask for them, and take them down again"},
     {"images-max", 0, "SIZE", images_max_help},
     {"pull-patience", 0, "T", pull_patience_help},
     {"node-name", 0, "NAME", "name of the node"},
-    {"label", 'l', "K=V", "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other", true},
-    {"metrics", 0, "ADDR", "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
+    {"label", 'l', "K=V",
+     "a label of the node: region, zone, rack, switch, fabric, placement-group, pool, or any other",
+     true},
+    {"metrics", 0, "ADDR",
+     "serve this node's /metrics for Prometheus at this address, such as 127.0.0.1:9400"},
     {"pool", 0, "NAME", "the pool it comes from, for prices"},
-    {"bills", 0, nullptr, "somebody bills for every hour of this node: it is given back when nothing runs, and when its head is gone"},
+    {"bills", 0, nullptr,
+     "somebody bills for every hour of this node: it is given back when nothing runs, and when its "
+     "head is gone"},
     {"end-command", 0, "CMD", "how it is given back, such as: systemctl poweroff"},
     {"log-json", 0, nullptr, "log as JSON lines"},
 };
 Status check_labels(const std::vector<std::string>& labels) {
   for (const std::string& label : labels) {
     const auto equals = label.find('=');
-    if (equals == std::string::npos) return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", label), "write it like --label zone=a");
+    if (equals == std::string::npos)
+      return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", label),
+                  "write it like --label zone=a");
     BILLOW_TRY_VOID(check_name("label", label.substr(0, equals)));
-    if (label.size() > 256 || !valid_utf8(label)) return fail(Code::invalid, fmt::format("--label {}: longer than 256 bytes, or no text", label));
+    if (label.size() > 256 || !valid_utf8(label))
+      return fail(Code::invalid,
+                  fmt::format("--label {}: longer than 256 bytes, or no text", label));
   }
   return {};
 }
 
 head::HeadOptions head_options_of(const Parsed& parsed) {
   head::HeadOptions options;
-  if (parsed.has("vault-arena")) ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(), 1);  // for this machine's agent
-  if (parsed.has("allow-mig-changes")) ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
+  if (parsed.has("vault-arena"))
+    ::setenv("BILLOW_VAULT_ARENA", parsed.get("vault-arena").c_str(),
+             1);  // for this machine's agent
+  if (parsed.has("allow-mig-changes"))
+    ::setenv("BILLOW_ALLOW_MIG_CHANGES", "1", 1);
   options.data_dir = data_directory(parsed.get("data"));
   if (options.data_dir.front() != '/') {
     char here[4096];
-    if (::getcwd(here, sizeof here)) options.data_dir = std::string(here) + "/" + options.data_dir;
+    if (::getcwd(here, sizeof here))
+      options.data_dir = std::string(here) + "/" + options.data_dir;
   }
   options.pointer = pointer_path(options.data_dir);
   options.listen = parsed.all("listen");
   options.listen_any_port_if_taken = options.listen.empty() && parsed.has("background");
-  if (options.listen.empty()) options.listen = {"127.0.0.1:7070"};
+  if (options.listen.empty())
+    options.listen = {"127.0.0.1:7070"};
   const char* sim = ::getenv("BILLOW_SIM");
   options.sim = parsed.get("sim", sim ? sim : "");
   options.node_name = parsed.get("node-name");
@@ -112,68 +161,99 @@ head::HeadOptions head_options_of(const Parsed& parsed) {
   options.tls_names = parsed.all("tls-name");
   options.notify_command = parsed.get("notify-command");
   options.secrets_key = parsed.get("secrets-key");
-  if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' && ::getcwd(here, sizeof here)) options.secrets_key = std::string(here) + "/" + options.secrets_key;
+  if (char here[4096]; !options.secrets_key.empty() && options.secrets_key.front() != '/' &&
+                       ::getcwd(here, sizeof here))
+    options.secrets_key = std::string(here) + "/" + options.secrets_key;
   options.standby = parsed.has("standby");
   return options;
 }
 
 Status set_directories(const Parsed& parsed, head::HeadOptions& options) {
   options.files_dir = parsed.get("files-dir");
-  if (!options.files_dir.empty() && options.files_dir.front() != '/') return fail(Code::invalid, fmt::format("--files-dir {}: not a full path", options.files_dir), "begin it with /");
+  if (!options.files_dir.empty() && options.files_dir.front() != '/')
+    return fail(Code::invalid, fmt::format("--files-dir {}: not a full path", options.files_dir),
+                "begin it with /");
   options.backup_dir = parsed.get("backup-dir");
-  if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep"))) return fail(Code::invalid, "backups need a directory", "name it: --backup-dir DIR");
-  if (!options.backup_dir.empty() && options.backup_dir.front() != '/') return fail(Code::invalid, fmt::format("--backup-dir {}: not a full path", options.backup_dir), "begin it with /");
+  if (options.backup_dir.empty() && (parsed.has("backup-every") || parsed.has("backup-keep")))
+    return fail(Code::invalid, "backups need a directory", "name it: --backup-dir DIR");
+  if (!options.backup_dir.empty() && options.backup_dir.front() != '/')
+    return fail(Code::invalid, fmt::format("--backup-dir {}: not a full path", options.backup_dir),
+                "begin it with /");
   if (parsed.has("backup-every")) {
     const auto every = parse_duration(parsed.get("backup-every"));
-    if (!every || *every < seconds(1)) return fail(Code::invalid, fmt::format("--backup-every {}: not a time of a second or more", parsed.get("backup-every")), "write it like 24h");
+    if (!every || *every < seconds(1))
+      return fail(Code::invalid,
+                  fmt::format("--backup-every {}: not a time of a second or more",
+                              parsed.get("backup-every")),
+                  "write it like 24h");
     options.backup_every = *every;
   }
   if (parsed.has("backup-keep")) {
     const auto kept = parse_int(parsed.get("backup-keep"), 1, 10'000);
-    if (!kept) return fail(Code::invalid, fmt::format("--backup-keep {}: not a number from 1 to 10000", parsed.get("backup-keep")));
+    if (!kept)
+      return fail(Code::invalid, fmt::format("--backup-keep {}: not a number from 1 to 10000",
+                                             parsed.get("backup-keep")));
     options.backups_kept = static_cast<std::uint32_t>(*kept);
   }
   return {};
 }
 
-// The head is up without this machine's agent: whoever waits for a job would wait for ever, so the agent's own words are shown.
+// The head is up without this machine's agent: whoever waits for a job would wait for ever, so the
+// agent's own words are shown.
 void warn_without_agent(const std::string& data_dir) {
   auto client = Client::create({.head = "", .data = data_dir, .may_start = false});
-  if (!client) return;
+  if (!client)
+    return;
   const auto status = client->get("/v1/status");
-  if (!status || (*status)["nodes"]["ready"].uint_or(0) > 0) return;
+  if (!status || (*status)["nodes"]["ready"].uint_or(0) > 0)
+    return;
   const std::string log = read_file(data_dir + "/agent.log").value_or("");
   const auto end = log.find_last_not_of('\n');
   const auto begin = end == std::string::npos ? end : log.rfind('\n', end);
-  const std::string last = end == std::string::npos ? "" : log.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin));
-  say(fmt::format("this machine's agent has not answered yet, so no job can run here{}", last.empty() ? "" : ": " + last));
+  const std::string last = end == std::string::npos
+                               ? ""
+                               : log.substr(begin == std::string::npos ? 0 : begin + 1,
+                                            end - (begin == std::string::npos ? 0 : begin));
+  say(fmt::format("this machine's agent has not answered yet, so no job can run here{}",
+                  last.empty() ? "" : ": " + last));
 }
 
 // Looks until `condition` holds; false when the patience is over.
 bool within(const std::function<bool()>& condition, Duration patience) {
   const SteadyTime deadline = system_clock().steady() + patience;
   while (!condition()) {
-    if (system_clock().steady() > deadline) return false;
+    if (system_clock().steady() > deadline)
+      return false;
     ::usleep(5000);
   }
   return true;
 }
 
-// A second head of this user on this machine. Without --data it was hardly meant: one is running. With it, it is somebody's wish; but two
-// that give out the same GPUs must not come about unnoticed. Returns the exit code where this is the end of it.
+// A second head of this user on this machine. Without --data it was hardly meant: one is running.
+// With it, it is somebody's wish; but two that give out the same GPUs must not come about
+// unnoticed. Returns the exit code where this is the end of it.
 std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOptions& options) {
-  if (head_lives_in(options.data_dir)) return std::nullopt;
+  if (head_lives_in(options.data_dir))
+    return std::nullopt;
   for (const LocalHead& other : running_heads()) {
-    const std::string place = fmt::format("{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
+    const std::string place = fmt::format(
+        "{}data in {}", other.address.empty() ? "" : other.address + ", ", other.data_dir);
     if (!data_is_named(parsed.get("data"))) {
       if (parsed.has("background")) {
         print(fmt::format("billow is up already: {}\n", place));
         return 0;
       }
-      return report({Code::conflict, fmt::format("a head of yours runs on this machine already: {}", place), fmt::format("`{}` ends it; a second one beside it needs a place of its own: billow up --data DIR", down_command(other.data_dir))});
+      return report({Code::conflict,
+                     fmt::format("a head of yours runs on this machine already: {}", place),
+                     fmt::format("`{}` ends it; a second one beside it needs a place of its own: "
+                                 "billow up --data DIR",
+                                 down_command(other.data_dir))});
     }
     if (other.machine_gpus && options.local_agent && options.sim.empty())
-      say(fmt::format("note: another head of yours runs on this machine ({}); both give out its GPUs, and neither knows of the other's jobs", place));
+      say(
+          fmt::format("note: another head of yours runs on this machine ({}); both give out its "
+                      "GPUs, and neither knows of the other's jobs",
+                      place));
   }
   return std::nullopt;
 }
@@ -181,13 +261,19 @@ std::optional<int> beside_another_head(const Parsed& parsed, const head::HeadOpt
 // Somebody else's head has the port that is tried first. They may be many people's GPUs.
 void tell_of_head_on_usual_port(const std::string& where) {
   constexpr const char* usual = "http://127.0.0.1:7070";
-  if (where == usual) return;
+  if (where == usual)
+    return;
   const auto endpoint = net::parse_endpoint(usual);
-  if (!endpoint) return;
+  if (!endpoint)
+    return;
   net::BlockingClient http({.endpoint = *endpoint, .connect_timeout = seconds(1)});
   const auto answer = http.request({.target = "/healthz", .timeout = seconds(2)});
-  if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})") return;
-  say(fmt::format("note: another head answers at {}; both give out this machine's GPUs. If that is the one you meant: `billow down`, then `billow login {}`", usual, usual));
+  if (!answer || answer->status != 200 || trim(answer->body) != R"({"ok":true})")
+    return;
+  say(
+      fmt::format("note: another head answers at {}; both give out this machine's GPUs. If that is "
+                  "the one you meant: `billow down`, then `billow login {}`",
+                  usual, usual));
 }
 
 int up_in_background(head::HeadOptions options, const Parsed& parsed) {
@@ -196,19 +282,27 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
     print(fmt::format("billow is up already: {}\n", where));
     return 0;
   }
-  if (const Status made = make_directories(options.data_dir, 0700); !made) return report(made.error());
+  if (const Status made = make_directories(options.data_dir, 0700); !made)
+    return report(made.error());
   int ready[2];
-  if (::pipe2(ready, O_CLOEXEC) != 0) return report({Code::internal, "pipe failed", ""});
+  if (::pipe2(ready, O_CLOEXEC) != 0)
+    return report({Code::internal, "pipe failed", ""});
   const pid_t child = ::fork();
-  if (child < 0) return report({Code::internal, "fork failed", ""});
+  if (child < 0)
+    return report({Code::internal, "fork failed", ""});
   if (child == 0) {
     ::setsid();
-    if (::fork() != 0) ::_exit(0);
+    if (::fork() != 0)
+      ::_exit(0);
     const std::string log = options.data_dir + "/head.log";
-    const int null = ::open("/dev/null", O_RDONLY), out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int null = ::open("/dev/null", O_RDONLY),
+              out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(null, 0);
-    if (out >= 0) ::dup2(out, 1), ::dup2(out, 2);
-    configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
+    if (out >= 0)
+      ::dup2(out, 1), ::dup2(out, 2);
+    configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
+                   .json = parsed.has("log-json"),
+                   .component = "head"});
     const int fd = ready[1];
     options.ready_fd = fd;
     (void)!::chdir("/");
@@ -225,63 +319,90 @@ int up_in_background(head::HeadOptions options, const Parsed& parsed) {
   ::waitpid(child, &status, 0);
   std::string said;
   char buffer[4096];
-  for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;) said.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(ready[0], buffer, sizeof buffer)) > 0;)
+    said.append(buffer, static_cast<std::size_t>(n));
   ::close(ready[0]);
   if (said.starts_with("standby: ")) {
     const auto lines = split(trim(said.substr(9)), '\n');
-    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n", lines.front()));
-    for (std::size_t i = 1; i < lines.size(); ++i) say(lines[i]);
+    print(fmt::format("billow stands by: {} leads; this head takes over when it is gone\n",
+                      lines.front()));
+    for (std::size_t i = 1; i < lines.size(); ++i)
+      say(lines[i]);
     return 0;
   }
   if (said != "ok\n") {
     const auto line = said.find('\n');
-    Error error{Code::unavailable, said.substr(0, line), line == std::string::npos ? "" : said.substr(line + 1)};
-    if (error.message.empty()) error = {Code::unavailable, "the head ended before it was ready", "see " + options.data_dir + "/head.log"};
+    Error error{Code::unavailable, said.substr(0, line),
+                line == std::string::npos ? "" : said.substr(line + 1)};
+    if (error.message.empty())
+      error = {Code::unavailable, "the head ended before it was ready",
+               "see " + options.data_dir + "/head.log"};
     // Somebody else started one in the same moment: theirs is as good as ours once it answers.
-    if (error.message.find("in use by another head") == std::string::npos || !within([&] { return answers(options.data_dir, where); }, seconds(10))) return report(error);
+    if (error.message.find("in use by another head") == std::string::npos ||
+        !within([&] { return answers(options.data_dir, where); }, seconds(10)))
+      return report(error);
     print(fmt::format("billow is up already: {}\n", where));
     return 0;
   }
-  if (!answers(options.data_dir, where)) return report({Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
-  print(fmt::format("billow is up: {} (data in {}; `{}` ends it)\n", where, options.data_dir, down_command(options.data_dir)));
-  if (options.local_agent) warn_without_agent(options.data_dir);
-  if (options.local_agent && options.sim.empty() && options.listen_any_port_if_taken) tell_of_head_on_usual_port(where);
+  if (!answers(options.data_dir, where))
+    return report(
+        {Code::unavailable, "the head does not answer", "see " + options.data_dir + "/head.log"});
+  print(fmt::format("billow is up: {} (data in {}; `{}` ends it)\n", where, options.data_dir,
+                    down_command(options.data_dir)));
+  if (options.local_agent)
+    warn_without_agent(options.data_dir);
+  if (options.local_agent && options.sim.empty() && options.listen_any_port_if_taken)
+    tell_of_head_on_usual_port(where);
   return 0;
 }
 
 int cmd_up(const Parsed& parsed) {
-  if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
-  if (const Status ok = pass_kept_on_node(parsed); !ok) return report_usage(ok.error());
+  if (const Status ok = check_labels(parsed.all("label")); !ok)
+    return report_usage(ok.error());
+  if (const Status ok = pass_kept_on_node(parsed); !ok)
+    return report_usage(ok.error());
   head::HeadOptions options = head_options_of(parsed);
-  if (const Status ok = set_directories(parsed, options); !ok) return report_usage(ok.error());
+  if (const Status ok = set_directories(parsed, options); !ok)
+    return report_usage(ok.error());
   auto store = store_of(parsed);
-  if (!store) return report_usage(store.error());
+  if (!store)
+    return report_usage(store.error());
   options.store = std::move(*store);
   if (options.standby && options.store.empty())
-    return report_usage({Code::invalid, "a standby needs a store that both heads reach", "name it: --store postgres://user@host/billow, or --store-file FILE"});
+    return report_usage({Code::invalid, "a standby needs a store that both heads reach",
+                         "name it: --store postgres://user@host/billow, or --store-file FILE"});
   if (!options.sim.empty()) {
     const auto spec = parse_sim_spec(options.sim);
-    if (!spec) return report_usage(Error(spec.error()).in("--sim " + options.sim));
-    options.sim = sim_spec_text(*spec);  // a file's name would mean another file in another directory
+    if (!spec)
+      return report_usage(Error(spec.error()).in("--sim " + options.sim));
+    options.sim =
+        sim_spec_text(*spec);  // a file's name would mean another file in another directory
   }
-  if (const auto ended = beside_another_head(parsed, options)) return *ended;
-  if (parsed.has("background")) return up_in_background(std::move(options), parsed);
-  configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info, .json = parsed.has("log-json"), .component = "head"});
+  if (const auto ended = beside_another_head(parsed, options))
+    return *ended;
+  if (parsed.has("background"))
+    return up_in_background(std::move(options), parsed);
+  configure_log({.level = parsed.has("verbose") ? LogLevel::debug : LogLevel::info,
+                 .json = parsed.has("log-json"),
+                 .component = "head"});
   const Status ended = head::run_head(std::move(options));
   return ended ? 0 : report(ended.error());
 }
 
 pid_t agent_pid(const std::string& data_dir) {
-  if (!head::local_agent_alive(data_dir)) return 0;
+  if (!head::local_agent_alive(data_dir))
+    return 0;
   const auto text = read_file(data_dir + "/agent/lock", 64);
-  if (!text) return 0;
+  if (!text)
+    return 0;
   const auto pid = parse_int(trim(*text), 2, INT32_MAX);
   return pid ? static_cast<pid_t>(*pid) : 0;
 }
 
 // A process that has ended and waits for its parent to notice is not running any more.
 bool runs(pid_t pid) {
-  if (::kill(pid, 0) != 0) return false;
+  if (::kill(pid, 0) != 0)
+    return false;
   const auto stat = read_file(fmt::format("/proc/{}/stat", pid), 4096);
   const auto name_end = stat ? stat->rfind(')') : std::string::npos;
   return name_end == std::string::npos || stat->substr(name_end, 4).find('Z') == std::string::npos;
@@ -290,78 +411,121 @@ bool runs(pid_t pid) {
 // Of a head of this machine, as it wrote it down; 0 where none did.
 pid_t head_pid(const std::string& data_dir) {
   const auto text = read_file(data_dir + "/head.json", 1 << 16);
-  if (!text) return 0;
+  if (!text)
+    return 0;
   const auto json = parse_json(*text);
   return json ? static_cast<pid_t>((*json)["pid"].int_or(0)) : 0;
 }
 
 // A head that stands by answers nobody; its lock tells who it is.
 pid_t standby_pid(const std::string& data_dir) {
-  if (!file_exists(store_marker(data_dir)) || !lock_is_held(data_dir + "/lock")) return 0;
+  if (!file_exists(store_marker(data_dir)) || !lock_is_held(data_dir + "/lock"))
+    return 0;
   const auto text = read_file(data_dir + "/lock", 64);
   const auto pid = text ? parse_int(trim(*text), 2, INT32_MAX) : Result<std::int64_t>(0);
   return pid ? static_cast<pid_t>(*pid) : 0;
 }
 
-// This machine's agent ends with its head: by the head's word, which it may have missed, else by a signal, and where it does not heed that
-// (it is stopped, or stuck), by force. Its jobs go on under their supervisors either way.
+// This machine's agent ends with its head: by the head's word, which it may have missed, else by a
+// signal, and where it does not heed that (it is stopped, or stuck), by force. Its jobs go on under
+// their supervisors either way.
 Status end_agent(const std::string& data_dir) {
-  const auto gone = [&] { return agent_pid(data_dir) == 0; };
-  if (within(gone, seconds(2))) return {};
+  const auto gone = [&] {
+    return agent_pid(data_dir) == 0;
+  };
+  if (within(gone, seconds(2)))
+    return {};
   for (const int signal : {SIGTERM, SIGKILL}) {
-    if (const pid_t agent = agent_pid(data_dir)) ::kill(agent, signal);
-    if (within(gone, seconds(5))) return {};
+    if (const pid_t agent = agent_pid(data_dir))
+      ::kill(agent, signal);
+    if (within(gone, seconds(5)))
+      return {};
   }
-  return fail(Code::timed_out, fmt::format("this machine's agent (process {}) has not ended", agent_pid(data_dir)), "see agent.log in " + data_dir);
+  return fail(Code::timed_out,
+              fmt::format("this machine's agent (process {}) has not ended", agent_pid(data_dir)),
+              "see agent.log in " + data_dir);
 }
 
-// What another head's `down` would have ended must be named: whoever is logged in to their team's does not end it by the way.
+// What another head's `down` would have ended must be named: whoever is logged in to their team's
+// does not end it by the way.
 Status check_is_ours(const Parsed& parsed, const std::string& data_dir) {
-  if (parsed.has("head") || parsed.has("data")) return {};
+  if (parsed.has("head") || parsed.has("data"))
+    return {};
   if (const char* named = std::getenv("BILLOW_HEAD"); named && *named)
-    return fail(Code::conflict, fmt::format("BILLOW_HEAD names {}: is that the head to end, for everybody?", named), fmt::format("then: billow down --head {}; this machine's own: billow down --data {}", named, shell_quote(data_dir)));
-  if (head_lives_in(data_dir)) return {};
+    return fail(
+        Code::conflict,
+        fmt::format("BILLOW_HEAD names {}: is that the head to end, for everybody?", named),
+        fmt::format("then: billow down --head {}; this machine's own: billow down --data {}", named,
+                    shell_quote(data_dir)));
+  if (head_lives_in(data_dir))
+    return {};
   const auto address = find_head({.head = "", .data = "", .may_start = false});
-  if (!address || !address->configured) return {};
-  return fail(Code::unavailable, "no head of yours runs on this machine", fmt::format("to end the one you use, for everybody: billow down --head {}", address->endpoint.text()));
+  if (!address || !address->configured)
+    return {};
+  return fail(Code::unavailable, "no head of yours runs on this machine",
+              fmt::format("to end the one you use, for everybody: billow down --head {}",
+                          address->endpoint.text()));
 }
 
 int cmd_down(const Parsed& parsed) {
   const auto meant = meant_data_directory(parsed.get("data"));
-  if (!meant) return report(meant.error());
+  if (!meant)
+    return report(meant.error());
   const std::string data_dir = *meant;
-  if (const Status ours = check_is_ours(parsed, data_dir); !ours) return report(ours.error());
+  if (const Status ours = check_is_ours(parsed, data_dir); !ours)
+    return report(ours.error());
   const bool elsewhere = parsed.has("head");
-  const pid_t agent = elsewhere ? 0 : agent_pid(data_dir), head = elsewhere ? 0 : head_pid(data_dir);
-  auto client = Client::create({.head = parsed.get("head"), .data = elsewhere ? "" : data_dir, .may_start = false});
-  Result<Json> answer = client ? client->post("/v1/shutdown", Json::object({{"stop_jobs", parsed.has("stop-jobs")}}).dump()) : Result<Json>(pass(client.error()));
-  if (!answer && !is_away(answer.error()) && answer.error().code != Code::unavailable && answer.error().code != Code::unauthorized) return report(answer.error());
+  const pid_t agent = elsewhere ? 0 : agent_pid(data_dir),
+              head = elsewhere ? 0 : head_pid(data_dir);
+  auto client = Client::create(
+      {.head = parsed.get("head"), .data = elsewhere ? "" : data_dir, .may_start = false});
+  Result<Json> answer =
+      client ? client->post("/v1/shutdown",
+                            Json::object({{"stop_jobs", parsed.has("stop-jobs")}}).dump())
+             : Result<Json>(pass(client.error()));
+  if (!answer && !is_away(answer.error()) && answer.error().code != Code::unavailable &&
+      answer.error().code != Code::unauthorized)
+    return report(answer.error());
   const bool had_head = answer.has_value();
-  if (had_head && !elsewhere && !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); }, parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
+  if (had_head && !elsewhere &&
+      !within([&] { return !file_exists(data_dir + "/head.json") && (head == 0 || !runs(head)); },
+              parsed.has("stop-jobs") ? minutes(2) : seconds(15)))
     return report({Code::timed_out, "the head has not ended yet", "see head.log in " + data_dir});
   if (!elsewhere)
-    if (const Status ended = end_agent(data_dir); !ended) return report(ended.error());
+    if (const Status ended = end_agent(data_dir); !ended)
+      return report(ended.error());
   if (const pid_t standby = had_head || elsewhere ? 0 : standby_pid(data_dir)) {
     ::kill(standby, SIGTERM);
-    if (!within([&] { return standby_pid(data_dir) != standby; }, seconds(10))) return report({Code::timed_out, "the head that stands by has not ended yet", "see head.log in " + data_dir});
+    if (!within([&] { return standby_pid(data_dir) != standby; }, seconds(10)))
+      return report({Code::timed_out, "the head that stands by has not ended yet",
+                     "see head.log in " + data_dir});
     print("this machine's head stood by and has ended; the one that leads goes on\n");
     return 0;
   }
-  if (!had_head && elsewhere) return report(answer.error());
-  const std::string where = data_dir == data_directory("") || elsewhere || parsed.has("data") ? "" : fmt::format(" (it ran in {})", data_dir);
+  if (!had_head && elsewhere)
+    return report(answer.error());
+  const std::string where = data_dir == data_directory("") || elsewhere || parsed.has("data")
+                                ? ""
+                                : fmt::format(" (it ran in {})", data_dir);
   if (!had_head) {
-    print(agent ? "no head was running; this machine's agent has been ended\n" : "no head was running\n");
+    print(agent ? "no head was running; this machine's agent has been ended\n"
+                : "no head was running\n");
     return 0;
   }
   const std::int64_t running = (*answer)["running"].int_or(0);
   if (running > 0 && !parsed.has("stop-jobs"))
-    print(fmt::format("billow is down{}; {} running job{} on, and the next `billow up{}` takes {} up again\n", where, running, running == 1 ? " goes" : "s go", where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
-  else print(fmt::format("billow is down{}\n", where));
+    print(fmt::format(
+        "billow is down{}; {} running job{} on, and the next `billow up{}` takes {} up again\n",
+        where, running, running == 1 ? " goes" : "s go",
+        where.empty() ? "" : " --data " + shell_quote(data_dir), running == 1 ? "it" : "them"));
+  else
+    print(fmt::format("billow is down{}\n", where));
   return 0;
 }
 
 int cmd_agent(const Parsed& parsed) {
-  if (const Status ok = check_labels(parsed.all("label")); !ok) return report_usage(ok.error());
+  if (const Status ok = check_labels(parsed.all("label")); !ok)
+    return report_usage(ok.error());
   configure_log({.level = LogLevel::info, .json = parsed.has("log-json"), .component = "agent"});
   agent::NodeOptions options;
   options.head = parsed.get("head");
@@ -369,22 +533,28 @@ int cmd_agent(const Parsed& parsed) {
   options.data_dir = parsed.get("data");
   options.sim = parsed.get("sim");
   options.node_name = parsed.get("node-name");
-  for (const std::string& label : parsed.all("label")) options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
+  for (const std::string& label : parsed.all("label"))
+    options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   options.version = version();
   const char* arena_set = std::getenv("BILLOW_VAULT_ARENA");
-  if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : ""); !arena.empty()) {
+  if (const std::string arena = parsed.get("vault-arena", arena_set ? arena_set : "");
+      !arena.empty()) {
     const auto bytes = parse_bytes(arena);
-    if (!bytes) return report_usage(Error(bytes.error()).in("--vault-arena"));
+    if (!bytes)
+      return report_usage(Error(bytes.error()).in("--vault-arena"));
     options.arena_bytes = static_cast<std::int64_t>(*bytes);
   }
-  if (const Status kept = read_kept_on_node(parsed, options); !kept) return report_usage(kept.error());
-  options.allow_mig_changes = parsed.has("allow-mig-changes") || std::getenv("BILLOW_ALLOW_MIG_CHANGES");
+  if (const Status kept = read_kept_on_node(parsed, options); !kept)
+    return report_usage(kept.error());
+  options.allow_mig_changes =
+      parsed.has("allow-mig-changes") || std::getenv("BILLOW_ALLOW_MIG_CHANGES");
   options.metrics = parsed.get("metrics");
   options.pool = parsed.get("pool");
   options.bills = parsed.has("bills");
   options.end_command = parsed.get("end-command");
   if (options.head.empty() || options.token_file.empty() || options.data_dir.empty())
-    return report_usage({Code::invalid, "an agent needs --head, --token-file and --data", "`billow up` starts this machine's agent by itself"});
+    return report_usage({Code::invalid, "an agent needs --head, --token-file and --data",
+                         "`billow up` starts this machine's agent by itself"});
   const Status ended = agent::run_node(std::move(options));
   return ended ? 0 : report(ended.error());
 }
@@ -392,17 +562,21 @@ int cmd_agent(const Parsed& parsed) {
 }  // namespace
 
 void add_head_commands(CommandTable& table) {
-  table.push_back({.name = "up",
-                   .summary = "start Billow on this machine: head, API, and an agent for its GPUs",
-                   .example = "billow up\nbillow up --background --sim 8xH100\nbillow up --listen 0.0.0.0:7070",
-                   .run = cmd_up,
-                   .details = "Listens on loopback only, unless told otherwise; beyond it, always with TLS. At first start it makes a token (0600) in the data directory, which the\n"
-                              "commands on this machine find by themselves, wherever that directory is (--data): a small file in ~/.local/state/billow says where. With\n"
-                              "several heads of yours on one machine, commands are told which one: --data, or BILLOW_DATA.",
-                   .options = {up_options},
-                   .group = "head",
-                   .talks_to_head = false,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "up",
+       .summary = "start Billow on this machine: head, API, and an agent for its GPUs",
+       .example = "billow up\nbillow up --background --sim 8xH100\nbillow up --listen 0.0.0.0:7070",
+       .run = cmd_up,
+       .details = "Listens on loopback only, unless told otherwise; beyond it, always with TLS. At "
+                  "first start it makes a token (0600) in the data directory, which the\n"
+                  "commands on this machine find by themselves, wherever that directory is "
+                  "(--data): a small file in ~/.local/state/billow says where. With\n"
+                  "several heads of yours on one machine, commands are told which one: --data, or "
+                  "BILLOW_DATA.",
+       .options = {up_options},
+       .group = "head",
+       .talks_to_head = false,
+       .prints_json = false});
   table.push_back({.name = "down",
                    .summary = "end the head and this machine's agent; running jobs go on",
                    .example = "billow down\nbillow down --stop-jobs",
@@ -412,7 +586,8 @@ void add_head_commands(CommandTable& table) {
                    .prints_json = false});
   table.push_back({.name = "agent",
                    .summary = "serve this machine's GPUs to a head (started by `up`)",
-                   .example = "billow agent --head unix:/var/lib/billow/head.sock --token-file /var/lib/billow/node-token --data /var/lib/billow/agent",
+                   .example = "billow agent --head unix:/var/lib/billow/head.sock --token-file "
+                              "/var/lib/billow/node-token --data /var/lib/billow/agent",
                    .run = cmd_agent,
                    .options = {agent_options},
                    .group = "head",

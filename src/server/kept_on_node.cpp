@@ -15,9 +15,11 @@ std::string given(const Parsed& parsed, const char* option, const char* variable
 }
 
 Status read_bytes(const char* option, const std::string& text, std::uint64_t& into) {
-  if (text.empty()) return {};
+  if (text.empty())
+    return {};
   const auto bytes = parse_bytes(text);
-  if (!bytes) return pass(Error(bytes.error()).in(fmt::format("--{}", option)));
+  if (!bytes)
+    return pass(Error(bytes.error()).in(fmt::format("--{}", option)));
   into = *bytes;
   return {};
 }
@@ -27,10 +29,15 @@ Status read_bytes(const char* option, const std::string& text, std::uint64_t& in
 Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
   BILLOW_TRY_VOID(read_bytes("cache-max", parsed.get("cache-max"), options.cache_bytes_max));
   BILLOW_TRY_VOID(read_bytes("files-max", parsed.get("files-max"), options.files_bytes_max));
-  BILLOW_TRY_VOID(read_bytes("images-max", given(parsed, "images-max", "BILLOW_IMAGES_MAX"), options.images_bytes_max));
-  if (const std::string text = given(parsed, "pull-patience", "BILLOW_PULL_PATIENCE"); !text.empty()) {
+  BILLOW_TRY_VOID(read_bytes("images-max", given(parsed, "images-max", "BILLOW_IMAGES_MAX"),
+                             options.images_bytes_max));
+  if (const std::string text = given(parsed, "pull-patience", "BILLOW_PULL_PATIENCE");
+      !text.empty()) {
     const auto patience = parse_duration(text);
-    if (!patience || *patience < seconds(1)) return fail(Code::invalid, fmt::format("--pull-patience {}: not a time of a second or more", text), "write it like 10m");
+    if (!patience || *patience < seconds(1))
+      return fail(Code::invalid,
+                  fmt::format("--pull-patience {}: not a time of a second or more", text),
+                  "write it like 10m");
     options.pull_patience = *patience;
   }
   return {};
@@ -39,8 +46,10 @@ Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options) {
 Status pass_kept_on_node(const Parsed& parsed) {
   agent::NodeOptions checked;
   BILLOW_TRY_VOID(read_kept_on_node(parsed, checked));
-  if (parsed.has("images-max")) ::setenv("BILLOW_IMAGES_MAX", parsed.get("images-max").c_str(), 1);
-  if (parsed.has("pull-patience")) ::setenv("BILLOW_PULL_PATIENCE", parsed.get("pull-patience").c_str(), 1);
+  if (parsed.has("images-max"))
+    ::setenv("BILLOW_IMAGES_MAX", parsed.get("images-max").c_str(), 1);
+  if (parsed.has("pull-patience"))
+    ::setenv("BILLOW_PULL_PATIENCE", parsed.get("pull-patience").c_str(), 1);
   return {};
 }
 

@@ -1,4 +1,5 @@
-// How much a node keeps, and for how long it waits for what it brings, as `join`, `agent` and `up` are told it in the same words.
+// How much a node keeps, and for how long it waits for what it brings, as `join`, `agent` and `up`
+// are told it in the same words.
 #pragma once
 
 #include "agent/node/node.h"
@@ -7,10 +8,13 @@
 
 namespace billow::client {
 
-inline constexpr const char* images_max_help = "keep at most this much of container images for each user (100G); the longest unused go first";
-inline constexpr const char* pull_patience_help = "give up an image or environment that makes no progress on its way for this long (10m)";
+inline constexpr const char* images_max_help =
+    "keep at most this much of container images for each user (100G); the longest unused go first";
+inline constexpr const char* pull_patience_help =
+    "give up an image or environment that makes no progress on its way for this long (10m)";
 
-// What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE), stays as it is.
+// What was not given, nor stands in the surroundings (BILLOW_IMAGES_MAX, BILLOW_PULL_PATIENCE),
+// stays as it is.
 Status read_kept_on_node(const Parsed& parsed, agent::NodeOptions& options);
 // For this machine's agent, which the head starts.
 Status pass_kept_on_node(const Parsed& parsed);

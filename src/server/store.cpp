@@ -1,4 +1,5 @@
-// The store as a thing of its own: moved to PostgreSQL, backed up, restored. These work on files and databases, not through a head.
+// The store as a thing of its own: moved to PostgreSQL, backed up, restored. These work on files
+// and databases, not through a head.
 #include <stdlib.h>
 
 #include <fmt/format.h>
@@ -16,93 +17,138 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec store_options[] = {
-    {"data", 0, "DIR", "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
+    {"data", 0, "DIR",
+     "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false,
+     Completes::directory},
     {"store", 0, "URL", "the database of the head: postgres://user@host/database (BILLOW_STORE)"},
-    {"store-file", 0, "FILE", "the same from a file that only its owner can read: for a URL with a password", false, Completes::file},
+    {"store-file", 0, "FILE",
+     "the same from a file that only its owner can read: for a URL with a password", false,
+     Completes::file},
 };
 constexpr OptionSpec migrate_options[] = {
-    {"data", 0, "DIR", "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false, Completes::directory},
-    {"store-file", 0, "FILE", "a file with the database's URL that only its owner can read: for a URL with a password", false, Completes::file},
+    {"data", 0, "DIR",
+     "data directory of the head (default: BILLOW_DATA, or the user's data directory)", false,
+     Completes::directory},
+    {"store-file", 0, "FILE",
+     "a file with the database's URL that only its owner can read: for a URL with a password",
+     false, Completes::file},
 };
 
 Status check_url(const std::string& url) {
-  if (is_postgres_url(url)) return {};
-  return fail(Code::invalid, fmt::format("\"{}\" is no PostgreSQL database", shown_store(url)), "write it like postgres://user@host/billow");
+  if (is_postgres_url(url))
+    return {};
+  return fail(Code::invalid, fmt::format("\"{}\" is no PostgreSQL database", shown_store(url)),
+              "write it like postgres://user@host/billow");
 }
 
-int show(const Parsed& parsed, const Result<CopyReport>& done, std::string_view what, std::string_view next = "") {
-  if (!done) return report(done.error());
-  if (parsed.has("json")) print_json(Json::object({{"last_seq", done->last_seq}, {"events", done->events}, {"jobs", done->jobs}, {"leases", done->leases}}));
-  else print(fmt::format("{}: {} events, {} jobs, {} leases\n{}", what, done->events, done->jobs, done->leases, next));
+int show(const Parsed& parsed,
+         const Result<CopyReport>& done,
+         std::string_view what,
+         std::string_view next = "") {
+  if (!done)
+    return report(done.error());
+  if (parsed.has("json"))
+    print_json(Json::object({{"last_seq", done->last_seq},
+                             {"events", done->events},
+                             {"jobs", done->jobs},
+                             {"leases", done->leases}}));
+  else
+    print(fmt::format("{}: {} events, {} jobs, {} leases\n{}", what, done->events, done->jobs,
+                      done->leases, next));
   return 0;
 }
 
 int store_migrate(const Parsed& parsed) {
-  auto url = parsed.has("store-file") ? Result<std::string>("") : one_operand(parsed, "store migrate", "database (postgres://user@host/billow)");
-  if (!url) return report_usage(url.error());
-  if (parsed.has("store-file") && !parsed.operands.empty()) return report_usage({Code::invalid, "the database is named twice", "as a URL, or by --store-file"});
+  auto url = parsed.has("store-file")
+                 ? Result<std::string>("")
+                 : one_operand(parsed, "store migrate", "database (postgres://user@host/billow)");
+  if (!url)
+    return report_usage(url.error());
+  if (parsed.has("store-file") && !parsed.operands.empty())
+    return report_usage(
+        {Code::invalid, "the database is named twice", "as a URL, or by --store-file"});
   (void)cover_passwords_in_arguments();
   url = store_url({.url = *url, .file = parsed.get("store-file"), .variables = false});
-  if (!url) return report_usage(url.error());
-  if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
+  if (!url)
+    return report_usage(url.error());
+  if (const Status ok = check_url(*url); !ok)
+    return report_usage(ok.error());
   const std::string dir = data_directory(parsed.get("data"));
   return show(parsed, migrate_to_postgres(dir, *url), "copied",
-              fmt::format("start the head on it with: billow up --store {}\n{}/billow.db is as it was; no head goes on with it\n", shown_store(*url), dir));
+              fmt::format("start the head on it with: billow up --store {}\n{}/billow.db is as it "
+                          "was; no head goes on with it\n",
+                          shown_store(*url), dir));
 }
 
 int store_backup(const Parsed& parsed) {
   const auto path = one_operand(parsed, "store backup", "file or directory to make");
-  if (!path) return report_usage(path.error());
+  if (!path)
+    return report_usage(path.error());
   const auto url = store_of(parsed, !parsed.has("data"));
-  if (!url) return report_usage(url.error());
+  if (!url)
+    return report_usage(url.error());
   const std::string dir = data_directory(parsed.get("data"));
   if (!url->empty()) {
-    if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
+    if (const Status ok = check_url(*url); !ok)
+      return report_usage(ok.error());
     return show(parsed, backup_postgres(*url, *path), "backed up");
   }
   if (file_exists(store_marker(dir))) {
-    return report({Code::invalid, fmt::format("the head of {} keeps its state in {}", dir, trim(read_file(store_marker(dir), 4096).value_or("a database"))), "name it: --store URL, or BILLOW_STORE"});
+    return report({Code::invalid,
+                   fmt::format("the head of {} keeps its state in {}", dir,
+                               trim(read_file(store_marker(dir), 4096).value_or("a database"))),
+                   "name it: --store URL, or BILLOW_STORE"});
   }
   return show(parsed, backup_sqlite(dir, *path), "backed up");
 }
 
 int store_restore(const Parsed& parsed) {
   const auto path = one_operand(parsed, "store restore", "backup");
-  if (!path) return report_usage(path.error());
+  if (!path)
+    return report_usage(path.error());
   const auto url = store_of(parsed, !parsed.has("data"));
-  if (!url) return report_usage(url.error());
+  if (!url)
+    return report_usage(url.error());
   if (!url->empty()) {
-    if (const Status ok = check_url(*url); !ok) return report_usage(ok.error());
-    return show(parsed, restore_postgres(*path, *url), "restored", fmt::format("start a head on it with: billow up --store {}\n", shown_store(*url)));
+    if (const Status ok = check_url(*url); !ok)
+      return report_usage(ok.error());
+    return show(parsed, restore_postgres(*path, *url), "restored",
+                fmt::format("start a head on it with: billow up --store {}\n", shown_store(*url)));
   }
   const std::string dir = data_directory(parsed.get("data"));
-  return show(parsed, restore_sqlite(*path, dir), "restored", fmt::format("start it with: billow up --data {}\n", dir));
+  return show(parsed, restore_sqlite(*path, dir), "restored",
+              fmt::format("start it with: billow up --data {}\n", dir));
 }
 
 }  // namespace
 
 Result<std::string> store_of(const Parsed& parsed, bool variables) {
   if (cover_passwords_in_arguments())
-    say("the password of the database was among the arguments, where every user of this machine may have seen it; better: --store-file FILE, BILLOW_STORE, PGPASSWORD or ~/.pgpass");
-  return store_url({.url = parsed.get("store"), .file = parsed.get("store-file"), .variables = variables});
+    say("the password of the database was among the arguments, where every user of this machine "
+        "may have seen it; better: --store-file FILE, BILLOW_STORE, PGPASSWORD or ~/.pgpass");
+  return store_url(
+      {.url = parsed.get("store"), .file = parsed.get("store-file"), .variables = variables});
 }
 
 void add_store_commands(CommandTable& table) {
-  table.push_back({.name = "store migrate",
-                   .summary = "copy the store of a head that is down into an empty PostgreSQL database",
-                   .example = "billow store migrate postgres://billow@db/billow",
-                   .run = store_migrate,
-                   .usage = "URL",
-                   .options = {migrate_options},
-                   .operands = Operands::some,
-                   .group = "head",
-                   .talks_to_head = false});
+  table.push_back(
+      {.name = "store migrate",
+       .summary = "copy the store of a head that is down into an empty PostgreSQL database",
+       .example = "billow store migrate postgres://billow@db/billow",
+       .run = store_migrate,
+       .usage = "URL",
+       .options = {migrate_options},
+       .operands = Operands::some,
+       .group = "head",
+       .talks_to_head = false});
   table.push_back({.name = "store backup",
                    .summary = "back a store up, while its head runs or not",
-                   .example = "billow store backup /backups/monday\nbillow store backup --store postgres://billow@db/billow /backups/monday",
+                   .example = "billow store backup /backups/monday\nbillow store backup --store "
+                              "postgres://billow@db/billow /backups/monday",
                    .run = store_backup,
                    .usage = "PATH",
-                   .details = "Of a data directory it makes a directory, of a database a file. It holds the head's secrets: keep it where only admins read.\n"
+                   .details = "Of a data directory it makes a directory, of a database a file. It "
+                              "holds the head's secrets: keep it where only admins read.\n"
                               "`billow up --backup-dir DIR` does it by schedule.",
                    .options = {store_options},
                    .operands = Operands::some,
@@ -111,7 +157,8 @@ void add_store_commands(CommandTable& table) {
                    .talks_to_head = false});
   table.push_back({.name = "store restore",
                    .summary = "make a store again from a backup; never over another one",
-                   .example = "billow store restore /backups/monday --data /var/lib/billow\nbillow store restore /backups/monday --store postgres://billow@db/billow",
+                   .example = "billow store restore /backups/monday --data /var/lib/billow\nbillow "
+                              "store restore /backups/monday --store postgres://billow@db/billow",
                    .run = store_restore,
                    .usage = "PATH",
                    .options = {store_options},

@@ -10,23 +10,35 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "simulate/knative.h"
 #include "core/model/objective.h"
+#include "simulate/knative.h"
 
 namespace billow::gateway {
 namespace {
 
-SteadyTime at_time(double s) { return {static_cast<std::int64_t>(std::llround(s * 1e9)) + 1}; }
+SteadyTime at_time(double s) {
+  return {static_cast<std::int64_t>(std::llround(s * 1e9)) + 1};
+}
 
-// "2023-11-16 18:17:03.9799600" as seconds; the day is taken into account so that a trace may cross midnight.
+// "2023-11-16 18:17:03.9799600" as seconds; the day is taken into account so that a trace may cross
+// midnight.
 Result<double> seconds_of(std::string_view text, std::size_t line) {
-  const auto bad = [&] { return fail(Code::invalid, fmt::format("line {}: \"{}\" is no time", line, text), "expected 2023-11-16 18:17:03.9799600"); };
-  if (text.size() < 19) return bad();
+  const auto bad = [&] {
+    return fail(Code::invalid, fmt::format("line {}: \"{}\" is no time", line, text),
+                "expected 2023-11-16 18:17:03.9799600");
+  };
+  if (text.size() < 19)
+    return bad();
   int year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0;
-  if (std::sscanf(std::string(text).c_str(), "%d-%d-%d %d:%d:%lf", &year, &month, &day, &hour, &minute, &second) != 6) return bad();
-  const std::chrono::sys_days days{std::chrono::year_month_day{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)), std::chrono::day(static_cast<unsigned>(day))}};
-  return static_cast<double>(days.time_since_epoch().count()) * 86400 + hour * 3600 + minute * 60 + second;
+  if (std::sscanf(std::string(text).c_str(), "%d-%d-%d %d:%d:%lf", &year, &month, &day, &hour,
+                  &minute, &second) != 6)
+    return bad();
+  const std::chrono::sys_days days{std::chrono::year_month_day{
+      std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+      std::chrono::day(static_cast<unsigned>(day))}};
+  return static_cast<double>(days.time_since_epoch().count()) * 86400 + hour * 3600 + minute * 60 +
+         second;
 }
 
 enum class What { arrive, done, ready, asleep, ended, tick, sample };
@@ -34,43 +46,57 @@ struct Timed {
   double at = 0;
   std::uint64_t order = 0;
   What what = What::tick;
-  std::uint64_t id = 0;        // of the request or the replica
+  std::uint64_t id = 0;  // of the request or the replica
   bool operator>(const Timed& o) const { return at != o.at ? at > o.at : order > o.order; }
 };
 
 class World {
  public:
   World(const std::vector<TraceCall>& trace, const ReplayOptions& options)
-      : trace_(trace), options_(options), router_({.concurrency = options.model.concurrency, .queue_max = SIZE_MAX}), scaler_(policy()),
+      : trace_(trace),
+        options_(options),
+        router_({.concurrency = options.model.concurrency, .queue_max = SIZE_MAX}),
+        scaler_(policy()),
         knative_(options.knative_utilization * options.model.concurrency) {}
 
   ReplayResult run() {
-    // What exists has been started at some time: that is counted, beyond the one that everybody begins with.
-    const std::uint32_t most = options_.scaling == Scaling::fixed ? options_.fixed_replicas : UINT32_MAX;
+    // What exists has been started at some time: that is counted, beyond the one that everybody
+    // begins with.
+    const std::uint32_t most =
+        options_.scaling == Scaling::fixed ? options_.fixed_replicas : UINT32_MAX;
     const std::uint32_t existing = std::clamp(options_.existing, 1u, std::max(most, 1u));
     result_.gpu_s += (existing - 1) * options_.model.start_s;
     for (std::uint32_t i = 0; i < existing; ++i) {
       const ReplicaKey key = ++last_key_;
       const bool sleeps = options_.scaling == Scaling::billow && i > 0;
       router_.set_phase(key, sleeps ? Phase::suspended : Phase::ready, at_time(0));
-      if (!sleeps) hold(key);
+      if (!sleeps)
+        hold(key);
     }
     if (options_.scaling == Scaling::fixed)
-      for (std::uint32_t i = existing; i < options_.fixed_replicas; ++i) start(options_.model.start_s, at_time(0));
-    for (std::size_t i = 0; i < trace_.size(); ++i) push(trace_[i].at_s, What::arrive, i + 1);
+      for (std::uint32_t i = existing; i < options_.fixed_replicas; ++i)
+        start(options_.model.start_s, at_time(0));
+    for (std::size_t i = 0; i < trace_.size(); ++i)
+      push(trace_[i].at_s, What::arrive, i + 1);
     left_ = trace_.size();
     calls_.resize(trace_.size() + 1);
     push(0, What::tick, 0);
-    if (options_.scaling == Scaling::knative) push(0.5, What::sample, 0);
+    if (options_.scaling == Scaling::knative)
+      push(0.5, What::sample, 0);
     while (!events_.empty() && left_ > 0) {
       const Timed e = events_.top();
       events_.pop();
       now_ = e.at;
       handle(e);
     }
-    for (const auto& [key, since] : holds_) result_.gpu_s += now_ - since;
+    for (const auto& [key, since] : holds_)
+      result_.gpu_s += now_ - since;
     std::sort(first_token_.begin(), first_token_.end());
-    const auto at = [&](double q) { return first_token_.empty() ? 0 : first_token_[static_cast<std::size_t>(q * static_cast<double>(first_token_.size() - 1))]; };
+    const auto at = [&](double q) {
+      return first_token_.empty() ? 0
+                                  : first_token_[static_cast<std::size_t>(
+                                        q * static_cast<double>(first_token_.size() - 1))];
+    };
     result_.requests = trace_.size();
     result_.first_token_p50_s = at(0.5);
     result_.first_token_p99_s = at(0.99);
@@ -83,7 +109,8 @@ class World {
     ScalePolicy p;
     p.max = options_.replicas_max;
     p.concurrency = options_.model.concurrency;
-    p.wait_target = wait_target_of(milliseconds(static_cast<std::int64_t>(options_.model.slo_first_token_s * 1000)));
+    p.wait_target = wait_target_of(
+        milliseconds(static_cast<std::int64_t>(options_.model.slo_first_token_s * 1000)));
     p.keep_suspended = options_.keep_suspended;
     return p;
   }
@@ -95,7 +122,8 @@ class World {
       case What::arrive: {
         scaler_.arrived(now);
         const auto answer = router_.arrive(e.id, now, at_time(now_ + 3600));
-        if (answer.verdict == Router::Verdict::go) begin(e.id, answer.replica);
+        if (answer.verdict == Router::Verdict::go)
+          begin(e.id, answer.replica);
         break;
       }
       case What::done: {
@@ -108,9 +136,12 @@ class World {
       case What::ready: {
         if (const auto since = holds_.find(e.id); since != holds_.end()) {
           const Replica* r = router_.find(e.id);
-          const Duration took = nanoseconds(static_cast<std::int64_t>((now_ - since->second) * 1e9));
-          if (r && r->phase == Phase::resuming) scaler_.woke(took);
-          else scaler_.came_up(took);
+          const Duration took =
+              nanoseconds(static_cast<std::int64_t>((now_ - since->second) * 1e9));
+          if (r && r->phase == Phase::resuming)
+            scaler_.woke(took);
+          else
+            scaler_.came_up(took);
         }
         router_.set_phase(e.id, Phase::ready, now);
         break;
@@ -131,17 +162,22 @@ class World {
         router_.remove(e.id);
         break;
       case What::sample:
-        knative_.sample(now_, static_cast<double>(router_.in_flight()) + static_cast<double>(router_.held()));
+        knative_.sample(
+            now_, static_cast<double>(router_.in_flight()) + static_cast<double>(router_.held()));
         push(now_ + 1, What::sample, 0);
         return;
       case What::tick:
         push(now_ + (options_.scaling == Scaling::knative ? 2.0 : 0.1), What::tick, 0);
-        if (options_.scaling == Scaling::knative) knative_tick(now);
+        if (options_.scaling == Scaling::knative)
+          knative_tick(now);
         break;
     }
-    for (const auto& each : router_.dispatch(now)) begin(each.request, each.replica);
-    if (options_.scaling == Scaling::billow) billow_tick(now);
-    if (options_.scaling == Scaling::knative) end_drained(now);
+    for (const auto& each : router_.dispatch(now))
+      begin(each.request, each.replica);
+    if (options_.scaling == Scaling::billow)
+      billow_tick(now);
+    if (options_.scaling == Scaling::knative)
+      end_drained(now);
   }
 
   void begin(RequestId id, ReplicaKey replica) {
@@ -153,7 +189,8 @@ class World {
     calls_[id] = {replica, now_};
     const double first = now_ + prefill + step - call.at_s;
     first_token_.push_back(first);
-    if (first <= m.slo_first_token_s) ++result_.in_time;
+    if (first <= m.slo_first_token_s)
+      ++result_.in_time;
     push(now_ + prefill + step * std::max<std::uint32_t>(call.generated_tokens, 1), What::done, id);
   }
 
@@ -163,7 +200,8 @@ class World {
   }
   void release(ReplicaKey key) {
     const auto found = holds_.find(key);
-    if (found == holds_.end()) return;
+    if (found == holds_.end())
+      return;
     result_.gpu_s += now_ - found->second;
     holds_.erase(found);
   }
@@ -171,7 +209,9 @@ class World {
   void billow_tick(SteadyTime now) {
     for (const ScaleAction& action : scaler_.decide(router_, {}, now)) {
       switch (action.kind) {
-        case ScaleAction::Kind::start: start(options_.model.start_s, now); break;
+        case ScaleAction::Kind::start:
+          start(options_.model.start_s, now);
+          break;
         case ScaleAction::Kind::resume:
           ++result_.wakes;
           if (router_.find(action.replica)->phase == Phase::falling) {
@@ -205,16 +245,21 @@ class World {
     std::uint32_t ready = 0, all = 0;
     std::vector<const Replica*> idle_first;
     for (const auto& [key, r] : router_.replicas()) {
-      if (r.phase == Phase::leaving) continue;
+      if (r.phase == Phase::leaving)
+        continue;
       ++all;
-      if (r.phase == Phase::ready) ++ready, idle_first.push_back(&r);
+      if (r.phase == Phase::ready)
+        ++ready, idle_first.push_back(&r);
     }
     const std::uint32_t want = std::min(knative_.decide(now_, ready), options_.replicas_max);
-    for (; all < want; ++all) start(options_.knative_start_s, now);
+    for (; all < want; ++all)
+      start(options_.knative_start_s, now);
     // Kubernetes would choose among them by age and chance; the least busy is the kindest choice.
-    std::sort(idle_first.begin(), idle_first.end(), [](const Replica* a, const Replica* b) { return a->in_flight < b->in_flight; });
+    std::sort(idle_first.begin(), idle_first.end(),
+              [](const Replica* a, const Replica* b) { return a->in_flight < b->in_flight; });
     for (const Replica* r : idle_first) {
-      if (all <= want) break;
+      if (all <= want)
+        break;
       router_.set_phase(r->key, Phase::leaving, now);
       --all;
     }
@@ -222,7 +267,8 @@ class World {
   void end_drained(SteadyTime) {
     std::vector<ReplicaKey> done;
     for (const auto& [key, r] : router_.replicas())
-      if (r.phase == Phase::leaving && Router::releasable(r)) done.push_back(key);
+      if (r.phase == Phase::leaving && Router::releasable(r))
+        done.push_back(key);
     for (ReplicaKey key : done) {
       release(key);
       router_.remove(key);
@@ -242,7 +288,7 @@ class World {
   std::uint64_t order_ = 0;
   double now_ = 0;
   ReplicaKey last_key_ = 0;
-  std::map<ReplicaKey, double> holds_;   // who holds a GPU, since when
+  std::map<ReplicaKey, double> holds_;  // who holds a GPU, since when
   std::vector<Running> calls_;
   std::vector<double> first_token_;
   std::size_t left_ = 0;
@@ -263,18 +309,31 @@ Result<std::vector<TraceCall>> read_llm_trace(const std::string& path) {
     std::string_view row = trim(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     ++line;
-    if (row.empty() || (line == 1 && row.starts_with("TIMESTAMP"))) continue;
+    if (row.empty() || (line == 1 && row.starts_with("TIMESTAMP")))
+      continue;
     const auto cells = split(row, ',');
-    if (cells.size() != 3) return fail(Code::invalid, fmt::format("{}: line {} has {} columns, not 3", path, line, cells.size()), "expected TIMESTAMP,ContextTokens,GeneratedTokens");
+    if (cells.size() != 3)
+      return fail(Code::invalid,
+                  fmt::format("{}: line {} has {} columns, not 3", path, line, cells.size()),
+                  "expected TIMESTAMP,ContextTokens,GeneratedTokens");
     const double at = BILLOW_TRY(seconds_of(cells[0], line));
-    if (out.empty()) first = at;
-    out.push_back({at - first, static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[1], 0, 10'000'000))), static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, 10'000'000)))});
-    if (out.size() > 1 && out.back().at_s < out[out.size() - 2].at_s) return fail(Code::invalid, fmt::format("{}: line {} is earlier than the one before", path, line), "sort it by time");
+    if (out.empty())
+      first = at;
+    out.push_back({at - first,
+                   static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[1], 0, 10'000'000))),
+                   static_cast<std::uint32_t>(BILLOW_TRY(parse_int(cells[2], 0, 10'000'000)))});
+    if (out.size() > 1 && out.back().at_s < out[out.size() - 2].at_s)
+      return fail(Code::invalid,
+                  fmt::format("{}: line {} is earlier than the one before", path, line),
+                  "sort it by time");
   }
-  if (out.empty()) return fail(Code::invalid, fmt::format("{} has no requests", path));
+  if (out.empty())
+    return fail(Code::invalid, fmt::format("{} has no requests", path));
   return out;
 }
 
-ReplayResult replay(const std::vector<TraceCall>& trace, const ReplayOptions& options) { return World(trace, options).run(); }
+ReplayResult replay(const std::vector<TraceCall>& trace, const ReplayOptions& options) {
+  return World(trace, options).run();
+}
 
 }  // namespace billow::gateway

@@ -1,10 +1,11 @@
-// Request traces of language models replayed in virtual time: the autoscaler of the gateway, a fixed fleet, and Knative's default
-// algorithm, on one model of a serving replica. What is compared is how many requests got their first token in time and how many
-// GPU-seconds were held for it.
+// Request traces of language models replayed in virtual time: the autoscaler of the gateway, a
+// fixed fleet, and Knative's default algorithm, on one model of a serving replica. What is compared
+// is how many requests got their first token in time and how many GPU-seconds were held for it.
 //
-// The replica: up to `concurrency` requests at once; a request first reads its prompt (`prefill_tokens_s`) and then makes a token
-// every `step_ms`, a little slower the more share the replica when it begins. A replica holds its GPU from when its start or wake
-// begins until its stop or sleep has ended.
+// The replica: up to `concurrency` requests at once; a request first reads its prompt
+// (`prefill_tokens_s`) and then makes a token every `step_ms`, a little slower the more share the
+// replica when it begins. A replica holds its GPU from when its start or wake begins until its stop
+// or sleep has ended.
 #pragma once
 
 #include <string>
@@ -28,9 +29,9 @@ struct ServiceModel {
   double prefill_tokens_s = 8000;
   double step_ms = 30;
   double step_ms_per_neighbour = 0.5;
-  double start_s = 40;        // a cold start: process, weights, warm-up
-  double wake_s = 0.7;        // a sleeper's GPU memory comes back
-  double sleep_s = 0.5;       // and goes
+  double start_s = 40;   // a cold start: process, weights, warm-up
+  double wake_s = 0.7;   // a sleeper's GPU memory comes back
+  double sleep_s = 0.5;  // and goes
   double slo_first_token_s = 2;
 };
 
@@ -40,11 +41,12 @@ struct ReplayOptions {
   ServiceModel model;
   std::uint32_t replicas_max = 64;
   std::uint32_t fixed_replicas = 4;
-  double knative_utilization = 0.7;   // its target, as a part of the concurrency
-  double knative_start_s = 40;        // what bringing up a replica takes it; it has no sleepers
+  double knative_utilization = 0.7;  // its target, as a part of the concurrency
+  double knative_start_s = 40;       // what bringing up a replica takes it; it has no sleepers
   Duration keep_suspended = hours(1);
-  // How many replicas exist when the trace begins, as after an earlier day of it. Billow's and all but one of a fixed fleet's beyond it
-  // are started with the first request; Billow's sleep but for one, Knative's are up. What starting them took is counted.
+  // How many replicas exist when the trace begins, as after an earlier day of it. Billow's and all
+  // but one of a fixed fleet's beyond it are started with the first request; Billow's sleep but for
+  // one, Knative's are up. What starting them took is counted.
   std::uint32_t existing = 1;
 };
 
@@ -52,9 +54,12 @@ struct ReplayResult {
   std::uint64_t requests = 0, in_time = 0, dropped = 0;
   double gpu_s = 0;
   double first_token_p50_s = 0, first_token_p99_s = 0;
-  std::uint32_t replicas_peak = 0;    // that held a GPU at once
+  std::uint32_t replicas_peak = 0;  // that held a GPU at once
   std::uint64_t cold_starts = 0, wakes = 0;
-  double slo_pct() const { return requests == 0 ? 100 : 100.0 * static_cast<double>(in_time) / static_cast<double>(requests); }
+  double slo_pct() const {
+    return requests == 0 ? 100
+                         : 100.0 * static_cast<double>(in_time) / static_cast<double>(requests);
+  }
 };
 ReplayResult replay(const std::vector<TraceCall>& trace, const ReplayOptions& options);
 

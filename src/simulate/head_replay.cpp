@@ -15,9 +15,14 @@
 namespace billow::control {
 namespace {
 
-constexpr WallTime epoch{1'700'000'000'000'000'000};   // the virtual beginning; only differences matter
-WallTime at(double s) { return epoch + nanoseconds(static_cast<std::int64_t>(s * 1e9)); }
-double since(WallTime t) { return (t - epoch).seconds(); }
+constexpr WallTime epoch{
+    1'700'000'000'000'000'000};  // the virtual beginning; only differences matter
+WallTime at(double s) {
+  return epoch + nanoseconds(static_cast<std::int64_t>(s * 1e9));
+}
+double since(WallTime t) {
+  return (t - epoch).seconds();
+}
 
 // A gang of whole GPUs over as many nodes as it needs.
 void set_gpus(ReplayJob& job, std::int32_t gpus, std::int32_t per_node) {
@@ -29,21 +34,27 @@ void set_gpus(ReplayJob& job, std::int32_t gpus, std::int32_t per_node) {
 
 Result<std::vector<ReplayJob>> read_openb(const std::string& path) {
   const sched::CsvTable t = BILLOW_TRY(sched::CsvTable::read(path));
-  const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")), gpus = BILLOW_TRY(t.column("num_gpu")), milli = BILLOW_TRY(t.column("gpu_milli")),
-             types = BILLOW_TRY(t.column("gpu_spec")), made = BILLOW_TRY(t.column("creation_time")), gone = BILLOW_TRY(t.column("deletion_time")), begun = BILLOW_TRY(t.column("scheduled_time"));
+  const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")),
+             gpus = BILLOW_TRY(t.column("num_gpu")), milli = BILLOW_TRY(t.column("gpu_milli")),
+             types = BILLOW_TRY(t.column("gpu_spec")), made = BILLOW_TRY(t.column("creation_time")),
+             gone = BILLOW_TRY(t.column("deletion_time")),
+             begun = BILLOW_TRY(t.column("scheduled_time"));
   std::vector<ReplayJob> jobs;
   for (std::size_t r = 0; r < t.rows(); ++r) {
     ReplayJob j;
     j.submit_s = BILLOW_TRY(t.number(r, made));
     const double start = BILLOW_TRY(t.number(r, begun)), end = BILLOW_TRY(t.number(r, gone));
     j.run_s = end - std::max(start, j.submit_s);
-    if (j.run_s <= 0) continue;  // never ran
+    if (j.run_s <= 0)
+      continue;  // never ran
     j.resources.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpus)));
     const auto share = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, milli)));
     j.resources.share = {j.resources.gpus > 1 ? whole_gpu_milli : share, 0};
     j.resources.cpu_milli = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, cpu)));
     j.resources.mem_mib = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, mem)));
-    for (const std::string& type : split(t.text(r, types), '|')) if (!type.empty() && j.resources.gpus > 0) j.resources.gpu_types.push_back(type);
+    for (const std::string& type : split(t.text(r, types), '|'))
+      if (!type.empty() && j.resources.gpus > 0)
+        j.resources.gpu_types.push_back(type);
     j.what = fmt::format("{}x{}", j.resources.gpus, share);
     jobs.push_back(std::move(j));
   }
@@ -56,22 +67,33 @@ Result<std::vector<ReplayJob>> read_history(const std::string& path) {
   const auto& list = document.is_array() ? document.items() : document["jobs"].items();
   const auto moment = [](const Json& j) -> double {  // "2026-11-15T01:29:00Z"
     const std::string_view text = j.str_or("");
-    if (text.size() < 19) return -1;
-    const auto n = [&](std::size_t from, std::size_t digits) { return static_cast<int>(parse_int(text.substr(from, digits), 0, 9999).value_or(0)); };
-    const auto days = std::chrono::sys_days(std::chrono::year(n(0, 4)) / std::chrono::month(static_cast<unsigned>(n(5, 2))) / std::chrono::day(static_cast<unsigned>(n(8, 2))));
-    return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + n(11, 2) * 3600.0 + n(14, 2) * 60.0 + n(17, 2);
+    if (text.size() < 19)
+      return -1;
+    const auto n = [&](std::size_t from, std::size_t digits) {
+      return static_cast<int>(parse_int(text.substr(from, digits), 0, 9999).value_or(0));
+    };
+    const auto days = std::chrono::sys_days(std::chrono::year(n(0, 4)) /
+                                            std::chrono::month(static_cast<unsigned>(n(5, 2))) /
+                                            std::chrono::day(static_cast<unsigned>(n(8, 2))));
+    return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + n(11, 2) * 3600.0 +
+           n(14, 2) * 60.0 + n(17, 2);
   };
   std::vector<ReplayJob> jobs;
   for (const Json& doc : list) {
     ReplayJob j;
     j.submit_s = moment(doc["submitted_at"]);
     const double begun = moment(doc["started_at"]), ended = moment(doc["ended_at"]);
-    if (j.submit_s < 0 || begun < 0 || ended < begun) continue;  // never ran, or still does
+    if (j.submit_s < 0 || begun < 0 || ended < begun)
+      continue;  // never ran, or still does
     j.run_s = std::max(ended - begun, 0.5);
     j.resources.gpus = static_cast<std::int32_t>(doc["gpus"].int_or(0));
     const std::int64_t milli = doc["gpu_milli"].int_or(0);
-    j.resources.share = {j.resources.gpus > 1 ? whole_gpu_milli : static_cast<std::int32_t>(std::clamp<std::int64_t>(milli, 0, whole_gpu_milli)), doc["gpu_mem_mib"].int_or(0)};
-    for (const Json& type : doc["gpu_types"].items()) j.resources.gpu_types.emplace_back(type.str_or(""));
+    j.resources.share = {j.resources.gpus > 1 ? whole_gpu_milli
+                                              : static_cast<std::int32_t>(std::clamp<std::int64_t>(
+                                                    milli, 0, whole_gpu_milli)),
+                         doc["gpu_mem_mib"].int_or(0)};
+    for (const Json& type : doc["gpu_types"].items())
+      j.resources.gpu_types.emplace_back(type.str_or(""));
     j.resources.cpu_milli = doc["cpu_milli"].int_or(0);
     j.resources.mem_mib = doc["mem_mib"].int_or(0);
     j.nodes = static_cast<std::uint32_t>(std::max<std::int64_t>(1, doc["nodes"].int_or(1)));
@@ -82,32 +104,51 @@ Result<std::vector<ReplayJob>> read_history(const std::string& path) {
     j.user = std::string(doc["user"].str_or(""));
     jobs.push_back(std::move(j));
   }
-  if (jobs.empty()) return fail(Code::invalid, path + " has no job that ran and ended", "write it with: billow ps -a --json > history.json");
+  if (jobs.empty())
+    return fail(Code::invalid, path + " has no job that ran and ended",
+                "write it with: billow ps -a --json > history.json");
   return jobs;
 }
 
-double quantile(std::vector<double>& sorted, double q) { return sorted.empty() ? 0 : sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))]; }
+double quantile(std::vector<double>& sorted, double q) {
+  return sorted.empty()
+             ? 0
+             : sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
+}
 
 class Replay {
  public:
-  Replay(const std::vector<NodeOffer>& fleet, const std::vector<ReplayJob>& jobs, const ReplayOptions& options)
-      : fleet_(fleet), jobs_(jobs), options_(options), core_(State{}, ledger::PriceBook::market()) {}
+  Replay(const std::vector<NodeOffer>& fleet,
+         const std::vector<ReplayJob>& jobs,
+         const ReplayOptions& options)
+      : fleet_(fleet),
+        jobs_(jobs),
+        options_(options),
+        core_(State{}, ledger::PriceBook::market()) {}
 
   Result<ReplayResult> run() {
     BILLOW_TRY_VOID(prepare());
     std::size_t next = 0;
     while (next < arrivals_.size() || !ends_.empty() || core_.state().index.queued_count() > 0) {
       double t = next < arrivals_.size() ? jobs_[arrivals_[next]].submit_s : forever;
-      if (!ends_.empty()) t = std::min(t, ends_.top().first);
-      if (const WallTime wake = core_.wake_at(); wake && since(wake) > now_s_ && !(next >= arrivals_.size() && ends_.empty() && stuck_ > 64)) t = std::min(t, since(wake));
-      if (t >= forever) break;  // what is left waits for something that never comes
+      if (!ends_.empty())
+        t = std::min(t, ends_.top().first);
+      if (const WallTime wake = core_.wake_at();
+          wake && since(wake) > now_s_ &&
+          !(next >= arrivals_.size() && ends_.empty() && stuck_ > 64))
+        t = std::min(t, since(wake));
+      if (t >= forever)
+        break;  // what is left waits for something that never comes
       stuck_ = t > now_s_ && ends_.empty() && next >= arrivals_.size() ? stuck_ + 1 : 0;
       account(t);
       now_s_ = t;
-      while (!ends_.empty() && ends_.top().first <= t) end_task();
-      while (next < arrivals_.size() && jobs_[arrivals_[next]].submit_s <= t) BILLOW_TRY_VOID(submit(arrivals_[next++]));
+      while (!ends_.empty() && ends_.top().first <= t)
+        end_task();
+      while (next < arrivals_.size() && jobs_[arrivals_[next]].submit_s <= t)
+        BILLOW_TRY_VOID(submit(arrivals_[next++]));
       take(BILLOW_TRY(core_.execute(Tick{}, head_, at(now_s_))));
-      do take(core_.plan(at(now_s_)));
+      do
+        take(core_.plan(at(now_s_)));
       while (core_.more());
       note();
     }
@@ -118,7 +159,12 @@ class Replay {
   static constexpr double forever = 1e15;
 
   Status prepare() {
-    take(BILLOW_TRY(core_.execute(StartHead{.version = "replay", .epoch = 1, .admin = "replay", .admin_token_hash = "-", .node_token_hash = ""}, head_, at(0))));
+    take(BILLOW_TRY(core_.execute(StartHead{.version = "replay",
+                                            .epoch = 1,
+                                            .admin = "replay",
+                                            .admin_token_hash = "-",
+                                            .node_token_hash = ""},
+                                  head_, at(0))));
     for (const NodeOffer& offer : fleet_) {
       take(BILLOW_TRY(core_.execute(AgentHello{offer, {}}, head_, at(0))));
       gpus_ += static_cast<double>(offer.gpus.size());
@@ -130,10 +176,14 @@ class Replay {
     now_s_ = last_s_ = first_s_;
     std::set<std::string> projects{"default"}, users{"replay"};
     for (const ReplayJob& j : jobs_) {
-      if (!j.project.empty() && projects.insert(j.project).second) take(BILLOW_TRY(core_.execute(AddProject{j.project, 100}, head_, at(0))));
-      if (!j.user.empty() && users.insert(j.user).second) take(BILLOW_TRY(core_.execute(AddUser{j.user, "nobody", Role::member}, head_, at(0))));
+      if (!j.project.empty() && projects.insert(j.project).second)
+        take(BILLOW_TRY(core_.execute(AddProject{j.project, 100}, head_, at(0))));
+      if (!j.user.empty() && users.insert(j.user).second)
+        take(BILLOW_TRY(core_.execute(AddUser{j.user, "nobody", Role::member}, head_, at(0))));
     }
-    for (const std::string& name : projects) take(BILLOW_TRY(core_.execute(SetProject{.name = name, .policy = options_.policy}, head_, at(0))));
+    for (const std::string& name : projects)
+      take(BILLOW_TRY(
+          core_.execute(SetProject{.name = name, .policy = options_.policy}, head_, at(0))));
     return {};
   }
 
@@ -146,14 +196,16 @@ class Replay {
     command.spec.priority = j.priority;
     command.spec.spot = j.spot;
     command.spec.suspendable = Suspendable::no;
-    if (options_.durations_known) command.spec.time_limit = nanoseconds(static_cast<std::int64_t>(j.run_s * 1e9) + 1'000'000);
+    if (options_.durations_known)
+      command.spec.time_limit = nanoseconds(static_cast<std::int64_t>(j.run_s * 1e9) + 1'000'000);
     command.project = j.project.empty() ? "default" : j.project;
     const User* user = core_.state().user_by_name(j.user.empty() ? "replay" : j.user);
     command.user = user->id;
     const JobId id(core_.state().next_job);
     auto step = core_.execute(command, head_, at(now_s_));
     if (!step) {
-      if (step.error().code != Code::infeasible) return pass(step.error());
+      if (step.error().code != Code::infeasible)
+        return pass(step.error());
       ++result_.refused;
       return {};
     }
@@ -162,16 +214,22 @@ class Replay {
     take(std::move(*step));
     return {};
   }
-  static double asked(const ReplayJob& j) { return static_cast<double>(j.nodes) * j.resources.gpus * (j.resources.gpus > 1 ? 1000.0 : j.resources.share.milli) / 1000.0; }
+  static double asked(const ReplayJob& j) {
+    return static_cast<double>(j.nodes) * j.resources.gpus *
+           (j.resources.gpus > 1 ? 1000.0 : j.resources.share.milli) / 1000.0;
+  }
 
-  // The agents' part: whatever was started ends after its time; whatever is told to stop ends at once.
+  // The agents' part: whatever was started ends after its time; whatever is told to stop ends at
+  // once.
   void take(Step step) {
     for (const Event& event : step.events) {
       if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
         const ReplayJob& j = jobs_[of_.at(placed->job)];
         const double end = now_s_ + std::max(j.run_s, 0.001);
-        for (const Task& t : placed->tasks) ends_.emplace(end, t.id);
-        if (begun_.try_emplace(placed->job, now_s_).second) waits_.push_back(now_s_ - j.submit_s);
+        for (const Task& t : placed->tasks)
+          ends_.emplace(end, t.id);
+        if (begun_.try_emplace(placed->job, now_s_).second)
+          waits_.push_back(now_s_ - j.submit_s);
         waiting_milli_ -= asked(j);
         used_ += asked(j);
       } else if (const auto* requeued = std::get_if<JobRequeued>(&event.body)) {
@@ -191,7 +249,8 @@ class Replay {
       }
     }
     for (const Effect& effect : step.effects)
-      if (const auto* stop = std::get_if<wire::agent_v1::Stop>(&effect.message)) stopping_.push_back(stop->task);
+      if (const auto* stop = std::get_if<wire::agent_v1::Stop>(&effect.message))
+        stopping_.push_back(stop->task);
     while (!stopping_.empty()) {
       const TaskId id = stopping_.back();
       stopping_.pop_back();
@@ -205,27 +264,41 @@ class Replay {
   }
   void report(TaskId id, ExitStatus exit) {
     const Task* task = core_.state().find_task(id);
-    if (!task || task->state == TaskState::ended) return;
-    auto step = core_.execute(AgentReport{task->node, {.task = id, .state = TaskState::ended, .started_at = task->lease_from, .ended_at = at(now_s_), .exit = std::move(exit)}}, head_, at(now_s_));
-    if (step) take(std::move(*step));
+    if (!task || task->state == TaskState::ended)
+      return;
+    auto step = core_.execute(AgentReport{task->node,
+                                          {.task = id,
+                                           .state = TaskState::ended,
+                                           .started_at = task->lease_from,
+                                           .ended_at = at(now_s_),
+                                           .exit = std::move(exit)}},
+                              head_, at(now_s_));
+    if (step)
+      take(std::move(*step));
   }
 
   void account(double t) {
     const double span = t - last_s_;
     busy_s_ += used_ * span;
-    if (waiting_milli_ > 1e-9) idle_while_waiting_s_ += std::max(0.0, gpus_ - used_) * span;
+    if (waiting_milli_ > 1e-9)
+      idle_while_waiting_s_ += std::max(0.0, gpus_ - used_) * span;
     last_s_ = t;
   }
   void note() {
-    if (result_.use.empty() || result_.use.back().second != used_) result_.use.emplace_back(now_s_ - first_s_, used_);
-    if (result_.waiting.empty() || result_.waiting.back().second != waiting_milli_) result_.waiting.emplace_back(now_s_ - first_s_, waiting_milli_);
+    if (result_.use.empty() || result_.use.back().second != used_)
+      result_.use.emplace_back(now_s_ - first_s_, used_);
+    if (result_.waiting.empty() || result_.waiting.back().second != waiting_milli_)
+      result_.waiting.emplace_back(now_s_ - first_s_, waiting_milli_);
   }
 
   ReplayResult summary() {
     result_.jobs = static_cast<std::int64_t>(jcts_.size());
     std::ranges::sort(jcts_);
     std::ranges::sort(waits_);
-    const auto mean = [](const std::vector<double>& v) { return v.empty() ? 0.0 : std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); };
+    const auto mean = [](const std::vector<double>& v) {
+      return v.empty() ? 0.0
+                       : std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+    };
     result_.jct_avg_s = mean(jcts_);
     result_.jct_p50_s = quantile(jcts_, 0.5);
     result_.jct_p99_s = quantile(jcts_, 0.99);
@@ -241,7 +314,10 @@ class Replay {
     }
     for (const NodeOffer& offer : fleet_)
       for (const NodeGpu& gpu : offer.gpus)
-        result_.fleet_usd += static_cast<double>(core_.prices().rate(gpu.type, PriceClass::on_demand).nano_usd_per_s) / 1e9 * result_.makespan_s;
+        result_.fleet_usd +=
+            static_cast<double>(
+                core_.prices().rate(gpu.type, PriceClass::on_demand).nano_usd_per_s) /
+            1e9 * result_.makespan_s;
     return std::move(result_);
   }
 
@@ -251,23 +327,34 @@ class Replay {
   Core core_;
   Cause head_{"head", ""};
   std::vector<std::size_t> arrivals_;
-  std::priority_queue<std::pair<double, TaskId>, std::vector<std::pair<double, TaskId>>, std::greater<>> ends_;
+  std::priority_queue<std::pair<double, TaskId>,
+                      std::vector<std::pair<double, TaskId>>,
+                      std::greater<>>
+      ends_;
   std::unordered_map<JobId, std::size_t> of_;
   std::unordered_map<JobId, double> begun_;
   std::vector<TaskId> stopping_;
   std::vector<double> jcts_, waits_;
-  double gpus_ = 0, used_ = 0, waiting_milli_ = 0, now_s_ = 0, last_s_ = 0, first_s_ = 0, last_end_s_ = 0, busy_s_ = 0, idle_while_waiting_s_ = 0;
+  double gpus_ = 0, used_ = 0, waiting_milli_ = 0, now_s_ = 0, last_s_ = 0, first_s_ = 0,
+         last_end_s_ = 0, busy_s_ = 0, idle_while_waiting_s_ = 0;
   int stuck_ = 0;
   ReplayResult result_;
 };
 
 }  // namespace
 
-Result<std::vector<ReplayJob>> read_replay(const std::string& path, const std::string& format, std::int32_t per_node) {
-  if (format == "openb") return read_openb(path);
-  if (format == "history") return read_history(path);
-  if (format != "muri" && format != "philly") return fail(Code::invalid, fmt::format("unknown format \"{}\"", format), "one of openb, muri, philly, history");
-  const auto trace = BILLOW_TRY(format == "muri" ? sched::read_muri(path) : sched::read_philly(path));
+Result<std::vector<ReplayJob>> read_replay(const std::string& path,
+                                           const std::string& format,
+                                           std::int32_t per_node) {
+  if (format == "openb")
+    return read_openb(path);
+  if (format == "history")
+    return read_history(path);
+  if (format != "muri" && format != "philly")
+    return fail(Code::invalid, fmt::format("unknown format \"{}\"", format),
+                "one of openb, muri, philly, history");
+  const auto trace =
+      BILLOW_TRY(format == "muri" ? sched::read_muri(path) : sched::read_philly(path));
   std::vector<ReplayJob> jobs;
   for (const sched::TraceJob& j : trace) {
     ReplayJob out;
@@ -282,7 +369,8 @@ Result<std::vector<ReplayJob>> read_replay(const std::string& path, const std::s
 
 Result<std::vector<NodeOffer>> read_fleet(const std::string& text) {
   std::vector<NodeOffer> fleet;
-  const auto add = [&](std::string name, std::int64_t gpus, const std::string& type, std::int64_t cpu_milli, std::int64_t mem_mib) {
+  const auto add = [&](std::string name, std::int64_t gpus, const std::string& type,
+                       std::int64_t cpu_milli, std::int64_t mem_mib) {
     NodeOffer o;
     o.name = std::move(name);
     o.boot_id = "-";
@@ -299,27 +387,51 @@ Result<std::vector<NodeOffer>> read_fleet(const std::string& text) {
     fleet.push_back(std::move(o));
   };
   if (text.ends_with(".csv")) {
-    for (const sched::OpenbNode& n : BILLOW_TRY(sched::read_openb_nodes(text))) add(n.name, n.gpus, n.type, n.cpu_milli, n.mem_mib);
+    for (const sched::OpenbNode& n : BILLOW_TRY(sched::read_openb_nodes(text)))
+      add(n.name, n.gpus, n.type, n.cpu_milli, n.mem_mib);
     return fleet;
   }
   for (const std::string& group : split(text, ',')) {
     const auto parts = split(trim(group), 'x');
-    const auto nodes = parts.size() == 3 ? parse_int(parts[0], 1, 100'000) : Result<std::int64_t>(fail(Code::invalid, ""));
-    const auto gpus = parts.size() == 3 ? parse_int(parts[1], 0, 64) : Result<std::int64_t>(fail(Code::invalid, ""));
-    if (!nodes || !gpus || parts[2].empty()) return fail(Code::invalid, fmt::format("--fleet {}: not understood", group), "write NODESxGPUSxTYPE, such as 8x8xH100,2x4xL4, or name a CSV file of nodes");
-    for (std::int64_t n = 0; n < *nodes; ++n) add(fmt::format("node-{}", fleet.size() + 1), *gpus, parts[2], 128'000, 1 << 20);
+    const auto nodes = parts.size() == 3 ? parse_int(parts[0], 1, 100'000)
+                                         : Result<std::int64_t>(fail(Code::invalid, ""));
+    const auto gpus = parts.size() == 3 ? parse_int(parts[1], 0, 64)
+                                        : Result<std::int64_t>(fail(Code::invalid, ""));
+    if (!nodes || !gpus || parts[2].empty())
+      return fail(Code::invalid, fmt::format("--fleet {}: not understood", group),
+                  "write NODESxGPUSxTYPE, such as 8x8xH100,2x4xL4, or name a CSV file of nodes");
+    for (std::int64_t n = 0; n < *nodes; ++n)
+      add(fmt::format("node-{}", fleet.size() + 1), *gpus, parts[2], 128'000, 1 << 20);
   }
   return fleet;
 }
 
-Result<ReplayResult> replay(const std::vector<NodeOffer>& fleet, const std::vector<ReplayJob>& jobs, const ReplayOptions& options) { return Replay(fleet, jobs, options).run(); }
+Result<ReplayResult> replay(const std::vector<NodeOffer>& fleet,
+                            const std::vector<ReplayJob>& jobs,
+                            const ReplayOptions& options) {
+  return Replay(fleet, jobs, options).run();
+}
 
 Json replay_document(const ReplayResult& r) {
-  const auto round = [](double x) { return static_cast<double>(std::llround(x * 100.0)) / 100.0; };
-  return Json::object({{"jobs", r.jobs}, {"refused", r.refused}, {"jct_avg_s", round(r.jct_avg_s)}, {"jct_p50_s", round(r.jct_p50_s)}, {"jct_p99_s", round(r.jct_p99_s)},
-                       {"wait_avg_s", round(r.wait_avg_s)}, {"wait_p50_s", round(r.wait_p50_s)}, {"wait_p99_s", round(r.wait_p99_s)}, {"wait_max_s", round(r.wait_max_s)},
-                       {"slowdown_max", round(r.slowdown_max)}, {"makespan_s", round(r.makespan_s)}, {"gpu_use_pct", round(r.gpu_use_pct)},
-                       {"fragmentation_pct", round(r.fragmentation_pct)}, {"cost_usd", round(r.cost_usd)}, {"fleet_usd", round(r.fleet_usd)}, {"preemptions", r.preemptions}});
+  const auto round = [](double x) {
+    return static_cast<double>(std::llround(x * 100.0)) / 100.0;
+  };
+  return Json::object({{"jobs", r.jobs},
+                       {"refused", r.refused},
+                       {"jct_avg_s", round(r.jct_avg_s)},
+                       {"jct_p50_s", round(r.jct_p50_s)},
+                       {"jct_p99_s", round(r.jct_p99_s)},
+                       {"wait_avg_s", round(r.wait_avg_s)},
+                       {"wait_p50_s", round(r.wait_p50_s)},
+                       {"wait_p99_s", round(r.wait_p99_s)},
+                       {"wait_max_s", round(r.wait_max_s)},
+                       {"slowdown_max", round(r.slowdown_max)},
+                       {"makespan_s", round(r.makespan_s)},
+                       {"gpu_use_pct", round(r.gpu_use_pct)},
+                       {"fragmentation_pct", round(r.fragmentation_pct)},
+                       {"cost_usd", round(r.cost_usd)},
+                       {"fleet_usd", round(r.fleet_usd)},
+                       {"preemptions", r.preemptions}});
 }
 
 std::string replay_svg(const ReplayResult& r, double gpus, const std::string& title) {

@@ -1,4 +1,5 @@
-// `billow simulate`: published traces and one's own history replayed in virtual time, with the scheduler the head uses.
+// `billow simulate`: published traces and one's own history replayed in virtual time, with the
+// scheduler the head uses.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace billow::sched {
 
-// The command: args without "billow simulate". Writes results to standard output and errors to standard error; the exit code.
+// The command: args without "billow simulate". Writes results to standard output and errors to
+// standard error; the exit code.
 int simulate_main(const std::vector<std::string>& args);
 
 // ---- Packing (openb traces): tasks arrive and never leave; one that does not fit is dropped.
@@ -24,7 +26,7 @@ struct OpenbNode {
 struct OpenbTask {
   std::int64_t cpu_milli = 0, mem_mib = 0;
   std::int32_t gpus = 0, milli = 0;
-  std::vector<std::string> types;   // any of; empty: any
+  std::vector<std::string> types;  // any of; empty: any
 };
 struct OpenbStream {
   std::string seed;
@@ -32,18 +34,24 @@ struct OpenbStream {
 };
 Result<std::vector<OpenbNode>> read_openb_nodes(const std::string& path);
 Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path);
-Result<std::vector<OpenbStream>> read_openb_streams(const std::string& path, std::size_t task_count);
+Result<std::vector<OpenbStream>> read_openb_streams(const std::string& path,
+                                                    std::size_t task_count);
 
 enum class OpenbPolicy { best, bestfit, fgd, random };
 struct OpenbResult {
-  std::vector<double> allocation_pct;   // mean over the events whose arrived demand rounds to the index, in percent; -1: none
+  std::vector<double> allocation_pct;  // mean over the events whose arrived demand rounds to the
+                                       // index, in percent; -1: none
   std::int64_t placed = 0, dropped = 0;
   double decisions_per_s = 0;
   double unallocated_pct(std::size_t arrived_pct) const {
-    return arrived_pct < allocation_pct.size() && allocation_pct[arrived_pct] >= 0 ? 100.0 - allocation_pct[arrived_pct] : -1.0;
+    return arrived_pct < allocation_pct.size() && allocation_pct[arrived_pct] >= 0
+               ? 100.0 - allocation_pct[arrived_pct]
+               : -1.0;
   }
 };
-OpenbResult run_openb(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks, const OpenbStream& stream,
+OpenbResult run_openb(const std::vector<OpenbNode>& nodes,
+                      const std::vector<OpenbTask>& tasks,
+                      const OpenbStream& stream,
                       OpenbPolicy policy);
 
 // ---- Queueing (Muri, Philly)
@@ -52,9 +60,10 @@ struct TraceJob {
   std::int64_t id = 0;
   std::int32_t gpus = 1;
   double submit_s = 0;
-  double service_s = 0;              // alone, without overhead
-  std::string model;                 // what is learned from: jobs of one model are alike
-  std::vector<double> phases;        // seconds per iteration on storage, CPU and GPU, network; empty: not known
+  double service_s = 0;  // alone, without overhead
+  std::string model;     // what is learned from: jobs of one model are alike
+  std::vector<double>
+      phases;  // seconds per iteration on storage, CPU and GPU, network; empty: not known
   double iteration_s = 0;
 };
 Result<std::vector<TraceJob>> read_muri(const std::string& path);
@@ -68,15 +77,22 @@ struct QueueOptions {
   bool interleave = false;
 };
 struct QueueResult {
-  double jct_avg_s = 0, jct_p50_s = 0, jct_p99_s = 0, makespan_s = 0, slowdown_max = 0, wait_avg_s = 0, gpu_use_pct = 0;
-  double first_run_max_s = 0;        // the longest any job waited before it ran at all
+  double jct_avg_s = 0, jct_p50_s = 0, jct_p99_s = 0, makespan_s = 0, slowdown_max = 0,
+         wait_avg_s = 0, gpu_use_pct = 0;
+  double first_run_max_s = 0;  // the longest any job waited before it ran at all
   std::int64_t jobs = 0, preemptions = 0;
-  std::vector<std::pair<double, double>> use;   // time, GPUs in use: for the plot
+  std::vector<std::pair<double, double>> use;  // time, GPUs in use: for the plot
 };
 QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options);
 
-// An SVG of a step curve: allocation over time. An x_label of "time" says that x is seconds; the plot chooses a unit to show it in. `waiting`, where given, is a second curve of what is asked for and not there yet.
-std::string plot_svg(const std::vector<std::pair<double, double>>& steps, double y_max, const std::string& title, const std::string& x_label,
-                     const std::string& y_label, const std::vector<std::pair<double, double>>& waiting = {});
+// An SVG of a step curve: allocation over time. An x_label of "time" says that x is seconds; the
+// plot chooses a unit to show it in. `waiting`, where given, is a second curve of what is asked for
+// and not there yet.
+std::string plot_svg(const std::vector<std::pair<double, double>>& steps,
+                     double y_max,
+                     const std::string& title,
+                     const std::string& x_label,
+                     const std::string& y_label,
+                     const std::vector<std::pair<double, double>>& waiting = {});
 
 }  // namespace billow::sched

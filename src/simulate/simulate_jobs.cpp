@@ -1,18 +1,24 @@
-// The queueing experiment on the Muri traces (SIGCOMM'22) and on Philly: jobs that can be stopped and resumed at every arrival
-// and completion, on nodes of equal size.
+// The queueing experiment on the Muri traces (SIGCOMM'22) and on Philly: jobs that can be stopped
+// and resumed at every arrival and completion, on nodes of equal size.
 //
-// The model is the published one, so that figures compare: whenever anything happens, every running job loses its start
-// overhead (by model and GPU count) of progress; jobs of up to one node share a node first-fit, larger ones take whole nodes;
-// interleaved jobs of equal size advance one iteration per round, a round being as long as their phases need when overlapped,
-// times a measured slow-down for two, three and four.
+// The model is the published one, so that figures compare: whenever anything happens, every running
+// job loses its start overhead (by model and GPU count) of progress; jobs of up to one node share a
+// node first-fit, larger ones take whole nodes; interleaved jobs of equal size advance one
+// iteration per round, a round being as long as their phases need when overlapped, times a measured
+// slow-down for two, three and four.
 //
 // Billow's own policies:
-//   known durations     smallest remaining service first, with the weight of a job's width (GPUs^w) chosen by looking ahead:
-//                       each candidate w is played to the end on the jobs at hand, and the best is followed.
-//   unknown durations   every job is let in for a minute, and then for five, before any goes on for longer: what is short ends there
-//                       instead of waiting for what is long. Then levels of attained service that widen five-fold; within a level
-//                       narrow jobs first, then the one that has come furthest, so that what was begun is finished.
-//   interleaving        groups are built for the most completions per second and GPU, and opened again while GPUs are idle.
+//   known durations     smallest remaining service first, with the weight of a job's width (GPUs^w)
+//   chosen by looking ahead:
+//                       each candidate w is played to the end on the jobs at hand, and the best is
+//                       followed.
+//   unknown durations   every job is let in for a minute, and then for five, before any goes on for
+//   longer: what is short ends there
+//                       instead of waiting for what is long. Then levels of attained service that
+//                       widen five-fold; within a level narrow jobs first, then the one that has
+//                       come furthest, so that what was begun is finished.
+//   interleaving        groups are built for the most completions per second and GPU, and opened
+//   again while GPUs are idle.
 #include <algorithm>
 #include <cmath>
 #include <list>
@@ -28,12 +34,15 @@ namespace billow::sched {
 
 Result<std::vector<TraceJob>> read_muri(const std::string& path) {
   const CsvTable t = BILLOW_TRY(CsvTable::read(path));
-  const auto id = BILLOW_TRY(t.column("job_id")), gpus = BILLOW_TRY(t.column("num_gpu")), submit = BILLOW_TRY(t.column("submit_time")),
-             iterations = BILLOW_TRY(t.column("iterations")), model = BILLOW_TRY(t.column("model_name")),
+  const auto id = BILLOW_TRY(t.column("job_id")), gpus = BILLOW_TRY(t.column("num_gpu")),
+             submit = BILLOW_TRY(t.column("submit_time")),
+             iterations = BILLOW_TRY(t.column("iterations")),
+             model = BILLOW_TRY(t.column("model_name")),
              iteration_time = BILLOW_TRY(t.column("iteration_time"));
   std::vector<std::size_t> phases;
   for (const char* name : {"resource_time_0", "resource_time_1", "resource_time_2"}) {
-    if (t.has(name)) phases.push_back(BILLOW_TRY(t.column(name)));
+    if (t.has(name))
+      phases.push_back(BILLOW_TRY(t.column(name)));
   }
   constexpr double alone_slowdown = 1.015;  // of running under the published system at all
   std::vector<TraceJob> jobs;
@@ -45,8 +54,12 @@ Result<std::vector<TraceJob>> read_muri(const std::string& path) {
     j.iteration_s = BILLOW_TRY(t.number(r, iteration_time)) * alone_slowdown / 1000.0;
     j.service_s = BILLOW_TRY(t.number(r, iterations)) * j.iteration_s;
     j.model = std::string(t.text(r, model));
-    for (std::size_t c : phases) j.phases.push_back(BILLOW_TRY(t.number(r, c)) / 1000.0);
-    if (j.gpus < 1 || j.iteration_s <= 0 || j.service_s <= 0) return fail(Code::invalid, fmt::format("{}:{}: a job needs at least one GPU and a positive time", path, r + 2));
+    for (std::size_t c : phases)
+      j.phases.push_back(BILLOW_TRY(t.number(r, c)) / 1000.0);
+    if (j.gpus < 1 || j.iteration_s <= 0 || j.service_s <= 0)
+      return fail(
+          Code::invalid,
+          fmt::format("{}:{}: a job needs at least one GPU and a positive time", path, r + 2));
     jobs.push_back(std::move(j));
   }
   return jobs;
@@ -60,20 +73,27 @@ Result<double> parse_stamp(std::string_view text) {
   std::size_t at = 0;
   for (int& field : v) {
     std::size_t end = at;
-    while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
-    if (end == at || end - at > 4) return fail(Code::invalid, fmt::format("\"{}\" is no time; expected 2017-10-09 07:01:55", text));
+    while (end < text.size() && text[end] >= '0' && text[end] <= '9')
+      ++end;
+    if (end == at || end - at > 4)
+      return fail(Code::invalid,
+                  fmt::format("\"{}\" is no time; expected 2017-10-09 07:01:55", text));
     field = static_cast<int>(*parse_int(text.substr(at, end - at), 0, 9999));
     at = end + 1;
   }
-  const auto days = std::chrono::sys_days(std::chrono::year(v[0]) / std::chrono::month(static_cast<unsigned>(v[1])) / std::chrono::day(static_cast<unsigned>(v[2])));
-  return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + v[3] * 3600.0 + v[4] * 60.0 + v[5];
+  const auto days = std::chrono::sys_days(std::chrono::year(v[0]) /
+                                          std::chrono::month(static_cast<unsigned>(v[1])) /
+                                          std::chrono::day(static_cast<unsigned>(v[2])));
+  return static_cast<double>(days.time_since_epoch().count()) * 86400.0 + v[3] * 3600.0 +
+         v[4] * 60.0 + v[5];
 }
 
 }  // namespace
 
 Result<std::vector<TraceJob>> read_philly(const std::string& path) {
   const CsvTable t = BILLOW_TRY(CsvTable::read(path));
-  const auto stamp = BILLOW_TRY(t.column("timestamp")), duration = BILLOW_TRY(t.column("duration")), gpus = BILLOW_TRY(t.column("num_gpus"));
+  const auto stamp = BILLOW_TRY(t.column("timestamp")), duration = BILLOW_TRY(t.column("duration")),
+             gpus = BILLOW_TRY(t.column("num_gpus"));
   const bool clusters = t.has("cluster");
   const std::size_t cluster = clusters ? BILLOW_TRY(t.column("cluster")) : 0;
   std::vector<TraceJob> jobs;
@@ -84,37 +104,47 @@ Result<std::vector<TraceJob>> read_philly(const std::string& path) {
     j.submit_s = BILLOW_TRY(parse_stamp(t.text(r, stamp)));
     j.service_s = BILLOW_TRY(t.number(r, duration));
     j.iteration_s = 1;
-    if (clusters) j.model = std::string(t.text(r, cluster));
-    if (j.gpus < 1 || j.service_s <= 0) continue;  // jobs that never ran
+    if (clusters)
+      j.model = std::string(t.text(r, cluster));
+    if (j.gpus < 1 || j.service_s <= 0)
+      continue;  // jobs that never ran
     jobs.push_back(std::move(j));
   }
-  if (jobs.empty()) return fail(Code::invalid, path + " has no job that ran");
+  if (jobs.empty())
+    return fail(Code::invalid, path + " has no job that ran");
   std::ranges::stable_sort(jobs, {}, &TraceJob::submit_s);
   const double first = jobs.front().submit_s;
-  for (TraceJob& j : jobs) j.submit_s -= first;
+  for (TraceJob& j : jobs)
+    j.submit_s -= first;
   return jobs;
 }
 
 namespace {
 
-// Seconds to start (or resume) a job, by model and GPUs 1, 2, 4, 8, 16, 32: measured by the trace's authors.
+// Seconds to start (or resume) a job, by model and GPUs 1, 2, 4, 8, 16, 32: measured by the trace's
+// authors.
 double start_overhead_s(const std::string& model, std::int32_t gpus) {
   static const std::map<std::string, std::array<int, 6>> measured = {
-      {"vgg16", {7, 7, 8, 9, 9, 10}},  {"vgg19", {7, 7, 8, 9, 10, 10}},   {"resnet18", {4, 5, 5, 7, 7, 7}}, {"shufflenet_v2_x1_0", {4, 4, 5, 5, 7, 8}},
-      {"bert", {10, 10, 10, 10, 10, 10}}, {"gpt2", {10, 10, 10, 10, 10, 10}}, {"a2c", {38, 39, 39, 46, 46, 46}}, {"dqn", {5, 5, 6, 6, 8, 8}}};
+      {"vgg16", {7, 7, 8, 9, 9, 10}},     {"vgg19", {7, 7, 8, 9, 10, 10}},
+      {"resnet18", {4, 5, 5, 7, 7, 7}},   {"shufflenet_v2_x1_0", {4, 4, 5, 5, 7, 8}},
+      {"bert", {10, 10, 10, 10, 10, 10}}, {"gpt2", {10, 10, 10, 10, 10, 10}},
+      {"a2c", {38, 39, 39, 46, 46, 46}},  {"dqn", {5, 5, 6, 6, 8, 8}}};
   auto it = measured.find(model);
-  if (it == measured.end()) return 10;
+  if (it == measured.end())
+    return 10;
   std::size_t k = 0;
-  while (k < 5 && (1 << k) < gpus) ++k;
+  while (k < 5 && (1 << k) < gpus)
+    ++k;
   return it->second[k];
 }
 
 struct Live {
   const TraceJob* job = nullptr;
-  double left_s = 0;        // of service, alone
-  double held_s = 0;        // time on GPUs, overhead included: what a scheduler that does not know durations sees
-  double end_s = 0;         // if nothing happens before
-  double round_s = 0;       // per iteration, now
+  double left_s = 0;  // of service, alone
+  double held_s =
+      0;  // time on GPUs, overhead included: what a scheduler that does not know durations sees
+  double end_s = 0;    // if nothing happens before
+  double round_s = 0;  // per iteration, now
   double overhead_s = 0;
   double own_overhead_s = 0;
   double key = 0;
@@ -123,7 +153,8 @@ struct Live {
 };
 using Group = std::vector<Live*>;
 
-// The length of one round of interleaved jobs: the best cyclic order of their storage, CPU and GPU phases.
+// The length of one round of interleaved jobs: the best cyclic order of their storage, CPU and GPU
+// phases.
 class Rounds {
  public:
   explicit Rounds(const std::vector<TraceJob>& jobs) {
@@ -139,12 +170,15 @@ class Rounds {
     return profiles_.at(key);
   }
   double seconds(const Group& group) {
-    if (group.size() == 1) return group[0]->job->iteration_s;
+    if (group.size() == 1)
+      return group[0]->job->iteration_s;
     std::array<std::uint32_t, 4> key{~0u, ~0u, ~0u, ~0u};
-    for (std::size_t i = 0; i < group.size(); ++i) key[i] = group[i]->profile;
+    for (std::size_t i = 0; i < group.size(); ++i)
+      key[i] = group[i]->profile;
     std::sort(key.begin(), key.begin() + static_cast<std::ptrdiff_t>(group.size()));
     auto [it, fresh] = memo_.try_emplace(key, 0.0);
-    if (fresh) it->second = compute(group);
+    if (fresh)
+      it->second = compute(group);
     return it->second;
   }
 
@@ -154,13 +188,15 @@ class Rounds {
     std::vector<const std::vector<double>*> order;
     double longest = 0;
     for (const Live* l : group) {
-      if (l->job->phases.size() != 3) return 1e18;  // nothing is known of its phases: it cannot share
+      if (l->job->phases.size() != 3)
+        return 1e18;  // nothing is known of its phases: it cannot share
       order.push_back(&l->job->phases);
       longest = std::max(longest, l->job->iteration_s);
     }
     std::ranges::sort(order);
     double best = 1e18;
-    do best = std::min(best, cycle(order));
+    do
+      best = std::min(best, cycle(order));
     while (std::ranges::next_permutation(order).found);
     if (order.size() == 2) {
       const auto &a = *order[0], &b = *order[1];
@@ -174,12 +210,16 @@ class Rounds {
     const std::size_t n = order.size();
     std::array<double, 9> at{};
     for (std::size_t i = 0; i < 8; ++i) {
-      if ((i + 1) % 4 < n) at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 1) % 4])[2]);
-      if ((i + 2) % 4 < n) at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 2) % 4])[1]);
-      if (i > 0 && (i + 3) % 4 < n) at[i + 1] = std::max(at[i + 1], at[i - 1] + (*order[(i + 3) % 4])[0]);
+      if ((i + 1) % 4 < n)
+        at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 1) % 4])[2]);
+      if ((i + 2) % 4 < n)
+        at[i + 1] = std::max(at[i + 1], at[i] + (*order[(i + 2) % 4])[1]);
+      if (i > 0 && (i + 3) % 4 < n)
+        at[i + 1] = std::max(at[i + 1], at[i - 1] + (*order[(i + 3) % 4])[0]);
       if (i >= 4) {
         const double now = at[i + 1] - at[i - 3], before = at[i] - at[i - 4];
-        if (now > 0 && std::abs(now - before) <= 1e-3 * std::max(now, before)) return now;
+        if (now > 0 && std::abs(now - before) <= 1e-3 * std::max(now, before))
+          return now;
       }
     }
     return at[8] - at[4];
@@ -200,7 +240,8 @@ class QueueSim {
       l.profile = rounds_.profile(j);
       all_.push_back(l);
     }
-    for (Live& l : all_) arrivals_.push_back(&l);
+    for (Live& l : all_)
+      arrivals_.push_back(&l);
     std::ranges::stable_sort(arrivals_, {}, [](const Live* l) { return l->job->submit_s; });
   }
 
@@ -209,12 +250,16 @@ class QueueSim {
     while (next < arrivals_.size() || !waiting_.empty()) {
       const double arrival = next < arrivals_.size() ? arrivals_[next]->job->submit_s : forever;
       double end = forever;
-      for (const Live* l : waiting_) end = l->running ? std::min(end, l->end_s) : end;
+      for (const Live* l : waiting_)
+        end = l->running ? std::min(end, l->end_s) : end;
       const double timer = next_level_change();
       now_ = std::min({arrival, end, timer});
-      if (now_ >= forever) break;
-      if (end == now_) finish();
-      while (next < arrivals_.size() && arrivals_[next]->job->submit_s == now_) waiting_.push_back(arrivals_[next++]);
+      if (now_ >= forever)
+        break;
+      if (end == now_)
+        finish();
+      while (next < arrivals_.size() && arrivals_[next]->job->submit_s == now_)
+        waiting_.push_back(arrivals_[next++]);
       progress();
       last_s_ = now_;
       replan();
@@ -227,28 +272,33 @@ class QueueSim {
   bool levels() const { return o_.policy == QueuePolicy::best && !o_.durations_known; }
   double level_base() const { return o_.interleave ? 8 : 5; }
   static constexpr double level_first = 20000;  // GPU-seconds
-  static constexpr std::array<double, 2> first_turns_s = {60, 300};   // of time on GPUs, before the levels
+  static constexpr std::array<double, 2> first_turns_s = {
+      60, 300};  // of time on GPUs, before the levels
 
   // Which of its first turns a job is in; past the last: none.
   static std::size_t turn_of(const Live& l) {
     std::size_t turn = 0;
-    while (turn < first_turns_s.size() && l.held_s >= first_turns_s[turn] * (1 - 1e-9)) ++turn;
+    while (turn < first_turns_s.size() && l.held_s >= first_turns_s[turn] * (1 - 1e-9))
+      ++turn;
     return turn;
   }
 
   // When a running job leaves its level, unless something happens before.
   double next_level_change() const {
-    if (!levels()) return forever;
+    if (!levels())
+      return forever;
     double soonest = forever;
     for (const Live* l : waiting_) {
-      if (!l->running) continue;
+      if (!l->running)
+        continue;
       if (const std::size_t turn = turn_of(*l); turn < first_turns_s.size()) {
         soonest = std::min(soonest, now_ + std::max(first_turns_s[turn] - l->held_s, 20.0));
         continue;
       }
       const double attained = l->held_s * l->job->gpus;
       double limit = level_first;
-      while (attained >= limit * (1 - 1e-9)) limit *= level_base();
+      while (attained >= limit * (1 - 1e-9))
+        limit *= level_base();
       soonest = std::min(soonest, now_ + std::max((limit - attained) / l->job->gpus, 60.0));
     }
     return soonest;
@@ -256,7 +306,8 @@ class QueueSim {
 
   void finish() {
     for (Live* l : waiting_) {
-      if (!l->running || l->end_s != now_) continue;
+      if (!l->running || l->end_s != now_)
+        continue;
       l->done = true;
       const double jct = now_ - l->job->submit_s;
       jcts_.push_back(jct);
@@ -270,7 +321,8 @@ class QueueSim {
 
   void progress() {
     for (Live* l : waiting_) {
-      if (!l->running) continue;
+      if (!l->running)
+        continue;
       const double elapsed = now_ - last_s_;
       l->left_s -= std::max(elapsed - l->overhead_s, 0.0) / l->round_s * l->job->iteration_s;
       l->held_s += elapsed;
@@ -280,29 +332,47 @@ class QueueSim {
   double key_of(const Live& l) {
     const double gpus = l.job->gpus;
     switch (o_.policy) {
-      case QueuePolicy::srsf: return l.left_s * gpus;
-      case QueuePolicy::fifo: return l.job->submit_s;
-      case QueuePolicy::las: return l.held_s * gpus;
-      case QueuePolicy::fair: return l.held_s / std::max(now_ - l.job->submit_s, 1.0);  // the part of its life it was served
-      case QueuePolicy::best: break;
+      case QueuePolicy::srsf:
+        return l.left_s * gpus;
+      case QueuePolicy::fifo:
+        return l.job->submit_s;
+      case QueuePolicy::las:
+        return l.held_s * gpus;
+      case QueuePolicy::fair:
+        return l.held_s /
+               std::max(now_ - l.job->submit_s, 1.0);  // the part of its life it was served
+      case QueuePolicy::best:
+        break;
     }
-    if (o_.durations_known) return l.left_s * std::pow(gpus, width_weight_);
-    if (const std::size_t turn = turn_of(l); turn < first_turns_s.size()) return -1e12 * static_cast<double>(first_turns_s.size() - turn) + gpus * 1e9;
+    if (o_.durations_known)
+      return l.left_s * std::pow(gpus, width_weight_);
+    if (const std::size_t turn = turn_of(l); turn < first_turns_s.size())
+      return -1e12 * static_cast<double>(first_turns_s.size() - turn) + gpus * 1e9;
     double limit = level_first;
     int level = 0;
-    while (l.held_s * gpus >= limit * (1 - 1e-9)) { limit *= level_base(); ++level; }
+    while (l.held_s * gpus >= limit * (1 - 1e-9)) {
+      limit *= level_base();
+      ++level;
+    }
     return level * 1e12 + gpus * 1e9 - l.held_s * gpus * 0.1;
   }
 
-  // How the jobs at hand would end (sum of completion times) were width weighted so; stops when worse than `bound`.
+  // How the jobs at hand would end (sum of completion times) were width weighted so; stops when
+  // worse than `bound`.
   double look_ahead(double weight, double bound) const {
-    struct Item { double key, left; std::int32_t gpus; double per_left; };
+    struct Item {
+      double key, left;
+      std::int32_t gpus;
+      double per_left;
+    };
     std::vector<Item> items;
     for (const Live* l : waiting_) {
       const double w = std::pow(l->job->gpus, weight);
       items.push_back({l->left_s * w, l->left_s, l->job->gpus, w});
     }
-    const auto by_key = [](const Item& a, const Item& b) { return a.key < b.key; };
+    const auto by_key = [](const Item& a, const Item& b) {
+      return a.key < b.key;
+    };
     std::ranges::stable_sort(items, by_key);
     std::list<Item> queue(items.begin(), items.end());
     std::vector<Item> running, chosen, back;
@@ -314,40 +384,62 @@ class QueueSim {
       back.clear();
       std::size_t r = 0;
       for (auto q = queue.begin(); free > 0 && (r < running.size() || q != queue.end());) {
-        const bool from_running = r < running.size() && (q == queue.end() || running[r].key <= q->key);
+        const bool from_running =
+            r < running.size() && (q == queue.end() || running[r].key <= q->key);
         const Item& item = from_running ? running[r] : *q;
         const bool fits = item.gpus <= free;
-        if (fits) { free -= item.gpus; chosen.push_back(item); }
-        else if (from_running) back.push_back(item);
-        if (from_running) ++r;
-        else q = fits ? queue.erase(q) : std::next(q);
+        if (fits) {
+          free -= item.gpus;
+          chosen.push_back(item);
+        } else if (from_running)
+          back.push_back(item);
+        if (from_running)
+          ++r;
+        else
+          q = fits ? queue.erase(q) : std::next(q);
       }
       back.insert(back.end(), running.begin() + static_cast<std::ptrdiff_t>(r), running.end());
-      for (const Item& item : back) queue.insert(std::find_if(queue.begin(), queue.end(), [&](const Item& x) { return x.key >= item.key; }), item);
+      for (const Item& item : back)
+        queue.insert(std::find_if(queue.begin(), queue.end(),
+                                  [&](const Item& x) { return x.key >= item.key; }),
+                     item);
       double step = forever;
-      for (const Item& item : chosen) step = std::min(step, item.left);
+      for (const Item& item : chosen)
+        step = std::min(step, item.left);
       t += step;
       running.clear();
       for (Item& item : chosen) {
         item.left -= step;
         item.key = item.left * item.per_left;
-        if (item.left > 1e-6) running.push_back(item);
-        else { cost += t; --left; }
+        if (item.left > 1e-6)
+          running.push_back(item);
+        else {
+          cost += t;
+          --left;
+        }
       }
-      if (cost > bound) return forever;
+      if (cost > bound)
+        return forever;
     }
     return cost;
   }
 
   void choose_width_weight() {
-    if (o_.policy != QueuePolicy::best || !o_.durations_known || o_.interleave) return;
-    if (plans_++ % 32 != 0 && waiting_.size() >= 200) return;  // long queues change slowly
-    if (waiting_.size() > 4000) return;
+    if (o_.policy != QueuePolicy::best || !o_.durations_known || o_.interleave)
+      return;
+    if (plans_++ % 32 != 0 && waiting_.size() >= 200)
+      return;  // long queues change slowly
+    if (waiting_.size() > 4000)
+      return;
     double best = look_ahead(width_weight_, forever) * 0.9995, weight = width_weight_;
     for (double candidate : {1.0, 1.05, 0.95, 0.9, 0.85, 0.8}) {
-      if (candidate == width_weight_) continue;
+      if (candidate == width_weight_)
+        continue;
       const double cost = look_ahead(candidate, best);
-      if (cost < best) { best = cost; weight = candidate; }
+      if (cost < best) {
+        best = cost;
+        weight = candidate;
+      }
     }
     width_weight_ = weight;
   }
@@ -358,17 +450,23 @@ class QueueSim {
     std::vector<Group> groups;
     std::int64_t left = capacity_;
     for (Live* l : waiting_) {
-      if (left == 0) break;
+      if (left == 0)
+        break;
       std::int32_t gpus = l->job->gpus;
       if (gpus <= o_.gpus_per_node) {
         auto node = std::ranges::find_if(free, [&](std::int32_t f) { return f >= gpus; });
-        if (node == free.end()) continue;
+        if (node == free.end())
+          continue;
         *node -= gpus;
       } else {
         const std::int32_t need = (gpus + o_.gpus_per_node - 1) / o_.gpus_per_node;
-        if (std::ranges::count(free, o_.gpus_per_node) < need) continue;
-        for (std::int32_t taken = 0; std::int32_t& f : free) {
-          if (taken < need && f == o_.gpus_per_node) { f = 0; ++taken; }
+        if (std::ranges::count(free, o_.gpus_per_node) < need)
+          continue;
+        for (std::int32_t taken = 0; std::int32_t & f : free) {
+          if (taken < need && f == o_.gpus_per_node) {
+            f = 0;
+            ++taken;
+          }
         }
         gpus = need * o_.gpus_per_node;
       }
@@ -378,62 +476,87 @@ class QueueSim {
     return groups;
   }
 
-  // Completions per second a group is good for, each job by what it has left (or, unknown, by what it has had).
+  // Completions per second a group is good for, each job by what it has left (or, unknown, by what
+  // it has had).
   double worth(const Group& group) {
     const double round = rounds_.seconds(group);
     double sum = 0;
     for (const Live* l : group) {
-      const double left = o_.durations_known ? std::max(l->left_s, 1.0) : std::max(l->held_s, 1000.0);
+      const double left =
+          o_.durations_known ? std::max(l->left_s, 1.0) : std::max(l->held_s, 1000.0);
       sum += l->job->iteration_s / round / left;
     }
     return sum;
   }
 
-  void add_partners(Group& group, std::vector<Live*>& candidates, std::size_t from, std::vector<char>& used) {
+  void add_partners(Group& group,
+                    std::vector<Live*>& candidates,
+                    std::size_t from,
+                    std::vector<char>& used) {
     double value = worth(group);
     std::vector<std::size_t> likes;
     for (std::size_t k = from; k < candidates.size() && likes.size() < 40; ++k) {
-      if (!used[k] && candidates[k]->job->gpus == group[0]->job->gpus) likes.push_back(k);
+      if (!used[k] && candidates[k]->job->gpus == group[0]->job->gpus)
+        likes.push_back(k);
     }
     const auto with = [&](std::initializer_list<std::size_t> more) {
       Group g = group;
-      for (std::size_t k : more) g.push_back(candidates[k]);
+      for (std::size_t k : more)
+        g.push_back(candidates[k]);
       return worth(g);
     };
     while (group.size() < 4) {
       std::vector<std::size_t> best;
       for (std::size_t a = 0; a < likes.size(); ++a) {
-        if (used[likes[a]]) continue;
-        if (const double v = with({likes[a]}); v > value) { value = v; best = {likes[a]}; }
+        if (used[likes[a]])
+          continue;
+        if (const double v = with({likes[a]}); v > value) {
+          value = v;
+          best = {likes[a]};
+        }
       }
-      if (best.empty() && group.size() == 2) {  // three are slower than four: two at once may pay where one does not
+      if (best.empty() &&
+          group.size() ==
+              2) {  // three are slower than four: two at once may pay where one does not
         for (std::size_t a = 0; a < std::min<std::size_t>(likes.size(), 12); ++a) {
           for (std::size_t b = a + 1; b < std::min<std::size_t>(likes.size(), 12); ++b) {
-            if (used[likes[a]] || used[likes[b]]) continue;
-            if (const double v = with({likes[a], likes[b]}); v > value) { value = v; best = {likes[a], likes[b]}; }
+            if (used[likes[a]] || used[likes[b]])
+              continue;
+            if (const double v = with({likes[a], likes[b]}); v > value) {
+              value = v;
+              best = {likes[a], likes[b]};
+            }
           }
         }
       }
-      if (best.empty()) return;
-      for (std::size_t k : best) { group.push_back(candidates[k]); used[k] = 1; }
+      if (best.empty())
+        return;
+      for (std::size_t k : best) {
+        group.push_back(candidates[k]);
+        used[k] = 1;
+      }
     }
   }
 
   std::vector<Group> interleaved() {
     std::int64_t demand = 0;
-    for (const Live* l : waiting_) demand += l->job->gpus;
-    if (demand <= capacity_) return first_fit();
+    for (const Live* l : waiting_)
+      demand += l->job->gpus;
+    if (demand <= capacity_)
+      return first_fit();
     std::vector<Live*> candidates;
     std::int64_t seen = 0;
     for (Live* l : waiting_) {
-      if (seen + l->job->gpus > 8 * capacity_) continue;
+      if (seen + l->job->gpus > 8 * capacity_)
+        continue;
       candidates.push_back(l);
       seen += l->job->gpus;
     }
     std::vector<char> used(candidates.size(), 0);
     std::vector<std::pair<double, Group>> built;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      if (used[i]) continue;
+      if (used[i])
+        continue;
       used[i] = 1;
       Group g{candidates[i]};
       add_partners(g, candidates, i + 1, used);
@@ -444,7 +567,8 @@ class QueueSim {
     std::int32_t free = capacity_;
     std::vector<Group> groups;
     for (auto& [density, g] : built) {
-      if (g[0]->job->gpus > free) continue;
+      if (g[0]->job->gpus > free)
+        continue;
       free -= g[0]->job->gpus;
       groups.push_back(std::move(g));
     }
@@ -452,16 +576,22 @@ class QueueSim {
       double gain = 0;
       std::size_t group = 0, member = 0;
       for (std::size_t x = 0; x < groups.size(); ++x) {
-        if (groups[x].size() < 2 || groups[x][0]->job->gpus > free) continue;
+        if (groups[x].size() < 2 || groups[x][0]->job->gpus > free)
+          continue;
         const double together = worth(groups[x]);
         for (std::size_t m = 0; m < groups[x].size(); ++m) {
           Group rest = groups[x];
           rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(m));
           const double g = worth(rest) + worth({groups[x][m]}) - together;
-          if (g > gain) { gain = g; group = x; member = m; }
+          if (g > gain) {
+            gain = g;
+            group = x;
+            member = m;
+          }
         }
       }
-      if (gain <= 0) break;
+      if (gain <= 0)
+        break;
       Live* out = groups[group][member];
       groups[group].erase(groups[group].begin() + static_cast<std::ptrdiff_t>(member));
       groups.push_back({out});
@@ -472,39 +602,47 @@ class QueueSim {
 
   void replan() {
     choose_width_weight();
-    for (Live* l : waiting_) l->key = key_of(*l);
+    for (Live* l : waiting_)
+      l->key = key_of(*l);
     std::ranges::stable_sort(waiting_, {}, &Live::key);
     const std::vector<Group> groups = o_.interleave ? interleaved() : first_fit();
     std::vector<char> before;
-    for (const Live* l : waiting_) before.push_back(l->running);
-    for (Live* l : waiting_) l->running = false;
+    for (const Live* l : waiting_)
+      before.push_back(l->running);
+    for (Live* l : waiting_)
+      l->running = false;
     double used = 0;
     for (const Group& g : groups) {
       const double round = rounds_.seconds(g);
-      const double overhead = std::accumulate(g.begin(), g.end(), 0.0, [](double s, const Live* l) { return s + l->own_overhead_s; });
+      const double overhead = std::accumulate(
+          g.begin(), g.end(), 0.0, [](double s, const Live* l) { return s + l->own_overhead_s; });
       used += g[0]->job->gpus;
       for (Live* l : g) {
-        if (!std::exchange(l->begun, true)) result_.first_run_max_s = std::max(result_.first_run_max_s, now_ - l->job->submit_s);
+        if (!std::exchange(l->begun, true))
+          result_.first_run_max_s = std::max(result_.first_run_max_s, now_ - l->job->submit_s);
         l->running = true;
         l->round_s = round;
         l->overhead_s = overhead;
         l->end_s = now_ + l->left_s / l->job->iteration_s * round;
       }
     }
-    for (std::size_t i = 0; i < waiting_.size(); ++i) result_.preemptions += before[i] && !waiting_[i]->running;
+    for (std::size_t i = 0; i < waiting_.size(); ++i)
+      result_.preemptions += before[i] && !waiting_[i]->running;
     result_.use.emplace_back(now_, used);
   }
 
   QueueResult summary() {
     result_.jobs = static_cast<std::int64_t>(jcts_.size());
-    if (jcts_.empty()) return std::move(result_);
+    if (jcts_.empty())
+      return std::move(result_);
     std::ranges::sort(jcts_);
     const double n = static_cast<double>(jcts_.size());
     result_.jct_avg_s = std::accumulate(jcts_.begin(), jcts_.end(), 0.0) / n;
     result_.jct_p50_s = jcts_[jcts_.size() / 2];
     result_.jct_p99_s = jcts_[static_cast<std::size_t>(0.99 * (n - 1))];
     result_.wait_avg_s = std::max(0.0, wait_sum_s_ / n);
-    result_.gpu_use_pct = result_.makespan_s > 0 ? 100.0 * busy_gpu_s_ / (result_.makespan_s * capacity_) : 0;
+    result_.gpu_use_pct =
+        result_.makespan_s > 0 ? 100.0 * busy_gpu_s_ / (result_.makespan_s * capacity_) : 0;
     return std::move(result_);
   }
 
@@ -513,7 +651,7 @@ class QueueSim {
   std::int32_t capacity_;
   Rounds rounds_;
   std::vector<Live> all_;
-  std::vector<Live*> arrivals_, waiting_;   // waiting_: arrived and not done, running or not
+  std::vector<Live*> arrivals_, waiting_;  // waiting_: arrived and not done, running or not
   double now_ = 0, last_s_ = 0, width_weight_ = 1.0, wait_sum_s_ = 0, busy_gpu_s_ = 0;
   std::uint64_t plans_ = 0;
   std::vector<double> jcts_;
@@ -522,6 +660,8 @@ class QueueSim {
 
 }  // namespace
 
-QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options) { return QueueSim(jobs, options).run(); }
+QueueResult run_queue(const std::vector<TraceJob>& jobs, const QueueOptions& options) {
+  return QueueSim(jobs, options).run();
+}
 
 }  // namespace billow::sched

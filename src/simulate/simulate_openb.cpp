@@ -1,9 +1,10 @@
-// The packing experiment of FGD (ATC'23) on the openb traces: arrival only, a task that cannot be placed is dropped, measured
-// is the allocated part of all GPUs as demand arrives. `best` is Billow's own scheduler through plan(); the others are
-// baselines, as published: BestFit and FGD with their scores cut to whole numbers, and Random. The published simulator gives a tie
-// to the smallest node name after it has put a random number, drawn anew for each seed, in front of every name: ties follow a random
-// order of the nodes that stays for the run, and BestFit's figures depend on it (by their own names it comes out 0.1 to 0.2 points
-// lower on most traces).
+// The packing experiment of FGD (ATC'23) on the openb traces: arrival only, a task that cannot be
+// placed is dropped, measured is the allocated part of all GPUs as demand arrives. `best` is
+// Billow's own scheduler through plan(); the others are baselines, as published: BestFit and FGD
+// with their scores cut to whole numbers, and Random. The published simulator gives a tie to the
+// smallest node name after it has put a random number, drawn anew for each seed, in front of every
+// name: ties follow a random order of the nodes that stays for the run, and BestFit's figures
+// depend on it (by their own names it comes out 0.1 to 0.2 points lower on most traces).
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,34 +16,38 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "simulate/csv.h"
 #include "core/sched/pack.h"
 #include "core/sched/plan.h"
+#include "simulate/csv.h"
 #include "simulate/simulate.h"
 
 namespace billow::sched {
 
 Result<std::vector<OpenbNode>> read_openb_nodes(const std::string& path) {
   const CsvTable t = BILLOW_TRY(CsvTable::read(path));
-  const auto name = BILLOW_TRY(t.column("sn")), cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")),
-             gpu = BILLOW_TRY(t.column("gpu")), model = BILLOW_TRY(t.column("model"));
+  const auto name = BILLOW_TRY(t.column("sn")), cpu = BILLOW_TRY(t.column("cpu_milli")),
+             mem = BILLOW_TRY(t.column("memory_mib")), gpu = BILLOW_TRY(t.column("gpu")),
+             model = BILLOW_TRY(t.column("model"));
   std::vector<OpenbNode> nodes;
   for (std::size_t r = 0; r < t.rows(); ++r) {
     OpenbNode n{.name = std::string(t.text(r, name)), .type = std::string(t.text(r, model))};
     n.cpu_milli = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, cpu)));
     n.mem_mib = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, mem)));
     n.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, gpu)));
-    if (n.gpus < 0 || n.gpus > PackNode::gpus_max) return fail(Code::invalid, fmt::format("{}:{}: {} GPUs in one node; at most {}", path, r + 2, n.gpus, PackNode::gpus_max));
+    if (n.gpus < 0 || n.gpus > PackNode::gpus_max)
+      return fail(Code::invalid, fmt::format("{}:{}: {} GPUs in one node; at most {}", path, r + 2,
+                                             n.gpus, PackNode::gpus_max));
     nodes.push_back(std::move(n));
   }
-  if (nodes.empty()) return fail(Code::invalid, path + " lists no node");
+  if (nodes.empty())
+    return fail(Code::invalid, path + " lists no node");
   return nodes;
 }
 
 Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path) {
   const CsvTable t = BILLOW_TRY(CsvTable::read(path));
-  const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")), num = BILLOW_TRY(t.column("num_gpu")),
-             milli = BILLOW_TRY(t.column("gpu_milli"));
+  const auto cpu = BILLOW_TRY(t.column("cpu_milli")), mem = BILLOW_TRY(t.column("memory_mib")),
+             num = BILLOW_TRY(t.column("num_gpu")), milli = BILLOW_TRY(t.column("gpu_milli"));
   const bool typed = t.has("gpu_spec");
   const std::size_t spec = typed ? BILLOW_TRY(t.column("gpu_spec")) : 0;
   std::vector<OpenbTask> tasks;
@@ -52,11 +57,15 @@ Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path) {
     x.mem_mib = static_cast<std::int64_t>(BILLOW_TRY(t.number(r, mem)));
     x.gpus = static_cast<std::int32_t>(BILLOW_TRY(t.number(r, num)));
     x.milli = x.gpus > 0 ? static_cast<std::int32_t>(BILLOW_TRY(t.number(r, milli))) : 0;
-    if (x.cpu_milli < 0 || x.mem_mib < 0 || x.gpus < 0 || x.milli < 0 || x.milli > 1000 || (x.gpus > 0 && x.milli == 0))
-      return fail(Code::invalid, fmt::format("{}:{}: a request cannot be negative, nor a share be nothing or more than 1000 thousandths", path, r + 2));
+    if (x.cpu_milli < 0 || x.mem_mib < 0 || x.gpus < 0 || x.milli < 0 || x.milli > 1000 ||
+        (x.gpus > 0 && x.milli == 0))
+      return fail(Code::invalid, fmt::format("{}:{}: a request cannot be negative, nor a share be "
+                                             "nothing or more than 1000 thousandths",
+                                             path, r + 2));
     if (typed && x.gpus > 0 && !t.text(r, spec).empty()) {
       for (std::string& type : split(t.text(r, spec), '|')) {
-        if (!type.empty() && std::ranges::find(x.types, type) == x.types.end()) x.types.push_back(std::move(type));
+        if (!type.empty() && std::ranges::find(x.types, type) == x.types.end())
+          x.types.push_back(std::move(type));
       }
     }
     tasks.push_back(std::move(x));
@@ -64,24 +73,33 @@ Result<std::vector<OpenbTask>> read_openb_tasks(const std::string& path) {
   return tasks;
 }
 
-Result<std::vector<OpenbStream>> read_openb_streams(const std::string& path, std::size_t task_count) {
+Result<std::vector<OpenbStream>> read_openb_streams(const std::string& path,
+                                                    std::size_t task_count) {
   const std::string content = BILLOW_TRY(read_file(path, std::size_t{512} << 20));
   std::vector<OpenbStream> streams;
   std::size_t line_number = 0;
   for (const std::string& line : split(content, '\n')) {
     ++line_number;
-    if (trim(line).empty()) continue;
+    if (trim(line).empty())
+      continue;
     OpenbStream s;
     bool first = true;
     for (const std::string& cell : split(trim(line), ',')) {
-      if (std::exchange(first, false)) { s.seed = cell; continue; }
+      if (std::exchange(first, false)) {
+        s.seed = cell;
+        continue;
+      }
       auto row = parse_int(cell, 0, static_cast<std::int64_t>(task_count) - 1);
-      if (!row) return fail(Code::invalid, fmt::format("{}:{}: \"{}\" is no row of the task list, which has {}", path, line_number, cell, task_count));
+      if (!row)
+        return fail(Code::invalid,
+                    fmt::format("{}:{}: \"{}\" is no row of the task list, which has {}", path,
+                                line_number, cell, task_count));
       s.tasks.push_back(static_cast<std::uint32_t>(*row));
     }
     streams.push_back(std::move(s));
   }
-  if (streams.empty()) return fail(Code::invalid, path + " has no line; each is a seed, then rows of the task list");
+  if (streams.empty())
+    return fail(Code::invalid, path + " has no line; each is a seed, then rows of the task list");
   return streams;
 }
 
@@ -99,8 +117,12 @@ Resources resources_of(const OpenbTask& t) {
 
 using Workload = std::vector<std::pair<Resources, double>>;
 Workload workload_of(const std::vector<OpenbTask>& tasks) {
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>, double> counts;
-  for (const OpenbTask& t : tasks) counts[{t.cpu_milli, t.mem_mib, t.gpus, t.milli, t.types}] += 1;
+  std::map<
+      std::tuple<std::int64_t, std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>,
+      double>
+      counts;
+  for (const OpenbTask& t : tasks)
+    counts[{t.cpu_milli, t.mem_mib, t.gpus, t.milli, t.types}] += 1;
   Workload out;
   for (const auto& [key, n] : counts) {
     const auto& [cpu, mem, gpus, milli, types] = key;
@@ -116,20 +138,26 @@ class Placer {
   virtual bool place(const OpenbTask& task, std::uint32_t row) = 0;
 };
 
-// Billow itself: a job is queued, planned and started, as in the head; what finds no room is taken out again.
+// Billow itself: a job is queued, planned and started, as in the head; what finds no room is taken
+// out again.
 class BillowPlacer : public Placer {
  public:
   BillowPlacer(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks) {
     std::uint64_t id = 0;
     for (const OpenbNode& n : nodes) {
-      NodeShape shape{.id = NodeId{++id}, .name = n.name, .cpu_milli = n.cpu_milli, .mem_mib = n.mem_mib};
+      NodeShape shape{
+          .id = NodeId{++id}, .name = n.name, .cpu_milli = n.cpu_milli, .mem_mib = n.mem_mib};
       shape.gpus.assign(static_cast<std::size_t>(n.gpus), GpuShape{.type = n.type});
       index_.upsert_node(shape);
     }
     index_.set_typical(workload_of(tasks));
   }
   bool place(const OpenbTask& task, std::uint32_t) override {
-    JobRequest job{.id = JobId{++next_}, .project = ProjectId{1}, .user = UserId{1}, .order = next_, .resources = resources_of(task)};
+    JobRequest job{.id = JobId{++next_},
+                   .project = ProjectId{1},
+                   .user = UserId{1},
+                   .order = next_,
+                   .resources = resources_of(task)};
     index_.enqueue(job);
     const Plan p = plan(index_, WallTime{1});
     if (p.starts.empty()) {
@@ -149,51 +177,73 @@ struct PlainNode {
   PackNode pack;
   std::int64_t mem_mib = 0;
   std::string_view type;
-  std::size_t turn = 0;          // among nodes of equal score
+  std::size_t turn = 0;  // among nodes of equal score
   double fragment = 0;
   std::uint32_t version = 1;
 };
 
-// The baselines share one loop over all nodes, with each kind of task remembering the scores of nodes that did not change.
+// The baselines share one loop over all nodes, with each kind of task remembering the scores of
+// nodes that did not change.
 class BaselinePlacer : public Placer {
  public:
-  BaselinePlacer(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks, OpenbPolicy policy, std::uint64_t seed)
+  BaselinePlacer(const std::vector<OpenbNode>& nodes,
+                 const std::vector<OpenbTask>& tasks,
+                 OpenbPolicy policy,
+                 std::uint64_t seed)
       : policy_(policy), rng_(seed), model_(workload_of(tasks), capacity(nodes)) {
     for (const OpenbNode& n : nodes) {
       PlainNode p;
       p.pack.gpus = n.gpus;
       p.pack.type = model_.type_of(n.type);
-      for (int i = 0; i < n.gpus; ++i) p.pack.free[static_cast<std::size_t>(i)] = whole_gpu_milli;
+      for (int i = 0; i < n.gpus; ++i)
+        p.pack.free[static_cast<std::size_t>(i)] = whole_gpu_milli;
       p.pack.cpu_milli = n.cpu_milli;
       p.mem_mib = n.mem_mib;
       p.type = n.type;
       p.fragment = model_.fragment(p.pack);
       nodes_.push_back(p);
     }
-    std::vector<std::size_t> turns(nodes.size());   // by name before they are mixed: the order of the file does not count
+    std::vector<std::size_t> turns(
+        nodes.size());  // by name before they are mixed: the order of the file does not count
     std::iota(turns.begin(), turns.end(), std::size_t{0});
-    std::ranges::sort(turns, {}, [&](std::size_t i) -> const std::string& { return nodes[i].name; });
-    for (std::size_t i = turns.size(); i > 1; --i) std::swap(turns[i - 1], turns[rng_.below(i)]);
-    for (std::size_t i = 0; i < turns.size(); ++i) nodes_[turns[i]].turn = i;
-    std::map<std::tuple<std::int64_t, std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>, std::uint32_t> kinds;
+    std::ranges::sort(turns, {},
+                      [&](std::size_t i) -> const std::string& { return nodes[i].name; });
+    for (std::size_t i = turns.size(); i > 1; --i)
+      std::swap(turns[i - 1], turns[rng_.below(i)]);
+    for (std::size_t i = 0; i < turns.size(); ++i)
+      nodes_[turns[i]].turn = i;
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int32_t, std::int32_t,
+                        std::vector<std::string>>,
+             std::uint32_t>
+        kinds;
     for (const OpenbTask& t : tasks)
-      kind_of_.push_back(kinds.emplace(std::tuple(t.cpu_milli, t.mem_mib, t.gpus, t.milli, t.types), static_cast<std::uint32_t>(kinds.size())).first->second);
+      kind_of_.push_back(kinds
+                             .emplace(std::tuple(t.cpu_milli, t.mem_mib, t.gpus, t.milli, t.types),
+                                      static_cast<std::uint32_t>(kinds.size()))
+                             .first->second);
     memory_.resize(kinds.size());
   }
 
   bool place(const OpenbTask& task, std::uint32_t row) override {
     auto& memory = memory_[kind_of_[row]];
-    if (memory.empty()) memory.resize(nodes_.size());
+    if (memory.empty())
+      memory.resize(nodes_.size());
     std::size_t best = nodes_.size();
     std::size_t open = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       Entry& e = memory[i];
-      if (e.version != nodes_[i].version) e = score(task, nodes_[i]);
-      if (!e.fits) continue;
+      if (e.version != nodes_[i].version)
+        e = score(task, nodes_[i]);
+      if (!e.fits)
+        continue;
       ++open;
-      if (policy_ == OpenbPolicy::random ? rng_.below(open) == 0 : best == nodes_.size() || wins(i, e.score, best, memory[best].score)) best = i;
+      if (policy_ == OpenbPolicy::random
+              ? rng_.below(open) == 0
+              : best == nodes_.size() || wins(i, e.score, best, memory[best].score))
+        best = i;
     }
-    if (best == nodes_.size()) return false;
+    if (best == nodes_.size())
+      return false;
     take(task, nodes_[best], memory[best].gpu);
     return true;
   }
@@ -212,27 +262,33 @@ class BaselinePlacer : public Placer {
 
   static std::map<std::string, std::int64_t> capacity(const std::vector<OpenbNode>& nodes) {
     std::map<std::string, std::int64_t> c;
-    for (const OpenbNode& n : nodes) c[n.type] += n.gpus;
+    for (const OpenbNode& n : nodes)
+      c[n.type] += n.gpus;
     return c;
   }
 
   Entry score(const OpenbTask& t, const PlainNode& n) const {
     Entry e{.version = n.version};
-    if (n.pack.cpu_milli < t.cpu_milli || n.mem_mib < t.mem_mib) return e;
-    if (t.gpus > 0 && !t.types.empty() && std::ranges::find(t.types, n.type) == t.types.end()) return e;
+    if (n.pack.cpu_milli < t.cpu_milli || n.mem_mib < t.mem_mib)
+      return e;
+    if (t.gpus > 0 && !t.types.empty() && std::ranges::find(t.types, n.type) == t.types.end())
+      return e;
     int cards = 0;
     std::int64_t idle = 0;
     for (int i = 0; i < n.pack.gpus; ++i) {
       cards += n.pack.free[static_cast<std::size_t>(i)] >= t.milli;
       idle += n.pack.free[static_cast<std::size_t>(i)];
     }
-    if (cards < t.gpus) return e;
+    if (cards < t.gpus)
+      return e;
     e.fits = true;
     switch (policy_) {
       case OpenbPolicy::best:
-      case OpenbPolicy::random: break;
+      case OpenbPolicy::random:
+        break;
       case OpenbPolicy::bestfit:
-        e.score = 0.5 * static_cast<double>(n.pack.cpu_milli - t.cpu_milli) / 128000.0 + 0.5 * static_cast<double>(idle - std::int64_t{t.gpus} * t.milli) / 8000.0;
+        e.score = 0.5 * static_cast<double>(n.pack.cpu_milli - t.cpu_milli) / 128000.0 +
+                  0.5 * static_cast<double>(idle - std::int64_t{t.gpus} * t.milli) / 8000.0;
         e.score = -std::floor((1.0 - e.score) * 100.0);
         break;
       case OpenbPolicy::fgd: {
@@ -244,11 +300,15 @@ class BaselinePlacer : public Placer {
         if (t.gpus == 1 && t.milli < whole_gpu_milli) {
           for (int i = 0; i < n.pack.gpus; ++i) {
             const auto at = static_cast<std::size_t>(i);
-            if (n.pack.free[at] < t.milli) continue;
+            if (n.pack.free[at] < t.milli)
+              continue;
             after.free[at] -= t.milli;
             const double s = quantised(after);
             after.free[at] += t.milli;
-            if (e.gpu < 0 || s < e.score) { e.score = s; e.gpu = i; }
+            if (e.gpu < 0 || s < e.score) {
+              e.score = s;
+              e.gpu = i;
+            }
           }
         } else {
           take_cards(t, after);
@@ -264,7 +324,10 @@ class BaselinePlacer : public Placer {
     int left = t.gpus;
     for (int i = 0; i < node.gpus && left > 0; ++i) {
       std::int32_t& free = node.free[static_cast<std::size_t>(i)];
-      if (free >= t.milli) { free -= t.milli; --left; }
+      if (free >= t.milli) {
+        free -= t.milli;
+        --left;
+      }
     }
   }
 
@@ -276,8 +339,12 @@ class BaselinePlacer : public Placer {
         std::uint64_t seen = 0;
         for (int i = 0; i < n.pack.gpus; ++i) {
           const std::int32_t free = n.pack.free[static_cast<std::size_t>(i)];
-          if (free < t.milli) continue;
-          if (policy_ == OpenbPolicy::random ? rng_.below(++seen) == 0 : gpu < 0 || free < n.pack.free[static_cast<std::size_t>(gpu)]) gpu = i;
+          if (free < t.milli)
+            continue;
+          if (policy_ == OpenbPolicy::random
+                  ? rng_.below(++seen) == 0
+                  : gpu < 0 || free < n.pack.free[static_cast<std::size_t>(gpu)])
+            gpu = i;
         }
       }
       n.pack.free[static_cast<std::size_t>(gpu)] -= t.milli;
@@ -298,12 +365,19 @@ class BaselinePlacer : public Placer {
 
 }  // namespace
 
-OpenbResult run_openb(const std::vector<OpenbNode>& nodes, const std::vector<OpenbTask>& tasks, const OpenbStream& stream, OpenbPolicy policy) {
+OpenbResult run_openb(const std::vector<OpenbNode>& nodes,
+                      const std::vector<OpenbTask>& tasks,
+                      const OpenbStream& stream,
+                      OpenbPolicy policy) {
   std::unique_ptr<Placer> placer;
-  if (policy == OpenbPolicy::best) placer = std::make_unique<BillowPlacer>(nodes, tasks);
-  else placer = std::make_unique<BaselinePlacer>(nodes, tasks, policy, std::hash<std::string>{}(stream.seed));
+  if (policy == OpenbPolicy::best)
+    placer = std::make_unique<BillowPlacer>(nodes, tasks);
+  else
+    placer = std::make_unique<BaselinePlacer>(nodes, tasks, policy,
+                                              std::hash<std::string>{}(stream.seed));
   double total = 0, arrived = 0, used = 0;
-  for (const OpenbNode& n : nodes) total += 1000.0 * n.gpus;
+  for (const OpenbNode& n : nodes)
+    total += 1000.0 * n.gpus;
   BILLOW_CHECK(total > 0, "the fleet has GPUs");
   OpenbResult result;
   std::vector<std::pair<double, std::int64_t>> bins;
@@ -314,15 +388,18 @@ OpenbResult run_openb(const std::vector<OpenbNode>& nodes, const std::vector<Ope
     arrived += milli;
     const bool placed = placer->place(t, row);
     ++(placed ? result.placed : result.dropped);
-    if (placed) used += milli;
+    if (placed)
+      used += milli;
     const auto bin = static_cast<std::size_t>(std::llround(100.0 * arrived / total));
-    if (bin >= bins.size()) bins.resize(bin + 1);
+    if (bin >= bins.size())
+      bins.resize(bin + 1);
     bins[bin].first += 100.0 * used / total;
     ++bins[bin].second;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   result.decisions_per_s = static_cast<double>(stream.tasks.size()) / std::max(took.count(), 1e-9);
-  for (const auto& [sum, n] : bins) result.allocation_pct.push_back(n > 0 ? sum / static_cast<double>(n) : -1.0);
+  for (const auto& [sum, n] : bins)
+    result.allocation_pct.push_back(n > 0 ? sum / static_cast<double>(n) : -1.0);
   return result;
 }
 

@@ -1,6 +1,6 @@
-// What lies in a data directory beside the database: the lock that keeps a second head out, the ballast that keeps a full disk
-// recoverable, and the snapshots. Snapshots are files, not blobs: a large one in the database would pass through the WAL and
-// hold up commits behind it.
+// What lies in a data directory beside the database: the lock that keeps a second head out, the
+// ballast that keeps a full disk recoverable, and the snapshots. Snapshots are files, not blobs: a
+// large one in the database would pass through the WAL and hold up commits behind it.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,19 @@
 
 namespace billow {
 
-// An exclusive flock on `lock`, which holds the owner's pid. The kernel drops it with the process, however that ends.
+// An exclusive flock on `lock`, which holds the owner's pid. The kernel drops it with the process,
+// however that ends.
 Result<Fd> lock_data_dir(const std::string& data_dir);
 
 // Disk space really allocated ahead, to be given up when the disk is full.
 class Ballast {
  public:
   Ballast(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {}
-  Status make();         // allocates it, unless it is there; leaves nothing behind when there is no room
+  Status make();  // allocates it, unless it is there; leaves nothing behind when there is no room
   void release();
   bool held() const { return held_; }
-  bool room_again() const;  // free space for it and half as much again, so that making it does not fill the disk at once
+  bool room_again() const;  // free space for it and half as much again, so that making it does not
+                            // fill the disk at once
 
  private:
   std::string path_;
@@ -30,7 +32,8 @@ class Ballast {
   bool held_ = false;
 };
 
-// `snapshots/<seq>.snap`: a header line with size and SHA-256, then the bytes. Written beside, synced, renamed. Two are kept.
+// `snapshots/<seq>.snap`: a header line with size and SHA-256, then the bytes. Written beside,
+// synced, renamed. Two are kept.
 class Snapshots {
  public:
   explicit Snapshots(const std::string& data_dir) : dir_(data_dir + "/snapshots") {}

@@ -11,10 +11,13 @@ const std::string& job_by_id() {
   return sql;
 }
 
-Result<std::unique_ptr<JobScan>> open_job_scan(sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted) {
+Result<std::unique_ptr<JobScan>> open_job_scan(
+    sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted) {
   switch (db.engine()) {
-    case sql::Engine::sqlite: return open_sqlite_job_scan(db, filter, order, from);
-    case sql::Engine::postgres: return open_pg_job_scan(db, filter, order, from, wanted);
+    case sql::Engine::sqlite:
+      return open_sqlite_job_scan(db, filter, order, from);
+    case sql::Engine::postgres:
+      return open_pg_job_scan(db, filter, order, from, wanted);
   }
   return fail(Code::internal, "an engine nobody knows");
 }

@@ -4,9 +4,12 @@ namespace billow {
 
 const char* store_health_name(StoreHealth health) {
   switch (health) {
-    case StoreHealth::ok: return "ok";
-    case StoreHealth::disk_low: return "disk_low";
-    case StoreHealth::fatal: return "fatal";
+    case StoreHealth::ok:
+      return "ok";
+    case StoreHealth::disk_low:
+      return "disk_low";
+    case StoreHealth::fatal:
+      return "fatal";
   }
   return "?";
 }

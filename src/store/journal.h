@@ -1,13 +1,18 @@
-// The journal holds the facts: every event of the core, in one sequence without gaps, durable before anything it causes leaves.
-// The head appends on its loop thread and goes on at once; a writer commits everything queued since the last commit in one
-// transaction with one fsync, and says how far the journal is durable. Replies wait for that.
+// The journal holds the facts: every event of the core, in one sequence without gaps, durable
+// before anything it causes leaves. The head appends on its loop thread and goes on at once; a
+// writer commits everything queued since the last commit in one transaction with one fsync, and
+// says how far the journal is durable. Replies wait for that.
 //
 // Invariants:
 // - A record's seq is one more than the one before it, from 1, across restarts.
-// - A batch commits whole: its records and the rows they changed, or none of them. Batches commit in the order of append.
-// - What was reported durable survives kill -9 and a power cut. What was not may survive, but only as a prefix of batches.
-// - A full disk loses nothing that was appended: the writer keeps the transaction and tries it again until there is room.
-// - Each opening of a data directory has a higher epoch than all before it, and a head of a lower epoch cannot commit.
+// - A batch commits whole: its records and the rows they changed, or none of them. Batches commit
+// in the order of append.
+// - What was reported durable survives kill -9 and a power cut. What was not may survive, but only
+// as a prefix of batches.
+// - A full disk loses nothing that was appended: the writer keeps the transaction and tries it
+// again until there is room.
+// - Each opening of a data directory has a higher epoch than all before it, and a head of a lower
+// epoch cannot commit.
 #pragma once
 
 #include <functional>
@@ -25,8 +30,8 @@
 namespace billow {
 
 struct Record {
-  Seq seq = 0;          // set by append
-  Epoch epoch = 0;      // set by append
+  Seq seq = 0;      // set by append
+  Epoch epoch = 0;  // set by append
   WallTime at;
   std::string kind;     // the event's name
   std::string payload;  // the event: JSON
@@ -46,8 +51,10 @@ struct Batch {
 
 enum class StoreHealth {
   ok,
-  disk_low,  // the disk is full: the ballast was given up so that running work goes on; refuse new work until `ok`
-  fatal,     // the journal cannot be written (or another head took over); nothing appended from here on becomes durable: stop
+  disk_low,  // the disk is full: the ballast was given up so that running work goes on; refuse new
+             // work until `ok`
+  fatal,  // the journal cannot be written (or another head took over); nothing appended from here
+          // on becomes durable: stop
 };
 const char* store_health_name(StoreHealth health);
 
@@ -56,13 +63,15 @@ struct Snapshot {
   std::string bytes;  // the state: opaque here
 };
 
-// Runs a function where the callbacks are to be called: the head gives its loop's post. Empty means: on the writer's thread.
+// Runs a function where the callbacks are to be called: the head gives its loop's post. Empty
+// means: on the writer's thread.
 using Post = std::function<void(std::function<void()>)>;
 
 struct JournalHooks {
   Post post;
-  std::function<void(Seq durable)> on_durable;                       // after each commit, ascending
-  std::function<void(StoreHealth health, const Error& why)> on_health;  // on each change; `why` is empty for ok
+  std::function<void(Seq durable)> on_durable;  // after each commit, ascending
+  std::function<void(StoreHealth health, const Error& why)>
+      on_health;  // on each change; `why` is empty for ok
 };
 
 class Journal {
@@ -72,8 +81,9 @@ class Journal {
   // Sets the callbacks, replacing earlier ones. Call before the first append.
   virtual void set_hooks(JournalHooks hooks) = 0;
 
-  // Queues a batch and returns the seq of its last record (for a batch of rows alone, of the last one queued before it).
-  // Sets seq and epoch of each record. Never blocks on the disk, never refuses. One thread at a time.
+  // Queues a batch and returns the seq of its last record (for a batch of rows alone, of the last
+  // one queued before it). Sets seq and epoch of each record. Never blocks on the disk, never
+  // refuses. One thread at a time.
   virtual Seq append(Batch batch) = 0;
   // The seq that the next appended record gets. Same thread as append.
   virtual Seq next_seq() const = 0;
@@ -85,23 +95,25 @@ class Journal {
   // Appended, not yet durable: what a head would shed load by.
   virtual std::size_t queued_bytes() const = 0;
 
-  // Blocks until all that was appended before is durable, or the store is fatal. While the disk is full it returns
-  // storage_full after `patience`. For shutdown and tests; not for the loop thread.
+  // Blocks until all that was appended before is durable, or the store is fatal. While the disk is
+  // full it returns storage_full after `patience`. For shutdown and tests; not for the loop thread.
   virtual Status flush(Duration patience) = 0;
 
-  // Records after a seq, ascending, at most `limit`, until `visit` returns false. Returns the seq of the last one visited
-  // (or `after`). Sees durable records only. Any thread; holds no lock and no long read while it visits.
+  // Records after a seq, ascending, at most `limit`, until `visit` returns false. Returns the seq
+  // of the last one visited (or `after`). Sees durable records only. Any thread; holds no lock and
+  // no long read while it visits.
   using Visit = std::function<bool(const Record&)>;
   virtual Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const = 0;
 
-  // Keeps the state after `seq`; the last two are kept, checksummed. Waits until `seq` is durable: a snapshot ahead of the
-  // journal would remember what never happened. For a worker thread.
+  // Keeps the state after `seq`; the last two are kept, checksummed. Waits until `seq` is durable:
+  // a snapshot ahead of the journal would remember what never happened. For a worker thread.
   virtual Status save_snapshot(Seq seq, std::string_view bytes) = 0;
   // The newest snapshot that is whole and not ahead of the journal; none means: replay from seq 0.
   virtual Result<std::optional<Snapshot>> load_snapshot() const = 0;
 
-  // Forgets records with seq < before. Not done by itself: the journal is the audit trail. Refused beyond the older of two
-  // snapshots, without which a damaged newest one could not be made up for by replay. For a worker thread.
+  // Forgets records with seq < before. Not done by itself: the journal is the audit trail. Refused
+  // beyond the older of two snapshots, without which a damaged newest one could not be made up for
+  // by replay. For a worker thread.
   virtual Status prune(Seq before) = 0;
 };
 

@@ -1,8 +1,10 @@
-// Reading the query tables. Safe for a pool of workers: each query takes a read connection of its own, and readers do not
-// block the journal's writer. What a query sees is durable, and may be a commit older than the head's state.
+// Reading the query tables. Safe for a pool of workers: each query takes a read connection of its
+// own, and readers do not block the journal's writer. What a query sees is durable, and may be a
+// commit older than the head's state.
 //
-// Each query does bounded work: a page that found fewer than `limit` matches within limits::query_rows_scanned_max rows comes
-// back short, with a cursor to go on from. Only an empty cursor means that there is no more.
+// Each query does bounded work: a page that found fewer than `limit` matches within
+// limits::query_rows_scanned_max rows comes back short, with a cursor to go on from. Only an empty
+// cursor means that there is no more.
 #pragma once
 
 #include <optional>
@@ -19,19 +21,19 @@ enum class JobOrder {
   recently_ended,  // by ended_at, then id, descending; finished jobs only
 };
 
-// All given conditions must hold. State, project, user, array and the first label are found by index; the rest is checked row
-// by row.
+// All given conditions must hold. State, project, user, array and the first label are found by
+// index; the rest is checked row by row.
 struct JobFilter {
   std::vector<std::string> states;  // any of these; empty: any state
   ProjectId project;
   std::optional<std::vector<ProjectId>> visible;  // of these projects only; none given: of any
-  bool elements = true;             // false: elements of arrays are left out, their arrays are not
+  bool elements = true;  // false: elements of arrays are left out, their arrays are not
   UserId user;
   JobId array;
-  std::string name;                 // exact
-  std::vector<Label> labels;        // all of these
-  WallTime ended_from;              // ended_at ≥; zero: no bound
-  WallTime ended_before;            // ended_at <; zero: no bound
+  std::string name;           // exact
+  std::vector<Label> labels;  // all of these
+  WallTime ended_from;        // ended_at ≥; zero: no bound
+  WallTime ended_before;      // ended_at <; zero: no bound
 };
 
 struct JobPage {
@@ -46,10 +48,10 @@ struct StateCount {
 };
 
 struct UsageQuery {
-  std::int64_t day_from = 0;           // days since 1970-01-01 UTC, inclusive
-  std::int64_t day_to = INT32_MAX;     // inclusive
-  ProjectId project;                   // zero: all
-  UserId user;                         // zero: all
+  std::int64_t day_from = 0;        // days since 1970-01-01 UTC, inclusive
+  std::int64_t day_to = INT32_MAX;  // inclusive
+  ProjectId project;                // zero: all
+  UserId user;                      // zero: all
   bool by_day = false, by_project = false, by_user = false, by_gpu_type = false, by_class = false;
 };
 // A sum; a dimension that was not asked for is zero or empty.
@@ -64,7 +66,7 @@ struct UsageRow {
   std::int64_t gpu_milli_ms = 0;  // milli-GPU × milliseconds held
   NanoUsd idle;                   // of cost
   std::int64_t energy_mj = 0;
-  NanoUsd egress = {};            // of charge and of cost
+  NanoUsd egress = {};  // of charge and of cost
   std::int64_t egress_bytes = 0;
 
   bool operator==(const UsageRow&) const = default;
@@ -79,15 +81,15 @@ struct LeaseQuery {
 };
 
 struct EntryQuery {
-  LeaseId lease;                 // zero: all
-  std::uint64_t after = 0;       // page on from this number
-  WallTime from, before;         // posted for a time that ends in [from, before); before zero: no end
+  LeaseId lease;            // zero: all
+  std::uint64_t after = 0;  // page on from this number
+  WallTime from, before;    // posted for a time that ends in [from, before); before zero: no end
   std::size_t limit = 1000;
 };
 
 // A lease that has ended, with the name its runs are judged by.
 struct RunRow {
-  std::string what;              // the job's name, or its command
+  std::string what;  // the job's name, or its command
   LeaseRow lease;
 };
 
@@ -95,20 +97,31 @@ class Queries {
  public:
   virtual ~Queries() = default;
 
-  // A page in the given order. `cursor` is empty or a JobPage::next of the same filter and order. Stable while jobs are added:
-  // going on from a cursor neither repeats nor skips a job that matched throughout. `limit` is held to page_items_max.
-  virtual Result<JobPage> list_jobs(const JobFilter& filter, JobOrder order, std::string_view cursor, std::size_t limit) const = 0;
+  // A page in the given order. `cursor` is empty or a JobPage::next of the same filter and order.
+  // Stable while jobs are added: going on from a cursor neither repeats nor skips a job that
+  // matched throughout. `limit` is held to page_items_max.
+  virtual Result<JobPage> list_jobs(const JobFilter& filter,
+                                    JobOrder order,
+                                    std::string_view cursor,
+                                    std::size_t limit) const = 0;
   virtual Result<std::optional<JobRow>> get_job(JobId id) const = 0;
-  virtual Result<std::vector<TaskRow>> tasks_of(JobId job) const = 0;  // by id
+  virtual Result<std::vector<TaskRow>> tasks_of(JobId job) const = 0;               // by id
   virtual Result<std::vector<LeaseRow>> leases(const LeaseQuery& query) const = 0;  // by id
-  virtual Result<std::vector<StateCount>> count_jobs() const = 0;      // by state and project; kept, not counted: cheap
-  virtual Result<std::vector<UsageRow>> usage(const UsageQuery& query) const = 0;   // from daily sums: cheap
-  virtual Result<std::vector<EntryRow>> entries(const EntryQuery& query) const = 0; // by number
-  virtual Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from, std::int64_t day_to) const = 0;
-  // A job's variables as the journal has them: the record that stored what has this digest, found by an index of its own. Empty: there is none.
+  virtual Result<std::vector<StateCount>> count_jobs()
+      const = 0;  // by state and project; kept, not counted: cheap
+  virtual Result<std::vector<UsageRow>> usage(
+      const UsageQuery& query) const = 0;  // from daily sums: cheap
+  virtual Result<std::vector<EntryRow>> entries(const EntryQuery& query) const = 0;  // by number
+  virtual Result<std::vector<NodeDayRow>> node_days(std::int64_t day_from,
+                                                    std::int64_t day_to) const = 0;
+  // A job's variables as the journal has them: the record that stored what has this digest, found
+  // by an index of its own. Empty: there is none.
   virtual Result<std::string> stored_variables(std::string_view digest) const = 0;
   // Leases with GPUs that ended in [from, before), newest first; of one project, or of all.
-  virtual Result<std::vector<RunRow>> runs(ProjectId project, WallTime from, WallTime before, std::size_t limit) const = 0;
+  virtual Result<std::vector<RunRow>> runs(ProjectId project,
+                                           WallTime from,
+                                           WallTime before,
+                                           std::size_t limit) const = 0;
 };
 
 }  // namespace billow

@@ -10,24 +10,35 @@ constexpr std::size_t read_chunk_records = 256;
 
 std::size_t bytes_of(const Batch& batch) {
   std::size_t bytes = sizeof(Batch);
-  for (const auto& r : batch.records) bytes += sizeof r + r.kind.size() + r.payload.size();
-  for (const auto& j : batch.jobs) bytes += sizeof j + j.doc.size();
-  for (const auto& t : batch.tasks) bytes += sizeof t + t.doc.size();
+  for (const auto& r : batch.records)
+    bytes += sizeof r + r.kind.size() + r.payload.size();
+  for (const auto& j : batch.jobs)
+    bytes += sizeof j + j.doc.size();
+  for (const auto& t : batch.tasks)
+    bytes += sizeof t + t.doc.size();
   return bytes + batch.leases.size() * sizeof(LeaseRow);
 }
 
 void call(const JournalHooks& hooks, std::function<void()> callback) {
-  if (hooks.post) hooks.post(std::move(callback));
-  else callback();
+  if (hooks.post)
+    hooks.post(std::move(callback));
+  else
+    callback();
 }
 
 }  // namespace
 
 QueuedJournal::QueuedJournal(Beginning b)
-    : epoch_(b.epoch), readers_(b.readers), idle_after_(b.idle_after), last_appended_(b.last_seq), durable_(b.last_seq),
+    : epoch_(b.epoch),
+      readers_(b.readers),
+      idle_after_(b.idle_after),
+      last_appended_(b.last_seq),
+      durable_(b.last_seq),
       hooks_(std::make_shared<const JournalHooks>(std::move(b.hooks))) {}
 
-void QueuedJournal::start_writer() { writer_ = std::thread([this] { write_loop(); }); }
+void QueuedJournal::start_writer() {
+  writer_ = std::thread([this] { write_loop(); });
+}
 
 void QueuedJournal::stop_writer() {
   {
@@ -51,7 +62,10 @@ void QueuedJournal::set_hooks(JournalHooks hooks) {
     hooks_ = std::make_shared<const JournalHooks>(std::move(hooks));
   }
   if (health() != StoreHealth::ok) {  // who listens from now on must learn of it
-    call(*hooks_, [hooks = hooks_, health = health(), why = why_] { if (hooks->on_health) hooks->on_health(health, why); });
+    call(*hooks_, [hooks = hooks_, health = health(), why = why_] {
+      if (hooks->on_health)
+        hooks->on_health(health, why);
+    });
   }
 }
 
@@ -61,10 +75,13 @@ Seq QueuedJournal::append(Batch batch) {
     record.epoch = epoch_;
   }
   const std::size_t queued = queued_bytes_.fetch_add(bytes_of(batch), std::memory_order_relaxed);
-  // A healthy disk catches up with any burst; a full one may stay full, and memory must not follow it.
+  // A healthy disk catches up with any burst; a full one may stay full, and memory must not follow
+  // it.
   if (queued > limits::journal_queue_bytes_max && health() == StoreHealth::disk_low) {
-    become(StoreHealth::fatal, Error{Code::exhausted, fmt::format("the journal is {} MiB behind and cannot be written", queued >> 20),
-                                     "free some space on the store's disk and start billow again"});
+    become(StoreHealth::fatal,
+           Error{Code::exhausted,
+                 fmt::format("the journal is {} MiB behind and cannot be written", queued >> 20),
+                 "free some space on the store's disk and start billow again"});
   }
   bool wake = false;
   {
@@ -73,24 +90,30 @@ Seq QueuedJournal::append(Batch batch) {
     queue_.push_back(std::move(batch));
     ++batches_appended_;
   }
-  if (wake) work_.notify_one();
+  if (wake)
+    work_.notify_one();
   return last_appended_;
 }
 
 Status QueuedJournal::flush(Duration patience) {
   std::unique_lock lock(mutex_);
   const std::uint64_t wanted = batches_appended_;
-  const auto done = [&] { return batches_committed_ >= wanted || health() == StoreHealth::fatal; };
+  const auto done = [&] {
+    return batches_committed_ >= wanted || health() == StoreHealth::fatal;
+  };
   moved_.wait_for(lock, std::chrono::nanoseconds(patience.ns), done);
-  if (batches_committed_ >= wanted) return {};
-  if (health() == StoreHealth::ok) return fail(Code::timed_out, "the journal is not yet durable");
+  if (batches_committed_ >= wanted)
+    return {};
+  if (health() == StoreHealth::ok)
+    return fail(Code::timed_out, "the journal is not yet durable");
   return pass(why_);
 }
 
 std::vector<Batch> QueuedJournal::take_group() {
   std::unique_lock lock(mutex_);
   while (queue_.empty() && !stopping_) {
-    if (work_.wait_for(lock, idle_after_) == std::cv_status::timeout && queue_.empty() && !stopping_) {
+    if (work_.wait_for(lock, idle_after_) == std::cv_status::timeout && queue_.empty() &&
+        !stopping_) {
       lock.unlock();
       quiet_moment();
       lock.lock();
@@ -98,7 +121,8 @@ std::vector<Batch> QueuedJournal::take_group() {
   }
   std::vector<Batch> group;
   std::size_t records = 0, taken = 0;
-  while (taken < queue_.size() && (taken == 0 || records + queue_[taken].records.size() <= limits::journal_batch_events_max)) {
+  while (taken < queue_.size() && (taken == 0 || records + queue_[taken].records.size() <=
+                                                     limits::journal_batch_events_max)) {
     records += queue_[taken++].records.size();
   }
   if (taken == queue_.size()) {
@@ -114,23 +138,27 @@ std::vector<Batch> QueuedJournal::take_group() {
 void QueuedJournal::write_loop() {
   while (true) {
     const std::vector<Batch> group = take_group();
-    if (group.empty() || !commit_group(group)) return;
+    if (group.empty() || !commit_group(group))
+      return;
     std::size_t bytes = 0;
     Seq last = 0;
     for (const Batch& batch : group) {
       bytes += bytes_of(batch);
-      if (!batch.records.empty()) last = batch.records.back().seq;
+      if (!batch.records.empty())
+        last = batch.records.back().seq;
     }
     queued_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     std::shared_ptr<const JournalHooks> hooks;
     {
       std::lock_guard lock(mutex_);
-      if (last != 0) durable_.store(last, std::memory_order_release);
+      if (last != 0)
+        durable_.store(last, std::memory_order_release);
       batches_committed_ += group.size();
       hooks = hooks_;
     }
     moved_.notify_all();
-    if (last != 0 && hooks->on_durable) call(*hooks, [hooks, last] { hooks->on_durable(last); });
+    if (last != 0 && hooks->on_durable)
+      call(*hooks, [hooks, last] { hooks->on_durable(last); });
     after_commit();
   }
 }
@@ -140,15 +168,19 @@ void QueuedJournal::become(StoreHealth health, Error why) {
   std::shared_ptr<const JournalHooks> hooks;
   {
     std::lock_guard lock(mutex_);
-    if (health_ == health || health_ == StoreHealth::fatal) return;
+    if (health_ == health || health_ == StoreHealth::fatal)
+      return;
     health_.store(health, std::memory_order_release);
     why_ = why;
     hooks = hooks_;
   }
   moved_.notify_all();
-  if (health == StoreHealth::disk_low) log_warn("store: {}; new work is refused until there is room", why.message);
-  if (health == StoreHealth::fatal) log_error("store: {}", why.message);
-  if (hooks->on_health) call(*hooks, [hooks, health, why = std::move(why)] { hooks->on_health(health, why); });
+  if (health == StoreHealth::disk_low)
+    log_warn("store: {}; new work is refused until there is room", why.message);
+  if (health == StoreHealth::fatal)
+    log_error("store: {}", why.message);
+  if (hooks->on_health)
+    call(*hooks, [hooks, health, why = std::move(why)] { hooks->on_health(health, why); });
 }
 
 Result<Seq> QueuedJournal::read(Seq after, std::size_t limit, const Visit& visit) const {
@@ -159,17 +191,24 @@ Result<Seq> QueuedJournal::read(Seq after, std::size_t limit, const Visit& visit
     const std::size_t wanted = std::min(limit, read_chunk_records);
     {
       auto db = BILLOW_TRY(readers_->take());
-      auto q = BILLOW_TRY(db->query("SELECT seq, epoch, at, kind, payload FROM events WHERE seq > ? ORDER BY seq LIMIT ?"));
+      auto q = BILLOW_TRY(db->query(
+          "SELECT seq, epoch, at, kind, payload FROM events WHERE seq > ? ORDER BY seq LIMIT ?"));
       q.bind_all(static_cast<std::int64_t>(last), static_cast<std::int64_t>(wanted));
       while (BILLOW_TRY(q.step())) {
-        chunk.push_back({q.number(0), q.number(1), {q.integer(2)}, std::string(q.text(3)), std::string(q.text(4))});
+        chunk.push_back({q.number(0),
+                         q.number(1),
+                         {q.integer(2)},
+                         std::string(q.text(3)),
+                         std::string(q.text(4))});
       }
     }
     for (const Record& record : chunk) {
       last = record.seq;
-      if (!visit(record)) return last;
+      if (!visit(record))
+        return last;
     }
-    if (chunk.size() < wanted) return last;
+    if (chunk.size() < wanted)
+      return last;
     limit -= wanted;
   }
   return last;
@@ -178,16 +217,22 @@ Result<Seq> QueuedJournal::read(Seq after, std::size_t limit, const Visit& visit
 Status QueuedJournal::wait_until_durable(Seq seq) {
   std::unique_lock lock(mutex_);
   moved_.wait(lock, [&] { return durable_ >= seq || health() != StoreHealth::ok || stopping_; });
-  if (health() != StoreHealth::ok) return pass(why_, "no snapshot is saved now");
-  if (durable_ < seq) return fail(Code::unavailable, "no snapshot is saved while the store closes");
+  if (health() != StoreHealth::ok)
+    return pass(why_, "no snapshot is saved now");
+  if (durable_ < seq)
+    return fail(Code::unavailable, "no snapshot is saved while the store closes");
   return {};
 }
 
 Status QueuedJournal::check_beginning(const std::optional<Snapshot>& snapshot) const {
   auto db = BILLOW_TRY(readers_->take());
   const auto first = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT min(seq) FROM events", 1)));
-  if (first <= (snapshot ? snapshot->seq : 0) + 1) return {};
-  return fail(Code::internal, fmt::format("the journal begins at {} and no usable snapshot reaches that far", first), "restore the store from a backup");
+  if (first <= (snapshot ? snapshot->seq : 0) + 1)
+    return {};
+  return fail(
+      Code::internal,
+      fmt::format("the journal begins at {} and no usable snapshot reaches that far", first),
+      "restore the store from a backup");
 }
 
 }  // namespace billow

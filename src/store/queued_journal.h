@@ -1,6 +1,7 @@
-// What every journal on a database has in common: the loop thread appends to a queue under a short lock, one writer thread takes all that
-// is queued, has the engine commit it in one transaction, moves durable_seq and tells. Reading and waiting for what is durable are here
-// too. An engine says how a group is committed and what it does in quiet moments.
+// What every journal on a database has in common: the loop thread appends to a queue under a short
+// lock, one writer thread takes all that is queued, has the engine commit it in one transaction,
+// moves durable_seq and tells. Reading and waiting for what is durable are here too. An engine says
+// how a group is committed and what it does in quiet moments.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,9 @@ class QueuedJournal : public Journal {
   Seq durable_seq() const override { return durable_.load(std::memory_order_acquire); }
   StoreHealth health() const override { return health_.load(std::memory_order_acquire); }
   Epoch epoch() const override { return epoch_; }
-  std::size_t queued_bytes() const override { return queued_bytes_.load(std::memory_order_relaxed); }
+  std::size_t queued_bytes() const override {
+    return queued_bytes_.load(std::memory_order_relaxed);
+  }
   Status flush(Duration patience) override;
   Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const override;
 
@@ -39,7 +42,8 @@ class QueuedJournal : public Journal {
   void start_writer();
   void stop_writer();
 
-  // On the writer's thread. False: nothing is committed from here on (fatal, or stopping without being able to write).
+  // On the writer's thread. False: nothing is committed from here on (fatal, or stopping without
+  // being able to write).
   virtual bool commit_group(const std::vector<Batch>& group) = 0;
   virtual void quiet_moment() = 0;
   virtual void after_commit() {}
@@ -71,9 +75,9 @@ class QueuedJournal : public Journal {
   std::uint64_t batches_appended_ = 0;
   std::uint64_t batches_committed_ = 0;
   bool stopping_ = false;
-  Error why_;                      // of the present health
+  Error why_;  // of the present health
   std::shared_ptr<const JournalHooks> hooks_;
-  std::mutex health_mutex_;        // one change of health at a time
+  std::mutex health_mutex_;  // one change of health at a time
   std::thread writer_;
 };
 

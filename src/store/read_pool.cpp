@@ -14,7 +14,8 @@ Result<ReadPool::Taken> ReadPool::take() {
     ++open_;
   }
   auto db = open_one_();
-  if (db) return Taken(*this, std::move(*db));
+  if (db)
+    return Taken(*this, std::move(*db));
   {
     std::lock_guard lock(mutex_);
     --open_;
@@ -27,8 +28,10 @@ void ReadPool::give_back(std::unique_ptr<sql::Db> db) {
   db->rollback();  // a query that failed half-way must not pin a snapshot
   {
     std::lock_guard lock(mutex_);
-    if (db->usable()) idle_.push_back(std::move(db));
-    else --open_;
+    if (db->usable())
+      idle_.push_back(std::move(db));
+    else
+      --open_;
   }
   returned_.notify_one();
 }

@@ -1,4 +1,5 @@
-// A bounded set of read connections, each used by one thread at a time. They are opened when first needed.
+// A bounded set of read connections, each used by one thread at a time. They are opened when first
+// needed.
 #pragma once
 
 #include <condition_variable>
@@ -14,13 +15,17 @@ namespace billow {
 class ReadPool {
  public:
   using Open = std::function<Result<std::unique_ptr<sql::Db>>()>;
-  ReadPool(Open open, std::size_t connections_max) : open_one_(std::move(open)), connections_max_(connections_max) {}
+  ReadPool(Open open, std::size_t connections_max)
+      : open_one_(std::move(open)), connections_max_(connections_max) {}
 
   class Taken {
    public:
     Taken(ReadPool& pool, std::unique_ptr<sql::Db> db) : pool_(&pool), db_(std::move(db)) {}
     Taken(Taken&&) = default;
-    ~Taken() { if (db_) pool_->give_back(std::move(db_)); }
+    ~Taken() {
+      if (db_)
+        pool_->give_back(std::move(db_));
+    }
     sql::Db* operator->() { return db_.get(); }
     sql::Db& operator*() { return *db_; }
 

@@ -1,5 +1,5 @@
-// Writes records and rows into an open transaction, and keeps what is derived from rows (labels, counts, daily sums) in step
-// with them. The journal's writer alone uses it.
+// Writes records and rows into an open transaction, and keeps what is derived from rows (labels,
+// counts, daily sums) in step with them. The journal's writer alone uses it.
 #pragma once
 
 #include <map>
@@ -13,8 +13,9 @@ namespace billow {
 class RowWriter {
  public:
   explicit RowWriter(sql::Db& db) : db_(db) {}
-  // Everything of these batches, inside the caller's transaction. Of several rows of one job or task only the last is
-  // written; leases are written one by one, because each step of a lease belongs to its own day.
+  // Everything of these batches, inside the caller's transaction. Of several rows of one job or
+  // task only the last is written; leases are written one by one, because each step of a lease
+  // belongs to its own day.
   Status write(std::span<const Batch> batches);
 
  private:
@@ -34,23 +35,28 @@ class RowWriter {
 
 // Columns in the order of `job_columns`, from column `first` on.
 inline constexpr std::string_view job_columns =
-    "id, name, user_id, project_id, state, submitted_at, started_at, ended_at, exit_code, array_id, array_index, nodes, gpu_type, "
+    "id, name, user_id, project_id, state, submitted_at, started_at, ended_at, exit_code, "
+    "array_id, array_index, nodes, gpu_type, "
     "gpu_count, gpu_milli, charge, labels, doc";
 JobRow read_job(const sql::Query& q);
 std::vector<Label> labels_of_json(std::string_view json);
 
 // The last row of each id, by id.
-template <class Row, std::vector<Row> Batch::* rows>
+template <class Row, std::vector<Row> Batch::*rows>
 std::vector<const Row*> last_rows(std::span<const Batch> batches) {
   std::vector<const Row*> all;
   for (const Batch& batch : batches) {
-    for (const Row& row : batch.*rows) all.push_back(&row);
+    for (const Row& row : batch.*rows)
+      all.push_back(&row);
   }
-  std::stable_sort(all.begin(), all.end(), [](const Row* a, const Row* b) { return a->id < b->id; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Row* a, const Row* b) { return a->id < b->id; });
   std::vector<const Row*> last;
   for (const Row* row : all) {
-    if (!last.empty() && last.back()->id == row->id) last.back() = row;
-    else last.push_back(row);
+    if (!last.empty() && last.back()->id == row->id)
+      last.back() = row;
+    else
+      last.push_back(row);
   }
   return last;
 }

@@ -1,8 +1,9 @@
-// The query tables' rows. They are projections: each is written in the transaction of the records that changed it, and each
-// could be made again from the journal. The store knows the columns it indexes; `doc` is JSON that belongs to the head.
+// The query tables' rows. They are projections: each is written in the transaction of the records
+// that changed it, and each could be made again from the journal. The store knows the columns it
+// indexes; `doc` is JSON that belongs to the head.
 //
-// A row is an upsert: the whole row replaces the one with its id. Within one commit only the last row of an id is written, so
-// a job that is queued, runs and ends between two fsyncs costs one row.
+// A row is an upsert: the whole row replaces the one with its id. Within one commit only the last
+// row of an id is written, so a job that is queued, runs and ends between two fsyncs costs one row.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +25,20 @@ struct JobRow {
   std::string name;
   UserId user;
   ProjectId project;
-  std::string state;        // JobState by name; the store only compares it
+  std::string state;  // JobState by name; the store only compares it
   WallTime submitted_at;
-  WallTime started_at;      // zero: not yet
-  WallTime ended_at;        // zero: not yet; set, the job counts as finished
+  WallTime started_at;  // zero: not yet
+  WallTime ended_at;    // zero: not yet; set, the job counts as finished
   std::optional<std::int32_t> exit_code;
-  JobId array;              // zero: not an element of an array
+  JobId array;  // zero: not an element of an array
   std::uint64_t array_index = 0;
   std::vector<std::string> nodes;  // names of the nodes it runs or last ran on
   std::string gpu_type;
   std::uint32_t gpu_count = 0;
-  std::int64_t gpu_milli = 0;      // of all its GPUs together; 1000 is one whole card
-  NanoUsd charge;                  // so far
-  std::vector<Label> labels;       // keys are unique
-  std::string doc;                 // what the head shows of the job: JSON, opaque here
+  std::int64_t gpu_milli = 0;  // of all its GPUs together; 1000 is one whole card
+  NanoUsd charge;              // so far
+  std::vector<Label> labels;   // keys are unique
+  std::string doc;             // what the head shows of the job: JSON, opaque here
 
   bool operator==(const JobRow&) const = default;
 };
@@ -47,18 +48,19 @@ struct TaskRow {
   JobId job;
   NodeId node;
   std::string node_name;
-  std::string state;        // TaskState by name
+  std::string state;  // TaskState by name
   WallTime started_at;
-  WallTime ended_at;        // zero: not yet
+  WallTime ended_at;  // zero: not yet
   std::optional<std::int32_t> exit_code;
-  std::string doc;          // JSON, opaque here
+  std::string doc;  // JSON, opaque here
 
   bool operator==(const TaskRow&) const = default;
 };
 
-// GPU shares held by a task from–to; what is billed. A running lease is written again at each meter mark, with `to` and the
-// amounts moved forward; the difference to the row before is added to the day of the new `to` (see Queries::usage), so a mark
-// at midnight UTC makes the days exact. Amounts may shrink: a correction is a row with less.
+// GPU shares held by a task from–to; what is billed. A running lease is written again at each meter
+// mark, with `to` and the amounts moved forward; the difference to the row before is added to the
+// day of the new `to` (see Queries::usage), so a mark at midnight UTC makes the days exact. Amounts
+// may shrink: a correction is a row with less.
 struct LeaseRow {
   LeaseId id;
   JobId job;
@@ -70,13 +72,13 @@ struct LeaseRow {
   std::int64_t milli = 0;   // share of one card, ×1000
   std::string price_class;  // "on-demand", "spot", "reserved"
   WallTime from;
-  WallTime to;              // metered up to here
-  bool open = true;         // still held
-  NanoUsd charge;           // what the project pays
-  NanoUsd cost;             // what the hardware cost
-  NanoUsd idle;             // the part of cost in which nothing was done
+  WallTime to;       // metered up to here
+  bool open = true;  // still held
+  NanoUsd charge;    // what the project pays
+  NanoUsd cost;      // what the hardware cost
+  NanoUsd idle;      // the part of cost in which nothing was done
   std::int64_t energy_mj = 0;
-  NanoUsd egress = {};      // the part of charge, and of cost, that traffic came to
+  NanoUsd egress = {};  // the part of charge, and of cost, that traffic came to
   std::int64_t egress_bytes = 0;
   // What was measured, for right-sizing.
   std::int32_t gpus = 0;
@@ -90,9 +92,9 @@ struct LeaseRow {
 // One posting of the books. Never replaced: a correction is a row of its own.
 struct EntryRow {
   std::uint64_t number = 0;
-  std::string kind;         // "active", "idle", "unallocated", "charge", "egress"
+  std::string kind;  // "active", "idle", "unallocated", "charge", "egress"
   NodeId node;
-  LeaseId lease;            // zero: of a node alone
+  LeaseId lease;  // zero: of a node alone
   JobId job;
   ProjectId project;
   UserId user;

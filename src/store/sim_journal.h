@@ -1,9 +1,10 @@
-// The journal on a simulated disk, for the fault simulator and for tests of what stands on the journal. It keeps the promises
-// of journal.h and nothing more: what it reported durable survives a crash, what it did not may survive as a prefix of
-// batches. Single-threaded, no clock; all choices come from its Rng, so a seed repeats a run exactly.
+// The journal on a simulated disk, for the fault simulator and for tests of what stands on the
+// journal. It keeps the promises of journal.h and nothing more: what it reported durable survives a
+// crash, what it did not may survive as a prefix of batches. Single-threaded, no clock; all choices
+// come from its Rng, so a seed repeats a run exactly.
 //
-// The writer's work is done in steps that the simulator schedules: a commit, then the report of it. A crash may fall anywhere
-// between them. Hooks are called (or posted) from within step().
+// The writer's work is done in steps that the simulator schedules: a commit, then the report of it.
+// A crash may fall anywhere between them. Hooks are called (or posted) from within step().
 #pragma once
 
 #include <deque>
@@ -25,10 +26,14 @@ struct SimDisk {
   Seq last_seq = 0;
 
   // Faults, set by the simulator at any time.
-  bool full = false;             // no room but the ballast's
-  std::size_t ballast_bytes = 64 << 10;  // room for this much when full; made whole again when it is no longer full
-  bool broken = false;           // the next commit fails for good
-  void damage_newest_snapshot() { if (!snapshots.empty()) snapshots.pop_back(); }  // a checksum that fails is passed over
+  bool full = false;  // no room but the ballast's
+  std::size_t ballast_bytes =
+      64 << 10;         // room for this much when full; made whole again when it is no longer full
+  bool broken = false;  // the next commit fails for good
+  void damage_newest_snapshot() {
+    if (!snapshots.empty())
+      snapshots.pop_back();
+  }  // a checksum that fails is passed over
 };
 
 class SimJournal final : public Journal {
@@ -36,10 +41,12 @@ class SimJournal final : public Journal {
   // Opens the disk: raises its epoch. A journal opened on it before is fenced from then on.
   SimJournal(SimDisk& disk, std::uint64_t seed);
 
-  // One act of the writer: commits some of what is queued, or reports the last commit, or notices that there is room again.
-  // False: there was nothing to do, or nothing that could be done (full, fatal).
+  // One act of the writer: commits some of what is queued, or reports the last commit, or notices
+  // that there is room again. False: there was nothing to do, or nothing that could be done (full,
+  // fatal).
   bool step();
-  // The process ends here. What is queued is lost, but for a random prefix. The journal takes no further calls.
+  // The process ends here. What is queued is lost, but for a random prefix. The journal takes no
+  // further calls.
   void crash();
 
   void set_hooks(JournalHooks hooks) override;
@@ -51,7 +58,8 @@ class SimJournal final : public Journal {
   std::size_t queued_bytes() const override { return queued_bytes_; }
   Status flush(Duration patience) override;  // steps until all is durable or stuck
   Result<Seq> read(Seq after, std::size_t limit, const Visit& visit) const override;
-  Status save_snapshot(Seq seq, std::string_view bytes) override;  // refuses, where the real one waits
+  Status save_snapshot(Seq seq,
+                       std::string_view bytes) override;  // refuses, where the real one waits
   Result<std::optional<Snapshot>> load_snapshot() const override;
   Status prune(Seq before) override;
 
@@ -68,8 +76,8 @@ class SimJournal final : public Journal {
   std::size_t queued_bytes_ = 0;
   std::size_t ballast_left_ = 0;  // while disk_low
   Seq last_appended_;
-  Seq committed_;                 // on the disk
-  Seq durable_;                   // and reported
+  Seq committed_;  // on the disk
+  Seq durable_;    // and reported
   StoreHealth health_ = StoreHealth::ok;
   Error why_;
   bool crashed_ = false;

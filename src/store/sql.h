@@ -1,6 +1,7 @@
-// SQL as the store speaks it, whichever engine answers: SQLite in the data directory, or PostgreSQL. One text serves both, written in
-// what the two have in common: `?` and `?N` for parameters, upserts with a named conflict target, and 64-bit integers and text as the
-// only types (a flag is 0 or 1). What differs lies behind these classes. For this module's sources only.
+// SQL as the store speaks it, whichever engine answers: SQLite in the data directory, or
+// PostgreSQL. One text serves both, written in what the two have in common: `?` and `?N` for
+// parameters, upserts with a named conflict target, and 64-bit integers and text as the only types
+// (a flag is 0 or 1). What differs lies behind these classes. For this module's sources only.
 //
 // A Db is one connection, used by one thread at a time; it keeps its prepared statements.
 #pragma once
@@ -31,14 +32,19 @@ class Cursor {
   virtual void reset() = 0;
 };
 
-// One use of a prepared statement: bound, stepped, read; the destructor makes the statement ready for its next use.
-// Text is bound without a copy, so it must outlive the Query.
+// One use of a prepared statement: bound, stepped, read; the destructor makes the statement ready
+// for its next use. Text is bound without a copy, so it must outlive the Query.
 class Query {
  public:
   explicit Query(Cursor* cursor) : cursor_(cursor) {}
-  Query(Query&& o) noexcept : cursor_(o.cursor_), next_parameter_(o.next_parameter_) { o.cursor_ = nullptr; }
+  Query(Query&& o) noexcept : cursor_(o.cursor_), next_parameter_(o.next_parameter_) {
+    o.cursor_ = nullptr;
+  }
   Query& operator=(Query&&) = delete;
-  ~Query() { if (cursor_) cursor_->reset(); }
+  ~Query() {
+    if (cursor_)
+      cursor_->reset();
+  }
 
   void bind(std::int64_t value) { cursor_->bind(next_parameter_++, value); }
   void bind(std::string_view value) { cursor_->bind(next_parameter_++, value); }
@@ -46,16 +52,22 @@ class Query {
   void bind(WallTime value) { bind(value.ns); }
   void bind(NanoUsd value) { bind(value.value); }
   template <class Tag>
-  void bind(Id<Tag> id) { bind(static_cast<std::int64_t>(id.value)); }
+  void bind(Id<Tag> id) {
+    bind(static_cast<std::int64_t>(id.value));
+  }
   template <class... Args>
-  void bind_all(const Args&... args) { (bind(args), ...); }
+  void bind_all(const Args&... args) {
+    (bind(args), ...);
+  }
 
   Result<bool> step() { return cursor_->step(); }  // false: no further row
   Status run() { return cursor_->run(); }          // steps to the end
 
   std::int64_t integer(int column) const { return cursor_->integer(column); }
   std::uint64_t number(int column) const { return static_cast<std::uint64_t>(integer(column)); }
-  std::string_view text(int column) const { return cursor_->text(column); }  // valid until the next step
+  std::string_view text(int column) const {
+    return cursor_->text(column);
+  }  // valid until the next step
   bool is_null(int column) const { return cursor_->is_null(column); }
 
  private:
@@ -72,21 +84,23 @@ class Db {
   virtual Status exec(const std::string& sql) = 0;  // may hold several statements
   // A statement from the cache. Queries that run at once with the same text need different slots.
   virtual Result<Query> query(std::string_view sql, int slot = 0) = 0;
-  virtual void rollback() = 0;  // ends a transaction if one is open
+  virtual void rollback() = 0;                  // ends a transaction if one is open
   virtual bool usable() const { return true; }  // false: not to be kept for later
 
   // Prepares, binds and runs.
   template <class... Args>
   Status run(std::string_view sql, const Args&... args) {
     auto prepared = query(sql);
-    if (!prepared) return pass(std::move(prepared.error()));
+    if (!prepared)
+      return pass(std::move(prepared.error()));
     prepared->bind_all(args...);
     return prepared->run();
   }
   // The integer of a statement's first row, or the fallback where there is none.
   Result<std::int64_t> scalar(std::string_view sql, std::int64_t fallback = 0) {
     auto q = BILLOW_TRY(query(sql));
-    if (!BILLOW_TRY(q.step())) return fallback;
+    if (!BILLOW_TRY(q.step()))
+      return fallback;
     return q.is_null(0) ? fallback : q.integer(0);
   }
 };

@@ -1,7 +1,8 @@
-// A whole store as a thing: moved from SQLite to PostgreSQL, backed up while its head runs, made again from a backup. What arrives does so
-// whole or not at all, and nothing is ever written over.
+// A whole store as a thing: moved from SQLite to PostgreSQL, backed up while its head runs, made
+// again from a backup. What arrives does so whole or not at all, and nothing is ever written over.
 //
-// A backup of SQLite is a data directory. One of PostgreSQL is a file: every table in the server's own text form, ended by a hash.
+// A backup of SQLite is a data directory. One of PostgreSQL is a file: every table in the server's
+// own text form, ended by a hash.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct CopyReport {
   std::uint64_t events = 0, jobs = 0, leases = 0;
 };
 
-// From the store of a head that is down into a database without one. The data directory is marked, so that no head goes on with the old.
+// From the store of a head that is down into a database without one. The data directory is marked,
+// so that no head goes on with the old.
 Result<CopyReport> migrate_to_postgres(const std::string& data_dir, const std::string& url);
 
 Result<CopyReport> backup_sqlite(const std::string& data_dir, const std::string& path);

@@ -20,7 +20,9 @@ namespace {
 
 using Path = Text<4352>;
 
-int bind_over(const char* from, const char* to, unsigned long recursive) { return mount(from, to, nullptr, MS_BIND | recursive, nullptr) == 0 ? 0 : errno; }
+int bind_over(const char* from, const char* to, unsigned long recursive) {
+  return mount(from, to, nullptr, MS_BIND | recursive, nullptr) == 0 ? 0 : errno;
+}
 
 // Everything in `from` bound or copied into the empty `to`.
 int mirror(const char* from, const char* to) {
@@ -29,15 +31,18 @@ int mirror(const char* from, const char* to) {
     source << from << "/" << name;
     target << to << "/" << name;
     struct stat st {};
-    if (lstat(source.data, &st) != 0) return 0;  // gone meanwhile
+    if (lstat(source.data, &st) != 0)
+      return 0;  // gone meanwhile
     if (S_ISLNK(st.st_mode)) {
       char link[4096];
       const ssize_t length = readlink(source.data, link, sizeof(link) - 1);
-      if (length <= 0) return 0;
+      if (length <= 0)
+        return 0;
       link[length] = 0;
       return symlink(link, target.data) == 0 ? 0 : errno;
     }
-    if (!S_ISDIR(st.st_mode)) return bind_file(source.data, target.data);
+    if (!S_ISDIR(st.st_mode))
+      return bind_file(source.data, target.data);
     return mkdir(target.data, 0755) == 0 ? bind_over(source.data, target.data, MS_REC) : errno;
   });
 }
@@ -51,18 +56,21 @@ bool is_directory(const char* path) {
 int make_below(const char* path, std::size_t above) {
   Path part;
   for (std::size_t at = 0; path[at] != 0 && at + 1 < sizeof(part.data);) {
-    do part.data[at] = path[at], ++at;
+    do
+      part.data[at] = path[at], ++at;
     while (path[at] != 0 && path[at] != '/' && at + 1 < sizeof(part.data));
     part.data[at] = 0;
-    if (at > above && mkdir(part.data, 0755) != 0 && errno != EEXIST) return errno;
+    if (at > above && mkdir(part.data, 0755) != 0 && errno != EEXIST)
+      return errno;
   }
   return 0;
 }
 
-// A directory as it really is: what a mount goes over is what was looked at, whatever a link on the way is made to say meanwhile.
+// A directory as it really is: what a mount goes over is what was looked at, whatever a link on the
+// way is made to say meanwhile.
 struct Place {
   int fd = -1;
-  Text<64> opened;   // the same by a path that no link is in
+  Text<64> opened;  // the same by a path that no link is in
   Path real;
 };
 bool within(const char* path, const char* top) {
@@ -71,55 +79,74 @@ bool within(const char* path, const char* top) {
 }
 int open_place(const char* path, Place* out, const char** stage) {
   out->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (out->fd < 0) return errno;
+  if (out->fd < 0)
+    return errno;
   out->opened << "/proc/self/fd/" << static_cast<std::uint64_t>(out->fd);
   const ssize_t length = readlink(out->opened.data, out->real.data, sizeof(out->real.data) - 1);
   int error = length <= 0 ? EIO : 0;
-  if (error == 0) out->real.data[out->real.size = static_cast<std::size_t>(length)] = 0;
+  if (error == 0)
+    out->real.data[out->real.size = static_cast<std::size_t>(length)] = 0;
   // Whatever enters this namespace later for the job believes what it finds there.
   for (const char* top : {"/proc", "/sys", "/dev"})
-    if (error == 0 && within(out->real.data, top)) *stage = "put a volume where the system's own files are (its place leads into /proc, /sys or /dev)", error = EPERM;
-  if (error != 0) close(out->fd);
+    if (error == 0 && within(out->real.data, top))
+      *stage =
+          "put a volume where the system's own files are (its place leads into /proc, /sys or "
+          "/dev)",
+      error = EPERM;
+  if (error != 0)
+    close(out->fd);
   return error;
 }
 
-// A new directory directly below / needs another /: one in memory that holds all there is in it, and takes its place in this namespace.
-// The task directory is the current one, before and after.
+// A new directory directly below / needs another /: one in memory that holds all there is in it,
+// and takes its place in this namespace. The task directory is the current one, before and after.
 int take_roots_place() {
   Path here;
-  if (getcwd(here.data, sizeof(here.data)) == nullptr) return errno;
-  if (chdir("place") != 0) return errno;
-  if (syscall(SYS_pivot_root, ".", ".") != 0) return errno;
-  if (umount2(".", MNT_DETACH) != 0) return errno;
+  if (getcwd(here.data, sizeof(here.data)) == nullptr)
+    return errno;
+  if (chdir("place") != 0)
+    return errno;
+  if (syscall(SYS_pivot_root, ".", ".") != 0)
+    return errno;
+  if (umount2(".", MNT_DETACH) != 0)
+    return errno;
   return chdir(here.data) == 0 ? 0 : errno;
 }
 
-// The missing directories, as the job's user would make them: with its rights alone, wherever links on the way are made to lead.
+// The missing directories, as the job's user would make them: with its rights alone, wherever links
+// on the way are made to lead.
 int make_as_user(const Spec& spec, const char* path, std::size_t above) {
   const bool other = geteuid() == 0 && spec.has_uid && spec.uid != 0;
-  if (!other) return make_below(path, above);
-  if (setgroups(spec.has_groups ? spec.groups_count : 0, spec.groups) != 0) return errno;
+  if (!other)
+    return make_below(path, above);
+  if (setgroups(spec.has_groups ? spec.groups_count : 0, spec.groups) != 0)
+    return errno;
   syscall(SYS_setfsgid, spec.has_gid ? spec.gid : getgid());
   syscall(SYS_setfsuid, spec.uid);
   // It never fails; it tells what was before.
-  const int error = static_cast<uid_t>(syscall(SYS_setfsuid, -1)) == spec.uid ? make_below(path, above) : EPERM;
+  const int error =
+      static_cast<uid_t>(syscall(SYS_setfsuid, -1)) == spec.uid ? make_below(path, above) : EPERM;
   syscall(SYS_setfsuid, 0);
   syscall(SYS_setfsgid, getegid());
   return error;
 }
 
-// Whether nobody but the system's own user can put something else in the place of this directory, or of one it lies in. In a user namespace
-// that user has another number: the one / belongs to.
+// Whether nobody but the system's own user can put something else in the place of this directory,
+// or of one it lies in. In a user namespace that user has another number: the one / belongs to.
 bool only_the_systems(const char* real) {
   struct stat st {};
-  if (stat("/", &st) != 0) return false;
+  if (stat("/", &st) != 0)
+    return false;
   const uid_t system = st.st_uid;
   Path part;
   for (std::size_t at = 0; real[at] != 0 && at + 1 < sizeof(part.data);) {
-    do part.data[at] = real[at], ++at;
+    do
+      part.data[at] = real[at], ++at;
     while (real[at] != 0 && real[at] != '/' && at + 1 < sizeof(part.data));
     part.data[at] = 0;
-    if (lstat(part.data, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != system || ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0)) return false;
+    if (lstat(part.data, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != system ||
+        ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0))
+      return false;
   }
   return true;
 }
@@ -128,42 +155,61 @@ bool only_the_systems(const char* real) {
 int make_place_here(const Place& over, const char* path, std::size_t above, const char** stage) {
   const bool top = strcmp(over.real.data, "/") == 0;
   // `place` in the task directory is only ever a mount point.
-  if (mkdir("place", 0755) != 0 && errno != EEXIST) return errno;
-  if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0) return errno;
-  if (const int error = mirror(over.real.data, "place")) return error;
-  // As closed as what it stands for. Without privilege the owner may not be given; then nothing was mirrored that its user could not see.
+  if (mkdir("place", 0755) != 0 && errno != EEXIST)
+    return errno;
+  if (mount("tmpfs", "place", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0)
+    return errno;
+  if (const int error = mirror(over.real.data, "place"))
+    return error;
+  // As closed as what it stands for. Without privilege the owner may not be given; then nothing was
+  // mirrored that its user could not see.
   struct stat its {};
-  if (fstat(over.fd, &its) != 0) return errno;
+  if (fstat(over.fd, &its) != 0)
+    return errno;
   (void)!chown("place", its.st_uid, its.st_gid);
-  if (chmod("place", its.st_mode & 07777) != 0) return errno;
-  if (top) *stage = "make the volume's place below / (use /mnt/NAME, or make the directory on the node)";
-  if (const int error = top ? take_roots_place() : mount("place", over.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0 : errno) return error;
+  if (chmod("place", its.st_mode & 07777) != 0)
+    return errno;
+  if (top)
+    *stage = "make the volume's place below / (use /mnt/NAME, or make the directory on the node)";
+  if (const int error = top ? take_roots_place()
+                        : mount("place", over.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0
+                                                                                           : errno)
+    return error;
   // Below what was looked at, not below what the name says by now.
   Path wanted;
-  if (!top) wanted << over.real.data;
+  if (!top)
+    wanted << over.real.data;
   const std::size_t there = wanted.size;
   wanted << (path[above] == '/' ? "" : "/") << path + above;
   return make_below(wanted.data, there);
 }
 
-// Makes the directory: really, where the job's user may; in this namespace alone where only the system could. There the directory above
-// gets a copy in memory in its place, which takes nothing from the job: it could not write there anyway. Anywhere else (what belongs to a
-// third) it stays a mistake: what lies there can be exchanged while it is looked at.
+// Makes the directory: really, where the job's user may; in this namespace alone where only the
+// system could. There the directory above gets a copy in memory in its place, which takes nothing
+// from the job: it could not write there anyway. Anywhere else (what belongs to a third) it stays a
+// mistake: what lies there can be exchanged while it is looked at.
 int make_place(const Spec& spec, const char* path, const char** stage) {
-  if (is_directory(path)) return 0;
+  if (is_directory(path))
+    return 0;
   Path above;
   above << path;
   while (above.size > 1 && !is_directory(above.data)) {
-    while (above.size > 0 && above.data[above.size - 1] != '/') above.data[--above.size] = 0;
-    while (above.size > 1 && above.data[above.size - 1] == '/') above.data[--above.size] = 0;
+    while (above.size > 0 && above.data[above.size - 1] != '/')
+      above.data[--above.size] = 0;
+    while (above.size > 1 && above.data[above.size - 1] == '/')
+      above.data[--above.size] = 0;
   }
   *stage = "make the volume's place";
   Place over;
-  if (const int error = open_place(above.data, &over, stage)) return error;
+  if (const int error = open_place(above.data, &over, stage))
+    return error;
   int error = make_as_user(spec, path, above.size);
   const bool denied = error == EACCES || error == EPERM || error == EROFS;
-  if (denied && !only_the_systems(over.real.data)) *stage = "make the volume's place (it is in a directory of somebody else's: make it there first)";
-  else if (denied) error = make_place_here(over, path, above.size, stage);
+  if (denied && !only_the_systems(over.real.data))
+    *stage =
+        "make the volume's place (it is in a directory of somebody else's: make it there first)";
+  else if (denied)
+    error = make_place_here(over, path, above.size, stage);
   close(over.fd);
   return error;
 }
@@ -172,34 +218,51 @@ int make_place(const Spec& spec, const char* path, const char** stage) {
 unsigned long kept_flags(const char* path) {
   struct statvfs now {};
   unsigned long flags = 0;
-  if (statvfs(path, &now) != 0) return flags;
-  if (now.f_flag & ST_NOEXEC) flags |= MS_NOEXEC;
-  if (now.f_flag & ST_RDONLY) flags |= MS_RDONLY;
-  if (now.f_flag & ST_NOATIME) flags |= MS_NOATIME;
-  if (now.f_flag & ST_RELATIME) flags |= MS_RELATIME;
-  if (now.f_flag & ST_NODIRATIME) flags |= MS_NODIRATIME;
+  if (statvfs(path, &now) != 0)
+    return flags;
+  if (now.f_flag & ST_NOEXEC)
+    flags |= MS_NOEXEC;
+  if (now.f_flag & ST_RDONLY)
+    flags |= MS_RDONLY;
+  if (now.f_flag & ST_NOATIME)
+    flags |= MS_NOATIME;
+  if (now.f_flag & ST_RELATIME)
+    flags |= MS_RELATIME;
+  if (now.f_flag & ST_NODIRATIME)
+    flags |= MS_NODIRATIME;
   return flags;
 }
 
-int mount_one(const Spec& spec, const char* source, const char* path, bool read_only, const char** stage) {
+int mount_one(
+    const Spec& spec, const char* source, const char* path, bool read_only, const char** stage) {
   *stage = "find the volume on this node";
   // Held open: what is mounted is what was there, whatever is mounted over it below.
   const int from = open(source, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (from < 0) return errno;
+  if (from < 0)
+    return errno;
   *stage = "mount a volume";
-  // First where nobody else has a hand in it, and only when it is as it has to be moved to where the job sees it. What is mounted inside a
-  // volume stays outside of a read-only one: it could not be made read-only with it.
+  // First where nobody else has a hand in it, and only when it is as it has to be moved to where
+  // the job sees it. What is mounted inside a volume stays outside of a read-only one: it could not
+  // be made read-only with it.
   Text<64> opened;
   opened << "/proc/self/fd/" << static_cast<std::uint64_t>(from);
-  if (mkdir("volume", 0700) != 0 && errno != EEXIST) return errno;
-  if (const int error = bind_over(opened.data, "volume", read_only ? 0 : MS_REC)) return error;
+  if (mkdir("volume", 0700) != 0 && errno != EEXIST)
+    return errno;
+  if (const int error = bind_over(opened.data, "volume", read_only ? 0 : MS_REC))
+    return error;
   close(from);
   *stage = read_only ? "make a volume read-only" : "mount a volume without devices";
-  if (mount(nullptr, "volume", nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | kept_flags("volume") | (read_only ? MS_RDONLY : 0), nullptr) != 0) return errno;
-  if (const int error = make_place(spec, path, stage)) return error;
+  if (mount(nullptr, "volume", nullptr,
+            MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | kept_flags("volume") |
+                (read_only ? MS_RDONLY : 0),
+            nullptr) != 0)
+    return errno;
+  if (const int error = make_place(spec, path, stage))
+    return error;
   *stage = "mount a volume";
   Place place;
-  if (const int error = open_place(path, &place, stage)) return error;
+  if (const int error = open_place(path, &place, stage))
+    return error;
   const int error = mount("volume", place.opened.data, nullptr, MS_MOVE, nullptr) == 0 ? 0 : errno;
   close(place.fd);
   return error;
@@ -215,7 +278,8 @@ int mount_binds(const Spec& spec, const char** stage) {
     const char* source = *bind + 3;
     const char* end = strchr(source, '\n');
     Path from;
-    for (const char* c = source; c < end && from.size + 1 < sizeof(from.data); ++c) from.data[from.size++] = *c;
+    for (const char* c = source; c < end && from.size + 1 < sizeof(from.data); ++c)
+      from.data[from.size++] = *c;
     from.data[from.size] = 0;
     error = mount_one(spec, from.data, end + 1, (*bind)[1] == 'o', stage);
   }

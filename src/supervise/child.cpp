@@ -39,7 +39,8 @@ struct Io {
 const char* find_env(const Spec& spec, const char* name) {
   const std::size_t length = strlen(name);
   for (const char** e = spec.env; *e != nullptr; ++e)
-    if (strncmp(*e, name, length) == 0 && (*e)[length] == '=') return *e + length + 1;
+    if (strncmp(*e, name, length) == 0 && (*e)[length] == '=')
+      return *e + length + 1;
   return nullptr;
 }
 
@@ -48,23 +49,29 @@ int exec_file(const Spec& spec, const char* path) {
   auto** argv = const_cast<char**>(spec.argv);
   auto** env = const_cast<char**>(spec.env);
   execve(path, argv, env);
-  if (errno != ENOEXEC) return errno;
+  if (errno != ENOEXEC)
+    return errno;
   // argv[0] and its predecessor slot are ours to use: the list is an array of pointers we own.
   static const char* shell_argv[4096];
-  if (spec.argv_count + 2 > sizeof(shell_argv) / sizeof(shell_argv[0])) return ENOEXEC;
+  if (spec.argv_count + 2 > sizeof(shell_argv) / sizeof(shell_argv[0]))
+    return ENOEXEC;
   shell_argv[0] = "/bin/sh";
   shell_argv[1] = path;
-  for (std::uint32_t i = 1; i <= spec.argv_count; ++i) shell_argv[i + 1] = spec.argv[i];
+  for (std::uint32_t i = 1; i <= spec.argv_count; ++i)
+    shell_argv[i + 1] = spec.argv[i];
   execve("/bin/sh", const_cast<char**>(shell_argv), env);
   return errno;
 }
 
-// Looks along the job's own PATH. A file that may not be executed is worth more as an error than one that is not there.
+// Looks along the job's own PATH. A file that may not be executed is worth more as an error than
+// one that is not there.
 int exec_search(const Spec& spec) {
   const char* file = spec.argv[0];
-  if (strchr(file, '/') != nullptr) return exec_file(spec, file);
+  if (strchr(file, '/') != nullptr)
+    return exec_file(spec, file);
   const char* path = find_env(spec, "PATH");
-  if (path == nullptr || path[0] == 0) path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  if (path == nullptr || path[0] == 0)
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
   int result = ENOENT;
   while (true) {
     const char* end = strchrnul(path, ':');
@@ -75,10 +82,13 @@ int exec_search(const Spec& spec) {
       candidate.data[candidate.size = length] = 0;
       candidate << (length == 0 ? "./" : "/") << file;
       const int error = exec_file(spec, candidate.data);
-      if (error != ENOENT && error != ENOTDIR) result = error;
-      if (error != ENOENT && error != ENOTDIR && error != EACCES) return error;
+      if (error != ENOENT && error != ENOTDIR)
+        result = error;
+      if (error != ENOENT && error != ENOTDIR && error != EACCES)
+        return error;
     }
-    if (*end == 0) return result;
+    if (*end == 0)
+      return result;
     path = end + 1;
   }
 }
@@ -87,50 +97,68 @@ void enter_cgroups(const Spec& spec, bool born_in_v2, int failure) {
   auto enter = [&](const char* directory) {
     Text<512> path;
     path << directory << "/cgroup.procs";
-    if (const int error = write_small(path.data, "0")) give_up(failure, error, "enter cgroup ", directory);
+    if (const int error = write_small(path.data, "0"))
+      give_up(failure, error, "enter cgroup ", directory);
   };
-  if (spec.cgroup_v2 != nullptr && !born_in_v2) enter(spec.cgroup_v2);
-  for (std::uint32_t i = 0; i < spec.cgroups_v1_count; ++i) enter(spec.cgroups_v1[i]);
+  if (spec.cgroup_v2 != nullptr && !born_in_v2)
+    enter(spec.cgroup_v2);
+  for (std::uint32_t i = 0; i < spec.cgroups_v1_count; ++i)
+    enter(spec.cgroups_v1[i]);
 }
 
 void limit_resources(const Spec& spec, int failure) {
   for (std::uint32_t i = 0; i < spec.rlimits_count; ++i) {
     const rlimit limit{spec.rlimits[i].soft, spec.rlimits[i].hard};
-    if (setrlimit(static_cast<__rlimit_resource>(spec.rlimits[i].resource), &limit) != 0) give_up(failure, errno, "set a resource limit");
+    if (setrlimit(static_cast<__rlimit_resource>(spec.rlimits[i].resource), &limit) != 0)
+      give_up(failure, errno, "set a resource limit");
   }
-  if (spec.has_nice && setpriority(PRIO_PROCESS, 0, spec.nice) != 0) give_up(failure, errno, "set the nice value");
+  if (spec.has_nice && setpriority(PRIO_PROCESS, 0, spec.nice) != 0)
+    give_up(failure, errno, "set the nice value");
   if (spec.has_oom_score_adj) {
     Text<16> value;
-    if (spec.oom_score_adj < 0) value << "-";
-    value << static_cast<std::uint64_t>(spec.oom_score_adj < 0 ? -spec.oom_score_adj : spec.oom_score_adj);
-    write_small("/proc/self/oom_score_adj", value.data);  // a wish: without privilege it may only be raised
+    if (spec.oom_score_adj < 0)
+      value << "-";
+    value << static_cast<std::uint64_t>(spec.oom_score_adj < 0 ? -spec.oom_score_adj
+                                                               : spec.oom_score_adj);
+    write_small("/proc/self/oom_score_adj",
+                value.data);  // a wish: without privilege it may only be raised
   }
 }
 
 // Groups, group, user: in this order, since each step loses the right to the one before.
 void become_user(const Spec& spec, int failure) {
-  if (!spec.has_uid) return;
+  if (!spec.has_uid)
+    return;
   const gid_t gid = spec.has_gid ? spec.gid : getgid();
   if (getuid() == 0 || spec.uid != getuid()) {
-    if (spec.has_groups && setgroups(spec.groups_count, spec.groups) != 0) give_up(failure, errno, "set the supplementary groups");
-    if (!spec.has_groups && setgroups(0, nullptr) != 0) give_up(failure, errno, "clear the supplementary groups");
-    if (setresgid(gid, gid, gid) != 0) give_up(failure, errno, "set the group");
-    if (setresuid(spec.uid, spec.uid, spec.uid) != 0) give_up(failure, errno, "set the user");
+    if (spec.has_groups && setgroups(spec.groups_count, spec.groups) != 0)
+      give_up(failure, errno, "set the supplementary groups");
+    if (!spec.has_groups && setgroups(0, nullptr) != 0)
+      give_up(failure, errno, "clear the supplementary groups");
+    if (setresgid(gid, gid, gid) != 0)
+      give_up(failure, errno, "set the group");
+    if (setresuid(spec.uid, spec.uid, spec.uid) != 0)
+      give_up(failure, errno, "set the user");
   }
   // Trust, then look: a job for a user must not be able to become root again.
-  if (spec.uid != 0 && (getuid() != spec.uid || geteuid() != spec.uid || setresuid(0, 0, 0) == 0)) give_up(failure, EPERM, "drop root");
+  if (spec.uid != 0 && (getuid() != spec.uid || geteuid() != spec.uid || setresuid(0, 0, 0) == 0))
+    give_up(failure, EPERM, "drop root");
 }
 
 void connect_io(const Io& io, int failure) {
-  if (setsid() < 0) give_up(failure, errno, "start a session");
-  if (io.terminal && ioctl(io.in, TIOCSCTTY, 0) != 0) give_up(failure, errno, "take the terminal");
-  if (dup2(io.in, 0) < 0 || dup2(io.out, 1) < 0 || dup2(io.err, 2) < 0) give_up(failure, errno, "connect input and output");
+  if (setsid() < 0)
+    give_up(failure, errno, "start a session");
+  if (io.terminal && ioctl(io.in, TIOCSCTTY, 0) != 0)
+    give_up(failure, errno, "take the terminal");
+  if (dup2(io.in, 0) < 0 || dup2(io.out, 1) < 0 || dup2(io.err, 2) < 0)
+    give_up(failure, errno, "connect input and output");
 }
 
 void reset_signals() {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  for (int n = 1; n < NSIG; ++n) sigaction(n, &standard, nullptr);
+  for (int n = 1; n < NSIG; ++n)
+    sigaction(n, &standard, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -142,24 +170,31 @@ void reset_signals() {
   if (spec.hide_count > 0 || spec.binds_count > 0) {
     const char* stage = "";
     int error = enter_mount_namespace(spec, &stage);
-    if (error == 0 && spec.hide_count > 0) error = enter_private_dev(spec, &stage);
-    if (error == 0 && spec.binds_count > 0) error = mount_binds(spec, &stage);
-    if (error != 0) give_up(failure, error, stage);
+    if (error == 0 && spec.hide_count > 0)
+      error = enter_private_dev(spec, &stage);
+    if (error == 0 && spec.binds_count > 0)
+      error = mount_binds(spec, &stage);
+    if (error != 0)
+      give_up(failure, error, stage);
   }
   limit_resources(spec, failure);
   become_user(spec, failure);
-  if (spec.no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) give_up(failure, errno, "forbid new privileges");
+  if (spec.no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    give_up(failure, errno, "forbid new privileges");
   umask(spec.umask);
-  if (chdir(spec.cwd) != 0) give_up(failure, errno, "enter the working directory ", spec.cwd);
+  if (chdir(spec.cwd) != 0)
+    give_up(failure, errno, "enter the working directory ", spec.cwd);
   reset_signals();
   const int error = exec_search(spec);
   give_up(failure, error, "exec ", spec.argv[0]);
 }
 
-// fork, straight into the cgroup where the kernel can: entering one later costs a kernel-wide pause.
+// fork, straight into the cgroup where the kernel can: entering one later costs a kernel-wide
+// pause.
 pid_t fork_into(const char* cgroup_v2, bool* born_in_v2) {
   *born_in_v2 = false;
-  const int directory = cgroup_v2 != nullptr ? open(cgroup_v2, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+  const int directory =
+      cgroup_v2 != nullptr ? open(cgroup_v2, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
   if (directory >= 0) {
     clone_args args{};
     args.flags = CLONE_INTO_CGROUP;
@@ -168,10 +203,13 @@ pid_t fork_into(const char* cgroup_v2, bool* born_in_v2) {
     *born_in_v2 = true;
     const long pid = syscall(SYS_clone3, &args, sizeof(args));
     const int error = errno;
-    if (pid != 0) close(directory);
-    if (pid >= 0) return static_cast<pid_t>(pid);
+    if (pid != 0)
+      close(directory);
+    if (pid >= 0)
+      return static_cast<pid_t>(pid);
     *born_in_v2 = false;
-    if (error != ENOSYS && error != EINVAL && error != E2BIG && error != EBUSY && error != EOPNOTSUPP && error != EACCES) {
+    if (error != ENOSYS && error != EINVAL && error != E2BIG && error != EBUSY &&
+        error != EOPNOTSUPP && error != EACCES) {
       errno = error;
       return -1;
     }
@@ -181,24 +219,29 @@ pid_t fork_into(const char* cgroup_v2, bool* born_in_v2) {
 
 int open_terminal(const Spec& spec, Child* child, Io* io) {
   const int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-  if (master < 0) return errno;
+  if (master < 0)
+    return errno;
   int unlock = 0;
-  if (ioctl(master, TIOCSPTLCK, &unlock) != 0) return errno;
+  if (ioctl(master, TIOCSPTLCK, &unlock) != 0)
+    return errno;
   const int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (slave < 0) return errno;
-  if (spec.has_uid && geteuid() == 0 && fchown(slave, spec.uid, static_cast<gid_t>(-1)) != 0) return errno;
+  if (slave < 0)
+    return errno;
+  if (spec.has_uid && geteuid() == 0 && fchown(slave, spec.uid, static_cast<gid_t>(-1)) != 0)
+    return errno;
   resize_terminal(master, spec.rows, spec.columns);
   child->out = master;
   child->in = master;
-  // The supervisor's copy of the slave stays open until the job is over: a job that closes and reopens its terminal then
-  // does not look like one that hung up.
+  // The supervisor's copy of the slave stays open until the job is over: a job that closes and
+  // reopens its terminal then does not look like one that hung up.
   *io = {slave, slave, slave, true};
   return 0;
 }
 
 int open_pipes(const Spec& spec, Child* child, Io* io) {
   int out[2], err[2], in[2];
-  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return errno;
+  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
+    return errno;
   fcntl(out[0], F_SETFL, O_NONBLOCK);
   fcntl(err[0], F_SETFL, O_NONBLOCK);
   child->out = out[0];
@@ -209,7 +252,8 @@ int open_pipes(const Spec& spec, Child* child, Io* io) {
     io->in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return io->in < 0 ? errno : 0;
   }
-  if (pipe2(in, O_CLOEXEC) != 0) return errno;
+  if (pipe2(in, O_CLOEXEC) != 0)
+    return errno;
   fcntl(in[1], F_SETFL, O_NONBLOCK);
   child->in = in[1];
   io->in = in[0];
@@ -228,14 +272,18 @@ int resize_terminal(int master, std::uint16_t rows, std::uint16_t columns) {
 int start_child(const Spec& spec, Child* out, const char** step) {
   Io io;
   *step = spec.pty ? "open a terminal" : "open pipes";
-  if (const int error = spec.pty ? open_terminal(spec, out, &io) : open_pipes(spec, out, &io)) return error;
+  if (const int error = spec.pty ? open_terminal(spec, out, &io) : open_pipes(spec, out, &io))
+    return error;
   int failure[2];
-  if (pipe2(failure, O_CLOEXEC) != 0) return errno;
+  if (pipe2(failure, O_CLOEXEC) != 0)
+    return errno;
   *step = "fork";
   bool born_in_v2 = false;
   const pid_t pid = fork_into(spec.cgroup_v2, &born_in_v2);
-  if (pid < 0) return errno;
-  if (pid == 0) run_child(spec, io, born_in_v2, failure[1]);
+  if (pid < 0)
+    return errno;
+  if (pid == 0)
+    run_child(spec, io, born_in_v2, failure[1]);
   close(failure[1]);
   out->pid = pid;
   out->failure = failure[0];

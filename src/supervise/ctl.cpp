@@ -12,11 +12,13 @@ namespace billow::supervise {
 
 int Ctl::listen_here() {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno;
+  if (fd < 0)
+    return errno;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, file_ctl, sizeof(file_ctl));
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 || listen(fd, connections_max) != 0) {
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd, connections_max) != 0) {
     const int error = errno;
     close(fd);
     return error;
@@ -27,13 +29,15 @@ int Ctl::listen_here() {
 
 bool Ctl::anyone() const {
   for (const Connection& c : connections_)
-    if (c.fd >= 0) return true;
+    if (c.fd >= 0)
+      return true;
   return false;
 }
 
 void Ctl::adopt(int fd, Subscription subscription) {
   for (Connection& c : connections_) {
-    if (c.fd >= 0) continue;
+    if (c.fd >= 0)
+      continue;
     c.fd = fd;
     c.subscription = subscription;
     c.in_size = c.out_size = c.out_sent = 0;
@@ -47,10 +51,12 @@ void Ctl::adopt(int fd, Subscription subscription) {
 // The directory's mode keeps others out; this keeps them out even if someone opened it up.
 void Ctl::accept_one() {
   const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return;
+  if (fd < 0)
+    return;
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || (peer.uid != 0 && peer.uid != geteuid())) {
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      (peer.uid != 0 && peer.uid != geteuid())) {
     close(fd);
     return;
   }
@@ -70,11 +76,15 @@ int Ctl::poll_set(pollfd* fds) {
 void Ctl::on_poll(const pollfd* fds, int count) {
   for (int i = 1; i < count; ++i) {
     Connection& c = connections_[i - 1];
-    if (c.fd < 0 || c.fd != fds[i].fd) continue;
-    if ((fds[i].revents & POLLOUT) != 0) pay_debts(c);
-    if (c.fd >= 0 && (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(c);
+    if (c.fd < 0 || c.fd != fds[i].fd)
+      continue;
+    if ((fds[i].revents & POLLOUT) != 0)
+      pay_debts(c);
+    if (c.fd >= 0 && (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+      read_from(c);
   }
-  if ((fds[0].revents & POLLIN) != 0) accept_one();
+  if ((fds[0].revents & POLLIN) != 0)
+    accept_one();
 }
 
 void Ctl::drop(Connection& c) {
@@ -83,12 +93,22 @@ void Ctl::drop(Connection& c) {
   c.subscription = Subscription::none;
 }
 
-// Sends a whole frame, or as much as fits and keeps the rest. False when the connection is still busy with an earlier one.
-bool Ctl::send_frame(Connection& c, FrameType type, const void* head, std::uint32_t head_bytes, const void* data, std::uint32_t bytes) {
-  if (c.fd < 0) return true;
-  if (c.out_size > 0) return false;
+// Sends a whole frame, or as much as fits and keeps the rest. False when the connection is still
+// busy with an earlier one.
+bool Ctl::send_frame(Connection& c,
+                     FrameType type,
+                     const void* head,
+                     std::uint32_t head_bytes,
+                     const void* data,
+                     std::uint32_t bytes) {
+  if (c.fd < 0)
+    return true;
+  if (c.out_size > 0)
+    return false;
   FrameHead frame{head_bytes + bytes, static_cast<std::uint16_t>(type), 0};
-  iovec parts[3] = {{&frame, sizeof(frame)}, {const_cast<void*>(head), head_bytes}, {const_cast<void*>(data), bytes}};
+  iovec parts[3] = {{&frame, sizeof(frame)},
+                    {const_cast<void*>(head), head_bytes},
+                    {const_cast<void*>(data), bytes}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 3;
@@ -98,8 +118,10 @@ bool Ctl::send_frame(Connection& c, FrameType type, const void* head, std::uint3
     drop(c);
     return true;
   }
-  if (sent < 0) sent = 0;
-  if (static_cast<std::size_t>(sent) == total) return true;
+  if (sent < 0)
+    sent = 0;
+  if (static_cast<std::size_t>(sent) == total)
+    return true;
   std::size_t at = 0;
   for (const iovec& part : parts) {
     memcpy(c.out + at, part.iov_base, part.iov_len);
@@ -112,36 +134,50 @@ bool Ctl::send_frame(Connection& c, FrameType type, const void* head, std::uint3
 
 void Ctl::pay_debts(Connection& c) {
   if (c.out_size > 0) {
-    const ssize_t n = send(c.fd, c.out + c.out_sent, c.out_size - c.out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return drop(c);
-    if (n > 0) c.out_sent += static_cast<std::uint32_t>(n);
-    if (c.out_sent < c.out_size) return;
+    const ssize_t n =
+        send(c.fd, c.out + c.out_sent, c.out_size - c.out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+      return drop(c);
+    if (n > 0)
+      c.out_sent += static_cast<std::uint32_t>(n);
+    if (c.out_sent < c.out_size)
+      return;
     c.out_size = c.out_sent = 0;
   }
   if (c.owes_status && c.fd >= 0) {
     const StatusFrame frame = handler_.status();
-    if (send_frame(c, FrameType::status, &frame, sizeof(frame), nullptr, 0)) c.owes_status = false;
+    if (send_frame(c, FrameType::status, &frame, sizeof(frame), nullptr, 0))
+      c.owes_status = false;
   }
-  if (c.owes_ack && c.fd >= 0 && send_frame(c, FrameType::stdin_ack, &c.ack, sizeof(c.ack), nullptr, 0)) c.owes_ack = false;
+  if (c.owes_ack && c.fd >= 0 &&
+      send_frame(c, FrameType::stdin_ack, &c.ack, sizeof(c.ack), nullptr, 0))
+    c.owes_ack = false;
   if (c.owes_log && c.fd >= 0) {
     const LogAdvancedFrame frame{c.log_end};
-    if (send_frame(c, FrameType::log_advanced, &frame, sizeof(frame), nullptr, 0)) c.owes_log = false;
+    if (send_frame(c, FrameType::log_advanced, &frame, sizeof(frame), nullptr, 0))
+      c.owes_log = false;
   }
 }
 
 void Ctl::read_from(Connection& c) {
   const ssize_t n = recv(c.fd, c.in + c.in_size, sizeof(c.in) - c.in_size, MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n <= 0) return drop(c);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    return;
+  if (n <= 0)
+    return drop(c);
   c.in_size += static_cast<std::uint32_t>(n);
   std::uint32_t at = 0;
   while (c.in_size - at >= sizeof(FrameHead)) {
     FrameHead head;
     memcpy(&head, c.in + at, sizeof(head));
-    if (head.bytes > frame_payload_bytes_max) return drop(c);
-    if (c.in_size - at < sizeof(head) + head.bytes) break;
-    if (!handle(c, head, c.in + at + sizeof(head))) return drop(c);
-    if (c.fd < 0) return;
+    if (head.bytes > frame_payload_bytes_max)
+      return drop(c);
+    if (c.in_size - at < sizeof(head) + head.bytes)
+      break;
+    if (!handle(c, head, c.in + at + sizeof(head)))
+      return drop(c);
+    if (c.fd < 0)
+      return;
     at += static_cast<std::uint32_t>(sizeof(head)) + head.bytes;
   }
   c.in_size -= at;
@@ -151,7 +187,8 @@ void Ctl::read_from(Connection& c) {
 namespace {
 template <class T>
 bool take(const FrameHead& head, const char* payload, T* out) {
-  if (head.bytes < sizeof(T)) return false;
+  if (head.bytes < sizeof(T))
+    return false;
   memcpy(out, payload, sizeof(T));
   return true;
 }
@@ -162,49 +199,62 @@ bool Ctl::handle(Connection& c, const FrameHead& head, const char* payload) {
   switch (static_cast<FrameType>(head.type)) {
     case FrameType::stdin_data: {
       StdinHead stdin_head;
-      if (!take(head, payload, &stdin_head)) return false;
-      handler_.on_stdin(stdin_head.offset, payload + sizeof(stdin_head), head.bytes - static_cast<std::uint32_t>(sizeof(stdin_head)));
+      if (!take(head, payload, &stdin_head))
+        return false;
+      handler_.on_stdin(stdin_head.offset, payload + sizeof(stdin_head),
+                        head.bytes - static_cast<std::uint32_t>(sizeof(stdin_head)));
       return true;
     }
     case FrameType::stdin_eof: {
       StdinHead stdin_head;
-      if (!take(head, payload, &stdin_head)) return false;
+      if (!take(head, payload, &stdin_head))
+        return false;
       handler_.on_stdin_eof(stdin_head.offset);
       return true;
     }
     case FrameType::resize: {
       ResizeFrame frame;
-      if (!take(head, payload, &frame)) return false;
+      if (!take(head, payload, &frame))
+        return false;
       handler_.on_resize(frame);
       return true;
     }
     case FrameType::signal: {
       SignalFrame frame;
-      if (!take(head, payload, &frame)) return false;
+      if (!take(head, payload, &frame))
+        return false;
       handler_.on_signal(frame);
       return true;
     }
     case FrameType::stop: {
       StopFrame frame;
-      if (!take(head, payload, &frame)) return false;
+      if (!take(head, payload, &frame))
+        return false;
       handler_.on_stop(frame);
       return true;
     }
     case FrameType::set_deadline: {
       DeadlineFrame frame;
-      if (!take(head, payload, &frame)) return false;
+      if (!take(head, payload, &frame))
+        return false;
       handler_.on_deadline(frame);
       return true;
     }
-    case FrameType::freeze: handler_.on_freeze(true); return true;
-    case FrameType::thaw: handler_.on_freeze(false); return true;
+    case FrameType::freeze:
+      handler_.on_freeze(true);
+      return true;
+    case FrameType::thaw:
+      handler_.on_freeze(false);
+      return true;
     case FrameType::status_request:
       c.owes_status = true;
       pay_debts(c);
       return true;
     case FrameType::subscribe: {
       SubscribeFrame frame;
-      if (!take(head, payload, &frame) || frame.subscription > static_cast<std::uint32_t>(Subscription::live)) return false;
+      if (!take(head, payload, &frame) ||
+          frame.subscription > static_cast<std::uint32_t>(Subscription::live))
+        return false;
       subscribe(c, frame);
       return true;
     }
@@ -213,7 +263,8 @@ bool Ctl::handle(Connection& c, const FrameHead& head, const char* payload) {
     case FrameType::log_advanced:
     case FrameType::stdin_ack:
     case FrameType::exited:
-    case FrameType::replay: return true;
+    case FrameType::replay:
+      return true;
   }
   return true;
 }
@@ -229,21 +280,29 @@ void Ctl::subscribe(Connection& c, const SubscribeFrame& frame) {
     const std::uint32_t bytes = handler_.replay(buffer, sizeof(buffer));
     send_frame(c, FrameType::replay, nullptr, 0, buffer, bytes);
   }
-  if (c.fd >= 0) pay_debts(c);
+  if (c.fd >= 0)
+    pay_debts(c);
 }
 
-void Ctl::push_output(const OutputHead& head, const char* data, std::uint32_t bytes, std::uint64_t log_end) {
+void Ctl::push_output(const OutputHead& head,
+                      const char* data,
+                      std::uint32_t bytes,
+                      std::uint64_t log_end) {
   for (Connection& c : connections_) {
-    if (c.fd < 0 || c.subscription == Subscription::none) continue;
+    if (c.fd < 0 || c.subscription == Subscription::none)
+      continue;
     c.log_end = log_end;
-    const bool pushed = c.subscription == Subscription::live && !c.owes_log && send_frame(c, FrameType::output, &head, sizeof(head), data, bytes);
-    if (!pushed) c.owes_log = true;
+    const bool pushed = c.subscription == Subscription::live && !c.owes_log &&
+                        send_frame(c, FrameType::output, &head, sizeof(head), data, bytes);
+    if (!pushed)
+      c.owes_log = true;
   }
 }
 
 void Ctl::push_status() {
   for (Connection& c : connections_) {
-    if (c.fd < 0) continue;
+    if (c.fd < 0)
+      continue;
     c.owes_status = true;
     pay_debts(c);
   }
@@ -251,7 +310,8 @@ void Ctl::push_status() {
 
 void Ctl::push_stdin_ack(const StdinAckFrame& ack) {
   for (Connection& c : connections_) {
-    if (c.fd < 0) continue;
+    if (c.fd < 0)
+      continue;
     c.ack = ack;
     c.owes_ack = true;
     pay_debts(c);
@@ -260,15 +320,18 @@ void Ctl::push_stdin_ack(const StdinAckFrame& ack) {
 
 void Ctl::push_exit(const ExitRecord& record) {
   for (Connection& c : connections_) {
-    if (c.fd < 0) continue;
-    if (c.owes_log) pay_debts(c);
+    if (c.fd < 0)
+      continue;
+    if (c.owes_log)
+      pay_debts(c);
     send_frame(c, FrameType::exited, &record, sizeof(record), nullptr, 0);
   }
 }
 
 void Ctl::close_all() {
   for (Connection& c : connections_)
-    if (c.fd >= 0) drop(c);
+    if (c.fd >= 0)
+      drop(c);
   if (listener_ >= 0) {
     unlink(file_ctl);
     close(listener_);

@@ -1,8 +1,9 @@
 // Connections of agents: frames in, frames out, never waiting for anyone.
 //
-// A connection that does not keep up loses nothing it cannot get back: while its buffer is full no output is pushed, and
-// when it drains it is told how far the log has come, to read the gap from the file by offset. Anything malformed closes
-// the connection; an unknown frame type is skipped, since it may come from a newer agent.
+// A connection that does not keep up loses nothing it cannot get back: while its buffer is full no
+// output is pushed, and when it drains it is told how far the log has come, to read the gap from
+// the file by offset. Anything malformed closes the connection; an unknown frame type is skipped,
+// since it may come from a newer agent.
 #pragma once
 
 #include <poll.h>
@@ -34,7 +35,8 @@ class CtlHandler {
 class Ctl {
  public:
   explicit Ctl(CtlHandler& handler) : handler_(handler) {}
-  // Listens on ctl.sock in the current directory. 0 or an errno: a supervisor without it still works, until its agent dies.
+  // Listens on ctl.sock in the current directory. 0 or an errno: a supervisor without it still
+  // works, until its agent dies.
   int listen_here();
   bool listening() const { return listener_ >= 0; }
   bool anyone() const;  // connected
@@ -46,7 +48,10 @@ class Ctl {
   void on_poll(const pollfd* fds, int count);
 
   // To everyone who asked for it. `parts` is the payload in up to two pieces.
-  void push_output(const OutputHead& head, const char* data, std::uint32_t bytes, std::uint64_t log_end);
+  void push_output(const OutputHead& head,
+                   const char* data,
+                   std::uint32_t bytes,
+                   std::uint64_t log_end);
   void push_status();
   void push_stdin_ack(const StdinAckFrame& ack);
   void push_exit(const ExitRecord& record);
@@ -66,7 +71,12 @@ class Ctl {
   };
   void accept_one();
   void drop(Connection& c);
-  bool send_frame(Connection& c, FrameType type, const void* head, std::uint32_t head_bytes, const void* data, std::uint32_t bytes);
+  bool send_frame(Connection& c,
+                  FrameType type,
+                  const void* head,
+                  std::uint32_t head_bytes,
+                  const void* data,
+                  std::uint32_t bytes);
   void pay_debts(Connection& c);
   void read_from(Connection& c);
   bool handle(Connection& c, const FrameHead& head, const char* payload);

@@ -58,19 +58,23 @@ bool LogWriter::rotate() {
 }
 
 bool LogWriter::write_records(const Record* records, int count, std::int64_t wall) {
-  if (fd_ < 0 && !open_segment()) return false;
+  if (fd_ < 0 && !open_segment())
+    return false;
   RecordHead heads[2];
   iovec parts[4];
   std::uint64_t total = 0;
   for (int i = 0; i < count; ++i) {
-    heads[i] = {records[i].bytes, static_cast<std::uint8_t>(records[i].stream), records[i].flags, 0, wall};
+    heads[i] = {records[i].bytes, static_cast<std::uint8_t>(records[i].stream), records[i].flags, 0,
+                wall};
     parts[2 * i] = {&heads[i], sizeof(heads[i])};
     parts[2 * i + 1] = {const_cast<char*>(records[i].data), records[i].bytes};
     total += sizeof(heads[i]) + records[i].bytes;
   }
-  if (end_ > base_ && end_ - base_ + total > segment_bytes_ && !rotate()) return false;
+  if (end_ > base_ && end_ - base_ + total > segment_bytes_ && !rotate())
+    return false;
   ssize_t n;
-  do n = writev(fd_, parts, 2 * count);
+  do
+    n = writev(fd_, parts, 2 * count);
   while (n < 0 && errno == EINTR);
   if (n == static_cast<ssize_t>(total)) {
     end_ += total;
@@ -78,7 +82,8 @@ bool LogWriter::write_records(const Record* records, int count, std::int64_t wal
   }
   error_ = n < 0 ? errno : ENOSPC;
   const off_t good = static_cast<off_t>(sizeof(SegmentHeader) + (end_ - base_));
-  if (n > 0 && ftruncate(fd_, good) != 0) error_ = errno;
+  if (n > 0 && ftruncate(fd_, good) != 0)
+    error_ = errno;
   lseek(fd_, good, SEEK_SET);
   return false;
 }
@@ -93,22 +98,30 @@ namespace {
 Text<160> loss_notice(std::uint64_t bytes, int error) {
   Text<160> notice;
   const bool full = error == ENOSPC || error == EDQUOT;
-  notice << "billow: " << bytes << " bytes lost: " << (full ? "disk full" : errno_text(error)) << "\n";
+  notice << "billow: " << bytes << " bytes lost: " << (full ? "disk full" : errno_text(error))
+         << "\n";
   return notice;
 }
 }  // namespace
 
 void LogWriter::flush_loss(std::int64_t wall) {
-  if (dropped_untold_ == 0) return;
+  if (dropped_untold_ == 0)
+    return;
   const auto notice = loss_notice(dropped_untold_, error_);
-  const Record record{Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)};
-  if (write_records(&record, 1, wall)) dropped_untold_ = 0;
+  const Record record{Stream::err, record_notice, notice.data,
+                      static_cast<std::uint32_t>(notice.size)};
+  if (write_records(&record, 1, wall))
+    dropped_untold_ = 0;
 }
 
-bool LogWriter::append(Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall) {
+bool LogWriter::append(
+    Stream stream, std::uint8_t flags, const char* data, std::uint32_t bytes, std::int64_t wall) {
   const auto notice = loss_notice(dropped_untold_, error_);
-  const Record records[2] = {{Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)}, {stream, flags, data, bytes}};
-  // Notice and record go together: a notice before every attempt would fill what little room there is.
+  const Record records[2] = {
+      {Stream::err, record_notice, notice.data, static_cast<std::uint32_t>(notice.size)},
+      {stream, flags, data, bytes}};
+  // Notice and record go together: a notice before every attempt would fill what little room there
+  // is.
   const bool untold = dropped_untold_ > 0;
   if (write_records(untold ? records : records + 1, untold ? 2 : 1, wall)) {
     dropped_untold_ = 0;

@@ -1,4 +1,5 @@
-// billow-supervise TASK_DIRECTORY: runs the task described by TASK_DIRECTORY/spec and outlives whoever started it.
+// billow-supervise TASK_DIRECTORY: runs the task described by TASK_DIRECTORY/spec and outlives
+// whoever started it.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -19,19 +20,23 @@ namespace {
 int complain(const char* what, int error) {
   Text<256> line;
   line << "billow-supervise: " << what;
-  if (error != 0) line << ": " << errno_text(error);
+  if (error != 0)
+    line << ": " << errno_text(error);
   line << "\n";
   const ssize_t ignored = write(2, line.data, line.size);
   (void)ignored;
   return 2;
 }
 
-// The lock comes locked from the agent; started by hand, we take it ourselves. From here on the job may run, so the lock
-// file says who we are: an empty one tells a returning agent that nothing ever ran.
+// The lock comes locked from the agent; started by hand, we take it ourselves. From here on the job
+// may run, so the lock file says who we are: an empty one tells a returning agent that nothing ever
+// ran.
 bool mark_lock() {
   int fd = fd_lock;
-  if (fcntl(fd, F_GETFD) < 0) fd = open(file_lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) return false;
+  if (fcntl(fd, F_GETFD) < 0)
+    fd = open(file_lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+    return false;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   Text<32> pid;
   pid << static_cast<std::uint64_t>(getpid()) << "\n";
@@ -41,16 +46,22 @@ bool mark_lock() {
 const char* map_spec(Spec* spec) {
   const int fd = open(file_spec, O_RDONLY | O_CLOEXEC);
   struct stat st {};
-  if (fd < 0 || fstat(fd, &st) != 0) return "the task's spec cannot be read";
+  if (fd < 0 || fstat(fd, &st) != 0)
+    return "the task's spec cannot be read";
   const auto bytes = static_cast<std::size_t>(st.st_size);
-  if (bytes < sizeof(SpecHeader) || bytes > spec_bytes_max) return "spec: wrong size";
+  if (bytes < sizeof(SpecHeader) || bytes > spec_bytes_max)
+    return "spec: wrong size";
   const std::size_t pointers = spec_pointers_needed(bytes);
   const std::size_t pointer_bytes = pointers * sizeof(const char*);
-  // Read rather than mapped from the file, so that nothing that later happens to the file can reach us.
-  auto* memory = static_cast<char*>(mmap(nullptr, bytes + pointer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (memory == MAP_FAILED) return "no memory for the task's spec";
+  // Read rather than mapped from the file, so that nothing that later happens to the file can reach
+  // us.
+  auto* memory = static_cast<char*>(mmap(nullptr, bytes + pointer_bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (memory == MAP_FAILED)
+    return "no memory for the task's spec";
   char* data = memory + pointer_bytes;
-  if (read(fd, data, bytes) != static_cast<ssize_t>(bytes)) return "the task's spec cannot be read";
+  if (read(fd, data, bytes) != static_cast<ssize_t>(bytes))
+    return "the task's spec cannot be read";
   close(fd);
   return decode_spec(data, bytes, reinterpret_cast<const char**>(memory), pointers, spec);
 }
@@ -60,16 +71,22 @@ Spec spec;
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (const char* slash = argc > 0 ? strrchr(argv[0], '/') : nullptr; slash != nullptr && strcmp(slash + 1, as_user_name) == 0) return become_image_user(argc, argv);
-  if (argc != 2) return complain("usage: billow-supervise TASK_DIRECTORY", 0);
+  if (const char* slash = argc > 0 ? strrchr(argv[0], '/') : nullptr;
+      slash != nullptr && strcmp(slash + 1, as_user_name) == 0)
+    return become_image_user(argc, argv);
+  if (argc != 2)
+    return complain("usage: billow-supervise TASK_DIRECTORY", 0);
   umask(077);
-  if (chdir(argv[1]) != 0) return complain(argv[1], errno);
+  if (chdir(argv[1]) != 0)
+    return complain(argv[1], errno);
   setsid();
   close_range(fd_secrets + 1, ~0u, 0);  // whatever else the agent had open is not the job's
-  if (!mark_lock()) return complain("another supervisor holds this task, or its lock cannot be written", 0);
+  if (!mark_lock())
+    return complain("another supervisor holds this task, or its lock cannot be written", 0);
   const int ctl = fcntl(fd_ctl, F_SETFD, FD_CLOEXEC) == 0 ? fd_ctl : -1;
   const char* wrong = map_spec(&spec);
-  if (wrong == nullptr) wrong = take_secrets(&spec);
+  if (wrong == nullptr)
+    wrong = take_secrets(&spec);
   close(fd_secrets);
   if (wrong != nullptr) {
     Supervisor::record_not_started(wrong);

@@ -1,17 +1,21 @@
-// Everything the agent and a supervisor say to each other, in one header: the files of a task directory, the task's
-// spec, the log's framing, the control frames and the exit record.
+// Everything the agent and a supervisor say to each other, in one header: the files of a task
+// directory, the task's spec, the log's framing, the control frames and the exit record.
 //
-// A supervisor may be older than the agent that adopts it (jobs outlive an upgrade), so these formats only ever grow:
-// new tags, new frame types, new fields at the end. A reader skips what it does not know. All numbers are little-endian,
-// which both supported machines are; structs are laid out without padding surprises and checked below.
+// A supervisor may be older than the agent that adopts it (jobs outlive an upgrade), so these
+// formats only ever grow: new tags, new frame types, new fields at the end. A reader skips what it
+// does not know. All numbers are little-endian, which both supported machines are; structs are laid
+// out without padding surprises and checked below.
 //
-// Task directory (mode 0700, made by the agent with mkdir, whose EEXIST is what "never run twice" rests on):
+// Task directory (mode 0700, made by the agent with mkdir, whose EEXIST is what "never run twice"
+// rests on):
 //   spec             what to run; written before the supervisor starts
-//   lock             flock'ed from before the supervisor starts until it ends; holds its pid once the job may have run
-//   ctl.sock         where an agent that came back connects; made once the connection the supervisor was born with is lost
-//   out.log          the segment of the log being written, from the first output on; out.<base>.log are the older ones
-//   exit             how it ended; appears by rename, before anyone is told
-// A file is made only when it is needed: on a disk's file system making one costs more than anything else at a start.
+//   lock             flock'ed from before the supervisor starts until it ends; holds its pid once
+//   the job may have run ctl.sock         where an agent that came back connects; made once the
+//   connection the supervisor was born with is lost out.log          the segment of the log being
+//   written, from the first output on; out.<base>.log are the older ones exit             how it
+//   ended; appears by rename, before anyone is told
+// A file is made only when it is needed: on a disk's file system making one costs more than
+// anything else at a start.
 #pragma once
 
 #include <bit>
@@ -27,7 +31,8 @@ inline constexpr char file_lock[] = "lock";
 inline constexpr char file_ctl[] = "ctl.sock";
 inline constexpr char file_log[] = "out.log";
 inline constexpr char file_exit[] = "exit";
-inline constexpr char file_exit_part[] = "exit.part";  // made at the start, so that a full disk cannot lose the exit
+inline constexpr char file_exit_part[] =
+    "exit.part";  // made at the start, so that a full disk cannot lose the exit
 
 // The descriptors a supervisor is born with; every other one is closed.
 inline constexpr int fd_ctl = 3;   // one end of a socketpair; may be absent
@@ -35,8 +40,10 @@ inline constexpr int fd_lock = 4;  // the locked `lock` file
 
 inline constexpr std::uint32_t protocol_version = 1;
 
-// ---- spec -----------------------------------------------------------------------------------------------------------
-// SpecHeader, then entries {SpecEntry, bytes}. Strings carry their terminating NUL, so that the supervisor uses them in place.
+// ---- spec
+// -----------------------------------------------------------------------------------------------------------
+// SpecHeader, then entries {SpecEntry, bytes}. Strings carry their terminating NUL, so that the
+// supervisor uses them in place.
 inline constexpr std::uint32_t spec_magic = 0x53574c42;  // "BLWS"
 inline constexpr std::size_t spec_bytes_max = 2u << 20;
 
@@ -53,40 +60,42 @@ struct SpecEntry {
 };
 
 enum class SpecTag : std::uint16_t {
-  argv = 1,                // string, repeated, in order; at least one
-  env = 2,                 // string "NAME=value", repeated; the job's whole environment
-  cwd = 3,                 // string, absolute
-  uid = 4,                 // u32; absent: stay who we are
-  gid = 5,                 // u32
-  groups = 6,              // u32[]
-  umask = 7,               // u32
-  pty = 8,                 // u16 rows, u16 columns; absent: pipes
-  stdin_open = 9,          // no bytes; absent: /dev/null
-  log_segment_bytes = 10,  // u64
-  log_segments_max = 11,   // u32
-  time_limit_ns = 12,      // i64, from the job's start
-  paid_until_boot_ns = 13, // i64, CLOCK_BOOTTIME
-  stop_grace_ns = 14,      // i64
-  leftover_grace_ns = 15,  // i64: what the main process left behind gets this long after SIGTERM
-  cgroup_v2 = 16,          // string: directory the job is born in
-  cgroup_v1 = 17,          // string, repeated: directory the job enters before it drops privileges
-  cgroup_memory = 18,      // string: directory whose OOM counter belongs to this job alone
-  cgroup_freezer_v1 = 19,  // string: directory with freezer.state
-  hide_device = 20,        // string relative to /dev, repeated: not in the job's private /dev
-  user_namespace = 21,     // no bytes: make the mount namespace inside a user namespace
-  rlimit = 22,             // u32 resource, u32 zero, u64 soft, u64 hard; repeated
-  nice = 23,               // i32
-  die_with_pid = 24,       // i32: stop when this process ends
-  subscription = 25,       // u32 Subscription of the connection the supervisor is born with
-  no_new_privs = 26,       // no bytes
-  oom_score_adj = 27,      // i32 for the job
-  bind = 29,               // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's own namespace
-  meta = 28,               // bytes: the agent's own notes, of no meaning to the supervisor
+  argv = 1,                 // string, repeated, in order; at least one
+  env = 2,                  // string "NAME=value", repeated; the job's whole environment
+  cwd = 3,                  // string, absolute
+  uid = 4,                  // u32; absent: stay who we are
+  gid = 5,                  // u32
+  groups = 6,               // u32[]
+  umask = 7,                // u32
+  pty = 8,                  // u16 rows, u16 columns; absent: pipes
+  stdin_open = 9,           // no bytes; absent: /dev/null
+  log_segment_bytes = 10,   // u64
+  log_segments_max = 11,    // u32
+  time_limit_ns = 12,       // i64, from the job's start
+  paid_until_boot_ns = 13,  // i64, CLOCK_BOOTTIME
+  stop_grace_ns = 14,       // i64
+  leftover_grace_ns = 15,   // i64: what the main process left behind gets this long after SIGTERM
+  cgroup_v2 = 16,           // string: directory the job is born in
+  cgroup_v1 = 17,           // string, repeated: directory the job enters before it drops privileges
+  cgroup_memory = 18,       // string: directory whose OOM counter belongs to this job alone
+  cgroup_freezer_v1 = 19,   // string: directory with freezer.state
+  hide_device = 20,         // string relative to /dev, repeated: not in the job's private /dev
+  user_namespace = 21,      // no bytes: make the mount namespace inside a user namespace
+  rlimit = 22,              // u32 resource, u32 zero, u64 soft, u64 hard; repeated
+  nice = 23,                // i32
+  die_with_pid = 24,        // i32: stop when this process ends
+  subscription = 25,        // u32 Subscription of the connection the supervisor is born with
+  no_new_privs = 26,        // no bytes
+  oom_score_adj = 27,       // i32 for the job
+  bind = 29,  // string "ro\nSOURCE\nPLACE" or "rw\n…", repeated: a directory mounted in the job's
+              // own namespace
+  meta = 28,  // bytes: the agent's own notes, of no meaning to the supervisor
 };
 
-// ---- log ------------------------------------------------------------------------------------------------------------
-// A segment is a SegmentHeader and then whole records. The logical offset counts record bytes (heads included) since the
-// job began; a segment's first record is at logical offset `base`.
+// ---- log
+// ------------------------------------------------------------------------------------------------------------
+// A segment is a SegmentHeader and then whole records. The logical offset counts record bytes
+// (heads included) since the job began; a segment's first record is at logical offset `base`.
 inline constexpr char segment_magic[8] = {'B', 'L', 'W', 'L', 'O', 'G', '1', '\n'};
 
 struct SegmentHeader {
@@ -102,32 +111,35 @@ struct RecordHead {
 };
 enum class Stream : std::uint8_t { out = 1, err = 2 };
 inline constexpr std::uint8_t record_notice = 1;  // said by Billow, not by the job
-inline constexpr std::uint8_t record_unlogged = 2;  // pushed live although the disk would not take it
+inline constexpr std::uint8_t record_unlogged =
+    2;  // pushed live although the disk would not take it
 inline constexpr std::uint32_t record_data_bytes_max = 64u << 10;
 
-// ---- control frames -------------------------------------------------------------------------------------------------
+// ---- control frames
+// -------------------------------------------------------------------------------------------------
 struct FrameHead {
   std::uint32_t bytes;  // of payload
   std::uint16_t type;   // FrameType
   std::uint16_t reserved;
 };
 inline constexpr std::uint32_t frame_payload_bytes_max = record_data_bytes_max + 64;
-inline constexpr std::uint32_t stdin_window_bytes = 256u << 10;  // an agent never has more than this unacknowledged
+inline constexpr std::uint32_t stdin_window_bytes =
+    256u << 10;  // an agent never has more than this unacknowledged
 inline constexpr std::uint32_t replay_bytes_max = 64u << 10;
 inline constexpr int connections_max = 8;
 
 enum class FrameType : std::uint16_t {
   // to the supervisor
-  stdin_data = 1,      // StdinHead + bytes
-  stdin_eof = 2,       // StdinHead
-  resize = 3,          // ResizeFrame
-  signal = 4,          // SignalFrame
-  stop = 5,            // StopFrame
-  set_deadline = 6,    // DeadlineFrame
+  stdin_data = 1,    // StdinHead + bytes
+  stdin_eof = 2,     // StdinHead
+  resize = 3,        // ResizeFrame
+  signal = 4,        // SignalFrame
+  stop = 5,          // StopFrame
+  set_deadline = 6,  // DeadlineFrame
   freeze = 7,
   thaw = 8,
   status_request = 9,
-  subscribe = 10,      // SubscribeFrame
+  subscribe = 10,  // SubscribeFrame
   // from the supervisor
   status = 100,        // StatusFrame: on connect, on request, and when the state changes
   output = 102,        // OutputHead + bytes
@@ -137,10 +149,12 @@ enum class FrameType : std::uint16_t {
   replay = 106,        // bytes: the last output of a terminal
 };
 
-inline constexpr std::uint64_t stdin_append = UINT64_MAX;  // "after whatever came before": a keyboard
+inline constexpr std::uint64_t stdin_append =
+    UINT64_MAX;  // "after whatever came before": a keyboard
 
 struct StdinHead {
-  std::uint64_t offset;  // of the first byte in the whole input; what was accepted before is skipped
+  std::uint64_t
+      offset;  // of the first byte in the whole input; what was accepted before is skipped
 };
 struct ResizeFrame {
   std::uint16_t rows, columns;
@@ -172,7 +186,13 @@ struct SubscribeFrame {
   std::uint32_t flags;  // subscribe_replay
 };
 
-enum class SupervisorState : std::uint32_t { starting = 1, running = 2, frozen = 3, stopping = 4, ended = 5 };
+enum class SupervisorState : std::uint32_t {
+  starting = 1,
+  running = 2,
+  frozen = 3,
+  stopping = 4,
+  ended = 5
+};
 struct StatusFrame {
   std::uint32_t version;
   std::uint32_t state;
@@ -187,7 +207,8 @@ struct StatusFrame {
   std::int64_t paid_until_boot_ns;
 };
 struct OutputHead {
-  std::uint64_t offset;  // logical offset of this record's head; with record_unlogged: where it would have been
+  std::uint64_t offset;  // logical offset of this record's head; with record_unlogged: where it
+                         // would have been
   RecordHead record;
 };
 struct LogAdvancedFrame {
@@ -198,7 +219,8 @@ struct StdinAckFrame {
   std::uint64_t consumed;  // bytes the job (its pipe or terminal) took
 };
 
-// ---- exit -----------------------------------------------------------------------------------------------------------
+// ---- exit
+// -----------------------------------------------------------------------------------------------------------
 inline constexpr std::uint32_t exit_magic = 0x58574c42;  // "BLWX"
 
 enum class ExitKind : std::uint32_t {
@@ -216,8 +238,8 @@ enum class EndCause : std::uint32_t {
 };
 inline constexpr std::uint32_t exit_oom = 1;
 inline constexpr std::uint32_t exit_core_dumped = 2;
-inline constexpr std::uint32_t exit_leftovers = 4;   // processes we may not kill were left behind
-inline constexpr std::uint32_t exit_escalated = 8;   // SIGKILL was needed
+inline constexpr std::uint32_t exit_leftovers = 4;  // processes we may not kill were left behind
+inline constexpr std::uint32_t exit_escalated = 8;  // SIGKILL was needed
 
 struct ExitRecord {
   std::uint32_t magic;

@@ -14,32 +14,41 @@ std::size_t secret_memory_bytes = 0;
 
 }  // namespace
 
-// The variables that came through a descriptor go before those of the spec, which lose their own of the same name.
+// The variables that came through a descriptor go before those of the spec, which lose their own of
+// the same name.
 const char* take_secrets(Spec* spec) {
-  // Only memory that nobody can change any more is what an agent gives; any other descriptor of this number is a chance.
+  // Only memory that nobody can change any more is what an agent gives; any other descriptor of
+  // this number is a chance.
   const int seals = fcntl(fd_secrets, F_GET_SEALS);
   struct stat st {};
-  if (seals < 0 || (seals & F_SEAL_WRITE) == 0 || fstat(fd_secrets, &st) != 0 || st.st_size == 0) return nullptr;
+  if (seals < 0 || (seals & F_SEAL_WRITE) == 0 || fstat(fd_secrets, &st) != 0 || st.st_size == 0)
+    return nullptr;
   const auto bytes = static_cast<std::size_t>(st.st_size);
-  if (bytes > secret_bytes_max) return "the task's secrets are too large";
+  if (bytes > secret_bytes_max)
+    return "the task's secrets are too large";
   std::size_t count = 0;
   // At most one string for two bytes ("=" and its end), and the pointers of the spec behind them.
   const std::size_t pointer_bytes = (bytes / 2 + spec->env_count + 2) * sizeof(const char*);
-  auto* memory = static_cast<char*>(mmap(nullptr, bytes + pointer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (memory == MAP_FAILED) return "no memory for the task's secrets";
+  auto* memory = static_cast<char*>(mmap(nullptr, bytes + pointer_bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (memory == MAP_FAILED)
+    return "no memory for the task's secrets";
   madvise(memory, bytes + pointer_bytes, MADV_DONTDUMP);
   char* data = memory + pointer_bytes;
   secret_memory = data;
   secret_memory_bytes = bytes;
   for (std::size_t at = 0; at < bytes;) {
     const ssize_t got = pread(fd_secrets, data + at, bytes - at, static_cast<off_t>(at));
-    if (got <= 0) return "the task's secrets cannot be read";
+    if (got <= 0)
+      return "the task's secrets cannot be read";
     at += static_cast<std::size_t>(got);
   }
-  if (data[bytes - 1] != 0) return "the task's secrets are malformed";
+  if (data[bytes - 1] != 0)
+    return "the task's secrets are malformed";
   auto** list = reinterpret_cast<const char**>(memory);
   for (const char* at = data; at < data + bytes; at += strlen(at) + 1) {
-    if (strchr(at, '=') == nullptr || *at == '=') return "the task's secrets are malformed";
+    if (strchr(at, '=') == nullptr || *at == '=')
+      return "the task's secrets are malformed";
     list[count++] = at;
   }
   const std::size_t own = count;
@@ -49,7 +58,8 @@ const char* take_secrets(Spec* spec) {
       const auto length = static_cast<std::size_t>(strchr(list[k], '=') - list[k] + 1);
       given = strncmp(list[k], spec->env[i], length) == 0;
     }
-    if (!given) list[count++] = spec->env[i];
+    if (!given)
+      list[count++] = spec->env[i];
   }
   list[count] = nullptr;
   spec->env = list;
@@ -58,7 +68,8 @@ const char* take_secrets(Spec* spec) {
 }
 
 void forget_secrets() {
-  if (secret_memory != nullptr) explicit_bzero(secret_memory, secret_memory_bytes);
+  if (secret_memory != nullptr)
+    explicit_bzero(secret_memory, secret_memory_bytes);
 }
 
 }  // namespace billow::supervise

@@ -1,4 +1,5 @@
-// Variables of the job that must never be in a file: they come through a descriptor of memory, go to the job, and are wiped here.
+// Variables of the job that must never be in a file: they come through a descriptor of memory, go
+// to the job, and are wiped here.
 #pragma once
 
 #include "supervise/spec.h"
@@ -9,7 +10,8 @@ namespace billow::supervise {
 inline constexpr int fd_secrets = 5;
 inline constexpr std::size_t secret_bytes_max = 8u << 20;
 
-// Null when they are in spec->env, before the variables of the spec, or there are none; else what is wrong.
+// Null when they are in spec->env, before the variables of the spec, or there are none; else what
+// is wrong.
 const char* take_secrets(Spec* spec);
 // The job has them; this process needs them no longer.
 void forget_secrets();

@@ -1,5 +1,6 @@
-// Reads a task's spec in place: strings stay where the file was mapped, only the pointer arrays are the caller's.
-// The decoder trusts nothing: every length is checked, every string must end in NUL, every number must be in range.
+// Reads a task's spec in place: strings stay where the file was mapped, only the pointer arrays are
+// the caller's. The decoder trusts nothing: every length is checked, every string must end in NUL,
+// every number must be in range.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ inline constexpr std::size_t spec_rlimits_max = 16;
 inline constexpr std::size_t spec_cgroups_v1_max = 16;
 
 struct Spec {
-  const char** argv;  // NULL-terminated
-  const char** env;   // NULL-terminated
+  const char** argv;          // NULL-terminated
+  const char** env;           // NULL-terminated
   const char** hide_devices;  // NULL-terminated
   const char** binds;         // NULL-terminated
   std::uint32_t argv_count, env_count, hide_count, binds_count;
@@ -53,9 +54,15 @@ struct Spec {
 };
 
 // How many pointers decode_spec may need for a file of that size.
-constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) { return file_bytes / (sizeof(SpecEntry) + 1) + 4; }
+constexpr std::size_t spec_pointers_needed(std::size_t file_bytes) {
+  return file_bytes / (sizeof(SpecEntry) + 1) + 4;
+}
 
 // Null when well-formed; else what is wrong, as a constant text. `data` must outlive `out`.
-const char* decode_spec(const char* data, std::size_t bytes, const char** pointers, std::size_t pointers_count, Spec* out);
+const char* decode_spec(const char* data,
+                        std::size_t bytes,
+                        const char** pointers,
+                        std::size_t pointers_count,
+                        Spec* out);
 
 }  // namespace billow::supervise

@@ -23,28 +23,32 @@ namespace billow::supervise {
 namespace {
 
 constexpr std::int64_t kill_round_longest_ns = 1'000'000'000;
-constexpr int reads_per_turn = 16;                    // of 64 KiB, before control frames get their turn again
-constexpr int drain_reads_max = 256;                  // a stranger holding the pipe cannot keep us for ever
-constexpr int refused_rounds_max = 8;                 // some seconds of being told "not permitted"
+constexpr int reads_per_turn = 16;     // of 64 KiB, before control frames get their turn again
+constexpr int drain_reads_max = 256;   // a stranger holding the pipe cannot keep us for ever
+constexpr int refused_rounds_max = 8;  // some seconds of being told "not permitted"
 char output_buffer[record_data_bytes_max];
 char stdin_ring[stdin_window_bytes];
 char replay_ring[replay_bytes_max];
 
-// The record goes over a file made at the start and is renamed: no new block is needed, and no reader sees half of it.
+// The record goes over a file made at the start and is renamed: no new block is needed, and no
+// reader sees half of it.
 int write_exit(const ExitRecord& record) {
   const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return errno;
+  if (fd < 0)
+    return errno;
   const ssize_t n = pwrite(fd, &record, sizeof(record), 0);
   const int error = n == static_cast<ssize_t>(sizeof(record)) ? 0 : (n < 0 ? errno : ENOSPC);
   close(fd);
-  if (error != 0) return error;
+  if (error != 0)
+    return error;
   return rename(file_exit_part, file_exit) == 0 ? 0 : errno;
 }
 
 void reserve_exit() {
   static const ExitRecord blank{};
   const int fd = open(file_exit_part, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return;
+  if (fd < 0)
+    return;
   const ssize_t ignored = write(fd, &blank, sizeof(blank));
   (void)ignored;
   close(fd);
@@ -76,7 +80,8 @@ void Supervisor::record_not_started(const char* detail) {
 }
 
 int Supervisor::run(int ctl_fd) {
-  if (start(ctl_fd)) loop();
+  if (start(ctl_fd))
+    loop();
   finish();
   return 0;
 }
@@ -84,22 +89,28 @@ int Supervisor::run(int ctl_fd) {
 bool Supervisor::start(int ctl_fd) {
   sigset_t handled;
   sigemptyset(&handled);
-  for (const int number : {SIGCHLD, SIGTERM}) sigaddset(&handled, number);
+  for (const int number : {SIGCHLD, SIGTERM})
+    sigaddset(&handled, number);
   sigprocmask(SIG_BLOCK, &handled, nullptr);
-  for (const int number : {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2}) ::signal(number, SIG_IGN);
+  for (const int number :
+       {SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2})
+    ::signal(number, SIG_IGN);
   signals_ = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   reserve_exit();
   log_.start(spec_.log_segment_bytes, spec_.log_segments_max);
-  if (ctl_fd >= 0) ctl_.adopt(ctl_fd, static_cast<Subscription>(spec_.subscription));
+  if (ctl_fd >= 0)
+    ctl_.adopt(ctl_fd, static_cast<Subscription>(spec_.subscription));
 
   started_wall_ns_ = wall_ns();
   started_boot_ns_ = boot_ns();
-  if (spec_.time_limit_ns > 0) time_deadline_ns_ = started_boot_ns_ + spec_.time_limit_ns;
+  if (spec_.time_limit_ns > 0)
+    time_deadline_ns_ = started_boot_ns_ + spec_.time_limit_ns;
   paid_until_ns_ = spec_.paid_until_boot_ns;
   if (spec_.die_with_pid > 0) {
     parent_ = static_cast<int>(syscall(SYS_pidfd_open, spec_.die_with_pid, 0));
-    if (parent_ < 0 && errno == ESRCH) cause_ = EndCause::parent_ended;
+    if (parent_ < 0 && errno == ESRCH)
+      cause_ = EndCause::parent_ended;
   }
   const char* step = "";
   if (cause_ == EndCause::parent_ended) {
@@ -109,7 +120,8 @@ bool Supervisor::start(int ctl_fd) {
     failure_.error = start_child(spec_, &child_, &step);
     forget_secrets();
   }
-  if (failure_.error == 0) return true;
+  if (failure_.error == 0)
+    return true;
   start_failed_ = true;
   Text<sizeof(failure_.step)> text;
   text << step;
@@ -122,7 +134,8 @@ void Supervisor::loop() {
   pollfd fds[at_ctl + connections_max + 1];
   while (!all_ended_) {
     arm_timer();
-    if (!ctl_.anyone() && !ctl_.listening()) ctl_.listen_here();
+    if (!ctl_.anyone() && !ctl_.listening())
+      ctl_.listen_here();
     const bool wants_in = child_.in >= 0 && stdin_accepted_ > stdin_consumed_;
     fds[at_signal] = {signals_, POLLIN, 0};
     fds[at_timer] = {timer_, POLLIN, 0};
@@ -132,19 +145,26 @@ void Supervisor::loop() {
     fds[at_err] = {child_.err, POLLIN, 0};
     fds[at_in] = {wants_in ? child_.in : -1, POLLOUT, 0};
     const int ctl_count = ctl_.poll_set(fds + at_ctl);
-    if (poll(fds, static_cast<nfds_t>(at_ctl + ctl_count), -1) < 0) continue;
-    if (fds[at_failure].revents != 0) read_failure();
-    if (fds[at_out].revents != 0) read_output(&child_.out, Stream::out, reads_per_turn);
-    if (fds[at_err].revents != 0) read_output(&child_.err, Stream::err, reads_per_turn);
-    if (fds[at_in].revents != 0) write_stdin();
+    if (poll(fds, static_cast<nfds_t>(at_ctl + ctl_count), -1) < 0)
+      continue;
+    if (fds[at_failure].revents != 0)
+      read_failure();
+    if (fds[at_out].revents != 0)
+      read_output(&child_.out, Stream::out, reads_per_turn);
+    if (fds[at_err].revents != 0)
+      read_output(&child_.err, Stream::err, reads_per_turn);
+    if (fds[at_in].revents != 0)
+      write_stdin();
     ctl_.on_poll(fds + at_ctl, ctl_count);
     if (fds[at_parent].revents != 0) {
       close(parent_);
       parent_ = -1;
       begin_stop(EndCause::parent_ended, spec_.stop_grace_ns);
     }
-    if (fds[at_timer].revents != 0) run_timers();
-    if (fds[at_signal].revents != 0) read_signals();
+    if (fds[at_timer].revents != 0)
+      run_timers();
+    if (fds[at_signal].revents != 0)
+      read_signals();
   }
 }
 
@@ -152,10 +172,13 @@ void Supervisor::read_signals() {
   signalfd_siginfo info;
   bool child = false;
   while (read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-    if (info.ssi_signo == SIGCHLD) child = true;
-    else begin_stop(EndCause::supervisor_signal, spec_.stop_grace_ns);
+    if (info.ssi_signo == SIGCHLD)
+      child = true;
+    else
+      begin_stop(EndCause::supervisor_signal, spec_.stop_grace_ns);
   }
-  if (child) reap();
+  if (child)
+    reap();
 }
 
 // No child left to wait for means that no descendant is left: orphans become our children.
@@ -163,17 +186,21 @@ void Supervisor::reap() {
   for (;;) {
     int status = 0;
     const pid_t pid = waitpid(-1, &status, WNOHANG);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid == 0) break;
+    if (pid < 0 && errno == EINTR)
+      continue;
+    if (pid == 0)
+      break;
     if (pid < 0) {
       all_ended_ = true;
       return;
     }
-    if (pid != child_.pid) continue;
+    if (pid != child_.pid)
+      continue;
     main_ended_ = true;
     main_status_ = status;
   }
-  // The job is over but something of it lives on: it gets a short grace, unless a longer one is already running.
+  // The job is over but something of it lives on: it gets a short grace, unless a longer one is
+  // already running.
   if (main_ended_ && state_ != SupervisorState::stopping) {
     state_ = SupervisorState::stopping;
     tree_.thaw();
@@ -184,11 +211,13 @@ void Supervisor::reap() {
 
 void Supervisor::read_failure() {
   const ssize_t n = read(child_.failure, &failure_, sizeof(failure_));
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    return;
   close(child_.failure);
   child_.failure = -1;
   start_failed_ = n == static_cast<ssize_t>(sizeof(failure_));
-  if (start_failed_) failure_.step[sizeof(failure_.step) - 1] = 0;
+  if (start_failed_)
+    failure_.step[sizeof(failure_.step) - 1] = 0;
   if (state_ == SupervisorState::starting && !start_failed_) {
     state_ = SupervisorState::running;
     ctl_.push_status();
@@ -198,11 +227,14 @@ void Supervisor::read_failure() {
 bool Supervisor::read_output(int* fd, Stream stream, int reads_max) {
   for (int i = 0; i < reads_max; ++i) {
     const ssize_t n = read(*fd, output_buffer, sizeof(output_buffer));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return true;
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0 && errno == EAGAIN)
+      return true;
     if (n <= 0) {
       // A terminal says EIO once every holder of its other side is gone.
-      if (child_.in == *fd) child_.in = -1;
+      if (child_.in == *fd)
+        child_.in = -1;
       close(*fd);
       *fd = -1;
       return false;
@@ -210,11 +242,14 @@ bool Supervisor::read_output(int* fd, Stream stream, int reads_max) {
     const auto bytes = static_cast<std::uint32_t>(n);
     const std::int64_t wall = wall_ns();
     const bool logged = log_.append(stream, 0, output_buffer, bytes, wall);
-    if (spec_.pty) remember(output_buffer, bytes);
+    if (spec_.pty)
+      remember(output_buffer, bytes);
     const std::uint64_t offset = logged ? log_.end() - sizeof(RecordHead) - bytes : log_.end();
     const auto flags = static_cast<std::uint8_t>(logged ? 0 : record_unlogged);
-    ctl_.push_output({offset, {bytes, static_cast<std::uint8_t>(stream), flags, 0, wall}}, output_buffer, bytes, log_.end());
-    if (bytes < sizeof(output_buffer)) return true;  // most likely empty now; poll will say
+    ctl_.push_output({offset, {bytes, static_cast<std::uint8_t>(stream), flags, 0, wall}},
+                     output_buffer, bytes, log_.end());
+    if (bytes < sizeof(output_buffer))
+      return true;  // most likely empty now; poll will say
   }
   return true;
 }
@@ -223,7 +258,8 @@ void Supervisor::remember(const char* data, std::uint32_t bytes) {
   for (std::uint32_t i = 0; i < bytes;) {
     const std::uint32_t at = static_cast<std::uint32_t>(replay_total_ % sizeof(replay_ring));
     std::uint32_t part = static_cast<std::uint32_t>(sizeof(replay_ring)) - at;
-    if (part > bytes - i) part = bytes - i;
+    if (part > bytes - i)
+      part = bytes - i;
     memcpy(replay_ring + at, data + i, part);
     i += part;
     replay_total_ += part;
@@ -232,32 +268,42 @@ void Supervisor::remember(const char* data, std::uint32_t bytes) {
 
 std::uint32_t Supervisor::replay(char* out, std::uint32_t capacity) {
   std::uint64_t bytes = replay_total_ < sizeof(replay_ring) ? replay_total_ : sizeof(replay_ring);
-  if (bytes > capacity) bytes = capacity;
-  for (std::uint64_t i = 0; i < bytes; ++i) out[i] = replay_ring[(replay_total_ - bytes + i) % sizeof(replay_ring)];
+  if (bytes > capacity)
+    bytes = capacity;
+  for (std::uint64_t i = 0; i < bytes; ++i)
+    out[i] = replay_ring[(replay_total_ - bytes + i) % sizeof(replay_ring)];
   return static_cast<std::uint32_t>(bytes);
 }
 
-// Input is a stream with offsets, so that an agent that came back can send again what it is unsure of. What does not
-// fit the window is not taken, and the acknowledgement says so.
+// Input is a stream with offsets, so that an agent that came back can send again what it is unsure
+// of. What does not fit the window is not taken, and the acknowledgement says so.
 void Supervisor::on_stdin(std::uint64_t offset, const char* data, std::uint32_t bytes) {
   if (offset != stdin_append) {
-    if (offset > stdin_accepted_) return ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
+    if (offset > stdin_accepted_)
+      return ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
     const std::uint64_t known = stdin_accepted_ - offset;
-    if (known >= bytes) bytes = 0;
-    else data += known, bytes -= static_cast<std::uint32_t>(known);
+    if (known >= bytes)
+      bytes = 0;
+    else
+      data += known, bytes -= static_cast<std::uint32_t>(known);
   }
   const std::uint64_t room = sizeof(stdin_ring) - (stdin_accepted_ - stdin_consumed_);
-  if (stdin_ended_) bytes = 0;
-  if (bytes > room) bytes = static_cast<std::uint32_t>(room);
-  for (std::uint32_t i = 0; i < bytes; ++i) stdin_ring[(stdin_accepted_ + i) % sizeof(stdin_ring)] = data[i];
+  if (stdin_ended_)
+    bytes = 0;
+  if (bytes > room)
+    bytes = static_cast<std::uint32_t>(room);
+  for (std::uint32_t i = 0; i < bytes; ++i)
+    stdin_ring[(stdin_accepted_ + i) % sizeof(stdin_ring)] = data[i];
   stdin_accepted_ += bytes;
   write_stdin();
   ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
 }
 
 void Supervisor::on_stdin_eof(std::uint64_t offset) {
-  if (offset != stdin_append && offset != stdin_accepted_) return ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
-  if (stdin_ended_) return;
+  if (offset != stdin_append && offset != stdin_accepted_)
+    return ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
+  if (stdin_ended_)
+    return;
   if (spec_.pty) {
     const char end_of_file = 4;  // what a keyboard's Ctrl-D sends
     return on_stdin(stdin_append, &end_of_file, 1);
@@ -267,8 +313,10 @@ void Supervisor::on_stdin_eof(std::uint64_t offset) {
 }
 
 void Supervisor::close_stdin() {
-  if (child_.in >= 0 && !spec_.pty) close(child_.in);
-  if (!spec_.pty) child_.in = -1;
+  if (child_.in >= 0 && !spec_.pty)
+    close(child_.in);
+  if (!spec_.pty)
+    child_.in = -1;
 }
 
 void Supervisor::write_stdin() {
@@ -276,36 +324,51 @@ void Supervisor::write_stdin() {
   while (child_.in >= 0 && stdin_consumed_ < stdin_accepted_) {
     const std::uint64_t at = stdin_consumed_ % sizeof(stdin_ring);
     std::uint64_t part = sizeof(stdin_ring) - at;
-    if (part > stdin_accepted_ - stdin_consumed_) part = stdin_accepted_ - stdin_consumed_;
+    if (part > stdin_accepted_ - stdin_consumed_)
+      part = stdin_accepted_ - stdin_consumed_;
     const ssize_t n = write(child_.in, stdin_ring + at, part);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0 && errno == EAGAIN)
+      break;
     if (n <= 0) {
       close_stdin();
       break;
     }
     stdin_consumed_ += static_cast<std::uint64_t>(n);
   }
-  if (child_.in < 0) stdin_consumed_ = stdin_accepted_;  // nobody reads: it is as good as read
-  if (stdin_ended_ && stdin_consumed_ == stdin_accepted_) close_stdin();
-  if (stdin_consumed_ != before) ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
+  if (child_.in < 0)
+    stdin_consumed_ = stdin_accepted_;  // nobody reads: it is as good as read
+  if (stdin_ended_ && stdin_consumed_ == stdin_accepted_)
+    close_stdin();
+  if (stdin_consumed_ != before)
+    ctl_.push_stdin_ack({stdin_accepted_, stdin_consumed_});
 }
 
 void Supervisor::on_resize(const ResizeFrame& frame) {
-  if (spec_.pty && child_.out >= 0) resize_terminal(child_.out, frame.rows, frame.columns);
+  if (spec_.pty && child_.out >= 0)
+    resize_terminal(child_.out, frame.rows, frame.columns);
 }
 
 void Supervisor::on_signal(const SignalFrame& frame) {
-  if (frame.number < 1 || frame.number >= NSIG || main_ended_ || child_.pid <= 0) return;
+  if (frame.number < 1 || frame.number >= NSIG || main_ended_ || child_.pid <= 0)
+    return;
   switch (static_cast<SignalScope>(frame.scope)) {
-    case SignalScope::group: kill(-child_.pid, frame.number); return;
-    case SignalScope::tree: tree_.signal(frame.number); return;
-    case SignalScope::main_only: kill(child_.pid, frame.number); return;
+    case SignalScope::group:
+      kill(-child_.pid, frame.number);
+      return;
+    case SignalScope::tree:
+      tree_.signal(frame.number);
+      return;
+    case SignalScope::main_only:
+      kill(child_.pid, frame.number);
+      return;
   }
 }
 
 void Supervisor::on_stop(const StopFrame& frame) {
-  if (state_ != SupervisorState::stopping) stop_reason_ = frame.reason;
+  if (state_ != SupervisorState::stopping)
+    stop_reason_ = frame.reason;
   begin_stop(EndCause::stop_request, frame.grace_ns < 0 ? spec_.stop_grace_ns : frame.grace_ns);
 }
 
@@ -313,7 +376,8 @@ void Supervisor::on_stop(const StopFrame& frame) {
 void Supervisor::begin_stop(EndCause cause, std::int64_t grace_ns) {
   const std::int64_t kill_at = boot_ns() + grace_ns;
   if (state_ == SupervisorState::stopping) {
-    if (kill_at < kill_at_ns_) kill_at_ns_ = kill_at;
+    if (kill_at < kill_at_ns_)
+      kill_at_ns_ = kill_at;
     return;
   }
   state_ = SupervisorState::stopping;
@@ -321,16 +385,22 @@ void Supervisor::begin_stop(EndCause cause, std::int64_t grace_ns) {
   kill_at_ns_ = kill_at;
   tree_.thaw();
   tree_.signal(SIGTERM);
-  if (spec_.pty) tree_.signal(SIGHUP);  // an interactive shell ignores SIGTERM and heeds the terminal going away
+  if (spec_.pty)
+    tree_.signal(SIGHUP);  // an interactive shell ignores SIGTERM and heeds the terminal going away
   tree_.signal(SIGCONT);
   ctl_.push_status();
 }
 
 void Supervisor::on_deadline(const DeadlineFrame& frame) {
-  if (frame.boot_ns < 0) return;
+  if (frame.boot_ns < 0)
+    return;
   switch (static_cast<DeadlineKind>(frame.kind)) {
-    case DeadlineKind::time_limit: time_deadline_ns_ = frame.boot_ns; return;
-    case DeadlineKind::paid_until: paid_until_ns_ = frame.boot_ns; return;
+    case DeadlineKind::time_limit:
+      time_deadline_ns_ = frame.boot_ns;
+      return;
+    case DeadlineKind::paid_until:
+      paid_until_ns_ = frame.boot_ns;
+      return;
   }
 }
 
@@ -342,7 +412,8 @@ void Supervisor::on_freeze(bool freeze) {
   } else if (!freeze && state_ == SupervisorState::frozen) {
     tree_.thaw();
     state_ = SupervisorState::running;
-    if (time_deadline_ns_ > 0) time_deadline_ns_ += boot_ns() - frozen_ns_;  // a time limit is of time in which it could run
+    if (time_deadline_ns_ > 0)
+      time_deadline_ns_ += boot_ns() - frozen_ns_;  // a time limit is of time in which it could run
   }
   ctl_.push_status();
 }
@@ -351,14 +422,19 @@ void Supervisor::on_freeze(bool freeze) {
 void Supervisor::arm_timer() {
   std::int64_t next = 0;
   auto consider = [&](std::int64_t at) {
-    if (at > 0 && (next == 0 || at < next)) next = at;
+    if (at > 0 && (next == 0 || at < next))
+      next = at;
   };
-  if (state_ != SupervisorState::stopping && state_ != SupervisorState::frozen) consider(time_deadline_ns_);
+  if (state_ != SupervisorState::stopping && state_ != SupervisorState::frozen)
+    consider(time_deadline_ns_);
   // Also during a stop with a long grace, which it may cut short.
-  if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns()) consider(paid_until_ns_);
+  if (state_ != SupervisorState::stopping || paid_until_ns_ > boot_ns())
+    consider(paid_until_ns_);
   consider(kill_at_ns_);
-  if (next == armed_ns_) return;
-  if (timer_ < 0) timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (next == armed_ns_)
+    return;
+  if (timer_ < 0)
+    timer_ = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
   itimerspec when{};
   when.it_value.tv_sec = next / 1'000'000'000;
   when.it_value.tv_nsec = next % 1'000'000'000;
@@ -372,9 +448,12 @@ void Supervisor::run_timers() {
   (void)ignored;
   armed_ns_ = 0;
   const std::int64_t now = boot_ns();
-  if (time_deadline_ns_ > 0 && now >= time_deadline_ns_ && state_ != SupervisorState::frozen) begin_stop(EndCause::time_limit, spec_.stop_grace_ns);
-  if (paid_until_ns_ > 0 && now >= paid_until_ns_) begin_stop(EndCause::paid_until, spec_.stop_grace_ns);
-  if (kill_at_ns_ > 0 && now >= kill_at_ns_) kill_round();
+  if (time_deadline_ns_ > 0 && now >= time_deadline_ns_ && state_ != SupervisorState::frozen)
+    begin_stop(EndCause::time_limit, spec_.stop_grace_ns);
+  if (paid_until_ns_ > 0 && now >= paid_until_ns_)
+    begin_stop(EndCause::paid_until, spec_.stop_grace_ns);
+  if (kill_at_ns_ > 0 && now >= kill_at_ns_)
+    kill_round();
 }
 
 // SIGKILL again and again until nobody is left: a process may fork between our look and our blow.
@@ -384,7 +463,8 @@ void Supervisor::kill_round() {
   tree_.thaw();  // a frozen process of cgroup v1 dies only when it thaws
   exit_flags_ |= exit_escalated;
   kill_at_ns_ = boot_ns() + kill_round_ns_;
-  kill_round_ns_ = kill_round_ns_ * 2 < kill_round_longest_ns ? kill_round_ns_ * 2 : kill_round_longest_ns;
+  kill_round_ns_ =
+      kill_round_ns_ * 2 < kill_round_longest_ns ? kill_round_ns_ * 2 : kill_round_longest_ns;
   refused_rounds_ = reached == 0 && refused > 0 ? refused_rounds_ + 1 : 0;
   if (main_ended_ && refused_rounds_ >= refused_rounds_max) {
     exit_flags_ |= exit_leftovers;
@@ -396,11 +476,13 @@ void Supervisor::kill_round() {
 void Supervisor::drain() {
   for (int i = 0; i < drain_reads_max && child_.out >= 0; ++i) {
     const std::uint64_t before = log_.end() + log_.dropped_bytes();
-    if (!read_output(&child_.out, Stream::out, 1) || log_.end() + log_.dropped_bytes() == before) break;
+    if (!read_output(&child_.out, Stream::out, 1) || log_.end() + log_.dropped_bytes() == before)
+      break;
   }
   for (int i = 0; i < drain_reads_max && child_.err >= 0; ++i) {
     const std::uint64_t before = log_.end() + log_.dropped_bytes();
-    if (!read_output(&child_.err, Stream::err, 1) || log_.end() + log_.dropped_bytes() == before) break;
+    if (!read_output(&child_.err, Stream::err, 1) || log_.end() + log_.dropped_bytes() == before)
+      break;
   }
   log_.flush_loss(wall_ns());
 }
@@ -430,24 +512,27 @@ ExitRecord Supervisor::exit_record() {
     record.kind = static_cast<std::uint32_t>(ExitKind::signaled);
     record.signal = WTERMSIG(main_status_);
     record.code = 128 + record.signal;
-    if (WCOREDUMP(main_status_)) record.flags |= exit_core_dumped;
+    if (WCOREDUMP(main_status_))
+      record.flags |= exit_core_dumped;
   } else {
     record.kind = static_cast<std::uint32_t>(ExitKind::exited);
     record.code = WEXITSTATUS(main_status_);
   }
-  if (record.oom_kills > 0) record.flags |= exit_oom;
+  if (record.oom_kills > 0)
+    record.flags |= exit_oom;
   return record;
 }
 
 void Supervisor::finish() {
-  if (child_.failure >= 0) read_failure();
+  if (child_.failure >= 0)
+    read_failure();
   drain();
   state_ = SupervisorState::ended;
   const ExitRecord record = exit_record();
   int error = write_exit(record);
   ctl_.push_exit(record);
-  // Whoever is connected knows; for whoever is not, the record must reach the disk. We hold the lock, so that nobody
-  // takes us for dead, until it does or until the directory is gone.
+  // Whoever is connected knows; for whoever is not, the record must reach the disk. We hold the
+  // lock, so that nobody takes us for dead, until it does or until the directory is gone.
   while (error != 0 && error != ENOENT) {
     timespec second{1, 0};
     nanosleep(&second, nullptr);

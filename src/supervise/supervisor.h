@@ -1,7 +1,8 @@
 // One job from its start to its exit record. Single-threaded, one poll loop, no allocation.
 //
-// Order that others rely on: the pid is in `lock` before the job can run; the exit record is in place before anyone is
-// told of it; the record is written only once no process of the job is left and its pipes are drained.
+// Order that others rely on: the pid is in `lock` before the job can run; the exit record is in
+// place before anyone is told of it; the record is written only once no process of the job is left
+// and its pipes are drained.
 #pragma once
 
 #include <sys/types.h>
@@ -71,8 +72,10 @@ class Supervisor final : public CtlHandler {
   // Times, CLOCK_BOOTTIME; 0 is none.
   std::int64_t started_wall_ns_ = 0, started_boot_ns_ = 0;
   std::int64_t time_deadline_ns_ = 0, paid_until_ns_ = 0, frozen_ns_ = 0;
-  std::int64_t kill_at_ns_ = 0;  // when SIGTERM has had its chance; then the time of the next round of SIGKILL
-  std::int64_t kill_round_ns_ = 20'000'000;  // until the next round; doubles: a process deep in the kernel dies when it dies
+  std::int64_t kill_at_ns_ =
+      0;  // when SIGTERM has had its chance; then the time of the next round of SIGKILL
+  std::int64_t kill_round_ns_ =
+      20'000'000;  // until the next round; doubles: a process deep in the kernel dies when it dies
   std::int64_t armed_ns_ = 0;
   int refused_rounds_ = 0;
 

@@ -17,16 +17,19 @@ struct Text {
 
   Text() { data[0] = 0; }
   Text& operator<<(const char* s) {
-    while (*s != 0 && size + 1 < N) data[size++] = *s++;
+    while (*s != 0 && size + 1 < N)
+      data[size++] = *s++;
     data[size] = 0;
     return *this;
   }
   Text& operator<<(std::uint64_t n) {
     char digits[20];
     int count = 0;
-    do digits[count++] = static_cast<char>('0' + n % 10);
+    do
+      digits[count++] = static_cast<char>('0' + n % 10);
     while ((n /= 10) != 0);
-    while (count > 0 && size + 1 < N) data[size++] = digits[--count];
+    while (count > 0 && size + 1 < N)
+      data[size++] = digits[--count];
     data[size] = 0;
     return *this;
   }

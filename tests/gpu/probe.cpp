@@ -1,12 +1,14 @@
-// A small CUDA program for the GPU tests, driven by words on its standard input. It uses the driver API only, through dlsym and
-// cuGetProcAddress as frameworks do, and needs no CUDA toolkit, so the same program runs on the simulated driver.
+// A small CUDA program for the GPU tests, driven by words on its standard input. It uses the driver
+// API only, through dlsym and cuGetProcAddress as frameworks do, and needs no CUDA toolkit, so the
+// same program runs on the simulated driver.
 //
-//   probe                 reads commands, one per line, and answers each with one line "ok …" or "error N …":
-//   hold BYTES SEED       allocates and fills     check      counts wrong words    touch PERCENT SEED   rewrites that much
-//   free                  frees what is held       info       cuMemGetInfo          spin MICROS COUNT    launches spin kernels
-//   tiny COUNT            launches empty kernels   graph COUNT NODES  replays a graph of empty kernels
-//   path NAME BYTES       one allocation by the named path, kept; repeated until refused with `exhaust NAME BYTES`
-//   link BYTES            raw pinned copy rates    vmm BYTES  own cuMemCreate memory, filled        sync
+//   probe                 reads commands, one per line, and answers each with one line "ok …" or
+//   "error N …": hold BYTES SEED       allocates and fills     check      counts wrong words touch
+//   PERCENT SEED   rewrites that much free                  frees what is held       info
+//   cuMemGetInfo          spin MICROS COUNT    launches spin kernels tiny COUNT            launches
+//   empty kernels   graph COUNT NODES  replays a graph of empty kernels path NAME BYTES       one
+//   allocation by the named path, kept; repeated until refused with `exhaust NAME BYTES` link BYTES
+//   raw pinned copy rates    vmm BYTES  own cuMemCreate memory, filled        sync
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -30,24 +32,32 @@ CUresult (*get_proc)(const char*, void**, int, uint64_t, void*);
 template <class F>
 F function(const char* name, bool by_proc = false, const char* symbol = nullptr) {
   void* found = nullptr;
-  if (by_proc && get_proc && get_proc(name, &found, 12000, 0, nullptr) == 0 && found) return reinterpret_cast<F>(found);
+  if (by_proc && get_proc && get_proc(name, &found, 12000, 0, nullptr) == 0 && found)
+    return reinterpret_cast<F>(found);
   return reinterpret_cast<F>(dlsym(library, symbol ? symbol : name));
 }
 #define FUNCTION(result, name, ...) static auto result = function<CUresult (*)(__VA_ARGS__)>(name)
-#define PROC(result, name, symbol, ...) static auto result = function<CUresult (*)(__VA_ARGS__)>(name, true, symbol)
+#define PROC(result, name, symbol, ...) \
+  static auto result = function<CUresult (*)(__VA_ARGS__)>(name, true, symbol)
 
-struct Held { CUdeviceptr at; uint64_t bytes, seed; };
+struct Held {
+  CUdeviceptr at;
+  uint64_t bytes, seed;
+};
 std::vector<Held> held;
 CUcontext context;
 CUstream stream;
 CUfunction fill, verify, nothing, spin;
 bool simulated;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 CUresult start() {
   library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!library) return CUDA_NO_DEVICE;
+  if (!library)
+    return CUDA_NO_DEVICE;
   simulated = dlsym(library, "billow_sim_calls") != nullptr;
   get_proc = reinterpret_cast<decltype(get_proc)>(dlsym(library, "cuGetProcAddress_v2"));
   PROC(init, "cuInit", "cuInit", unsigned);
@@ -58,13 +68,18 @@ CUresult start() {
   FUNCTION(get, "cuModuleGetFunction", CUfunction*, CUmodule, const char*);
   CUmodule module;
   CUresult r;
-  if ((r = init(0)) || (r = retain(&context, 0)) || (r = set(context)) || (r = create(&stream, 1)) || (r = load(&module, kernels_ptx))) return r;
-  if ((r = get(&fill, module, "probe_fill")) || (r = get(&verify, module, "probe_check")) || (r = get(&nothing, module, "probe_nothing"))) return r;
+  if ((r = init(0)) || (r = retain(&context, 0)) || (r = set(context)) ||
+      (r = create(&stream, 1)) || (r = load(&module, kernels_ptx)))
+    return r;
+  if ((r = get(&fill, module, "probe_fill")) || (r = get(&verify, module, "probe_check")) ||
+      (r = get(&nothing, module, "probe_nothing")))
+    return r;
   return get(&spin, module, "probe_spin");
 }
 
 CUresult launch(CUfunction f, unsigned blocks, void** parameters) {
-  PROC(go, "cuLaunchKernel", "cuLaunchKernel", CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**, void**);
+  PROC(go, "cuLaunchKernel", "cuLaunchKernel", CUfunction, unsigned, unsigned, unsigned, unsigned,
+       unsigned, unsigned, unsigned, CUstream, void**, void**);
   return go(f, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
 }
 CUresult synchronize() {
@@ -83,16 +98,20 @@ CUresult hold(uint64_t bytes, uint64_t seed) {
   for (uint64_t left = bytes; left;) {
     const uint64_t part = left < 2ull << 30 ? left : 2ull << 30;
     CUdeviceptr at = 0;
-    if (const CUresult r = alloc(&at, part)) return r;
+    if (const CUresult r = alloc(&at, part))
+      return r;
     held.push_back({at, part, seed + (bytes - left)});
-    if (const CUresult r = fill_words(at, part, held.back().seed)) return r;
+    if (const CUresult r = fill_words(at, part, held.back().seed))
+      return r;
     left -= part;
   }
   return synchronize();
 }
 CUresult own_vmm(uint64_t bytes, uint64_t seed) {
-  PROC(create, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*, unsigned long long);
-  FUNCTION(reserve, "cuMemAddressReserve", CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
+  PROC(create, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*,
+       unsigned long long);
+  FUNCTION(reserve, "cuMemAddressReserve", CUdeviceptr*, size_t, size_t, CUdeviceptr,
+           unsigned long long);
   FUNCTION(map, "cuMemMap", CUdeviceptr, size_t, size_t, CUmemHandle, unsigned long long);
   FUNCTION(access, "cuMemSetAccess", CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
   CUmemAllocationProp prop{};
@@ -102,9 +121,12 @@ CUresult own_vmm(uint64_t bytes, uint64_t seed) {
   CUdeviceptr at = 0;
   CUmemAccessDesc both{{LOCATION_DEVICE, 0}, ACCESS_READ_WRITE};
   CUresult r;
-  if ((r = create(&handle, bytes, &prop, 0)) || (r = reserve(&at, bytes, 0, 0, 0)) || (r = map(at, bytes, 0, handle, 0)) || (r = access(at, bytes, &both, 1))) return r;
+  if ((r = create(&handle, bytes, &prop, 0)) || (r = reserve(&at, bytes, 0, 0, 0)) ||
+      (r = map(at, bytes, 0, handle, 0)) || (r = access(at, bytes, &both, 1)))
+    return r;
   held.push_back({at, bytes, seed});
-  if ((r = fill_words(at, bytes, seed))) return r;
+  if ((r = fill_words(at, bytes, seed)))
+    return r;
   return synchronize();
 }
 
@@ -114,14 +136,18 @@ CUresult count_wrong(uint64_t* wrong) {
   PROC(copy, "cuMemcpyDtoH", "cuMemcpyDtoH_v2", void*, CUdeviceptr, size_t);
   static CUdeviceptr counter = 0;
   CUresult r;
-  if (!counter && (r = alloc(&counter, 8))) return r;
-  if ((r = zero(counter, 0, 8)) || (r = synchronize())) return r;
+  if (!counter && (r = alloc(&counter, 8)))
+    return r;
+  if ((r = zero(counter, 0, 8)) || (r = synchronize()))
+    return r;
   for (Held& h : held) {
     uint64_t count = h.bytes / 8;
     void* parameters[] = {&h.at, &count, &h.seed, &counter};
-    if ((r = launch(verify, 1056, parameters))) return r;
+    if ((r = launch(verify, 1056, parameters)))
+      return r;
   }
-  if ((r = synchronize())) return r;
+  if ((r = synchronize()))
+    return r;
   return copy(wrong, counter, 8);
 }
 
@@ -132,7 +158,8 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
     return f(&at, bytes);
   }
   if (path == "pitch") {
-    PROC(f, "cuMemAllocPitch", "cuMemAllocPitch_v2", CUdeviceptr*, size_t*, size_t, size_t, unsigned);
+    PROC(f, "cuMemAllocPitch", "cuMemAllocPitch_v2", CUdeviceptr*, size_t*, size_t, size_t,
+         unsigned);
     size_t pitch;
     return f(&at, &pitch, 1 << 20, bytes >> 20, 4);
   }
@@ -148,19 +175,22 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
   }
   if (path == "pool") {
     FUNCTION(make, "cuMemPoolCreate", CUmempool*, const CUmemPoolProps*);
-    PROC(f, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", CUdeviceptr*, size_t, CUmempool, CUstream);
+    PROC(f, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync", CUdeviceptr*, size_t, CUmempool,
+         CUstream);
     static CUmempool pool = nullptr;
     if (!pool) {
       CUmemPoolProps props{};
       props.allocType = ALLOCATION_PINNED;
       props.location = {LOCATION_DEVICE, 0};
-      if (const CUresult r = make(&pool, &props)) return r;
+      if (const CUresult r = make(&pool, &props))
+        return r;
     }
     const CUresult r = f(&at, bytes, pool, stream);
     return r ? r : synchronize();
   }
   if (path == "create") {
-    PROC(f, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*, unsigned long long);
+    PROC(f, "cuMemCreate", "cuMemCreate", CUmemHandle*, size_t, const CUmemAllocationProp*,
+         unsigned long long);
     CUmemAllocationProp prop{};
     prop.type = ALLOCATION_PINNED;
     prop.location = {LOCATION_DEVICE, 0};
@@ -176,15 +206,18 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
     return path == "array" ? f(&array, &flat) : g(&array, &deep);
   }
   if (path == "mipmap") {
-    PROC(f, "cuMipmappedArrayCreate", "cuMipmappedArrayCreate", CUarray*, const CUarray3DDescriptor*, unsigned);
+    PROC(f, "cuMipmappedArrayCreate", "cuMipmappedArrayCreate", CUarray*,
+         const CUarray3DDescriptor*, unsigned);
     CUarray array;
     const CUarray3DDescriptor d{4096, bytes >> 14, 0, 0x20, 1, 0};
     return f(&array, &d, 1);
   }
   if (path == "graph") {
     FUNCTION(create, "cuGraphCreate", CUgraph*, unsigned);
-    PROC(node, "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", void**, CUgraph, const void*, size_t, CUmemAllocNodeParams*);
-    PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph, unsigned long long);
+    PROC(node, "cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", void**, CUgraph, const void*,
+         size_t, CUmemAllocNodeParams*);
+    PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph,
+         unsigned long long);
     PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
     CUgraph graph;
     CUgraphExec exec;
@@ -194,7 +227,9 @@ CUresult allocate_by(const std::string& path, uint64_t bytes) {
     params.poolProps.location = {LOCATION_DEVICE, 0};
     params.bytesize = bytes;
     CUresult r;
-    if ((r = create(&graph, 0)) || (r = node(&n, graph, nullptr, 0, &params)) || (r = make(&exec, graph, 0)) || (r = go(exec, stream))) return r;
+    if ((r = create(&graph, 0)) || (r = node(&n, graph, nullptr, 0, &params)) ||
+        (r = make(&exec, graph, 0)) || (r = go(exec, stream)))
+      return r;
     return synchronize();
   }
   return CUDA_INVALID_VALUE;
@@ -211,19 +246,26 @@ CUresult link_rates(uint64_t bytes, double rates[4]) {
   CUdeviceptr x, y;
   CUstream other;
   CUresult r;
-  if ((r = host(&a, bytes, 0)) || (r = host(&b, bytes, 0)) || (r = alloc(&x, bytes)) || (r = alloc(&y, bytes)) || (r = create(&other, 1))) return r;
+  if ((r = host(&a, bytes, 0)) || (r = host(&b, bytes, 0)) || (r = alloc(&x, bytes)) ||
+      (r = alloc(&y, bytes)) || (r = create(&other, 1)))
+    return r;
   for (int round = 0; round < 2; round++) {  // the first warms up
     const int repeat = 4;
     double t = now();
-    for (int i = 0; i < repeat; i++) out(a, x, bytes, stream);
+    for (int i = 0; i < repeat; i++)
+      out(a, x, bytes, stream);
     wait(stream);
     rates[0] = repeat * bytes / (now() - t) / 1e9;
     t = now();
-    for (int i = 0; i < repeat; i++) in(y, b, bytes, stream);
+    for (int i = 0; i < repeat; i++)
+      in(y, b, bytes, stream);
     wait(stream);
     rates[1] = repeat * bytes / (now() - t) / 1e9;
     t = now();
-    for (int i = 0; i < repeat; i++) { out(a, x, bytes, stream); in(y, b, bytes, other); }
+    for (int i = 0; i < repeat; i++) {
+      out(a, x, bytes, stream);
+      in(y, b, bytes, other);
+    }
     wait(stream);
     wait(other);
     rates[2] = 2.0 * repeat * bytes / (now() - t) / 1e9;
@@ -240,16 +282,24 @@ CUresult link_rates(uint64_t bytes, double rates[4]) {
 CUresult replay(uint64_t count, uint64_t nodes, double* seconds) {
   PROC(begin, "cuStreamBeginCapture", "cuStreamBeginCapture_v2", CUstream, int);
   PROC(end, "cuStreamEndCapture", "cuStreamEndCapture", CUstream, CUgraph*);
-  PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph, unsigned long long);
+  PROC(make, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags", CUgraphExec*, CUgraph,
+       unsigned long long);
   PROC(go, "cuGraphLaunch", "cuGraphLaunch", CUgraphExec, CUstream);
   CUgraph graph;
   CUgraphExec exec;
   CUresult r;
-  if ((r = begin(stream, 0))) return r;
-  for (uint64_t i = 0; i < nodes; i++) if ((r = launch(nothing, 1, nullptr))) return r;
-  if ((r = end(stream, &graph)) || (r = make(&exec, graph, 0)) || (r = go(exec, stream)) || (r = synchronize())) return r;
+  if ((r = begin(stream, 0)))
+    return r;
+  for (uint64_t i = 0; i < nodes; i++)
+    if ((r = launch(nothing, 1, nullptr)))
+      return r;
+  if ((r = end(stream, &graph)) || (r = make(&exec, graph, 0)) || (r = go(exec, stream)) ||
+      (r = synchronize()))
+    return r;
   const double t = now();
-  for (uint64_t i = 0; i < count; i++) if ((r = go(exec, stream))) return r;
+  for (uint64_t i = 0; i < count; i++)
+    if ((r = go(exec, stream)))
+      return r;
   r = synchronize();
   *seconds = now() - t;
   return r;
@@ -264,15 +314,23 @@ std::string command(const std::string& line, CUresult* r) {
   if (verb == "path" || verb == "exhaust") {
     words >> name >> a;
     uint64_t made = 0;
-    do { *r = allocate_by(name, a); made += *r == CUDA_OK; } while (verb == "exhaust" && *r == CUDA_OK && made < 1000000);
-    std::snprintf(text, sizeof text, "made=%llu last=%d", static_cast<unsigned long long>(made), *r);
-    if (verb == "exhaust" && *r == CUDA_OUT_OF_MEMORY) *r = CUDA_OK;
+    do {
+      *r = allocate_by(name, a);
+      made += *r == CUDA_OK;
+    } while (verb == "exhaust" && *r == CUDA_OK && made < 1000000);
+    std::snprintf(text, sizeof text, "made=%llu last=%d", static_cast<unsigned long long>(made),
+                  *r);
+    if (verb == "exhaust" && *r == CUDA_OUT_OF_MEMORY)
+      *r = CUDA_OK;
     return text;
   }
   words >> a >> b;
-  if (verb == "hold") *r = hold(a, b);
-  else if (verb == "vmm") *r = own_vmm(a, b);
-  else if (verb == "sync") *r = synchronize();
+  if (verb == "hold")
+    *r = hold(a, b);
+  else if (verb == "vmm")
+    *r = own_vmm(a, b);
+  else if (verb == "sync")
+    *r = synchronize();
   else if (verb == "check") {
     uint64_t wrong = 0;
     *r = count_wrong(&wrong);
@@ -282,15 +340,22 @@ std::string command(const std::string& line, CUresult* r) {
     std::vector<Held> now_held;
     for (Held& h : held) {
       const uint64_t part = h.bytes / 100 * a / (2u << 20) * (2u << 20);
-      if (part) { *r = fill_words(h.at, part, b); now_held.push_back({h.at, part, b}); }
+      if (part) {
+        *r = fill_words(h.at, part, b);
+        now_held.push_back({h.at, part, b});
+      }
       b += part;  // no two pieces alike
-      if (h.bytes > part) now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
+      if (h.bytes > part)
+        now_held.push_back({h.at + part, h.bytes - part, h.seed + part / 8});
     }
     held = now_held;
-    if (!*r) *r = synchronize();
+    if (!*r)
+      *r = synchronize();
   } else if (verb == "free") {
     PROC(release, "cuMemFree", "cuMemFree_v2", CUdeviceptr);
-    for (Held& h : held) if (CUresult e = release(h.at)) *r = e;
+    for (Held& h : held)
+      if (CUresult e = release(h.at))
+        *r = e;
     held.clear();
   } else if (verb == "info") {
     PROC(info, "cuMemGetInfo", "cuMemGetInfo_v2", size_t*, size_t*);
@@ -301,15 +366,20 @@ std::string command(const std::string& line, CUresult* r) {
     uint64_t cycles = simulated ? a : a * 1755;
     void* parameters[] = {&cycles};
     const double t = now();
-    for (uint64_t i = 0; i < b && !*r; i++) *r = launch(spin, 1, parameters);
-    if (!*r) *r = synchronize();
+    for (uint64_t i = 0; i < b && !*r; i++)
+      *r = launch(spin, 1, parameters);
+    if (!*r)
+      *r = synchronize();
     std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
   } else if (verb == "tiny") {
-    for (int i = 0; i < 1000 && !*r; i++) *r = launch(nothing, 1, nullptr);
+    for (int i = 0; i < 1000 && !*r; i++)
+      *r = launch(nothing, 1, nullptr);
     synchronize();
     const double t = now();
-    for (uint64_t i = 0; i < a && !*r; i++) *r = launch(nothing, 1, nullptr);
-    if (!*r) *r = synchronize();
+    for (uint64_t i = 0; i < a && !*r; i++)
+      *r = launch(nothing, 1, nullptr);
+    if (!*r)
+      *r = synchronize();
     std::snprintf(text, sizeof text, "seconds=%.6f", now() - t);
   } else if (verb == "graph") {
     double seconds = 0;
@@ -319,7 +389,8 @@ std::string command(const std::string& line, CUresult* r) {
     double rates[4] = {};
     *r = link_rates(a, rates);
     std::snprintf(text, sizeof text, "out=%.2f in=%.2f both=%.2f", rates[0], rates[1], rates[2]);
-  } else *r = CUDA_INVALID_VALUE;
+  } else
+    *r = CUDA_INVALID_VALUE;
   return text;
 }
 }  // namespace
@@ -328,14 +399,18 @@ int main() {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   const CUresult started = start();
   std::printf(started ? "error %d start\n" : "ok pid=%d\n", started ? started : getpid());
-  if (started) return 1;
+  if (started)
+    return 1;
   char line[512];
   while (fgets(line, sizeof line, stdin)) {
-    if (!std::strncmp(line, "quit", 4)) break;
+    if (!std::strncmp(line, "quit", 4))
+      break;
     CUresult r = CUDA_OK;
     const std::string text = command(line, &r);
-    if (r) std::printf("error %d %s\n", r, text.c_str());
-    else std::printf("ok %s\n", text.c_str());
+    if (r)
+      std::printf("error %d %s\n", r, text.c_str());
+    else
+      std::printf("ok %s\n", text.c_str());
   }
   return 0;
 }

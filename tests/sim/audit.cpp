@@ -20,21 +20,25 @@ namespace {
 // Failed through its own doing, which is what retries are for.
 bool own_fault(const ExitStatus& exit) {
   switch (exit.kind) {
-    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::exited:
+      return exit.code != 0;
     case ExitKind::signaled:
     case ExitKind::oom:
     case ExitKind::timed_out:
-    case ExitKind::exec_failed: return true;
+    case ExitKind::exec_failed:
+      return true;
     case ExitKind::stopped:
     case ExitKind::unpaid:
     case ExitKind::idle:
-    case ExitKind::lost: return false;
+    case ExitKind::lost:
+      return false;
   }
   return false;
 }
 std::string why_queued(const control::State& state, JobId id) {
   std::string out;
-  for (const sched::Reason& reason : sched::explain(state.index, id, state.at).reasons) out += (out.empty() ? "" : "; ") + reason.text;
+  for (const sched::Reason& reason : sched::explain(state.index, id, state.at).reasons)
+    out += (out.empty() ? "" : "; ") + reason.text;
   return out;
 }
 }  // namespace
@@ -43,9 +47,12 @@ void Audit::read_journal() {
   while (read_ < world_.disk.records.size()) {
     const Record& record = world_.disk.records[read_++];
     auto event = control::decode_event(record.seq, record.at, record.kind, record.payload);
-    if (!event) broken(fmt::format("record {} cannot be read: {}", record.seq, event.error().message));
-    if (record.seq != read_) broken(fmt::format("record {} stands at place {}", record.seq, read_));
-    if (record.at < last_at_) broken(fmt::format("recorded time runs backwards at {}", record.seq));
+    if (!event)
+      broken(fmt::format("record {} cannot be read: {}", record.seq, event.error().message));
+    if (record.seq != read_)
+      broken(fmt::format("record {} stands at place {}", record.seq, read_));
+    if (record.at < last_at_)
+      broken(fmt::format("recorded time runs backwards at {}", record.seq));
     last_at_ = record.at;
     take(*event);
   }
@@ -53,70 +60,99 @@ void Audit::read_journal() {
 
 // A head knows of a node what was said to it, not what was said to the one before it.
 void Audit::follow_nodes(const Event& event) {
-  if (std::holds_alternative<HeadStarted>(event.body)) heard_.clear();
-  else if (const auto* e = std::get_if<NodeJoined>(&event.body)) heard_.insert(e->node.id);
-  else if (const auto* e = std::get_if<NodeReachable>(&event.body)) heard_.insert(e->node);
-  else if (const auto* e = std::get_if<NodeUnreachable>(&event.body)) heard_.erase(e->node);
-  else if (const auto* e = std::get_if<NodeRemoved>(&event.body)) heard_.erase(e->node);
+  if (std::holds_alternative<HeadStarted>(event.body))
+    heard_.clear();
+  else if (const auto* e = std::get_if<NodeJoined>(&event.body))
+    heard_.insert(e->node.id);
+  else if (const auto* e = std::get_if<NodeReachable>(&event.body))
+    heard_.insert(e->node);
+  else if (const auto* e = std::get_if<NodeUnreachable>(&event.body))
+    heard_.erase(e->node);
+  else if (const auto* e = std::get_if<NodeRemoved>(&event.body))
+    heard_.erase(e->node);
 }
 
 void Audit::check_heard(const Task& task) const {
-  if (!heard_.contains(task.node)) broken(fmt::format("task {} is given to {}, which has not said hello to this head", task.id.value, node_names_.at(task.node)));
+  if (!heard_.contains(task.node))
+    broken(fmt::format("task {} is given to {}, which has not said hello to this head",
+                       task.id.value, node_names_.at(task.node)));
 }
 
 void Audit::take(const Event& event) {
   world_.endpoints->saw(event);
   follow_nodes(event);
-  if (const auto* e = std::get_if<JobsSubmitted>(&event.body)) submitted(*e);
-  else if (const auto* e = std::get_if<JobPlaced>(&event.body)) placed(*e, event.billed_at(), event.at);
-  else if (const auto* e = std::get_if<TaskEnded>(&event.body)) task_ended(*e, event.billed_at());
-  else if (const auto* e = std::get_if<JobRequeued>(&event.body)) requeued(*e);
-  else if (const auto* e = std::get_if<JobEnded>(&event.body)) job_ended(*e);
-  else if (const auto* e = std::get_if<MemberReplaced>(&event.body)) replaced(*e, event.billed_at());
+  if (const auto* e = std::get_if<JobsSubmitted>(&event.body))
+    submitted(*e);
+  else if (const auto* e = std::get_if<JobPlaced>(&event.body))
+    placed(*e, event.billed_at(), event.at);
+  else if (const auto* e = std::get_if<TaskEnded>(&event.body))
+    task_ended(*e, event.billed_at());
+  else if (const auto* e = std::get_if<JobRequeued>(&event.body))
+    requeued(*e);
+  else if (const auto* e = std::get_if<JobEnded>(&event.body))
+    job_ended(*e);
+  else if (const auto* e = std::get_if<MemberReplaced>(&event.body))
+    replaced(*e, event.billed_at());
   else if (const auto* e = std::get_if<ReservationMade>(&event.body)) {
     reservations_[e->reservation.id] = e->reservation;
-    world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now", e->reservation.id.value, static_cast<double>((e->reservation.from - event.at).ns) / 1e9, static_cast<double>((e->reservation.until - event.at).ns) / 1e9);
-  }
-  else if (const auto* e = std::get_if<ReservationMoved>(&event.body)) reservations_.at(e->reservation).places = e->places;
+    world_.trace("journal: reservation {} from {:.3f} s to {:.3f} s from now",
+                 e->reservation.id.value,
+                 static_cast<double>((e->reservation.from - event.at).ns) / 1e9,
+                 static_cast<double>((e->reservation.until - event.at).ns) / 1e9);
+  } else if (const auto* e = std::get_if<ReservationMoved>(&event.body))
+    reservations_.at(e->reservation).places = e->places;
   else if (const auto* e = std::get_if<ReservationEnded>(&event.body)) {
     reservation_over_[e->reservation] = std::min(event.at, reservations_.at(e->reservation).until);
     reservations_.erase(e->reservation);
-  }
-  else if (std::holds_alternative<PriceSet>(event.body)) own_prices_ = true;
-  else if (const auto* e = std::get_if<TaskRerated>(&event.body)) rerated(*e, event.billed_at());
-  else if (const auto* e = std::get_if<ReservationLeft>(&event.body)) jobs_.at(e->job).left_reservation = true;
+  } else if (std::holds_alternative<PriceSet>(event.body))
+    own_prices_ = true;
+  else if (const auto* e = std::get_if<TaskRerated>(&event.body))
+    rerated(*e, event.billed_at());
+  else if (const auto* e = std::get_if<ReservationLeft>(&event.body))
+    jobs_.at(e->job).left_reservation = true;
   else if (const auto* e = std::get_if<JobImageFound>(&event.body)) {
     const JobStory& job = jobs_.at(e->job);
-    if (job.spec->surroundings.image.empty() || ends_.contains(e->job)) broken(fmt::format("job {} is said to run in an image, and does not", e->job.value));
-  }
-  else if (const auto* e = std::get_if<ProjectChanged>(&event.body)) limit_milli_ = e->quota.limit_milli;
-  else if (const auto* e = std::get_if<SecretSet>(&event.body)) secret_durable(e->secret.name, e->secret.sealed);
-  else if (const auto* e = std::get_if<SecretRemoved>(&event.body)) secret_durable(e->name, "");
-  else if (const auto* e = std::get_if<NodeJoined>(&event.body)) node_names_[e->node.id] = e->node.offer.name;
-  else if (const auto* e = std::get_if<TaskSuspended>(&event.body)) task_suspended(*e, event.billed_at());
-  else if (const auto* e = std::get_if<JobResuming>(&event.body)) resuming(*e, event.billed_at(), event.at);
+    if (job.spec->surroundings.image.empty() || ends_.contains(e->job))
+      broken(fmt::format("job {} is said to run in an image, and does not", e->job.value));
+  } else if (const auto* e = std::get_if<ProjectChanged>(&event.body))
+    limit_milli_ = e->quota.limit_milli;
+  else if (const auto* e = std::get_if<SecretSet>(&event.body))
+    secret_durable(e->secret.name, e->secret.sealed);
+  else if (const auto* e = std::get_if<SecretRemoved>(&event.body))
+    secret_durable(e->name, "");
+  else if (const auto* e = std::get_if<NodeJoined>(&event.body))
+    node_names_[e->node.id] = e->node.offer.name;
+  else if (const auto* e = std::get_if<TaskSuspended>(&event.body))
+    task_suspended(*e, event.billed_at());
+  else if (const auto* e = std::get_if<JobResuming>(&event.body))
+    resuming(*e, event.billed_at(), event.at);
   else if (const auto* e = std::get_if<JobSuspending>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.resume_wanted = e->resume_wanted;
     world_.trace("journal: job {} is suspending ({})", e->job.value, enum_name(e->cause));
-    if (e->cause == SuspendCause::preempted && !job.spec->spot) broken(fmt::format("job {} was preempted and is not spot", e->job.value));
-    if (!job.running || job.stopping != StopCause::none) broken(fmt::format("job {} is told to suspend and does not run", e->job.value));
+    if (e->cause == SuspendCause::preempted && !job.spec->spot)
+      broken(fmt::format("job {} was preempted and is not spot", e->job.value));
+    if (!job.running || job.stopping != StopCause::none)
+      broken(fmt::format("job {} is told to suspend and does not run", e->job.value));
   } else if (const auto* e = std::get_if<SuspensionChanged>(&event.body)) {
     jobs_.at(e->job).resume_wanted = e->resume_wanted;
   } else if (const auto* e = std::get_if<TaskResumed>(&event.body)) {
     const Process* p = tasks_.at(e->task).process.get();
-    if (p && p->alive && p->frozen) broken(fmt::format("task {} is recorded as resumed and is frozen", e->task.value));
+    if (p && p->alive && p->frozen)
+      broken(fmt::format("task {} is recorded as resumed and is frozen", e->task.value));
   } else if (const auto* e = std::get_if<JobStopping>(&event.body)) {
     JobStory& job = jobs_.at(e->job);
     job.stopping = e->cause;
     world_.trace("journal: job {} is stopping ({})", e->job.value, enum_name(e->cause));
-    if (e->cause == StopCause::preempted && !job.spec->spot) broken(fmt::format("job {} was preempted and is not spot", e->job.value));
+    if (e->cause == StopCause::preempted && !job.spec->spot)
+      broken(fmt::format("job {} was preempted and is not spot", e->job.value));
   }
 }
 
 void Audit::secret_durable(const std::string& name, const std::string& value) {
   SecretStory& story = secrets_[name];
-  if (!story.asked.contains(value)) broken(fmt::format("secret {} became \"{}\", which nobody asked for", name, value));
+  if (!story.asked.contains(value))
+    broken(fmt::format("secret {} became \"{}\", which nobody asked for", name, value));
   story.values.push_back(value);
 }
 
@@ -124,48 +160,63 @@ void Audit::secret_told(const std::string& name, const std::string& value) {
   read_journal();
   SecretStory& story = secrets_[name];
   const auto found = std::find(story.values.rbegin(), story.values.rend(), value);
-  if (found == story.values.rend()) broken(fmt::format("a client was told that secret {} is set, and the journal does not have it", name));
+  if (found == story.values.rend())
+    broken(fmt::format("a client was told that secret {} is set, and the journal does not have it",
+                       name));
   story.told = std::max(story.told, static_cast<std::size_t>(story.values.rend() - found) - 1);
 }
 
-// What was told counts from then on: neither what the secret was before, nor what was removed, goes to a task; nor what a crash could
-// still take back.
+// What was told counts from then on: neither what the secret was before, nor what was removed, goes
+// to a task; nor what a crash could still take back.
 void Audit::secret_sent(const std::string& name, const std::string& value) {
   read_journal();
   const SecretStory& story = secrets_[name];
-  if (std::find(story.values.begin() + static_cast<std::ptrdiff_t>(story.told), story.values.end(), value) == story.values.end())
-    broken(fmt::format("secret {} is sent as \"{}\", and is \"{}\"", name, value, story.values.back()));
+  if (std::find(story.values.begin() + static_cast<std::ptrdiff_t>(story.told), story.values.end(),
+                value) == story.values.end())
+    broken(fmt::format("secret {} is sent as \"{}\", and is \"{}\"", name, value,
+                       story.values.back()));
 }
 
 void Audit::submitted(const JobsSubmitted& e) {
   const bool array = e.spec->array.has_value();
-  if (array) arrays_[e.first] = {e.spec, e.count - 1, e.count - 1, 0, 0};
+  if (array)
+    arrays_[e.first] = {e.spec, e.count - 1, e.count - 1, 0, 0};
   for (std::uint64_t i = array ? 1 : 0; i < e.count; ++i) {
     const auto [at, fresh] = jobs_.try_emplace(JobId(e.first.value + i));
-    if (!fresh) broken(fmt::format("job number {} was given out twice", e.first.value + i));
+    if (!fresh)
+      broken(fmt::format("job number {} was given out twice", e.first.value + i));
     at->second.spec = e.spec;
     at->second.array = array ? e.first : JobId{};
     ++open_;
   }
-  world_.trace("journal: job {} submitted ({} numbers, {} nodes × {} GPUs × {} m, retries {}{}{})", e.first.value, e.count, e.spec->nodes, e.spec->resources.gpus,
-               e.spec->resources.share.milli, e.spec->retries, e.spec->rerun_if_lost ? ", may rerun" : "", e.spec->spot ? ", spot" : "");
+  world_.trace("journal: job {} submitted ({} numbers, {} nodes × {} GPUs × {} m, retries {}{}{})",
+               e.first.value, e.count, e.spec->nodes, e.spec->resources.gpus,
+               e.spec->resources.share.milli, e.spec->retries,
+               e.spec->rerun_if_lost ? ", may rerun" : "", e.spec->spot ? ", spot" : "");
 }
 
 void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
   JobStory& job = jobs_.at(e.job);
-  if (ends_.contains(e.job)) broken(fmt::format("job {} was placed after its end", e.job.value));
-  if (job.running || job.suspended) broken(fmt::format("job {} was placed while it runs", e.job.value));
-  if (job.attempts > 0 && !job.rerun_excused) broken(fmt::format("job {} starts again and may not", e.job.value));
-  if (e.tasks.size() != job.spec->nodes) broken(fmt::format("job {} got {} of {} tasks", e.job.value, e.tasks.size(), job.spec->nodes));
+  if (ends_.contains(e.job))
+    broken(fmt::format("job {} was placed after its end", e.job.value));
+  if (job.running || job.suspended)
+    broken(fmt::format("job {} was placed while it runs", e.job.value));
+  if (job.attempts > 0 && !job.rerun_excused)
+    broken(fmt::format("job {} starts again and may not", e.job.value));
+  if (e.tasks.size() != job.spec->nodes)
+    broken(fmt::format("job {} got {} of {} tasks", e.job.value, e.tasks.size(), job.spec->nodes));
   for (const Dependency& d : job.spec->after) {
     const auto end = end_of(d.job);
-    if (!end) broken(fmt::format("job {} starts before job {} ended", e.job.value, d.job.value));
-    if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != (*end == JobState::succeeded)) broken(fmt::format("job {} starts against its dependency on {}", e.job.value, d.job.value));
+    if (!end)
+      broken(fmt::format("job {} starts before job {} ended", e.job.value, d.job.value));
+    if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != (*end == JobState::succeeded))
+      broken(fmt::format("job {} starts against its dependency on {}", e.job.value, d.job.value));
   }
   if (job.array) {
     ArrayStory& array = arrays_.at(job.array);
     const std::uint64_t most = job.spec->array->running_max;
-    if (++array.running > most && most > 0) broken(fmt::format("array {} runs {} of at most {}", job.array.value, array.running, most));
+    if (++array.running > most && most > 0)
+      broken(fmt::format("array {} runs {} of at most {}", job.array.value, array.running, most));
   }
   ++job.attempts;
   job.running = true;
@@ -173,28 +224,44 @@ void Audit::placed(const JobPlaced& e, WallTime billed, WallTime at) {
   job.stopping = StopCause::none;
   job.tasks.clear();
   for (const Task& task : e.tasks) {
-    if (task.attempt != job.attempts) broken(fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
-    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", task.id.value));
-    if (task.lease_from != billed) broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
+    if (task.attempt != job.attempts)
+      broken(
+          fmt::format("job {}: attempt {} is called {}", e.job.value, job.attempts, task.attempt));
+    if (!tasks_.try_emplace(task.id, TaskStory{task, {}, {}, nullptr}).second)
+      broken(fmt::format("task number {} was given out twice", task.id.value));
+    if (task.lease_from != billed)
+      broken(fmt::format("the lease of task {} does not begin when it was placed", task.id.value));
     job.tasks.push_back(task.id);
-    world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts, task.id.value, node_names_[task.node]);
+    world_.trace("journal: job {} attempt {}: task {} on {}", e.job.value, job.attempts,
+                 task.id.value, node_names_[task.node]);
     check_shared(job, task, at);
     check_heard(task);
   }
 }
 
-// A member of a gang is replaced if it was lost, or failed while the job has retries left, and the job allows it; nobody else is touched.
+// A member of a gang is replaced if it was lost, or failed while the job has retries left, and the
+// job allows it; nobody else is touched.
 void Audit::replaced(const MemberReplaced& e, WallTime billed) {
   JobStory& job = jobs_.at(e.job);
-  world_.trace("journal: job {}: task {} on {} takes the place of rank {}", e.job.value, e.task.id.value, node_names_[e.task.node], e.task.rank);
-  if (!job.spec->elastic || !job.running || job.stopping != StopCause::none) broken(fmt::format("job {} gets a new member and should not", e.job.value));
+  world_.trace("journal: job {}: task {} on {} takes the place of rank {}", e.job.value,
+               e.task.id.value, node_names_[e.task.node], e.task.rank);
+  if (!job.spec->elastic || !job.running || job.stopping != StopCause::none)
+    broken(fmt::format("job {} gets a new member and should not", e.job.value));
   TaskId& member = job.tasks.at(e.task.rank);
   const auto& end = tasks_.at(member).end;
-  const bool failed = end && ((end->exit.kind == ExitKind::exited && end->exit.code != 0) || end->exit.kind == ExitKind::signaled || end->exit.kind == ExitKind::oom);
-  if (!end || (end->exit.kind != ExitKind::lost && !failed)) broken(fmt::format("rank {} of job {} is replaced and was neither lost nor failed", e.task.rank, e.job.value));
-  if (failed && ++job.failures > job.spec->retries) broken(fmt::format("job {} replaces more members that failed than it has retries", e.job.value));
-  if (e.task.attempt != job.attempts || e.task.lease_from != billed) broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
-  if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second) broken(fmt::format("task number {} was given out twice", e.task.id.value));
+  const bool failed =
+      end && ((end->exit.kind == ExitKind::exited && end->exit.code != 0) ||
+              end->exit.kind == ExitKind::signaled || end->exit.kind == ExitKind::oom);
+  if (!end || (end->exit.kind != ExitKind::lost && !failed))
+    broken(fmt::format("rank {} of job {} is replaced and was neither lost nor failed", e.task.rank,
+                       e.job.value));
+  if (failed && ++job.failures > job.spec->retries)
+    broken(
+        fmt::format("job {} replaces more members that failed than it has retries", e.job.value));
+  if (e.task.attempt != job.attempts || e.task.lease_from != billed)
+    broken(fmt::format("the new member of job {} is of another attempt or time", e.job.value));
+  if (!tasks_.try_emplace(e.task.id, TaskStory{e.task, {}, {}, nullptr}).second)
+    broken(fmt::format("task number {} was given out twice", e.task.id.value));
   member = e.task.id;
   check_inside(job, e.task);
   check_heard(e.task);
@@ -202,50 +269,83 @@ void Audit::replaced(const MemberReplaced& e, WallTime billed) {
 
 // What pays the reserved price stands on what is reserved, also when it takes another's place.
 void Audit::check_inside(const JobStory& job, const Task& task) const {
-  if (task.price_class != PriceClass::reserved) return;
+  if (task.price_class != PriceClass::reserved)
+    return;
   const auto r = reservations_.find(job.spec->reservation);
-  if (r == reservations_.end()) broken(fmt::format("task {} starts inside a reservation that is over", task.id.value));
+  if (r == reservations_.end())
+    broken(fmt::format("task {} starts inside a reservation that is over", task.id.value));
   for (const GpuGrant& g : task.gpus) {
-    const bool inside = std::any_of(r->second.places.begin(), r->second.places.end(), [&](const ReservedPlace& p) {
-      return p.node == task.node && std::any_of(p.gpus.begin(), p.gpus.end(), [&](const GpuGrant& kept) { return kept.gpu == g.gpu; });
-    });
-    if (!inside) broken(fmt::format("task {} pays for its reservation and stands outside of it, on GPU {} of {}", task.id.value, g.gpu, node_names_.at(task.node)));
+    const bool inside =
+        std::any_of(r->second.places.begin(), r->second.places.end(), [&](const ReservedPlace& p) {
+          return p.node == task.node &&
+                 std::any_of(p.gpus.begin(), p.gpus.end(),
+                             [&](const GpuGrant& kept) { return kept.gpu == g.gpu; });
+        });
+    if (!inside)
+      broken(
+          fmt::format("task {} pays for its reservation and stands outside of it, on GPU {} of {}",
+                      task.id.value, g.gpu, node_names_.at(task.node)));
   }
 }
 
-// Cards of a reservation that has begun are for its own jobs, which start at its price or not at all; and a project stays within its limit.
+// Cards of a reservation that has begun are for its own jobs, which start at its price or not at
+// all; and a project stays within its limit.
 void Audit::check_shared(const JobStory& job, const Task& task, WallTime at) const {
   check_inside(job, task);
   const ReservationId own = job.left_reservation ? ReservationId{} : job.spec->reservation;
-  if ((task.price_class == PriceClass::reserved) != static_cast<bool>(own)) broken(fmt::format("task {} starts at a price nobody asked for", task.id.value));
+  if ((task.price_class == PriceClass::reserved) != static_cast<bool>(own))
+    broken(fmt::format("task {} starts at a price nobody asked for", task.id.value));
   for (const auto& [id, r] : reservations_) {
-    if (id == own || at < r.from || at >= r.until) continue;
+    if (id == own || at < r.from || at >= r.until)
+      continue;
     for (const ReservedPlace& place : r.places) {
       for (const GpuGrant& kept : place.gpus) {
-        const bool there = place.node == task.node && std::any_of(task.gpus.begin(), task.gpus.end(), [&](const GpuGrant& g) { return g.gpu == kept.gpu; });
-        if (there) broken(fmt::format("task {} takes GPU {} of {}, which is reserved", task.id.value, kept.gpu, node_names_.at(task.node)));
+        const bool there = place.node == task.node &&
+                           std::any_of(task.gpus.begin(), task.gpus.end(),
+                                       [&](const GpuGrant& g) { return g.gpu == kept.gpu; });
+        if (there)
+          broken(fmt::format("task {} takes GPU {} of {}, which is reserved", task.id.value,
+                             kept.gpu, node_names_.at(task.node)));
       }
     }
   }
-  if (limit_milli_ < 0) return;
+  if (limit_milli_ < 0)
+    return;
   std::int64_t milli = 0;
   for (const auto& [id, story] : tasks_) {
-    if (story.end || !jobs_.at(story.task.job).running) continue;
-    for (const GpuGrant& g : story.task.gpus) milli += g.share.milli;
+    if (story.end || !jobs_.at(story.task.job).running)
+      continue;
+    for (const GpuGrant& g : story.task.gpus)
+      milli += g.share.milli;
   }
-  if (milli > limit_milli_ && !task.gpus.empty()) broken(fmt::format("task {} starts and the project holds {} m of at most {}", task.id.value, milli, limit_milli_));
+  if (milli > limit_milli_ && !task.gpus.empty())
+    broken(fmt::format("task {} starts and the project holds {} m of at most {}", task.id.value,
+                       milli, limit_milli_));
 }
 
-// A job that runs when its reservation is over goes on at the price of on-demand work from that moment, and from no other.
+// A job that runs when its reservation is over goes on at the price of on-demand work from that
+// moment, and from no other.
 void Audit::rerated(const TaskRerated& e, WallTime billed) {
   TaskStory& story = tasks_.at(e.task);
   world_.trace("journal: task {} goes on at another price", e.task.value);
-  if (story.end || !jobs_.at(story.task.job).running || story.task.price_class != PriceClass::reserved) broken(fmt::format("task {} gets another price and should not", e.task.value));
+  if (story.end || !jobs_.at(story.task.job).running ||
+      story.task.price_class != PriceClass::reserved)
+    broken(fmt::format("task {} gets another price and should not", e.task.value));
   const auto over = reservation_over_.find(story.task.reservation);
-  if (over == reservation_over_.end()) broken(fmt::format("task {} gets another price while its reservation lasts", e.task.value));
-  if (!world_.head_clock.stepped && e.lease_to != std::max(over->second, story.task.lease_from)) broken(fmt::format("task {} gets another price at another moment than the end of its reservation", e.task.value));
-  const bool right = own_prices_ || e.rate == (story.task.gpus.empty() ? Rate{} : prices().rate("H100", PriceClass::on_demand));
-  if (e.price_class != PriceClass::on_demand || !right) broken(fmt::format("task {} goes on at {} nano-dollars a second ({}), which is not the price of on-demand work", e.task.value, e.rate.nano_usd_per_s, enum_name(e.price_class)));
+  if (over == reservation_over_.end())
+    broken(fmt::format("task {} gets another price while its reservation lasts", e.task.value));
+  if (!world_.head_clock.stepped && e.lease_to != std::max(over->second, story.task.lease_from))
+    broken(
+        fmt::format("task {} gets another price at another moment than the end of its reservation",
+                    e.task.value));
+  const bool right =
+      own_prices_ ||
+      e.rate == (story.task.gpus.empty() ? Rate{} : prices().rate("H100", PriceClass::on_demand));
+  if (e.price_class != PriceClass::on_demand || !right)
+    broken(
+        fmt::format("task {} goes on at {} nano-dollars a second ({}), which is not the price of "
+                    "on-demand work",
+                    e.task.value, e.rate.nano_usd_per_s, enum_name(e.price_class)));
   close_lease(story, e.lease_to, e.cost, billed);
   story.task.price_class = e.price_class;
   story.task.rate = e.rate;
@@ -253,23 +353,29 @@ void Audit::rerated(const TaskRerated& e, WallTime billed) {
 
 // No second beyond the reservation is at its price, however late its end was heard of.
 void Audit::check_reserved_price(const Task& task, WallTime to) const {
-  if (task.price_class != PriceClass::reserved || world_.head_clock.stepped) return;
+  if (task.price_class != PriceClass::reserved || world_.head_clock.stepped)
+    return;
   const auto live = reservations_.find(task.reservation);
   const auto over = reservation_over_.find(task.reservation);
   const WallTime until = live != reservations_.end() ? live->second.until : over->second;
-  if (to > std::max(until, task.lease_from)) broken(fmt::format("task {} pays the reserved price beyond its reservation", task.id.value));
+  if (to > std::max(until, task.lease_from))
+    broken(fmt::format("task {} pays the reserved price beyond its reservation", task.id.value));
 }
 
-// What was held until then, at the price it was held at; the next lease of the task, if there is one, begins there.
+// What was held until then, at the price it was held at; the next lease of the task, if there is
+// one, begins there.
 void Audit::close_lease(TaskStory& story, WallTime to, NanoUsd cost, WallTime at) {
   Task& task = story.task;
   check_reserved_price(task, to);
-  if (to < task.lease_from || to > at) broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
+  if (to < task.lease_from || to > at)
+    broken(fmt::format("the lease of task {} ends at an impossible time", task.id.value));
   const bool memory = task.price_class == PriceClass::suspended;
   std::int64_t milli = 0;
-  for (const GpuGrant& grant : task.gpus) milli += grant.share.milli;
+  for (const GpuGrant& grant : task.gpus)
+    milli += grant.share.milli;
   if (cost != amount(task.rate, to - task.lease_from, memory ? task.ram_mib * 1000 / 1024 : milli))
-    broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held", task.id.value, cost.value));
+    broken(fmt::format("the lease of task {} costs {} nano-dollars, not what was held",
+                       task.id.value, cost.value));
   task.lease_to = to;
   story.leases.push_back(task);
   task.lease_from = to;
@@ -280,23 +386,28 @@ void Audit::task_suspended(const TaskSuspended& e, WallTime at) {
   TaskStory& story = tasks_.at(e.task);
   JobStory& job = jobs_.at(story.task.job);
   world_.trace("journal: task {} is suspended {}", e.task.value, e.resume_failed);
-  if (!job.running || job.stopping != StopCause::none || story.end) broken(fmt::format("task {} is suspended and did not run", e.task.value));
-  if (const Process* p = story.process.get(); !p || (p->alive && !p->frozen)) broken(fmt::format("task {} is recorded as suspended, but it runs", e.task.value));
+  if (!job.running || job.stopping != StopCause::none || story.end)
+    broken(fmt::format("task {} is suspended and did not run", e.task.value));
+  if (const Process* p = story.process.get(); !p || (p->alive && !p->frozen))
+    broken(fmt::format("task {} is recorded as suspended, but it runs", e.task.value));
   close_lease(story, e.lease_to, e.cost, at);
   story.task.price_class = PriceClass::suspended;
   story.task.rate = e.rate;
   story.task.ram_mib = e.ram_mib;
   leave_running(job);
   job.suspended = true;
-  if (!e.resume_failed.empty()) job.resume_wanted = false;
+  if (!e.resume_failed.empty())
+    job.resume_wanted = false;
 }
 
 void Audit::resuming(const JobResuming& e, WallTime billed, WallTime at) {
   JobStory& job = jobs_.at(e.job);
   TaskStory& story = tasks_.at(e.task);
   world_.trace("journal: job {} is resuming", e.job.value);
-  if (!job.suspended || !job.resume_wanted || job.stopping != StopCause::none) broken(fmt::format("job {} resumes and nobody wants it to", e.job.value));
-  if (e.gpus != story.task.gpus) broken(fmt::format("job {} resumes on other GPUs than its image came from", e.job.value));
+  if (!job.suspended || !job.resume_wanted || job.stopping != StopCause::none)
+    broken(fmt::format("job {} resumes and nobody wants it to", e.job.value));
+  if (e.gpus != story.task.gpus)
+    broken(fmt::format("job {} resumes on other GPUs than its image came from", e.job.value));
   close_lease(story, e.lease_to, e.cost, billed);
   story.task.price_class = e.price_class;
   story.task.rate = e.rate;
@@ -304,56 +415,82 @@ void Audit::resuming(const JobResuming& e, WallTime billed, WallTime at) {
   job.running = true;
   check_shared(job, story.task, at);
   check_heard(story.task);
-  if (!job.array) return;
+  if (!job.array)
+    return;
   const std::uint64_t most = job.spec->array->running_max;
-  if (++arrays_.at(job.array).running > most && most > 0) broken(fmt::format("array {} runs more than {}", job.array.value, most));
+  if (++arrays_.at(job.array).running > most && most > 0)
+    broken(fmt::format("array {} runs more than {}", job.array.value, most));
 }
 
 void Audit::task_ended(const TaskEnded& e, WallTime at) {
   TaskStory& story = tasks_.at(e.task);
-  if (story.end) broken(fmt::format("task {} ended twice", e.task.value));
+  if (story.end)
+    broken(fmt::format("task {} ended twice", e.task.value));
   story.end = e;
-  world_.trace("journal: task {} ended: {} ({} {})", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal);
+  world_.trace("journal: task {} ended: {} ({} {})", e.task.value, enum_name(e.exit.kind),
+               e.exit.code, e.exit.signal);
   const Process* p = story.process.get();
-  const auto wrong = [&](const char* why) { broken(fmt::format("task {} is recorded as {} ({} {}), but {}", e.task.value, enum_name(e.exit.kind), e.exit.code, e.exit.signal, why)); };
-  story.given_up = e.exit.kind == ExitKind::stopped && !heard_.contains(story.task.node) && jobs_.at(story.task.job).stopping == StopCause::request;
-  if (p && p->alive && !story.given_up) wrong("its process lives");
+  const auto wrong = [&](const char* why) {
+    broken(fmt::format("task {} is recorded as {} ({} {}), but {}", e.task.value,
+                       enum_name(e.exit.kind), e.exit.code, e.exit.signal, why));
+  };
+  story.given_up = e.exit.kind == ExitKind::stopped && !heard_.contains(story.task.node) &&
+                   jobs_.at(story.task.job).stopping == StopCause::request;
+  if (p && p->alive && !story.given_up)
+    wrong("its process lives");
   switch (e.exit.kind) {
     case ExitKind::exited:
     case ExitKind::signaled:
-      if (!p) wrong("it never ran");
-      if (p->vanished || p->killed_by_stop || p->timed_out) wrong("it did not end by itself");
-      if (p->signal != e.exit.signal || p->code != e.exit.code) wrong("its process ended otherwise");
-      if ((p->signal != 0) != (e.exit.kind == ExitKind::signaled)) wrong("a signal is not an exit code");
+      if (!p)
+        wrong("it never ran");
+      if (p->vanished || p->killed_by_stop || p->timed_out)
+        wrong("it did not end by itself");
+      if (p->signal != e.exit.signal || p->code != e.exit.code)
+        wrong("its process ended otherwise");
+      if ((p->signal != 0) != (e.exit.kind == ExitKind::signaled))
+        wrong("a signal is not an exit code");
       break;
     case ExitKind::timed_out:
-      if (!p || !p->timed_out) wrong("its time limit did not pass");
+      if (!p || !p->timed_out)
+        wrong("its time limit did not pass");
       break;
     case ExitKind::stopped:
-      if (p && !p->killed_by_stop && !story.given_up) wrong("nobody stopped it");
+      if (p && !p->killed_by_stop && !story.given_up)
+        wrong("nobody stopped it");
       break;
     case ExitKind::exec_failed:
-      if (p) wrong("it ran");
+      if (p)
+        wrong("it ran");
       break;
     case ExitKind::unpaid:
-      if (!p || !p->unpaid || !jobs_.at(story.task.job).spec->rerun_if_lost) wrong("nothing had to be paid");
+      if (!p || !p->unpaid || !jobs_.at(story.task.job).spec->rerun_if_lost)
+        wrong("nothing had to be paid");
       break;
-    case ExitKind::oom: wrong("that does not happen here"); break;
-    case ExitKind::idle: wrong("nothing idles here"); break;
-    case ExitKind::lost: break;
+    case ExitKind::oom:
+      wrong("that does not happen here");
+      break;
+    case ExitKind::idle:
+      wrong("nothing idles here");
+      break;
+    case ExitKind::lost:
+      break;
   }
   close_lease(story, e.lease_to, e.cost, at);
   Duration held;
-  for (const Task& lease : story.leases) held = held + (lease.lease_to - lease.lease_from);
+  for (const Task& lease : story.leases)
+    held = held + (lease.lease_to - lease.lease_from);
   const Task& task = story.task;
   p = story.process.get();
   // What nobody saw run to its end is paid for as far as it was heard of.
-  if (p && e.exit.kind != ExitKind::lost && !story.given_up && !world_.head_clock.stepped && !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
-    broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value, (p->ended_ns - p->started_ns) / 1'000'000, held.ms()));
+  if (p && e.exit.kind != ExitKind::lost && !story.given_up && !world_.head_clock.stepped &&
+      !p->node->clock.stepped && held.ns < p->ended_ns - p->started_ns)
+    broken(fmt::format("task {} ran {} ms and is billed for {}", task.id.value,
+                       (p->ended_ns - p->started_ns) / 1'000'000, held.ms()));
 }
 
 bool Audit::any_began(const JobStory& job) const {
-  return std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return tasks_.at(id).process != nullptr; });
+  return std::any_of(job.tasks.begin(), job.tasks.end(),
+                     [&](TaskId id) { return tasks_.at(id).process != nullptr; });
 }
 
 // The rank whose end decides: the first that did not end well and was not merely stopped.
@@ -361,14 +498,18 @@ const TaskEnded* Audit::decisive(const JobStory& job) const {
   const TaskEnded* out = nullptr;
   for (TaskId id : job.tasks) {
     const auto& end = tasks_.at(id).end;
-    if (!end) broken(fmt::format("a job is settled while its task {} has not ended", id.value));
-    if (!end->exit.ok() && (!out || (out->exit.kind == ExitKind::stopped && end->exit.kind != ExitKind::stopped))) out = &*end;
+    if (!end)
+      broken(fmt::format("a job is settled while its task {} has not ended", id.value));
+    if (!end->exit.ok() &&
+        (!out || (out->exit.kind == ExitKind::stopped && end->exit.kind != ExitKind::stopped)))
+      out = &*end;
   }
   return out;
 }
 
 void Audit::leave_running(JobStory& job) {
-  if (job.running && job.array) --arrays_.at(job.array).running;
+  if (job.running && job.array)
+    --arrays_.at(job.array).running;
   job.running = job.suspended = false;
 }
 
@@ -377,14 +518,20 @@ void Audit::requeued(const JobRequeued& e) {
   const TaskEnded* end = decisive(job);
   leave_running(job);
   world_.trace("journal: job {} requeued: {}", e.job.value, e.reason);
-  if (job.stopping == StopCause::request) broken(fmt::format("job {} starts again though it was stopped", e.job.value));
-  if (!end) broken(fmt::format("job {} starts again though it succeeded", e.job.value));
+  if (job.stopping == StopCause::request)
+    broken(fmt::format("job {} starts again though it was stopped", e.job.value));
+  if (!end)
+    broken(fmt::format("job {} starts again though it succeeded", e.job.value));
   job.rerun_excused = true;
-  if (job.stopping == StopCause::preempted || job.stopping == StopCause::moved) return;
+  if (job.stopping == StopCause::preempted || job.stopping == StopCause::moved)
+    return;
   if (own_fault(end->exit)) {
-    if (++job.failures > job.spec->retries) broken(fmt::format("job {} is retried more often than the {} times asked for", e.job.value, job.spec->retries));
+    if (++job.failures > job.spec->retries)
+      broken(fmt::format("job {} is retried more often than the {} times asked for", e.job.value,
+                         job.spec->retries));
   } else if (end->exit.kind == ExitKind::lost || end->exit.kind == ExitKind::unpaid) {
-    if (!job.spec->rerun_if_lost && any_began(job)) broken(fmt::format("job {} may not run twice, had begun, and starts again", e.job.value));
+    if (!job.spec->rerun_if_lost && any_began(job))
+      broken(fmt::format("job {} may not run twice, had begun, and starts again", e.job.value));
   } else {
     broken(fmt::format("job {} starts again after {}", e.job.value, enum_name(end->exit.kind)));
   }
@@ -392,39 +539,54 @@ void Audit::requeued(const JobRequeued& e) {
 
 void Audit::job_ended(const JobEnded& e) {
   JobStory& job = jobs_.at(e.job);
-  if (!ends_.try_emplace(e.job, e.state).second) broken(fmt::format("job {} ended twice", e.job.value));
+  if (!ends_.try_emplace(e.job, e.state).second)
+    broken(fmt::format("job {} ended twice", e.job.value));
   --open_;
   world_.trace("journal: job {} ended {}: {}", e.job.value, enum_name(e.state), e.reason);
   const bool ran = job.running || job.suspended;
   const TaskEnded* end = ran ? decisive(job) : nullptr;
   leave_running(job);
-  const auto wrong = [&](const char* why) { broken(fmt::format("job {} ended {}, but {}", e.job.value, enum_name(e.state), why)); };
+  const auto wrong = [&](const char* why) {
+    broken(fmt::format("job {} ended {}, but {}", e.job.value, enum_name(e.state), why));
+  };
   switch (e.state) {
     case JobState::succeeded:
       // An elastic gang may come to its end without a member it has lost.
-      if (!ran || (end && !(job.spec->elastic && end->exit.kind == ExitKind::lost))) wrong("it did not");
+      if (!ran || (end && !(job.spec->elastic && end->exit.kind == ExitKind::lost)))
+        wrong("it did not");
       break;
     case JobState::failed:
-      if (!end || !own_fault(end->exit)) wrong("nothing of its own failed");
-      if (e.exit != end->exit) wrong("with another exit than its task's");
-      if (job.failures != job.spec->retries) wrong(fmt::format("only {} of {} retries were used", job.failures, job.spec->retries).c_str());
+      if (!end || !own_fault(end->exit))
+        wrong("nothing of its own failed");
+      if (e.exit != end->exit)
+        wrong("with another exit than its task's");
+      if (job.failures != job.spec->retries)
+        wrong(fmt::format("only {} of {} retries were used", job.failures, job.spec->retries)
+                  .c_str());
       break;
     case JobState::lost:
-      if (!end || end->exit.kind != ExitKind::lost) wrong("no task was lost");
-      if (job.spec->rerun_if_lost && job.attempts <= limits::retries_max) wrong("it may start again");
+      if (!end || end->exit.kind != ExitKind::lost)
+        wrong("no task was lost");
+      if (job.spec->rerun_if_lost && job.attempts <= limits::retries_max)
+        wrong("it may start again");
       break;
     case JobState::stopped:
-      if (ran && job.stopping != StopCause::request) wrong("nobody asked for it");
+      if (ran && job.stopping != StopCause::request)
+        wrong("nobody asked for it");
       break;
     case JobState::held:
     case JobState::queued:
     case JobState::running:
-    case JobState::suspended: wrong("that is no end");
+    case JobState::suspended:
+      wrong("that is no end");
   }
-  if (!job.array) return;
+  if (!job.array)
+    return;
   ArrayStory& array = arrays_.at(job.array);
-  if (e.state == JobState::succeeded) ++array.succeeded;
-  if (--array.left == 0) ends_[job.array] = array.succeeded == array.count ? JobState::succeeded : JobState::failed;
+  if (e.state == JobState::succeeded)
+    ++array.succeeded;
+  if (--array.left == 0)
+    ends_[job.array] = array.succeeded == array.count ? JobState::succeeded : JobState::failed;
 }
 
 std::optional<JobState> Audit::end_of(JobId job) const {
@@ -435,21 +597,34 @@ std::optional<JobState> Audit::end_of(JobId job) const {
 void Audit::process_started(const std::shared_ptr<Process>& process) {
   read_journal();
   const auto found = tasks_.find(process->task);
-  if (found == tasks_.end()) broken(fmt::format("task {} runs, and the journal knows nothing of it", process->task.value));
+  if (found == tasks_.end())
+    broken(fmt::format("task {} runs, and the journal knows nothing of it", process->task.value));
   TaskStory& story = found->second;
-  if (story.process) broken(fmt::format("task {} was started twice", process->task.value));
-  if (story.end && !story.given_up) broken(fmt::format("task {} starts after its end was recorded", process->task.value));
+  if (story.process)
+    broken(fmt::format("task {} was started twice", process->task.value));
+  if (story.end && !story.given_up)
+    broken(fmt::format("task {} starts after its end was recorded", process->task.value));
   story.process = process;
-  if (node_names_.at(story.task.node) != process->node->name) broken(fmt::format("task {} runs on the wrong node", process->task.value));
-  if (story.task.gpus != process->gpus || story.task.attempt != process->attempt || story.task.job != process->job) broken(fmt::format("task {} runs with what it was not given", process->task.value));
-  if (const std::size_t asked = jobs_.at(process->job).spec->surroundings.secrets.size(); process->secrets != asked)
-    broken(fmt::format("task {} runs with {} of the {} secrets it asked for", process->task.value, process->secrets, asked));
+  if (node_names_.at(story.task.node) != process->node->name)
+    broken(fmt::format("task {} runs on the wrong node", process->task.value));
+  if (story.task.gpus != process->gpus || story.task.attempt != process->attempt ||
+      story.task.job != process->job)
+    broken(fmt::format("task {} runs with what it was not given", process->task.value));
+  if (const std::size_t asked = jobs_.at(process->job).spec->surroundings.secrets.size();
+      process->secrets != asked)
+    broken(fmt::format("task {} runs with {} of the {} secrets it asked for", process->task.value,
+                       process->secrets, asked));
   for (const auto& [id, other] : tasks_) {
-    if (id == process->task || !other.process || other.task.job != process->job) continue;
-    const bool same_rank = other.task.attempt == process->attempt && other.task.rank == process->rank;
-    if (same_rank && (other.process->alive || !jobs_.at(process->job).spec->elastic)) broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
+    if (id == process->task || !other.process || other.task.job != process->job)
+      continue;
+    const bool same_rank =
+        other.task.attempt == process->attempt && other.task.rank == process->rank;
+    if (same_rank && (other.process->alive || !jobs_.at(process->job).spec->elastic))
+      broken(fmt::format("rank {} of job {} runs twice", process->rank, process->job.value));
     if (other.process->alive && other.task.attempt != process->attempt)
-      broken(fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts", process->job.value, id.value, other.task.attempt, process->task.value));
+      broken(
+          fmt::format("job {} runs twice at once: task {} of attempt {} lives while task {} starts",
+                      process->job.value, id.value, other.task.attempt, process->task.value));
   }
   check_room(*process->node);
 }
@@ -457,8 +632,10 @@ void Audit::process_started(const std::shared_ptr<Process>& process) {
 void Audit::process_resumes(const std::shared_ptr<Process>& process) {
   read_journal();
   const TaskStory& story = tasks_.at(process->task);
-  if (story.given_up) return (void)(process->frozen = false);
-  if (story.end || !jobs_.at(process->job).running) broken(fmt::format("task {} resumes and the journal says nothing of it", process->task.value));
+  if (story.given_up)
+    return (void)(process->frozen = false);
+  if (story.end || !jobs_.at(process->job).running)
+    broken(fmt::format("task {} resumes and the journal says nothing of it", process->task.value));
   process->frozen = false;
   check_room(*process->node);
 }
@@ -466,47 +643,65 @@ void Audit::process_resumes(const std::shared_ptr<Process>& process) {
 void Audit::check_room(const SimNode& node) const {
   std::map<std::int32_t, std::int64_t> milli;
   for (const auto& [id, live] : node.live()) {
-    if (live->frozen) continue;
+    if (live->frozen)
+      continue;
     for (const GpuGrant& grant : live->gpus)
-      if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu, node.name));
+      if ((milli[grant.gpu] += grant.share.milli) > whole_gpu_milli)
+        broken(fmt::format("GPU {} of {} is held by processes beyond what it has", grant.gpu,
+                           node.name));
   }
 }
 
 void Audit::submit_acknowledged(const std::string& key, JobId job) {
   read_journal();
-  if (!jobs_.contains(job) && !arrays_.contains(job)) broken(fmt::format("job {} was acknowledged and is not durable", job.value));
-  if (key.empty()) return;
+  if (!jobs_.contains(job) && !arrays_.contains(job))
+    broken(fmt::format("job {} was acknowledged and is not durable", job.value));
+  if (key.empty())
+    return;
   const auto [at, fresh] = acknowledged_.try_emplace(key, job);
-  if (at->second != job) broken(fmt::format("the key {} was answered with job {} and with job {}", key, at->second.value, job.value));
+  if (at->second != job)
+    broken(fmt::format("the key {} was answered with job {} and with job {}", key, at->second.value,
+                       job.value));
 }
 
 void Audit::end_reported(JobId job, JobState state) {
   read_journal();
-  if (end_of(job) != state) broken(fmt::format("the end of job {} was told and is not durable", job.value));
+  if (end_of(job) != state)
+    broken(fmt::format("the end of job {} was told and is not durable", job.value));
 }
 
 void Audit::head_restarted(const control::State& state) {
   read_journal();
   for (const auto& [name, story] : secrets_) {
-    const bool kept = std::any_of(state.secrets.begin(), state.secrets.end(), [&](const auto& s) { return s.first.second == name && s.second.sealed == story.values.back(); });
-    if (kept == story.values.back().empty()) broken(fmt::format("a restart did not keep secret {} as it was", name));
+    const bool kept = std::any_of(state.secrets.begin(), state.secrets.end(), [&](const auto& s) {
+      return s.first.second == name && s.second.sealed == story.values.back();
+    });
+    if (kept == story.values.back().empty())
+      broken(fmt::format("a restart did not keep secret {} as it was", name));
   }
   for (const auto& [key, job] : acknowledged_)
-    if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job)) broken(fmt::format("acknowledged job {} was lost by a restart", job.value));
-  for (const auto& [id, end] : ends_) if (state.jobs.contains(id) || state.arrays.contains(id)) broken(fmt::format("job {} has ended and lives again", id.value));
+    if (!ends_.contains(job) && !state.jobs.contains(job) && !state.arrays.contains(job))
+      broken(fmt::format("acknowledged job {} was lost by a restart", job.value));
+  for (const auto& [id, end] : ends_)
+    if (state.jobs.contains(id) || state.arrays.contains(id))
+      broken(fmt::format("job {} has ended and lives again", id.value));
 }
 
 void Audit::check_leases_apart() const {
   struct Change {
     WallTime at;
     std::int64_t milli;
-    bool operator<(const Change& o) const { return at != o.at ? at < o.at : milli < o.milli; }  // what ends makes room first
+    bool operator<(const Change& o) const {
+      return at != o.at ? at < o.at : milli < o.milli;
+    }  // what ends makes room first
   };
   std::map<std::pair<NodeId, std::int32_t>, std::vector<Change>> changes;
   for (const auto& [id, story] : tasks_) {
-    if (!story.end) broken(fmt::format("the lease of task {} was never closed", id.value));
+    if (!story.end)
+      broken(fmt::format("the lease of task {} was never closed", id.value));
     for (const Task& lease : story.leases) {
-      if (lease.lease_to == lease.lease_from || lease.price_class == PriceClass::suspended) continue;
+      if (lease.lease_to == lease.lease_from || lease.price_class == PriceClass::suspended)
+        continue;
       for (const GpuGrant& grant : lease.gpus) {
         auto& list = changes[{lease.node, grant.gpu}];
         list.push_back({lease.lease_from, grant.share.milli});
@@ -518,32 +713,48 @@ void Audit::check_leases_apart() const {
     std::sort(list.begin(), list.end());
     std::int64_t milli = 0;
     for (const Change& change : list)
-      if ((milli += change.milli) > whole_gpu_milli) broken(fmt::format("GPU {} of node {} is billed twice for the same time", gpu.second, gpu.first.value));
+      if ((milli += change.milli) > whole_gpu_milli)
+        broken(fmt::format("GPU {} of node {} is billed twice for the same time", gpu.second,
+                           gpu.first.value));
   }
 }
 
 void Audit::finish(const control::State& state) {
   read_journal();
   for (const auto& [id, task] : state.tasks)
-    world_.trace("state: task {} of job {} on {} is {}", id.value, task.job.value, node_names_[task.node], enum_name(task.state));
+    world_.trace("state: task {} of job {} on {} is {}", id.value, task.job.value,
+                 node_names_[task.node], enum_name(task.state));
   for (const auto& [id, node] : state.nodes)
-    world_.trace("state: node {} is {}{}, {} m free", node.offer.name, node.reachable ? "reachable" : "unreachable", node.drained.empty() ? "" : " and drained", state.index.free_milli(id));
+    world_.trace("state: node {} is {}{}, {} m free", node.offer.name,
+                 node.reachable ? "reachable" : "unreachable",
+                 node.drained.empty() ? "" : " and drained", state.index.free_milli(id));
   for (const auto& [id, job] : jobs_) {
     if (!ends_.contains(id)) {
       const Job* live = state.find_job(id);
       const bool queued = live && live->state == JobState::queued;
-      broken(fmt::format("job {} has not come to an end: {} ({})", id.value, live ? enum_name(live->state) : "unknown",
-                         queued ? why_queued(state, id) : live ? live->reason : ""));
+      broken(fmt::format("job {} has not come to an end: {} ({})", id.value,
+                         live ? enum_name(live->state) : "unknown",
+                         queued ? why_queued(state, id)
+                         : live ? live->reason
+                                : ""));
     }
     const auto row = world_.disk.jobs.find(id);
-    if (row == world_.disk.jobs.end() || row->second.state != enum_name(ends_.at(id))) broken(fmt::format("the row of job {} does not say how it ended", id.value));
+    if (row == world_.disk.jobs.end() || row->second.state != enum_name(ends_.at(id)))
+      broken(fmt::format("the row of job {} does not say how it ended", id.value));
   }
-  if (!state.jobs.empty() || !state.tasks.empty() || !state.arrays.empty()) broken("the state keeps work that has ended");
-  for (const auto& node : world_.nodes) if (!node->live().empty()) broken(fmt::format("{} runs a process of a job that has ended", node->name));
+  if (!state.jobs.empty() || !state.tasks.empty() || !state.arrays.empty())
+    broken("the state keeps work that has ended");
+  for (const auto& node : world_.nodes)
+    if (!node->live().empty())
+      broken(fmt::format("{} runs a process of a job that has ended", node->name));
   std::size_t kept = 0;
-  for (const auto& [name, story] : secrets_) kept += !story.values.back().empty();
-  if (kept != state.secrets.size()) broken(fmt::format("{} secrets are kept, and the journal has {}", state.secrets.size(), kept));
-  for (const auto& [key, secret] : state.secrets) if (secrets_[key.second].values.back() != secret.sealed) broken(fmt::format("secret {} is not what the journal says", key.second));
+  for (const auto& [name, story] : secrets_)
+    kept += !story.values.back().empty();
+  if (kept != state.secrets.size())
+    broken(fmt::format("{} secrets are kept, and the journal has {}", state.secrets.size(), kept));
+  for (const auto& [key, secret] : state.secrets)
+    if (secrets_[key.second].values.back() != secret.sealed)
+      broken(fmt::format("secret {} is not what the journal says", key.second));
   check_leases_apart();
 }
 

@@ -1,4 +1,5 @@
-// A simulated head: the real Engine and Sessions on a SimJournal, and connections that can be slow, late, doubled and cut.
+// A simulated head: the real Engine and Sessions on a SimJournal, and connections that can be slow,
+// late, doubled and cut.
 #pragma once
 
 #include "head/engine.h"
@@ -7,14 +8,14 @@
 
 namespace billow::sim {
 
-// One connection. Frames keep their order within a direction. A cut is noticed by each side in its own time, and what was under
-// way when it happened may still arrive, late.
+// One connection. Frames keep their order within a direction. A cut is noticed by each side in its
+// own time, and what was under way when it happened may still arrive, late.
 struct Conn final : head::Session, std::enable_shared_from_this<Conn> {
   World& world;
   SimNode* agent;
-  SimHead* head;                       // null once that head is gone
+  SimHead* head;  // null once that head is gone
   bool agent_open = true, head_open = true, cut = false;
-  std::int64_t late_ns = 0;            // what is under way is held up until then
+  std::int64_t late_ns = 0;  // what is under way is held up until then
   std::int64_t to_agent_ns = 0, to_head_ns = 0;
 
   Conn(World& w, SimNode* a, SimHead* h) : world(w), agent(a), head(h) {}
@@ -40,8 +41,8 @@ class SimHead {
   explicit SimHead(World& world);
   ~SimHead();
 
-  bool start();                        // false: the journal could not be replayed
-  void crash();                        // and everything it held in memory with it
+  bool start();  // false: the journal could not be replayed
+  void crash();  // and everything it held in memory with it
   void every_second();
   void on_frame(const std::shared_ptr<Conn>& conn, std::string_view frame);
   void on_closed(const std::shared_ptr<Conn>& conn);
@@ -51,9 +52,10 @@ class SimHead {
 
   World& world;
   bool alive = true;
-  bool dying = false;                  // crashed in the middle of something: nothing more leaves
+  bool dying = false;  // crashed in the middle of something: nothing more leaves
   bool deposed = false;
-  std::map<std::string, std::string> secrets;   // as the journal has them, what is sealed for the value itself
+  std::map<std::string, std::string>
+      secrets;  // as the journal has them, what is sealed for the value itself
   SimJournal journal;
   std::unique_ptr<head::Engine> engine;
   std::unique_ptr<head::Sessions> sessions;

@@ -1,12 +1,13 @@
-// A simulated machine with GPUs: its task directories and processes (which survive the agent), the agent's memory file, and the
-// agent itself, which is the real agent::Core inside a shell that mirrors agent/task/tasks.cpp and agent/node/node.cpp.
+// A simulated machine with GPUs: its task directories and processes (which survive the agent), the
+// agent's memory file, and the agent itself, which is the real agent::Core inside a shell that
+// mirrors agent/task/tasks.cpp and agent/node/node.cpp.
 #pragma once
 
 #include <map>
 #include <set>
 
-#include "core/agent/core.h"
 #include "agent/task/order_record.h"
+#include "core/agent/core.h"
 #include "supervise/protocol.h"
 #include "world.h"
 
@@ -20,14 +21,15 @@ struct Process {
   std::uint32_t attempt = 0, rank = 0;
   SimNode* node = nullptr;
   std::vector<GpuGrant> gpus;
-  std::size_t secrets = 0;      // that it was given
+  std::size_t secrets = 0;  // that it was given
   std::int64_t started_ns = 0, ended_ns = 0;
   bool alive = true;
-  bool killed_by_stop = false;  // else, once dead, it ended by itself, by its time limit, or with its machine or supervisor
+  bool killed_by_stop = false;  // else, once dead, it ended by itself, by its time limit, or with
+                                // its machine or supervisor
   bool vanished = false;        // with its machine or its supervisor: nobody saw its end
   bool timed_out = false;
-  bool unpaid = false;          // nobody renewed its fence
-  bool frozen = false;          // suspended: it holds no GPU and makes no progress
+  bool unpaid = false;                       // nobody renewed its fence
+  bool frozen = false;                       // suspended: it holds no GPU and makes no progress
   std::optional<std::uint32_t> stop_reason;  // of the first stop
   std::int32_t code = 0, signal = 0;
   std::vector<std::function<void()>> on_thaw;  // what became due while it was frozen
@@ -53,7 +55,7 @@ class SimNode {
   const std::string name;
   MachineClock clock;
   int gpu_count;
-  bool up = false, gone = false;   // gone: never comes back
+  bool up = false, gone = false;  // gone: never comes back
   bool slow = false;
   std::map<TaskId, Process*> live() const;
   bool agent_runs() const { return core_ != nullptr; }
@@ -67,7 +69,7 @@ class SimNode {
     bool has_pid = false;
     bool supervised = false;
     bool acknowledged = false;
-    agent::OrderRecord order;       // the file of that name; order 0: none
+    agent::OrderRecord order;  // the file of that name; order 0: none
     std::optional<supervise::ExitRecord> exit;
     std::shared_ptr<Process> process;
   };
@@ -81,16 +83,20 @@ class SimNode {
   void stop_task(TaskId task, Duration grace, supervise::EndCause cause, agent::StopReason reason);
   void set_ends_at(TaskId task, SteadyTime ends_at);
   void carry_out(TaskId task, agent::OrderRecord record);
-  void end_process(TaskId task, supervise::EndCause cause, std::int32_t code, std::int32_t signal, std::uint32_t stop_reason);
+  void end_process(TaskId task,
+                   supervise::EndCause cause,
+                   std::int32_t code,
+                   std::int32_t signal,
+                   std::uint32_t stop_reason);
   void tell(TaskId task, agent::TaskEvent event);
   std::vector<agent::RecoveredTask> recover();
   void send(const wire::agent_v1::FromAgent& message);
   void check();
 
   std::map<TaskId, Dir> dirs_;
-  agent::Memory memory_;          // the file
+  agent::Memory memory_;  // the file
   std::unique_ptr<agent::Core> core_;
-  std::uint64_t life_ = 0;        // of the agent; what was meant for an earlier one is dropped
+  std::uint64_t life_ = 0;  // of the agent; what was meant for an earlier one is dropped
   std::uint64_t boot_ = 0;
   std::shared_ptr<Conn> conn_;
   int attempts_ = 0;

@@ -15,7 +15,9 @@ volatile unsigned long long current_seed = 0;
 
 void on_abort(int) {
   char text[96];
-  const int n = std::snprintf(text, sizeof(text), "the process aborted in seed %llu; again: ./dev sim --seed %llu\n", current_seed, current_seed);
+  const int n = std::snprintf(text, sizeof(text),
+                              "the process aborted in seed %llu; again: ./dev sim --seed %llu\n",
+                              current_seed, current_seed);
   (void)!::write(2, text, static_cast<std::size_t>(n));
 }
 
@@ -37,24 +39,30 @@ TEST_P(Seeds, KeepEveryPromise) {
     ASSERT_FALSE(outcome.failure) << *outcome.failure;
   }
 }
-INSTANTIATE_TEST_SUITE_P(From, Seeds, ::testing::Range<std::uint64_t>(1, 1 + 10 * seeds_per_case, seeds_per_case));
+INSTANTIATE_TEST_SUITE_P(
+    From, Seeds, ::testing::Range<std::uint64_t>(1, 1 + 10 * seeds_per_case, seeds_per_case));
 INSTANTIATE_TEST_SUITE_P(WithSecrets, Seeds, ::testing::Values(first_seed_with_secrets));
 
 TEST_F(Quiet, TheSameSeedTellsTheSameStory) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome a = simulate(seed, Mutation::none, true), b = simulate(seed, Mutation::none, true);
+    const Outcome a = simulate(seed, Mutation::none, true),
+                  b = simulate(seed, Mutation::none, true);
     EXPECT_EQ(a.steps, b.steps);
     std::size_t at = 0;
-    while (at < std::min(a.story.size(), b.story.size()) && a.story[at] == b.story[at]) ++at;
+    while (at < std::min(a.story.size(), b.story.size()) && a.story[at] == b.story[at])
+      ++at;
     const std::size_t line = a.story.rfind('\n', at) + 1;
-    EXPECT_TRUE(a.story == b.story) << "seed " << seed << ":\n" << a.story.substr(line, 200) << "\n" << b.story.substr(line, 200);
+    EXPECT_TRUE(a.story == b.story) << "seed " << seed << ":\n"
+                                    << a.story.substr(line, 200) << "\n"
+                                    << b.story.substr(line, 200);
   }
 }
 
 struct Planted : Quiet, ::testing::WithParamInterface<std::pair<Mutation, const char*>> {};
 
 TEST_P(Planted, BugIsFound) {
-  const bool of_secrets = GetParam().first == Mutation::secret_unminded || GetParam().first == Mutation::secret_stale;
+  const bool of_secrets =
+      GetParam().first == Mutation::secret_unminded || GetParam().first == Mutation::secret_stale;
   const std::uint64_t first = of_secrets ? first_seed_with_secrets : 1;
   for (std::uint64_t seed = first; seed < first + 300; ++seed) {
     current_seed = seed;
@@ -65,13 +73,19 @@ TEST_P(Planted, BugIsFound) {
   }
   FAIL() << "300 seeds did not find the planted bug: " << GetParam().second;
 }
-INSTANTIATE_TEST_SUITE_P(Bug, Planted,
-                         ::testing::Values(std::pair{Mutation::ack_before_durable, "AckBeforeDurable"}, std::pair{Mutation::deliver_before_durable, "DeliverBeforeDurable"},
-                                           std::pair{Mutation::start_twice, "StartTwice"}, std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
-                                           std::pair{Mutation::exit_mangled, "ExitMangled"}, std::pair{Mutation::suspended_early, "SuspendedEarly"},
-                                           std::pair{Mutation::orders_forgotten, "OrdersForgotten"}, std::pair{Mutation::secret_unminded, "SecretUnminded"},
-                                           std::pair{Mutation::secret_stale, "SecretStale"}),
-                         [](const auto& info) { return std::string(info.param.second); });
+INSTANTIATE_TEST_SUITE_P(
+    Bug,
+    Planted,
+    ::testing::Values(std::pair{Mutation::ack_before_durable, "AckBeforeDurable"},
+                      std::pair{Mutation::deliver_before_durable, "DeliverBeforeDurable"},
+                      std::pair{Mutation::start_twice, "StartTwice"},
+                      std::pair{Mutation::lease_freed_early, "LeaseFreedEarly"},
+                      std::pair{Mutation::exit_mangled, "ExitMangled"},
+                      std::pair{Mutation::suspended_early, "SuspendedEarly"},
+                      std::pair{Mutation::orders_forgotten, "OrdersForgotten"},
+                      std::pair{Mutation::secret_unminded, "SecretUnminded"},
+                      std::pair{Mutation::secret_stale, "SecretStale"}),
+    [](const auto& info) { return std::string(info.param.second); });
 
 }  // namespace
 }  // namespace billow::sim

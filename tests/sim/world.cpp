@@ -7,14 +7,18 @@
 
 namespace billow::sim {
 
-void broken(std::string what) { throw Failure{std::move(what)}; }
+void broken(std::string what) {
+  throw Failure{std::move(what)};
+}
 
-World::World(std::uint64_t seed, Mutation planted) : rng(seed * 2 + 1), mutation(planted), seed_(seed) {
+World::World(std::uint64_t seed, Mutation planted)
+    : rng(seed * 2 + 1), mutation(planted), seed_(seed) {
   head_clock.now_ns = &now_ns;
   draw_character();
   audit = std::make_unique<Audit>(*this);
   const auto count = static_cast<std::size_t>(rng.between(1, 4));
-  for (std::size_t i = 0; i < count; ++i) nodes.push_back(std::make_unique<SimNode>(*this, i, static_cast<int>(rng.between(1, 4))));
+  for (std::size_t i = 0; i < count; ++i)
+    nodes.push_back(std::make_unique<SimNode>(*this, i, static_cast<int>(rng.between(1, 4))));
   clients = std::make_unique<Clients>(*this);
   endpoints = std::make_unique<EndpointClients>(*this);
 }
@@ -24,10 +28,13 @@ World::~World() {
   heads.clear();
 }
 
-// Most runs have a few kinds of faults, so that each kind also meets a system that is otherwise well; some have all of them.
+// Most runs have a few kinds of faults, so that each kind also meets a system that is otherwise
+// well; some have all of them.
 void World::draw_character() {
   const bool everything = rng.chance(0.15);
-  const auto pick = [&](double chance, double most) { return everything || rng.chance(chance) ? most * (0.2 + 0.8 * rng.unit()) : 0.0; };
+  const auto pick = [&](double chance, double most) {
+    return everything || rng.chance(chance) ? most * (0.2 + 0.8 * rng.unit()) : 0.0;
+  };
   faults.cut = pick(0.5, 0.15);
   faults.doubled = pick(0.4, 0.05);
   faults.head_crash = pick(0.5, 0.05);
@@ -45,32 +52,47 @@ void World::draw_character() {
   faults.stall_ns = rng.chance(0.3) ? rng.between(100'000'000, 12'000'000'000) : 0;
 }
 
-void World::after(Duration delay, std::function<void()> fn) { due_.push({now_ns + std::max<std::int64_t>(delay.ns, 0), order_++, std::move(fn)}); }
-
-void World::note(std::string line) {
-  recent_.push_back(fmt::format("{:>8.3f} #{} {}", static_cast<double>(now_ns) / 1e9, steps_, std::move(line)));
-  if (recent_.size() > 4000) recent_.pop_front();
+void World::after(Duration delay, std::function<void()> fn) {
+  due_.push({now_ns + std::max<std::int64_t>(delay.ns, 0), order_++, std::move(fn)});
 }
 
-SimHead* World::head() const { return heads.empty() || !heads.back()->alive || heads.back()->dying ? nullptr : heads.back().get(); }
+void World::note(std::string line) {
+  recent_.push_back(
+      fmt::format("{:>8.3f} #{} {}", static_cast<double>(now_ns) / 1e9, steps_, std::move(line)));
+  if (recent_.size() > 4000)
+    recent_.pop_front();
+}
+
+SimHead* World::head() const {
+  return heads.empty() || !heads.back()->alive || heads.back()->dying ? nullptr
+                                                                      : heads.back().get();
+}
 
 void World::start_head() {
-  for (const auto& h : heads) if (h->alive) h->deposed = true;
+  for (const auto& h : heads)
+    if (h->alive)
+      h->deposed = true;
   heads.push_back(std::make_unique<SimHead>(*this));
   trace("head {} starts", disk.epoch);
-  if (!heads.back()->start()) broken("the head cannot read its own journal");
+  if (!heads.back()->start())
+    broken("the head cannot read its own journal");
 }
 
 void World::every_second() {
   after(seconds(1), [this] { every_second(); });
   // A head that took a heavy blow is started again by its service manager; so is an agent.
-  if (!head() && (calm || rng.chance(0.4))) start_head();
+  if (!head() && (calm || rng.chance(0.4)))
+    start_head();
   if (fault(faults.takeover) && head()) {
-    // The old one does not know yet. It ends when the journal refuses it, or when its lease on the leadership is over.
-    const Epoch old = heads.back()->journal.epoch();  // not its address, which a later head may have
+    // The old one does not know yet. It ends when the journal refuses it, or when its lease on the
+    // leadership is over.
+    const Epoch old =
+        heads.back()->journal.epoch();  // not its address, which a later head may have
     start_head();
     after(some(seconds(0), seconds(20)), [this, old] {
-      for (const auto& h : heads) if (h->journal.epoch() == old && h->alive) h->crash();
+      for (const auto& h : heads)
+        if (h->journal.epoch() == old && h->alive)
+          h->crash();
     });
   }
   if (fault(faults.disk_full)) {
@@ -88,10 +110,14 @@ void World::every_second() {
     // Not further than a day apart: after that an idempotency key may rightly be forgotten.
     clock.skew_ns = std::clamp(clock.skew_ns + by * 1'000'000'000, hours(-10).ns, hours(10).ns);
     clock.stepped = true;
-    trace("the wall clock of {} steps by {} s", which < nodes.size() ? nodes[which]->name : "the head", by);
+    trace("the wall clock of {} steps by {} s",
+          which < nodes.size() ? nodes[which]->name : "the head", by);
   }
-  for (const auto& h : heads) if (h->alive) h->every_second();
-  for (const auto& n : nodes) n->every_second();
+  for (const auto& h : heads)
+    if (h->alive)
+      h->every_second();
+  for (const auto& n : nodes)
+    n->every_second();
   clients->every_second();
   endpoints->every_second();
   std::erase_if(heads, [&](const auto& h) { return !h->alive && h != heads.back(); });
@@ -105,7 +131,8 @@ bool World::run_until(std::int64_t until_ns, const std::function<bool()>& done) 
     ++steps_;
     fn();
     audit->read_journal();
-    if (done && done()) return true;
+    if (done && done())
+      return true;
   }
   return false;
 }
@@ -115,27 +142,34 @@ void World::heal() {
   calm = true;
   disk.full = false;
   for (const auto& n : nodes) {
-    if (n->gone) continue;
-    if (!n->up) n->boot();
-    else if (!n->agent_runs()) n->start_agent();
+    if (n->gone)
+      continue;
+    if (!n->up)
+      n->boot();
+    else if (!n->agent_runs())
+      n->start_agent();
   }
   clients->settle_down();
 }
 
 void World::run() {
   start_head();
-  for (const auto& n : nodes) n->boot();
+  for (const auto& n : nodes)
+    n->boot();
   after(seconds(1), [this] { every_second(); });
   run_until(now_ns + some(seconds(20), seconds(rng.chance(0.3) ? 240 : 70)).ns, {});
   heal();
-  const auto done = [this] { return endpoints->all_done() && clients->all_done(); };
+  const auto done = [this] {
+    return endpoints->all_done() && clients->all_done();
+  };
   bool ended = run_until(now_ns + minutes(30).ns, done);
   // One ends, and another that waited for it finds the same hardware missing.
   for (int minute = 0; !ended && minute < 20; ++minute) {
     clients->stop_infeasible();
     ended = run_until(now_ns + minutes(1).ns, done);
   }
-  if (!head()) broken("no head is up after the quiet");
+  if (!head())
+    broken("no head is up after the quiet");
   audit->finish(head()->engine->state());
   endpoints->finish();
 }
@@ -146,14 +180,19 @@ Outcome simulate(std::uint64_t seed, Mutation mutation, bool verbose) {
   try {
     world.run();
   } catch (const Failure& failure) {
-    std::string story = fmt::format("seed {} broke at step {} ({:.3f} s): {}\n", seed, world.steps(), static_cast<double>(world.now_ns) / 1e9, failure.what);
+    std::string story =
+        fmt::format("seed {} broke at step {} ({:.3f} s): {}\n", seed, world.steps(),
+                    static_cast<double>(world.now_ns) / 1e9, failure.what);
     const auto& lines = world.recent();
     const std::size_t shown = verbose ? 0 : std::min<std::size_t>(lines.size(), 40);
-    for (std::size_t i = lines.size() - shown; i < lines.size(); ++i) story += "  " + lines[i] + "\n";
+    for (std::size_t i = lines.size() - shown; i < lines.size(); ++i)
+      story += "  " + lines[i] + "\n";
     story += fmt::format("again: ./dev sim --seed {}\n", seed);
     outcome.failure = std::move(story);
   }
-  if (verbose) for (const std::string& line : world.recent()) outcome.story += "  " + line + "\n";
+  if (verbose)
+    for (const std::string& line : world.recent())
+      outcome.story += "  " + line + "\n";
   outcome.steps = world.steps();
   outcome.virtual_s = static_cast<double>(world.now_ns) / 1e9;
   return outcome;

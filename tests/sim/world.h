@@ -1,6 +1,7 @@
-// The fault simulator: the real head (Engine, Sessions, control core, scheduler) and the real agent core, on simulated machines,
-// disks, processes, clocks and wires, all driven by one seed in virtual time. A run has two parts: faults, and then quiet, in
-// which everything is healed and every job must come to its end. After every event the audit compares what the journal says with
+// The fault simulator: the real head (Engine, Sessions, control core, scheduler) and the real agent
+// core, on simulated machines, disks, processes, clocks and wires, all driven by one seed in
+// virtual time. A run has two parts: faults, and then quiet, in which everything is healed and
+// every job must come to its end. After every event the audit compares what the journal says with
 // what the simulated processes did. A run is repeated exactly by its seed.
 #pragma once
 
@@ -19,7 +20,8 @@
 namespace billow::sim {
 
 // Bugs planted on purpose: a simulator that does not find them could not find others.
-// From here on people set and remove secrets, and jobs ask for them. Smaller seeds tell the stories they always told.
+// From here on people set and remove secrets, and jobs ask for them. Smaller seeds tell the stories
+// they always told.
 inline constexpr std::uint64_t first_seed_with_secrets = 100'000;
 
 enum class Mutation {
@@ -57,21 +59,22 @@ struct MachineClock final : Clock {
   SteadyTime steady() const override { return {*now_ns - booted_ns}; }
 };
 
-// What goes wrong in this run, and how often; drawn once from the seed, so that each run has a character of its own.
+// What goes wrong in this run, and how often; drawn once from the seed, so that each run has a
+// character of its own.
 struct Faults {
-  double cut = 0;             // connections, per second
-  double doubled = 0;         // per frame
-  double head_crash = 0;      // per journal step
-  double agent_crash = 0;     // per second and node
-  double torn = 0;            // per effect of an agent
-  double reboot = 0;          // per second and node
-  double supervisor_kill = 0; // per second and node
-  double disk_full = 0;       // per second
-  double clock_step = 0;      // per second and machine
-  double takeover = 0;        // per second
-  double reply_lost = 0;      // per reply
-  double exec_fails = 0;      // per start
-  double order_fails = 0;     // per suspend or resume
+  double cut = 0;              // connections, per second
+  double doubled = 0;          // per frame
+  double head_crash = 0;       // per journal step
+  double agent_crash = 0;      // per second and node
+  double torn = 0;             // per effect of an agent
+  double reboot = 0;           // per second and node
+  double supervisor_kill = 0;  // per second and node
+  double disk_full = 0;        // per second
+  double clock_step = 0;       // per second and machine
+  double takeover = 0;         // per second
+  double reply_lost = 0;       // per reply
+  double exec_fails = 0;       // per start
+  double order_fails = 0;      // per suspend or resume
   std::int64_t latency_ns = 0;
   std::int64_t stall_ns = 0;  // added to some frames
 };
@@ -93,10 +96,11 @@ class World {
   Mutation mutation;
   SimDisk disk;
   std::int64_t now_ns = 0;
-  bool calm = false;          // the faults are over
+  bool calm = false;  // the faults are over
   MachineClock head_clock;
   std::vector<std::unique_ptr<SimNode>> nodes;
-  std::vector<std::unique_ptr<SimHead>> heads;  // the newest last; an older one may live on for a while
+  std::vector<std::unique_ptr<SimHead>>
+      heads;  // the newest last; an older one may live on for a while
   std::unique_ptr<Audit> audit;
   std::unique_ptr<Clients> clients;
   std::unique_ptr<EndpointClients> endpoints;
@@ -104,17 +108,21 @@ class World {
   void after(Duration delay, std::function<void()> fn);
   Duration some(Duration least, Duration most) { return {rng.between(least.ns, most.ns)}; }
   bool fault(double p) { return !calm && p > 0 && rng.chance(p); }
-  SimHead* head() const;      // the one that leads, or none
+  SimHead* head() const;  // the one that leads, or none
   void start_head();
   template <class... T>
-  void trace(fmt::format_string<T...> text, T&&... values) { note(fmt::format(text, std::forward<T>(values)...)); }
+  void trace(fmt::format_string<T...> text, T&&... values) {
+    note(fmt::format(text, std::forward<T>(values)...));
+  }
 
  private:
   struct Due {
     std::int64_t at_ns;
     std::uint64_t order;
     std::function<void()> fn;
-    bool operator<(const Due& o) const { return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order; }
+    bool operator<(const Due& o) const {
+      return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
+    }
   };
   void note(std::string line);
   void every_second();
@@ -132,7 +140,7 @@ class World {
 // One whole run; the failure with its story, if there was one.
 struct Outcome {
   std::optional<std::string> failure;
-  std::string story;          // where asked for
+  std::string story;  // where asked for
   std::int64_t steps = 0;
   double virtual_s = 0;
 };

@@ -1,8 +1,11 @@
-// The whole proxy with arbitrary bytes from both sides: a client and a replica over real sockets, on the proxy's own loop, cut and ended
-// as a number says. What must hold whatever they send is checked by readers of its own, not by the parser under test:
-// - what a replica is sent is proper HTTP, with one reading, and no more requests than clients were let in with;
+// The whole proxy with arbitrary bytes from both sides: a client and a replica over real sockets,
+// on the proxy's own loop, cut and ended as a number says. What must hold whatever they send is
+// checked by readers of its own, not by the parser under test:
+// - what a replica is sent is proper HTTP, with one reading, and no more requests than clients were
+// let in with;
 // - what a client is sent is proper HTTP;
-// - every request that arrived is over exactly once, and nothing of a connection is left when its client has gone.
+// - every request that arrived is over exactly once, and nothing of a connection is left when its
+// client has gone.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +22,8 @@
 
 namespace billow::gateway {
 
-// A message read by the plainest rules; the reason why it is none, or how many bytes it took (0: it is not whole).
+// A message read by the plainest rules; the reason why it is none, or how many bytes it took (0: it
+// is not whole).
 struct Reading {
   std::string wrong;
   std::size_t used = 0;
@@ -35,7 +39,8 @@ inline Reading read_message(std::string_view in, bool answer, bool no_body) {
     return out;
   };
   const auto head_end = in.find("\r\n\r\n");
-  if (head_end == in.npos) return out;
+  if (head_end == in.npos)
+    return out;
   std::string_view head = in.substr(0, head_end + 2);
   std::optional<std::uint64_t> length;
   bool chunked = false, first = true;
@@ -44,68 +49,93 @@ inline Reading read_message(std::string_view in, bool answer, bool no_body) {
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(end + 2);
     for (const char c : line)
-      if (c == '\r' || c == '\n' || c == '\0') return wrong("a line with a control character");
+      if (c == '\r' || c == '\n' || c == '\0')
+        return wrong("a line with a control character");
     if (first) {
       first = false;
       out.first_line = line;
       if (answer) {
-        if (line.size() < 12 || !line.starts_with("HTTP/1.1 ")) return wrong("no status line");
+        if (line.size() < 12 || !line.starts_with("HTTP/1.1 "))
+          return wrong("no status line");
         out.status = std::atoi(std::string(line.substr(9, 3)).c_str());
-        if (out.status < 100 || out.status > 999) return wrong("no status");
+        if (out.status < 100 || out.status > 999)
+          return wrong("no status");
       } else {
         const auto one = line.find(' '), two = line.rfind(' ');
-        if (one == line.npos || one == two || line.substr(two) != " HTTP/1.1" || line.substr(one + 1, two - one - 1).find(' ') != line.npos) return wrong("no request line");
+        if (one == line.npos || one == two || line.substr(two) != " HTTP/1.1" ||
+            line.substr(one + 1, two - one - 1).find(' ') != line.npos)
+          return wrong("no request line");
         out.method = line.substr(0, one);
       }
       continue;
     }
     const auto colon = line.find(':');
-    if (colon == 0 || colon == line.npos || line.front() == ' ' || line.front() == '\t' || line[colon - 1] == ' ' || line[colon - 1] == '\t') return wrong("no header line");
+    if (colon == 0 || colon == line.npos || line.front() == ' ' || line.front() == '\t' ||
+        line[colon - 1] == ' ' || line[colon - 1] == '\t')
+      return wrong("no header line");
     std::string name(line.substr(0, colon));
-    for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    for (char& c : name)
+      c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     std::string_view value = line.substr(colon + 1);
-    while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
+    while (!value.empty() && value.front() == ' ')
+      value.remove_prefix(1);
     if (name == "content-length") {
-      if (length || chunked) return wrong("two lengths");
+      if (length || chunked)
+        return wrong("two lengths");
       std::uint64_t n = 0;
-      if (value.empty() || value.size() > 18) return wrong("a length that is none");
+      if (value.empty() || value.size() > 18)
+        return wrong("a length that is none");
       for (const char c : value) {
-        if (c < '0' || c > '9') return wrong("a length that is none");
+        if (c < '0' || c > '9')
+          return wrong("a length that is none");
         n = n * 10 + static_cast<std::uint64_t>(c - '0');
       }
       length = n;
     } else if (name == "transfer-encoding") {
-      if (length || chunked || value != "chunked") return wrong("two lengths, or an encoding that is none");
+      if (length || chunked || value != "chunked")
+        return wrong("two lengths, or an encoding that is none");
       chunked = true;
     } else if (name == "upgrade") {
       out.upgrade = true;
     }
   }
   std::size_t at = head_end + 4;
-  const bool bodiless = no_body || (answer && (out.status < 200 || out.status == 204 || out.status == 304));
+  const bool bodiless =
+      no_body || (answer && (out.status < 200 || out.status == 204 || out.status == 304));
   if (bodiless) {
     out.used = at;
   } else if (chunked) {
     for (;;) {
       const auto end = in.find("\r\n", at);
-      if (end == in.npos) return out;
+      if (end == in.npos)
+        return out;
       std::uint64_t size = 0;
-      if (end == at || end - at > 15) return wrong("a chunk size that is none");
+      if (end == at || end - at > 15)
+        return wrong("a chunk size that is none");
       for (const char c : in.substr(at, end - at)) {
-        const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-        if (digit < 0) return wrong("a chunk size that is none");
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0)
+          return wrong("a chunk size that is none");
         size = size * 16 + static_cast<std::uint64_t>(digit);
       }
       at = end + 2;
-      if (in.size() - at < size + 2) return out;
-      if (size == 0 && in.substr(at, 2) != "\r\n") return wrong("trailers that nobody announced");
-      if (in.substr(at + size, 2) != "\r\n") return wrong("a chunk without its end");
+      if (in.size() - at < size + 2)
+        return out;
+      if (size == 0 && in.substr(at, 2) != "\r\n")
+        return wrong("trailers that nobody announced");
+      if (in.substr(at + size, 2) != "\r\n")
+        return wrong("a chunk without its end");
       at += size + 2;
-      if (size == 0) break;
+      if (size == 0)
+        break;
     }
     out.used = at;
   } else if (length) {
-    if (in.size() - at < *length) return out;
+    if (in.size() - at < *length)
+      return out;
     out.used = at + *length;
   } else if (answer) {
     out.until_close = true;
@@ -149,34 +179,48 @@ class ProxyDrive final : public ProxyHost {
     };
     std::vector<Link> links;
     const bool leaves = rng.chance(0.2), abrupt = rng.chance(0.3), one_byte = rng.chance(0.1);
-    const std::size_t replica_ends_at = rng.chance(0.3) ? rng.below(replica_says.size() + 1) : replica_says.size();
+    const std::size_t replica_ends_at =
+        rng.chance(0.3) ? rng.below(replica_says.size() + 1) : replica_says.size();
     std::size_t sent = 0;
     const auto accept_all = [&] {
       const std::size_t before = links.size();
-      for (int fd; (fd = ::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) links.push_back({Fd(fd), "", 0, false});
+      for (int fd; (fd = ::accept4(listener_.fd.get(), nullptr, nullptr,
+                                   SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+        links.push_back({Fd(fd), "", 0, false});
       return links.size() > before;
     };
-    const auto piece = [&](std::size_t left) { return std::min<std::size_t>(left, one_byte ? 1 : 1 + rng.below(rng.chance(0.5) ? 16 : 4096)); };
+    const auto piece = [&](std::size_t left) {
+      return std::min<std::size_t>(left, one_byte ? 1 : 1 + rng.below(rng.chance(0.5) ? 16 : 4096));
+    };
     for (std::uint32_t quiet = 0, turn = 0; quiet < 6 && turn < 400; ++turn) {
       bool moved = false;
       if (sent < client_says.size()) {
-        const ssize_t n = ::send(client.get(), client_says.data() + sent, piece(client_says.size() - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) sent += static_cast<std::size_t>(n), moved = true;
-        if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN) sent = client_says.size();
+        const ssize_t n = ::send(client.get(), client_says.data() + sent,
+                                 piece(client_says.size() - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+          sent += static_cast<std::size_t>(n), moved = true;
+        if (n < 0 && errno != EAGAIN && errno != EINPROGRESS && errno != ENOTCONN)
+          sent = client_says.size();
       } else if (leaves) {
         break;
       }
       turn_loop();
       moved |= accept_all();
       for (Link& link : links) {
-        if (link.closed) continue;
+        if (link.closed)
+          continue;
         moved |= pull(link.fd.get(), link.got);
-        // It answers whatever was asked with the same bytes, over and over, from the moment it was asked anything.
-        if (link.got.empty() || replica_says.empty()) continue;
+        // It answers whatever was asked with the same bytes, over and over, from the moment it was
+        // asked anything.
+        if (link.got.empty() || replica_says.empty())
+          continue;
         if (link.said < replica_ends_at) {
-          const ssize_t n = ::send(link.fd.get(), replica_says.data() + link.said, piece(replica_ends_at - link.said), MSG_NOSIGNAL | MSG_DONTWAIT);
-          if (n > 0) link.said += static_cast<std::size_t>(n), moved = true;
-          if (n < 0 && errno != EAGAIN) link.said = replica_ends_at;
+          const ssize_t n = ::send(link.fd.get(), replica_says.data() + link.said,
+                                   piece(replica_ends_at - link.said), MSG_NOSIGNAL | MSG_DONTWAIT);
+          if (n > 0)
+            link.said += static_cast<std::size_t>(n), moved = true;
+          if (n < 0 && errno != EAGAIN)
+            link.said = replica_ends_at;
         } else if (rng.chance(0.5)) {
           ::shutdown(link.fd.get(), SHUT_RDWR);
           link.closed = moved = true;
@@ -193,22 +237,32 @@ class ProxyDrive final : public ProxyHost {
     pull(client.get(), got);
     client = Fd();
     waiting_.clear();
-    for (Link& link : links) pull(link.fd.get(), link.got);
+    for (Link& link : links)
+      pull(link.fd.get(), link.got);
     const bool gone = loop_.run_until([&] { return proxy_->connections() == 0; }, seconds(5));
-    accept_all();  // also what the proxy began and nobody has looked at: the next play must not find it
-    for (Link& link : links) pull(link.fd.get(), link.got);
+    accept_all();  // also what the proxy began and nobody has looked at: the next play must not
+                   // find it
+    for (Link& link : links)
+      pull(link.fd.get(), link.got);
     upstream_->close();
-    if (!gone) return "a connection was left when its client had gone";
-    if (over_ != arrived_) return fmt::format("{} requests arrived and {} are over", arrived_, over_);
+    if (!gone)
+      return "a connection was left when its client had gone";
+    if (over_ != arrived_)
+      return fmt::format("{} requests arrived and {} are over", arrived_, over_);
     std::size_t requests = 0;
     for (const Link& link : links)
-      if (std::string why = judge_requests(link.got, requests); !why.empty()) return "a replica was sent: " + why;
-    if (requests > given_) return fmt::format("replicas were sent {} requests for {}", requests, given_);
-    if (std::string why = judge_answers(got); !why.empty()) return "a client was sent: " + why;
+      if (std::string why = judge_requests(link.got, requests); !why.empty())
+        return "a replica was sent: " + why;
+    if (requests > given_)
+      return fmt::format("replicas were sent {} requests for {}", requests, given_);
+    if (std::string why = judge_answers(got); !why.empty())
+      return "a client was sent: " + why;
     requests_ += requests;
     return {};
   }
-  std::uint64_t requests() const { return requests_; }   // that replicas were sent, over all that was played
+  std::uint64_t requests() const {
+    return requests_;
+  }  // that replicas were sent, over all that was played
 
   // ---- ProxyHost
   void arrived(const std::shared_ptr<Front>& front) override {
@@ -216,8 +270,12 @@ class ProxyDrive final : public ProxyHost {
     methods_.push_back(front->head().method);
     front->ticket.id = arrived_;
     front->ticket.timeout = seconds(30);
-    if (mood_ == 0) return front->refuse(net::problem(503, "no"));
-    if (mood_ == 1) return front->read_body(1 << 16, [front](std::string body) { front->respond(net::Response::text(200, std::to_string(body.size()))); });
+    if (mood_ == 0)
+      return front->refuse(net::problem(503, "no"));
+    if (mood_ == 1)
+      return front->read_body(1 << 16, [front](std::string body) {
+        front->respond(net::Response::text(200, std::to_string(body.size())));
+      });
     if (mood_ <= 3) {
       waiting_.push_back(front);
       return;
@@ -225,11 +283,15 @@ class ProxyDrive final : public ProxyHost {
     ++given_;
     front->give(upstream_);
   }
-  bool failed(const std::shared_ptr<Front>& front, const Failure& failure, const std::string&) override {
-    if (!may_retry(failure)) return false;
+  bool failed(const std::shared_ptr<Front>& front,
+              const Failure& failure,
+              const std::string&) override {
+    if (!may_retry(failure))
+      return false;
     front->ticket.upstream = nullptr;
     loop_.post([this, front] {
-      if (!front->active()) return;
+      if (!front->active())
+        return;
       ++given_;
       front->give(upstream_);
     });
@@ -249,7 +311,8 @@ class ProxyDrive final : public ProxyHost {
   bool give_waiting() {
     const auto now = std::exchange(waiting_, {});
     for (const auto& front : now) {
-      if (!front->active()) continue;
+      if (!front->active())
+        continue;
       ++given_;
       front->give(upstream_);
     }
@@ -258,15 +321,19 @@ class ProxyDrive final : public ProxyHost {
   static bool pull(int fd, std::string& into) {
     char buffer[65536];
     bool any = false;
-    for (ssize_t n; (n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0; any = true) into.append(buffer, static_cast<std::size_t>(n));
+    for (ssize_t n; (n = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0; any = true)
+      into.append(buffer, static_cast<std::size_t>(n));
     return any;
   }
   static std::string judge_requests(std::string_view in, std::size_t& count) {
     while (!in.empty()) {
       const Reading one = read_message(in, false, false);
-      if (!one.wrong.empty()) return fmt::format("{} in \"{}\"", one.wrong, in.substr(0, 300));
-      if (!one.first_line.empty()) ++count;
-      if (one.used == 0 || one.upgrade) return {};  // cut short by its end, or no longer HTTP
+      if (!one.wrong.empty())
+        return fmt::format("{} in \"{}\"", one.wrong, in.substr(0, 300));
+      if (!one.first_line.empty())
+        ++count;
+      if (one.used == 0 || one.upgrade)
+        return {};  // cut short by its end, or no longer HTTP
       in.remove_prefix(one.used);
     }
     return {};
@@ -274,9 +341,12 @@ class ProxyDrive final : public ProxyHost {
   std::string judge_answers(std::string_view in) const {
     for (std::size_t i = 0; !in.empty();) {
       const Reading one = read_message(in, true, i < methods_.size() && methods_[i] == "HEAD");
-      if (!one.wrong.empty()) return fmt::format("{} in \"{}\"", one.wrong, in.substr(0, 300));
-      if (one.used == 0 || one.status == 101) return {};
-      if (one.status >= 200) ++i;
+      if (!one.wrong.empty())
+        return fmt::format("{} in \"{}\"", one.wrong, in.substr(0, 300));
+      if (one.used == 0 || one.status == 101)
+        return {};
+      if (one.status >= 200)
+        ++i;
       in.remove_prefix(one.used);
     }
     return {};

@@ -23,10 +23,15 @@ using namespace file_socket;
 
 constexpr Duration away_patience = seconds(30);
 constexpr Duration busy_patience = minutes(10);
-constexpr int looks_at_outputs = 3;   // something may still write to them
+constexpr int looks_at_outputs = 3;  // something may still write to them
 
-// Connects and says the line. An agent that is not there (it restarts) or does not know the task yet is asked again for a while.
-Result<Fd> ask(const std::string& socket, const std::string& line, std::string& answer, const std::function<Status(int)>& more, const std::function<bool()>& hopeless = {}) {
+// Connects and says the line. An agent that is not there (it restarts) or does not know the task
+// yet is asked again for a while.
+Result<Fd> ask(const std::string& socket,
+               const std::string& line,
+               std::string& answer,
+               const std::function<Status(int)>& more,
+               const std::function<bool()>& hopeless = {}) {
   std::optional<SteadyTime> busy_until;
   SteadyTime deadline = system_clock().steady() + away_patience;
   while (true) {
@@ -35,42 +40,59 @@ Result<Fd> ask(const std::string& socket, const std::string& line, std::string& 
     Error trouble{Code::unavailable, "this machine's agent does not answer", ""};
     if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) {
       Status sent = send_all(fd.get(), line);
-      if (sent && more) sent = more(fd.get());
-      if (!sent && hopeless && hopeless()) return pass(sent.error());
-      auto got = receive_line(fd.get());   // also after a broken send: the agent may have said why
-      if (got && *got == "busy") deadline = system_clock().steady() + away_patience, trouble.message = "this machine's agent is busy with the files of others";
-      if (got && *got == "busy" && !busy_until) busy_until = system_clock().steady() + busy_patience;
+      if (sent && more)
+        sent = more(fd.get());
+      if (!sent && hopeless && hopeless())
+        return pass(sent.error());
+      auto got = receive_line(fd.get());  // also after a broken send: the agent may have said why
+      if (got && *got == "busy")
+        deadline = system_clock().steady() + away_patience,
+        trouble.message = "this machine's agent is busy with the files of others";
+      if (got && *got == "busy" && !busy_until)
+        busy_until = system_clock().steady() + busy_patience;
       if (got && *got != "again" && *got != "busy") {
-        if (got->starts_with("error ")) return fail(Code::unavailable, got->substr(6));
+        if (got->starts_with("error "))
+          return fail(Code::unavailable, got->substr(6));
         answer = std::move(*got);
         return fd;
       }
-      if (!got && sent) trouble = got.error();
+      if (!got && sent)
+        trouble = got.error();
     }
-    if (system_clock().steady() > deadline || (busy_until && system_clock().steady() > *busy_until)) return pass(trouble);
+    if (system_clock().steady() > deadline || (busy_until && system_clock().steady() > *busy_until))
+      return pass(trouble);
     ::usleep(50'000);
   }
 }
 
-// Every path that can be had, each looked at by itself: what is wrong with one is told and costs the others nothing.
-files::Scan look_at(const std::string& directory, const std::vector<std::string>& paths, NotLeft& not_left) {
+// Every path that can be had, each looked at by itself: what is wrong with one is told and costs
+// the others nothing.
+files::Scan look_at(const std::string& directory,
+                    const std::vector<std::string>& paths,
+                    NotLeft& not_left) {
   files::Scan all;
   for (const std::string& path : paths) {
     struct stat info {};
     if (::lstat((directory + "/" + path).c_str(), &info) != 0) {
-      if (errno == ENOENT) not_left.absent.push_back(path);
-      else not_left.bad.push_back(fmt::format("{}: {}", path, ::strerrordesc_np(errno)));
+      if (errno == ENOENT)
+        not_left.absent.push_back(path);
+      else
+        not_left.bad.push_back(fmt::format("{}: {}", path, ::strerrordesc_np(errno)));
       continue;
     }
-    auto found = files::scan({.root = directory, .only = {path}, .ignore_files = false, .cache = {}});
+    auto found =
+        files::scan({.root = directory, .only = {path}, .ignore_files = false, .cache = {}});
     if (!found) {
       not_left.bad.push_back(fmt::format("{}: {}", path, found.error().message));
       continue;
     }
     files::Tree together = all.tree;
     for (files::Entry& e : found->tree.entries)
-      if (std::none_of(all.tree.entries.begin(), all.tree.entries.end(), [&](const files::Entry& one) { return one.path == e.path; })) together.entries.push_back(std::move(e));
-    std::sort(together.entries.begin(), together.entries.end(), [](const files::Entry& a, const files::Entry& b) { return a.path < b.path; });
+      if (std::none_of(all.tree.entries.begin(), all.tree.entries.end(),
+                       [&](const files::Entry& one) { return one.path == e.path; }))
+        together.entries.push_back(std::move(e));
+    std::sort(together.entries.begin(), together.entries.end(),
+              [](const files::Entry& a, const files::Entry& b) { return a.path < b.path; });
     // As whoever receives it will see it: too large together, or a path that cannot be told.
     if (const auto fits = files::decode(files::encode(together)); !fits) {
       not_left.bad.push_back(fmt::format("{}: {}", path, fits.error().message));
@@ -87,89 +109,133 @@ files::Scan look_at(const std::string& directory, const std::vector<std::string>
 namespace {
 
 // The list of the tree and then its pieces, as the agent sends them after "ok BYTES".
-Status receive_tree(int fd, const std::string& answer, const Sha256* wanted, const std::string& directory) {
-  const auto bytes = answer.starts_with("ok ") ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)) : Result<std::int64_t>(fail(Code::internal, answer.starts_with("error ") ? answer.substr(6) : "the agent answers oddly"));
-  if (!bytes) return pass(bytes.error());
+Status receive_tree(int fd,
+                    const std::string& answer,
+                    const Sha256* wanted,
+                    const std::string& directory) {
+  const auto bytes =
+      answer.starts_with("ok ")
+          ? parse_int(answer.substr(3), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))
+          : Result<std::int64_t>(fail(Code::internal, answer.starts_with("error ")
+                                                          ? answer.substr(6)
+                                                          : "the agent answers oddly"));
+  if (!bytes)
+    return pass(bytes.error());
   std::string list(static_cast<std::size_t>(*bytes), '\0');
   BILLOW_TRY_VOID(receive(fd, list.data(), list.size()));
-  if (wanted && sha256(list) != *wanted) return fail(Code::invalid, "the list of files is not what its digest says");
+  if (wanted && sha256(list) != *wanted)
+    return fail(Code::invalid, "the list of files is not what its digest says");
   const files::Tree tree = BILLOW_TRY(files::decode(list));
   // Pieces come in the list's order; their sizes follow from it.
   std::vector<std::size_t> sizes;
   for (const files::Entry& e : tree.entries)
-    for (std::size_t i = 0; i < e.pieces.size(); ++i) sizes.push_back(files::piece_size(e, i));
+    for (std::size_t i = 0; i < e.pieces.size(); ++i)
+      sizes.push_back(files::piece_size(e, i));
   std::size_t next = 0;
   return files::write_tree(directory, tree, [&](const Sha256& piece) -> Result<std::string> {
     std::string out(sizes[next++], '\0');
     BILLOW_TRY_VOID(receive(fd, out.data(), out.size()));
-    if (sha256(out) != piece) return fail(Code::invalid, "a piece of a file is not what its digest says");
+    if (sha256(out) != piece)
+      return fail(Code::invalid, "a piece of a file is not what its digest says");
     return out;
   });
 }
 
 }  // namespace
 
-Status stage_files(const std::string& socket, const std::string& digest, const std::string& directory) {
+Status stage_files(const std::string& socket,
+                   const std::string& digest,
+                   const std::string& directory) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   std::string answer;
   const Fd fd = BILLOW_TRY(ask(socket, fmt::format("get {}\n", digest), answer, {}));
   return receive_tree(fd.get(), answer, &wanted, directory);
 }
 
-Status take_tree(int fd, const std::string& directory) { return receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory); }
+Status take_tree(int fd, const std::string& directory) {
+  return receive_tree(fd, BILLOW_TRY(receive_line(fd)), nullptr, directory);
+}
 
 Status give_tree(int fd, const std::string& directory, const std::string& path) {
   struct stat info {};
-  if (!path.empty() && ::lstat((directory + "/" + path).c_str(), &info) != 0) return fail(errno == ENOENT ? Code::not_found : Code::forbidden, fmt::format("{}: {}", path, ::strerrordesc_np(errno)));
-  const files::Scan found = BILLOW_TRY(files::scan({.root = directory, .only = path.empty() ? std::vector<std::string>() : std::vector<std::string>{path}, .ignore_files = false, .cache = {}}));
+  if (!path.empty() && ::lstat((directory + "/" + path).c_str(), &info) != 0)
+    return fail(errno == ENOENT ? Code::not_found : Code::forbidden,
+                fmt::format("{}: {}", path, ::strerrordesc_np(errno)));
+  const files::Scan found = BILLOW_TRY(files::scan(
+      {.root = directory,
+       .only = path.empty() ? std::vector<std::string>() : std::vector<std::string>{path},
+       .ignore_files = false,
+       .cache = {}}));
   const std::string list = files::encode(found.tree);
   BILLOW_TRY_VOID(files::decode(list));
   BILLOW_TRY_VOID(send_all(fd, fmt::format("put {}\n", list.size())));
   BILLOW_TRY_VOID(send_all(fd, list));
   for (const files::Entry& e : found.tree.entries)
-    for (const Sha256& piece : e.pieces) BILLOW_TRY_VOID(send_all(fd, BILLOW_TRY(files::read_piece(found.sources.at(piece), piece))));
+    for (const Sha256& piece : e.pieces)
+      BILLOW_TRY_VOID(send_all(fd, BILLOW_TRY(files::read_piece(found.sources.at(piece), piece))));
   const std::string answer = BILLOW_TRY(receive_line(fd));
-  return answer == "ok" ? Status{} : fail(Code::unavailable, answer.starts_with("error ") ? answer.substr(6) : answer);
+  return answer == "ok"
+             ? Status{}
+             : fail(Code::unavailable, answer.starts_with("error ") ? answer.substr(6) : answer);
 }
 
-Result<BroughtInput> bring_input(const std::string& socket, const std::string& url, const std::string& path, const std::map<std::string, std::string>& variables) {
+Result<BroughtInput> bring_input(const std::string& socket,
+                                 const std::string& url,
+                                 const std::string& path,
+                                 const std::map<std::string, std::string>& variables) {
   Json asked = Json::object({{"url", url}, {"path", path}});
-  for (const auto& [name, value] : variables) asked.set(name, value);
+  for (const auto& [name, value] : variables)
+    asked.set(name, value);
   const std::string text = asked.dump();
   std::string answer;
-  BILLOW_TRY(ask(socket, fmt::format("input {}\n", text.size()), answer, [&](int fd) { return send_all(fd, text); }));
+  BILLOW_TRY(ask(socket, fmt::format("input {}\n", text.size()), answer,
+                 [&](int fd) { return send_all(fd, text); }));
   const auto parts = split(answer, ' ');
   BroughtInput out;
-  if (parts.size() != 4 || parts[0] != "ok") return fail(Code::internal, "the agent answers oddly");
-  for (std::size_t i = 0; i < 3; ++i) (i == 0 ? out.files : i == 1 ? out.bytes : out.fetched_bytes) = static_cast<std::uint64_t>(BILLOW_TRY(parse_int(parts[i + 1], 0, INT64_MAX)));
+  if (parts.size() != 4 || parts[0] != "ok")
+    return fail(Code::internal, "the agent answers oddly");
+  for (std::size_t i = 0; i < 3; ++i)
+    (i == 0   ? out.files
+     : i == 1 ? out.bytes
+              : out.fetched_bytes) =
+        static_cast<std::uint64_t>(BILLOW_TRY(parse_int(parts[i + 1], 0, INT64_MAX)));
   return out;
 }
 
-Status leave_outputs(const std::string& socket, const std::string& directory, const std::vector<std::string>& paths, NotLeft& not_left) {
+Status leave_outputs(const std::string& socket,
+                     const std::string& directory,
+                     const std::vector<std::string>& paths,
+                     NotLeft& not_left) {
   for (int look = 1;; ++look) {
     NotLeft found_wrong;
     const files::Scan found = look_at(directory, paths, found_wrong);
     const std::string list = files::encode(found.tree);
     std::optional<Error> changed;
     std::string answer;
-    const auto done = ask(socket, fmt::format("put {}\n", list.size()), answer, [&](int fd) -> Status {
-      BILLOW_TRY_VOID(send_all(fd, list));
-      for (const files::Entry& e : found.tree.entries)
-        for (const Sha256& piece : e.pieces) {
-          const auto bytes = files::read_piece(found.sources.at(piece), piece);
-          if (!bytes) {
-            changed = bytes.error();
-            ::shutdown(fd, SHUT_RDWR);
-            return pass(bytes.error());
-          }
-          BILLOW_TRY_VOID(send_all(fd, *bytes));
-        }
-      return {};
-    }, [&] { return changed.has_value(); });
-    if (changed && look < looks_at_outputs) continue;
+    const auto done = ask(
+        socket, fmt::format("put {}\n", list.size()), answer,
+        [&](int fd) -> Status {
+          BILLOW_TRY_VOID(send_all(fd, list));
+          for (const files::Entry& e : found.tree.entries)
+            for (const Sha256& piece : e.pieces) {
+              const auto bytes = files::read_piece(found.sources.at(piece), piece);
+              if (!bytes) {
+                changed = bytes.error();
+                ::shutdown(fd, SHUT_RDWR);
+                return pass(bytes.error());
+              }
+              BILLOW_TRY_VOID(send_all(fd, *bytes));
+            }
+          return {};
+        },
+        [&] { return changed.has_value(); });
+    if (changed && look < looks_at_outputs)
+      continue;
     not_left = std::move(found_wrong);
-    if (changed) return pass(*changed);
-    if (!done) return pass(done.error());
+    if (changed)
+      return pass(*changed);
+    if (!done)
+      return pass(done.error());
     return answer == "ok" ? Status{} : fail(Code::internal, "the agent answers oddly");
   }
 }

@@ -1,6 +1,7 @@
-// Files into and out of the directory of a job that runs: a helper that is the job's user in every respect, in the job's directory, with
-// nothing but one end of a socket, at whose other end the agent hands over or takes a tree. What the user may not read or write the
-// helper may not either, and a link in the way leads nowhere.
+// Files into and out of the directory of a job that runs: a helper that is the job's user in every
+// respect, in the job's directory, with nothing but one end of a socket, at whose other end the
+// agent hands over or takes a tree. What the user may not read or write the helper may not either,
+// and a link in the way leads nowhere.
 #pragma once
 
 #include <functional>
@@ -13,11 +14,12 @@ namespace billow::agent {
 
 struct CopyHelper {
   std::string cwd;
-  std::optional<Identity> identity;   // none: as the agent
+  std::optional<Identity> identity;  // none: as the agent
   bool into = false;
-  std::string path;                   // what is brought out; empty: everything
+  std::string path;  // what is brought out; empty: everything
 };
-// Starts the helper, has `talk` speak to it, and waits for its end. An error says what the helper said was wrong.
+// Starts the helper, has `talk` speak to it, and waits for its end. An error says what the helper
+// said was wrong.
 Status run_copy_helper(const CopyHelper& helper, const std::function<Status(int fd)>& talk);
 
 }  // namespace billow::agent

@@ -16,9 +16,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "core/model/surroundings.h"
 #include "files/pack.h"
 #include "files/scan.h"
-#include "core/model/surroundings.h"
 #include "net/http/blocking_client.h"
 
 namespace billow::agent {
@@ -27,8 +27,9 @@ namespace {
 using namespace file_socket;
 
 constexpr int first_line_patience_s = 10;
-constexpr int peer_patience_s = 120;       // a job that neither reads nor writes for so long is not waited for
-constexpr std::size_t per_task_max = 2;    // connections; whoever is slow holds up nobody but itself
+constexpr int peer_patience_s =
+    120;  // a job that neither reads nor writes for so long is not waited for
+constexpr std::size_t per_task_max = 2;  // connections; whoever is slow holds up nobody but itself
 constexpr std::size_t served_max = 512;
 constexpr std::size_t copies_max = 32;
 constexpr const char* owner_file = ".owner";
@@ -36,15 +37,21 @@ constexpr const char* owner_file = ".owner";
 // The head, as this node.
 class HeadClient {
  public:
-  HeadClient(const net::Endpoint& head, const net::TlsClientOptions& tls, std::string token) : http_({.endpoint = head, .tls = tls}), token_(std::move(token)) {}
+  HeadClient(const net::Endpoint& head, const net::TlsClientOptions& tls, std::string token)
+      : http_({.endpoint = head, .tls = tls}), token_(std::move(token)) {}
   Result<std::string> call(net::Method method, std::string target, std::string body = {}) {
-    net::BlockingClient::Call call{.method = method, .target = std::move(target), .body = std::move(body), .timeout = seconds(120)};
+    net::BlockingClient::Call call{.method = method,
+                                   .target = std::move(target),
+                                   .body = std::move(body),
+                                   .timeout = seconds(120)};
     call.headers.set("Authorization", "Bearer " + token_);
-    if (!call.body.empty()) call.headers.set("Content-Type", "application/octet-stream");
+    if (!call.body.empty())
+      call.headers.set("Content-Type", "application/octet-stream");
     auto response = BILLOW_TRY(http_.request(call));
     if (response.status >= 300) {
       std::string why = fmt::format("the head answered {}", response.status);
-      if (const auto json = parse_json(response.body); json && json->is_object()) why = std::string((*json)["detail"].str_or(why));
+      if (const auto json = parse_json(response.body); json && json->is_object())
+        why = std::string((*json)["detail"].str_or(why));
       return fail(net::code_of_status(response.status), why);
     }
     return std::move(response.body);
@@ -57,46 +64,63 @@ class HeadClient {
 
 }  // namespace
 
-std::string work_path(const std::string& work_dir, TaskId task) { return fmt::format("{}/{}", work_dir, task.value); }
+std::string work_path(const std::string& work_dir, TaskId task) {
+  return fmt::format("{}/{}", work_dir, task.value);
+}
 
 FileService::FileService(net::Loop& loop, Options options)
-    : loop_(loop), options_(std::move(options)), workers_(std::make_unique<net::Workers>(loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      workers_(std::make_unique<net::Workers>(
+          loop, net::Workers::Options{.threads = 1, .queue_max = 1 << 16})) {}
 
 FileService::~FileService() {
   watch_.cancel();
   {
     std::unique_lock lock(serving_mutex_);
-    for (const int fd : peers_) ::shutdown(fd, SHUT_RDWR);
+    for (const int fd : peers_)
+      ::shutdown(fd, SHUT_RDWR);
     served_.wait(lock, [this] { return peers_.empty() && copies_ == 0; });
   }
   workers_.reset();
   // Nothing of ours stays where nothing of a job's does.
   bool empty = true;
   if (DIR* dir = ::opendir(options_.work_dir.c_str())) {
-    while (const dirent* item = ::readdir(dir)) empty = empty && (item->d_name[0] == '.' && (item->d_name[1] == 0 || !std::strcmp(item->d_name, "..") || !std::strcmp(item->d_name, owner_file)));
+    while (const dirent* item = ::readdir(dir))
+      empty = empty && (item->d_name[0] == '.' &&
+                        (item->d_name[1] == 0 || !std::strcmp(item->d_name, "..") ||
+                         !std::strcmp(item->d_name, owner_file)));
     ::closedir(dir);
   }
-  if (empty) (void)remove_tree(options_.work_dir);
+  if (empty)
+    (void)remove_tree(options_.work_dir);
 }
 
-// Jobs' directories lie where everybody may make names: one that somebody else made first is not ours, whatever it is called.
+// Jobs' directories lie where everybody may make names: one that somebody else made first is not
+// ours, whatever it is called.
 Status FileService::prepare_work_dir() {
   const std::string& own = options_.work_dir;
   BILLOW_TRY_VOID(make_directories(own, 0711));
   struct stat info {};
-  if (::lstat(own.c_str(), &info) != 0) return fail_errno(own, errno);
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) return fail(Code::conflict, fmt::format("{} belongs to somebody else", own), "remove it");
+  if (::lstat(own.c_str(), &info) != 0)
+    return fail_errno(own, errno);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+    return fail(Code::conflict, fmt::format("{} belongs to somebody else", own), "remove it");
   BILLOW_TRY_VOID(write_file_atomic(own + "/" + owner_file, options_.directory + "\n", 0600));
   // What agents left that will never come back: their data directories are gone.
   const std::string above = own.substr(0, own.rfind('/'));
   DIR* dir = ::opendir(above.c_str());
-  if (!dir) return {};
+  if (!dir)
+    return {};
   while (const dirent* item = ::readdir(dir)) {
     const std::string path = above + "/" + item->d_name;
-    if (!std::string_view(item->d_name).starts_with("billow-") || path == own) continue;
-    if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid()) continue;
+    if (!std::string_view(item->d_name).starts_with("billow-") || path == own)
+      continue;
+    if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+      continue;
     const auto owner = read_file(path + "/" + owner_file, 4096);
-    if (owner && !file_exists(std::string(trim(*owner)))) (void)remove_tree(path);
+    if (owner && !file_exists(std::string(trim(*owner))))
+      (void)remove_tree(path);
   }
   ::closedir(dir);
   return {};
@@ -105,13 +129,22 @@ Status FileService::prepare_work_dir() {
 Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Options options) {
   std::unique_ptr<FileService> service(new FileService(loop, std::move(options)));
   FileService* raw = service.get();
-  service->store_ = BILLOW_TRY(files::Store::open({.directory = service->options_.directory, .bytes_max = service->options_.bytes_max, .bytes_refused = 0, .kept_at_least = {}, .needed = [raw] { return raw->needed(); }}));
+  service->store_ = BILLOW_TRY(files::Store::open({.directory = service->options_.directory,
+                                                   .bytes_max = service->options_.bytes_max,
+                                                   .bytes_refused = 0,
+                                                   .kept_at_least = {},
+                                                   .needed = [raw] {
+                                                     return raw->needed();
+                                                   }}));
   BILLOW_TRY_VOID(service->prepare_work_dir());
-  service->objects_ = BILLOW_TRY(ObjectCache::open({service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
+  service->objects_ = BILLOW_TRY(ObjectCache::open(
+      {service->options_.work_dir + "/objects", service->options_.cache_bytes_max}));
   service->listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const auto [address, size] = address_of(service->options_.socket);
   const int fd = service->listener_.get();
-  if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 || ::listen(fd, 256) != 0) return fail_errno("the socket for files", errno);
+  if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      ::listen(fd, 256) != 0)
+    return fail_errno("the socket for files", errno);
   service->watch_ = loop.on_readable(fd, [raw] { raw->accept(); });
   return service;
 }
@@ -119,18 +152,24 @@ Result<std::unique_ptr<FileService>> FileService::create(net::Loop& loop, Option
 files::Store::Needed FileService::needed() {
   std::lock_guard lock(staging_mutex_);
   files::Store::Needed out;
-  for (const auto& pieces : staging_) out.pieces.insert(out.pieces.end(), pieces.begin(), pieces.end());
+  for (const auto& pieces : staging_)
+    out.pieces.insert(out.pieces.end(), pieces.begin(), pieces.end());
   return out;
 }
 
-// A thread for each, so that a job that sends or reads slowly keeps nobody waiting; each task has few.
+// A thread for each, so that a job that sends or reads slowly keeps nobody waiting; each task has
+// few.
 void FileService::accept() {
   while (true) {
     Fd peer(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer) return;
+    if (!peer)
+      return;
     ucred who{};
     socklen_t size = sizeof who;
-    const auto task = ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0 ? options_.task_of(who.pid) : std::nullopt;
+    const auto task =
+        ::getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid > 0
+            ? options_.task_of(who.pid)
+            : std::nullopt;
     if (!task) {
       (void)send_all(peer.get(), "again\n");
       continue;
@@ -138,50 +177,70 @@ void FileService::accept() {
     {
       std::lock_guard lock(serving_mutex_);
       if (by_task_[*task] >= per_task_max || peers_.size() >= served_max) {
-        if (by_task_[*task] == 0) by_task_.erase(*task);
+        if (by_task_[*task] == 0)
+          by_task_.erase(*task);
         (void)send_all(peer.get(), "busy\n");
         continue;
       }
       ++by_task_[*task];
       peers_.insert(peer.get());
     }
-    std::thread([this, fd = peer.release(), task = *task, record = options_.record_of(*task), head = options_.head()] {
-      if (record) serve(fd, task, *record, head);
-      else (void)send_all(fd, "again\n");
+    std::thread([this, fd = peer.release(), task = *task, record = options_.record_of(*task),
+                 head = options_.head()] {
+      if (record)
+        serve(fd, task, *record, head);
+      else
+        (void)send_all(fd, "again\n");
       std::lock_guard lock(serving_mutex_);
       peers_.erase(fd);
       ::close(fd);
-      if (--by_task_[task] == 0) by_task_.erase(task);
+      if (--by_task_[task] == 0)
+        by_task_.erase(task);
       served_.notify_all();
     }).detach();
   }
 }
 
-void FileService::serve(int peer, TaskId task, const TaskRecord& record, const net::Endpoint& head) {
+void FileService::serve(int peer,
+                        TaskId task,
+                        const TaskRecord& record,
+                        const net::Endpoint& head) {
   be_patient(peer, first_line_patience_s);
   const auto line = receive_line(peer);
-  if (!line) return;
+  if (!line)
+    return;
   be_patient(peer, peer_patience_s);
   Status done = fail(Code::invalid, "not understood");
   if (line->starts_with("get ")) {
     // Its own tree and no other: a job has what its user has, not what this node may read.
     const std::string tree = record.variable(surroundings::files);
-    if (line->substr(4) != tree) done = fail(Code::forbidden, "these are not this job's files");
-    else done = get(peer, tree, head);
+    if (line->substr(4) != tree)
+      done = fail(Code::forbidden, "these are not this job's files");
+    else
+      done = get(peer, tree, head);
   } else if (line->starts_with("put ")) {
-    if (const auto bytes = parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max))) done = outputs(peer, task, static_cast<std::uint64_t>(*bytes), head);
+    if (const auto bytes =
+            parse_int(line->substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))
+      done = outputs(peer, task, static_cast<std::uint64_t>(*bytes), head);
   } else if (line->starts_with("input ")) {
-    if (const auto bytes = parse_int(line->substr(6), 1, 64 << 10)) done = input(peer, task, record, static_cast<std::uint64_t>(*bytes));
+    if (const auto bytes = parse_int(line->substr(6), 1, 64 << 10))
+      done = input(peer, task, record, static_cast<std::uint64_t>(*bytes));
   }
-  if (done) return;
+  if (done)
+    return;
   log_warn("task {}: files: {}", task.value, done.error().message);
   std::string text = done.error().message.substr(0, line_bytes_max - 16);
   std::replace(text.begin(), text.end(), '\n', ' ');
   (void)send_all(peer, fmt::format("error {}\n", text));
 }
 
-// Everything of the tree into the store; what of it is there stays until `pieces` is taken out again.
-Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, files::Tree& tree, std::string& list, std::list<std::vector<Sha256>>::iterator pieces) {
+// Everything of the tree into the store; what of it is there stays until `pieces` is taken out
+// again.
+Status FileService::fetch(const Sha256& digest,
+                          const net::Endpoint& at,
+                          files::Tree& tree,
+                          std::string& list,
+                          std::list<std::vector<Sha256>>::iterator pieces) {
   // The same tree for two jobs is fetched once; another one does not wait for it.
   struct Turn {
     FileService& service;
@@ -199,12 +258,16 @@ Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, files::
   } turn(*this, digest);
   const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
   HeadClient head(at, options_.tls, std::string(trim(token)));
-  if (auto known = store_->read_tree(digest)) list = std::move(*known);
-  else list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + files::digest_hex(digest)));
-  if (sha256(list) != digest) return fail(Code::invalid, "the list of files is not what its digest says");
+  if (auto known = store_->read_tree(digest))
+    list = std::move(*known);
+  else
+    list = BILLOW_TRY(head.call(net::Method::get, "/v1/files/trees/" + files::digest_hex(digest)));
+  if (sha256(list) != digest)
+    return fail(Code::invalid, "the list of files is not what its digest says");
   tree = BILLOW_TRY(files::decode(list));
   std::vector<Sha256> all;
-  for (const files::Entry& e : tree.entries) all.insert(all.end(), e.pieces.begin(), e.pieces.end());
+  for (const files::Entry& e : tree.entries)
+    all.insert(all.end(), e.pieces.begin(), e.pieces.end());
   {
     std::lock_guard lock(staging_mutex_);
     *pieces = all;
@@ -215,19 +278,24 @@ Status FileService::fetch(const Sha256& digest, const net::Endpoint& at, files::
   std::vector<Sha256> batch;
   std::size_t bytes = 0;
   const auto flush = [&]() -> Status {
-    if (batch.empty()) return {};
-    BILLOW_TRY_VOID(store_->add("", BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces", files::encode_digests(batch)))));
+    if (batch.empty())
+      return {};
+    BILLOW_TRY_VOID(store_->add("", BILLOW_TRY(head.call(net::Method::post, "/v1/files/pieces",
+                                                         files::encode_digests(batch)))));
     for (const Sha256& one : batch)
-      if (!store_->has(one)) return fail(Code::internal, "the head did not give what it was asked for");
+      if (!store_->has(one))
+        return fail(Code::internal, "the head did not give what it was asked for");
     batch.clear();
     bytes = 0;
     return {};
   };
   for (const files::Entry& e : tree.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
-      if (!wanted.contains(e.pieces[i]) || !asked.insert(e.pieces[i]).second) continue;
+      if (!wanted.contains(e.pieces[i]) || !asked.insert(e.pieces[i]).second)
+        continue;
       const std::size_t size = files::piece_size(e, i) + files::pack_header_bytes;
-      if (bytes + size > files::pack_bytes_wanted) BILLOW_TRY_VOID(flush());
+      if (bytes + size > files::pack_bytes_wanted)
+        BILLOW_TRY_VOID(flush());
       batch.push_back(e.pieces[i]);
       bytes += size;
     }
@@ -261,8 +329,10 @@ Status FileService::get(int peer, std::string_view text, const net::Endpoint& he
     for (const Sha256& piece : e.pieces) {
       const auto bytes = store_->read(piece);
       if (!bytes || !send_all(peer, *bytes)) {
-        // It cannot be told by a word any more: the stream ends short, and the other side says that it broke off.
-        if (!bytes) log_warn("files: {}", bytes.error().message);
+        // It cannot be told by a word any more: the stream ends short, and the other side says that
+        // it broke off.
+        if (!bytes)
+          log_warn("files: {}", bytes.error().message);
         return {};
       }
     }
@@ -276,56 +346,82 @@ Result<std::string> FileService::put(int peer, std::uint64_t list_bytes, const n
   const files::Tree tree = BILLOW_TRY(files::decode(list));
   const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
   HeadClient head(at, options_.tls, std::string(trim(token)));
-  const auto missing = BILLOW_TRY(files::decode_digests(BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list))));
+  const auto missing = BILLOW_TRY(
+      files::decode_digests(BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list))));
   files::DigestSet wanted(missing.begin(), missing.end());
   std::string pack, bytes;
   const auto flush = [&]() -> Status {
-    if (!pack.empty()) BILLOW_TRY_VOID(head.call(net::Method::post, "/v1/files/packs", std::exchange(pack, {})));
+    if (!pack.empty())
+      BILLOW_TRY_VOID(head.call(net::Method::post, "/v1/files/packs", std::exchange(pack, {})));
     return {};
   };
   for (const files::Entry& e : tree.entries)
     for (std::size_t i = 0; i < e.pieces.size(); ++i) {
       bytes.resize(files::piece_size(e, i));
       BILLOW_TRY_VOID(receive(peer, bytes.data(), bytes.size()));
-      // What the head has already need not travel, but whoever names a digest must have its content: else a list alone would get it.
-      if (sha256(bytes) != e.pieces[i]) return fail(Code::invalid, fmt::format("the content of {} is not what its digest says", e.path));
-      if (wanted.erase(e.pieces[i]) == 0) continue;
-      if (pack.size() + bytes.size() > files::pack_bytes_wanted) BILLOW_TRY_VOID(flush());
+      // What the head has already need not travel, but whoever names a digest must have its
+      // content: else a list alone would get it.
+      if (sha256(bytes) != e.pieces[i])
+        return fail(Code::invalid,
+                    fmt::format("the content of {} is not what its digest says", e.path));
+      if (wanted.erase(e.pieces[i]) == 0)
+        continue;
+      if (pack.size() + bytes.size() > files::pack_bytes_wanted)
+        BILLOW_TRY_VOID(flush());
       files::add_piece(pack, e.pieces[i], bytes);
     }
   BILLOW_TRY_VOID(flush());
-  if (!missing.empty() && !BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list)).empty()) return fail(Code::unavailable, "the head did not keep all outputs");
+  if (!missing.empty() &&
+      !BILLOW_TRY(head.call(net::Method::post, "/v1/files/trees", list)).empty())
+    return fail(Code::unavailable, "the head did not keep all outputs");
   return files::digest_hex(sha256(list));
 }
 
-Status FileService::outputs(int peer, TaskId task, std::uint64_t list_bytes, const net::Endpoint& at) {
+Status FileService::outputs(int peer,
+                            TaskId task,
+                            std::uint64_t list_bytes,
+                            const net::Endpoint& at) {
   const std::string digest = BILLOW_TRY(put(peer, list_bytes, at));
   const std::string token = BILLOW_TRY(read_file(options_.token_file, 4096));
   HeadClient head(at, options_.tls, std::string(trim(token)));
-  BILLOW_TRY_VOID(head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), digest));
+  BILLOW_TRY_VOID(
+      head.call(net::Method::put, fmt::format("/v1/tasks/{}/outputs", task.value), digest));
   return send_all(peer, "ok\n");
 }
 
-void FileService::copy(const wire::agent_v1::CopyFiles& asked, const TaskRecord& record, std::function<void(Result<std::string>)> done) {
+void FileService::copy(const wire::agent_v1::CopyFiles& asked,
+                       const TaskRecord& record,
+                       std::function<void(Result<std::string>)> done) {
   CopyHelper helper{record.cwd, record.identity, !asked.tree.empty(), asked.path};
-  if (const std::string own = work_path(options_.work_dir, asked.task); file_exists(own)) helper.cwd = own;
+  if (const std::string own = work_path(options_.work_dir, asked.task); file_exists(own))
+    helper.cwd = own;
   if (!helper.path.empty())
-    if (const auto plain = plain_path(helper.path); !plain) return done(pass(plain.error()));
+    if (const auto plain = plain_path(helper.path); !plain)
+      return done(pass(plain.error()));
   {
     std::lock_guard lock(serving_mutex_);
-    if (copies_ >= copies_max) return done(fail(Code::exhausted, "this node copies for too many others right now: try again in a moment"));
+    if (copies_ >= copies_max)
+      return done(fail(Code::exhausted,
+                       "this node copies for too many others right now: try again in a moment"));
     ++copies_;
   }
   std::thread([this, helper, tree = asked.tree, head = options_.head(), done = std::move(done)] {
     auto digest = std::make_shared<Result<std::string>>(std::string());
     const Status went = run_copy_helper(helper, [&](int fd) -> Status {
-      if (helper.into) return get(fd, tree, head);
+      if (helper.into)
+        return get(fd, tree, head);
       const std::string line = BILLOW_TRY(receive_line(fd));
-      if (!line.starts_with("put ")) return fail(Code::internal, "the copying process broke off");
-      *digest = BILLOW_TRY(put(fd, static_cast<std::uint64_t>(BILLOW_TRY(parse_int(line.substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))), head));
+      if (!line.starts_with("put "))
+        return fail(Code::internal, "the copying process broke off");
+      *digest = BILLOW_TRY(
+          put(fd,
+              static_cast<std::uint64_t>(BILLOW_TRY(parse_int(
+                  line.substr(4), 1, static_cast<std::int64_t>(files::tree_list_bytes_max)))),
+              head));
       return send_all(fd, "ok\n");
     });
-    if (!went) *digest = pass(went.error());
+    if (!went)
+      *digest = pass(went.error());
     std::lock_guard lock(serving_mutex_);
     --copies_;
     loop_.post([done, digest] { done(std::move(*digest)); });
@@ -338,32 +434,46 @@ Status FileService::input(int peer, TaskId task, const TaskRecord& record, std::
   std::string text(bytes, '\0');
   BILLOW_TRY_VOID(receive(peer, text.data(), text.size()));
   const Json asked = BILLOW_TRY(parse_json(text));
-  const auto get = [&](const char* name) { return std::string(asked[name].str_or("")); };
-  if (record.variable(surroundings::files).empty()) return fail(Code::invalid, "an input needs a working directory that follows the job");
+  const auto get = [&](const char* name) {
+    return std::string(asked[name].str_or(""));
+  };
+  if (record.variable(surroundings::files).empty())
+    return fail(Code::invalid, "an input needs a working directory that follows the job");
   const std::string path = BILLOW_TRY(plain_path(get("path")));
-  const auto brought = objects_->bring({.place = BILLOW_TRY(s3::parse_place(get("url"))), .access = s3::access_of([&](const char* name) { return get(name); }),
-                                        .root = work_path(options_.work_dir, task), .path = path, .owner = record.identity});
-  if (!brought) return pass(brought.error());
-  return send_all(peer, fmt::format("ok {} {} {}\n", brought->files, brought->bytes, brought->fetched_bytes));
+  const auto brought =
+      objects_->bring({.place = BILLOW_TRY(s3::parse_place(get("url"))),
+                       .access = s3::access_of([&](const char* name) { return get(name); }),
+                       .root = work_path(options_.work_dir, task),
+                       .path = path,
+                       .owner = record.identity});
+  if (!brought)
+    return pass(brought.error());
+  return send_all(
+      peer, fmt::format("ok {} {} {}\n", brought->files, brought->bytes, brought->fetched_bytes));
 }
 
 void FileService::forget(TaskId task) {
   const std::string path = work_path(options_.work_dir, task);
   (void)workers_->submit([this, path]() -> std::function<void()> {
-    if (const Status gone = remove_tree(path); !gone && file_exists(path)) log_warn("{}", gone.error().message);
+    if (const Status gone = remove_tree(path); !gone && file_exists(path))
+      log_warn("{}", gone.error().message);
     if (system_clock().steady() > trim_caches_) {
       trim_project_caches(options_.work_dir, options_.cache_bytes_max);
       trim_caches_ = system_clock().steady() + minutes(10);
     }
-    return [] {};
+    return [] {
+    };
   });
 }
 
 void FileService::forget_others(const std::vector<TaskId>& live) {
   DIR* dir = ::opendir(options_.work_dir.c_str());
-  if (!dir) return;
+  if (!dir)
+    return;
   while (const dirent* item = ::readdir(dir))
-    if (const auto number = parse_int(item->d_name, 1, INT64_MAX); number && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*number))) == live.end())
+    if (const auto number = parse_int(item->d_name, 1, INT64_MAX);
+        number && std::find(live.begin(), live.end(),
+                            TaskId(static_cast<std::uint64_t>(*number))) == live.end())
       forget(TaskId(static_cast<std::uint64_t>(*number)));
   ::closedir(dir);
 }

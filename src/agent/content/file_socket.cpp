@@ -20,8 +20,10 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
 Status send_all(int fd, std::string_view data) {
   while (!data.empty()) {
     const ssize_t n = ::send(fd, data.data(), data.size(), MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail_errno("files", n == 0 ? EPIPE : errno);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return fail_errno("files", n == 0 ? EPIPE : errno);
     data.remove_prefix(static_cast<std::size_t>(n));
   }
   return {};
@@ -30,8 +32,10 @@ Status send_all(int fd, std::string_view data) {
 Status receive(int fd, char* into, std::size_t size) {
   while (size > 0) {
     const ssize_t n = ::recv(fd, into, size, 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(Code::unavailable, "the transfer of files broke off");
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return fail(Code::unavailable, "the transfer of files broke off");
     into += n;
     size -= static_cast<std::size_t>(n);
   }
@@ -42,7 +46,8 @@ Result<std::string> receive_line(int fd) {
   std::string line;
   for (char c = 0; line.size() < line_bytes_max;) {
     BILLOW_TRY_VOID(receive(fd, &c, 1));
-    if (c == '\n') return line;
+    if (c == '\n')
+      return line;
     line += c;
   }
   return fail(Code::invalid, "a line is too long");

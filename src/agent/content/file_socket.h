@@ -1,4 +1,5 @@
-// Both ends of the socket on which jobs and their node's agent hand each other files: plain blocking reads and writes with a patience.
+// Both ends of the socket on which jobs and their node's agent hand each other files: plain
+// blocking reads and writes with a patience.
 #pragma once
 
 #include <sys/socket.h>

@@ -16,7 +16,9 @@
 namespace billow::agent {
 namespace {
 
-std::int64_t nanoseconds_of(const timespec& t) { return t.tv_sec * 1'000'000'000ll + t.tv_nsec; }
+std::int64_t nanoseconds_of(const timespec& t) {
+  return t.tv_sec * 1'000'000'000ll + t.tv_nsec;
+}
 
 // The content's name. In pieces: a model does not fit into memory twice.
 Result<std::string> digest_of(int fd) {
@@ -24,9 +26,12 @@ Result<std::string> digest_of(int fd) {
   std::uint64_t at = 0;
   for (;;) {
     const ssize_t n = ::pread(fd, buffer.data(), buffer.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno("read what was fetched", errno);
-    if (n == 0) break;
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return fail_errno("read what was fetched", errno);
+    if (n == 0)
+      break;
     const Sha256 one = sha256({buffer.data(), static_cast<std::size_t>(n)});
     chain.append(reinterpret_cast<const char*>(one.data()), one.size());
     at += static_cast<std::uint64_t>(n);
@@ -34,17 +39,25 @@ Result<std::string> digest_of(int fd) {
   return sha256_hex(chain);
 }
 
-// A directory below the job's, made where it is not there, without following a link that somebody put in the way.
-Result<Fd> directory_below(const std::string& root, const std::string& path, const std::optional<Identity>& owner) {
+// A directory below the job's, made where it is not there, without following a link that somebody
+// put in the way.
+Result<Fd> directory_below(const std::string& root,
+                           const std::string& path,
+                           const std::optional<Identity>& owner) {
   Fd at(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!at) return fail_errno(root, errno);
+  if (!at)
+    return fail_errno(root, errno);
   for (const std::string& part : split(path, '/')) {
-    if (part.empty()) continue;
+    if (part.empty())
+      continue;
     const bool made = ::mkdirat(at.get(), part.c_str(), 0755) == 0;
-    if (!made && errno != EEXIST) return fail_errno(path, errno);
+    if (!made && errno != EEXIST)
+      return fail_errno(path, errno);
     Fd next(::openat(at.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next) return fail(Code::conflict, fmt::format("{} is in the way of an input", path));
-    if (made && owner && ::geteuid() == 0 && ::fchown(next.get(), owner->uid, owner->gid) != 0) return fail_errno(path, errno);
+    if (!next)
+      return fail(Code::conflict, fmt::format("{} is in the way of an input", path));
+    if (made && owner && ::geteuid() == 0 && ::fchown(next.get(), owner->uid, owner->gid) != 0)
+      return fail_errno(path, errno);
     at = std::move(next);
   }
   return at;
@@ -52,32 +65,41 @@ Result<Fd> directory_below(const std::string& root, const std::string& path, con
 
 Status copy_into(int directory, const std::string& name, const std::string& from) {
   const Fd in(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
-  const Fd out(::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
-  if (!in || !out) return fail_errno(name, errno);
+  const Fd out(::openat(directory, name.c_str(),
+                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+  if (!in || !out)
+    return fail_errno(name, errno);
   std::string buffer(1 << 20, '\0');
   for (;;) {
     const ssize_t n = ::read(in.get(), buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno(name, errno);
-    if (n == 0) return {};
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return fail_errno(name, errno);
+    if (n == 0)
+      return {};
     BILLOW_TRY_VOID(write_all(out.get(), {buffer.data(), static_cast<std::size_t>(n)}));
   }
 }
 
 Status link_into(int directory, const std::string& name, const std::string& from) {
-  if (::linkat(AT_FDCWD, from.c_str(), directory, name.c_str(), 0) == 0) return {};
+  if (::linkat(AT_FDCWD, from.c_str(), directory, name.c_str(), 0) == 0)
+    return {};
   if (errno == EEXIST) {
     ::unlinkat(directory, name.c_str(), 0);
-    if (::linkat(AT_FDCWD, from.c_str(), directory, name.c_str(), 0) == 0) return {};
+    if (::linkat(AT_FDCWD, from.c_str(), directory, name.c_str(), 0) == 0)
+      return {};
   }
-  if (errno != EXDEV && errno != EMLINK && errno != EPERM) return fail_errno(name, errno);
+  if (errno != EXDEV && errno != EMLINK && errno != EPERM)
+    return fail_errno(name, errno);
   return copy_into(directory, name, from);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ObjectCache>> ObjectCache::open(Options options) {
-  for (const char* part : {"/objects", "/keys", "/arriving"}) BILLOW_TRY_VOID(make_directories(options.directory + part, 0700));
+  for (const char* part : {"/objects", "/keys", "/arriving"})
+    BILLOW_TRY_VOID(make_directories(options.directory + part, 0700));
   std::unique_ptr<ObjectCache> cache(new ObjectCache(std::move(options)));
   BILLOW_TRY_VOID(remove_tree(cache->options_.directory + "/arriving"));
   BILLOW_TRY_VOID(make_directories(cache->options_.directory + "/arriving", 0700));
@@ -86,27 +108,35 @@ Result<std::unique_ptr<ObjectCache>> ObjectCache::open(Options options) {
 }
 
 void ObjectCache::load() {
-  const auto each = [&](const std::string& directory, const std::function<void(const std::string&)>& fn) {
+  const auto each = [&](const std::string& directory,
+                        const std::function<void(const std::string&)>& fn) {
     DIR* dir = ::opendir(directory.c_str());
-    if (!dir) return;
+    if (!dir)
+      return;
     while (const dirent* item = ::readdir(dir))
-      if (item->d_name[0] != '.') fn(item->d_name);
+      if (item->d_name[0] != '.')
+        fn(item->d_name);
     ::closedir(dir);
   };
   each(options_.directory + "/objects", [&](const std::string& name) {
     struct stat info {};
-    if (::lstat(kept_path(name).c_str(), &info) != 0) return;
-    kept_[name] = {static_cast<std::uint64_t>(info.st_size), nanoseconds_of(info.st_mtim), nanoseconds_of(info.st_atim)};
+    if (::lstat(kept_path(name).c_str(), &info) != 0)
+      return;
+    kept_[name] = {static_cast<std::uint64_t>(info.st_size), nanoseconds_of(info.st_mtim),
+                   nanoseconds_of(info.st_atim)};
     bytes_ += static_cast<std::uint64_t>(info.st_size);
   });
-  // Under each of the source's names: the content, and when it was written, which it must still say.
+  // Under each of the source's names: the content, and when it was written, which it must still
+  // say.
   each(options_.directory + "/keys", [&](const std::string& name) {
     const std::string path = options_.directory + "/keys/" + name;
     const auto text = read_file(path, 256);
     const auto parts = text ? split(trim(*text), ' ') : std::vector<std::string>();
     const auto kept = parts.size() == 2 ? kept_.find(parts[0]) : kept_.end();
-    if (kept != kept_.end() && parts[1] == fmt::format("{}", kept->second.mtime_ns)) by_key_[name] = parts[0];
-    else ::unlink(path.c_str());
+    if (kept != kept_.end() && parts[1] == fmt::format("{}", kept->second.mtime_ns))
+      by_key_[name] = parts[0];
+    else
+      ::unlink(path.c_str());
   });
 }
 
@@ -118,9 +148,12 @@ std::uint64_t ObjectCache::bytes() const {
 // A job of the agent's own user could have written to what it was given to read.
 bool ObjectCache::still_good(const std::string& digest) {
   const auto kept = kept_.find(digest);
-  if (kept == kept_.end()) return false;
+  if (kept == kept_.end())
+    return false;
   struct stat info {};
-  if (::lstat(kept_path(digest).c_str(), &info) == 0 && S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == kept->second.size && nanoseconds_of(info.st_mtim) == kept->second.mtime_ns) {
+  if (::lstat(kept_path(digest).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+      static_cast<std::uint64_t>(info.st_size) == kept->second.size &&
+      nanoseconds_of(info.st_mtim) == kept->second.mtime_ns) {
     kept->second.used_ns = system_clock().wall().ns;
     const timespec times[2] = {{0, UTIME_NOW}, {0, UTIME_OMIT}};
     ::utimensat(AT_FDCWD, kept_path(digest).c_str(), times, 0);
@@ -134,7 +167,8 @@ bool ObjectCache::still_good(const std::string& digest) {
 
 // False where what is in use leaves none.
 bool ObjectCache::make_room(std::uint64_t bytes) {
-  if (bytes > options_.bytes_max) return false;
+  if (bytes > options_.bytes_max)
+    return false;
   remove_unused(options_.bytes_max - bytes);
   return bytes_ + bytes <= options_.bytes_max;
 }
@@ -146,25 +180,34 @@ void ObjectCache::forget_unused() {
 
 void ObjectCache::remove_unused(std::uint64_t down_to) {
   std::vector<std::pair<std::int64_t, std::string>> order;
-  for (const auto& [digest, kept] : kept_) order.emplace_back(kept.used_ns, digest);
+  for (const auto& [digest, kept] : kept_)
+    order.emplace_back(kept.used_ns, digest);
   std::sort(order.begin(), order.end());
   for (const auto& [used, digest] : order) {
-    if (bytes_ <= down_to) return;
+    if (bytes_ <= down_to)
+      return;
     struct stat info {};
-    if (::lstat(kept_path(digest).c_str(), &info) == 0 && info.st_nlink > 1) continue;  // lies in a job's directory
+    if (::lstat(kept_path(digest).c_str(), &info) == 0 && info.st_nlink > 1)
+      continue;  // lies in a job's directory
     ::unlink(kept_path(digest).c_str());
     bytes_ -= std::min(bytes_, kept_[digest].size);
     kept_.erase(digest);
   }
 }
 
-// The path of a file with the object's content. One that there was no room to keep lies among the arriving, for whoever asked to remove.
-Result<std::string> ObjectCache::fetch(const s3::Objects& objects, const Asked& asked, const s3::Object& object, const std::string& key) {
+// The path of a file with the object's content. One that there was no room to keep lies among the
+// arriving, for whoever asked to remove.
+Result<std::string> ObjectCache::fetch(const s3::Objects& objects,
+                                       const Asked& asked,
+                                       const s3::Object& object,
+                                       const std::string& key) {
   const std::string arriving = options_.directory + "/arriving/" + hex(random_bytes(12));
   const Fd fd(::open(arriving.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return fail_errno(arriving, errno);
+  if (!fd)
+    return fail_errno(arriving, errno);
   auto fetched = objects.read(asked.place, object, fd.get());
-  Result<std::string> digest = fetched ? digest_of(fd.get()) : Result<std::string>(pass(fetched.error()));
+  Result<std::string> digest =
+      fetched ? digest_of(fd.get()) : Result<std::string>(pass(fetched.error()));
   if (!digest || ::fchmod(fd.get(), 0444) != 0) {
     ::unlink(arriving.c_str());
     return digest ? Result<std::string>(fail_errno(arriving, errno)) : digest;
@@ -173,8 +216,10 @@ Result<std::string> ObjectCache::fetch(const s3::Objects& objects, const Asked& 
   ::fstat(fd.get(), &info);
   std::lock_guard lock(mutex_);
   if (!still_good(*digest)) {
-    if (object.tag.empty() || !make_room(object.size)) return arriving;
-    if (::rename(arriving.c_str(), kept_path(*digest).c_str()) != 0) return arriving;
+    if (object.tag.empty() || !make_room(object.size))
+      return arriving;
+    if (::rename(arriving.c_str(), kept_path(*digest).c_str()) != 0)
+      return arriving;
     kept_[*digest] = {object.size, nanoseconds_of(info.st_mtim), system_clock().wall().ns};
     bytes_ += object.size;
   } else {
@@ -182,18 +227,26 @@ Result<std::string> ObjectCache::fetch(const s3::Objects& objects, const Asked& 
   }
   if (!object.tag.empty()) {
     by_key_[key] = *digest;
-    (void)write_file_atomic(options_.directory + "/keys/" + key, fmt::format("{} {}\n", *digest, kept_[*digest].mtime_ns), 0600);
+    (void)write_file_atomic(options_.directory + "/keys/" + key,
+                            fmt::format("{} {}\n", *digest, kept_[*digest].mtime_ns), 0600);
   }
   return kept_path(*digest);
 }
 
-Result<std::string> ObjectCache::get(const s3::Objects& objects, const Asked& asked, const s3::Object& object, Brought& brought) {
+Result<std::string> ObjectCache::get(const s3::Objects& objects,
+                                     const Asked& asked,
+                                     const s3::Object& object,
+                                     Brought& brought) {
   // By everything that makes it this content: where it is, and what its source says of it.
-  const std::string key = sha256_hex(fmt::format("{}\n{}\n{}\n{}\n{}", asked.place.s3 ? asked.access.endpoint + "\n" + asked.access.region : "", asked.place.s3 ? asked.place.bucket : asked.place.url, object.key, object.tag, object.size));
+  const std::string key = sha256_hex(fmt::format(
+      "{}\n{}\n{}\n{}\n{}",
+      asked.place.s3 ? asked.access.endpoint + "\n" + asked.access.region : "",
+      asked.place.s3 ? asked.place.bucket : asked.place.url, object.key, object.tag, object.size));
   {
     std::unique_lock lock(mutex_);
     fetched_.wait(lock, [&] { return !fetching_.contains(key); });
-    if (const auto known = by_key_.find(key); known != by_key_.end() && still_good(known->second)) return kept_path(known->second);
+    if (const auto known = by_key_.find(key); known != by_key_.end() && still_good(known->second))
+      return kept_path(known->second);
     by_key_.erase(key);
     fetching_.insert(key);
   }
@@ -201,7 +254,8 @@ Result<std::string> ObjectCache::get(const s3::Objects& objects, const Asked& as
   std::lock_guard lock(mutex_);
   fetching_.erase(key);
   fetched_.notify_all();
-  if (path) brought.fetched_bytes += object.size;
+  if (path)
+    brought.fetched_bytes += object.size;
   return path;
 }
 
@@ -215,15 +269,18 @@ Result<ObjectCache::Brought> ObjectCache::bring(const Asked& asked) {
     Brought one;
     const std::string whole = object.name.empty() ? asked.path : asked.path + "/" + object.name;
     const auto slash = whole.rfind('/');
-    const Fd directory = BILLOW_TRY(directory_below(asked.root, slash == std::string::npos ? "" : whole.substr(0, slash), asked.owner));
+    const Fd directory = BILLOW_TRY(directory_below(
+        asked.root, slash == std::string::npos ? "" : whole.substr(0, slash), asked.owner));
     const std::string name = slash == std::string::npos ? whole : whole.substr(slash + 1);
     Status linked;
     // Between the look and the link it may have been evicted for another: then it is fetched again.
     for (int attempt = 1; attempt <= 3; ++attempt) {
       const std::string file = BILLOW_TRY(get(objects, asked, object, one));
       linked = link_into(directory.get(), name, file);
-      if (file.starts_with(options_.directory + "/arriving/")) ::unlink(file.c_str());
-      if (linked) break;
+      if (file.starts_with(options_.directory + "/arriving/"))
+        ::unlink(file.c_str());
+      if (linked)
+        break;
     }
     BILLOW_TRY_VOID(linked);
     std::lock_guard lock(counting);

@@ -16,7 +16,9 @@
 
 namespace billow::agent {
 
-Result<std::string> project_cache(const std::string& work_dir, const std::string& data_dir, const std::string& project) {
+Result<std::string> project_cache(const std::string& work_dir,
+                                  const std::string& data_dir,
+                                  const std::string& project) {
   const std::string key_path = data_dir + "/cache-key";
   auto key = read_file(key_path, 256);
   if (!key) {
@@ -24,11 +26,13 @@ Result<std::string> project_cache(const std::string& work_dir, const std::string
     key = BILLOW_TRY(read_file(key_path, 256));
   }
   // The directory above cannot be listed, so the name is what lets one in.
-  const std::string above = work_dir + "/caches", path = above + "/" + hmac_sha256_hex(*key, project).substr(0, 40);
+  const std::string above = work_dir + "/caches",
+                    path = above + "/" + hmac_sha256_hex(*key, project).substr(0, 40);
   BILLOW_TRY_VOID(make_directories(work_dir, 0711));
   BILLOW_TRY_VOID(make_directories(above, 0711));
   if (::mkdir(path.c_str(), 0700) == 0) {
-    if (::chmod(path.c_str(), 01777) != 0) return fail_errno(path, errno);
+    if (::chmod(path.c_str(), 01777) != 0)
+      return fail_errno(path, errno);
   } else if (errno != EEXIST) {
     return fail_errno(path, errno);
   }
@@ -46,45 +50,69 @@ void trim_project_caches(const std::string& work_dir, std::uint64_t bytes_max) {
   std::uint64_t total = 0;
   std::error_code error;
   namespace fs = std::filesystem;
-  for (fs::recursive_directory_iterator at(work_dir + "/caches", fs::directory_options::skip_permission_denied, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator
+           at(work_dir + "/caches", fs::directory_options::skip_permission_denied, error),
+       end;
+       !error && at != end; at.increment(error)) {
     struct stat info {};
-    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (::lstat(at->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+      continue;
     const auto bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;
-    files.push_back({std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec), bytes, at->path().string()});
+    files.push_back(
+        {std::max(info.st_atim.tv_sec, info.st_mtim.tv_sec), bytes, at->path().string()});
     total += bytes;
   }
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used_s < b.used_s; });
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.used_s < b.used_s; });
   for (const File& file : files) {
-    if (total <= bytes_max) return;
+    if (total <= bytes_max)
+      return;
     // Opened one below the other: a job may put a link in place of a directory while this runs.
     Fd directory(::open((work_dir + "/caches").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto parts = split(std::string_view(file.path).substr(work_dir.size() + 8), '/');
-    for (std::size_t i = 0; directory && i + 1 < parts.size(); ++i) directory = Fd(::openat(directory.get(), parts[i].c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (directory && ::unlinkat(directory.get(), parts.back().c_str(), 0) == 0) total -= std::min(total, file.bytes);
+    for (std::size_t i = 0; directory && i + 1 < parts.size(); ++i)
+      directory = Fd(::openat(directory.get(), parts[i].c_str(),
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (directory && ::unlinkat(directory.get(), parts.back().c_str(), 0) == 0)
+      total -= std::min(total, file.bytes);
   }
 }
 
 Result<std::string> plain_path(const std::string& path) {
   for (const std::string& part : split(path, '/'))
-    if (part.empty() || part == "." || part == ".." || part.size() > 255 || part.find('\0') != std::string::npos) return fail(Code::invalid, fmt::format("\"{}\" is no path inside the working directory", path));
-  if (path.size() > 4096) return fail(Code::invalid, "a path is too long");
+    if (part.empty() || part == "." || part == ".." || part.size() > 255 ||
+        part.find('\0') != std::string::npos)
+      return fail(Code::invalid,
+                  fmt::format("\"{}\" is no path inside the working directory", path));
+  if (path.size() > 4096)
+    return fail(Code::invalid, "a path is too long");
   return path;
 }
 
-Status add_file_variables(const wire::agent_v1::Start& start, const FilePlaces& places, Environment& env) {
+Status add_file_variables(const wire::agent_v1::Start& start,
+                          const FilePlaces& places,
+                          Environment& env) {
   const auto& wishes = start.surroundings;
-  for (const char* name : {inputs_variable, object_outputs_variable, "BILLOW_CACHE"}) env.erase(name);  // of a job that submits another
+  for (const char* name : {inputs_variable, object_outputs_variable, "BILLOW_CACHE"})
+    env.erase(name);  // of a job that submits another
   const auto list = [&](const char* name, const std::vector<ObjectWish>& all) {
     std::vector<std::string> lines;
-    for (const ObjectWish& wish : all) lines.push_back(wish.url + "\t" + wish.path);
-    if (!lines.empty()) env[name] = join(lines, "\n");
+    for (const ObjectWish& wish : all)
+      lines.push_back(wish.url + "\t" + wish.path);
+    if (!lines.empty())
+      env[name] = join(lines, "\n");
   };
   list(inputs_variable, wishes.inputs);
   list(object_outputs_variable, wishes.outputs);
   if (const auto project = env.find("BILLOW_PROJECT"); project != env.end())
-    if (const auto cache = project_cache(places.work_dir, places.data_dir, project->second)) env["BILLOW_CACHE"] = *cache;
-  if (start.env.contains(surroundings::files)) env[files_socket_variable] = places.socket;
-  else if (!wishes.inputs.empty() || !wishes.outputs.empty()) return fail(Code::invalid, "inputs and outputs need a working directory that follows the job: submit it with --sync");
+    if (const auto cache = project_cache(places.work_dir, places.data_dir, project->second))
+      env["BILLOW_CACHE"] = *cache;
+  if (start.env.contains(surroundings::files))
+    env[files_socket_variable] = places.socket;
+  else if (!wishes.inputs.empty() || !wishes.outputs.empty())
+    return fail(
+        Code::invalid,
+        "inputs and outputs need a working directory that follows the job: submit it with --sync");
   return {};
 }
 

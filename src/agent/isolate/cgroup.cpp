@@ -13,12 +13,14 @@ namespace {
 
 constexpr std::int64_t cpu_period_us = 100'000;
 constexpr const char* no_mount_why = "no cgroup hierarchy with this controller is mounted";
-constexpr const char* no_mount_hint = "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
+constexpr const char* no_mount_hint =
+    "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1) or mount the controller";
 
 // The kernel's files take one write and give an errno for it.
 int put(const std::string& path, const std::string& value) {
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!fd) return errno;
+  if (!fd)
+    return errno;
   return ::write(fd.get(), value.data(), value.size()) < 0 ? errno : 0;
 }
 std::string get(const std::string& path) {
@@ -32,14 +34,18 @@ std::int64_t get_number(const std::string& path) {
 // The value of "name N" in a file of such lines.
 std::int64_t get_field(const std::string& path, std::string_view name) {
   for (const std::string& line : split(get(path), '\n'))
-    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') return std::atoll(line.c_str() + name.size() + 1);
+    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ')
+      return std::atoll(line.c_str() + name.size() + 1);
   return 0;
 }
-int make_dir(const std::string& path) { return ::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST ? 0 : errno; }
+int make_dir(const std::string& path) {
+  return ::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST ? 0 : errno;
+}
 
 bool lists(const std::string& words, std::string_view word) {
   for (const std::string& w : split(words, ' '))
-    if (w == word) return true;
+    if (w == word)
+      return true;
   return false;
 }
 
@@ -54,18 +60,24 @@ void TaskCgroup::apply_to(TaskSpec& spec) const {
 
 std::string Cgroups::v1_parent(const char* controller) const {
   for (const auto& [name, path] : v1_parents_)
-    if (name == controller) return path;
+    if (name == controller)
+      return path;
   return {};
 }
 
-void Cgroups::probe_v1(const char* controller, const std::string& mount, CgroupKind* kind, Missing* missing) {
+void Cgroups::probe_v1(const char* controller,
+                       const std::string& mount,
+                       CgroupKind* kind,
+                       Missing* missing) {
   const std::string parent = mount + "/" + name_;
   if (const int error = make_dir(parent)) {
-    *missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)), "run the agent as root, or give it a delegated cgroup"};
+    *missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)),
+                "run the agent as root, or give it a delegated cgroup"};
     return;
   }
   if (::access((parent + "/cgroup.procs").c_str(), W_OK) != 0) {
-    *missing = {parent + " is not writable", "run the agent as root, or give it a delegated cgroup"};
+    *missing = {parent + " is not writable",
+                "run the agent as root, or give it a delegated cgroup"};
     return;
   }
   *kind = CgroupKind::v1;
@@ -76,12 +88,16 @@ void Cgroups::probe_v2(const std::string& mount) {
   const std::string parent = mount + "/" + name_;
   const std::string hint = "run the agent as root, or with systemd: Delegate=yes for its unit";
   Missing missing;
-  if (const int error = make_dir(parent)) missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)), hint};
-  else if (::access((parent + "/cgroup.procs").c_str(), W_OK) != 0) missing = {parent + " is not writable", hint};
-  else v2_parent_ = parent;
+  if (const int error = make_dir(parent))
+    missing = {fmt::format("{} cannot be made: {}", parent, strerrordesc_np(error)), hint};
+  else if (::access((parent + "/cgroup.procs").c_str(), W_OK) != 0)
+    missing = {parent + " is not writable", hint};
+  else
+    v2_parent_ = parent;
   const std::string offered = get(mount + "/cgroup.controllers");
   auto enable = [&](const char* controller, CgroupKind* kind, Missing* lacking) {
-    if (*kind != CgroupKind::none || !lists(offered, controller)) return;
+    if (*kind != CgroupKind::none || !lists(offered, controller))
+      return;
     if (v2_parent_.empty()) {
       *lacking = missing;
       return;
@@ -89,11 +105,16 @@ void Cgroups::probe_v2(const std::string& mount) {
     // Downwards from the root: a controller must be enabled for the children at each level.
     const int error = put(mount + "/cgroup.subtree_control", fmt::format("+{}", controller));
     if (error != 0 && !lists(get(parent + "/cgroup.controllers"), controller)) {
-      *lacking = {fmt::format("cgroup v2 does not hand '{}' down: {}", controller, strerrordesc_np(error)), hint};
+      *lacking = {
+          fmt::format("cgroup v2 does not hand '{}' down: {}", controller, strerrordesc_np(error)),
+          hint};
       return;
     }
-    if (const int child_error = put(parent + "/cgroup.subtree_control", fmt::format("+{}", controller))) {
-      *lacking = {fmt::format("cgroup v2 does not hand '{}' down to tasks: {}", controller, strerrordesc_np(child_error)), hint};
+    if (const int child_error =
+            put(parent + "/cgroup.subtree_control", fmt::format("+{}", controller))) {
+      *lacking = {fmt::format("cgroup v2 does not hand '{}' down to tasks: {}", controller,
+                              strerrordesc_np(child_error)),
+                  hint};
       return;
     }
     *kind = CgroupKind::v2;
@@ -113,17 +134,27 @@ Cgroups Cgroups::detect(Options options) {
   auto mounts = read_file(options.mounts_file, 4 << 20);
   for (const std::string& line : split(mounts ? *mounts : "", '\n')) {
     const auto words = split(line, ' ');
-    if (words.size() < 4) continue;
-    if (words[2] == "cgroup2") v2_mount = words[1];
-    if (words[2] != "cgroup") continue;
+    if (words.size() < 4)
+      continue;
+    if (words[2] == "cgroup2")
+      v2_mount = words[1];
+    if (words[2] != "cgroup")
+      continue;
     const auto controllers = split(words[3], ',');
-    auto has = [&](const char* name) { return std::find(controllers.begin(), controllers.end(), name) != controllers.end(); };
-    if (has("cpu")) c.probe_v1("cpu", words[1], &c.cpu_, &c.cpu_missing_);
-    if (has("memory")) c.probe_v1("memory", words[1], &c.memory_, &c.memory_missing_);
-    if (has("pids")) c.probe_v1("pids", words[1], &c.pids_, &c.pids_missing_);
-    if (has("freezer")) c.probe_v1("freezer", words[1], &c.freezer_, &freezer_missing);
+    auto has = [&](const char* name) {
+      return std::find(controllers.begin(), controllers.end(), name) != controllers.end();
+    };
+    if (has("cpu"))
+      c.probe_v1("cpu", words[1], &c.cpu_, &c.cpu_missing_);
+    if (has("memory"))
+      c.probe_v1("memory", words[1], &c.memory_, &c.memory_missing_);
+    if (has("pids"))
+      c.probe_v1("pids", words[1], &c.pids_, &c.pids_missing_);
+    if (has("freezer"))
+      c.probe_v1("freezer", words[1], &c.freezer_, &freezer_missing);
   }
-  if (!v2_mount.empty()) c.probe_v2(v2_mount);
+  if (!v2_mount.empty())
+    c.probe_v2(v2_mount);
   return c;
 }
 
@@ -132,23 +163,31 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
   const std::string leaf = leaf_ + std::to_string(id.value);
   auto make = [&](const std::string& parent) -> Result<std::string> {
     const std::string path = parent + leaf;
-    if (const int error = make_dir(path)) return fail_errno("make the cgroup " + path, error);
+    if (const int error = make_dir(path))
+      return fail_errno("make the cgroup " + path, error);
     return path;
   };
   auto set = [&](const std::string& path, const std::string& value) -> Status {
-    if (const int error = put(path, value)) return fail_errno(fmt::format("set {} to {}", path, value), error);
+    if (const int error = put(path, value))
+      return fail_errno(fmt::format("set {} to {}", path, value), error);
     return {};
   };
-  if (!v2_parent_.empty()) group.v2 = BILLOW_TRY(make(v2_parent_));
+  if (!v2_parent_.empty())
+    group.v2 = BILLOW_TRY(make(v2_parent_));
   if (limits.cpu_milli > 0 && cpu_ != CgroupKind::none) {
     const std::int64_t quota = limits.cpu_milli * cpu_period_us / 1000;
     if (cpu_ == CgroupKind::v2) {
-      BILLOW_TRY_VOID(set(group.v2 + "/cpu.max", fmt::format("{} {}", std::max<std::int64_t>(quota, 1000), cpu_period_us)));
+      BILLOW_TRY_VOID(
+          set(group.v2 + "/cpu.max",
+              fmt::format("{} {}", std::max<std::int64_t>(quota, 1000), cpu_period_us)));
     } else {
       group.v1.push_back(BILLOW_TRY(make(v1_parent("cpu"))));
       BILLOW_TRY_VOID(set(group.v1.back() + "/cpu.cfs_period_us", std::to_string(cpu_period_us)));
-      BILLOW_TRY_VOID(set(group.v1.back() + "/cpu.cfs_quota_us", std::to_string(std::max<std::int64_t>(quota, 1000))));
-      BILLOW_TRY_VOID(set(group.v1.back() + "/cpu.shares", std::to_string(std::max<std::int64_t>(limits.cpu_milli * 1024 / 1000, 2))));
+      BILLOW_TRY_VOID(set(group.v1.back() + "/cpu.cfs_quota_us",
+                          std::to_string(std::max<std::int64_t>(quota, 1000))));
+      BILLOW_TRY_VOID(
+          set(group.v1.back() + "/cpu.shares",
+              std::to_string(std::max<std::int64_t>(limits.cpu_milli * 1024 / 1000, 2))));
     }
   }
   if (limits.mem_mib > 0 && memory_ != CgroupKind::none) {
@@ -166,8 +205,10 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
   }
   if (limits.pids_max > 0 && pids_ != CgroupKind::none) {
     const bool v2 = pids_ == CgroupKind::v2;
-    if (!v2) group.v1.push_back(BILLOW_TRY(make(v1_parent("pids"))));
-    BILLOW_TRY_VOID(set((v2 ? group.v2 : group.v1.back()) + "/pids.max", std::to_string(limits.pids_max)));
+    if (!v2)
+      group.v1.push_back(BILLOW_TRY(make(v1_parent("pids"))));
+    BILLOW_TRY_VOID(
+        set((v2 ? group.v2 : group.v1.back()) + "/pids.max", std::to_string(limits.pids_max)));
   }
   return group;
 }
@@ -175,62 +216,84 @@ Result<TaskCgroup> Cgroups::create(TaskId id, const CgroupLimits& limits) const 
 TaskCgroup Cgroups::find(TaskId id) const {
   TaskCgroup group;
   const std::string leaf = leaf_ + std::to_string(id.value);
-  if (!v2_parent_.empty() && file_exists(v2_parent_ + leaf)) group.v2 = v2_parent_ + leaf;
+  if (!v2_parent_.empty() && file_exists(v2_parent_ + leaf))
+    group.v2 = v2_parent_ + leaf;
   for (const auto& [controller, parent] : v1_parents_) {
-    if (!file_exists(parent + leaf)) continue;
+    if (!file_exists(parent + leaf))
+      continue;
     group.v1.push_back(parent + leaf);
-    if (controller == "memory") group.memory = parent + leaf;
-    if (controller == "freezer") group.freezer_v1 = parent + leaf;
+    if (controller == "memory")
+      group.memory = parent + leaf;
+    if (controller == "freezer")
+      group.freezer_v1 = parent + leaf;
   }
-  if (group.memory.empty() && memory_ == CgroupKind::v2) group.memory = group.v2;
+  if (group.memory.empty() && memory_ == CgroupKind::v2)
+    group.memory = group.v2;
   return group;
 }
 
 CgroupUsage Cgroups::usage(const TaskCgroup& group) const {
   CgroupUsage usage;
-  if (!group.v2.empty()) usage.cpu_ns = get_field(group.v2 + "/cpu.stat", "usage_usec") * 1000;
-  if (group.memory.empty()) return usage;
+  if (!group.v2.empty())
+    usage.cpu_ns = get_field(group.v2 + "/cpu.stat", "usage_usec") * 1000;
+  if (group.memory.empty())
+    return usage;
   if (group.memory == group.v2) {
     usage.mem_bytes = get_number(group.memory + "/memory.current");
     usage.mem_peak_bytes = get_number(group.memory + "/memory.peak");
-    usage.oom_kills = static_cast<std::uint64_t>(get_field(group.memory + "/memory.events", "oom_kill"));
+    usage.oom_kills =
+        static_cast<std::uint64_t>(get_field(group.memory + "/memory.events", "oom_kill"));
   } else {
     usage.mem_bytes = get_number(group.memory + "/memory.usage_in_bytes");
     usage.mem_peak_bytes = get_number(group.memory + "/memory.max_usage_in_bytes");
-    usage.oom_kills = static_cast<std::uint64_t>(get_field(group.memory + "/memory.oom_control", "oom_kill"));
+    usage.oom_kills =
+        static_cast<std::uint64_t>(get_field(group.memory + "/memory.oom_control", "oom_kill"));
   }
   return usage;
 }
 
 Status Cgroups::remove(const TaskCgroup& group) const {
   std::vector<std::string> paths = group.v1;
-  if (!group.v2.empty()) paths.push_back(group.v2);
-  if (!group.freezer_v1.empty() && std::find(paths.begin(), paths.end(), group.freezer_v1) == paths.end()) paths.push_back(group.freezer_v1);
+  if (!group.v2.empty())
+    paths.push_back(group.v2);
+  if (!group.freezer_v1.empty() &&
+      std::find(paths.begin(), paths.end(), group.freezer_v1) == paths.end())
+    paths.push_back(group.freezer_v1);
   std::string busy;
   for (const std::string& path : paths) {
-    if (::rmdir(path.c_str()) == 0 || errno == ENOENT) continue;
-    // Something is inside, though the supervisor is gone: end it, and let the next call find the group empty.
+    if (::rmdir(path.c_str()) == 0 || errno == ENOENT)
+      continue;
+    // Something is inside, though the supervisor is gone: end it, and let the next call find the
+    // group empty.
     if (put(path + "/cgroup.kill", "1") != 0)
       for (const std::string& pid : split(get(path + "/cgroup.procs"), '\n'))
-        if (const int number = std::atoi(pid.c_str()); number > 1) ::kill(number, SIGKILL);
-    if (::rmdir(path.c_str()) != 0 && errno != ENOENT) busy = path;
+        if (const int number = std::atoi(pid.c_str()); number > 1)
+          ::kill(number, SIGKILL);
+    if (::rmdir(path.c_str()) != 0 && errno != ENOENT)
+      busy = path;
   }
-  if (!busy.empty()) return fail(Code::unavailable, busy + " still holds processes", "it is tried again");
+  if (!busy.empty())
+    return fail(Code::unavailable, busy + " still holds processes", "it is tried again");
   return {};
 }
 
 std::vector<std::string> Cgroups::report() const {
   auto line = [](const char* what, CgroupKind kind, const Missing& missing) {
     switch (kind) {
-      case CgroupKind::v1: return fmt::format("{}: cgroup v1", what);
-      case CgroupKind::v2: return fmt::format("{}: cgroup v2", what);
-      case CgroupKind::none: break;
+      case CgroupKind::v1:
+        return fmt::format("{}: cgroup v1", what);
+      case CgroupKind::v2:
+        return fmt::format("{}: cgroup v2", what);
+      case CgroupKind::none:
+        break;
     }
     return fmt::format("{}: not available: {}; {}", what, missing.why, missing.hint);
   };
-  return {line("CPU limits", cpu_, cpu_missing_), line("memory limits", memory_, memory_missing_), line("process limits", pids_, pids_missing_),
+  return {line("CPU limits", cpu_, cpu_missing_), line("memory limits", memory_, memory_missing_),
+          line("process limits", pids_, pids_missing_),
           tracks() ? std::string("process tracking: cgroup v2")
-                   : std::string("process tracking: by descent (no writable cgroup v2; jobs are still ended whole)")};
+                   : std::string("process tracking: by descent (no writable cgroup v2; jobs are "
+                                 "still ended whole)")};
 }
 
 }  // namespace billow::agent

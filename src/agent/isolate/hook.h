@@ -1,5 +1,6 @@
-// A shell command of a job's user, run by the agent beside the job: before a suspend, after a resume, to make a checkpoint.
-// It runs as the job's user in the job's directory, never with more than that user has, and is ended when its time is over.
+// A shell command of a job's user, run by the agent beside the job: before a suspend, after a
+// resume, to make a checkpoint. It runs as the job's user in the job's directory, never with more
+// than that user has, and is ended when its time is over.
 #pragma once
 
 #include <string>
@@ -13,9 +14,9 @@ namespace billow::agent {
 
 struct Hook {
   std::string command;
-  std::vector<std::string> env;        // NAME=value
+  std::vector<std::string> env;  // NAME=value
   std::string cwd = "/";
-  std::optional<Identity> identity;    // none: as the agent
+  std::optional<Identity> identity;  // none: as the agent
   Duration patience = seconds(60);
 };
 // Blocks until it has ended. An error says how it failed, with the end of what it printed.

@@ -18,29 +18,35 @@ constexpr int draws_max = 8;
 
 bool is_ours(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 022) == 0;
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
+         (info.st_mode & 022) == 0;
 }
 
 }  // namespace
 
 Result<std::string> own_place(const std::string& data_dir, const std::string& under) {
   std::string file = data_dir + "/place" + under;
-  std::replace(file.begin() + static_cast<std::ptrdiff_t>(data_dir.size()) + 1, file.end(), '/', '-');
+  std::replace(file.begin() + static_cast<std::ptrdiff_t>(data_dir.size()) + 1, file.end(), '/',
+               '-');
   if (const auto kept = read_file(file, 256)) {
     const std::string path{trim(*kept)};
-    if (path.starts_with(under + "/billow-") && is_ours(path)) return path;
+    if (path.starts_with(under + "/billow-") && is_ours(path))
+      return path;
   }
   for (int i = 0; i < draws_max; ++i) {
     const std::string path = fmt::format("{}/billow-{}", under, hex(random_bytes(12)));
     if (::mkdir(path.c_str(), 0711) != 0) {
-      if (errno == EEXIST) continue;
+      if (errno == EEXIST)
+        continue;
       return fail_errno(path, errno);
     }
-    if (::chmod(path.c_str(), 0711) != 0) return fail_errno(path, errno);   // whatever the umask
+    if (::chmod(path.c_str(), 0711) != 0)
+      return fail_errno(path, errno);  // whatever the umask
     BILLOW_TRY_VOID(write_file_atomic(file, path + "\n", 0600));
     return path;
   }
-  return fail(Code::conflict, fmt::format("no directory of this agent's own can be made in {}", under));
+  return fail(Code::conflict,
+              fmt::format("no directory of this agent's own can be made in {}", under));
 }
 
 }  // namespace billow::agent

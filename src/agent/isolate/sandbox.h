@@ -1,5 +1,6 @@
-// Which devices a job sees. A job is given its own GPUs' nodes and nobody else's, by a private /dev in a mount namespace
-// of its own; where that is not permitted, CUDA_VISIBLE_DEVICES is all there is, and `billow doctor` says so.
+// Which devices a job sees. A job is given its own GPUs' nodes and nobody else's, by a private /dev
+// in a mount namespace of its own; where that is not permitted, CUDA_VISIBLE_DEVICES is all there
+// is, and `billow doctor` says so.
 #pragma once
 
 #include <string>
@@ -27,10 +28,13 @@ class Sandbox {
   explicit Sandbox(SandboxKind kind, std::string why = {}) : kind_(kind), why_(std::move(why)) {}
 
   SandboxKind kind() const { return kind_; }
-  // Hides from the job every node whose GPU it was not given. Nodes that belong to all (nvidiactl, nvidia-uvm) are not
-  // listed and stay.
-  void apply_to(TaskSpec& spec, const std::vector<DeviceNode>& nodes, const std::vector<int>& granted) const;
-  // Mounts volumes in a namespace of the job's own. An error where this agent may not mount, or a volume is not on this node.
+  // Hides from the job every node whose GPU it was not given. Nodes that belong to all (nvidiactl,
+  // nvidia-uvm) are not listed and stay.
+  void apply_to(TaskSpec& spec,
+                const std::vector<DeviceNode>& nodes,
+                const std::vector<int>& granted) const;
+  // Mounts volumes in a namespace of the job's own. An error where this agent may not mount, or a
+  // volume is not on this node.
   Status bind_to(TaskSpec& spec, const std::vector<BoundVolume>& volumes) const;
   // A line for `billow doctor`.
   std::string report() const;
@@ -40,10 +44,12 @@ class Sandbox {
   std::string why_;
 };
 
-// The same from what each GPU, by index, says its own files are ("/dev/nvidia3", "/dev/dri/renderD131"): for any vendor.
+// The same from what each GPU, by index, says its own files are ("/dev/nvidia3",
+// "/dev/dri/renderD131"): for any vendor.
 std::vector<DeviceNode> device_nodes(const std::vector<std::vector<std::string>>& files_by_gpu);
-// The device nodes of this machine that belong to single GPUs: /dev/nvidiaN by its number (the node's minor, which
-// `minor_to_gpu` turns into the GPU's index; identity where empty).
-std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu, const std::string& dev = "/dev");
+// The device nodes of this machine that belong to single GPUs: /dev/nvidiaN by its number (the
+// node's minor, which `minor_to_gpu` turns into the GPU's index; identity where empty).
+std::vector<DeviceNode> list_nvidia_nodes(const std::vector<int>& minor_to_gpu,
+                                          const std::string& dev = "/dev");
 
 }  // namespace billow::agent

@@ -25,41 +25,58 @@ constexpr long tmpfs_magic = 0x01021994;
 std::string SecretFiles::place() {
   for (const char* candidate : {"/dev/shm", "/run"}) {
     struct statfs info {};
-    if (::statfs(candidate, &info) == 0 && static_cast<long>(info.f_type) == tmpfs_magic && ::access(candidate, W_OK) == 0) return candidate;
+    if (::statfs(candidate, &info) == 0 && static_cast<long>(info.f_type) == tmpfs_magic &&
+        ::access(candidate, W_OK) == 0)
+      return candidate;
   }
   return "/tmp";
 }
 
-SecretFiles::SecretFiles(std::string directory, const std::string& owner) : prefix_(std::move(directory) + "/secrets-"), old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)) {}
+SecretFiles::SecretFiles(std::string directory, const std::string& owner)
+    : prefix_(std::move(directory) + "/secrets-"),
+      old_prefix_(fmt::format("{}/billow-secrets-{}-", place(), owner)) {}
 
-std::string SecretFiles::path(TaskId task) const { return prefix_ + std::to_string(task.value); }
-std::string SecretFiles::path(TaskId task, const std::string& secret) const { return path(task) + "/" + secret; }
+std::string SecretFiles::path(TaskId task) const {
+  return prefix_ + std::to_string(task.value);
+}
+std::string SecretFiles::path(TaskId task, const std::string& secret) const {
+  return path(task) + "/" + secret;
+}
 
 std::string SecretFiles::Written::variable() const {
   std::string out = name;
   for (char& c : out)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+    if (!std::isalnum(static_cast<unsigned char>(c)))
+      c = '_';
   // Some names of secrets are none of variables.
   return (std::isdigit(static_cast<unsigned char>(out.front())) ? "_" : "") + out + "_FILE";
 }
 
-Result<std::vector<SecretFiles::Written>> SecretFiles::write(TaskId task, const std::vector<SecretWish>& wishes, const std::vector<GivenSecret>& secrets, const UserRecord& user) const {
+Result<std::vector<SecretFiles::Written>> SecretFiles::write(
+    TaskId task,
+    const std::vector<SecretWish>& wishes,
+    const std::vector<GivenSecret>& secrets,
+    const UserRecord& user) const {
   std::vector<Written> out;
   const auto give = [&](int fd, const std::string& what) -> Status {
-    if (::geteuid() == 0 && ::fchown(fd, user.identity.uid, user.identity.gid) != 0) return fail_errno(what, errno);
+    if (::geteuid() == 0 && ::fchown(fd, user.identity.uid, user.identity.gid) != 0)
+      return fail_errno(what, errno);
     return {};
   };
   // Given away when all is in them: until then nobody else can put anything there.
   std::vector<std::string> directories;
   const auto directory = [&](const std::string& dir) -> Status {
-    if (std::find(directories.begin(), directories.end(), dir) != directories.end()) return {};
-    if (::mkdir(dir.c_str(), 0700) != 0) return fail_errno(dir, errno);
+    if (std::find(directories.begin(), directories.end(), dir) != directories.end())
+      return {};
+    if (::mkdir(dir.c_str(), 0700) != 0)
+      return fail_errno(dir, errno);
     directories.push_back(dir);
     return {};
   };
   for (std::size_t i = 0; i < secrets.size() && i < wishes.size(); ++i) {
     const GivenSecret& secret = secrets[i];
-    if (secret.file.empty()) continue;
+    if (secret.file.empty())
+      continue;
     if (out.empty()) {
       remove(task);  // of an earlier life with the same number
       BILLOW_TRY_VOID(directory(path(task)));
@@ -67,29 +84,37 @@ Result<std::vector<SecretFiles::Written>> SecretFiles::write(TaskId task, const 
     Written one{wishes[i].name, path(task, wishes[i].name), {}};
     if (secret.file != usual_place(one.name)) {
       one.wanted = secret.file;
-      const auto same = std::find_if(out.begin(), out.end(), [&](const Written& w) { return !w.wanted.empty() && w.wanted_directory() == one.wanted_directory(); });
-      const std::string dir = same != out.end() ? same->directory() : fmt::format("{}/.at{}", path(task), i);
+      const auto same = std::find_if(out.begin(), out.end(), [&](const Written& w) {
+        return !w.wanted.empty() && w.wanted_directory() == one.wanted_directory();
+      });
+      const std::string dir =
+          same != out.end() ? same->directory() : fmt::format("{}/.at{}", path(task), i);
       BILLOW_TRY_VOID(directory(dir));
       one.file = dir + one.wanted.substr(one.wanted.rfind('/'));
     }
-    const Fd fd(::open(one.file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
-    if (!fd) return fail_errno(one.file, errno);
+    const Fd fd(
+        ::open(one.file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
+    if (!fd)
+      return fail_errno(one.file, errno);
     std::string value;
-    if (!base64_decode(secret.value, value)) return fail(Code::internal, fmt::format("the value of secret {} is damaged", one.name));
+    if (!base64_decode(secret.value, value))
+      return fail(Code::internal, fmt::format("the value of secret {} is damaged", one.name));
     BILLOW_TRY_VOID(write_all(fd.get(), value));
     BILLOW_TRY_VOID(give(fd.get(), one.file));
     out.push_back(std::move(one));
   }
   for (auto dir = directories.rbegin(); dir != directories.rend(); ++dir) {
     const Fd fd(::open(dir->c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!fd) return fail_errno(*dir, errno);
+    if (!fd)
+      return fail_errno(*dir, errno);
     BILLOW_TRY_VOID(give(fd.get(), *dir));
   }
   return out;
 }
 
 void SecretFiles::remove(TaskId task) const {
-  if (const Status gone = remove_tree(path(task)); !gone) log_warn("task {}: its secret files: {}", task.value, gone.error().message);
+  if (const Status gone = remove_tree(path(task)); !gone)
+    log_warn("task {}: its secret files: {}", task.value, gone.error().message);
 }
 
 void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
@@ -97,17 +122,22 @@ void SecretFiles::remove_others(const std::vector<TaskId>& live) const {
     const auto slash = prefix.rfind('/');
     const std::string directory = prefix.substr(0, slash), begins = prefix.substr(slash + 1);
     DIR* dir = ::opendir(directory.c_str());
-    if (dir == nullptr) continue;
+    if (dir == nullptr)
+      continue;
     std::vector<std::string> stale;
     while (const dirent* entry = ::readdir(dir)) {
       const std::string_view name = entry->d_name;
-      if (!name.starts_with(begins)) continue;
+      if (!name.starts_with(begins))
+        continue;
       const auto id = parse_int(name.substr(begins.size()), 1, INT64_MAX);
-      if (id && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*id))) == live.end()) stale.push_back(directory + "/" + std::string(name));
+      if (id && std::find(live.begin(), live.end(), TaskId(static_cast<std::uint64_t>(*id))) ==
+                    live.end())
+        stale.push_back(directory + "/" + std::string(name));
     }
     ::closedir(dir);
     for (const std::string& path : stale)
-      if (const Status gone = remove_tree(path); !gone) log_warn("secret files of an earlier task: {}", gone.error().message);
+      if (const Status gone = remove_tree(path); !gone)
+        log_warn("secret files of an earlier task: {}", gone.error().message);
   }
 }
 

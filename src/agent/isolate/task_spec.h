@@ -1,4 +1,5 @@
-// What to run, as the agent thinks of it, and its file form for the supervisor (supervise/protocol.h).
+// What to run, as the agent thinks of it, and its file form for the supervisor
+// (supervise/protocol.h).
 #pragma once
 
 #include <optional>
@@ -20,7 +21,8 @@ struct ResourceLimit {
   std::uint32_t resource = 0;  // RLIMIT_*
   std::uint64_t soft = 0, hard = 0;
 };
-// Who the job runs as. Absent members leave the agent's own identity; users.h makes this from a name.
+// Who the job runs as. Absent members leave the agent's own identity; users.h makes this from a
+// name.
 struct Identity {
   std::uint32_t uid = 0, gid = 0;
   std::vector<std::uint32_t> groups;
@@ -36,8 +38,8 @@ struct TaskSpec {
   bool stdin_open = false;               // absent and no terminal: /dev/null
   std::uint64_t log_segment_bytes = limits::log_segment_bytes;
   std::uint32_t log_segments_max = limits::log_segments_max;
-  Duration time_limit;                   // 0: none
-  SteadyTime paid_until;                 // 0: none; CLOCK_BOOTTIME of this machine
+  Duration time_limit;    // 0: none
+  SteadyTime paid_until;  // 0: none; CLOCK_BOOTTIME of this machine
   Duration stop_grace = limits::stop_grace_default;
   Duration leftover_grace = seconds(1);
   std::string cgroup_v2;
@@ -45,7 +47,7 @@ struct TaskSpec {
   std::string cgroup_memory;
   std::string cgroup_freezer_v1;
   std::vector<std::string> hide_devices;  // relative to /dev
-  std::vector<BoundVolume> binds;         // directories of the node, mounted where the job wants them
+  std::vector<BoundVolume> binds;  // directories of the node, mounted where the job wants them
   bool user_namespace = false;
   std::vector<ResourceLimit> resource_limits;
   std::optional<int> nice;
@@ -58,7 +60,8 @@ struct TaskSpec {
 
 // The bytes of `spec`. Refuses what the supervisor would refuse, in words for a user.
 Result<std::string> encode_spec(const TaskSpec& spec);
-// What a spec's bytes say of where and as whom a task runs: for what is done beside it, also after a restart.
+// What a spec's bytes say of where and as whom a task runs: for what is done beside it, also after
+// a restart.
 struct TaskRecord {
   std::string cwd;
   std::optional<Identity> identity;

@@ -14,7 +14,8 @@ Result<UserRecord> from_passwd(const passwd& entry) {
   int count = 64;
   std::vector<gid_t> groups(static_cast<std::size_t>(count));
   while (::getgrouplist(entry.pw_name, entry.pw_gid, groups.data(), &count) < 0) {
-    if (static_cast<std::size_t>(count) <= groups.size()) count = static_cast<int>(groups.size()) * 2;
+    if (static_cast<std::size_t>(count) <= groups.size())
+      count = static_cast<int>(groups.size()) * 2;
     if (static_cast<std::size_t>(count) > supervise::spec_groups_max) {
       count = static_cast<int>(groups.size());
       break;
@@ -38,7 +39,8 @@ Result<UserRecord> look_up_user(const std::string& name) {
     error = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
   }
   if (found == nullptr)
-    return fail(Code::not_found, fmt::format("there is no user '{}' on this machine", name), "create the account, or map the Billow user to another one");
+    return fail(Code::not_found, fmt::format("there is no user '{}' on this machine", name),
+                "create the account, or map the Billow user to another one");
   return from_passwd(*found);
 }
 
@@ -47,23 +49,30 @@ Result<UserRecord> look_up_uid(std::uint32_t uid) {
   passwd entry{};
   passwd* found = nullptr;
   ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
-  if (found == nullptr) return fail(Code::not_found, fmt::format("user {} has no account on this machine", uid));
+  if (found == nullptr)
+    return fail(Code::not_found, fmt::format("user {} has no account on this machine", uid));
   return from_passwd(*found);
 }
 
 Result<UserRecord> current_user() {
-  if (auto named = look_up_uid(::geteuid())) return named;
+  if (auto named = look_up_uid(::geteuid()))
+    return named;
   // An account without a name (a container's uid) is still somebody.
   return UserRecord{std::to_string(::geteuid()), "/", "/bin/sh", {::geteuid(), ::getegid(), {}}};
 }
 
 Result<UserRecord> resolve_job_user(const JobUser& user) {
-  UserRecord record = BILLOW_TRY(user.unix_user.empty() ? current_user() : look_up_user(user.unix_user));
+  UserRecord record =
+      BILLOW_TRY(user.unix_user.empty() ? current_user() : look_up_user(user.unix_user));
   if (record.identity.uid == 0 && !user.allow_root)
-    return fail(Code::forbidden, fmt::format("a job of a user who is not root may not run as '{}' (uid 0)", record.name),
-                "map the Billow user to an ordinary account of this machine");
+    return fail(
+        Code::forbidden,
+        fmt::format("a job of a user who is not root may not run as '{}' (uid 0)", record.name),
+        "map the Billow user to an ordinary account of this machine");
   if (::geteuid() != 0 && record.identity.uid != ::geteuid())
-    return fail(Code::forbidden, fmt::format("this agent runs as uid {} and cannot start jobs as '{}'", ::geteuid(), record.name),
+    return fail(Code::forbidden,
+                fmt::format("this agent runs as uid {} and cannot start jobs as '{}'", ::geteuid(),
+                            record.name),
                 "run the agent as root, or submit as the agent's own user");
   return record;
 }

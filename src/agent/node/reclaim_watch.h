@@ -1,8 +1,11 @@
-// Clouds tell a rented machine, and only the machine itself, that they are about to take it back: in the metadata that it reads from a
-// link-local address. AWS says so two minutes ahead, GCP half a minute (an hour before maintenance of a machine with GPUs), Azure half
-// a minute and more. This watches for it on machines whose pool says that they may be taken away, and says once what it read.
+// Clouds tell a rented machine, and only the machine itself, that they are about to take it back:
+// in the metadata that it reads from a link-local address. AWS says so two minutes ahead, GCP half
+// a minute (an hour before maintenance of a machine with GPUs), Azure half a minute and more. This
+// watches for it on machines whose pool says that they may be taken away, and says once what it
+// read.
 //
-// What was said is never taken back here: a machine that its cloud has announced to end takes no more work.
+// What was said is never taken back here: a machine that its cloud has announced to end takes no
+// more work.
 #pragma once
 
 #include <functional>
@@ -21,28 +24,35 @@ namespace billow::agent {
 enum class Cloud { aws, gcp, azure };
 }  // namespace billow::agent
 namespace billow {
-BILLOW_ENUM_NAMES(agent::Cloud, {agent::Cloud::aws, "aws"}, {agent::Cloud::gcp, "gcp"}, {agent::Cloud::azure, "azure"});
+BILLOW_ENUM_NAMES(agent::Cloud,
+                  {agent::Cloud::aws, "aws"},
+                  {agent::Cloud::gcp, "gcp"},
+                  {agent::Cloud::azure, "azure"});
 }  // namespace billow
 namespace billow::agent {
 
 // What a cloud's answer means: why the machine goes, or nothing.
 std::optional<std::string> aws_notice(int status, std::string_view instance_action);
-std::optional<std::string> gcp_notice(std::string_view preempted, std::string_view maintenance_event);
-// Azure tells all machines of a set of each other's events; only ours count. Without a name every event does.
+std::optional<std::string> gcp_notice(std::string_view preempted,
+                                      std::string_view maintenance_event);
+// Azure tells all machines of a set of each other's events; only ours count. Without a name every
+// event does.
 std::optional<std::string> azure_notice(const Json& events, std::string_view own_name);
 
 class ReclaimWatch {
  public:
   struct Options {
-    std::optional<Cloud> cloud;                                   // none: whichever answers
+    std::optional<Cloud> cloud;  // none: whichever answers
     std::string metadata_url = "http://169.254.169.254:80";
     Duration every = seconds(5);
   };
-  static Result<std::unique_ptr<ReclaimWatch>> create(net::Loop& loop, Options options, std::function<void(std::string reason)> on_notice);
+  static Result<std::unique_ptr<ReclaimWatch>> create(
+      net::Loop& loop, Options options, std::function<void(std::string reason)> on_notice);
 
  private:
   using Answer = std::function<void(const Result<net::Response>&)>;
-  ReclaimWatch(net::Loop& loop, Options options, std::function<void(std::string)> on_notice) : loop_(loop), options_(std::move(options)), on_notice_(std::move(on_notice)) {}
+  ReclaimWatch(net::Loop& loop, Options options, std::function<void(std::string)> on_notice)
+      : loop_(loop), options_(std::move(options)), on_notice_(std::move(on_notice)) {}
   void look();
   void look_aws();
   void look_gcp();

@@ -20,8 +20,12 @@ namespace {
 constexpr char program_name[] = "billow_egress";
 constexpr std::uint32_t inside_max = 4096;  // addresses left out
 
-long bpf(int command, bpf_attr& attr) { return ::syscall(SYS_bpf, command, &attr, sizeof attr); }
-std::uint64_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+long bpf(int command, bpf_attr& attr) {
+  return ::syscall(SYS_bpf, command, &attr, sizeof attr);
+}
+std::uint64_t address_of(const void* p) {
+  return reinterpret_cast<std::uintptr_t>(p);
+}
 
 // ---- an assembler for the few instructions used
 struct Program {
@@ -40,7 +44,9 @@ struct Program {
   void move(int dst, int src) { put(BPF_ALU64 | BPF_MOV | BPF_X, dst, src, 0, 0); }
   void set(int dst, std::int32_t value) { put(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, value); }
   void add(int dst, std::int32_t value) { put(BPF_ALU64 | BPF_ADD | BPF_K, dst, 0, 0, value); }
-  void shift_right(int dst, std::int32_t bits) { put(BPF_ALU64 | BPF_RSH | BPF_K, dst, 0, 0, bits); }
+  void shift_right(int dst, std::int32_t bits) {
+    put(BPF_ALU64 | BPF_RSH | BPF_K, dst, 0, 0, bits);
+  }
   void load32(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_W, dst, src, off, 0); }
   void load64(int dst, int src, int off) { put(BPF_LDX | BPF_MEM | BPF_DW, dst, src, off, 0); }
   void call(int helper) { put(BPF_JMP | BPF_CALL, 0, 0, 0, helper); }
@@ -57,7 +63,8 @@ struct Program {
   void land(std::size_t jump) { code[jump].off = static_cast<__s16>(code.size() - jump - 1); }
 };
 
-// One packet of the group. r6 packet, r7 its length; the destination as a mapped IPv6 address at fp-16.
+// One packet of the group. r6 packet, r7 its length; the destination as a mapped IPv6 address at
+// fp-16.
 Program counting_program(int count, int inside) {
   constexpr int fp = BPF_REG_10;
   Program p;
@@ -102,7 +109,8 @@ Program counting_program(int count, int inside) {
     p.shift_right(3, 32 - bits);
     p.out_if(op, 3, value);
   };
-  for (const int first : {0, 10, 127}) top4(8, first);
+  for (const int first : {0, 10, 127})
+    top4(8, first);
   top4(8, 224, BPF_JGE);
   top4(10, 100 << 2 | 1);
   top4(16, 169 << 8 | 254);
@@ -121,13 +129,18 @@ Program counting_program(int count, int inside) {
   p.call(BPF_FUNC_map_lookup_elem);
   p.out_if(BPF_JEQ, 0, 0);
   p.put(BPF_STX | BPF_ATOMIC | BPF_DW, 0, 7, 0, BPF_ADD);
-  for (const std::size_t jump : p.to_out) p.land(jump);
+  for (const std::size_t jump : p.to_out)
+    p.land(jump);
   p.set(0, 1);  // every packet goes on its way
   p.put(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
   return p;
 }
 
-Result<Fd> make_map(bpf_map_type type, std::uint32_t key, std::uint32_t value, std::uint32_t entries, const char* name) {
+Result<Fd> make_map(bpf_map_type type,
+                    std::uint32_t key,
+                    std::uint32_t value,
+                    std::uint32_t entries,
+                    const char* name) {
   bpf_attr attr{};
   attr.map_type = type;
   attr.key_size = key;
@@ -135,7 +148,8 @@ Result<Fd> make_map(bpf_map_type type, std::uint32_t key, std::uint32_t value, s
   attr.max_entries = entries;
   std::strncpy(attr.map_name, name, sizeof attr.map_name - 1);
   const long fd = bpf(BPF_MAP_CREATE, attr);
-  if (fd < 0) return fail_errno("make a map in the kernel", errno);
+  if (fd < 0)
+    return fail_errno("make a map in the kernel", errno);
   return Fd(static_cast<int>(fd));
 }
 
@@ -155,7 +169,8 @@ bool info_of(int fd, Info& info) {
   return bpf(BPF_OBJ_GET_INFO_BY_FD, attr) == 0;
 }
 
-// The maps of the program an earlier agent attached: the count is the array, the addresses left out are the hash.
+// The maps of the program an earlier agent attached: the count is the array, the addresses left out
+// are the hash.
 bool find_maps(int cgroup, Fd& count, Fd& inside) {
   std::array<std::uint32_t, 64> programs{};
   bpf_attr attr{};
@@ -163,20 +178,26 @@ bool find_maps(int cgroup, Fd& count, Fd& inside) {
   attr.query.attach_type = BPF_CGROUP_INET_EGRESS;
   attr.query.prog_ids = address_of(programs.data());
   attr.query.prog_cnt = programs.size();
-  if (bpf(BPF_PROG_QUERY, attr) != 0) return false;
+  if (bpf(BPF_PROG_QUERY, attr) != 0)
+    return false;
   for (std::uint32_t i = 0; i < attr.query.prog_cnt && i < programs.size(); ++i) {
     const Fd program = by_id(BPF_PROG_GET_FD_BY_ID, programs[i]);
     bpf_prog_info info{};
     std::array<std::uint32_t, 8> maps{};
     info.nr_map_ids = maps.size();
     info.map_ids = address_of(maps.data());
-    if (!program || !info_of(program.get(), info) || std::strncmp(info.name, program_name, sizeof info.name) != 0) continue;
+    if (!program || !info_of(program.get(), info) ||
+        std::strncmp(info.name, program_name, sizeof info.name) != 0)
+      continue;
     for (std::uint32_t m = 0; m < info.nr_map_ids && m < maps.size(); ++m) {
       Fd map = by_id(BPF_MAP_GET_FD_BY_ID, maps[m]);
       bpf_map_info about{};
-      if (!map || !info_of(map.get(), about)) continue;
-      if (about.type == BPF_MAP_TYPE_ARRAY) count = std::move(map);
-      else if (about.type == BPF_MAP_TYPE_HASH) inside = std::move(map);
+      if (!map || !info_of(map.get(), about))
+        continue;
+      if (about.type == BPF_MAP_TYPE_ARRAY)
+        count = std::move(map);
+      else if (about.type == BPF_MAP_TYPE_HASH)
+        inside = std::move(map);
     }
     return static_cast<bool>(count) && static_cast<bool>(inside);
   }
@@ -191,21 +212,28 @@ bool is_public(int family, const unsigned char* address) {
     constexpr unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     constexpr unsigned char zeros[8] = {};
     if (std::memcmp(address, mapped, sizeof mapped) != 0)
-      return std::memcmp(address, zeros, sizeof zeros) != 0 && (address[0] & 0xfe) != 0xfc && !(address[0] == 0xfe && (address[1] & 0xc0) == 0x80) && address[0] != 0xff;
+      return std::memcmp(address, zeros, sizeof zeros) != 0 && (address[0] & 0xfe) != 0xfc &&
+             !(address[0] == 0xfe && (address[1] & 0xc0) == 0x80) && address[0] != 0xff;
     v4 = address + 12;
   }
-  return v4[0] != 0 && v4[0] != 10 && v4[0] != 127 && v4[0] < 224 && !(v4[0] == 100 && (v4[1] & 0xc0) == 64) && !(v4[0] == 169 && v4[1] == 254) &&
+  return v4[0] != 0 && v4[0] != 10 && v4[0] != 127 && v4[0] < 224 &&
+         !(v4[0] == 100 && (v4[1] & 0xc0) == 64) && !(v4[0] == 169 && v4[1] == 254) &&
          !(v4[0] == 172 && (v4[1] & 0xf0) == 16) && !(v4[0] == 192 && v4[1] == 168);
 }
 
 bool leaves_the_site(const net::Address& address) {
-  if (address.is_unix()) return false;
+  if (address.is_unix())
+    return false;
   const auto found = net::resolve(address);
   for (const net::RawAddress& raw : found ? *found : std::vector<net::RawAddress>()) {
     sockaddr_storage one{};
     std::memcpy(&one, raw.bytes, std::min<std::size_t>(sizeof one, raw.length));
-    const auto* bytes = one.ss_family == AF_INET ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(&one)->sin_addr) : reinterpret_cast<const sockaddr_in6*>(&one)->sin6_addr.s6_addr;
-    if ((one.ss_family == AF_INET || one.ss_family == AF_INET6) && is_public(one.ss_family, bytes)) return true;
+    const auto* bytes = one.ss_family == AF_INET
+                            ? reinterpret_cast<const unsigned char*>(
+                                  &reinterpret_cast<const sockaddr_in*>(&one)->sin_addr)
+                            : reinterpret_cast<const sockaddr_in6*>(&one)->sin6_addr.s6_addr;
+    if ((one.ss_family == AF_INET || one.ss_family == AF_INET6) && is_public(one.ss_family, bytes))
+      return true;
   }
   return false;
 }
@@ -213,16 +241,19 @@ bool leaves_the_site(const net::Address& address) {
 std::optional<EgressCounter> EgressCounter::find(const std::string& path) {
   EgressCounter out;
   const Fd cgroup(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!cgroup || !find_maps(cgroup.get(), out.count_, out.inside_)) return std::nullopt;
+  if (!cgroup || !find_maps(cgroup.get(), out.count_, out.inside_))
+    return std::nullopt;
   out.found_ = true;
   return out;
 }
 
 Result<EgressCounter> EgressCounter::attach(const std::string& path) {
-  if (auto there = find(path)) return std::move(*there);
+  if (auto there = find(path))
+    return std::move(*there);
   EgressCounter out;
   const Fd cgroup(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!cgroup) return fail_errno("open " + path, errno);
+  if (!cgroup)
+    return fail_errno("open " + path, errno);
   out.count_ = BILLOW_TRY(make_map(BPF_MAP_TYPE_ARRAY, 4, 8, 1, "billow_sent"));
   out.inside_ = BILLOW_TRY(make_map(BPF_MAP_TYPE_HASH, 16, 1, inside_max, "billow_inside"));
   const Program program = counting_program(out.count_.get(), out.inside_.get());
@@ -234,14 +265,16 @@ Result<EgressCounter> EgressCounter::attach(const std::string& path) {
   load.license = address_of("Apache-2.0");  // it uses no helper that asks for another
   std::strncpy(load.prog_name, program_name, sizeof load.prog_name - 1);
   const long fd = bpf(BPF_PROG_LOAD, load);
-  if (fd < 0) return fail_errno("load the counting program into the kernel", errno);
+  if (fd < 0)
+    return fail_errno("load the counting program into the kernel", errno);
   const Fd loaded(static_cast<int>(fd));
   bpf_attr attach{};
   attach.target_fd = static_cast<__u32>(cgroup.get());
   attach.attach_bpf_fd = static_cast<__u32>(loaded.get());
   attach.attach_type = BPF_CGROUP_INET_EGRESS;
   attach.attach_flags = BPF_F_ALLOW_MULTI;  // a job's own programs, or systemd's, keep their place
-  if (bpf(BPF_PROG_ATTACH, attach) != 0) return fail_errno("attach the counting program to " + path, errno);
+  if (bpf(BPF_PROG_ATTACH, attach) != 0)
+    return fail_errno("attach the counting program to " + path, errno);
   return out;
 }
 
@@ -258,7 +291,8 @@ Status EgressCounter::leave_out(int family, const unsigned char* address) {
   attr.map_fd = static_cast<__u32>(inside_.get());
   attr.key = address_of(key.data());
   attr.value = address_of(&yes);
-  if (bpf(BPF_MAP_UPDATE_ELEM, attr) != 0) return fail_errno("leave an address out of the count", errno);
+  if (bpf(BPF_MAP_UPDATE_ELEM, attr) != 0)
+    return fail_errno("leave an address out of the count", errno);
   return {};
 }
 

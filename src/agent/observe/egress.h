@@ -1,9 +1,12 @@
-// Bytes that leave: what a task's processes send to public addresses, which is what providers bill as egress.
+// Bytes that leave: what a task's processes send to public addresses, which is what providers bill
+// as egress.
 //
-// Where a task has a v2 control group and the agent may load a program into the kernel, a program of some forty instructions on the
-// group counts every packet the group sends: any protocol, any lifetime of a socket, with its headers, as a provider does. It stays when
-// the agent dies, and the next agent finds it with its count; what a socket still sends after the task's last process is gone is not
-// counted. Elsewhere the sampler adds up what TCP sockets say (see sampler.h), and misses more. Nothing is ever estimated.
+// Where a task has a v2 control group and the agent may load a program into the kernel, a program
+// of some forty instructions on the group counts every packet the group sends: any protocol, any
+// lifetime of a socket, with its headers, as a provider does. It stays when the agent dies, and the
+// next agent finds it with its count; what a socket still sends after the task's last process is
+// gone is not counted. Elsewhere the sampler adds up what TCP sockets say (see sampler.h), and
+// misses more. Nothing is ever estimated.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +19,9 @@
 
 namespace billow::agent {
 
-// Whether bytes to this address leave the site: it is neither of this machine, nor private, link-local, shared (100.64/10) or multicast.
-// Addresses in network order; IPv4 counts in its mapped form too.
+// Whether bytes to this address leave the site: it is neither of this machine, nor private,
+// link-local, shared (100.64/10) or multicast. Addresses in network order; IPv4 counts in its
+// mapped form too.
 bool is_public(int family, const unsigned char* address);
 
 // The same of a name, or a number: any of its addresses is public. May block.

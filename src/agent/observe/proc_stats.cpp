@@ -17,16 +17,22 @@ struct Stat {
   std::int64_t rss_pages = 0;
 };
 
-// /proc/PID/stat: the name in parentheses may hold anything, so the fields are counted from the last ')'.
+// /proc/PID/stat: the name in parentheses may hold anything, so the fields are counted from the
+// last ')'.
 bool read_stat(const std::string& proc, int pid, Stat* out) {
   auto text = read_file(fmt::format("{}/{}/stat", proc, pid), 4096);
-  if (!text) return false;
+  if (!text)
+    return false;
   const auto close = text->rfind(')');
-  if (close == std::string::npos || close + 2 >= text->size()) return false;
-  const auto fields = split(std::string_view(*text).substr(close + 2), ' ');  // [0] is field 3, the state
-  if (fields.size() < 22) return false;
+  if (close == std::string::npos || close + 2 >= text->size())
+    return false;
+  const auto fields =
+      split(std::string_view(*text).substr(close + 2), ' ');  // [0] is field 3, the state
+  if (fields.size() < 22)
+    return false;
   out->parent = std::atoi(fields[1].c_str());
-  for (int i : {11, 12, 13, 14}) out->ticks += std::atoll(fields[static_cast<std::size_t>(i)].c_str());
+  for (int i : {11, 12, 13, 14})
+    out->ticks += std::atoll(fields[static_cast<std::size_t>(i)].c_str());
   out->threads = std::atoi(fields[17].c_str());
   out->rss_pages = std::atoll(fields[21].c_str());
   return true;
@@ -35,9 +41,11 @@ bool read_stat(const std::string& proc, int pid, Stat* out) {
 template <class Each>
 void each_pid(const std::string& proc, Each each) {
   DIR* dir = ::opendir(proc.c_str());
-  if (dir == nullptr) return;
+  if (dir == nullptr)
+    return;
   while (const dirent* entry = ::readdir(dir))
-    if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9') each(std::atoi(entry->d_name));
+    if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+      each(std::atoi(entry->d_name));
   ::closedir(dir);
 }
 
@@ -52,7 +60,8 @@ ProcessTable ProcessTable::read(const std::string& proc) {
   ProcessTable table;
   each_pid(proc, [&](int pid) {
     Stat stat;
-    if (read_stat(proc, pid, &stat)) table.by_parent_.emplace_back(stat.parent, pid);
+    if (read_stat(proc, pid, &stat))
+      table.by_parent_.emplace_back(stat.parent, pid);
   });
   std::sort(table.by_parent_.begin(), table.by_parent_.end());
   return table;
@@ -61,12 +70,15 @@ ProcessTable ProcessTable::read(const std::string& proc) {
 std::vector<int> ProcessTable::descendants(int pid) const {
   std::vector<int> out;
   auto take = [&](int parent) {
-    for (auto it = std::lower_bound(by_parent_.begin(), by_parent_.end(), std::pair(parent, 0)); it != by_parent_.end() && it->first == parent; ++it)
+    for (auto it = std::lower_bound(by_parent_.begin(), by_parent_.end(), std::pair(parent, 0));
+         it != by_parent_.end() && it->first == parent; ++it)
       out.push_back(it->second);
   };
   take(pid);
-  // A walk of /proc is not one moment: a reused pid could make a circle, which the table's size bounds.
-  for (std::size_t next = 0; next < out.size() && out.size() <= by_parent_.size(); ++next) take(out[next]);
+  // A walk of /proc is not one moment: a reused pid could make a circle, which the table's size
+  // bounds.
+  for (std::size_t next = 0; next < out.size() && out.size() <= by_parent_.size(); ++next)
+    take(out[next]);
   return out;
 }
 
@@ -76,7 +88,8 @@ ProcessUsage usage_of(const std::vector<int>& pids, const std::string& proc) {
   ProcessUsage usage;
   for (const int pid : pids) {
     Stat stat;
-    if (!read_stat(proc, pid, &stat)) continue;
+    if (!read_stat(proc, pid, &stat))
+      continue;
     ++usage.processes;
     usage.threads += stat.threads;
     usage.cpu_ns += stat.ticks * tick_ns;
@@ -93,7 +106,8 @@ std::vector<int> cgroup_pids(const std::string& directory) {
   std::vector<int> out;
   auto text = read_file(directory + "/cgroup.procs", 4 << 20);
   for (const std::string& line : split(text ? *text : "", '\n'))
-    if (const int pid = std::atoi(line.c_str()); pid > 0) out.push_back(pid);
+    if (const int pid = std::atoi(line.c_str()); pid > 0)
+      out.push_back(pid);
   return out;
 }
 
@@ -101,22 +115,27 @@ std::vector<int> pids_with_environment(const std::string& assignment, const std:
   std::vector<int> out;
   each_pid(proc, [&](int pid) {
     auto environ = read_file(fmt::format("{}/{}/environ", proc, pid), 2 << 20);
-    if (!environ) return;
+    if (!environ)
+      return;
     for (const std::string& variable : split(*environ, '\0'))
-      if (variable == assignment) return out.push_back(pid);
+      if (variable == assignment)
+        return out.push_back(pid);
   });
   return out;
 }
 
-std::size_t kill_leftovers(const std::string& assignment, const std::vector<std::string>& cgroup_directories) {
+std::size_t kill_leftovers(const std::string& assignment,
+                           const std::vector<std::string>& cgroup_directories) {
   std::vector<int> pids = pids_with_environment(assignment);
   for (const std::string& directory : cgroup_directories)
-    for (const int pid : cgroup_pids(directory)) pids.push_back(pid);
+    for (const int pid : cgroup_pids(directory))
+      pids.push_back(pid);
   std::sort(pids.begin(), pids.end());
   pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
   std::size_t reached = 0;
   for (const int pid : pids)
-    if (pid > 1 && pid != ::getpid() && ::kill(pid, SIGKILL) == 0) ++reached;
+    if (pid > 1 && pid != ::getpid() && ::kill(pid, SIGKILL) == 0)
+      ++reached;
   return reached;
 }
 

@@ -23,10 +23,12 @@ namespace billow::agent {
 namespace {
 
 constexpr int tcp_established = 1;
-constexpr std::size_t fds_per_process_max = 4096;  // beyond it a process holds a server's load, and other signals tell
+constexpr std::size_t fds_per_process_max =
+    4096;  // beyond it a process holds a server's load, and other signals tell
 
 void take_sockets(const char* data, std::size_t size, Sockets& out, bool& done) {
-  for (auto* header = reinterpret_cast<const nlmsghdr*>(data); NLMSG_OK(header, static_cast<std::uint32_t>(size)); header = NLMSG_NEXT(header, size)) {
+  for (auto* header = reinterpret_cast<const nlmsghdr*>(data);
+       NLMSG_OK(header, static_cast<std::uint32_t>(size)); header = NLMSG_NEXT(header, size)) {
     if (header->nlmsg_type == NLMSG_DONE || header->nlmsg_type == NLMSG_ERROR) {
       done = true;
       return;
@@ -34,20 +36,26 @@ void take_sockets(const char* data, std::size_t size, Sockets& out, bool& done) 
     const auto* message = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
     SocketUse use;
     use.established = message->idiag_state == tcp_established;
-    use.cookie = static_cast<std::uint64_t>(message->id.idiag_cookie[1]) << 32 | message->id.idiag_cookie[0];
+    use.cookie =
+        static_cast<std::uint64_t>(message->id.idiag_cookie[1]) << 32 | message->id.idiag_cookie[0];
     unsigned char to[16];
     std::memcpy(to, message->id.idiag_dst, sizeof to);
     use.leaves = is_public(message->idiag_family, to);
     auto left = static_cast<int>(NLMSG_PAYLOAD(header, sizeof *message));
-    for (const auto* attribute = reinterpret_cast<const rtattr*>(message + 1); RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
-      if (attribute->rta_type != INET_DIAG_INFO) continue;
+    for (const auto* attribute = reinterpret_cast<const rtattr*>(message + 1);
+         RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+      if (attribute->rta_type != INET_DIAG_INFO)
+        continue;
       tcp_info info{};
-      std::memcpy(&info, RTA_DATA(attribute), std::min<std::size_t>(sizeof info, RTA_PAYLOAD(attribute)));
+      std::memcpy(&info, RTA_DATA(attribute),
+                  std::min<std::size_t>(sizeof info, RTA_PAYLOAD(attribute)));
       use.rx_bytes = static_cast<std::int64_t>(info.tcpi_bytes_received);
       use.tx_bytes = static_cast<std::int64_t>(info.tcpi_bytes_acked);
     }
-    if (message->idiag_inode != 0) out.held[message->idiag_inode] = use;
-    else if (use.tx_bytes > 0) out.closed[use.cookie] = use;
+    if (message->idiag_inode != 0)
+      out.held[message->idiag_inode] = use;
+    else if (use.tx_bytes > 0)
+      out.closed[use.cookie] = use;
   }
 }
 
@@ -56,7 +64,8 @@ void take_sockets(const char* data, std::size_t size, Sockets& out, bool& done) 
 Sockets tcp_sockets() {
   Sockets out;
   Fd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!fd) return out;
+  if (!fd)
+    return out;
   for (const unsigned char family : {AF_INET, AF_INET6}) {
     struct {
       nlmsghdr header;
@@ -67,11 +76,13 @@ Sockets tcp_sockets() {
     ask.request.sdiag_protocol = IPPROTO_TCP;
     ask.request.idiag_ext = 1 << (INET_DIAG_INFO - 1);
     ask.request.idiag_states = ~0u;
-    if (::send(fd.get(), &ask, sizeof ask, 0) != static_cast<ssize_t>(sizeof ask)) return out;
+    if (::send(fd.get(), &ask, sizeof ask, 0) != static_cast<ssize_t>(sizeof ask))
+      return out;
     alignas(nlmsghdr) static thread_local char buffer[1 << 16];
     for (bool done = false; !done;) {
       const ssize_t n = ::recv(fd.get(), buffer, sizeof buffer, 0);
-      if (n <= 0) return out;
+      if (n <= 0)
+        return out;
       take_sockets(buffer, static_cast<std::size_t>(n), out, done);
     }
   }
@@ -83,15 +94,19 @@ std::vector<std::uint64_t> socket_inodes(const std::vector<int>& pids, const std
   for (const int pid : pids) {
     const std::string folder = proc + "/" + std::to_string(pid) + "/fd";
     DIR* dir = ::opendir(folder.c_str());
-    if (dir == nullptr) continue;
+    if (dir == nullptr)
+      continue;
     std::size_t seen = 0;
     while (const dirent* entry = ::readdir(dir)) {
-      if (entry->d_name[0] == '.' || ++seen > fds_per_process_max) continue;
+      if (entry->d_name[0] == '.' || ++seen > fds_per_process_max)
+        continue;
       char target[64];
       const ssize_t n = ::readlinkat(::dirfd(dir), entry->d_name, target, sizeof target - 1);
-      if (n <= 8) continue;
+      if (n <= 8)
+        continue;
       target[n] = '\0';
-      if (std::strncmp(target, "socket:[", 8) == 0) out.push_back(std::strtoull(target + 8, nullptr, 10));
+      if (std::strncmp(target, "socket:[", 8) == 0)
+        out.push_back(std::strtoull(target + 8, nullptr, 10));
     }
     ::closedir(dir);
   }
@@ -101,30 +116,40 @@ std::vector<std::uint64_t> socket_inodes(const std::vector<int>& pids, const std
 }
 
 std::int64_t Sampler::energy_mj(const GpuSample& sample, SteadyTime now) {
-  if (sample.energy_mj) return *sample.energy_mj;
+  if (sample.energy_mj)
+    return *sample.energy_mj;
   Integral& sum = integrals_[sample.index];
-  if (sum.at.ns > 0 && sample.power_mw && now > sum.at) sum.mj += static_cast<double>(*sample.power_mw) * (now - sum.at).seconds();
+  if (sum.at.ns > 0 && sample.power_mw && now > sum.at)
+    sum.mj += static_cast<double>(*sample.power_mw) * (now - sum.at).seconds();
   sum.at = now;
   return static_cast<std::int64_t>(sum.mj);
 }
 
-std::int64_t Sampler::sent(const WatchedTask& task, const std::vector<std::uint64_t>& inodes, const Sockets& sockets) {
+std::int64_t Sampler::sent(const WatchedTask& task,
+                           const std::vector<std::uint64_t>& inodes,
+                           const Sockets& sockets) {
   const auto [at, first] = traffic_.try_emplace(task.task);
   Traffic& traffic = at->second;
-  // What sockets had sent before an agent that came back first saw them was counted, or not, by the one before: it is left out.
+  // What sockets had sent before an agent that came back first saw them was counted, or not, by the
+  // one before: it is left out.
   const bool count_new = !first || task.born_here;
   std::map<std::uint64_t, std::int64_t> now;
   // The kernel counts a connection's opening and closing as a byte each.
   const auto take = [&](const SocketUse& socket, std::int64_t opening_and_closing) {
     const std::int64_t bytes = std::max<std::int64_t>(0, socket.tx_bytes - opening_and_closing);
     const auto before = traffic.sent.find(socket.cookie);
-    if (count_new) traffic.total += std::max<std::int64_t>(0, bytes - (before == traffic.sent.end() ? 0 : before->second));
+    if (count_new)
+      traffic.total +=
+          std::max<std::int64_t>(0, bytes - (before == traffic.sent.end() ? 0 : before->second));
     now[socket.cookie] = bytes;
   };
   for (const std::uint64_t inode : inodes)
-    if (const auto socket = sockets.held.find(inode); socket != sockets.held.end() && socket->second.leaves) take(socket->second, 1);
+    if (const auto socket = sockets.held.find(inode);
+        socket != sockets.held.end() && socket->second.leaves)
+      take(socket->second, 1);
   for (const auto& [cookie, bytes] : traffic.sent)
-    if (const auto socket = sockets.closed.find(cookie); socket != sockets.closed.end()) take(socket->second, 2);
+    if (const auto socket = sockets.closed.find(cookie); socket != sockets.closed.end())
+      take(socket->second, 2);
   traffic.sent = std::move(now);
   return traffic.total;
 }
@@ -133,15 +158,25 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
   Sampled out;
   // A grant names a card by its place among those offered; the driver may count them otherwise.
   std::map<std::size_t, int> holders;
-  for (const WatchedTask& task : tasks) for (const GpuGrant& grant : task.gpus) ++holders[static_cast<std::size_t>(grant.gpu)];
+  for (const WatchedTask& task : tasks)
+    for (const GpuGrant& grant : task.gpus)
+      ++holders[static_cast<std::size_t>(grant.gpu)];
   for (std::size_t place = 0; place < gpus_.size(); ++place) {
     const auto held = holders.find(place);
-    // Whose work it is matters only where a card is shared; asking for processes costs more than all else.
-    const auto sample = backend_->sample(gpus_[place].index, {.processes = held != holders.end() && held->second > 1, .slow_pcie = false});
-    if (sample) out.cards[gpus_[place].index] = *sample;
+    // Whose work it is matters only where a card is shared; asking for processes costs more than
+    // all else.
+    const auto sample = backend_->sample(
+        gpus_[place].index,
+        {.processes = held != holders.end() && held->second > 1, .slow_pcie = false});
+    if (sample)
+      out.cards[gpus_[place].index] = *sample;
   }
-  std::erase_if(traffic_, [&](const auto& item) { return std::none_of(tasks.begin(), tasks.end(), [&](const WatchedTask& t) { return t.task == item.first; }); });
-  if (tasks.empty()) return out;
+  std::erase_if(traffic_, [&](const auto& item) {
+    return std::none_of(tasks.begin(), tasks.end(),
+                        [&](const WatchedTask& t) { return t.task == item.first; });
+  });
+  if (tasks.empty())
+    return out;
   const ProcessTable table = ProcessTable::read();
   const auto sockets = tcp_sockets();
   for (const WatchedTask& task : tasks) {
@@ -153,19 +188,24 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
     TaskSample sample;
     sample.idle = host_signals(now, pids);
     sample.idle.output_bytes = static_cast<std::int64_t>(task.output_bytes);
-    if (task.last_input.ns > 0) sample.idle.last_input = task.last_input;
-    if (task.egress) sample.egress = *task.egress;
+    if (task.last_input.ns > 0)
+      sample.idle.last_input = task.last_input;
+    if (task.egress)
+      sample.egress = *task.egress;
     sample.egress.bytes += task.tunnelled;
     if (!sockets.held.empty()) {
       std::int64_t rx = 0, tx = 0;
       const std::vector<std::uint64_t> inodes = socket_inodes(pids);
-      if (!task.egress) sample.egress = {sent(task, inodes, sockets) + task.tunnelled, false};
+      if (!task.egress)
+        sample.egress = {sent(task, inodes, sockets) + task.tunnelled, false};
       for (const std::uint64_t inode : inodes) {
         const auto found = sockets.held.find(inode);
-        if (found == sockets.held.end()) continue;
+        if (found == sockets.held.end())
+          continue;
         rx += found->second.rx_bytes;
         tx += found->second.tx_bytes;
-        if (found->second.established) ++sample.idle.connections;
+        if (found->second.established)
+          ++sample.idle.connections;
       }
       sample.idle.net_rx_bytes = rx;
       sample.idle.net_tx_bytes = tx;
@@ -178,7 +218,8 @@ Sampled Sampler::look(const std::vector<WatchedTask>& tasks, SteadyTime now) {
         sample.energy.emplace_back();
         continue;
       }
-      sample.idle.gpus.push_back(gpu_signal(card->second, gpus_[place].power_limit_mw, holders[place] > 1, pids));
+      sample.idle.gpus.push_back(
+          gpu_signal(card->second, gpus_[place].power_limit_mw, holders[place] > 1, pids));
       sample.energy.push_back(TaskSample::Energy{energy_mj(card->second, now), grant.share.milli});
     }
     out.tasks.emplace_back(task.task, std::move(sample));

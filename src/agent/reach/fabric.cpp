@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/run_command.h"
 #include "base/text.h"
+#include "core/wire/codec.h"
 #include "gpu/link_facts.h"
 #include "gpu/peer_copy.h"
-#include "core/wire/codec.h"
 
 namespace billow::agent {
 
@@ -34,86 +34,122 @@ struct Fabric::Kept {
   std::string cards;
   std::map<std::string, std::string> labels;
   template <class V>
-  void fields(V& v) { v("cards", cards); v("labels", labels); }
+  void fields(V& v) {
+    v("cards", cards);
+    v("labels", labels);
+  }
 };
 
 std::map<std::string, std::string> link_labels(const std::vector<GpuInfo>& gpus) {
   std::map<std::string, std::string> out;
-  if (gpus.empty()) return out;
+  if (gpus.empty())
+    return out;
   out["gpu-link"] = link_name(gpus.front());
   std::size_t joined = 0;  // the most cards that reach one another by it
   for (const GpuInfo& gpu : gpus) {
     std::size_t near = 0;
     for (const GpuPeer& peer : gpu.peers) {
-      const bool offered = std::any_of(gpus.begin(), gpus.end(), [&](const GpuInfo& other) { return other.index == peer.index; });
+      const bool offered = std::any_of(gpus.begin(), gpus.end(), [&](const GpuInfo& other) {
+        return other.index == peer.index;
+      });
       near += offered && peer.level == LinkLevel::fabric;
     }
     joined = std::max(joined, near + 1);
   }
-  if (gpus.front().fabric_links > 0) out["nvlink-gpus"] = std::to_string(joined > 1 ? joined : 0);
+  if (gpus.front().fabric_links > 0)
+    out["nvlink-gpus"] = std::to_string(joined > 1 ? joined : 0);
   return out;
 }
 
-Fabric::Fabric(net::Loop& loop, Options options) : loop_(loop), options_(std::move(options)), workers_(loop, {.threads = 1, .queue_max = 4}) {
+Fabric::Fabric(net::Loop& loop, Options options)
+    : loop_(loop), options_(std::move(options)), workers_(loop, {.threads = 1, .queue_max = 4}) {
   const auto text = read_file(path(), 1 << 20);
-  if (!text) return;
+  if (!text)
+    return;
   // Cards that were changed since have not been measured.
-  if (auto kept = wire::from_json_text<Kept>(*text); kept && kept->cards == cards()) labels_ = std::move(kept->labels);
+  if (auto kept = wire::from_json_text<Kept>(*text); kept && kept->cards == cards())
+    labels_ = std::move(kept->labels);
 }
 Fabric::~Fabric() = default;
 
 std::string Fabric::cards() const {
   std::string all;
-  for (const GpuInfo& gpu : options_.gpus) all += gpu.uuid + "\n";
+  for (const GpuInfo& gpu : options_.gpus)
+    all += gpu.uuid + "\n";
   return sha256_hex(all);
 }
 
 void Fabric::ask(const Ask& ask) {
   switch (ask.step) {
-    case Step::gpus: return measure_gpus(ask);
-    case Step::listen: return listen(ask);
-    case Step::dial: return dial(ask);
-    case Step::keep: return keep(ask);
+    case Step::gpus:
+      return measure_gpus(ask);
+    case Step::listen:
+      return listen(ask);
+    case Step::dial:
+      return dial(ask);
+    case Step::keep:
+      return keep(ask);
   }
 }
 
 // In a process of its own: contexts take memory on every card until it ends.
 void Fabric::measure_gpus(const Ask& ask) {
   std::string visible;
-  for (const GpuInfo& gpu : options_.gpus) visible += (visible.empty() ? "" : ",") + gpu.uuid;
+  for (const GpuInfo& gpu : options_.gpus)
+    visible += (visible.empty() ? "" : ",") + gpu.uuid;
   const bool simulated = !options_.gpus.empty() && options_.gpus.front().simulated;
-  CommandSpec spec{.argv = {own_path(), "check", "gpus", "--json"}, .env = {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}}, .input = {}, .timeout = gpus_patience};
-  if (!simulated) spec.env["CUDA_VISIBLE_DEVICES"] = visible;
-  const Status queued = workers_.submit([spec] { return run_command(spec); }, [this, id = ask.id](Result<CommandResult> done) {
-    Answer answer;
-    answer.id = id;
-    const auto finish = [&](std::string error) {
-      answer.error = std::move(error);
-      options_.answer(std::move(answer));
-    };
-    if (!done) return finish(done.error().message);
-    if (done->code != 0) return finish(done->complaint());
-    const auto json = parse_json(done->out);
-    const auto figures = json ? copies_from_json(*json) : Result<CopyFigures>(fail(Code::invalid, "unreadable figures"));
-    if (!figures) return finish(figures.error().message);
-    for (const PeerCopy& copy : figures->peers) {
-      if (copy.from >= options_.gpus.size() || copy.to >= options_.gpus.size()) continue;
-      answer.pairs.push_back({static_cast<std::int32_t>(copy.from), static_cast<std::int32_t>(copy.to), copy.mb_s, expected_mb_s(options_.gpus[copy.from], options_.gpus[copy.to])});
-    }
-    for (const HostCopy& copy : figures->host) {
-      if (copy.gpu >= options_.gpus.size()) continue;
-      const GpuInfo& gpu = options_.gpus[copy.gpu];
-      answer.pairs.push_back({-1, static_cast<std::int32_t>(copy.gpu), std::min(copy.to_gpu_mb_s, copy.from_gpu_mb_s), expected_host_mb_s(gpu)});
-    }
-    finish("");
-  });
-  if (!queued) options_.answer(Answer{.id = ask.id, .error = queued.error().message});
+  CommandSpec spec{.argv = {own_path(), "check", "gpus", "--json"},
+                   .env = {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}},
+                   .input = {},
+                   .timeout = gpus_patience};
+  if (!simulated)
+    spec.env["CUDA_VISIBLE_DEVICES"] = visible;
+  const Status queued = workers_.submit(
+      [spec] { return run_command(spec); },
+      [this, id = ask.id](Result<CommandResult> done) {
+        Answer answer;
+        answer.id = id;
+        const auto finish = [&](std::string error) {
+          answer.error = std::move(error);
+          options_.answer(std::move(answer));
+        };
+        if (!done)
+          return finish(done.error().message);
+        if (done->code != 0)
+          return finish(done->complaint());
+        const auto json = parse_json(done->out);
+        const auto figures = json ? copies_from_json(*json)
+                                  : Result<CopyFigures>(fail(Code::invalid, "unreadable figures"));
+        if (!figures)
+          return finish(figures.error().message);
+        for (const PeerCopy& copy : figures->peers) {
+          if (copy.from >= options_.gpus.size() || copy.to >= options_.gpus.size())
+            continue;
+          answer.pairs.push_back({static_cast<std::int32_t>(copy.from),
+                                  static_cast<std::int32_t>(copy.to), copy.mb_s,
+                                  expected_mb_s(options_.gpus[copy.from], options_.gpus[copy.to])});
+        }
+        for (const HostCopy& copy : figures->host) {
+          if (copy.gpu >= options_.gpus.size())
+            continue;
+          const GpuInfo& gpu = options_.gpus[copy.gpu];
+          answer.pairs.push_back({-1, static_cast<std::int32_t>(copy.gpu),
+                                  std::min(copy.to_gpu_mb_s, copy.from_gpu_mb_s),
+                                  expected_host_mb_s(gpu)});
+        }
+        finish("");
+      });
+  if (!queued)
+    options_.answer(Answer{.id = ask.id, .error = queued.error().message});
 }
 
 void Fabric::listen(const Ask& ask) {
   Answer answer{.id = ask.id};
   listener_.reset();
-  auto opened = ask.secret.size() < 32 ? Result<std::unique_ptr<StreamListener>>(fail(Code::invalid, "no secret was given")) : StreamListener::open(ask.address, ask.secret);
+  auto opened =
+      ask.secret.size() < 32
+          ? Result<std::unique_ptr<StreamListener>>(fail(Code::invalid, "no secret was given"))
+          : StreamListener::open(ask.address, ask.secret);
   if (!opened) {
     answer.error = opened.error().message;
   } else {
@@ -125,34 +161,43 @@ void Fabric::listen(const Ask& ask) {
 }
 
 void Fabric::dial(const Ask& ask) {
-  const StreamTarget target{ask.address, ask.port, ask.secret, std::clamp(ask.lasts, milliseconds(100), seconds(10))};
-  const Status queued = workers_.submit([target] { return run_stream_test(target); }, [this, id = ask.id](Result<StreamFigures> figures) {
-    Answer answer{.id = id};
-    if (!figures) {
-      answer.error = figures.error().message;
-    } else {
-      answer.mbit_s = figures->mbit_s;
-      answer.latency_us = figures->latency_us;
-      answer.interface = figures->interface;
-      answer.interface_mbit_s = figures->interface_mbit_s;
-      answer.infiniband_mbit_s = infiniband_mbit_s();
-    }
-    options_.answer(std::move(answer));
-  });
-  if (!queued) options_.answer(Answer{.id = ask.id, .error = queued.error().message});
+  const StreamTarget target{ask.address, ask.port, ask.secret,
+                            std::clamp(ask.lasts, milliseconds(100), seconds(10))};
+  const Status queued = workers_.submit([target] { return run_stream_test(target); },
+                                        [this, id = ask.id](Result<StreamFigures> figures) {
+                                          Answer answer{.id = id};
+                                          if (!figures) {
+                                            answer.error = figures.error().message;
+                                          } else {
+                                            answer.mbit_s = figures->mbit_s;
+                                            answer.latency_us = figures->latency_us;
+                                            answer.interface = figures->interface;
+                                            answer.interface_mbit_s = figures->interface_mbit_s;
+                                            answer.infiniband_mbit_s = infiniband_mbit_s();
+                                          }
+                                          options_.answer(std::move(answer));
+                                        });
+  if (!queued)
+    options_.answer(Answer{.id = ask.id, .error = queued.error().message});
 }
 
 void Fabric::keep(const Ask& ask) {
   listener_.reset();
   std::map<std::string, std::string> next = labels_;
   for (const auto& [key, value] : ask.labels) {
-    if (value.empty()) next.erase(key);
-    else if (key.size() <= 64 && value.size() <= 256) next[key] = value;
+    if (value.empty())
+      next.erase(key);
+    else if (key.size() <= 64 && value.size() <= 256)
+      next[key] = value;
   }
   Answer answer{.id = ask.id};
-  if (const Status written = write_file_atomic(path(), wire::to_json_text(Kept{cards(), next}), 0600); !written) answer.error = written.error().message;
+  if (const Status written =
+          write_file_atomic(path(), wire::to_json_text(Kept{cards(), next}), 0600);
+      !written)
+    answer.error = written.error().message;
   options_.answer(std::move(answer));
-  if (next == labels_) return;
+  if (next == labels_)
+    return;
   labels_ = std::move(next);
   options_.on_labels();
 }

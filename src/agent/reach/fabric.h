@@ -1,5 +1,6 @@
-// The node's side of a fabric check: the copies between its GPUs, one end of a stream to another node, and the figures kept, which are
-// labels of the node from then on. The head asks (head/fabric_check), and nothing happens that it did not ask for.
+// The node's side of a fabric check: the copies between its GPUs, one end of a stream to another
+// node, and the figures kept, which are labels of the node from then on. The head asks
+// (head/fabric_check), and nothing happens that it did not ask for.
 #pragma once
 
 #include <functional>
@@ -8,20 +9,20 @@
 #include <string>
 
 #include "agent/reach/stream_test.h"
+#include "core/wire/fabric_v1.h"
 #include "gpu/device.h"
 #include "net/loop.h"
 #include "net/workers.h"
-#include "core/wire/fabric_v1.h"
 
 namespace billow::agent {
 
 class Fabric {
  public:
   struct Options {
-    std::string data_dir;                       // where the figures are kept
-    std::vector<GpuInfo> gpus;                  // as offered, in their order
+    std::string data_dir;       // where the figures are kept
+    std::vector<GpuInfo> gpus;  // as offered, in their order
     std::function<void(wire::fabric_v1::Answer)> answer;
-    std::function<void()> on_labels;            // they changed: the offer did
+    std::function<void()> on_labels;  // they changed: the offer did
   };
   Fabric(net::Loop& loop, Options options);
   ~Fabric();
@@ -47,8 +48,8 @@ class Fabric {
   std::map<std::string, std::string> labels_;
 };
 
-// What the driver says of how the cards are joined, for every node that joins: "gpu-link" is nvlink4 or pcie5, and "nvlink-gpus" how many
-// reach each other by it.
+// What the driver says of how the cards are joined, for every node that joins: "gpu-link" is
+// nvlink4 or pcie5, and "nvlink-gpus" how many reach each other by it.
 std::map<std::string, std::string> link_labels(const std::vector<GpuInfo>& gpus);
 
 }  // namespace billow::agent

@@ -25,17 +25,23 @@ struct KeepAliveSocket::Peer {
   bool done = false;
 };
 
-KeepAliveSocket::KeepAliveSocket(net::Loop& loop, Fd fd, Ask ask) : loop_(loop), fd_(std::move(fd)), ask_(std::move(ask)) {
+KeepAliveSocket::KeepAliveSocket(net::Loop& loop, Fd fd, Ask ask)
+    : loop_(loop), fd_(std::move(fd)), ask_(std::move(ask)) {
   watch_ = loop_.on_readable(fd_.get(), [this] { accept(); });
 }
 KeepAliveSocket::~KeepAliveSocket() = default;
 
-Result<std::unique_ptr<KeepAliveSocket>> KeepAliveSocket::listen(net::Loop& loop, const std::string& name, Ask ask) {
+Result<std::unique_ptr<KeepAliveSocket>> KeepAliveSocket::listen(net::Loop& loop,
+                                                                 const std::string& name,
+                                                                 Ask ask) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return fail_errno("socket", errno);
+  if (!fd)
+    return fail_errno("socket", errno);
   const auto [address, size] = net::abstract_address(name);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return fail_errno("the socket for keep-alives", errno);
-  if (::listen(fd.get(), 16) != 0) return fail_errno("the socket for keep-alives", errno);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    return fail_errno("the socket for keep-alives", errno);
+  if (::listen(fd.get(), 16) != 0)
+    return fail_errno("the socket for keep-alives", errno);
   return std::unique_ptr<KeepAliveSocket>(new KeepAliveSocket(loop, std::move(fd), std::move(ask)));
 }
 
@@ -43,8 +49,10 @@ void KeepAliveSocket::accept() {
   std::erase_if(peers_, [](const auto& peer) { return peer->done; });
   while (true) {
     Fd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
-    if (peers_.size() >= peers_max) peers_.erase(peers_.begin());
+    if (!fd)
+      return;
+    if (peers_.size() >= peers_max)
+      peers_.erase(peers_.begin());
     auto peer = std::make_unique<Peer>();
     peer->fd = std::move(fd);
     Peer* raw = peer.get();
@@ -54,12 +62,15 @@ void KeepAliveSocket::accept() {
 }
 
 void KeepAliveSocket::read(Peer& peer) {
-  if (peer.done) return;
+  if (peer.done)
+    return;
   char buffer[line_max];
   const ssize_t n = ::read(peer.fd.get(), buffer, sizeof buffer);
-  if (n > 0) peer.line.append(buffer, static_cast<std::size_t>(n));
+  if (n > 0)
+    peer.line.append(buffer, static_cast<std::size_t>(n));
   const auto end = peer.line.find('\n');
-  if (n > 0 && end == std::string::npos && peer.line.size() < line_max) return;
+  if (n > 0 && end == std::string::npos && peer.line.size() < line_max)
+    return;
   peer.done = true;
   if (end != std::string::npos) {
     ucred who{};
@@ -69,8 +80,10 @@ void KeepAliveSocket::read(Peer& peer) {
       const auto blank = peer.line.find(' ');
       const auto lasts = parse_int(peer.line.substr(0, std::min(blank, end)), 1, 30 * 86400);
       const std::string reason = blank < end ? peer.line.substr(blank + 1, end - blank - 1) : "";
-      const Result<Duration> kept = lasts ? ask_(who.pid, seconds(*lasts), reason) : Result<Duration>(pass(lasts.error()));
-      answer = kept ? fmt::format("ok {}\n", kept->ns / 1'000'000'000) : fmt::format("error {}\n", kept.error().message);
+      const Result<Duration> kept =
+          lasts ? ask_(who.pid, seconds(*lasts), reason) : Result<Duration>(pass(lasts.error()));
+      answer = kept ? fmt::format("ok {}\n", kept->ns / 1'000'000'000)
+                    : fmt::format("error {}\n", kept.error().message);
     }
     (void)!::send(peer.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
   }

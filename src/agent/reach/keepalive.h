@@ -1,5 +1,6 @@
-// `billow keepalive` from inside a job: a socket in the abstract namespace of this machine, on which the kernel itself says who
-// asks. So no token is needed, a job can speak for itself and for nobody else, and it works while the head is away.
+// `billow keepalive` from inside a job: a socket in the abstract namespace of this machine, on
+// which the kernel itself says who asks. So no token is needed, a job can speak for itself and for
+// nobody else, and it works while the head is away.
 //
 // The asking side, and what is said, is in net/ask_keepalive.h.
 #pragma once
@@ -19,7 +20,9 @@ class KeepAliveSocket {
  public:
   // Who asks, for how long, and why; the answer is how long it holds.
   using Ask = std::function<Result<Duration>(int pid, Duration lasts, std::string reason)>;
-  static Result<std::unique_ptr<KeepAliveSocket>> listen(net::Loop& loop, const std::string& name, Ask ask);
+  static Result<std::unique_ptr<KeepAliveSocket>> listen(net::Loop& loop,
+                                                         const std::string& name,
+                                                         Ask ask);
   ~KeepAliveSocket();
 
  private:

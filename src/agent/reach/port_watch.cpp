@@ -8,36 +8,54 @@ namespace {
 
 constexpr Duration first_look_every = milliseconds(2);
 constexpr Duration look_every = milliseconds(25), all_every = milliseconds(100);
-constexpr Duration sure_after = milliseconds(30);   // between the two looks that name somebody else
-constexpr int looks_per_wait = 32;                  // a task that has started for a second is looked at every 31 ms
+constexpr Duration sure_after = milliseconds(30);  // between the two looks that name somebody else
+constexpr int looks_per_wait = 32;  // a task that has started for a second is looked at every 31 ms
 
-enum class Bound { not_here, any_v6, any_v4, exact };  // in the order in which the kernel prefers them
+enum class Bound {
+  not_here,
+  any_v6,
+  any_v4,
+  exact
+};  // in the order in which the kernel prefers them
 
 Bound bound(const ListeningSocket& socket, Reach reach) {
   const unsigned char* bytes = socket.address.sin6_addr.s6_addr;
   unsigned char four[4];
   std::memcpy(four, bytes, 4);
   if (!socket.v4) {
-    if (IN6_IS_ADDR_UNSPECIFIED(&socket.address.sin6_addr)) return Bound::any_v6;
-    if (!IN6_IS_ADDR_V4MAPPED(&socket.address.sin6_addr)) return reach == Reach::unknown ? Bound::exact : Bound::not_here;
+    if (IN6_IS_ADDR_UNSPECIFIED(&socket.address.sin6_addr))
+      return Bound::any_v6;
+    if (!IN6_IS_ADDR_V4MAPPED(&socket.address.sin6_addr))
+      return reach == Reach::unknown ? Bound::exact : Bound::not_here;
     std::memcpy(four, bytes + 12, 4);
   }
-  if (four[0] == 0) return Bound::any_v4;
-  return reach == Reach::unknown || (four[0] == 127 && four[1] == 0 && four[2] == 0 && four[3] == 1) ? Bound::exact : Bound::not_here;
+  if (four[0] == 0)
+    return Bound::any_v4;
+  return reach == Reach::unknown || (four[0] == 127 && four[1] == 0 && four[2] == 0 && four[3] == 1)
+             ? Bound::exact
+             : Bound::not_here;
 }
 
 }  // namespace
 
-Reach reach_of(const net::Address& head) { return head.is_unix() || head.host == "127.0.0.1" || head.host == "localhost" ? Reach::loopback : Reach::unknown; }
+Reach reach_of(const net::Address& head) {
+  return head.is_unix() || head.host == "127.0.0.1" || head.host == "localhost" ? Reach::loopback
+                                                                                : Reach::unknown;
+}
 
-std::vector<std::uint64_t> answering(const std::vector<ListeningSocket>& sockets, std::uint16_t port, Reach reach) {
+std::vector<std::uint64_t> answering(const std::vector<ListeningSocket>& sockets,
+                                     std::uint16_t port,
+                                     Reach reach) {
   Bound best = Bound::not_here;
   std::vector<std::uint64_t> out;
   for (const ListeningSocket& socket : sockets) {
-    if (socket.port() != port) continue;
+    if (socket.port() != port)
+      continue;
     const Bound how = bound(socket, reach);
-    if (how == Bound::not_here || how < best) continue;
-    if (how > best) out.clear();
+    if (how == Bound::not_here || how < best)
+      continue;
+    if (how > best)
+      out.clear();
     best = how;
     out.push_back(socket.inode);
   }
@@ -57,7 +75,8 @@ std::uint16_t PortWatch::port_of(TaskId task) const {
 
 bool PortWatch::still_has(const Port& port, std::uint64_t inode) {
   const auto known = port.own.find(inode);
-  if (known == port.own.end()) return false;
+  if (known == port.own.end())
+    return false;
   Listener listener;
   listener.pid = known->second.first;
   listener.fd = known->second.second;
@@ -66,19 +85,27 @@ bool PortWatch::still_has(const Port& port, std::uint64_t inode) {
 }
 
 bool PortWatch::all_own(TaskId task, Port& port, const std::vector<std::uint64_t>& inodes) {
-  if (std::all_of(inodes.begin(), inodes.end(), [&](std::uint64_t inode) { return still_has(port, inode); })) return true;
+  if (std::all_of(inodes.begin(), inodes.end(),
+                  [&](std::uint64_t inode) { return still_has(port, inode); }))
+    return true;
   port.own.clear();
   for (const int pid : sources_.processes(task)) {
     const auto has = sources_.sockets_of(pid);
     for (const std::uint64_t inode : inodes)
-      if (const auto held = has.find(inode); held != has.end()) port.own.emplace(inode, std::pair(pid, held->second));
-    if (port.own.size() == inodes.size()) return true;
+      if (const auto held = has.find(inode); held != has.end())
+        port.own.emplace(inode, std::pair(pid, held->second));
+    if (port.own.size() == inodes.size())
+      return true;
   }
   return false;
 }
 
-PortHolder PortWatch::judge(TaskId task, Port& port, const std::vector<ListeningSocket>& sockets, SteadyTime now) {
-  const auto inodes = answering(sockets, port.number, sources_.reach ? sources_.reach() : Reach::loopback);
+PortHolder PortWatch::judge(TaskId task,
+                            Port& port,
+                            const std::vector<ListeningSocket>& sockets,
+                            SteadyTime now) {
+  const auto inodes =
+      answering(sockets, port.number, sources_.reach ? sources_.reach() : Reach::loopback);
   port.has_it = false;
   port.all_due = now + all_every;
   if (inodes.empty()) {
@@ -90,7 +117,8 @@ PortHolder PortWatch::judge(TaskId task, Port& port, const std::vector<Listening
     port.had_it = port.has_it = true;
     return PortHolder::task;
   }
-  if (port.strange_since.ns == 0) port.strange_since = now;
+  if (port.strange_since.ns == 0)
+    port.strange_since = now;
   return now - port.strange_since >= sure_after ? PortHolder::other : PortHolder::nobody;
 }
 
@@ -98,12 +126,18 @@ std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
   std::vector<Seen> out;
   std::optional<std::vector<ListeningSocket>> sockets;  // one list for all of them
   for (auto& [task, port] : ports_) {
-    if (now < port.due) continue;
+    if (now < port.due)
+      continue;
     const Port& seen = port;
-    const bool enough = port.has_it && now < port.all_due && std::all_of(port.own.begin(), port.own.end(), [&](const auto& own) { return still_has(seen, own.first); });
-    if (!enough && !sockets) sockets = sources_.sockets();
+    const bool enough = port.has_it && now < port.all_due &&
+                        std::all_of(port.own.begin(), port.own.end(),
+                                    [&](const auto& own) { return still_has(seen, own.first); });
+    if (!enough && !sockets)
+      sockets = sources_.sockets();
     out.push_back({task, enough ? PortHolder::task : judge(task, port, *sockets, now)});
-    const Duration wait = port.had_it ? look_every : std::clamp((now - port.since) / looks_per_wait, first_look_every, all_every);
+    const Duration wait =
+        port.had_it ? look_every
+                    : std::clamp((now - port.since) / looks_per_wait, first_look_every, all_every);
     port.due = now + (port.strange_since.ns != 0 ? std::min(wait, sure_after) : wait);
   }
   return out;
@@ -111,21 +145,27 @@ std::vector<PortWatch::Seen> PortWatch::look(SteadyTime now) {
 
 PortHolder PortWatch::look_at(TaskId task, SteadyTime now) {
   const auto found = ports_.find(task);
-  if (found == ports_.end()) return PortHolder::unsaid;
+  if (found == ports_.end())
+    return PortHolder::unsaid;
   const PortHolder seen = judge(task, found->second, sources_.sockets(), now);
-  if (found->second.strange_since.ns != 0) found->second.due = std::min(found->second.due, now + sure_after);
+  if (found->second.strange_since.ns != 0)
+    found->second.due = std::min(found->second.due, now + sure_after);
   return seen;
 }
 
 bool PortWatch::was_taken(TaskId task) const {
   const auto found = ports_.find(task);
-  if (found == ports_.end() || found->second.had_it) return false;
-  return !answering(sources_.sockets(), found->second.number, sources_.reach ? sources_.reach() : Reach::loopback).empty();
+  if (found == ports_.end() || found->second.had_it)
+    return false;
+  return !answering(sources_.sockets(), found->second.number,
+                    sources_.reach ? sources_.reach() : Reach::loopback)
+              .empty();
 }
 
 std::optional<SteadyTime> PortWatch::next() const {
   std::optional<SteadyTime> out;
-  for (const auto& [task, port] : ports_) out = out ? std::min(*out, port.due) : port.due;
+  for (const auto& [task, port] : ports_)
+    out = out ? std::min(*out, port.due) : port.due;
   return out;
 }
 

@@ -21,31 +21,48 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration patience_max = minutes(10);
-constexpr Duration quiet_for = milliseconds(700);  // files that a signal brought about are taken for complete when nothing changed for so long
-constexpr int kept = 2;                            // complete ones that are kept: the newest, and one before in case it is being read
+constexpr Duration quiet_for = milliseconds(700);  // files that a signal brought about are taken
+                                                   // for complete when nothing changed for so long
+constexpr int kept =
+    2;  // complete ones that are kept: the newest, and one before in case it is being read
 
-// The newest change of anything in a directory of the job's, down to a few levels; 0 where it is empty. Looked at as a worker's task, by
-// descriptors that no link of the job's leads astray, and given up where it is more than anybody can look through again and again.
+// The newest change of anything in a directory of the job's, down to a few levels; 0 where it is
+// empty. Looked at as a worker's task, by descriptors that no link of the job's leads astray, and
+// given up where it is more than anybody can look through again and again.
 struct Look {
   SteadyTime give_up;
   std::size_t left = limits::checkpoint_entries_max;
   std::int64_t newest_ns = 0;
 };
 Status look_through(int parent, const char* name, int depth, Look& look) {
-  const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return {};
+  const int fd =
+      ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0)
+    return {};
   DIR* dir = ::fdopendir(fd);
-  if (!dir) return ::close(fd), Status{};
+  if (!dir)
+    return ::close(fd), Status{};
   const std::unique_ptr<DIR, int (*)(DIR*)> closes(dir, ::closedir);
   while (const dirent* entry = ::readdir(dir)) {
     const std::string_view one = entry->d_name;
-    if (one == "." || one == "..") continue;
-    if (look.left-- == 0) return fail(Code::too_large, fmt::format("the job left more than {} files, and whether they are complete cannot be told", limits::checkpoint_entries_max), "let a command make the checkpoint: --checkpoint-cmd");
-    if (look.left % 1024 == 0 && system_clock().steady() > look.give_up) return fail(Code::timed_out, "the job's files took too long to look through");
+    if (one == "." || one == "..")
+      continue;
+    if (look.left-- == 0)
+      return fail(
+          Code::too_large,
+          fmt::format(
+              "the job left more than {} files, and whether they are complete cannot be told",
+              limits::checkpoint_entries_max),
+          "let a command make the checkpoint: --checkpoint-cmd");
+    if (look.left % 1024 == 0 && system_clock().steady() > look.give_up)
+      return fail(Code::timed_out, "the job's files took too long to look through");
     struct stat info {};
-    if (::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    look.newest_ns = std::max<std::int64_t>(look.newest_ns, info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec);
-    if (S_ISDIR(info.st_mode) && depth > 0) BILLOW_TRY_VOID(look_through(fd, entry->d_name, depth - 1, look));
+    if (::fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    look.newest_ns = std::max<std::int64_t>(
+        look.newest_ns, info.st_mtim.tv_sec * 1'000'000'000ll + info.st_mtim.tv_nsec);
+    if (S_ISDIR(info.st_mode) && depth > 0)
+      BILLOW_TRY_VOID(look_through(fd, entry->d_name, depth - 1, look));
   }
   return {};
 }
@@ -66,13 +83,18 @@ Status wait_until_written(const std::string& dir, std::int64_t before_ns, Steady
       last = now_ns;
       since = now;
     }
-    if (last > before_ns && now - since >= quiet_for) return {};
-    if (now > give_up) return fail(Code::timed_out, "the job left no files after the signal");
-    ::poll(nullptr, 0, static_cast<int>(std::clamp<std::int64_t>(4 * (now - begun).ms(), 50, 5000)));   // a fifth of a core at most
+    if (last > before_ns && now - since >= quiet_for)
+      return {};
+    if (now > give_up)
+      return fail(Code::timed_out, "the job left no files after the signal");
+    ::poll(nullptr, 0,
+           static_cast<int>(std::clamp<std::int64_t>(4 * (now - begun).ms(), 50,
+                                                     5000)));  // a fifth of a core at most
   }
 }
 
-// Copied under a name that begins with a dot, renamed when complete, older ones removed: as the job's user, with its rights.
+// Copied under a name that begins with a dot, renamed when complete, older ones removed: as the
+// job's user, with its rights.
 constexpr const char* keep_script = R"(set -e
 mkdir -p "$KEEP"
 rm -rf "$KEEP"/.new-*
@@ -84,19 +106,27 @@ ls "$KEEP" | sort -n | head -n -)";
 }  // namespace
 
 Checkpointer::Checkpointer(net::Loop& loop, Callbacks callbacks)
-    : loop_(loop), callbacks_(std::move(callbacks)), timer_(loop.every(milliseconds(500), [this] { tick(); })), workers_(loop, {.threads = 16, .queue_max = 4096}) {}
+    : loop_(loop),
+      callbacks_(std::move(callbacks)),
+      timer_(loop.every(milliseconds(500), [this] { tick(); })),
+      workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
-Status Checkpointer::prepare(TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env) {
-  if (plan.checkpoint_every.ns <= 0) return {};
+Status Checkpointer::prepare(
+    TaskPlan& plan, TaskId task, JobId job, const std::string& directory, Environment& env) {
+  if (plan.checkpoint_every.ns <= 0)
+    return {};
   const std::string local = fmt::format("{}/checkpoint-{}", directory, task.value);
   // What is there already is of an earlier task, and is not handed to this one.
   if (::mkdir(local.c_str(), 0700) != 0) {
     (void)remove_tree(local);
-    if (::mkdir(local.c_str(), 0700) != 0) return fail_errno("make " + local, errno);
+    if (::mkdir(local.c_str(), 0700) != 0)
+      return fail_errno("make " + local, errno);
   }
   const Fd dir(::open(local.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!dir) return fail_errno("open " + local, errno);
-  if (plan.other_user && ::fchown(dir.get(), plan.uid, plan.gid) != 0) return fail_errno("give " + local + " to the job's user", errno);
+  if (!dir)
+    return fail_errno("open " + local, errno);
+  if (plan.other_user && ::fchown(dir.get(), plan.uid, plan.gid) != 0)
+    return fail_errno("give " + local + " to the job's user", errno);
   env["BILLOW_CHECKPOINT_DIR"] = local;
   plan.checkpoint_local = local;
   plan.checkpoint_dir += fmt::format("/job-{}", job.value);
@@ -104,30 +134,42 @@ Status Checkpointer::prepare(TaskPlan& plan, TaskId task, JobId job, const std::
 }
 
 void Checkpointer::began(TaskId task, const TaskPlan& plan) {
-  if (plan.checkpoint_every.ns <= 0) return;
+  if (plan.checkpoint_every.ns <= 0)
+    return;
   entries_[task] = {plan, system_clock().steady() + plan.checkpoint_every, false};
 }
 
 void Checkpointer::ended(TaskId task) {
   const auto found = entries_.find(task);
-  if (found == entries_.end()) return;
+  if (found == entries_.end())
+    return;
   Hook clean = found->second.plan.hook("rm -rf \"$BILLOW_CHECKPOINT_DIR\"");
   entries_.erase(found);
-  (void)workers_.submit([clean] { (void)run_hook(clean); return 0; }, [](int) {});
+  (void)workers_.submit(
+      [clean] {
+        (void)run_hook(clean);
+        return 0;
+      },
+      [](int) {});
 }
 
 void Checkpointer::tick() {
   const SteadyTime now = system_clock().steady();
   for (auto& [task, entry] : entries_)
-    if (!entry.busy && now >= entry.next && callbacks_.runs(task)) make(task, patience_max, {});
+    if (!entry.busy && now >= entry.next && callbacks_.runs(task))
+      make(task, patience_max, {});
 }
 
 void Checkpointer::last(TaskId task, Duration patience, std::function<void()> then) {
   const auto found = entries_.find(task);
-  if (found == entries_.end() || found->second.busy || !callbacks_.runs(task)) return then();
+  if (found == entries_.end() || found->second.busy || !callbacks_.runs(task))
+    return then();
   // Its time runs from here, not from when a thread is free: other people's commands may hang.
   auto rest = std::make_shared<std::function<void()>>(std::move(then));
-  const auto once = [rest] { if (const auto go_on = std::exchange(*rest, nullptr)) go_on(); };
+  const auto once = [rest] {
+    if (const auto go_on = std::exchange(*rest, nullptr))
+      go_on();
+  };
   found->second.give_up = loop_.after(patience + seconds(1), [this, once] { loop_.post(once); });
   make(task, patience, once);
 }
@@ -137,58 +179,85 @@ void Checkpointer::make(TaskId task, Duration patience, std::function<void()> th
   entry.busy = true;
   const SteadyTime begun = system_clock().steady();
   const auto no_room = [this, task, then] {
-    if (const auto found = entries_.find(task); found != entries_.end()) found->second.busy = false;
-    if (then) then();
+    if (const auto found = entries_.find(task); found != entries_.end())
+      found->second.busy = false;
+    if (then)
+      then();
   };
   if (!entry.plan.checkpoint_cmd.empty()) {
-    if (entry.plan.checkpoint_signal > 0) callbacks_.signal(task, entry.plan.checkpoint_signal);
-    if (!keep_made(task, {begun, patience, 0}, then)) no_room();
+    if (entry.plan.checkpoint_signal > 0)
+      callbacks_.signal(task, entry.plan.checkpoint_signal);
+    if (!keep_made(task, {begun, patience, 0}, then))
+      no_room();
     return;
   }
-  // What is there before the signal tells what it brought about. The job may have left a million files: not for the loop to look through.
-  const Status queued = workers_.submit([local = entry.plan.checkpoint_local, give_up = begun + patience] { return newest_change_ns(local, give_up); },
-                                        [this, task, begun, patience, then, no_room](Result<std::int64_t> before) {
-                                          const auto found = entries_.find(task);
-                                          if (found == entries_.end()) return no_room();
-                                          if (!before) return made(task, begun, {}, pass(before.error()), then);
-                                          if (!callbacks_.runs(task)) return no_room();
-                                          if (found->second.plan.checkpoint_signal > 0) callbacks_.signal(task, found->second.plan.checkpoint_signal);
-                                          if (!keep_made(task, {begun, patience, *before}, then)) no_room();
-                                        });
-  if (!queued) no_room();
+  // What is there before the signal tells what it brought about. The job may have left a million
+  // files: not for the loop to look through.
+  const Status queued =
+      workers_.submit([local = entry.plan.checkpoint_local,
+                       give_up = begun + patience] { return newest_change_ns(local, give_up); },
+                      [this, task, begun, patience, then, no_room](Result<std::int64_t> before) {
+                        const auto found = entries_.find(task);
+                        if (found == entries_.end())
+                          return no_room();
+                        if (!before)
+                          return made(task, begun, {}, pass(before.error()), then);
+                        if (!callbacks_.runs(task))
+                          return no_room();
+                        if (found->second.plan.checkpoint_signal > 0)
+                          callbacks_.signal(task, found->second.plan.checkpoint_signal);
+                        if (!keep_made(task, {begun, patience, *before}, then))
+                          no_room();
+                      });
+  if (!queued)
+    no_room();
 }
 
 bool Checkpointer::keep_made(TaskId task, const Asked& asked, std::function<void()> then) {
   const TaskPlan plan = entries_.at(task).plan;
   const WallTime at = system_clock().wall();
   const std::string name = fmt::format("{}", at.ns / 1'000'000);
-  return workers_.submit([plan, asked, name]() -> Status {
-    const SteadyTime give_up = asked.begun + asked.patience;
-    if (!plan.checkpoint_cmd.empty()) {
-      Hook ask = plan.hook(plan.checkpoint_cmd);
-      ask.patience = asked.patience;
-      BILLOW_TRY_VOID(run_hook(ask));
-    } else {
-      BILLOW_TRY_VOID(wait_until_written(plan.checkpoint_local, asked.before_ns, give_up));
-    }
-    Hook keep = plan.hook(fmt::format("{}{} | while read old; do rm -rf \"$KEEP/$old\"; done", keep_script, kept));
-    keep.env.push_back("KEEP=" + plan.checkpoint_dir);
-    keep.env.push_back("NAME=" + name);
-    keep.patience = std::max(give_up - system_clock().steady(), seconds(1));
-    return run_hook(keep);
-  }, [this, task, begun = asked.begun, kept = Checkpoint{plan.checkpoint_dir + "/" + name, at, 0}, then](Status done) { made(task, begun, kept, std::move(done), then); }).has_value();
+  return workers_
+      .submit(
+          [plan, asked, name]() -> Status {
+            const SteadyTime give_up = asked.begun + asked.patience;
+            if (!plan.checkpoint_cmd.empty()) {
+              Hook ask = plan.hook(plan.checkpoint_cmd);
+              ask.patience = asked.patience;
+              BILLOW_TRY_VOID(run_hook(ask));
+            } else {
+              BILLOW_TRY_VOID(wait_until_written(plan.checkpoint_local, asked.before_ns, give_up));
+            }
+            Hook keep = plan.hook(fmt::format(
+                "{}{} | while read old; do rm -rf \"$KEEP/$old\"; done", keep_script, kept));
+            keep.env.push_back("KEEP=" + plan.checkpoint_dir);
+            keep.env.push_back("NAME=" + name);
+            keep.patience = std::max(give_up - system_clock().steady(), seconds(1));
+            return run_hook(keep);
+          },
+          [this, task, begun = asked.begun,
+           kept = Checkpoint{plan.checkpoint_dir + "/" + name, at, 0},
+           then](Status done) { made(task, begun, kept, std::move(done), then); })
+      .has_value();
 }
 
-void Checkpointer::made(TaskId task, SteadyTime begun, Checkpoint checkpoint, Status done, const std::function<void()>& then) {
+void Checkpointer::made(TaskId task,
+                        SteadyTime begun,
+                        Checkpoint checkpoint,
+                        Status done,
+                        const std::function<void()>& then) {
   const SteadyTime now = system_clock().steady();
   if (const auto found = entries_.find(task); found != entries_.end()) {
     found->second.busy = false;
     found->second.next = begun + std::max(found->second.plan.checkpoint_every, now - begun);
   }
   checkpoint.cost_ms = (now - begun).ms();
-  if (done) callbacks_.event(task_event::Checkpointed{task, std::move(checkpoint)});
-  else log_warn("task {}: no checkpoint: {}", task.value, done.error().message);
-  if (then) then();
+  if (done)
+    callbacks_.event(task_event::Checkpointed{task, std::move(checkpoint)});
+  else
+    log_warn("task {}: no checkpoint: {}", task.value, done.error().message);
+  if (then)
+    then();
 }
 
 }  // namespace billow::agent

@@ -12,23 +12,29 @@
 namespace billow::agent {
 namespace {
 
-// Not in the agent's data directory, because the job may run as somebody who cannot look into it. It goes with the task.
-std::string path_of(const std::string& directory, TaskId task) { return fmt::format("{}/hosts-{}", directory, task.value); }
+// Not in the agent's data directory, because the job may run as somebody who cannot look into it.
+// It goes with the task.
+std::string path_of(const std::string& directory, TaskId task) {
+  return fmt::format("{}/hosts-{}", directory, task.value);
+}
 
 }  // namespace
 
 std::vector<std::string> gang_argv(const wire::agent_v1::Start& start) {
   std::vector<std::string> argv = start.argv;
   if ((start.gang || start.procs > 1) && !start.pty)
-    argv.insert(argv.begin(), {executable_dir() + "/billow", "ranks", "--procs", std::to_string(start.procs), "--"});
+    argv.insert(argv.begin(), {executable_dir() + "/billow", "ranks", "--procs",
+                               std::to_string(start.procs), "--"});
   return argv;
 }
 
 std::string write_hostfile(const std::string& directory, const wire::agent_v1::Start& start) {
   const auto addresses = start.env.find("BILLOW_ADDRESSES");
-  if (addresses == start.env.end() || !(start.gang || start.procs > 1)) return {};
+  if (addresses == start.env.end() || !(start.gang || start.procs > 1))
+    return {};
   std::string text;
-  for (const std::string& address : split(addresses->second, ',')) text += fmt::format("{} slots={}\n", address, start.procs);
+  for (const std::string& address : split(addresses->second, ','))
+    text += fmt::format("{} slots={}\n", address, start.procs);
   const std::string path = path_of(directory, start.task);
   ::unlink(path.c_str());
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
@@ -40,6 +46,8 @@ std::string write_hostfile(const std::string& directory, const wire::agent_v1::S
   return path;
 }
 
-void remove_hostfile(const std::string& directory, TaskId task) { ::unlink(path_of(directory, task).c_str()); }
+void remove_hostfile(const std::string& directory, TaskId task) {
+  ::unlink(path_of(directory, task).c_str());
+}
 
 }  // namespace billow::agent

@@ -24,15 +24,18 @@ constexpr std::size_t read_bytes = 128 << 10;
 constexpr int first_safe_fd = 10;
 
 Result<Fd> lift(Fd fd) {
-  if (fd.get() >= first_safe_fd) return fd;
+  if (fd.get() >= first_safe_fd)
+    return fd;
   Fd high(::fcntl(fd.get(), F_DUPFD_CLOEXEC, first_safe_fd));
-  if (!high) return fail_errno("duplicate a descriptor", errno);
+  if (!high)
+    return fail_errno("duplicate a descriptor", errno);
   return high;
 }
 
 template <class T>
 const T* as(std::string_view payload, T* copy) {
-  if (payload.size() < sizeof(T)) return nullptr;
+  if (payload.size() < sizeof(T))
+    return nullptr;
   std::memcpy(copy, payload.data(), sizeof(T));
   return copy;
 }
@@ -40,21 +43,26 @@ const T* as(std::string_view payload, T* copy) {
 }  // namespace
 
 void SupervisorLink::on_readable(LinkEvents& events) {
-  if (!fd_) return;
+  if (!fd_)
+    return;
   const std::size_t before = in_.size();
   in_.resize(before + read_bytes);
   const ssize_t n = ::recv(fd_.get(), in_.data() + before, read_bytes, MSG_DONTWAIT);
   const int error = errno;
   in_.resize(before + (n > 0 ? static_cast<std::size_t>(n) : 0));
-  if (n < 0 && (error == EAGAIN || error == EINTR)) return;
+  if (n < 0 && (error == EAGAIN || error == EINTR))
+    return;
   std::size_t at = 0;
   bool good = n > 0;
   while (good && in_.size() - at >= sizeof(FrameHead)) {
     FrameHead head;
     std::memcpy(&head, in_.data() + at, sizeof(head));
-    if (head.bytes > frame_payload_bytes_max) good = false;
-    else if (in_.size() - at < sizeof(head) + head.bytes) break;
-    else good = dispatch(head, std::string_view(in_).substr(at + sizeof(head), head.bytes), events);
+    if (head.bytes > frame_payload_bytes_max)
+      good = false;
+    else if (in_.size() - at < sizeof(head) + head.bytes)
+      break;
+    else
+      good = dispatch(head, std::string_view(in_).substr(at + sizeof(head), head.bytes), events);
     at += sizeof(head) + head.bytes;
   }
   if (good) {
@@ -72,36 +80,43 @@ bool SupervisorLink::dispatch(const FrameHead& head, std::string_view payload, L
   switch (static_cast<FrameType>(head.type)) {
     case FrameType::status: {
       StatusFrame frame;
-      if (!as(payload, &frame)) return false;
+      if (!as(payload, &frame))
+        return false;
       events.on_status(frame);
       return true;
     }
     case FrameType::output: {
       OutputHead frame;
-      if (!as(payload, &frame)) return false;
+      if (!as(payload, &frame))
+        return false;
       events.on_output(frame, payload.substr(sizeof(frame)));
       return true;
     }
     case FrameType::log_advanced: {
       LogAdvancedFrame frame;
-      if (!as(payload, &frame)) return false;
+      if (!as(payload, &frame))
+        return false;
       events.on_log_advanced(frame.log_end);
       return true;
     }
     case FrameType::stdin_ack: {
       StdinAckFrame frame;
-      if (!as(payload, &frame)) return false;
+      if (!as(payload, &frame))
+        return false;
       events.on_stdin_ack(frame);
       return true;
     }
     case FrameType::exited: {
       ExitRecord frame;
-      if (!as(payload, &frame)) return false;
+      if (!as(payload, &frame))
+        return false;
       frame.detail[sizeof(frame.detail) - 1] = 0;
       events.on_exited(frame);
       return true;
     }
-    case FrameType::replay: events.on_replay(payload); return true;
+    case FrameType::replay:
+      events.on_replay(payload);
+      return true;
     case FrameType::stdin_data:
     case FrameType::stdin_eof:
     case FrameType::resize:
@@ -111,28 +126,38 @@ bool SupervisorLink::dispatch(const FrameHead& head, std::string_view payload, L
     case FrameType::freeze:
     case FrameType::thaw:
     case FrameType::status_request:
-    case FrameType::subscribe: return true;
+    case FrameType::subscribe:
+      return true;
   }
   return true;  // of a newer supervisor
 }
 
 void SupervisorLink::on_writable() {
-  if (!fd_ || out_.empty()) return;
+  if (!fd_ || out_.empty())
+    return;
   const ssize_t n = ::send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (n > 0) out_.erase(0, static_cast<std::size_t>(n));
-  else if (n < 0 && errno != EAGAIN && errno != EINTR) out_.clear();  // the reading side will see the end
+  if (n > 0)
+    out_.erase(0, static_cast<std::size_t>(n));
+  else if (n < 0 && errno != EAGAIN && errno != EINTR)
+    out_.clear();  // the reading side will see the end
 }
 
-void SupervisorLink::send(FrameType type, const void* head, std::size_t head_bytes, std::string_view data) {
-  if (!fd_) return;
-  const FrameHead frame{static_cast<std::uint32_t>(head_bytes + data.size()), static_cast<std::uint16_t>(type), 0};
+void SupervisorLink::send(FrameType type,
+                          const void* head,
+                          std::size_t head_bytes,
+                          std::string_view data) {
+  if (!fd_)
+    return;
+  const FrameHead frame{static_cast<std::uint32_t>(head_bytes + data.size()),
+                        static_cast<std::uint16_t>(type), 0};
   if (out_.size() + sizeof(frame) + frame.bytes > link_out_bytes_max) {
     ::shutdown(fd_.get(), SHUT_RDWR);
     out_.clear();
     return;
   }
   out_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
-  if (head_bytes > 0) out_.append(static_cast<const char*>(head), head_bytes);
+  if (head_bytes > 0)
+    out_.append(static_cast<const char*>(head), head_bytes);
   out_.append(data);
   on_writable();
 }
@@ -142,7 +167,8 @@ void SupervisorLink::send_stdin(std::uint64_t offset, std::string_view data) {
     const std::string_view part = data.substr(0, record_data_bytes_max);
     const StdinHead head{offset};
     send(FrameType::stdin_data, &head, sizeof(head), part);
-    if (offset != stdin_append) offset += part.size();
+    if (offset != stdin_append)
+      offset += part.size();
     data.remove_prefix(part.size());
   }
 }
@@ -166,10 +192,15 @@ void SupervisorLink::set_deadline(DeadlineKind kind, SteadyTime when) {
   const DeadlineFrame frame{static_cast<std::uint32_t>(kind), 0, when.ns};
   send(FrameType::set_deadline, &frame, sizeof(frame));
 }
-void SupervisorLink::freeze(bool frozen) { send(frozen ? FrameType::freeze : FrameType::thaw, nullptr, 0); }
-void SupervisorLink::request_status() { send(FrameType::status_request, nullptr, 0); }
+void SupervisorLink::freeze(bool frozen) {
+  send(frozen ? FrameType::freeze : FrameType::thaw, nullptr, 0);
+}
+void SupervisorLink::request_status() {
+  send(FrameType::status_request, nullptr, 0);
+}
 void SupervisorLink::subscribe(Subscription subscription, bool replay) {
-  const SubscribeFrame frame{static_cast<std::uint32_t>(subscription), replay ? subscribe_replay : 0};
+  const SubscribeFrame frame{static_cast<std::uint32_t>(subscription),
+                             replay ? subscribe_replay : 0};
   send(FrameType::subscribe, &frame, sizeof(frame));
 }
 
@@ -181,7 +212,8 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
     launcher.path_ = named != nullptr ? named : executable_dir() + "/billow-supervise";
   }
   if (::access(launcher.path_.c_str(), X_OK) != 0)
-    return fail(Code::unavailable, fmt::format("{} is not there or may not be executed", launcher.path_),
+    return fail(Code::unavailable,
+                fmt::format("{} is not there or may not be executed", launcher.path_),
                 "install billow-supervise beside billow, or name it in BILLOW_SUPERVISE");
   launcher.null_ = BILLOW_TRY(lift(Fd(::open("/dev/null", O_RDWR | O_CLOEXEC))));
   return launcher;
@@ -189,7 +221,8 @@ Result<Launcher> Launcher::create(LauncherOptions options) {
 
 Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return fail_errno("socketpair", errno);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return fail_errno("socketpair", errno);
   Fd ours(ends[0]);
   const Fd theirs = BILLOW_TRY(lift(Fd(ends[1])));
   const Fd lock = BILLOW_TRY(lift(std::move(task.lock)));
@@ -197,14 +230,17 @@ Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) 
   if (!secrets.empty()) {
     memory = BILLOW_TRY(lift(Fd(::memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING))));
     BILLOW_TRY_VOID(write_all(memory.get(), secrets));
-    if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0) return fail_errno("seal memory", errno);
+    if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+      return fail_errno("seal memory", errno);
   }
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  for (const int target : {0, 1, 2}) posix_spawn_file_actions_adddup2(&actions, null_.get(), target);
+  for (const int target : {0, 1, 2})
+    posix_spawn_file_actions_adddup2(&actions, null_.get(), target);
   posix_spawn_file_actions_adddup2(&actions, theirs.get(), fd_ctl);
   posix_spawn_file_actions_adddup2(&actions, lock.get(), fd_lock);
-  if (memory) posix_spawn_file_actions_adddup2(&actions, memory.get(), fd_secrets);
+  if (memory)
+    posix_spawn_file_actions_adddup2(&actions, memory.get(), fd_secrets);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -214,10 +250,12 @@ Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) 
   const char* argv[] = {"billow-supervise", task.path.c_str(), nullptr};
   const char* env[] = {nullptr};
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, path_.c_str(), &actions, &attributes, const_cast<char**>(argv), const_cast<char**>(env));
+  const int error = ::posix_spawn(&pid, path_.c_str(), &actions, &attributes,
+                                  const_cast<char**>(argv), const_cast<char**>(env));
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return fail_errno("start " + path_, error);
+  if (error != 0)
+    return fail_errno("start " + path_, error);
   children_.insert(pid);
   return SupervisorLink(std::move(ours));
 }
@@ -225,18 +263,22 @@ Result<SupervisorLink> Launcher::launch(NewTask task, std::string_view secrets) 
 namespace {
 constexpr int connect_retry_ms = 2;
 
-// The path may be longer than a socket address holds, so it is reached through a descriptor of its directory.
+// The path may be longer than a socket address holds, so it is reached through a descriptor of its
+// directory.
 Result<SupervisorLink> connect_once(const std::string& task_path) {
   const Fd directory(::open(task_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) return fail_errno("open " + task_path, errno);
+  if (!directory)
+    return fail_errno("open " + task_path, errno);
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return fail_errno("socket", errno);
+  if (!fd)
+    return fail_errno("socket", errno);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string path = fmt::format("/proc/self/fd/{}/{}", directory.get(), file_ctl);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return fail(Code::unavailable, fmt::format("the supervisor in {} does not answer: {}", task_path, strerrordesc_np(errno)));
+    return fail(Code::unavailable, fmt::format("the supervisor in {} does not answer: {}",
+                                               task_path, strerrordesc_np(errno)));
   return SupervisorLink(std::move(fd));
 }
 
@@ -246,17 +288,21 @@ Result<SupervisorLink> Launcher::connect(const std::string& task_path, Duration 
   const SteadyTime give_up = system_clock().steady() + patience;
   for (;;) {
     auto link = connect_once(task_path);
-    if (link || !supervisor_alive(task_path) || system_clock().steady() >= give_up) return link;
+    if (link || !supervisor_alive(task_path) || system_clock().steady() >= give_up)
+      return link;
     ::poll(nullptr, 0, connect_retry_ms);
   }
 }
 
-// One look finds whichever child ended; only where that one is somebody else's are ours asked one by one.
+// One look finds whichever child ended; only where that one is somebody else's are ours asked one
+// by one.
 void Launcher::reap() {
   while (!children_.empty()) {
     siginfo_t ended{};
-    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
-    if (children_.erase(ended.si_pid) == 0) break;
+    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0)
+      return;
+    if (children_.erase(ended.si_pid) == 0)
+      break;
     ::waitpid(ended.si_pid, nullptr, WNOHANG);
   }
   std::erase_if(children_, [](int pid) {

@@ -1,14 +1,15 @@
-// Starting supervisors and talking to them. Nothing here waits: links expose a descriptor for the agent's loop to watch,
-// and hand on what they read as events.
+// Starting supervisors and talking to them. Nothing here waits: links expose a descriptor for the
+// agent's loop to watch, and hand on what they read as events.
 //
-// Losing a link is harmless to the job. After a restart `connect` finds the supervisor again through its ctl.sock; when a
-// link closes without an exit record having come, the task directory has the truth (task_dir.h).
+// Losing a link is harmless to the job. After a restart `connect` finds the supervisor again
+// through its ctl.sock; when a link closes without an exit record having come, the task directory
+// has the truth (task_dir.h).
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <set>
 
 #include "agent/task/task_dir.h"
 #include "base/file.h"
@@ -43,7 +44,8 @@ class SupervisorLink {
   bool wants_write() const { return !out_.empty(); }
   void on_writable();
 
-  void send_stdin(std::uint64_t offset, std::string_view data);  // at most supervise::stdin_window_bytes unacknowledged
+  void send_stdin(std::uint64_t offset,
+                  std::string_view data);  // at most supervise::stdin_window_bytes unacknowledged
   void send_stdin_eof(std::uint64_t offset);
   void resize(TerminalSize size);
   void signal(int number, supervise::SignalScope scope = supervise::SignalScope::group);
@@ -54,11 +56,15 @@ class SupervisorLink {
   void subscribe(supervise::Subscription subscription, bool replay = false);
 
  private:
-  void send(supervise::FrameType type, const void* head, std::size_t head_bytes, std::string_view data = {});
+  void send(supervise::FrameType type,
+            const void* head,
+            std::size_t head_bytes,
+            std::string_view data = {});
   bool dispatch(const supervise::FrameHead& head, std::string_view payload, LinkEvents& events);
   Fd fd_;
   std::string in_;
-  std::string out_;  // bounded by link_out_bytes_max: a supervisor that reads nothing loses its link
+  std::string
+      out_;  // bounded by link_out_bytes_max: a supervisor that reads nothing loses its link
 };
 
 struct LauncherOptions {
@@ -72,10 +78,13 @@ class Launcher {
   // Starts the supervisor of a task directory just made; its lock goes over to the supervisor.
   // `secrets`: variables as "NAME=value\0", which go through memory and are in no file.
   Result<SupervisorLink> launch(NewTask task, std::string_view secrets = {});
-  // Finds the supervisor of an adopted task. One that has just been started may not listen yet, and one that ends listens
-  // no more: while its lock is held it is tried again, for `patience` at most. unavailable: look at the directory again.
-  Result<SupervisorLink> connect(const std::string& task_path, Duration patience = seconds(5)) const;
-  // Collects supervisors that ended, so that none stays a zombie. Cheap; to be called when a link closes and on a tick.
+  // Finds the supervisor of an adopted task. One that has just been started may not listen yet, and
+  // one that ends listens no more: while its lock is held it is tried again, for `patience` at
+  // most. unavailable: look at the directory again.
+  Result<SupervisorLink> connect(const std::string& task_path,
+                                 Duration patience = seconds(5)) const;
+  // Collects supervisors that ended, so that none stays a zombie. Cheap; to be called when a link
+  // closes and on a tick.
   void reap();
   std::size_t unreaped() const { return children_.size(); }
 

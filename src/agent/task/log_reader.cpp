@@ -26,8 +26,10 @@ struct Head {
 std::optional<Head> identify(int fd) {
   SegmentHeader header;
   struct stat st {};
-  if (::pread(fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) return std::nullopt;
-  if (std::memcmp(header.magic, segment_magic, sizeof(segment_magic)) != 0 || ::fstat(fd, &st) != 0) return std::nullopt;
+  if (::pread(fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header)))
+    return std::nullopt;
+  if (std::memcmp(header.magic, segment_magic, sizeof(segment_magic)) != 0 || ::fstat(fd, &st) != 0)
+    return std::nullopt;
   return Head{header.base, static_cast<std::uint64_t>(st.st_size) - sizeof(header)};
 }
 
@@ -35,12 +37,15 @@ std::optional<Head> identify(int fd) {
 std::vector<std::uint64_t> old_bases(const std::string& path) {
   std::vector<std::uint64_t> bases;
   DIR* dir = ::opendir(path.c_str());
-  if (dir == nullptr) return bases;
+  if (dir == nullptr)
+    return bases;
   while (const dirent* entry = ::readdir(dir)) {
     const std::string_view name = entry->d_name;
-    if (!name.starts_with("out.") || !name.ends_with(".log") || name.size() <= 8) continue;
+    if (!name.starts_with("out.") || !name.ends_with(".log") || name.size() <= 8)
+      continue;
     const auto base = parse_int(name.substr(4, name.size() - 8), 0, INT64_MAX);
-    if (base) bases.push_back(static_cast<std::uint64_t>(*base));
+    if (base)
+      bases.push_back(static_cast<std::uint64_t>(*base));
   }
   ::closedir(dir);
   std::sort(bases.begin(), bases.end());
@@ -53,7 +58,8 @@ std::size_t whole_records(std::string_view data, std::size_t stop_after) {
   while (at < stop_after && data.size() - at >= sizeof(RecordHead)) {
     RecordHead head;
     std::memcpy(&head, data.data() + at, sizeof(head));
-    if (head.bytes > record_data_bytes_max || data.size() - at - sizeof(head) < head.bytes) break;
+    if (head.bytes > record_data_bytes_max || data.size() - at - sizeof(head) < head.bytes)
+      break;
     at += sizeof(head) + head.bytes;
   }
   return at;
@@ -74,42 +80,57 @@ Result<LogReader::Segment> LogReader::open_segment(std::uint64_t offset) const {
   for (int attempt = 0; attempt < open_attempts_max; ++attempt) {
     Fd fd(::open(current_path.c_str(), O_RDONLY | O_CLOEXEC));
     std::optional<Head> head;
-    if (fd) head = identify(fd.get());
-    if (head && offset >= head->base) return Segment{std::move(fd), head->base, head->bytes, true};
+    if (fd)
+      head = identify(fd.get());
+    if (head && offset >= head->base)
+      return Segment{std::move(fd), head->base, head->bytes, true};
     const auto bases = old_bases(path_);
     if (bases.empty()) {
-      if (head) return Segment{std::move(fd), head->base, head->bytes, true};  // what was asked for is gone
-      if (!fd && !file_exists(path_)) return fail(Code::not_found, path_ + " is not there, and so has no log");
+      if (head)
+        return Segment{std::move(fd), head->base, head->bytes, true};  // what was asked for is gone
+      if (!fd && !file_exists(path_))
+        return fail(Code::not_found, path_ + " is not there, and so has no log");
       return Segment{};  // nothing written yet
     }
     auto above = std::upper_bound(bases.begin(), bases.end(), offset);
     const std::uint64_t base = above == bases.begin() ? *above : *(above - 1);
     Fd old(::open(fmt::format("{}/out.{}.log", path_, base).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!old) continue;  // dropped since we looked
-    if (auto old_head = identify(old.get())) return Segment{std::move(old), old_head->base, old_head->bytes, false};
+    if (!old)
+      continue;  // dropped since we looked
+    if (auto old_head = identify(old.get()))
+      return Segment{std::move(old), old_head->base, old_head->bytes, false};
   }
-  return fail(Code::unavailable, path_ + ": the log turns over faster than it can be read", "read again");
+  return fail(Code::unavailable, path_ + ": the log turns over faster than it can be read",
+              "read again");
 }
 
 void LogReader::remember(std::uint64_t offset) {
   boundaries_.insert(offset);
-  if (boundaries_.size() > boundaries_max) boundaries_.erase(boundaries_.begin());
+  if (boundaries_.size() > boundaries_max)
+    boundaries_.erase(boundaries_.begin());
 }
 
-// The first record at or after `offset`: known, or found by walking from the nearest one known before it.
+// The first record at or after `offset`: known, or found by walking from the nearest one known
+// before it.
 std::uint64_t LogReader::boundary_at(const Segment& segment, std::uint64_t offset, Side side) {
-  if (offset <= segment.base) return segment.base;
-  if (boundaries_.contains(offset)) return offset;
+  if (offset <= segment.base)
+    return segment.base;
+  if (boundaries_.contains(offset))
+    return offset;
   auto known = boundaries_.upper_bound(offset);
   std::uint64_t at = segment.base;
-  if (known != boundaries_.begin()) at = std::max(at, *--known);
+  if (known != boundaries_.begin())
+    at = std::max(at, *--known);
   while (at < offset && segment.end() - at >= sizeof(RecordHead)) {
     RecordHead head;
-    if (::pread(segment.fd.get(), &head, sizeof(head), static_cast<off_t>(sizeof(SegmentHeader) + (at - segment.base))) !=
+    if (::pread(segment.fd.get(), &head, sizeof(head),
+                static_cast<off_t>(sizeof(SegmentHeader) + (at - segment.base))) !=
         static_cast<ssize_t>(sizeof(head)))
       break;
-    if (head.bytes > record_data_bytes_max || segment.end() - at - sizeof(head) < head.bytes) break;
-    if (side == Side::before && at + sizeof(head) + head.bytes > offset) break;
+    if (head.bytes > record_data_bytes_max || segment.end() - at - sizeof(head) < head.bytes)
+      break;
+    if (side == Side::before && at + sizeof(head) + head.bytes > offset)
+      break;
     at += sizeof(head) + head.bytes;
   }
   return at;
@@ -126,21 +147,26 @@ Result<LogChunk> LogReader::read(std::uint64_t offset, std::size_t bytes_max) {
   for (int hop = 0; !segment.current && offset >= segment.end() && hop < open_attempts_max; ++hop) {
     const std::uint64_t end = segment.end();
     segment = BILLOW_TRY(open_segment(std::max(offset, end)));
-    if (!segment.current && segment.end() == end) break;
+    if (!segment.current && segment.end() == end)
+      break;
   }
-  if (offset < segment.base) chunk.gone_bytes = segment.base - offset;
+  if (offset < segment.base)
+    chunk.gone_bytes = segment.base - offset;
   const std::uint64_t start = std::min(boundary_at(segment, offset, Side::after), segment.end());
   chunk.offset = start;
   const std::uint64_t available = segment.end() - start;
   const std::size_t wanted = static_cast<std::size_t>(
       std::min<std::uint64_t>(available, bytes_max + sizeof(RecordHead) + record_data_bytes_max));
   chunk.frames.resize(wanted);
-  const ssize_t n = ::pread(segment.fd.get(), chunk.frames.data(), wanted, static_cast<off_t>(sizeof(SegmentHeader) + (start - segment.base)));
-  if (n < 0) return fail_errno("read the log in " + path_, errno);
+  const ssize_t n = ::pread(segment.fd.get(), chunk.frames.data(), wanted,
+                            static_cast<off_t>(sizeof(SegmentHeader) + (start - segment.base)));
+  if (n < 0)
+    return fail_errno("read the log in " + path_, errno);
   chunk.frames.resize(static_cast<std::size_t>(n));
   chunk.frames.resize(whole_records(chunk.frames, std::max<std::size_t>(bytes_max, 1)));
   chunk.next_offset = start + chunk.frames.size();
-  // A finished segment whose rest makes no sense (a damaged disk) is skipped rather than offered for ever.
+  // A finished segment whose rest makes no sense (a damaged disk) is skipped rather than offered
+  // for ever.
   if (!segment.current && chunk.frames.empty() && available > 0) {
     chunk.gone_bytes += available;
     chunk.offset = chunk.next_offset = segment.end();
@@ -159,21 +185,28 @@ Result<std::uint64_t> LogReader::tail_offset(std::uint64_t bytes) {
   const std::uint64_t last = BILLOW_TRY(end());
   const std::uint64_t wanted = last > bytes ? last - bytes : 0;
   const Segment segment = BILLOW_TRY(open_segment(wanted));
-  if (!segment.fd) return 0;
+  if (!segment.fd)
+    return 0;
   const std::uint64_t offset = boundary_at(segment, wanted, Side::before);
   remember(offset);
   return offset;
 }
 
-bool for_each_record(std::string_view frames, std::uint64_t offset, const std::function<void(const LogRecord&)>& each) {
+bool for_each_record(std::string_view frames,
+                     std::uint64_t offset,
+                     const std::function<void(const LogRecord&)>& each) {
   while (!frames.empty()) {
     RecordHead head;
-    if (frames.size() < sizeof(head)) return false;
+    if (frames.size() < sizeof(head))
+      return false;
     std::memcpy(&head, frames.data(), sizeof(head));
-    if (head.bytes > record_data_bytes_max || frames.size() - sizeof(head) < head.bytes) return false;
-    if (head.stream != static_cast<std::uint8_t>(Stream::out) && head.stream != static_cast<std::uint8_t>(Stream::err)) return false;
-    each({offset, static_cast<Stream>(head.stream), (head.flags & record_notice) != 0, WallTime{head.wall_ns},
-          frames.substr(sizeof(head), head.bytes)});
+    if (head.bytes > record_data_bytes_max || frames.size() - sizeof(head) < head.bytes)
+      return false;
+    if (head.stream != static_cast<std::uint8_t>(Stream::out) &&
+        head.stream != static_cast<std::uint8_t>(Stream::err))
+      return false;
+    each({offset, static_cast<Stream>(head.stream), (head.flags & record_notice) != 0,
+          WallTime{head.wall_ns}, frames.substr(sizeof(head), head.bytes)});
     offset += sizeof(head) + head.bytes;
     frames.remove_prefix(sizeof(head) + head.bytes);
   }

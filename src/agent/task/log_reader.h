@@ -1,8 +1,9 @@
-// Reading a task's log from a logical offset, while it is written, rotated and dropped under the reader.
+// Reading a task's log from a logical offset, while it is written, rotated and dropped under the
+// reader.
 //
-// A segment says its base offset in its head, so a descriptor opened at any moment is unambiguous: a rename between
-// "which file" and "open" changes nothing. Only whole records are handed out. An offset from anywhere else than an
-// earlier answer is moved forward to the next record.
+// A segment says its base offset in its head, so a descriptor opened at any moment is unambiguous:
+// a rename between "which file" and "open" changes nothing. Only whole records are handed out. An
+// offset from anywhere else than an earlier answer is moved forward to the next record.
 #pragma once
 
 #include <functional>
@@ -36,8 +37,8 @@ class LogReader {
  public:
   explicit LogReader(std::string task_path) : path_(std::move(task_path)) {}
 
-  // Up to about `bytes_max` of whole records (one record even if it is larger). An offset beyond the end gives an empty
-  // chunk at the end.
+  // Up to about `bytes_max` of whole records (one record even if it is larger). An offset beyond
+  // the end gives an empty chunk at the end.
   Result<LogChunk> read(std::uint64_t offset, std::size_t bytes_max);
   // Where the log ends now.
   Result<std::uint64_t> end() const;
@@ -56,7 +57,10 @@ class LogReader {
   std::set<std::uint64_t> boundaries_;  // offsets known to begin a record; bounded
 };
 
-// Calls `each` for every whole record of `frames`, which begins at `offset`. False where the framing is damaged.
-bool for_each_record(std::string_view frames, std::uint64_t offset, const std::function<void(const LogRecord&)>& each);
+// Calls `each` for every whole record of `frames`, which begins at `offset`. False where the
+// framing is damaged.
+bool for_each_record(std::string_view frames,
+                     std::uint64_t offset,
+                     const std::function<void(const LogRecord&)>& each);
 
 }  // namespace billow::agent

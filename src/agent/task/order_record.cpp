@@ -6,7 +6,8 @@
 namespace billow::agent {
 
 TaskState OrderRecord::state() const {
-  if (!done) return suspend ? TaskState::suspending : TaskState::resuming;
+  if (!done)
+    return suspend ? TaskState::suspending : TaskState::resuming;
   return suspend == error.empty() ? TaskState::suspended : TaskState::running;
 }
 
@@ -16,9 +17,11 @@ Status write_order(const std::string& task_dir, const OrderRecord& record) {
 
 std::optional<OrderRecord> read_order(const std::string& task_dir) {
   const auto text = read_file(task_dir + "/order");
-  if (!text) return std::nullopt;
+  if (!text)
+    return std::nullopt;
   auto record = wire::from_json_text<OrderRecord>(*text);
-  if (!record) return std::nullopt;
+  if (!record)
+    return std::nullopt;
   return std::move(*record);
 }
 

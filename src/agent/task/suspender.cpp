@@ -14,7 +14,8 @@ namespace billow::agent {
 namespace {
 
 constexpr Duration look_every = seconds(1);
-// What a process's CUDA context takes beside the slice, with room to spare: on recent cards it is some 500 MiB.
+// What a process's CUDA context takes beside the slice, with room to spare: on recent cards it is
+// some 500 MiB.
 constexpr std::int64_t context_allowance_mib = 1024;
 constexpr int over_looks_warn = 2, over_looks_stop = 6;
 
@@ -22,15 +23,22 @@ constexpr int over_looks_warn = 2, over_looks_stop = 6;
 
 Hook TaskPlan::hook(const std::string& command) const {
   Hook out{.command = command, .env = env, .cwd = cwd, .identity = std::nullopt};
-  if (other_user) out.identity = Identity{uid, gid, groups};
+  if (other_user)
+    out.identity = Identity{uid, gid, groups};
   return out;
 }
 
 Suspender::Suspender(net::Loop& loop, VaultHost::Options vault, Callbacks callbacks)
-    : loop_(loop), callbacks_(std::move(callbacks)), vault_(std::make_shared<VaultHost>(std::move(vault))),
-      timer_(loop.every(look_every, [this] { look(); })), workers_(loop, {.threads = 16, .queue_max = 4096}) {}
+    : loop_(loop),
+      callbacks_(std::move(callbacks)),
+      vault_(std::make_shared<VaultHost>(std::move(vault))),
+      timer_(loop.every(look_every, [this] { look(); })),
+      workers_(loop, {.threads = 16, .queue_max = 4096}) {}
 
-TaskPlan Suspender::prepare(const wire::agent_v1::Start& start, const std::vector<GpuInfo>& cards, bool simulated, Environment& env) {
+TaskPlan Suspender::prepare(const wire::agent_v1::Start& start,
+                            const std::vector<GpuInfo>& cards,
+                            bool simulated,
+                            Environment& env) {
   TaskPlan plan;
   plan.gpus = !start.gpus.empty() && !simulated;
   plan.suspend_hook = start.suspend_hook;
@@ -39,21 +47,29 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start, const std::vecto
   plan.checkpoint_cmd = start.checkpoint_cmd;
   plan.checkpoint_signal = start.checkpoint_signal;
   plan.checkpoint_dir = start.checkpoint_dir;
-  if (start.gpus.empty()) return plan;
-  const bool mig = std::any_of(start.gpus.begin(), start.gpus.end(), [](const GpuGrant& g) { return g.mig_start >= 0; });
-  const bool slice = !mig && std::any_of(start.gpus.begin(), start.gpus.end(), [](const GpuGrant& g) { return !g.share.whole(); });
-  if (mig) plan.unsuspendable = "it runs in a MIG instance";
-  if (mig || start.time_sliced || (!slice && !start.suspendable)) return plan;
-  VaultHost::Job job{.task = start.task, .limits = {}, .strict = start.strict, .suspendable = start.suspendable};
+  if (start.gpus.empty())
+    return plan;
+  const bool mig = std::any_of(start.gpus.begin(), start.gpus.end(),
+                               [](const GpuGrant& g) { return g.mig_start >= 0; });
+  const bool slice = !mig && std::any_of(start.gpus.begin(), start.gpus.end(),
+                                         [](const GpuGrant& g) { return !g.share.whole(); });
+  if (mig)
+    plan.unsuspendable = "it runs in a MIG instance";
+  if (mig || start.time_sliced || (!slice && !start.suspendable))
+    return plan;
+  VaultHost::Job job{
+      .task = start.task, .limits = {}, .strict = start.strict, .suspendable = start.suspendable};
   for (std::size_t i = 0; i < start.gpus.size(); ++i) {
     job.limits.push_back({cards[i], start.gpus[i].share});
-    if (slice) plan.gpu_mem_mib += start.gpus[i].share.mem_mib;
+    if (slice)
+      plan.gpu_mem_mib += start.gpus[i].share.mem_mib;
   }
   const auto added = vault_->add(job);
   if (!added) {
     // The work goes on; what it is not is said.
     if (!simulated) {
-      log_warn("task {}: its GPU share is not enforced and it cannot be suspended: {}", start.task.value, added.error().message);
+      log_warn("task {}: its GPU share is not enforced and it cannot be suspended: {}",
+               start.task.value, added.error().message);
       plan.unsuspendable = added.error().message;
     }
     return plan;
@@ -64,22 +80,28 @@ TaskPlan Suspender::prepare(const wire::agent_v1::Start& start, const std::vecto
     std::string& entry = env[name];
     entry = name == "LD_PRELOAD" && !entry.empty() ? value + ":" + entry : value;
   }
-  if (start.suspendable && vault_->arena_bytes() <= 0) plan.unsuspendable = "this node keeps no memory for suspended jobs (--vault-arena 0)";
+  if (start.suspendable && vault_->arena_bytes() <= 0)
+    plan.unsuspendable = "this node keeps no memory for suspended jobs (--vault-arena 0)";
   return plan;
 }
 
 void Suspender::began(TaskId task, TaskPlan plan) {
-  if (const Status written = write_file_atomic(callbacks_.directory(task) + "/plan", wire::to_json_text(plan), 0600); !written)
+  if (const Status written =
+          write_file_atomic(callbacks_.directory(task) + "/plan", wire::to_json_text(plan), 0600);
+      !written)
     log_warn("task {}: {}", task.value, written.error().message);
-  if (!plan.unsuspendable.empty()) callbacks_.event(task_event::Declared{task, plan.unsuspendable});
+  if (!plan.unsuspendable.empty())
+    callbacks_.event(task_event::Declared{task, plan.unsuspendable});
   plans_[task] = std::move(plan);
 }
 
 void Suspender::adopted(TaskId task) {
   const auto text = read_file(callbacks_.directory(task) + "/plan");
-  if (!text) return;
+  if (!text)
+    return;
   if (auto plan = wire::from_json_text<TaskPlan>(*text)) {
-    if (!plan->unsuspendable.empty()) callbacks_.event(task_event::Declared{task, plan->unsuspendable});
+    if (!plan->unsuspendable.empty())
+      callbacks_.event(task_event::Declared{task, plan->unsuspendable});
     plans_[task] = std::move(*plan);
   }
 }
@@ -87,11 +109,19 @@ void Suspender::adopted(TaskId task) {
 void Suspender::ended(TaskId task) {
   const auto found = plans_.find(task);
   const bool vaulted = found == plans_.end() || found->second.vaulted;
-  if (found != plans_.end()) plans_.erase(found);
+  if (found != plans_.end())
+    plans_.erase(found);
   over_.erase(task);
   frozen_.erase(task);
-  // A suspended job's image may still be on its way: the vault waits for that, so the loop does not.
-  if (vaulted && vault_->unavailable().empty()) (void)workers_.submit([vault = vault_, task] { vault->remove(task); return 0; }, [](int) {});
+  // A suspended job's image may still be on its way: the vault waits for that, so the loop does
+  // not.
+  if (vaulted && vault_->unavailable().empty())
+    (void)workers_.submit(
+        [vault = vault_, task] {
+          vault->remove(task);
+          return 0;
+        },
+        [](int) {});
 }
 
 const TaskPlan* Suspender::plan(TaskId task) const {
@@ -99,10 +129,13 @@ const TaskPlan* Suspender::plan(TaskId task) const {
   return found == plans_.end() ? nullptr : &found->second;
 }
 
-void Suspender::leave() { vault_->end_if_idle(); }
+void Suspender::leave() {
+  vault_->end_if_idle();
+}
 
 void Suspender::keep(TaskId task, const OrderRecord& record) {
-  if (const Status written = write_order(callbacks_.directory(task), record); !written) log_warn("task {}: {}", task.value, written.error().message);
+  if (const Status written = write_order(callbacks_.directory(task), record); !written)
+    log_warn("task {}: {}", task.value, written.error().message);
 }
 
 void Suspender::carry_out(TaskId task, OrderRecord record) {
@@ -111,61 +144,83 @@ void Suspender::carry_out(TaskId task, OrderRecord record) {
   keep(task, record);
   const TaskPlan plan = plans_.contains(task) ? plans_.at(task) : TaskPlan{};
   const std::vector<int> processes = callbacks_.processes(task);
-  if (!record.suspend && !callbacks_.freeze(task, false)) return;  // its end, or its supervisor coming back, decides
+  if (!record.suspend && !callbacks_.freeze(task, false))
+    return;  // its end, or its supervisor coming back, decides
   Status queued;
   if (record.suspend) {
-    queued = workers_.submit([vault = vault_, gpu_memory = callbacks_.gpu_memory, task, plan, record, processes]() -> Outcome {
-      Outcome out;
-      if (!plan.suspend_hook.empty())
-        if (const Status ran = run_hook(plan.hook(plan.suspend_hook)); !ran) return {.error = "its suspend hook: " + ran.error().message};
-      if (plan.vaulted) {
-        const auto all = vault->look();
-        if (!all) return {.error = all.error().message};
-        const auto mine = std::find_if(all->begin(), all->end(), [&](const VaultHost::Seen& s) { return s.task == task; });
-        if (mine == all->end()) return {.error = "the vault does not know it any more"};
-        if (const std::string why = blocks_suspend(mine->features); !why.empty()) return {.error = why};
-        // A program that does not use CUDA, or not through the shim, has nothing in the vault's reach.
-        out.moved = !mine->pids.empty();
-        if (out.moved) {
-          const auto saved = vault->suspend(task, record.mode);
-          if (!saved) return {.error = saved.error().message};
-          out.bytes = saved->bytes;
-          if (!saved->note.empty()) log_warn("task {} was suspended warm: {}", task.value, saved->note);
-        }
-      }
-      if (!out.moved && plan.gpus && gpu_memory) {
-        for (const auto& [pid, mib] : gpu_memory()) {
-          if (std::find(processes.begin(), processes.end(), pid) == processes.end()) continue;
-          out.pids.push_back(pid);
-          out.bytes += mib << 20;
-        }
-        if (!out.pids.empty())
-          if (const Status saved = vault->checkpoint(out.pids); !saved) return {.error = saved.error().message};
-      }
-      return out;
-    }, [this, task, record](Outcome outcome) { suspended(task, record, std::move(outcome)); });
+    queued = workers_.submit(
+        [vault = vault_, gpu_memory = callbacks_.gpu_memory, task, plan, record,
+         processes]() -> Outcome {
+          Outcome out;
+          if (!plan.suspend_hook.empty())
+            if (const Status ran = run_hook(plan.hook(plan.suspend_hook)); !ran)
+              return {.error = "its suspend hook: " + ran.error().message};
+          if (plan.vaulted) {
+            const auto all = vault->look();
+            if (!all)
+              return {.error = all.error().message};
+            const auto mine = std::find_if(
+                all->begin(), all->end(), [&](const VaultHost::Seen& s) { return s.task == task; });
+            if (mine == all->end())
+              return {.error = "the vault does not know it any more"};
+            if (const std::string why = blocks_suspend(mine->features); !why.empty())
+              return {.error = why};
+            // A program that does not use CUDA, or not through the shim, has nothing in the vault's
+            // reach.
+            out.moved = !mine->pids.empty();
+            if (out.moved) {
+              const auto saved = vault->suspend(task, record.mode);
+              if (!saved)
+                return {.error = saved.error().message};
+              out.bytes = saved->bytes;
+              if (!saved->note.empty())
+                log_warn("task {} was suspended warm: {}", task.value, saved->note);
+            }
+          }
+          if (!out.moved && plan.gpus && gpu_memory) {
+            for (const auto& [pid, mib] : gpu_memory()) {
+              if (std::find(processes.begin(), processes.end(), pid) == processes.end())
+                continue;
+              out.pids.push_back(pid);
+              out.bytes += mib << 20;
+            }
+            if (!out.pids.empty())
+              if (const Status saved = vault->checkpoint(out.pids); !saved)
+                return {.error = saved.error().message};
+          }
+          return out;
+        },
+        [this, task, record](Outcome outcome) { suspended(task, record, std::move(outcome)); });
   } else {
-    queued = workers_.submit([vault = vault_, task, plan, record]() -> Outcome {
-      if (!record.pids.empty()) {
-        if (const Status back = vault->restore(record.pids); !back) return {.error = back.error().message};
-      } else if (plan.vaulted && record.moved) {
-        if (const auto back = vault->resume(task); !back) return {.error = back.error().message};
-      }
-      if (!plan.resume_hook.empty())
-        if (const Status ran = run_hook(plan.hook(plan.resume_hook)); !ran) log_warn("task {}: its resume hook: {}", task.value, ran.error().message);
-      return {};
-    }, [this, task, record](Outcome outcome) { resumed(task, record, std::move(outcome)); });
+    queued = workers_.submit(
+        [vault = vault_, task, plan, record]() -> Outcome {
+          if (!record.pids.empty()) {
+            if (const Status back = vault->restore(record.pids); !back)
+              return {.error = back.error().message};
+          } else if (plan.vaulted && record.moved) {
+            if (const auto back = vault->resume(task); !back)
+              return {.error = back.error().message};
+          }
+          if (!plan.resume_hook.empty())
+            if (const Status ran = run_hook(plan.hook(plan.resume_hook)); !ran)
+              log_warn("task {}: its resume hook: {}", task.value, ran.error().message);
+          return {};
+        },
+        [this, task, record](Outcome outcome) { resumed(task, record, std::move(outcome)); });
   }
-  if (!queued) log_error("task {}: {}", task.value, queued.error().message);
+  if (!queued)
+    log_error("task {}: {}", task.value, queued.error().message);
 }
 
 void Suspender::suspended(TaskId task, OrderRecord record, Outcome outcome) {
-  if (outcome.error.empty() && !callbacks_.freeze(task, true)) return;
+  if (outcome.error.empty() && !callbacks_.freeze(task, true))
+    return;
   record.done = true;
   record.error = outcome.error;
   record.pids = outcome.pids;
   record.moved = outcome.moved;
-  if (!outcome.error.empty()) frozen_.erase(task);
+  if (!outcome.error.empty())
+    frozen_.erase(task);
   if (outcome.error.empty()) {
     callbacks_.hold(task, false);
     record.ram_mib = (outcome.bytes + usage_of(callbacks_.processes(task)).rss_bytes) >> 20;
@@ -177,7 +232,8 @@ void Suspender::suspended(TaskId task, OrderRecord record, Outcome outcome) {
 void Suspender::resumed(TaskId task, OrderRecord record, Outcome outcome) {
   record.done = true;
   record.error = outcome.error;
-  if (!outcome.error.empty()) (void)callbacks_.freeze(task, true);
+  if (!outcome.error.empty())
+    (void)callbacks_.freeze(task, true);
   else {
     frozen_.erase(task);
     callbacks_.hold(task, true);
@@ -186,45 +242,66 @@ void Suspender::resumed(TaskId task, OrderRecord record, Outcome outcome) {
   callbacks_.event(task_event::Resumed{task, record.order, record.error});
 }
 
-// What programs turn out to use, and whether a slice holds more than its memory by a way the shim does not see.
+// What programs turn out to use, and whether a slice holds more than its memory by a way the shim
+// does not see.
 void Suspender::look() {
-  const bool any = std::any_of(plans_.begin(), plans_.end(), [](const auto& entry) { return entry.second.vaulted; });
-  if (!any || looking_) return;
+  const bool any = std::any_of(plans_.begin(), plans_.end(),
+                               [](const auto& entry) { return entry.second.vaulted; });
+  if (!any || looking_)
+    return;
   looking_ = true;
-  struct Found { std::vector<VaultHost::Seen> tasks; std::map<int, std::int64_t> gpu_memory; };
-  const bool slices = std::any_of(plans_.begin(), plans_.end(), [](const auto& entry) { return entry.second.enforced; });
-  const Status queued = workers_.submit([vault = vault_, gpu_memory = slices ? callbacks_.gpu_memory : nullptr]() -> Found {
-    Found found;
-    if (auto tasks = vault->look()) found.tasks = std::move(*tasks);
-    if (gpu_memory) found.gpu_memory = gpu_memory();
-    return found;
-  }, [this](Found found) {
+  struct Found {
+    std::vector<VaultHost::Seen> tasks;
+    std::map<int, std::int64_t> gpu_memory;
+  };
+  const bool slices = std::any_of(plans_.begin(), plans_.end(),
+                                  [](const auto& entry) { return entry.second.enforced; });
+  const Status queued = workers_.submit(
+      [vault = vault_, gpu_memory = slices ? callbacks_.gpu_memory : nullptr]() -> Found {
+        Found found;
+        if (auto tasks = vault->look())
+          found.tasks = std::move(*tasks);
+        if (gpu_memory)
+          found.gpu_memory = gpu_memory();
+        return found;
+      },
+      [this](Found found) {
+        looking_ = false;
+        seen(found.tasks, found.gpu_memory);
+      });
+  if (!queued)
     looking_ = false;
-    seen(found.tasks, found.gpu_memory);
-  });
-  if (!queued) looking_ = false;
 }
 
-void Suspender::seen(const std::vector<VaultHost::Seen>& tasks, const std::map<int, std::int64_t>& gpu_memory) {
+void Suspender::seen(const std::vector<VaultHost::Seen>& tasks,
+                     const std::map<int, std::int64_t>& gpu_memory) {
   for (const VaultHost::Seen& seen : tasks) {
     const auto plan = plans_.find(seen.task);
-    if (plan == plans_.end() || !plan->second.vaulted) continue;
+    if (plan == plans_.end() || !plan->second.vaulted)
+      continue;
     const std::string why = blocks_suspend(seen.features);
-    if (!why.empty()) callbacks_.event(task_event::Declared{seen.task, why});
-    if (!plan->second.enforced || gpu_memory.empty()) continue;
+    if (!why.empty())
+      callbacks_.event(task_event::Declared{seen.task, why});
+    if (!plan->second.enforced || gpu_memory.empty())
+      continue;
     std::int64_t held = 0, contexts = 0;
     for (int pid : callbacks_.processes(seen.task)) {
       const auto found = gpu_memory.find(pid);
-      if (found == gpu_memory.end()) continue;
+      if (found == gpu_memory.end())
+        continue;
       held += found->second;
       ++contexts;
     }
     const std::int64_t allowed = plan->second.gpu_mem_mib + contexts * context_allowance_mib;
     int& looks = over_[seen.task];
     looks = held > allowed ? looks + 1 : 0;
-    const std::string text = fmt::format("it holds {} MiB of GPU memory by the driver's count, and its slice is {} MiB", held, plan->second.gpu_mem_mib);
-    if (looks == over_looks_warn) log_warn("task {}: {}; it is stopped if that lasts", seen.task.value, text);
-    if (looks == over_looks_stop) callbacks_.stop(seen.task, text);
+    const std::string text =
+        fmt::format("it holds {} MiB of GPU memory by the driver's count, and its slice is {} MiB",
+                    held, plan->second.gpu_mem_mib);
+    if (looks == over_looks_warn)
+      log_warn("task {}: {}; it is stopped if that lasts", seen.task.value, text);
+    if (looks == over_looks_stop)
+      callbacks_.stop(seen.task, text);
   }
 }
 

@@ -14,18 +14,22 @@ namespace billow::agent {
 namespace {
 
 constexpr char file_acknowledged[] = "acked";
-// The head's acknowledgement is a mode of the exit record, so that it costs no file; a task without one gets a file.
+// The head's acknowledgement is a mode of the exit record, so that it costs no file; a task without
+// one gets a file.
 constexpr mode_t exit_mode_acknowledged = 0400;
 
 Status write_new(const std::string& path, std::string_view content) {
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return fail_errno("create " + path, errno);
+  if (!fd)
+    return fail_errno("create " + path, errno);
   return write_all(fd.get(), content);
 }
 
 bool acknowledged(const std::string& directory) {
   struct stat st {};
-  if (::stat((directory + "/" + supervise::file_exit).c_str(), &st) == 0 && (st.st_mode & 0777) == exit_mode_acknowledged) return true;
+  if (::stat((directory + "/" + supervise::file_exit).c_str(), &st) == 0 &&
+      (st.st_mode & 0777) == exit_mode_acknowledged)
+    return true;
   return file_exists(directory + "/" + file_acknowledged);
 }
 
@@ -36,12 +40,14 @@ struct LockState {
 
 LockState probe_lock(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return {};
+  if (!fd)
+    return {};
   LockState state;
   char buffer[32] = {};
   // The lock first: a supervisor writes its pid while it holds it, so a free lock's pid is final.
   state.held = ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0;
-  if (::pread(fd.get(), buffer, sizeof(buffer) - 1, 0) > 0) state.pid = std::atoi(buffer);
+  if (::pread(fd.get(), buffer, sizeof(buffer) - 1, 0) > 0)
+    state.pid = std::atoi(buffer);
   return state;
 }
 
@@ -52,21 +58,28 @@ Result<TaskDirs> TaskDirs::open(std::string root) {
   return TaskDirs(std::move(root));
 }
 
-std::string TaskDirs::path(TaskId id) const { return root_ + "/" + std::to_string(id.value); }
+std::string TaskDirs::path(TaskId id) const {
+  return root_ + "/" + std::to_string(id.value);
+}
 
 Result<NewTask> TaskDirs::create(TaskId id, TaskSpec spec, std::string_view meta) {
-  if (!id) return fail(Code::invalid, "a task needs an id");
-  if (!meta.empty()) spec.meta = meta;
+  if (!id)
+    return fail(Code::invalid, "a task needs an id");
+  if (!meta.empty())
+    spec.meta = meta;
   const std::string encoded = BILLOW_TRY(encode_spec(spec));
   NewTask task{id, path(id), {}};
   if (::mkdir(task.path.c_str(), 0700) != 0) {
-    if (errno == EEXIST) return fail(Code::conflict, fmt::format("task {} was started on this node before", id.value));
+    if (errno == EEXIST)
+      return fail(Code::conflict, fmt::format("task {} was started on this node before", id.value));
     return fail_errno("create " + task.path, errno);
   }
   const std::string lock_path = task.path + "/" + supervise::file_lock;
   task.lock = Fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!task.lock) return fail_errno("create " + lock_path, errno);
-  if (::flock(task.lock.get(), LOCK_EX | LOCK_NB) != 0) return fail_errno("lock " + lock_path, errno);
+  if (!task.lock)
+    return fail_errno("create " + lock_path, errno);
+  if (::flock(task.lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return fail_errno("lock " + lock_path, errno);
   BILLOW_TRY_VOID(write_new(task.path + "/" + supervise::file_spec, encoded));
   return task;
 }
@@ -74,20 +87,24 @@ Result<NewTask> TaskDirs::create(TaskId id, TaskSpec spec, std::string_view meta
 Status TaskDirs::record_end(TaskId id, const supervise::ExitRecord& record) {
   const std::string dir = path(id);
   if (::mkdir(dir.c_str(), 0700) != 0) {
-    if (errno == EEXIST) return {};
+    if (errno == EEXIST)
+      return {};
     return fail_errno("create " + dir, errno);
   }
-  return write_file_atomic(dir + "/" + supervise::file_exit, {reinterpret_cast<const char*>(&record), sizeof(record)}, 0600);
+  return write_file_atomic(dir + "/" + supervise::file_exit,
+                           {reinterpret_cast<const char*>(&record), sizeof(record)}, 0600);
 }
 
 Result<FoundTask> TaskDirs::find(TaskId id) const {
   const std::string dir = path(id);
-  if (!file_exists(dir)) return fail(Code::not_found, fmt::format("task {} is not on this node", id.value));
+  if (!file_exists(dir))
+    return fail(Code::not_found, fmt::format("task {} is not on this node", id.value));
   FoundTask found;
   found.id = id;
   const LockState lock = probe_lock(dir + "/" + supervise::file_lock);
   found.supervisor_pid = lock.pid;
-  if (auto spec = read_file(dir + "/" + supervise::file_spec, supervise::spec_bytes_max)) found.meta = meta_of_spec(*spec);
+  if (auto spec = read_file(dir + "/" + supervise::file_spec, supervise::spec_bytes_max))
+    found.meta = meta_of_spec(*spec);
   found.acknowledged = acknowledged(dir);
   if (lock.held) {
     found.presence = TaskPresence::supervised;
@@ -105,48 +122,61 @@ Result<FoundTask> TaskDirs::find(TaskId id) const {
 Result<std::vector<FoundTask>> TaskDirs::list() const {
   std::vector<FoundTask> out;
   DIR* dir = ::opendir(root_.c_str());
-  if (dir == nullptr) return fail_errno("read " + root_, errno);
+  if (dir == nullptr)
+    return fail_errno("read " + root_, errno);
   while (const dirent* entry = ::readdir(dir)) {
     const auto id = parse_int(entry->d_name, 1, INT64_MAX);
-    if (!id || std::to_string(*id) != entry->d_name) continue;
-    if (auto found = find(TaskId(static_cast<std::uint64_t>(*id)))) out.push_back(std::move(*found));
+    if (!id || std::to_string(*id) != entry->d_name)
+      continue;
+    if (auto found = find(TaskId(static_cast<std::uint64_t>(*id))))
+      out.push_back(std::move(*found));
   }
   ::closedir(dir);
-  std::sort(out.begin(), out.end(), [](const FoundTask& a, const FoundTask& b) { return a.id < b.id; });
+  std::sort(out.begin(), out.end(),
+            [](const FoundTask& a, const FoundTask& b) { return a.id < b.id; });
   return out;
 }
 
 Status TaskDirs::acknowledge(TaskId id) {
-  if (::chmod((path(id) + "/" + supervise::file_exit).c_str(), exit_mode_acknowledged) == 0) return {};
+  if (::chmod((path(id) + "/" + supervise::file_exit).c_str(), exit_mode_acknowledged) == 0)
+    return {};
   const std::string file = path(id) + "/" + file_acknowledged;
   Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return fail_errno("create " + file, errno);
+  if (!fd)
+    return fail_errno("create " + file, errno);
   return {};
 }
 
 // Renamed first: a half-removed directory must not look like a task that never ran.
 Status TaskDirs::remove(TaskId id) {
   const std::string dir = path(id);
-  if (!file_exists(dir)) return {};
+  if (!file_exists(dir))
+    return {};
   if (probe_lock(dir + "/" + supervise::file_lock).held)
-    return fail(Code::conflict, fmt::format("task {} still has a supervisor", id.value), "stop it first");
+    return fail(Code::conflict, fmt::format("task {} still has a supervisor", id.value),
+                "stop it first");
   const std::string doomed = root_ + "/removed." + std::to_string(id.value);
   if (::rename(dir.c_str(), doomed.c_str()) != 0) {
     // What an earlier removal left half done is in the way.
     BILLOW_TRY_VOID(remove_tree(doomed));
-    if (::rename(dir.c_str(), doomed.c_str()) != 0) return fail_errno("remove " + dir, errno);
+    if (::rename(dir.c_str(), doomed.c_str()) != 0)
+      return fail_errno("remove " + dir, errno);
   }
   return remove_tree(doomed);
 }
 
-bool supervisor_alive(const std::string& directory) { return probe_lock(directory + "/" + supervise::file_lock).held; }
+bool supervisor_alive(const std::string& directory) {
+  return probe_lock(directory + "/" + supervise::file_lock).held;
+}
 
 Result<supervise::ExitRecord> read_exit(const std::string& directory) {
-  const std::string content = BILLOW_TRY(read_file(directory + "/" + supervise::file_exit, 64 << 10));
+  const std::string content =
+      BILLOW_TRY(read_file(directory + "/" + supervise::file_exit, 64 << 10));
   supervise::ExitRecord record{};
   // A newer supervisor may have written more, an older one less: the common beginning counts.
   std::memcpy(&record, content.data(), std::min(content.size(), sizeof(record)));
-  if (content.size() < offsetof(supervise::ExitRecord, detail) || record.magic != supervise::exit_magic)
+  if (content.size() < offsetof(supervise::ExitRecord, detail) ||
+      record.magic != supervise::exit_magic)
     return fail(Code::internal, directory + ": the exit record is damaged");
   record.detail[sizeof(record.detail) - 1] = 0;
   return record;
@@ -155,24 +185,42 @@ Result<supervise::ExitRecord> read_exit(const std::string& directory) {
 std::string describe_exit(const supervise::ExitRecord& record) {
   std::string text;
   switch (static_cast<supervise::ExitKind>(record.kind)) {
-    case supervise::ExitKind::exited: text = fmt::format("exit {}", record.code); break;
+    case supervise::ExitKind::exited:
+      text = fmt::format("exit {}", record.code);
+      break;
     case supervise::ExitKind::signaled: {
       const std::string name = platform::signal_name(record.signal);
-      text = !name.empty() ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", record.signal);
+      text = !name.empty() ? fmt::format("killed by SIG{}", name)
+                           : fmt::format("killed by signal {}", record.signal);
       break;
     }
-    case supervise::ExitKind::not_started: text = record.detail; break;
+    case supervise::ExitKind::not_started:
+      text = record.detail;
+      break;
   }
-  if (text.empty()) text = "ended in a way this version does not know";
+  if (text.empty())
+    text = "ended in a way this version does not know";
   switch (static_cast<supervise::EndCause>(record.cause)) {
-    case supervise::EndCause::itself: break;
-    case supervise::EndCause::stop_request: text += " (stopped)"; break;
-    case supervise::EndCause::time_limit: text += " (time limit)"; break;
-    case supervise::EndCause::paid_until: text += " (not paid further)"; break;
-    case supervise::EndCause::parent_ended: text += " (its allocation ended)"; break;
-    case supervise::EndCause::supervisor_signal: text += " (the machine is stopping)"; break;
+    case supervise::EndCause::itself:
+      break;
+    case supervise::EndCause::stop_request:
+      text += " (stopped)";
+      break;
+    case supervise::EndCause::time_limit:
+      text += " (time limit)";
+      break;
+    case supervise::EndCause::paid_until:
+      text += " (not paid further)";
+      break;
+    case supervise::EndCause::parent_ended:
+      text += " (its allocation ended)";
+      break;
+    case supervise::EndCause::supervisor_signal:
+      text += " (the machine is stopping)";
+      break;
   }
-  if ((record.flags & supervise::exit_oom) != 0) text += " (out of memory)";
+  if ((record.flags & supervise::exit_oom) != 0)
+    text += " (out of memory)";
   return text;
 }
 

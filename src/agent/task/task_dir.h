@@ -1,8 +1,9 @@
 // The task directories of a node: the one place that decides whether a task may be started.
 //
-// `create` makes tasks/<id> with mkdir; where it is there already the task was started before and is not started again.
-// The lock is taken here, before the supervisor exists, and handed to it, so that at no moment between "about to start"
-// and "ended" is it free. A free lock therefore means one of three things, which `find` tells apart:
+// `create` makes tasks/<id> with mkdir; where it is there already the task was started before and
+// is not started again. The lock is taken here, before the supervisor exists, and handed to it, so
+// that at no moment between "about to start" and "ended" is it free. A free lock therefore means
+// one of three things, which `find` tells apart:
 //   an exit record               → it ended
 //   no pid in the lock           → it never ran: it may be removed and started again
 //   a pid, but no exit record    → its supervisor was killed: the task is lost
@@ -43,7 +44,8 @@ class TaskDirs {
 
   // Code::conflict where the task is there already.
   Result<NewTask> create(TaskId id, TaskSpec spec, std::string_view meta = {});
-  // A task that ends before it began: its directory with an exit record, so that it can never start. Idempotent.
+  // A task that ends before it began: its directory with an exit record, so that it can never
+  // start. Idempotent.
   Status record_end(TaskId id, const supervise::ExitRecord& record);
   std::string path(TaskId id) const;
   Result<FoundTask> find(TaskId id) const;
@@ -60,11 +62,13 @@ class TaskDirs {
   std::string root_;
 };
 
-// Whether the lock of a task directory is held: by its supervisor, or by an agent about to start one.
+// Whether the lock of a task directory is held: by its supervisor, or by an agent about to start
+// one.
 bool supervisor_alive(const std::string& directory);
 // The exit record of a task directory; not_found where there is none.
 Result<supervise::ExitRecord> read_exit(const std::string& directory);
-// One line for people: "exit 3", "killed by SIGKILL (out of memory)", "exec foo: No such file or directory".
+// One line for people: "exit 3", "killed by SIGKILL (out of memory)", "exec foo: No such file or
+// directory".
 std::string describe_exit(const supervise::ExitRecord& record);
 
 }  // namespace billow::agent

@@ -1,5 +1,5 @@
-// One live task of this node as the agent holds it: the connection to its supervisor, its input on the way, and what it was given.
-// For the parts of Tasks alone.
+// One live task of this node as the agent holds it: the connection to its supervisor, its input on
+// the way, and what it was given. For the parts of Tasks alone.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,11 +23,21 @@ struct TaskMeta {
   bool bare = false;
   std::uint16_t port = 0;
   template <class V>
-  void fields(V& v) { v("fenced", fenced); v("paid_until_ns", paid_until); v("gpus", gpus); v("bare", bare); v("port", port); }
+  void fields(V& v) {
+    v("fenced", fenced);
+    v("paid_until_ns", paid_until);
+    v("gpus", gpus);
+    v("bare", bare);
+    v("port", port);
+  }
 };
 
-inline std::string task_key(const std::string& owner, TaskId task) { return fmt::format("BILLOW_TASK_KEY={}-{}", owner, task.value); }
-inline std::string task_name(TaskId task) { return fmt::format("{}", task.value); }
+inline std::string task_key(const std::string& owner, TaskId task) {
+  return fmt::format("BILLOW_TASK_KEY={}-{}", owner, task.value);
+}
+inline std::string task_name(TaskId task) {
+  return fmt::format("{}", task.value);
+}
 
 struct Tasks::Link final : LinkEvents {
   Tasks& owner;
@@ -36,18 +46,19 @@ struct Tasks::Link final : LinkEvents {
   std::unique_ptr<net::FdWatch> watch;
   std::string cgroup;
   std::vector<GpuGrant> gpus;
-  int pid = 0;                       // of the job's first process
-  int supervisor_pid = 0;            // as it said itself
+  int pid = 0;             // of the job's first process
+  int supervisor_pid = 0;  // as it said itself
   bool announced = false, exited = false, closed = false;
-  bool last_checkpoint = false;      // asked for, because it is being stopped
+  bool last_checkpoint = false;  // asked for, because it is being stopped
   int job_pid = 0;
   std::uint64_t log_end = 0;
   SteadyTime last_input;
-  bool input_known = true;           // where its input stands; an adopted task's supervisor says so first
-  // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its ring has room for, counted from
-  // what the job has consumed, so nothing sent is ever refused and nothing needs to be sent twice.
+  bool input_known = true;  // where its input stands; an adopted task's supervisor says so first
+  // Input on its way: what the supervisor has not accepted yet stays here. No more is sent than its
+  // ring has room for, counted from what the job has consumed, so nothing sent is ever refused and
+  // nothing needs to be sent twice.
   std::string input;
-  std::uint64_t input_base = 0;      // offset of input[0] in all input
+  std::uint64_t input_base = 0;  // offset of input[0] in all input
   std::uint64_t input_sent = 0, input_consumed = 0;
   bool input_eof = false, eof_sent = false;
 
@@ -62,12 +73,15 @@ struct Tasks::Link final : LinkEvents {
       push_input();
     }
     log_end = std::max(log_end, status.log_end);
-    if (status.job_pid > 0) job_pid = status.job_pid;
-    if (announced || status.job_pid <= 0) return;
+    if (status.job_pid > 0)
+      job_pid = status.job_pid;
+    if (announced || status.job_pid <= 0)
+      return;
     announced = true;
     pid = status.job_pid;
-    if (status.state != static_cast<std::uint32_t>(supervise::SupervisorState::frozen))  // a suspended one holds none
-    owner.hold_gpus(task, status.job_pid, cgroup, gpus);
+    if (status.state != static_cast<std::uint32_t>(
+                            supervise::SupervisorState::frozen))  // a suspended one holds none
+      owner.hold_gpus(task, status.job_pid, cgroup, gpus);
     owner.callbacks_.event(task_event::Started{task, {status.started_wall_ns}});
   }
   void on_log_advanced(std::uint64_t end) override {
@@ -75,7 +89,8 @@ struct Tasks::Link final : LinkEvents {
     owner.advanced(task);
   }
   void on_stdin_ack(const supervise::StdinAckFrame& ack) override {
-    if (!input_known) return;
+    if (!input_known)
+      return;
     input_consumed = ack.consumed;
     if (ack.accepted > input_base) {
       input.erase(0, std::min<std::size_t>(input.size(), ack.accepted - input_base));
@@ -91,15 +106,23 @@ struct Tasks::Link final : LinkEvents {
   void on_closed() override { closed = true; }
 
   std::uint64_t input_received() const { return input_base + input.size(); }
-  void tell_input(bool refused) { owner.callbacks_.send(InputTaken{task, input_consumed, input_base, input_received(), refused}, {}); }
+  void tell_input(bool refused) {
+    owner.callbacks_.send(InputTaken{task, input_consumed, input_base, input_received(), refused},
+                          {});
+  }
 
   void push_input() {
-    if (!input_known) return;
+    if (!input_known)
+      return;
     while (input_sent - input_base < input.size()) {
-      const std::uint64_t room = supervise::stdin_window_bytes - std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_consumed);
+      const std::uint64_t room =
+          supervise::stdin_window_bytes -
+          std::min<std::uint64_t>(supervise::stdin_window_bytes, input_sent - input_consumed);
       const std::size_t from = input_sent - input_base;
-      const std::size_t n = std::min<std::size_t>({room, input.size() - from, supervise::record_data_bytes_max});
-      if (n == 0) break;
+      const std::size_t n =
+          std::min<std::size_t>({room, input.size() - from, supervise::record_data_bytes_max});
+      if (n == 0)
+        break;
       link.send_stdin(input_sent, std::string_view(input).substr(from, n));
       input_sent += n;
     }
@@ -109,7 +132,10 @@ struct Tasks::Link final : LinkEvents {
     }
     rearm();
   }
-  void rearm() { if (watch && link.open()) watch->want(true, link.wants_write()); }
+  void rearm() {
+    if (watch && link.open())
+      watch->want(true, link.wants_write());
+  }
 };
 
 }  // namespace billow::agent

@@ -8,19 +8,27 @@ namespace sv = supervise;
 ExitKind by_process(const sv::ExitRecord& r) {
   const bool bad = static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::signaled || r.code != 0;
   // A job that lost a child to the OOM killer and still succeeded was not ended by it.
-  if ((r.flags & sv::exit_oom) != 0 && bad) return ExitKind::oom;
-  return static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::signaled ? ExitKind::signaled : ExitKind::exited;
+  if ((r.flags & sv::exit_oom) != 0 && bad)
+    return ExitKind::oom;
+  return static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::signaled ? ExitKind::signaled
+                                                                     : ExitKind::exited;
 }
 
 ExitKind by_stop_reason(std::uint32_t reason) {
   switch (static_cast<StopReason>(reason)) {
-    case StopReason::unpaid: return ExitKind::unpaid;
-    case StopReason::fenced: return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no retry
-    case StopReason::idle: return ExitKind::idle;
-    case StopReason::port_taken: return ExitKind::exec_failed;  // it never came to serve
+    case StopReason::unpaid:
+      return ExitKind::unpaid;
+    case StopReason::fenced:
+      return ExitKind::lost;  // to the partition: where it may, it starts again, and that is no
+                              // retry
+    case StopReason::idle:
+      return ExitKind::idle;
+    case StopReason::port_taken:
+      return ExitKind::exec_failed;  // it never came to serve
     case StopReason::request:
     case StopReason::greedy:
-    case StopReason::disowned: return ExitKind::stopped;
+    case StopReason::disowned:
+      return ExitKind::stopped;
   }
   return ExitKind::stopped;
 }
@@ -33,20 +41,34 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
   status.state = TaskState::ended;
   status.started_at = WallTime{r.started_wall_ns};
   status.ended_at = WallTime{r.ended_wall_ns};
-  status.usage = {r.user_us * 1000, r.system_us * 1000, r.rss_max_kib, static_cast<std::int64_t>(r.log_dropped_bytes), {}};
+  status.usage = {r.user_us * 1000,
+                  r.system_us * 1000,
+                  r.rss_max_kib,
+                  static_cast<std::int64_t>(r.log_dropped_bytes),
+                  {}};
   status.log_end = r.log_end;
   status.exit.code = r.code;
   status.exit.signal = r.signal;
   status.exit.message = r.detail;
   if (static_cast<sv::ExitKind>(r.kind) == sv::ExitKind::not_started) {
-    status.exit.kind = static_cast<sv::EndCause>(r.cause) == sv::EndCause::stop_request ? ExitKind::stopped : ExitKind::exec_failed;
+    status.exit.kind = static_cast<sv::EndCause>(r.cause) == sv::EndCause::stop_request
+                           ? ExitKind::stopped
+                           : ExitKind::exec_failed;
     return status;
   }
   switch (static_cast<sv::EndCause>(r.cause)) {
-    case sv::EndCause::itself: status.exit.kind = by_process(r); break;
-    case sv::EndCause::stop_request: status.exit.kind = by_stop_reason(r.stop_reason); break;
-    case sv::EndCause::time_limit: status.exit.kind = ExitKind::timed_out; break;
-    case sv::EndCause::paid_until: status.exit.kind = ExitKind::unpaid; break;
+    case sv::EndCause::itself:
+      status.exit.kind = by_process(r);
+      break;
+    case sv::EndCause::stop_request:
+      status.exit.kind = by_stop_reason(r.stop_reason);
+      break;
+    case sv::EndCause::time_limit:
+      status.exit.kind = ExitKind::timed_out;
+      break;
+    case sv::EndCause::paid_until:
+      status.exit.kind = ExitKind::unpaid;
+      break;
     case sv::EndCause::parent_ended:
       status.exit.kind = ExitKind::lost;
       status.exit.message = "the allocation it ran in ended";
@@ -56,14 +78,18 @@ TaskStatus status_of(TaskId task, const sv::ExitRecord& r) {
       status.exit.message = "its supervisor was told to end: the machine is stopping";
       break;
   }
-  if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced) status.exit.message = "no head was reachable for the self-fence time";
-  if (static_cast<StopReason>(r.stop_reason) == StopReason::idle) status.exit.message = "it idled while no head was there to decide";
-  if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy) status.exit.message = "it held more GPU memory than its slice, by a way the limit does not see";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::fenced)
+    status.exit.message = "no head was reachable for the self-fence time";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::idle)
+    status.exit.message = "it idled while no head was there to decide";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::greedy)
+    status.exit.message = "it held more GPU memory than its slice, by a way the limit does not see";
   if (static_cast<StopReason>(r.stop_reason) == StopReason::port_taken) {
     status.exit.port_taken = true;
     status.exit.message = "the port it was given is held by a process that is not its own";
   }
-  if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned) status.exit.message = "the head does not know this task";
+  if (static_cast<StopReason>(r.stop_reason) == StopReason::disowned)
+    status.exit.message = "the head does not know this task";
   return status;
 }
 
@@ -72,7 +98,8 @@ sv::ExitRecord record_of(const TaskStatus& status) {
   r.magic = sv::exit_magic;
   r.bytes = sizeof(r);
   r.kind = static_cast<std::uint32_t>(sv::ExitKind::not_started);
-  r.cause = static_cast<std::uint32_t>(status.exit.kind == ExitKind::stopped ? sv::EndCause::stop_request : sv::EndCause::itself);
+  r.cause = static_cast<std::uint32_t>(
+      status.exit.kind == ExitKind::stopped ? sv::EndCause::stop_request : sv::EndCause::itself);
   r.code = status.exit.code;
   r.signal = status.exit.signal;
   r.ended_wall_ns = status.ended_at.ns;
@@ -91,15 +118,18 @@ TaskStatus lost_status(TaskId task, WallTime now, std::string message) {
 
 bool may_be_engines_doing(const ExitStatus& exit) {
   switch (exit.kind) {
-    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::exited:
+      return exit.code != 0;
     case ExitKind::signaled:
-    case ExitKind::lost: return true;
+    case ExitKind::lost:
+      return true;
     case ExitKind::exec_failed:
     case ExitKind::oom:
     case ExitKind::timed_out:
     case ExitKind::unpaid:
     case ExitKind::idle:
-    case ExitKind::stopped: return false;
+    case ExitKind::stopped:
+      return false;
   }
   return false;
 }

@@ -1,8 +1,8 @@
 #include "agent/task/tasks.h"
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,74 +10,124 @@
 
 #include <fmt/format.h>
 
-#include "agent/task/gang.h"
 #include "agent/isolate/own_place.h"
 #include "agent/observe/proc_stats.h"
+#include "agent/task/gang.h"
 #include "agent/task/task_link.h"
 #include "agent/task/task_status.h"
 #include "base/crypto.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "gpu/sim/sim_holders.h"
 #include "core/wire/codec.h"
+#include "gpu/sim/sim_holders.h"
 
 namespace billow::agent {
 
 namespace {
 
-constexpr Duration settle_patience = milliseconds(20);    // the loop waits this long at most
+constexpr Duration settle_patience = milliseconds(20);  // the loop waits this long at most
 constexpr Duration settle_again_after = milliseconds(100);
 constexpr int leftover_rounds_max = 20;
 
-// What tells this agent's tasks from those of another one on the same machine, whose numbers are the same.
+// What tells this agent's tasks from those of another one on the same machine, whose numbers are
+// the same.
 std::string owner_of(const std::string& data_dir) {
   char resolved[PATH_MAX];
   return sha256_hex(::realpath(data_dir.c_str(), resolved) ? resolved : data_dir).substr(0, 12);
 }
 
-// Without one, what needs it says so when it is needed: in a directory that is not there, and that nobody else can make.
+// Without one, what needs it says so when it is needed: in a directory that is not there, and that
+// nobody else can make.
 std::string place_or_none(const std::string& data_dir, const std::string& under) {
   auto made = own_place(data_dir, under);
-  if (made) return std::move(*made);
-  log_warn("jobs here have no secret files, checkpoints or secure shells: {}", made.error().message);
+  if (made)
+    return std::move(*made);
+  log_warn("jobs here have no secret files, checkpoints or secure shells: {}",
+           made.error().message);
   return data_dir + "/no-place";
 }
 
-// What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this boot}.
+// What a task has used, beside its directory's other files: {"meter": …, "at": steady time of this
+// boot}.
 struct SavedMeter {
   TaskMeter meter;
   SteadyTime at;
-  std::int64_t tunnelled = 0;   // of its egress, what left through tunnels
+  std::int64_t tunnelled = 0;  // of its egress, what left through tunnels
   template <class V>
-  void fields(V& v) { v("meter", meter); v("at_ns", at); v("tunnelled", tunnelled); }
+  void fields(V& v) {
+    v("meter", meter);
+    v("at_ns", at);
+    v("tunnelled", tunnelled);
+  }
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop, Options options, Callbacks callbacks) {
+Result<std::unique_ptr<Tasks>> Tasks::create(net::Loop& loop,
+                                             Options options,
+                                             Callbacks callbacks) {
   auto dirs = BILLOW_TRY(TaskDirs::open(options.data_dir + "/tasks"));
   auto launcher = BILLOW_TRY(Launcher::create({}));
-  return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks), std::move(dirs), std::move(launcher)));
+  return std::unique_ptr<Tasks>(new Tasks(loop, std::move(options), std::move(callbacks),
+                                          std::move(dirs), std::move(launcher)));
 }
 
-Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
-    : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)), dirs_(std::move(dirs)), launcher_(std::move(launcher)),
-      owner_(owner_of(options_.data_dir)), temporary_(place_or_none(options_.data_dir, "/tmp")), cgroups_(Cgroups::detect({.owner = owner_})), sandbox_(Sandbox::detect()),
-      suspender_(loop, {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes}, suspender_callbacks()),
-      checkpointer_(loop, {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
-                           .signal = [this](TaskId task, int number) { perform(effect::SignalTask{task, number}); },
-                           .runs = [this](TaskId task) { return links_.contains(task) && !suspender_.frozen(task); }}),
-      migs_(std::move(options_.migs)), secret_files_(place_or_none(options_.data_dir, SecretFiles::place()), owner_), ssh_(temporary_),
-      tunnels_(loop, {.open = [this](const TunnelOpen& request) { return open_door(request); }, .send = [this](const Tunnelled& message, std::string_view blob) { callbacks_.send_tunnel(message, blob); },
-                      .carried = [this](TaskId task, std::size_t bytes) { if (links_.contains(task) && callbacks_.head_is_outside && callbacks_.head_is_outside()) tunnelled_[task].bytes += static_cast<std::int64_t>(bytes); }}),
-      rooms_(loop, {.directory = options_.work_dir + "/boxes", .cdi_file = options_.data_dir + "/cdi.json", .owner = owner_, .gpus = options_.gpus, .head = options_.head, .environment_bytes_max = options_.environment_bytes_max, .image_bytes_max = options_.image_bytes_max, .quiet_max = options_.pull_patience},
-             {.note = [this](TaskId task, std::string text) { callbacks_.event(task_event::Waiting{task, std::move(text)}); }}) {
+Tasks::Tasks(
+    net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher)
+    : loop_(loop),
+      options_(std::move(options)),
+      callbacks_(std::move(callbacks)),
+      dirs_(std::move(dirs)),
+      launcher_(std::move(launcher)),
+      owner_(owner_of(options_.data_dir)),
+      temporary_(place_or_none(options_.data_dir, "/tmp")),
+      cgroups_(Cgroups::detect({.owner = owner_})),
+      sandbox_(Sandbox::detect()),
+      suspender_(loop,
+                 {options_.data_dir, owner_, !options_.sim_state_dir.empty(), options_.arena_bytes},
+                 suspender_callbacks()),
+      checkpointer_(loop,
+                    {.event = [this](const TaskEvent& event) { callbacks_.event(event); },
+                     .signal =
+                         [this](TaskId task, int number) {
+                           perform(effect::SignalTask{task, number});
+                         },
+                     .runs =
+                         [this](TaskId task) {
+                           return links_.contains(task) && !suspender_.frozen(task);
+                         }}),
+      migs_(std::move(options_.migs)),
+      secret_files_(place_or_none(options_.data_dir, SecretFiles::place()), owner_),
+      ssh_(temporary_),
+      tunnels_(loop,
+               {.open = [this](const TunnelOpen& request) { return open_door(request); },
+                .send = [this](const Tunnelled& message,
+                               std::string_view blob) { callbacks_.send_tunnel(message, blob); },
+                .carried =
+                    [this](TaskId task, std::size_t bytes) {
+                      if (links_.contains(task) && callbacks_.head_is_outside &&
+                          callbacks_.head_is_outside())
+                        tunnelled_[task].bytes += static_cast<std::int64_t>(bytes);
+                    }}),
+      rooms_(loop,
+             {.directory = options_.work_dir + "/boxes",
+              .cdi_file = options_.data_dir + "/cdi.json",
+              .owner = owner_,
+              .gpus = options_.gpus,
+              .head = options_.head,
+              .environment_bytes_max = options_.environment_bytes_max,
+              .image_bytes_max = options_.image_bytes_max,
+              .quiet_max = options_.pull_patience},
+             {.note = [this](TaskId task, std::string text) {
+               callbacks_.event(task_event::Waiting{task, std::move(text)});
+             }}) {
   ports_.set_processes([this](TaskId task) {
     // What a job moved to a control group of its own making is still its supervisor's.
     std::vector<int> all = processes_of(task);
     if (const auto found = dirs_.find(task); found && found->supervisor_pid > 0)
-      for (const int pid : ProcessTable::read().descendants(found->supervisor_pid)) all.push_back(pid);
+      for (const int pid : ProcessTable::read().descendants(found->supervisor_pid))
+        all.push_back(pid);
     return all;
   });
   ports_.set_reach(options_.reach);
@@ -85,40 +135,55 @@ Tasks::Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dir
 
 Tasks::~Tasks() = default;
 
-void Tasks::leave() { if (links_.empty()) suspender_.leave(); }
+void Tasks::leave() {
+  if (links_.empty())
+    suspender_.leave();
+}
 
 std::vector<int> Tasks::processes_of(TaskId task) const {
-  if (const std::string group = cgroups_.find(task).v2; !group.empty()) return cgroup_pids(group);
+  if (const std::string group = cgroups_.find(task).v2; !group.empty())
+    return cgroup_pids(group);
   const auto found = dirs_.find(task);
-  return found && found->supervisor_pid > 0 ? ProcessTable::read().descendants(found->supervisor_pid) : std::vector<int>{};
+  return found && found->supervisor_pid > 0
+             ? ProcessTable::read().descendants(found->supervisor_pid)
+             : std::vector<int>{};
 }
 
 Suspender::Callbacks Tasks::suspender_callbacks() {
-  return {.event = [this](const TaskEvent& event) {
-            // Awake again: that it has its port is said with it, so that nobody must ask.
-            if (const auto* resumed = std::get_if<task_event::Resumed>(&event)) look_at_port_of(resumed->task);
-            callbacks_.event(event);
-          },
-          .freeze = [this](TaskId task, bool frozen) {
-            Link* l = link(task);
-            if (!l) return false;
-            l->link.freeze(frozen);
-            l->rearm();
-            return true;
-          },
-          .hold = [this](TaskId task, bool holds) {
-            Link* l = link(task);
-            if (options_.sim_state_dir.empty() || !l) return;
-            if (holds) hold_gpus(task, l->pid, l->cgroup, l->gpus);
-            else (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
-          },
+  return {.event =
+              [this](const TaskEvent& event) {
+                // Awake again: that it has its port is said with it, so that nobody must ask.
+                if (const auto* resumed = std::get_if<task_event::Resumed>(&event))
+                  look_at_port_of(resumed->task);
+                callbacks_.event(event);
+              },
+          .freeze =
+              [this](TaskId task, bool frozen) {
+                Link* l = link(task);
+                if (!l)
+                  return false;
+                l->link.freeze(frozen);
+                l->rearm();
+                return true;
+              },
+          .hold =
+              [this](TaskId task, bool holds) {
+                Link* l = link(task);
+                if (options_.sim_state_dir.empty() || !l)
+                  return;
+                if (holds)
+                  hold_gpus(task, l->pid, l->cgroup, l->gpus);
+                else
+                  (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+              },
           .directory = [this](TaskId task) { return dirs_.path(task); },
           .processes = [this](TaskId task) { return processes_of(task); },
           .gpu_memory = options_.gpu_memory,
-          .stop = [this](TaskId task, const std::string& why) {
-            log_warn("task {} is stopped: {}", task.value, why);
-            perform(effect::StopTask{task, Duration{-1}, StopReason::greedy});
-          }};
+          .stop =
+              [this](TaskId task, const std::string& why) {
+                log_warn("task {} is stopped: {}", task.value, why);
+                perform(effect::StopTask{task, Duration{-1}, StopReason::greedy});
+              }};
 }
 
 Tasks::Link* Tasks::link(TaskId task) {
@@ -126,7 +191,9 @@ Tasks::Link* Tasks::link(TaskId task) {
   return found == links_.end() ? nullptr : found->second.get();
 }
 
-std::string Tasks::key_of(TaskId task) const { return task_key(owner_, task); }
+std::string Tasks::key_of(TaskId task) const {
+  return task_key(owner_, task);
+}
 
 int Tasks::pid_of(TaskId task) const {
   const auto found = links_.find(task);
@@ -139,55 +206,71 @@ void Tasks::watch(TaskId task, SupervisorLink supervisor) {
   links_[task] = std::move(made);
   raw->watch = loop_.watch(raw->link.fd(), [this, task](bool readable, bool writable) {
     Link* l = link(task);
-    if (!l) return;
-    if (writable) l->link.on_writable();
-    if (readable) l->link.on_readable(*l);
+    if (!l)
+      return;
+    if (writable)
+      l->link.on_writable();
+    if (readable)
+      l->link.on_readable(*l);
     l = link(task);
-    if (!l) return;
-    if (l->closed || !l->link.open()) return closed(task);
+    if (!l)
+      return;
+    if (l->closed || !l->link.open())
+      return closed(task);
     l->rearm();
   });
   raw->rearm();
 }
 
-// The link is gone. Either the task ended (and said so), or its supervisor died, or only the connection did: the directory knows.
+// The link is gone. Either the task ended (and said so), or its supervisor died, or only the
+// connection did: the directory knows.
 void Tasks::closed(TaskId task) {
   Link* l = link(task);
-  if (!l) return;
+  if (!l)
+    return;
   const bool exited = l->exited;
   auto old = std::move(links_[task]);
   links_.erase(task);
   old->watch.reset();
   launcher_.reap();
-  if (!exited) settle(task);
+  if (!exited)
+    settle(task);
 }
 
-// A task without a link: its directory says what became of it. While its supervisor lives it is sought until it answers or
-// ends; a task is called lost only when nobody holds its lock any more.
+// A task without a link: its directory says what became of it. While its supervisor lives it is
+// sought until it answers or ends; a task is called lost only when nobody holds its lock any more.
 void Tasks::settle(TaskId task) {
   seeking_.erase(task);
   const auto found = dirs_.find(task);
   if (found && found->presence == TaskPresence::supervised) {
     auto again = launcher_.connect(dirs_.path(task), settle_patience);
-    if (again) return adopt(task, std::move(*again));
+    if (again)
+      return adopt(task, std::move(*again));
     seeking_[task] = loop_.after(settle_again_after, [this, task] { settle(task); });
     return;
   }
-  if (found && found->exit) return ended(task, *found->exit);
+  if (found && found->exit)
+    return ended(task, *found->exit);
   lost(task);
 }
 
-// The supervisor was killed. What it left behind may hold a GPU, and is ended before the task is called so.
+// The supervisor was killed. What it left behind may hold a GPU, and is ended before the task is
+// called so.
 void Tasks::lost(TaskId task) {
   const TaskCgroup group = cgroups_.find(task);
   std::vector<std::string> directories = group.v1;
-  if (!group.v2.empty()) directories.push_back(group.v2);
-  for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
+  if (!group.v2.empty())
+    directories.push_back(group.v2);
+  for (int round = 0;
+       round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
+       ++round)
+    ::poll(nullptr, 0, 2);
   TaskStatus status = lost_status(task, system_clock().wall(), "its supervisor died");
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   ports_.remove(task);
   (void)cgroups_.remove(group);
-  if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  if (!options_.sim_state_dir.empty())
+    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
@@ -201,7 +284,8 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
   suspender_.adopted(task);
   if (const TaskPlan* plan = suspender_.plan(task)) {
     checkpointer_.began(task, *plan);
-    for (const std::string& uuid : plan->mig_uuids) migs_.hold(task, uuid);
+    for (const std::string& uuid : plan->mig_uuids)
+      migs_.hold(task, uuid);
   }
   watch(task, std::move(supervisor));
   Link* l = link(task);
@@ -219,47 +303,61 @@ void Tasks::adopt(TaskId task, SupervisorLink supervisor) {
 }
 
 void Tasks::ended(TaskId task, const supervise::ExitRecord& record) {
-  if (!options_.sim_state_dir.empty()) (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
+  if (!options_.sim_state_dir.empty())
+    (void)remove_sim_hold(options_.sim_state_dir, task_name(task));
   suspender_.ended(task);
   checkpointer_.ended(task);
   migs_.release(task);
   close_doors(task);
   remove_hostfile(temporary_, task);
   rooms_.ended(task);
-  if (callbacks_.files_done) callbacks_.files_done(task);
+  if (callbacks_.files_done)
+    callbacks_.files_done(task);
   const TaskCgroup group = cgroups_.find(task);
   const auto found = dirs_.find(task);
-  const auto meta = found ? wire::from_json_text<TaskMeta>(found->meta) : Result<TaskMeta>(TaskMeta{});
+  const auto meta =
+      found ? wire::from_json_text<TaskMeta>(found->meta) : Result<TaskMeta>(TaskMeta{});
   TaskStatus status = status_of(task, record);
   tell_port_taken(status);
   status.usage.meter.egress_bytes = all_sent(task, group.v2);
   if (meta && meta->bare && callbacks_.look_over) {
-    // It had the node to itself and no sandbox: what it left is ended, and the node looked over, before the next job may come.
+    // It had the node to itself and no sandbox: what it left is ended, and the node looked over,
+    // before the next job may come.
     std::vector<std::string> directories = group.v1;
-    if (!group.v2.empty()) directories.push_back(group.v2);
-    for (int round = 0; round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0; ++round) ::poll(nullptr, 0, 2);
+    if (!group.v2.empty())
+      directories.push_back(group.v2);
+    for (int round = 0;
+         round < leftover_rounds_max && kill_leftovers(task_key(owner_, task), directories) > 0;
+         ++round)
+      ::poll(nullptr, 0, 2);
     callbacks_.look_over(std::move(status));
   } else {
     callbacks_.event(task_event::Ended{std::move(status)});
   }
   advanced(task);
   if (!group.empty() && !cgroups_.remove(group)) {
-    // Something inside is still dying; once more in a moment, and adoption cleans up what is left even then.
+    // Something inside is still dying; once more in a moment, and adoption cleans up what is left
+    // even then.
     auto timer = std::make_shared<net::Timer>();
     *timer = loop_.after(seconds(1), [this, group, timer] { (void)cgroups_.remove(group); });
   }
 }
 
-// Before its first process, so that nothing is missed; for one that was found, what an earlier agent left there. `inside` are the
-// addresses of its gang: what the ranks send each other does not leave.
+// Before its first process, so that nothing is missed; for one that was found, what an earlier
+// agent left there. `inside` are the addresses of its gang: what the ranks send each other does not
+// leave.
 void Tasks::count_egress(TaskId task, const std::string& cgroup, const std::string& inside) {
-  if (cgroup.empty()) return;
+  if (cgroup.empty())
+    return;
   auto counter = EgressCounter::attach(cgroup);
-  if (!counter) return log_debug("task {}: its traffic is added up from its sockets: {}", task.value, counter.error().message);
+  if (!counter)
+    return log_debug("task {}: its traffic is added up from its sockets: {}", task.value,
+                     counter.error().message);
   for (const std::string& address : split(inside, ',')) {
     unsigned char bytes[16];
     for (const int family : {AF_INET, AF_INET6})
-      if (::inet_pton(family, address.c_str(), bytes) == 1) (void)counter->leave_out(family, bytes);
+      if (::inet_pton(family, address.c_str(), bytes) == 1)
+        (void)counter->leave_out(family, bytes);
   }
   egress_.insert_or_assign(task, std::move(*counter));
 }
@@ -269,30 +367,43 @@ std::int64_t Tasks::all_sent(TaskId task, const std::string& cgroup) {
   std::int64_t bytes = 0;
   bool counted = false;
   if (const auto counter = egress_.find(task); counter != egress_.end()) {
-    if (counter->second.found() || born_here_.contains(task)) bytes = counter->second.bytes(), counted = true;
+    if (counter->second.found() || born_here_.contains(task))
+      bytes = counter->second.bytes(), counted = true;
   } else if (const auto left = EgressCounter::find(cgroup)) {
     bytes = left->bytes(), counted = true;
   }
-  if (const auto sent = tunnelled_.find(task); counted && sent != tunnelled_.end()) bytes += sent->second.before + sent->second.bytes;
+  if (const auto sent = tunnelled_.find(task); counted && sent != tunnelled_.end())
+    bytes += sent->second.before + sent->second.bytes;
   egress_.erase(task);
   tunnelled_.erase(task);
   born_here_.erase(task);
   return bytes;
 }
 
-// A grant counts the cards this node offers; an engine may have given it some of the machine's only.
+// A grant counts the cards this node offers; an engine may have given it some of the machine's
+// only.
 std::uint32_t Tasks::card_index(const GpuGrant& grant) const {
   const auto at = static_cast<std::size_t>(grant.gpu);
-  return at < options_.gpus.size() ? options_.gpus[at].index : static_cast<std::uint32_t>(grant.gpu);
+  return at < options_.gpus.size() ? options_.gpus[at].index
+                                   : static_cast<std::uint32_t>(grant.gpu);
 }
 
-void Tasks::hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus) {
-  if (options_.sim_state_dir.empty() || gpus.empty()) return;
+void Tasks::hold_gpus(TaskId task,
+                      int pid,
+                      const std::string& cgroup,
+                      const std::vector<GpuGrant>& gpus) {
+  if (options_.sim_state_dir.empty() || gpus.empty())
+    return;
   std::vector<SimHoldEntry> entries;
   for (const GpuGrant& grant : gpus)
-    entries.push_back({.gpu = card_index(grant), .milli = grant.share.milli, .mem_mib = grant.share.mem_mib, .pid = cgroup.empty() ? pid : 0, .cgroup = cgroup});
+    entries.push_back({.gpu = card_index(grant),
+                       .milli = grant.share.milli,
+                       .mem_mib = grant.share.mem_mib,
+                       .pid = cgroup.empty() ? pid : 0,
+                       .cgroup = cgroup});
   const Status written = write_sim_hold(options_.sim_state_dir, task_name(task), entries);
-  if (!written) log_warn("task {}: {}", task.value, written.error().message);
+  if (!written)
+    log_warn("task {}: {}", task.value, written.error().message);
 }
 
 std::vector<RecoveredTask> Tasks::recover() {
@@ -310,12 +421,14 @@ std::vector<RecoveredTask> Tasks::recover() {
     if (meta) {
       recovered.fenced = meta->fenced;
       recovered.paid_until = meta->paid_until;
-      if (meta->port != 0) recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
+      if (meta->port != 0)
+        recovered.status.port_holder = PortHolder::nobody;  // until it was looked at
     }
     if (const auto text = read_file(dirs_.path(task.id) + "/meter", 4096))
       if (const auto saved = wire::from_json_text<SavedMeter>(*text)) {
         recovered.meter = saved->meter, recovered.metered_at = saved->at;
-        if (saved->tunnelled > 0 && !task.acknowledged) tunnelled_[task.id].before = saved->tunnelled;
+        if (saved->tunnelled > 0 && !task.acknowledged)
+          tunnelled_[task.id].before = saved->tunnelled;
       }
     switch (task.presence) {
       case TaskPresence::never_started:
@@ -328,7 +441,9 @@ std::vector<RecoveredTask> Tasks::recover() {
           break;
         }
         recovered.status = status_of(task.id, *task.exit);
-        if (!task.acknowledged) recovered.meter.egress_bytes = std::max(recovered.meter.egress_bytes, all_sent(task.id, cgroups_.find(task.id).v2));
+        if (!task.acknowledged)
+          recovered.meter.egress_bytes =
+              std::max(recovered.meter.egress_bytes, all_sent(task.id, cgroups_.find(task.id).v2));
         break;
       case TaskPresence::lost:
         if (task.acknowledged) {
@@ -345,11 +460,14 @@ std::vector<RecoveredTask> Tasks::recover() {
           recovered.status.order = order->order;
           recovered.status.order_error = order->error;
           recovered.status.ram_mib = order->ram_mib;
-          if (!order->done) loop_.post([this, id = task.id, again = *order] { suspender_.carry_out(id, again); });
+          if (!order->done)
+            loop_.post([this, id = task.id, again = *order] { suspender_.carry_out(id, again); });
         }
         auto connected = launcher_.connect(dirs_.path(task.id), settle_patience);
-        if (connected) adopt(task.id, std::move(*connected));
-        else loop_.post([this, id = task.id] { settle(id); });  // not listening yet, or about to end
+        if (connected)
+          adopt(task.id, std::move(*connected));
+        else
+          loop_.post([this, id = task.id] { settle(id); });  // not listening yet, or about to end
         break;
       }
     }
@@ -357,7 +475,9 @@ std::vector<RecoveredTask> Tasks::recover() {
   }
   migs_.sweep();
   std::vector<TaskId> live;
-  for (const RecoveredTask& task : out) if (task.status.state != TaskState::ended) live.push_back(task.status.task);
+  for (const RecoveredTask& task : out)
+    if (task.status.state != TaskState::ended)
+      live.push_back(task.status.task);
   secret_files_.remove_others(live);
   return out;
 }
@@ -365,10 +485,14 @@ std::vector<RecoveredTask> Tasks::recover() {
 void Tasks::perform(const effect::StopTask& e) {
   if (rooms_.preparing(e.task)) {
     rooms_.cancel(e.task);
-    return end_unstarted(e.task, {.kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "stopped before it began"});
+    return end_unstarted(e.task, {.kind = ExitKind::stopped,
+                                  .code = 143,
+                                  .signal = 0,
+                                  .message = "stopped before it began"});
   }
   // One more checkpoint before a gentle end; asking again, or with force, does not wait for it.
-  if (Link* l = link(e.task); l && e.reason == StopReason::request && e.grace.ns != 0 && !l->last_checkpoint) {
+  if (Link* l = link(e.task);
+      l && e.reason == StopReason::request && e.grace.ns != 0 && !l->last_checkpoint) {
     l->last_checkpoint = true;
     const Duration patience = e.grace.ns > 0 ? e.grace : seconds(10);
     return checkpointer_.last(e.task, patience, [this, e] { stop_now(e); });
@@ -389,16 +513,20 @@ void Tasks::perform(const effect::SignalTask& e) {
 }
 void Tasks::perform(const effect::InputTask& e) {
   Link* l = link(e.task);
-  if (!l) return;
-  // Until an adopted task's supervisor has said how far its input has come, only what goes behind everything has a place. Whoever
-  // counts is told from where to go on when the answer is there.
-  if (!l->input_known && (e.offset >= 0 || (e.bytes.empty() && !e.eof))) return;
-  if (e.bytes.empty() && !e.eof) return l->tell_input(false);
+  if (!l)
+    return;
+  // Until an adopted task's supervisor has said how far its input has come, only what goes behind
+  // everything has a place. Whoever counts is told from where to go on when the answer is there.
+  if (!l->input_known && (e.offset >= 0 || (e.bytes.empty() && !e.eof)))
+    return;
+  if (e.bytes.empty() && !e.eof)
+    return l->tell_input(false);
   l->last_input = system_clock().steady();
   const auto offset = e.offset < 0 ? l->input_received() : static_cast<std::uint64_t>(e.offset);
   const std::size_t repeated = l->input_received() - std::min(l->input_received(), offset);
   const bool too_much = l->input.size() + e.bytes.size() > limits::task_input_bytes_max;
-  if (offset > l->input_received() || too_much) return l->tell_input(true);
+  if (offset > l->input_received() || too_much)
+    return l->tell_input(true);
   l->input.append(e.bytes, std::min(repeated, e.bytes.size()));
   l->input_eof = l->input_eof || e.eof;
   l->push_input();
@@ -409,7 +537,9 @@ void Tasks::perform(const effect::ResizeTask& e) {
     l->rearm();
   }
 }
-void Tasks::perform(const effect::SuspendTask& e) { suspender_.carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode}); }
+void Tasks::perform(const effect::SuspendTask& e) {
+  suspender_.carry_out(e.task, {.order = e.order, .suspend = true, .mode = e.mode});
+}
 void Tasks::perform(const effect::ResumeTask& e) {
   OrderRecord record{.order = e.order, .suspend = false};
   if (const auto last = read_order(dirs_.path(e.task))) {
@@ -429,29 +559,39 @@ void Tasks::perform(const effect::SetEndsAt& e) {
 }
 void Tasks::perform(const effect::AcknowledgeTask& e) {
   const Status marked = dirs_.acknowledge(e.task);
-  if (!marked) log_warn("task {}: {}", e.task.value, marked.error().message);
+  if (!marked)
+    log_warn("task {}: {}", e.task.value, marked.error().message);
 }
 void Tasks::perform(const effect::RemoveTask& e) {
   logs_.erase(e.task);
   const Status removed = dirs_.remove(e.task);
-  if (!removed) log_warn("task {}: {}", e.task.value, removed.error().message);
+  if (!removed)
+    log_warn("task {}: {}", e.task.value, removed.error().message);
 }
 
 void Tasks::perform(const effect::SaveMeter& e) {
-  // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only counts that minute as work.
+  // Not synced: after a power cut the task is lost anyway, and a file that is a minute old only
+  // counts that minute as work.
   const std::string path = dirs_.path(e.task);
   const auto tunnelled = tunnelled_.find(e.task);
-  const SavedMeter saved{e.meter, e.at, tunnelled == tunnelled_.end() ? 0 : tunnelled->second.before + tunnelled->second.bytes};
-  if (file_exists(path)) (void)write_file_atomic(path + "/meter", wire::to_json_text(saved), 0600);
+  const SavedMeter saved{
+      e.meter, e.at,
+      tunnelled == tunnelled_.end() ? 0 : tunnelled->second.before + tunnelled->second.bytes};
+  if (file_exists(path))
+    (void)write_file_atomic(path + "/meter", wire::to_json_text(saved), 0600);
 }
 
 std::vector<WatchedTask> Tasks::watched() const {
   std::vector<WatchedTask> out;
   for (const auto& [id, l] : links_)
     if (l->job_pid > 0 && !l->exited) {
-      WatchedTask task{id, l->job_pid, l->cgroup, l->gpus, l->log_end, l->last_input, {}, born_here_.contains(id)};
-      if (const auto counter = egress_.find(id); counter != egress_.end()) task.egress = Egress{counter->second.bytes(), counter->second.found() || task.born_here};
-      if (const auto sent = tunnelled_.find(id); sent != tunnelled_.end()) task.tunnelled = sent->second.bytes + (task.egress && task.egress->from_start ? sent->second.before : 0);
+      WatchedTask task{id,         l->job_pid,    l->cgroup, l->gpus,
+                       l->log_end, l->last_input, {},        born_here_.contains(id)};
+      if (const auto counter = egress_.find(id); counter != egress_.end())
+        task.egress = Egress{counter->second.bytes(), counter->second.found() || task.born_here};
+      if (const auto sent = tunnelled_.find(id); sent != tunnelled_.end())
+        task.tunnelled =
+            sent->second.bytes + (task.egress && task.egress->from_start ? sent->second.before : 0);
       out.push_back(std::move(task));
     }
   return out;
@@ -461,26 +601,31 @@ std::optional<TaskId> Tasks::task_of(int pid) const {
   for (const auto& [id, l] : links_) {
     if (!l->cgroup.empty()) {
       const std::vector<int> pids = cgroup_pids(l->cgroup);
-      if (std::find(pids.begin(), pids.end(), pid) != pids.end()) return id;
+      if (std::find(pids.begin(), pids.end(), pid) != pids.end())
+        return id;
     }
-    if (l->job_pid == pid) return id;
+    if (l->job_pid == pid)
+      return id;
   }
   const ProcessTable table = ProcessTable::read();
   for (const auto& [id, l] : links_) {
     const std::vector<int> pids = table.descendants(l->job_pid);
-    if (l->job_pid > 0 && std::find(pids.begin(), pids.end(), pid) != pids.end()) return id;
+    if (l->job_pid > 0 && std::find(pids.begin(), pids.end(), pid) != pids.end())
+      return id;
   }
   return std::nullopt;
 }
 
 Result<TaskRecord> Tasks::recorded(TaskId task) const {
-  return record_of_spec(BILLOW_TRY(read_file(dirs_.path(task) + "/" + supervise::file_spec, supervise::spec_bytes_max)));
+  return record_of_spec(BILLOW_TRY(
+      read_file(dirs_.path(task) + "/" + supervise::file_spec, supervise::spec_bytes_max)));
 }
 
 std::vector<std::pair<TaskId, int>> Tasks::supervisors() const {
   std::vector<std::pair<TaskId, int>> out;
   for (const auto& [task, link] : links_)
-    if (link->supervisor_pid > 0 && !link->exited) out.emplace_back(task, link->supervisor_pid);
+    if (link->supervisor_pid > 0 && !link->exited)
+      out.emplace_back(task, link->supervisor_pid);
   return out;
 }
 

@@ -1,5 +1,6 @@
-// The tasks of this node as running things: each effect of the core that concerns a task is carried out here, and what supervisors
-// say comes back as events for the core. Knows processes, directories and devices; decides nothing.
+// The tasks of this node as running things: each effect of the core that concerns a task is carried
+// out here, and what supervisors say comes back as events for the core. Knows processes,
+// directories and devices; decides nothing.
 #pragma once
 
 #include <functional>
@@ -9,23 +10,23 @@
 #include <unordered_set>
 #include <vector>
 
-#include "agent/isolate/cgroup.h"
-#include "core/agent/core.h"
-#include "agent/observe/egress.h"
-#include "agent/task/launcher.h"
-#include "agent/reach/listening.h"
-#include "agent/task/log_reader.h"
-#include "agent/isolate/mig_claims.h"
-#include "agent/reach/port_watch.h"
 #include "agent/content/rooms.h"
-#include "agent/task/checkpointer.h"
-#include "agent/observe/sampler.h"
-#include "agent/task/suspender.h"
+#include "agent/isolate/cgroup.h"
+#include "agent/isolate/mig_claims.h"
 #include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
+#include "agent/observe/egress.h"
+#include "agent/observe/sampler.h"
+#include "agent/reach/listening.h"
+#include "agent/reach/port_watch.h"
 #include "agent/reach/ssh_door.h"
+#include "agent/task/checkpointer.h"
+#include "agent/task/launcher.h"
+#include "agent/task/log_reader.h"
+#include "agent/task/suspender.h"
 #include "agent/task/task_dir.h"
 #include "base/limits.h"
+#include "core/agent/core.h"
 #include "gpu/backend.h"
 #include "net/loop.h"
 
@@ -35,29 +36,35 @@ class Tasks {
  public:
   struct Options {
     std::string data_dir;
-    std::string sim_state_dir;      // empty: real GPUs
+    std::string sim_state_dir;  // empty: real GPUs
     std::vector<GpuInfo> gpus;
-    std::int64_t arena_bytes = 0;   // for the memory of suspended tasks
-    std::function<std::map<int, std::int64_t>()> gpu_memory;  // MiB by process; called on workers; may be empty
-    std::string keepalive_socket;   // told to jobs; empty: none
+    std::int64_t arena_bytes = 0;  // for the memory of suspended tasks
+    std::function<std::map<int, std::int64_t>()>
+        gpu_memory;                // MiB by process; called on workers; may be empty
+    std::string keepalive_socket;  // told to jobs; empty: none
     MigClaims migs;
-    std::string files_socket;       // where `billow stage` gets a job's files; empty: no files can follow a job here
-    std::string work_dir;           // where they are written
-    std::function<ContentSource()> head;         // where environments are fetched from
-    std::uint64_t environment_bytes_max = 0;     // kept unpacked, of each user
-    std::uint64_t image_bytes_max = 0;           // of container images, of each user
+    std::string files_socket;  // where `billow stage` gets a job's files; empty: no files can
+                               // follow a job here
+    std::string work_dir;      // where they are written
+    std::function<ContentSource()> head;      // where environments are fetched from
+    std::uint64_t environment_bytes_max = 0;  // kept unpacked, of each user
+    std::uint64_t image_bytes_max = 0;        // of container images, of each user
     Duration pull_patience = limits::room_quiet_max;
-    std::function<Reach()> reach;                // how gateways come to replicas here; missing: from this machine
+    std::function<Reach()> reach;  // how gateways come to replicas here; missing: from this machine
   };
   struct Callbacks {
     std::function<void(const TaskEvent&)> event;
     std::function<void(const wire::agent_v1::FromAgent&, std::string_view blob)> send;
     std::function<void(const wire::agent_v1::Tunnelled&, std::string_view blob)> send_tunnel;
-    std::function<bool()> head_is_outside;       // what is sent to it leaves the site, as egress does; may be missing
-    std::function<void(TaskId)> files_done;      // its working directory may go; may be missing
-    std::function<void(TaskStatus)> look_over;   // of a bare task that has ended; may be missing. Answers with Ended.
+    std::function<bool()>
+        head_is_outside;  // what is sent to it leaves the site, as egress does; may be missing
+    std::function<void(TaskId)> files_done;  // its working directory may go; may be missing
+    std::function<void(TaskStatus)>
+        look_over;  // of a bare task that has ended; may be missing. Answers with Ended.
   };
-  static Result<std::unique_ptr<Tasks>> create(net::Loop& loop, Options options, Callbacks callbacks);
+  static Result<std::unique_ptr<Tasks>> create(net::Loop& loop,
+                                               Options options,
+                                               Callbacks callbacks);
   ~Tasks();
 
   // What the directories of an earlier life hold; live ones are connected to again.
@@ -76,15 +83,15 @@ class Tasks {
   void perform(const effect::RemoveTask& e);
   void perform(const effect::ReadLog& e);
   void perform(const effect::CancelLog& e);
-  void perform(const effect::LookAtPort& e);        // tasks_ports.cpp
-  void leave();                     // the agent ends; no task is left
+  void perform(const effect::LookAtPort& e);  // tasks_ports.cpp
+  void leave();                               // the agent ends; no task is left
   void perform(const effect::SaveMeter& e);
   std::vector<WatchedTask> watched() const;
   // The task a process belongs to; none where it is nobody's of ours.
   std::optional<TaskId> task_of(int pid) const;
   // What was recorded of a task when it began.
   Result<TaskRecord> recorded(TaskId task) const;
-  void forget_readers();            // the connection is gone, and with it whoever read logs
+  void forget_readers();  // the connection is gone, and with it whoever read logs
   void reap() { launcher_.reap(), ssh_.reap(); }
   Tunnels& tunnels() { return tunnels_; }
   std::int64_t image_bytes() { return rooms_.image_bytes(); }
@@ -101,7 +108,11 @@ class Tasks {
     bool follow = false;
   };
   Tasks(net::Loop& loop, Options options, Callbacks callbacks, TaskDirs dirs, Launcher launcher);
-  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start, SteadyTime paid_until, const Rooms::Room* room, TaskCgroup& group, TaskPlan& plan);
+  Result<TaskSpec> spec_of(const wire::agent_v1::Start& start,
+                           SteadyTime paid_until,
+                           const Rooms::Room* room,
+                           TaskCgroup& group,
+                           TaskPlan& plan);
   void begin(const effect::StartTask& e, const Rooms::Room* room);
   void end_unstarted(TaskId task, ExitStatus exit);
   Suspender::Callbacks suspender_callbacks();
@@ -109,12 +120,12 @@ class Tasks {
   void watch(TaskId task, SupervisorLink link);
   Result<Tunnels::Door> open_door(const wire::agent_v1::TunnelOpen& request);  // task_doors.cpp
   void close_doors(TaskId task);
-  void watch_port(TaskId task, std::uint16_t port);   // tasks_ports.cpp
+  void watch_port(TaskId task, std::uint16_t port);  // tasks_ports.cpp
   void look_at_ports();
   void look_at_port_of(TaskId task);
   void tell_port_taken(TaskStatus& status);
   std::string key_of(TaskId task) const;  // the variable that its processes have, and nobody else's
-  int pid_of(TaskId task) const;   // of its first process; 0: none that is known to run
+  int pid_of(TaskId task) const;          // of its first process; 0: none that is known to run
   Link* link(TaskId task);
   void closed(TaskId task);
   void adopt(TaskId task, SupervisorLink link);
@@ -122,12 +133,15 @@ class Tasks {
   void lost(TaskId task);
   void ended(TaskId task, const supervise::ExitRecord& record);
   void count_egress(TaskId task, const std::string& cgroup, const std::string& inside = {});
-  std::int64_t all_sent(TaskId task, const std::string& cgroup);   // at its end
-  void hold_gpus(TaskId task, int pid, const std::string& cgroup, const std::vector<GpuGrant>& gpus);
+  std::int64_t all_sent(TaskId task, const std::string& cgroup);  // at its end
+  void hold_gpus(TaskId task,
+                 int pid,
+                 const std::string& cgroup,
+                 const std::vector<GpuGrant>& gpus);
   std::uint32_t card_index(const GpuGrant& grant) const;
   void advanced(TaskId task);
   void stop_now(const effect::StopTask& e);
-  bool serve(std::uint64_t subscription, Reader& reader);   // true: answered
+  bool serve(std::uint64_t subscription, Reader& reader);  // true: answered
 
   net::Loop& loop_;
   Options options_;
@@ -135,13 +149,14 @@ class Tasks {
   TaskDirs dirs_;
   Launcher launcher_;
   std::string owner_;
-  std::string temporary_;           // this agent's own, in /tmp
+  std::string temporary_;  // this agent's own, in /tmp
   Cgroups cgroups_;
   Sandbox sandbox_;
   std::unordered_map<TaskId, std::unique_ptr<Link>> links_;
-  std::unordered_map<TaskId, net::Timer> seeking_;                // supervisors that live but do not answer yet
-  std::map<std::uint64_t, Reader> readers_;                       // by subscription
-  std::unordered_map<TaskId, std::set<std::uint64_t>> reading_;   // subscriptions that wait for this task's log
+  std::unordered_map<TaskId, net::Timer> seeking_;  // supervisors that live but do not answer yet
+  std::map<std::uint64_t, Reader> readers_;         // by subscription
+  std::unordered_map<TaskId, std::set<std::uint64_t>>
+      reading_;  // subscriptions that wait for this task's log
   std::unordered_map<TaskId, std::unique_ptr<LogReader>> logs_;
   Suspender suspender_;
   Checkpointer checkpointer_;
@@ -149,14 +164,18 @@ class Tasks {
   SecretFiles secret_files_;
   SshDoors ssh_;
   Tunnels tunnels_;
-  std::map<std::pair<TaskId, std::uint16_t>, Listener> listeners_;  // behind ports that were asked for, as found last
+  std::map<std::pair<TaskId, std::uint16_t>, Listener>
+      listeners_;  // behind ports that were asked for, as found last
   PortWatch ports_;
   net::Timer ports_timer_;
   Rooms rooms_;
   std::unordered_map<TaskId, EgressCounter> egress_;
-  struct Carried { std::int64_t before = 0, bytes = 0; };        // in earlier lives of the agent, and in this one
-  std::unordered_map<TaskId, Carried> tunnelled_;                // what left through tunnels, which the task's own counter does not see
-  std::unordered_set<TaskId> born_here_;                          // started by this agent
+  struct Carried {
+    std::int64_t before = 0, bytes = 0;
+  };  // in earlier lives of the agent, and in this one
+  std::unordered_map<TaskId, Carried>
+      tunnelled_;  // what left through tunnels, which the task's own counter does not see
+  std::unordered_set<TaskId> born_here_;  // started by this agent
 };
 
 }  // namespace billow::agent

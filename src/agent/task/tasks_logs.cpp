@@ -1,4 +1,5 @@
-// Logs of tasks, to whoever reads them: each reader pulls, and one that follows is answered when there is more.
+// Logs of tasks, to whoever reads them: each reader pulls, and one that follows is answered when
+// there is more.
 #include "agent/task/task_link.h"
 #include "base/limits.h"
 
@@ -6,30 +7,38 @@ namespace billow::agent {
 
 bool Tasks::serve(std::uint64_t subscription, Reader& reader) {
   auto& log = logs_[reader.task];
-  if (!log) log = std::make_unique<LogReader>(dirs_.path(reader.task));
+  if (!log)
+    log = std::make_unique<LogReader>(dirs_.path(reader.task));
   // Looked at before the log is read: what is written after this look is found by the next read.
-  const bool live = rooms_.preparing(reader.task) || (links_.contains(reader.task) && !link(reader.task)->exited);
+  const bool live =
+      rooms_.preparing(reader.task) || (links_.contains(reader.task) && !link(reader.task)->exited);
   auto chunk = log->read(reader.offset, limits::log_chunk_bytes_max);
   wire::agent_v1::LogChunk answer;
   answer.subscription = subscription;
   if (!chunk) {
     // A task that was placed and has not written its first file yet.
-    if (live && reader.follow) return false;
+    if (live && reader.follow)
+      return false;
     answer.end = true;
     answer.offset = answer.next_offset = reader.offset;
-    if (!file_exists(dirs_.path(reader.task))) answer.error = "its log is no longer kept on the node";
+    if (!file_exists(dirs_.path(reader.task)))
+      answer.error = "its log is no longer kept on the node";
     callbacks_.send(answer, {});
     return true;
   }
   const bool nothing = chunk->frames.empty();
-  if (nothing && live && reader.follow) return false;
+  if (nothing && live && reader.follow)
+    return false;
   answer.offset = chunk->offset;
   answer.next_offset = chunk->next_offset;
   answer.lost_bytes = chunk->gone_bytes;
   answer.end = nothing && (!live || !reader.follow);
-  // The last piece and the word that it was the last go together when nothing can be added any more.
-  if (!nothing && !live && chunk->at_end) answer.end = true;
-  if (!nothing && !reader.follow && chunk->at_end) answer.end = true;
+  // The last piece and the word that it was the last go together when nothing can be added any
+  // more.
+  if (!nothing && !live && chunk->at_end)
+    answer.end = true;
+  if (!nothing && !reader.follow && chunk->at_end)
+    answer.end = true;
   callbacks_.send(answer, chunk->frames);
   return true;
 }
@@ -38,20 +47,25 @@ void Tasks::perform(const effect::ReadLog& e) {
   Reader reader{e.read.task, e.read.offset, e.read.follow};
   if (e.read.tail_bytes >= 0) {
     auto& log = logs_[reader.task];
-    if (!log) log = std::make_unique<LogReader>(dirs_.path(reader.task));
-    if (const auto offset = log->tail_offset(static_cast<std::uint64_t>(e.read.tail_bytes))) reader.offset = *offset;
+    if (!log)
+      log = std::make_unique<LogReader>(dirs_.path(reader.task));
+    if (const auto offset = log->tail_offset(static_cast<std::uint64_t>(e.read.tail_bytes)))
+      reader.offset = *offset;
   }
-  if (serve(e.read.subscription, reader)) return;
+  if (serve(e.read.subscription, reader))
+    return;
   reading_[reader.task].insert(e.read.subscription);
   readers_[e.read.subscription] = reader;
 }
 
 void Tasks::perform(const effect::CancelLog& e) {
   const auto found = readers_.find(e.subscription);
-  if (found == readers_.end()) return;
+  if (found == readers_.end())
+    return;
   const auto waiting = reading_.find(found->second.task);
   waiting->second.erase(e.subscription);
-  if (waiting->second.empty()) reading_.erase(waiting);
+  if (waiting->second.empty())
+    reading_.erase(waiting);
   readers_.erase(found);
 }
 
@@ -63,14 +77,18 @@ void Tasks::forget_readers() {
 
 void Tasks::advanced(TaskId task) {
   const auto found = reading_.find(task);
-  if (found == reading_.end()) return;
+  if (found == reading_.end())
+    return;
   const std::set<std::uint64_t> waiting = std::move(found->second);
   reading_.erase(found);
   for (std::uint64_t subscription : waiting) {
     const auto reader = readers_.find(subscription);
-    if (reader == readers_.end()) continue;
-    if (serve(subscription, reader->second)) readers_.erase(reader);
-    else reading_[task].insert(subscription);
+    if (reader == readers_.end())
+      continue;
+    if (serve(subscription, reader->second))
+      readers_.erase(reader);
+    else
+      reading_[task].insert(subscription);
   }
 }
 

@@ -1,4 +1,5 @@
-// The ports of this node's replicas: watched from their start to their end, and told where that changes who is believed.
+// The ports of this node's replicas: watched from their start to their end, and told where that
+// changes who is believed.
 #include <fmt/format.h>
 
 #include "agent/task/tasks.h"
@@ -6,7 +7,8 @@
 namespace billow::agent {
 
 void Tasks::watch_port(TaskId task, std::uint16_t port) {
-  if (port == 0) return;
+  if (port == 0)
+    return;
   ports_.add(task, port, system_clock().steady());
   look_at_port_of(task);
   look_at_ports();
@@ -15,17 +17,23 @@ void Tasks::watch_port(TaskId task, std::uint16_t port) {
 // Those whose time has come, and the timer for the next.
 void Tasks::look_at_ports() {
   ports_timer_.cancel();
-  for (const PortWatch::Seen& seen : ports_.look(system_clock().steady())) callbacks_.event(task_event::PortSeen{seen.task, seen.holder});
-  if (const auto next = ports_.next()) ports_timer_ = loop_.after(std::max(*next - system_clock().steady(), milliseconds(1)), [this] { look_at_ports(); });
+  for (const PortWatch::Seen& seen : ports_.look(system_clock().steady()))
+    callbacks_.event(task_event::PortSeen{seen.task, seen.holder});
+  if (const auto next = ports_.next())
+    ports_timer_ = loop_.after(std::max(*next - system_clock().steady(), milliseconds(1)),
+                               [this] { look_at_ports(); });
 }
 
 void Tasks::look_at_port_of(TaskId task) {
-  if (ports_.watches(task)) callbacks_.event(task_event::PortSeen{task, ports_.look_at(task, system_clock().steady())});
+  if (ports_.watches(task))
+    callbacks_.event(task_event::PortSeen{task, ports_.look_at(task, system_clock().steady())});
 }
 
 void Tasks::perform(const effect::LookAtPort& e) {
-  if (!ports_.watches(e.task)) return;
-  callbacks_.event(task_event::PortSeen{e.task, ports_.look_at(e.task, system_clock().steady()), e.number});
+  if (!ports_.watches(e.task))
+    return;
+  callbacks_.event(
+      task_event::PortSeen{e.task, ports_.look_at(e.task, system_clock().steady()), e.number});
   look_at_ports();
 }
 
@@ -36,7 +44,8 @@ void Tasks::tell_port_taken(TaskStatus& status) {
   if (port != 0 && (status.exit.port_taken || (by_itself && ports_.was_taken(status.task)))) {
     const std::string how = by_itself ? fmt::format(" ({})", status.exit.text()) : "";
     status.exit.port_taken = true;
-    status.exit.message = fmt::format("port {}, which it was given, is held by a process that is not its own{}", port, how);
+    status.exit.message = fmt::format(
+        "port {}, which it was given, is held by a process that is not its own{}", port, how);
   }
   ports_.remove(status.task);
 }

@@ -16,25 +16,29 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "shim/abi.h"
 #include "gpumem/client.h"
+#include "shim/abi.h"
 
 extern char** environ;
 
 namespace billow::agent {
 namespace {
 
-constexpr Duration start_patience = seconds(15);  // the driver's first context takes seconds on a cold machine
+constexpr Duration start_patience =
+    seconds(15);  // the driver's first context takes seconds on a cold machine
 constexpr int move_timeout_ms = 600'000;
 
-std::string name_of(TaskId task) { return fmt::format("t{}", task.value); }
+std::string name_of(TaskId task) {
+  return fmt::format("t{}", task.value);
+}
 
 // Beside this program, or in a lib folder near it: as a bundle and as a build tree have it.
 std::string find_near(const std::string& name) {
   std::string folder = executable_dir();
   for (int up = 0; up < 3 && !folder.empty(); ++up) {
     for (const char* sub : {"/", "/bin/", "/lib/", "/lib/billow/", "/shim/", "/src/vault/"})
-      if (std::string path = folder + sub + name; file_exists(path)) return path;
+      if (std::string path = folder + sub + name; file_exists(path))
+        return path;
     folder.resize(folder.rfind('/'));
   }
   return {};
@@ -44,16 +48,22 @@ std::string find_near(const std::string& name) {
 
 std::string blocks_suspend(std::uint64_t features) {
   std::vector<std::string> why;
-  if (features & BILLOW_USES_UVM) why.push_back("managed memory (UVM)");
-  if (features & BILLOW_USES_IPC) why.push_back("GPU memory shared between processes (CUDA IPC, as multi-process NCCL does)");
-  if (features & BILLOW_USES_EXTERNAL) why.push_back("memory shared with graphics or RDMA");
-  if (features & BILLOW_USES_MULTICAST) why.push_back("NVLink multicast");
-  if (why.empty()) return {};
+  if (features & BILLOW_USES_UVM)
+    why.push_back("managed memory (UVM)");
+  if (features & BILLOW_USES_IPC)
+    why.push_back("GPU memory shared between processes (CUDA IPC, as multi-process NCCL does)");
+  if (features & BILLOW_USES_EXTERNAL)
+    why.push_back("memory shared with graphics or RDMA");
+  if (features & BILLOW_USES_MULTICAST)
+    why.push_back("NVLink multicast");
+  if (why.empty())
+    return {};
   return "it uses " + join(why, " and ") + ", which cannot be saved and brought back";
 }
 
 std::int64_t default_arena_bytes(std::int64_t host_bytes, std::int64_t gpu_bytes, bool simulated) {
-  if (simulated) return 256ll << 20;  // there is nothing to keep but what tests make
+  if (simulated)
+    return 256ll << 20;  // there is nothing to keep but what tests make
   return std::min(host_bytes / 2, gpu_bytes);
 }
 
@@ -63,24 +73,33 @@ VaultHost::VaultHost(Options options) : options_(std::move(options)) {
   const char* shim = std::getenv("BILLOW_SHIM");
   shim_ = shim && *shim ? shim : find_near("libbillow-cuda.so");
   const bool root = ::geteuid() == 0;
-  dir_ = fmt::format("{}/billow-vault-{}", root && file_exists("/run") ? "/run" : "/tmp", options_.owner);
-  if (program_.empty()) unavailable_ = "this node has no billow-vault beside billow";
-  else if (shim_.empty()) unavailable_ = "this node has no libbillow-cuda.so beside billow";
-  else if (options_.simulated && !std::getenv("BILLOW_CUDA")) unavailable_ = "its GPUs are simulated";
+  dir_ = fmt::format("{}/billow-vault-{}", root && file_exists("/run") ? "/run" : "/tmp",
+                     options_.owner);
+  if (program_.empty())
+    unavailable_ = "this node has no billow-vault beside billow";
+  else if (shim_.empty())
+    unavailable_ = "this node has no libbillow-cuda.so beside billow";
+  else if (options_.simulated && !std::getenv("BILLOW_CUDA"))
+    unavailable_ = "its GPUs are simulated";
 }
 
 Status VaultHost::ensure() {
-  if (!unavailable_.empty()) return fail(Code::unavailable, unavailable_);
+  if (!unavailable_.empty())
+    return fail(Code::unavailable, unavailable_);
   const std::string admin = dir_ + "/admin";
-  if (gpumem::call_vault(admin, "ping", 5000)) return {};
+  if (gpumem::call_vault(admin, "ping", 5000))
+    return {};
   // A directory somebody else made under this name would be theirs to fill.
-  if (::mkdir(dir_.c_str(), 0711) != 0 && errno != EEXIST) return fail_errno("make " + dir_, errno);
-  struct stat info{};
+  if (::mkdir(dir_.c_str(), 0711) != 0 && errno != EEXIST)
+    return fail_errno("make " + dir_, errno);
+  struct stat info {};
   if (::lstat(dir_.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
     return fail(Code::forbidden, fmt::format("{} belongs to somebody else", dir_), "remove it");
   (void)::chmod(dir_.c_str(), 0711);
-  const std::string log = options_.data_dir + "/vault.log", socket = dir_ + "/jobs", arena = fmt::format("{}", options_.arena_bytes);
-  const char* argv[] = {program_.c_str(), "--socket", socket.c_str(), "--admin", admin.c_str(), "--arena", arena.c_str(), nullptr};
+  const std::string log = options_.data_dir + "/vault.log", socket = dir_ + "/jobs",
+                    arena = fmt::format("{}", options_.arena_bytes);
+  const char* argv[] = {program_.c_str(), "--socket", socket.c_str(), "--admin",
+                        admin.c_str(),    "--arena",  arena.c_str(),  nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
@@ -91,33 +110,44 @@ Status VaultHost::ensure() {
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);  // outlives this agent
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);  // outlives this agent
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, program_.c_str(), &actions, &attributes, const_cast<char**>(argv), environ);
+  const int error = ::posix_spawn(&pid, program_.c_str(), &actions, &attributes,
+                                  const_cast<char**>(argv), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return fail_errno("start " + program_, error);
+  if (error != 0)
+    return fail_errno("start " + program_, error);
   const SteadyTime give_up = system_clock().steady() + start_patience;
   while (!gpumem::call_vault(admin, "ping", 2000)) {
-    if (system_clock().steady() > give_up) return fail(Code::unavailable, "billow-vault does not answer", "see " + log);
+    if (system_clock().steady() > give_up)
+      return fail(Code::unavailable, "billow-vault does not answer", "see " + log);
     ::poll(nullptr, 0, 10);
   }
-  log_info("billow-vault runs (pid {}), arena {}", pid, format_bytes(static_cast<std::uint64_t>(options_.arena_bytes)));
+  log_info("billow-vault runs (pid {}), arena {}", pid,
+           format_bytes(static_cast<std::uint64_t>(options_.arena_bytes)));
   return {};
 }
 
 Result<std::map<std::string, std::string>> VaultHost::add(const Job& job) {
   BILLOW_TRY_VOID(ensure());
   const std::string token = random_token(24);
-  std::string command = fmt::format("add name={} token={} suspendable={} strict={}", name_of(job.task), token, job.suspendable && options_.arena_bytes > 0 ? 1 : 0, job.strict ? 1 : 0);
+  std::string command =
+      fmt::format("add name={} token={} suspendable={} strict={}", name_of(job.task), token,
+                  job.suspendable && options_.arena_bytes > 0 ? 1 : 0, job.strict ? 1 : 0);
   for (const Limit& limit : job.limits) {
     std::string uuid = "-";
     if (!options_.simulated) {
       uuid.clear();
-      for (char c : limit.gpu.uuid) if (std::isxdigit(static_cast<unsigned char>(c))) uuid += c;
-      if (uuid.size() != 32) uuid = "-";
+      for (char c : limit.gpu.uuid)
+        if (std::isxdigit(static_cast<unsigned char>(c)))
+          uuid += c;
+      if (uuid.size() != 32)
+        uuid = "-";
     }
-    // A whole card is not limited, only counted: what the driver and the card leave free is the job's.
+    // A whole card is not limited, only counted: what the driver and the card leave free is the
+    // job's.
     const std::int64_t memory = limit.share.whole() ? 0 : limit.share.mem_mib << 20;
     command += fmt::format(" device={}:{}:0:{}", uuid, memory, limit.share.milli);
   }
@@ -126,14 +156,20 @@ Result<std::map<std::string, std::string>> VaultHost::add(const Job& job) {
     remove(job.task);
     added = gpumem::call_vault(dir_ + "/admin", command, 10'000);
   }
-  if (!added) return pass(added.error(), "billow-vault");
-  return std::map<std::string, std::string>{{"LD_PRELOAD", shim_}, {BILLOW_ENV_SOCKET, dir_ + "/jobs"}, {BILLOW_ENV_TOKEN, token}};
+  if (!added)
+    return pass(added.error(), "billow-vault");
+  return std::map<std::string, std::string>{
+      {"LD_PRELOAD", shim_}, {BILLOW_ENV_SOCKET, dir_ + "/jobs"}, {BILLOW_ENV_TOKEN, token}};
 }
 
-void VaultHost::remove(TaskId task) { (void)gpumem::call_vault(dir_ + "/admin", "remove name=" + name_of(task), move_timeout_ms); }
+void VaultHost::remove(TaskId task) {
+  (void)gpumem::call_vault(dir_ + "/admin", "remove name=" + name_of(task), move_timeout_ms);
+}
 
 Result<VaultHost::Moved> VaultHost::suspend(TaskId task, SuspendMode mode) {
-  const auto reply = BILLOW_TRY(gpumem::call_vault(dir_ + "/admin", fmt::format("suspend name={} mode={}", name_of(task), enum_name(mode)), move_timeout_ms));
+  const auto reply = BILLOW_TRY(gpumem::call_vault(
+      dir_ + "/admin", fmt::format("suspend name={} mode={}", name_of(task), enum_name(mode)),
+      move_timeout_ms));
   Moved moved{static_cast<std::int64_t>(reply.number("bytes")), reply.real("seconds"), {}};
   if (const auto why = reply.values.find("cold_error"); why != reply.values.end()) {
     moved.note = why->second;
@@ -143,25 +179,29 @@ Result<VaultHost::Moved> VaultHost::suspend(TaskId task, SuspendMode mode) {
 }
 
 Result<VaultHost::Moved> VaultHost::resume(TaskId task) {
-  const auto reply = BILLOW_TRY(gpumem::call_vault(dir_ + "/admin", "resume name=" + name_of(task), move_timeout_ms));
+  const auto reply = BILLOW_TRY(
+      gpumem::call_vault(dir_ + "/admin", "resume name=" + name_of(task), move_timeout_ms));
   return Moved{static_cast<std::int64_t>(reply.number("bytes")), reply.real("seconds"), {}};
 }
 
 namespace {
 std::string pids_text(const std::vector<int>& pids) {
   std::string out;
-  for (int pid : pids) out += (out.empty() ? "" : ",") + std::to_string(pid);
+  for (int pid : pids)
+    out += (out.empty() ? "" : ",") + std::to_string(pid);
   return out;
 }
 }  // namespace
 
 Status VaultHost::checkpoint(const std::vector<int>& pids) {
   BILLOW_TRY_VOID(ensure());
-  BILLOW_TRY(gpumem::call_vault(dir_ + "/admin", "checkpoint pids=" + pids_text(pids), move_timeout_ms));
+  BILLOW_TRY(
+      gpumem::call_vault(dir_ + "/admin", "checkpoint pids=" + pids_text(pids), move_timeout_ms));
   return {};
 }
 Status VaultHost::restore(const std::vector<int>& pids) {
-  BILLOW_TRY(gpumem::call_vault(dir_ + "/admin", "restore pids=" + pids_text(pids), move_timeout_ms));
+  BILLOW_TRY(
+      gpumem::call_vault(dir_ + "/admin", "restore pids=" + pids_text(pids), move_timeout_ms));
   return {};
 }
 
@@ -173,11 +213,17 @@ Result<std::vector<VaultHost::Seen>> VaultHost::look() {
       const auto found = line.find(key);
       return found == line.end() ? std::string() : found->second;
     };
-    if (text("kind") != "job" || !text("name").starts_with("t")) continue;
-    const auto number = [&](const char* key) { return parse_int(text(key), 0, INT64_MAX).value_or(0); };
+    if (text("kind") != "job" || !text("name").starts_with("t"))
+      continue;
+    const auto number = [&](const char* key) {
+      return parse_int(text(key), 0, INT64_MAX).value_or(0);
+    };
     Seen seen;
-    seen.task = TaskId(static_cast<std::uint64_t>(parse_int(text("name").substr(1), 0, INT64_MAX).value_or(0)));
-    for (const std::string& pid : split(text("pids"), ',')) if (const auto p = parse_int(pid, 1, INT32_MAX)) seen.pids.push_back(static_cast<int>(*p));
+    seen.task = TaskId(
+        static_cast<std::uint64_t>(parse_int(text("name").substr(1), 0, INT64_MAX).value_or(0)));
+    for (const std::string& pid : split(text("pids"), ','))
+      if (const auto p = parse_int(pid, 1, INT32_MAX))
+        seen.pids.push_back(static_cast<int>(*p));
     seen.features = static_cast<std::uint64_t>(number("features"));
     seen.used_bytes = number("used");
     seen.refused = number("refused");
@@ -187,9 +233,11 @@ Result<std::vector<VaultHost::Seen>> VaultHost::look() {
 }
 
 void VaultHost::end_if_idle() {
-  if (!unavailable_.empty()) return;
+  if (!unavailable_.empty())
+    return;
   if (const auto left = look())  // of tasks whose end came a moment ago
-    for (const Seen& seen : *left) remove(seen.task);
+    for (const Seen& seen : *left)
+      remove(seen.task);
   (void)gpumem::call_vault(dir_ + "/admin", "stop", 2000);
   (void)::rmdir(dir_.c_str());
 }

@@ -1,10 +1,12 @@
-// The node's billow-vault as the agent uses it: started when the first task needs it, found again by its socket after a restart of
-// the agent, told which tasks hold what, and asked to take their GPU memory away and bring it back.
+// The node's billow-vault as the agent uses it: started when the first task needs it, found again
+// by its socket after a restart of the agent, told which tasks hold what, and asked to take their
+// GPU memory away and bring it back.
 //
-// It survives the agent, because suspended memory lives in it. Its sockets lie outside the agent's data directory, which only the
-// agent may enter, while jobs of other users must reach the one they greet at; the admin socket is the agent's alone.
-// Everything here blocks: `add` and `remove` for well under a millisecond once the vault runs, the others for as long as it takes,
-// so they are called on a worker.
+// It survives the agent, because suspended memory lives in it. Its sockets lie outside the agent's
+// data directory, which only the agent may enter, while jobs of other users must reach the one they
+// greet at; the admin socket is the agent's alone. Everything here blocks: `add` and `remove` for
+// well under a millisecond once the vault runs, the others for as long as it takes, so they are
+// called on a worker.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +17,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "gpu/backend.h"
 #include "core/model/job.h"
+#include "gpu/backend.h"
 
 namespace billow::agent {
 
@@ -24,9 +26,10 @@ class VaultHost {
  public:
   struct Options {
     std::string data_dir;
-    std::string owner;                 // tells the vaults of several agents on one machine apart
-    bool simulated = false;            // the node's GPUs are; the driver is then named by BILLOW_CUDA, or there is none
-    std::int64_t arena_bytes = 0;      // 0: nothing can be suspended, limits hold
+    std::string owner;  // tells the vaults of several agents on one machine apart
+    bool simulated =
+        false;  // the node's GPUs are; the driver is then named by BILLOW_CUDA, or there is none
+    std::int64_t arena_bytes = 0;  // 0: nothing can be suspended, limits hold
   };
   explicit VaultHost(Options options);
 
@@ -34,18 +37,26 @@ class VaultHost {
   const std::string& unavailable() const { return unavailable_; }
   std::int64_t arena_bytes() const { return options_.arena_bytes; }
 
-  struct Limit { GpuInfo gpu; Share share; };
+  struct Limit {
+    GpuInfo gpu;
+    Share share;
+  };
   struct Job {
     TaskId task;
     std::vector<Limit> limits;
     bool strict = false;
     bool suspendable = false;
   };
-  // Registers a task, starting the vault where none answers. What its processes need in their environment.
+  // Registers a task, starting the vault where none answers. What its processes need in their
+  // environment.
   Result<std::map<std::string, std::string>> add(const Job& job);
   void remove(TaskId task);
 
-  struct Moved { std::int64_t bytes = 0; double seconds = 0; std::string note; };
+  struct Moved {
+    std::int64_t bytes = 0;
+    double seconds = 0;
+    std::string note;
+  };
   Result<Moved> suspend(TaskId task, SuspendMode mode);
   Result<Moved> resume(TaskId task);
   // The driver's own checkpoint, for processes without the shim.
@@ -54,10 +65,10 @@ class VaultHost {
 
   struct Seen {
     TaskId task;
-    std::vector<int> pids;             // that use CUDA, as the vault's kernel numbers them
-    std::uint64_t features = 0;        // BILLOW_USES_…
+    std::vector<int> pids;       // that use CUDA, as the vault's kernel numbers them
+    std::uint64_t features = 0;  // BILLOW_USES_…
     std::int64_t used_bytes = 0;
-    std::int64_t refused = 0;          // allocations
+    std::int64_t refused = 0;  // allocations
   };
   Result<std::vector<Seen>> look();
   // Ends it where it holds no job: the last agent of the node leaves.

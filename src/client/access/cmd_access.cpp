@@ -7,184 +7,353 @@
 #include "client/frame/ask.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
-#include "client/request/job_request.h"
 #include "client/frame/table.h"
+#include "client/request/job_request.h"
 
 namespace billow::client {
 namespace {
 
-constexpr OptionSpec role_option[] = {{"role", 0, "ROLE", "admin, member or viewer (member)", false, Completes::choice, "admin,member,viewer"}};
-constexpr OptionSpec project_options[] = {{"weight", 0, "N", "its share where projects compete (100)"}};
-constexpr OptionSpec user_options[] = {{"unix-name", 0, "NAME", "whom its jobs run as on the nodes (the same name)"}};
+constexpr OptionSpec role_option[] = {{"role", 0, "ROLE", "admin, member or viewer (member)", false,
+                                       Completes::choice, "admin,member,viewer"}};
+constexpr OptionSpec project_options[] = {
+    {"weight", 0, "N", "its share where projects compete (100)"}};
+constexpr OptionSpec user_options[] = {
+    {"unix-name", 0, "NAME", "whom its jobs run as on the nodes (the same name)"}};
 constexpr OptionSpec token_options[] = {
     {"user", 'u', "NAME", "whose it is (you)"},
-    {"scope", 0, "SCOPE", "full, read, submit (jobs of one project), join (lets machines join) or node (an agent's)", false, Completes::choice, "full,read,submit,join,node"},
+    {"scope", 0, "SCOPE",
+     "full, read, submit (jobs of one project), join (lets machines join) or node (an agent's)",
+     false, Completes::choice, "full,read,submit,join,node"},
     {"project", 'p', "NAME", "for --scope submit"},
-    {"life", 0, "T", "how long it is valid, such as 30d; without it, until it is revoked (a join token: a day)"},
+    {"life", 0, "T",
+     "how long it is valid, such as 30d; without it, until it is revoked (a join token: a day)"},
     {"node", 0, nullptr, "a join token: machines that show it become nodes"},
 };
 
-std::string text_or_number(const Json& value) { return value.is_string() ? value.as_string() : value.is_number() ? fmt::format("{}", value.int_or(0)) : "-"; }
+std::string text_or_number(const Json& value) {
+  return value.is_string()   ? value.as_string()
+         : value.is_number() ? fmt::format("{}", value.int_or(0))
+                             : "-";
+}
 
 int project_create(const Parsed& p) {
   const auto name = one_operand(p, "project create", "name");
-  if (!name) return report_usage(name.error());
+  if (!name)
+    return report_usage(name.error());
   const auto weight = parse_int(p.get("weight", "100"), 1, 1'000'000);
-  if (!weight) return report_usage(Error(weight.error()).in("--weight"));
-  return ask(p, [&](Client& c) { return c.post("/v1/projects", Json::object({{"name", *name}, {"weight", *weight}}).dump()); },
-             [&](const Json&) { print(fmt::format("project {} is there; add people with `billow project member {} USER`\n", *name, *name)); });
+  if (!weight)
+    return report_usage(Error(weight.error()).in("--weight"));
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.post("/v1/projects", Json::object({{"name", *name}, {"weight", *weight}}).dump());
+      },
+      [&](const Json&) {
+        print(fmt::format("project {} is there; add people with `billow project member {} USER`\n",
+                          *name, *name));
+      });
 }
 
 int project_list(const Parsed& p) {
-  return ask(p, [](Client& c) { return c.get("/v1/projects"); },
-             [](const Json& answer) {
-               Table table({{"PROJECT"}, {"WEIGHT", Table::Align::right}, {"GUARANTEED", Table::Align::right}, {"MAX", Table::Align::right}, {"RUNNING", Table::Align::right}, {"BORROWED", Table::Align::right}, {"POLICY"}, {"MEMBERS", Table::Align::left, 20}});
-               const auto gpus = [](const Json& milli) { return milli.is_number() ? fmt::format("{:g}", static_cast<double>(milli.int_or(0)) / 1000) : std::string("-"); };
-               for (const Json& project : list_in(answer, "projects")) {
-                 std::string members;
-                 for (const auto& [user, role] : project["members"].members()) members += fmt::format("{}{} ({})", members.empty() ? "" : ", ", user, role.str_or("?"));
-                 table.row({std::string(project["name"].str_or("?")), fmt::format("{}", project["weight"].int_or(0)), gpus(project["guaranteed_milli"]), gpus(project["limit_milli"]),
-                            gpus(project["running_milli"]), gpus(project["borrowed_milli"]), std::string(project["policy"].str_or("fair")), members});
-               }
-               show_table(table, "there are no projects");
-             });
+  return ask(
+      p, [](Client& c) { return c.get("/v1/projects"); },
+      [](const Json& answer) {
+        Table table({{"PROJECT"},
+                     {"WEIGHT", Table::Align::right},
+                     {"GUARANTEED", Table::Align::right},
+                     {"MAX", Table::Align::right},
+                     {"RUNNING", Table::Align::right},
+                     {"BORROWED", Table::Align::right},
+                     {"POLICY"},
+                     {"MEMBERS", Table::Align::left, 20}});
+        const auto gpus = [](const Json& milli) {
+          return milli.is_number()
+                     ? fmt::format("{:g}", static_cast<double>(milli.int_or(0)) / 1000)
+                     : std::string("-");
+        };
+        for (const Json& project : list_in(answer, "projects")) {
+          std::string members;
+          for (const auto& [user, role] : project["members"].members())
+            members +=
+                fmt::format("{}{} ({})", members.empty() ? "" : ", ", user, role.str_or("?"));
+          table.row({std::string(project["name"].str_or("?")),
+                     fmt::format("{}", project["weight"].int_or(0)),
+                     gpus(project["guaranteed_milli"]), gpus(project["limit_milli"]),
+                     gpus(project["running_milli"]), gpus(project["borrowed_milli"]),
+                     std::string(project["policy"].str_or("fair")), members});
+        }
+        show_table(table, "there are no projects");
+      });
 }
 
 int project_member(const Parsed& p, bool add) {
-  if (p.operands.size() != 2) return report_usage({Code::invalid, "name a project and a user", "billow project member vision ana --role member"});
-  const std::string path = fmt::format("/v1/projects/{}/members/{}", net::percent_encode(p.operands[0]), net::percent_encode(p.operands[1]));
+  if (p.operands.size() != 2)
+    return report_usage({Code::invalid, "name a project and a user",
+                         "billow project member vision ana --role member"});
+  const std::string path =
+      fmt::format("/v1/projects/{}/members/{}", net::percent_encode(p.operands[0]),
+                  net::percent_encode(p.operands[1]));
   const std::string role = p.get("role", "member");
-  return ask(p, [&](Client& c) { return add ? c.put(path, Json::object({{"role", role}}).dump()) : c.del(path); },
-             [&](const Json&) {
-               print(add ? fmt::format("{} is {} of {}\n", p.operands[1], role, p.operands[0]) : fmt::format("{} has left {}\n", p.operands[1], p.operands[0]));
-             });
+  return ask(
+      p,
+      [&](Client& c) {
+        return add ? c.put(path, Json::object({{"role", role}}).dump()) : c.del(path);
+      },
+      [&](const Json&) {
+        print(add ? fmt::format("{} is {} of {}\n", p.operands[1], role, p.operands[0])
+                  : fmt::format("{} has left {}\n", p.operands[1], p.operands[0]));
+      });
 }
 
 int user_create(const Parsed& p) {
   const auto name = one_operand(p, "user create", "name");
-  if (!name) return report_usage(name.error());
-  const Json body = Json::object({{"name", *name}, {"unix_name", p.get("unix-name", *name)}, {"role", p.get("role", "member")}});
-  return ask(p, [&](Client& c) { return c.post("/v1/users", body.dump()); },
-             [&](const Json&) {
-               print(fmt::format("user {} is there; give a token with `billow token create NAME --user {}`\n", *name, *name));
-               // The nodes are asked when a job starts there; this machine's accounts are the best guess there is now.
-               const std::string account = p.get("unix-name", *name);
-               if (!::getpwnam(account.c_str()))
-                 say(fmt::format("note: there is no account \"{}\" on this machine. Its jobs start only on nodes that have one; make it there (useradd {}), or name another: --unix-name ACCOUNT", account, account));
-             });
+  if (!name)
+    return report_usage(name.error());
+  const Json body = Json::object({{"name", *name},
+                                  {"unix_name", p.get("unix-name", *name)},
+                                  {"role", p.get("role", "member")}});
+  return ask(
+      p, [&](Client& c) { return c.post("/v1/users", body.dump()); },
+      [&](const Json&) {
+        print(fmt::format(
+            "user {} is there; give a token with `billow token create NAME --user {}`\n", *name,
+            *name));
+        // The nodes are asked when a job starts there; this machine's accounts are the best guess
+        // there is now.
+        const std::string account = p.get("unix-name", *name);
+        if (!::getpwnam(account.c_str()))
+          say(fmt::format(
+              "note: there is no account \"{}\" on this machine. Its jobs start only on nodes that "
+              "have one; make it there (useradd {}), or name another: --unix-name ACCOUNT",
+              account, account));
+      });
 }
 
 int user_list(const Parsed& p) {
-  return ask(p, [](Client& c) { return c.get("/v1/users"); },
-             [](const Json& answer) {
-               Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}});
-               for (const Json& user : list_in(answer, "users"))
-                 table.row({std::string(user["name"].str_or("?")), std::string(user["role"].str_or("?")), std::string(user["unix_name"].str_or("-"))});
-               show_table(table, "there are no users");
-             });
+  return ask(
+      p, [](Client& c) { return c.get("/v1/users"); },
+      [](const Json& answer) {
+        Table table({{"USER"}, {"ROLE"}, {"RUNS AS"}});
+        for (const Json& user : list_in(answer, "users"))
+          table.row({std::string(user["name"].str_or("?")), std::string(user["role"].str_or("?")),
+                     std::string(user["unix_name"].str_or("-"))});
+        show_table(table, "there are no users");
+      });
 }
 
 int token_create(const Parsed& p) {
   const bool joins = p.has("node") || p.get("scope") == "join";
-  Result<std::string> name = joins && p.operands.empty() ? Result<std::string>("join") : one_operand(p, "token create", "name");
-  if (!name) return report_usage(name.error());
-  if (p.has("node") && p.has("scope") && p.get("scope") != "join") return report_usage({Code::invalid, "--node is a scope of its own: join", "leave --scope away"});
+  Result<std::string> name = joins && p.operands.empty() ? Result<std::string>("join")
+                                                         : one_operand(p, "token create", "name");
+  if (!name)
+    return report_usage(name.error());
+  if (p.has("node") && p.has("scope") && p.get("scope") != "join")
+    return report_usage(
+        {Code::invalid, "--node is a scope of its own: join", "leave --scope away"});
   Json body = Json::object({{"name", *name}, {"scope", joins ? "join" : p.get("scope", "full")}});
-  if (p.has("user")) body.set("user", p.get("user"));
-  if (p.has("project")) body.set("project", p.get("project"));
+  if (p.has("user"))
+    body.set("user", p.get("user"));
+  if (p.has("project"))
+    body.set("project", p.get("project"));
   if (p.has("life")) {
     const auto life = parse_duration(p.get("life"));
-    if (!life) return report_usage(Error(life.error()).in("--life"));
+    if (!life)
+      return report_usage(Error(life.error()).in("--life"));
     body.set("life_s", life->ns / 1'000'000'000);
   }
   std::string address;
-  return ask(p, [&](Client& c) -> Result<Json> {
-               auto made = c.post("/v1/tokens", body.dump());
-               // Where another machine finds this head: its https address, or any that is not this machine's alone.
-               if (const auto status = made && joins ? c.get("/v1/status") : Result<Json>(Json::object()))
-                 for (const Json& at : (*status)["addresses"].items())
-                   if (const auto text = at.str_or(""); text.find("//127.") == std::string_view::npos && text.find("//localhost") == std::string_view::npos && text.find("//[::1]") == std::string_view::npos) address = text;
-               return made;
-             },
-             [&](const Json& made) {
-               print(std::string(made["token"].str_or("")) + "\n");
-               if (joins) {
-                 // Whoever keeps it in a variable has no use for it in what is said beside it, which goes to logs.
-                 const std::string shown = look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
-                 if (address.empty())
-                   return say("this head listens on this machine only, so no other can join it: `billow down`, `billow up --background --listen 0.0.0.0:7070`, and then a token once "
-                              "more (it carries the fingerprint of the certificate that begins with)");
-                 say(fmt::format("on each machine that is to join: billow join {} --token {}", address, shown));
-                 return;
-               }
-               say(fmt::format("this is token {} ({}); it is shown only now. Use it as BILLOW_TOKEN.", text_or_number(made["id"]), *name));
-             });
+  return ask(
+      p,
+      [&](Client& c) -> Result<Json> {
+        auto made = c.post("/v1/tokens", body.dump());
+        // Where another machine finds this head: its https address, or any that is not this
+        // machine's alone.
+        if (const auto status = made && joins ? c.get("/v1/status") : Result<Json>(Json::object()))
+          for (const Json& at : (*status)["addresses"].items())
+            if (const auto text = at.str_or("");
+                text.find("//127.") == std::string_view::npos &&
+                text.find("//localhost") == std::string_view::npos &&
+                text.find("//[::1]") == std::string_view::npos)
+              address = text;
+        return made;
+      },
+      [&](const Json& made) {
+        print(std::string(made["token"].str_or("")) + "\n");
+        if (joins) {
+          // Whoever keeps it in a variable has no use for it in what is said beside it, which goes
+          // to logs.
+          const std::string shown =
+              look_at(STDOUT_FILENO).terminal ? std::string(made["token"].str_or("")) : "TOKEN";
+          if (address.empty())
+            return say(
+                "this head listens on this machine only, so no other can join it: `billow down`, "
+                "`billow up --background --listen 0.0.0.0:7070`, and then a token once "
+                "more (it carries the fingerprint of the certificate that begins with)");
+          say(fmt::format("on each machine that is to join: billow join {} --token {}", address,
+                          shown));
+          return;
+        }
+        say(fmt::format("this is token {} ({}); it is shown only now. Use it as BILLOW_TOKEN.",
+                        text_or_number(made["id"]), *name));
+      });
 }
 
 int token_list(const Parsed& p) {
-  return ask(p, [](Client& c) { return c.get("/v1/tokens"); },
-             [](const Json& answer) {
-               Table table({{"TOKEN", Table::Align::right}, {"NAME"}, {"USER"}, {"SCOPE"}, {"PROJECT"}, {"AGE", Table::Align::right}, {"EXPIRES"}});
-               for (const Json& t : list_in(answer, "tokens"))
-                 table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")), text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
-                            text_or_number(t["project"]), age(t["created_at"], now()), std::string(t["expires_at"].str_or("never"))});
-               show_table(table, "there are no tokens");
-             });
+  return ask(
+      p, [](Client& c) { return c.get("/v1/tokens"); },
+      [](const Json& answer) {
+        Table table({{"TOKEN", Table::Align::right},
+                     {"NAME"},
+                     {"USER"},
+                     {"SCOPE"},
+                     {"PROJECT"},
+                     {"AGE", Table::Align::right},
+                     {"EXPIRES"}});
+        for (const Json& t : list_in(answer, "tokens"))
+          table.row({text_or_number(t["id"]), std::string(t["name"].str_or("-")),
+                     text_or_number(t["user"]), std::string(t["scope"].str_or("?")),
+                     text_or_number(t["project"]), age(t["created_at"], now()),
+                     std::string(t["expires_at"].str_or("never"))});
+        show_table(table, "there are no tokens");
+      });
 }
 
 int token_revoke(const Parsed& p) {
   const auto id = one_operand(p, "token revoke", "token number");
-  if (!id) return report_usage(id.error());
-  return ask(p, [&](Client& c) { return c.del("/v1/tokens/" + net::percent_encode(*id)); }, [&](const Json&) { print(fmt::format("token {} is revoked\n", *id)); });
+  if (!id)
+    return report_usage(id.error());
+  return ask(
+      p, [&](Client& c) { return c.del("/v1/tokens/" + net::percent_encode(*id)); },
+      [&](const Json&) { print(fmt::format("token {} is revoked\n", *id)); });
 }
 
 int schedule_list(const Parsed& p) {
-  return ask(p, [](Client& c) { return c.get("/v1/schedules"); },
-             [](const Json& answer) {
-               Table table({{"ID", Table::Align::right}, {"SCHEDULE"}, {"CRON"}, {"NEXT"}, {"LAST JOB", Table::Align::right}, {"PROJECT"}, {"COMMAND", Table::Align::left, 16}});
-               for (const Json& s : list_in(answer, "schedules")) {
-                 std::vector<std::string> argv;
-                 for (const Json& word : s.at("spec", "argv").items()) argv.emplace_back(word.str_or("?"));
-                 table.row({text_or_number(s["id"]), std::string(s["name"].str_or("?")), std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")), text_or_number(s["last_job"]),
-                            text_or_number(s["project"]), std::string(s["command"].str_or(shell_join(argv)))});
-               }
-               show_table(table, "nothing is scheduled; begin with: billow schedule add --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh");
-             });
+  return ask(
+      p, [](Client& c) { return c.get("/v1/schedules"); },
+      [](const Json& answer) {
+        Table table({{"ID", Table::Align::right},
+                     {"SCHEDULE"},
+                     {"CRON"},
+                     {"NEXT"},
+                     {"LAST JOB", Table::Align::right},
+                     {"PROJECT"},
+                     {"COMMAND", Table::Align::left, 16}});
+        for (const Json& s : list_in(answer, "schedules")) {
+          std::vector<std::string> argv;
+          for (const Json& word : s.at("spec", "argv").items())
+            argv.emplace_back(word.str_or("?"));
+          table.row({text_or_number(s["id"]), std::string(s["name"].str_or("?")),
+                     std::string(s["cron"].str_or("?")), std::string(s["next_at"].str_or("-")),
+                     text_or_number(s["last_job"]), text_or_number(s["project"]),
+                     std::string(s["command"].str_or(shell_join(argv)))});
+        }
+        show_table(table,
+                   "nothing is scheduled; begin with: billow schedule add --name nightly --cron "
+                   "\"0 3 * * *\" -- ./evaluate.sh");
+      });
 }
 
 int schedule_rm(const Parsed& p) {
   const auto name = one_operand(p, "schedule rm", "name");
-  if (!name) return report_usage(name.error());
-  return ask(p, [&](Client& c) { return c.del("/v1/schedules/" + net::percent_encode(*name)); }, [&](const Json&) { print(fmt::format("schedule {} is gone\n", *name)); });
+  if (!name)
+    return report_usage(name.error());
+  return ask(
+      p, [&](Client& c) { return c.del("/v1/schedules/" + net::percent_encode(*name)); },
+      [&](const Json&) { print(fmt::format("schedule {} is gone\n", *name)); });
 }
 
 }  // namespace
 
 void add_schedule_commands(CommandTable& table) {
-  table.push_back({.name = "schedule add",
-                   .summary = "submit a job again and again by the clock",
-                   .example = "billow schedule add --name nightly --cron \"0 3 * * *\" --gpus 1 -- ./evaluate.sh",
-                   .run = schedule_add,
-                   .usage = "[--] COMMAND [ARG…] | FILE.toml",
-                   .details = "Five fields (minute, hour, day, month, weekday) in UTC, or @hourly, @daily, @weekly.",
-                   .options = {job_options(), batch_options()},
-                   .operands = Operands::command_or_file,
+  table.push_back(
+      {.name = "schedule add",
+       .summary = "submit a job again and again by the clock",
+       .example =
+           "billow schedule add --name nightly --cron \"0 3 * * *\" --gpus 1 -- ./evaluate.sh",
+       .run = schedule_add,
+       .usage = "[--] COMMAND [ARG…] | FILE.toml",
+       .details =
+           "Five fields (minute, hour, day, month, weekday) in UTC, or @hourly, @daily, @weekly.",
+       .options = {job_options(), batch_options()},
+       .operands = Operands::command_or_file,
+       .group = "jobs"});
+  table.push_back({.name = "schedule list",
+                   .summary = "what is scheduled, and when next",
+                   .example = "billow schedule list",
+                   .run = schedule_list,
                    .group = "jobs"});
-  table.push_back({.name = "schedule list", .summary = "what is scheduled, and when next", .example = "billow schedule list", .run = schedule_list, .group = "jobs"});
-  table.push_back({.name = "schedule rm", .summary = "end a schedule; its jobs go on", .example = "billow schedule rm nightly", .run = schedule_rm, .usage = "NAME|ID", .operands = Operands::some, .group = "jobs"});
+  table.push_back({.name = "schedule rm",
+                   .summary = "end a schedule; its jobs go on",
+                   .example = "billow schedule rm nightly",
+                   .run = schedule_rm,
+                   .usage = "NAME|ID",
+                   .operands = Operands::some,
+                   .group = "jobs"});
 }
 
 void add_access_commands(CommandTable& table) {
   constexpr const char* group = "people and access";
-  table.push_back({.name = "project create", .summary = "a new project: who pays, and who shares", .example = "billow project create vision --weight 200", .run = project_create, .usage = "NAME", .options = {project_options}, .operands = Operands::some, .group = group});
-  table.push_back({.name = "project list", .summary = "projects and their members", .example = "billow project list", .run = project_list, .group = group});
-  table.push_back({.name = "project member", .summary = "put somebody into a project, or change the role", .example = "billow project member vision ana --role admin", .run = [](const Parsed& p) { return project_member(p, true); }, .usage = "PROJECT USER", .options = {role_option}, .operands = Operands::some, .group = group});
-  table.push_back({.name = "project remove", .summary = "take somebody out of a project", .example = "billow project remove vision ana", .run = [](const Parsed& p) { return project_member(p, false); }, .usage = "PROJECT USER", .operands = Operands::some, .group = group});
-  table.push_back({.name = "user create", .summary = "a new user", .example = "billow user create ana --role member", .run = user_create, .usage = "NAME", .options = {role_option, user_options}, .operands = Operands::some, .group = group});
-  table.push_back({.name = "user list", .summary = "who there is", .example = "billow user list", .run = user_list, .group = group});
-  table.push_back({.name = "token create", .summary = "a new token, shown once", .example = "billow token create ci --scope submit --project vision --life 30d", .run = token_create, .usage = "NAME", .options = {token_options}, .operands = Operands::some, .group = group});
-  table.push_back({.name = "token list", .summary = "tokens, without their secrets", .example = "billow token list", .run = token_list, .group = group});
-  table.push_back({.name = "token revoke", .summary = "make a token worthless", .example = "billow token revoke 3", .run = token_revoke, .usage = "ID", .operands = Operands::some, .group = group});
+  table.push_back({.name = "project create",
+                   .summary = "a new project: who pays, and who shares",
+                   .example = "billow project create vision --weight 200",
+                   .run = project_create,
+                   .usage = "NAME",
+                   .options = {project_options},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "project list",
+                   .summary = "projects and their members",
+                   .example = "billow project list",
+                   .run = project_list,
+                   .group = group});
+  table.push_back({.name = "project member",
+                   .summary = "put somebody into a project, or change the role",
+                   .example = "billow project member vision ana --role admin",
+                   .run = [](const Parsed& p) { return project_member(p, true); },
+                   .usage = "PROJECT USER",
+                   .options = {role_option},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "project remove",
+                   .summary = "take somebody out of a project",
+                   .example = "billow project remove vision ana",
+                   .run = [](const Parsed& p) { return project_member(p, false); },
+                   .usage = "PROJECT USER",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "user create",
+                   .summary = "a new user",
+                   .example = "billow user create ana --role member",
+                   .run = user_create,
+                   .usage = "NAME",
+                   .options = {role_option, user_options},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "user list",
+                   .summary = "who there is",
+                   .example = "billow user list",
+                   .run = user_list,
+                   .group = group});
+  table.push_back({.name = "token create",
+                   .summary = "a new token, shown once",
+                   .example = "billow token create ci --scope submit --project vision --life 30d",
+                   .run = token_create,
+                   .usage = "NAME",
+                   .options = {token_options},
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "token list",
+                   .summary = "tokens, without their secrets",
+                   .example = "billow token list",
+                   .run = token_list,
+                   .group = group});
+  table.push_back({.name = "token revoke",
+                   .summary = "make a token worthless",
+                   .example = "billow token revoke 3",
+                   .run = token_revoke,
+                   .usage = "ID",
+                   .operands = Operands::some,
+                   .group = group});
 }
 
 }  // namespace billow::client

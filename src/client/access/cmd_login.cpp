@@ -1,4 +1,5 @@
-// A person who works with a head on another machine: login, logout, context, dashboard; and node rm.
+// A person who works with a head on another machine: login, logout, context, dashboard; and node
+// rm.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,146 +15,237 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec login_options[] = {
-    {"token", 0, "TOKEN", "your token (BILLOW_TOKEN; without either it is asked for, or read from stdin)"},
+    {"token", 0, "TOKEN",
+     "your token (BILLOW_TOKEN; without either it is asked for, or read from stdin)"},
     {"fingerprint", 0, "HEX", "of the head's authority, where the token does not carry it"},
     {"ca", 0, "FILE", "an authority to trust instead (PEM)", false, Completes::file},
 };
 
 int cmd_node_rm(const Parsed& parsed) {
   const auto name = one_operand(parsed, "node rm", "node");
-  if (!name) return report_usage(name.error());
+  if (!name)
+    return report_usage(name.error());
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto answer = client->del("/v1/nodes/" + net::percent_encode(*name));
-  if (!answer) return report(answer.error());
-  if (parsed.has("json")) print_json(*answer);
-  else print(fmt::format("{} is forgotten, and its credential is worthless\n", *name));
+  if (!answer)
+    return report(answer.error());
+  if (parsed.has("json"))
+    print_json(*answer);
+  else
+    print(fmt::format("{} is forgotten, and its credential is worthless\n", *name));
   return 0;
 }
 
 int cmd_login(const Parsed& parsed) {
   const auto url = one_operand(parsed, "login", "head (https://HEAD:7070)");
-  if (!url) return report_usage(url.error());
+  if (!url)
+    return report_usage(url.error());
   std::vector<net::Endpoint> endpoints;
   for (const std::string& one : split(*url, ',')) {
     auto endpoint = net::parse_endpoint(trim(one));
-    if (!endpoint) return report_usage(endpoint.error());
+    if (!endpoint)
+      return report_usage(endpoint.error());
     endpoints.push_back(std::move(*endpoint));
   }
   std::string text = parsed.get("token", variable("BILLOW_TOKEN"));
   if (text.empty() || text == "-") {
     auto typed = secret_from_stdin("token");
-    if (!typed) return report(typed.error());
+    if (!typed)
+      return report(typed.error());
     text = *typed;
   }
   PinnedToken token = split_pin(text);
-  if (parsed.has("fingerprint")) token.fingerprint = parsed.get("fingerprint");
+  if (parsed.has("fingerprint"))
+    token.fingerprint = parsed.get("fingerprint");
   const std::string ca = parsed.get("ca");
   Result<net::Response> response = fail(Code::invalid, "no head was named");
   for (const net::Endpoint& endpoint : endpoints) {  // of several heads the one that leads answers
-    net::BlockingClient http({.endpoint = endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
-    response = http.request({.target = "/v1/status", .headers = {{"Authorization", "Bearer " + token.token}}});
-    if (response) break;
+    net::BlockingClient http(
+        {.endpoint = endpoint, .tls = {.ca_path = ca, .pinned_fingerprint = token.fingerprint}});
+    response = http.request(
+        {.target = "/v1/status", .headers = {{"Authorization", "Bearer " + token.token}}});
+    if (response)
+      break;
   }
-  if (!response) return report(explain_connection(std::move(response.error()), *url, !token.fingerprint.empty()));
-  if (response->status >= 300) return report(error_of(*response));
+  if (!response)
+    return report(
+        explain_connection(std::move(response.error()), *url, !token.fingerprint.empty()));
+  if (response->status >= 300)
+    return report(error_of(*response));
   const auto status = parse_json(response->body);
-  if (!status) return report({Code::unavailable, fmt::format("{} does not answer like a Billow head", *url), ""});
+  if (!status)
+    return report(
+        {Code::unavailable, fmt::format("{} does not answer like a Billow head", *url), ""});
   auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  contexts->set(*url, Json::object({{"token", token.token}, {"fingerprint", token.fingerprint}, {"ca", ca}}));
+  if (!contexts)
+    return report(contexts.error());
+  contexts->set(
+      *url, Json::object({{"token", token.token}, {"fingerprint", token.fingerprint}, {"ca", ca}}));
   contexts->set("current", *url);
-  if (const Status written = write_contexts(*contexts); !written) return report(written.error());
-  if (parsed.has("json")) print_json(Json::object({{"head", *url}, {"user", (*status)["you"]["user"]}}));
-  else print(fmt::format("logged in to {} as {}; `billow run` and the others go there from now on (`billow logout` ends that)\n", *url, (*status)["you"]["user"].str_or("?")));
+  if (const Status written = write_contexts(*contexts); !written)
+    return report(written.error());
+  if (parsed.has("json"))
+    print_json(Json::object({{"head", *url}, {"user", (*status)["you"]["user"]}}));
+  else
+    print(
+        fmt::format("logged in to {} as {}; `billow run` and the others go there from now on "
+                    "(`billow logout` ends that)\n",
+                    *url, (*status)["you"]["user"].str_or("?")));
   return 0;
 }
 
 Json without(const Json& object, std::string_view name) {
   Json out = Json::object();
-  for (const auto& [key, value] : object.members()) if (key != name) out.set(key, value);
+  for (const auto& [key, value] : object.members())
+    if (key != name)
+      out.set(key, value);
   return out;
 }
 
 int cmd_logout(const Parsed& parsed) {
   auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  const std::string url = parsed.operands.empty() ? std::string((*contexts)["current"].str_or("")) : parsed.operands[0];
-  if (url.empty() || !(*contexts)[url].is_object()) return report({Code::not_found, url.empty() ? "you are logged in nowhere" : fmt::format("you are not logged in to {}", url), "see `billow context list`"});
+  if (!contexts)
+    return report(contexts.error());
+  const std::string url =
+      parsed.operands.empty() ? std::string((*contexts)["current"].str_or("")) : parsed.operands[0];
+  if (url.empty() || !(*contexts)[url].is_object())
+    return report({Code::not_found,
+                   url.empty() ? "you are logged in nowhere"
+                               : fmt::format("you are not logged in to {}", url),
+                   "see `billow context list`"});
   Json left = without(*contexts, url);
-  if (left["current"].str_or("") == url) left = without(left, "current");
-  if (const Status written = write_contexts(left); !written) return report(written.error());
+  if (left["current"].str_or("") == url)
+    left = without(left, "current");
+  if (const Status written = write_contexts(left); !written)
+    return report(written.error());
   print(fmt::format("logged out of {}\n", url));
   return 0;
 }
 
 int cmd_context_list(const Parsed& parsed) {
   auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
+  if (!contexts)
+    return report(contexts.error());
   const auto current = (*contexts)["current"].str_or("");
   Json list = Json::array();
   Table table({{"HEAD"}, {"CURRENT"}, {"KNOWN BY"}});
   for (const auto& [url, context] : contexts->members()) {
-    if (!context.is_object()) continue;
+    if (!context.is_object())
+      continue;
     const bool pinned = !context["fingerprint"].str_or("").empty();
     list.push(Json::object({{"head", url}, {"current", url == current}}));
-    table.row({url, url == current ? "yes" : "", pinned ? "its fingerprint" : context["ca"].str_or("").empty() ? "the system's authorities" : std::string(context["ca"].str_or(""))});
+    table.row({url, url == current ? "yes" : "",
+               pinned                             ? "its fingerprint"
+               : context["ca"].str_or("").empty() ? "the system's authorities"
+                                                  : std::string(context["ca"].str_or(""))});
   }
-  if (parsed.has("json")) print_json(Json::object({{"contexts", std::move(list)}}));
-  else if (table.empty()) say("you are logged in nowhere; commands go to the head of this machine");
-  else print(table.text(look_at(STDOUT_FILENO)));
+  if (parsed.has("json"))
+    print_json(Json::object({{"contexts", std::move(list)}}));
+  else if (table.empty())
+    say("you are logged in nowhere; commands go to the head of this machine");
+  else
+    print(table.text(look_at(STDOUT_FILENO)));
   return 0;
 }
 
 int cmd_context_use(const Parsed& parsed) {
   const auto url = one_operand(parsed, "context use", "head, or local");
-  if (!url) return report_usage(url.error());
+  if (!url)
+    return report_usage(url.error());
   auto contexts = read_contexts();
-  if (!contexts) return report(contexts.error());
-  if (*url == "local") *contexts = without(*contexts, "current");
-  else if (!(*contexts)[*url].is_object()) return report({Code::not_found, fmt::format("you are not logged in to {}", *url), fmt::format("billow login {}", *url)});
-  else contexts->set("current", *url);
-  if (const Status written = write_contexts(*contexts); !written) return report(written.error());
-  print(*url == "local" ? "commands go to the head of this machine\n" : fmt::format("commands go to {}\n", *url));
+  if (!contexts)
+    return report(contexts.error());
+  if (*url == "local")
+    *contexts = without(*contexts, "current");
+  else if (!(*contexts)[*url].is_object())
+    return report({Code::not_found, fmt::format("you are not logged in to {}", *url),
+                   fmt::format("billow login {}", *url)});
+  else
+    contexts->set("current", *url);
+  if (const Status written = write_contexts(*contexts); !written)
+    return report(written.error());
+  print(*url == "local" ? "commands go to the head of this machine\n"
+                        : fmt::format("commands go to {}\n", *url));
   return 0;
 }
 
 int cmd_dashboard(const Parsed& parsed) {
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto status = client->get("/v1/status");
-  if (!status) return report(status.error());
+  if (!status)
+    return report(status.error());
   const auto code = client->post("/v1/session/codes");
-  if (!code) return report(code.error());
+  if (!code)
+    return report(code.error());
   std::string base = client->address().configured ? client->where() : std::string();
-  if (const auto& addresses = (*status)["addresses"].items(); base.empty() || base.starts_with("unix:")) {
-    if (addresses.empty()) return report({Code::unavailable, "this head listens on no port a browser can reach", "start it with --listen 127.0.0.1:7070"});
+  if (const auto& addresses = (*status)["addresses"].items();
+      base.empty() || base.starts_with("unix:")) {
+    if (addresses.empty())
+      return report({Code::unavailable, "this head listens on no port a browser can reach",
+                     "start it with --listen 127.0.0.1:7070"});
     base = std::string(addresses.front().str_or(""));
   }
   const std::string url = fmt::format("{}/#code={}", base, (*code)["code"].str_or(""));
-  if (parsed.has("json")) print_json(Json::object({{"url", url}}));
-  else print(fmt::format("{}\n(works once, within two minutes)\n", url));
+  if (parsed.has("json"))
+    print_json(Json::object({{"url", url}}));
+  else
+    print(fmt::format("{}\n(works once, within two minutes)\n", url));
   return 0;
 }
 
 }  // namespace
 
 void add_login_commands(CommandTable& table) {
-  table.push_back({.name = "node rm", .summary = "forget a node that is gone, and revoke its credential", .example = "billow node rm box1", .run = cmd_node_rm, .usage = "NODE", .operands = Operands::some, .completes = Completes::node, .group = "machines"});
-  table.push_back({.name = "login",
-                   .summary = "work with a head on another machine",
-                   .example = "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
-                   .run = cmd_login,
-                   .usage = "URL[,URL…]",
-                   .details = "The token is asked for, and kept in a file only you can read. It carries the fingerprint of a head that is its own authority.\n"
-                              "Of several heads of one store, with commas, the one that leads is asked.",
-                   .options = {login_options},
+  table.push_back({.name = "node rm",
+                   .summary = "forget a node that is gone, and revoke its credential",
+                   .example = "billow node rm box1",
+                   .run = cmd_node_rm,
+                   .usage = "NODE",
+                   .operands = Operands::some,
+                   .completes = Completes::node,
+                   .group = "machines"});
+  table.push_back(
+      {.name = "login",
+       .summary = "work with a head on another machine",
+       .example =
+           "billow login https://head:7070\nbillow login https://head-a:7070,https://head-b:7070",
+       .run = cmd_login,
+       .usage = "URL[,URL…]",
+       .details = "The token is asked for, and kept in a file only you can read. It carries the "
+                  "fingerprint of a head that is its own authority.\n"
+                  "Of several heads of one store, with commas, the one that leads is asked.",
+       .options = {login_options},
+       .operands = Operands::some,
+       .group = "people and access",
+       .talks_to_head = false});
+  table.push_back({.name = "logout",
+                   .summary = "forget a head and your token for it",
+                   .example = "billow logout",
+                   .run = cmd_logout,
+                   .usage = "[URL]",
                    .operands = Operands::some,
                    .group = "people and access",
+                   .talks_to_head = false,
+                   .prints_json = false});
+  table.push_back({.name = "context list",
+                   .summary = "heads you are logged in to",
+                   .example = "billow context list",
+                   .run = cmd_context_list,
+                   .group = "people and access",
                    .talks_to_head = false});
-  table.push_back({.name = "logout", .summary = "forget a head and your token for it", .example = "billow logout", .run = cmd_logout, .usage = "[URL]", .operands = Operands::some, .group = "people and access", .talks_to_head = false, .prints_json = false});
-  table.push_back({.name = "context list", .summary = "heads you are logged in to", .example = "billow context list", .run = cmd_context_list, .group = "people and access", .talks_to_head = false});
-  table.push_back({.name = "context use", .summary = "choose the head that commands go to", .example = "billow context use https://head:7070\nbillow context use local", .run = cmd_context_use, .usage = "URL|local", .operands = Operands::some, .group = "people and access", .talks_to_head = false, .prints_json = false});
+  table.push_back({.name = "context use",
+                   .summary = "choose the head that commands go to",
+                   .example = "billow context use https://head:7070\nbillow context use local",
+                   .run = cmd_context_use,
+                   .usage = "URL|local",
+                   .operands = Operands::some,
+                   .group = "people and access",
+                   .talks_to_head = false,
+                   .prints_json = false});
   table.push_back({.name = "dashboard",
                    .summary = "an address that opens the dashboard in a browser, signed in",
                    .example = "billow dashboard",

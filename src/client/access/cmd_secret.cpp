@@ -1,5 +1,5 @@
-// Secrets of a project. A value comes from a prompt, a pipe or a file, never from the command line: others can see that, and shells
-// keep it.
+// Secrets of a project. A value comes from a prompt, a pipe or a file, never from the command line:
+// others can see that, and shells keep it.
 #include <fmt/format.h>
 #include <termios.h>
 #include <unistd.h>
@@ -11,45 +11,57 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/ask.h"
-#include "client/frame/more_commands.h"
 #include "client/frame/console.h"
+#include "client/frame/more_commands.h"
 #include "client/frame/table.h"
 
 namespace billow::client {
 namespace {
 
 constexpr std::size_t value_bytes_max = 64 << 10;
-constexpr OptionSpec secret_options[] = {{"project", 'p', "NAME", "whose secret it is (your first project)"}};
-constexpr OptionSpec set_options[] = {{"file", 0, "PATH", "read the value from a file, as it is", false, Completes::file}};
+constexpr OptionSpec secret_options[] = {
+    {"project", 'p', "NAME", "whose secret it is (your first project)"}};
+constexpr OptionSpec set_options[] = {
+    {"file", 0, "PATH", "read the value from a file, as it is", false, Completes::file}};
 
 std::string path_of(const Parsed& p, const std::string& name) {
-  return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name), {{"project", p.get("project")}});
+  return with_query(name.empty() ? "/v1/secrets" : "/v1/secrets/" + net::percent_encode(name),
+                    {{"project", p.get("project")}});
 }
 
-// Typed without being shown. Keys that would be signals are read as keys, so that the terminal is given back on every way out.
+// Typed without being shown. Keys that would be signals are read as keys, so that the terminal is
+// given back on every way out.
 Result<std::string> typed(const std::string& name) {
   termios before{};
-  if (::tcgetattr(STDIN_FILENO, &before) != 0) return fail_errno("the terminal", errno);
+  if (::tcgetattr(STDIN_FILENO, &before) != 0)
+    return fail_errno("the terminal", errno);
   termios silent = before;
   silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG | ICANON);
-  if (::tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent) != 0) return fail_errno("the terminal", errno);
+  if (::tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent) != 0)
+    return fail_errno("the terminal", errno);
   (void)write_all(STDERR_FILENO, fmt::format("value of {} (not shown): ", name));
   std::string line;
   char c = 0;
   bool ended = false, interrupted = false;
   while (!ended && line.size() <= value_bytes_max) {
     const ssize_t n = ::read(STDIN_FILENO, &c, 1);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR)
+      continue;
     interrupted = n > 0 && c == 3;
     ended = n <= 0 || c == '\n' || c == '\r' || c == 4 || interrupted;
-    if (ended) break;
-    if (c == 127 || c == '\b') line.resize(line.size() - std::min<std::size_t>(1, line.size()));
-    else if (c == 21) line.clear();
-    else line += c;
+    if (ended)
+      break;
+    if (c == 127 || c == '\b')
+      line.resize(line.size() - std::min<std::size_t>(1, line.size()));
+    else if (c == 21)
+      line.clear();
+    else
+      line += c;
   }
   ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
   (void)write_all(STDERR_FILENO, "\n");
-  if (interrupted) return fail(Code::invalid, "nothing was set");
+  if (interrupted)
+    return fail(Code::invalid, "nothing was set");
   return line;
 }
 
@@ -58,73 +70,126 @@ Result<std::string> piped() {
   char buffer[4096];
   for (;;) {
     const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail_errno("standard input", errno);
-    if (n == 0) break;
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return fail_errno("standard input", errno);
+    if (n == 0)
+      break;
     all.append(buffer, static_cast<std::size_t>(n));
-    if (all.size() > value_bytes_max + 2) return fail(Code::too_large, fmt::format("a secret has at most {} bytes", value_bytes_max));
+    if (all.size() > value_bytes_max + 2)
+      return fail(Code::too_large, fmt::format("a secret has at most {} bytes", value_bytes_max));
   }
   // `echo token | billow secret set` means the token; a file is taken as it is.
-  if (all.ends_with('\n')) all.pop_back();
-  if (all.ends_with('\r')) all.pop_back();
+  if (all.ends_with('\n'))
+    all.pop_back();
+  if (all.ends_with('\r'))
+    all.pop_back();
   return all;
 }
 
 // A secret's name need not be one that a variable can have.
 std::string asked_for(const std::string& name) {
-  const bool variable = !std::isdigit(static_cast<unsigned char>(name.front())) && std::all_of(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
-  if (variable) return "--secret " + name;
+  const bool variable = !std::isdigit(static_cast<unsigned char>(name.front())) &&
+                        std::all_of(name.begin(), name.end(), [](char c) {
+                          return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+                        });
+  if (variable)
+    return "--secret " + name;
   return fmt::format("--secret {0}=VARIABLE or --secret {0}:file", name);
 }
 
 int secret_set(const Parsed& p) {
-  if (p.operands.size() > 1 || (p.operands.size() == 1 && p.operands[0].find('=') != std::string::npos))
-    return report_usage({Code::invalid, "the value is not given on the command line, where others can see it", "billow secret set NAME, then type it; or: billow secret set NAME < FILE"});
+  if (p.operands.size() > 1 ||
+      (p.operands.size() == 1 && p.operands[0].find('=') != std::string::npos))
+    return report_usage(
+        {Code::invalid, "the value is not given on the command line, where others can see it",
+         "billow secret set NAME, then type it; or: billow secret set NAME < FILE"});
   const auto name = one_operand(p, "secret set", "name");
-  if (!name) return report_usage(name.error());
-  if (const Status good = check_name("secret", *name); !good) return report_usage(good.error());
-  auto value = p.has("file") ? read_file(p.get("file"), value_bytes_max) : ::isatty(STDIN_FILENO) == 1 ? typed(*name) : piped();
-  if (!value) return report(value.error());
-  if (value->empty()) return report({Code::invalid, "the value is empty; nothing was set", ""});
+  if (!name)
+    return report_usage(name.error());
+  if (const Status good = check_name("secret", *name); !good)
+    return report_usage(good.error());
+  auto value = p.has("file")                 ? read_file(p.get("file"), value_bytes_max)
+               : ::isatty(STDIN_FILENO) == 1 ? typed(*name)
+                                             : piped();
+  if (!value)
+    return report(value.error());
+  if (value->empty())
+    return report({Code::invalid, "the value is empty; nothing was set", ""});
   const bool text = valid_utf8(*value) && value->find('\0') == std::string::npos;
-  const Json body = text ? Json::object({{"value", *value}}) : Json::object({{"value_base64", base64(*value)}});
-  return ask(p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); },
-             [&](const Json& made) { print(fmt::format("secret {} is set in project {}; jobs ask for it with {}\n", *name, made["project"].str_or("?"), asked_for(*name))); });
+  const Json body =
+      text ? Json::object({{"value", *value}}) : Json::object({{"value_base64", base64(*value)}});
+  return ask(
+      p, [&](Client& c) { return c.put(path_of(p, *name), body.dump()); },
+      [&](const Json& made) {
+        print(fmt::format("secret {} is set in project {}; jobs ask for it with {}\n", *name,
+                          made["project"].str_or("?"), asked_for(*name)));
+      });
 }
 
 int secret_list(const Parsed& p) {
-  return ask(p, [&](Client& c) { return c.get(path_of(p, "")); },
-             [](const Json& answer) {
-               Table table({{"SECRET"}, {"PROJECT"}, {"SET BY"}, {"AGE", Table::Align::right}, {"NOTE", Table::Align::left, 20}});
-               for (const Json& s : list_in(answer, "secrets"))
-                 table.row({std::string(s["name"].str_or("?")), std::string(s["project"].str_or("?")), std::string(s["set_by"].str_or("?")), age(s["set_at"], now()), std::string(s["trouble"].str_or(""))});
-               show_table(table, "there are no secrets; `billow secret set NAME` makes one");
-             });
+  return ask(
+      p, [&](Client& c) { return c.get(path_of(p, "")); },
+      [](const Json& answer) {
+        Table table({{"SECRET"},
+                     {"PROJECT"},
+                     {"SET BY"},
+                     {"AGE", Table::Align::right},
+                     {"NOTE", Table::Align::left, 20}});
+        for (const Json& s : list_in(answer, "secrets"))
+          table.row({std::string(s["name"].str_or("?")), std::string(s["project"].str_or("?")),
+                     std::string(s["set_by"].str_or("?")), age(s["set_at"], now()),
+                     std::string(s["trouble"].str_or(""))});
+        show_table(table, "there are no secrets; `billow secret set NAME` makes one");
+      });
 }
 
 int secret_rm(const Parsed& p) {
   const auto name = one_operand(p, "secret rm", "name");
-  if (!name) return report_usage(name.error());
-  return ask(p, [&](Client& c) { return c.del(path_of(p, *name)); }, [&](const Json&) { print(fmt::format("secret {} is gone; running jobs keep what they were given\n", *name)); });
+  if (!name)
+    return report_usage(name.error());
+  return ask(
+      p, [&](Client& c) { return c.del(path_of(p, *name)); },
+      [&](const Json&) {
+        print(fmt::format("secret {} is gone; running jobs keep what they were given\n", *name));
+      });
 }
 
 }  // namespace
 
 void add_secret_commands(CommandTable& table) {
   constexpr const char* group = "people and access";
-  table.push_back({.name = "secret set",
-                   .summary = "give a project a secret; the value is typed or piped in, never an argument",
-                   .example = "billow secret set HF_TOKEN\nbillow secret set HF_TOKEN < token.txt\nbillow run --secret HF_TOKEN -- python train.py",
-                   .run = secret_set,
+  table.push_back(
+      {.name = "secret set",
+       .summary = "give a project a secret; the value is typed or piped in, never an argument",
+       .example = "billow secret set HF_TOKEN\nbillow secret set HF_TOKEN < token.txt\nbillow run "
+                  "--secret HF_TOKEN -- python train.py",
+       .run = secret_set,
+       .usage = "NAME",
+       .details =
+           "Kept encrypted with the installation's key (secrets.key in the head's data directory; "
+           "keep a copy apart from backups). Admins of the\n"
+           "project set it, its members' jobs use it: `--secret NAME` as a variable of that name, "
+           "`--secret NAME=VARIABLE` as another,\n"
+           "`--secret NAME:file` as a file whose path is in NAME_FILE. It is never shown again.",
+       .options = {secret_options, set_options},
+       .operands = Operands::some,
+       .group = group});
+  table.push_back({.name = "secret list",
+                   .summary = "names of a project's secrets, never their values",
+                   .example = "billow secret list",
+                   .run = secret_list,
+                   .options = {secret_options},
+                   .group = group});
+  table.push_back({.name = "secret rm",
+                   .summary = "remove a secret; jobs that start later and ask for it fail",
+                   .example = "billow secret rm HF_TOKEN",
+                   .run = secret_rm,
                    .usage = "NAME",
-                   .details = "Kept encrypted with the installation's key (secrets.key in the head's data directory; keep a copy apart from backups). Admins of the\n"
-                              "project set it, its members' jobs use it: `--secret NAME` as a variable of that name, `--secret NAME=VARIABLE` as another,\n"
-                              "`--secret NAME:file` as a file whose path is in NAME_FILE. It is never shown again.",
-                   .options = {secret_options, set_options},
+                   .options = {secret_options},
                    .operands = Operands::some,
                    .group = group});
-  table.push_back({.name = "secret list", .summary = "names of a project's secrets, never their values", .example = "billow secret list", .run = secret_list, .options = {secret_options}, .group = group});
-  table.push_back({.name = "secret rm", .summary = "remove a secret; jobs that start later and ask for it fail", .example = "billow secret rm HF_TOKEN", .run = secret_rm, .usage = "NAME", .options = {secret_options}, .operands = Operands::some, .group = group});
 }
 
 }  // namespace billow::client

@@ -1,6 +1,6 @@
-// loadtest: offers a load to an HTTP endpoint that streams tokens, and says what it did against the service level. Requests leave when
-// they are due on one loop; the arithmetic is advise/loadtest. What was measured of a known model on a known GPU recalibrates
-// `advise` for this installation.
+// loadtest: offers a load to an HTTP endpoint that streams tokens, and says what it did against the
+// service level. Requests leave when they are due on one loop; the arithmetic is advise/loadtest.
+// What was measured of a known model on a known GPU recalibrates `advise` for this installation.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -28,7 +28,8 @@ constexpr std::size_t in_flight_max = 4096;
 
 constexpr OptionSpec loadtest_options[] = {
     {"rps", 0, "N", "requests per second, at random moments"},
-    {"trace", 0, "CSV", "or arrivals as they were (timestamp, input tokens, output tokens)", false, Completes::file},
+    {"trace", 0, "CSV", "or arrivals as they were (timestamp, input tokens, output tokens)", false,
+     Completes::file},
     {"speed", 0, "X", "with --trace: this many times as fast (1)"},
     {"for", 0, "T", "how long to send (60s)"},
     {"input", 0, "N", "with --rps: tokens of a request (512)"},
@@ -37,19 +38,23 @@ constexpr OptionSpec loadtest_options[] = {
     {"tps", 0, "N", "service level: tokens per second and user, for 95 % of requests"},
     {"served-model", 0, "NAME", "what the endpoint calls its model (the first it lists)"},
     {"timeout", 0, "T", "the longest silence before a request counts as failed (60s)"},
-    {"model", 'm', "MODEL", "what is served: a config.json, a name in --models or a size; with --gpu the result recalibrates advise", false, Completes::file},
+    {"model", 'm', "MODEL",
+     "what is served: a config.json, a name in --models or a size; with --gpu the result "
+     "recalibrates advise",
+     false, Completes::file},
     {"models", 0, "DIR", "directory of config files (BILLOW_MODELS)", false, Completes::directory},
     {"gpu", 0, "TYPE", "what it runs on"},
     {"tensor", 0, "N", "GPUs it is cut over (1)"},
     {"precision", 0, "P", "of the weights (the checkpoint's own)"},
-    {"engine", 0, "NAME", "vllm, sglang or trtllm (vllm)", false, Completes::choice, "vllm,sglang,trtllm"},
+    {"engine", 0, "NAME", "vllm, sglang or trtllm (vllm)", false, Completes::choice,
+     "vllm,sglang,trtllm"},
     {"engine-version", 0, "V", "of the engine"},
     {"seed", 0, "N", "of the random moments (1)"},
 };
 
 struct Target {
-  std::string gpu;         // empty: not told
-  std::string name;        // of an endpoint of this head; empty: an address was given
+  std::string gpu;   // empty: not told
+  std::string name;  // of an endpoint of this head; empty: an address was given
   std::string url;
   net::Url parsed;
   bool chat = false;
@@ -57,12 +62,22 @@ struct Target {
 
 Result<Target> parse_operand(const std::string& text) {
   Target t{.gpu = {}, .url = text, .parsed = {}};
-  const auto is_url = [](std::string_view s) { return s.starts_with("http://") || s.starts_with("https://") || s.starts_with("unix:"); };
-  if (const auto at = text.find('='); at != std::string::npos && !is_url(text)) t.gpu = text.substr(0, at), t.url = text.substr(at + 1);
+  const auto is_url = [](std::string_view s) {
+    return s.starts_with("http://") || s.starts_with("https://") || s.starts_with("unix:");
+  };
+  if (const auto at = text.find('='); at != std::string::npos && !is_url(text))
+    t.gpu = text.substr(0, at), t.url = text.substr(at + 1);
   if (!is_url(t.url)) {
     t.name = t.url;
-    const bool plain = !t.name.empty() && std::all_of(t.name.begin(), t.name.end(), [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
-    if (!plain) return fail(Code::invalid, fmt::format("\"{}\" is neither an endpoint's name nor its address", text), "such as http://127.0.0.1:8000/v1/completions, or L4=http://… to name its GPU; `billow endpoints` lists this head's");
+    const bool plain =
+        !t.name.empty() && std::all_of(t.name.begin(), t.name.end(), [](unsigned char c) {
+          return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+        });
+    if (!plain)
+      return fail(Code::invalid,
+                  fmt::format("\"{}\" is neither an endpoint's name nor its address", text),
+                  "such as http://127.0.0.1:8000/v1/completions, or L4=http://… to name its GPU; "
+                  "`billow endpoints` lists this head's");
   }
   return t;
 }
@@ -71,25 +86,35 @@ Result<Target> parse_operand(const std::string& text) {
 Status find_endpoint(Client& client, Target& t) {
   auto found = client.get("/v1/endpoints/" + net::percent_encode(t.name));
   if (!found && found.error().code == Code::not_found)
-    return fail(Code::not_found, fmt::format("this head has no endpoint \"{}\"", t.name), "`billow endpoints` lists them; an address works too: http://127.0.0.1:8000/v1/completions");
-  if (!found) return pass(found.error());
+    return fail(Code::not_found, fmt::format("this head has no endpoint \"{}\"", t.name),
+                "`billow endpoints` lists them; an address works too: "
+                "http://127.0.0.1:8000/v1/completions");
+  if (!found)
+    return pass(found.error());
   t.url = std::string((*found)["url"].str_or(""));
-  if (t.url.empty()) return fail(Code::unavailable, fmt::format("no gateway serves {} now", t.name), "try again when `billow endpoints` shows an address");
+  if (t.url.empty())
+    return fail(Code::unavailable, fmt::format("no gateway serves {} now", t.name),
+                "try again when `billow endpoints` shows an address");
   t.url += "v1/completions";
   for (const Json& replica : (*found)["replicas"].items()) {
-    if (!t.gpu.empty()) break;
+    if (!t.gpu.empty())
+      break;
     auto job = client.get(path_of_job(std::to_string(replica["job"].int_or(0))));
-    if (!job) continue;
-    for (const Json& task : (*job)["tasks"].items()) t.gpu = std::string(task["gpu_type"].str_or(""));
+    if (!job)
+      continue;
+    for (const Json& task : (*job)["tasks"].items())
+      t.gpu = std::string(task["gpu_type"].str_or(""));
   }
   return {};
 }
 
 Status parse_address(Target& t) {
   auto parsed = net::parse_url(t.url);
-  if (!parsed) return pass(parsed.error(), t.url);
+  if (!parsed)
+    return pass(parsed.error(), t.url);
   t.parsed = std::move(*parsed);
-  if (t.parsed.target.empty() || t.parsed.target == "/") t.parsed.target = "/v1/completions";
+  if (t.parsed.target.empty() || t.parsed.target == "/")
+    t.parsed.target = "/v1/completions";
   t.chat = t.parsed.target.find("/chat/") != std::string::npos;
   return {};
 }
@@ -103,29 +128,44 @@ struct Plan {
   std::uint64_t seed = 1;
 };
 
-double to_seconds(SteadyTime from, SteadyTime to) { return static_cast<double>((to - from).ns) / 1e9; }
+double to_seconds(SteadyTime from, SteadyTime to) {
+  return static_cast<double>((to - from).ns) / 1e9;
+}
 
 net::Headers headers_of() {
-  net::Headers headers{{"Content-Type", "application/json"}, {"Accept", "text/event-stream, application/json"}};
-  // A credential comes from the environment, never from the command line, where everybody could read it.
-  if (const char* token = std::getenv("BILLOW_ENDPOINT_TOKEN"); token && *token) headers.add("Authorization", std::string("Bearer ") + token);
+  net::Headers headers{{"Content-Type", "application/json"},
+                       {"Accept", "text/event-stream, application/json"}};
+  // A credential comes from the environment, never from the command line, where everybody could
+  // read it.
+  if (const char* token = std::getenv("BILLOW_ENDPOINT_TOKEN"); token && *token)
+    headers.add("Authorization", std::string("Bearer ") + token);
   return headers;
 }
 
-std::string body_of(const Target& target, const Plan& plan, const advise::Arrival& a, std::uint64_t number) {
+std::string body_of(const Target& target,
+                    const Plan& plan,
+                    const advise::Arrival& a,
+                    std::uint64_t number) {
   const std::string prompt = advise::prompt_of(a.input, plan.seed * 1'000'003 + number);
-  Json body = Json::object({{"model", plan.served_model}, {"max_tokens", a.output}, {"stream", true}, {"stream_options", Json::object({{"include_usage", true}})}});
-  if (target.chat) body.set("messages", Json(Json::Array{Json::object({{"role", "user"}, {"content", prompt}})}));
-  else body.set("prompt", prompt);
+  Json body = Json::object({{"model", plan.served_model},
+                            {"max_tokens", a.output},
+                            {"stream", true},
+                            {"stream_options", Json::object({{"include_usage", true}})}});
+  if (target.chat)
+    body.set("messages", Json(Json::Array{Json::object({{"role", "user"}, {"content", prompt}})}));
+  else
+    body.set("prompt", prompt);
   return body.dump();
 }
 
 class Test {
  public:
-  Test(net::Loop& loop, net::HttpClient& client, const Target& target, const Plan& plan) : loop_(loop), client_(client), target_(target), plan_(plan) {}
+  Test(net::Loop& loop, net::HttpClient& client, const Target& target, const Plan& plan)
+      : loop_(loop), client_(client), target_(target), plan_(plan) {}
 
   ~Test() {
-    for (const auto& call : calls_) call->cancel();  // what is still under way must not find us gone
+    for (const auto& call : calls_)
+      call->cancel();  // what is still under way must not find us gone
   }
   Test(const Test&) = delete;
 
@@ -137,10 +177,13 @@ class Test {
     send_due();
     const double last = plan_.arrivals.back().at_s;
     const double most = last + static_cast<double>(plan_.timeout.ns) / 1e9 * 4 + 600;
-    loop_.run_until([&] { return interrupted || (sent_ == plan_.arrivals.size() && in_flight_ == 0); }, seconds(static_cast<std::int64_t>(most)));
+    loop_.run_until(
+        [&] { return interrupted || (sent_ == plan_.arrivals.size() && in_flight_ == 0); },
+        seconds(static_cast<std::int64_t>(most)));
     std::vector<advise::Answered> out;
     for (std::size_t i = 0; i < sent_; ++i)
-      if (ended_[i]) out.push_back(std::move(answers_[i]));
+      if (ended_[i])
+        out.push_back(std::move(answers_[i]));
     return out;
   }
 
@@ -148,8 +191,10 @@ class Test {
   double now_s() const { return to_seconds(begun_, loop_.steady()); }
 
   void send_due() {
-    while (sent_ < plan_.arrivals.size() && plan_.arrivals[sent_].at_s <= now_s() + 1e-4) send(sent_++);
-    if (sent_ >= plan_.arrivals.size()) return;
+    while (sent_ < plan_.arrivals.size() && plan_.arrivals[sent_].at_s <= now_s() + 1e-4)
+      send(sent_++);
+    if (sent_ >= plan_.arrivals.size())
+      return;
     const double wait = std::max(0.0, plan_.arrivals[sent_].at_s - now_s());
     next_ = loop_.after(Duration{static_cast<std::int64_t>(wait * 1e9)}, [this] { send_due(); });
   }
@@ -161,7 +206,8 @@ class Test {
     a.due_s = arrival.at_s;
     a.sent_s = now_s();
     a.input = arrival.input;
-    if (in_flight_ >= in_flight_max) return end(i, fmt::format("not sent: {} requests were under way", in_flight_max));
+    if (in_flight_ >= in_flight_max)
+      return end(i, fmt::format("not sent: {} requests were under way", in_flight_max));
     ++in_flight_;
     net::ClientRequest request;
     request.endpoint = target_.parsed.endpoint;
@@ -170,16 +216,28 @@ class Test {
     request.headers = headers_of();
     request.body = body_of(target_, plan_, arrival, i);
     request.timeout = plan_.timeout;
-    request.on_head = [this, i](const net::Response& head) { status_[i] = head.status; };
-    request.on_chunk = [this, i](std::string_view bytes) { streams_[i].feed(bytes, now_s()); };
+    request.on_head = [this, i](const net::Response& head) {
+      status_[i] = head.status;
+    };
+    request.on_chunk = [this, i](std::string_view bytes) {
+      streams_[i].feed(bytes, now_s());
+    };
     calls_.push_back(client_.fetch(std::move(request), [this, i](Result<net::Response> response) {
       --in_flight_;
       streams_[i].finish(now_s());
-      if (!response) return end(i, response.error().message);
-      const int status = response->status >= 400 || !status_.contains(i) ? response->status : status_[i];
-      if (status >= 400) return end(i, fmt::format("HTTP {}{}", status, streams_[i].error().empty() ? "" : ": " + streams_[i].error().substr(0, 120)));
-      if (!streams_[i].error().empty()) return end(i, streams_[i].error().substr(0, 160));
-      if (streams_[i].first_s() < 0) return end(i, "an answer without a token");
+      if (!response)
+        return end(i, response.error().message);
+      const int status =
+          response->status >= 400 || !status_.contains(i) ? response->status : status_[i];
+      if (status >= 400)
+        return end(
+            i, fmt::format(
+                   "HTTP {}{}", status,
+                   streams_[i].error().empty() ? "" : ": " + streams_[i].error().substr(0, 120)));
+      if (!streams_[i].error().empty())
+        return end(i, streams_[i].error().substr(0, 160));
+      if (streams_[i].first_s() < 0)
+        return end(i, "an answer without a token");
       end(i, "");
     }));
   }
@@ -209,129 +267,206 @@ class Test {
   net::Timer next_;
 };
 
-// What the endpoint calls its model: the first of /v1/models beside the path; empty where it does not say.
+// What the endpoint calls its model: the first of /v1/models beside the path; empty where it does
+// not say.
 std::string served_model(net::Loop& loop, net::HttpClient& client, const Target& target) {
   std::string path = target.parsed.target;
   const auto at = path.find("/v1/");
   path = (at == std::string::npos ? std::string{} : path.substr(0, at)) + "/v1/models";
   std::optional<std::string> name;
-  net::ClientRequest request{.endpoint = target.parsed.endpoint, .target = path, .headers = headers_of(), .body = {}, .timeout = seconds(10), .on_head = {}, .on_chunk = {}};
+  net::ClientRequest request{.endpoint = target.parsed.endpoint,
+                             .target = path,
+                             .headers = headers_of(),
+                             .body = {},
+                             .timeout = seconds(10),
+                             .on_head = {},
+                             .on_chunk = {}};
   client.fetch(std::move(request), [&](Result<net::Response> response) {
     name = "";
-    if (!response || response->status != 200) return;
+    if (!response || response->status != 200)
+      return;
     if (auto doc = parse_json(response->body))
-      if (const auto& models = (*doc)["data"].items(); !models.empty()) name = std::string(models[0]["id"].str_or(""));
+      if (const auto& models = (*doc)["data"].items(); !models.empty())
+        name = std::string(models[0]["id"].str_or(""));
   });
   loop.run_until([&] { return name.has_value(); }, seconds(12));
   return name.value_or("");
 }
 
-Result<double> number_option(const Parsed& parsed, const char* name, double fallback, double min, double max) {
-  if (!parsed.has(name)) return fallback;
+Result<double> number_option(
+    const Parsed& parsed, const char* name, double fallback, double min, double max) {
+  if (!parsed.has(name))
+    return fallback;
   const std::string text = parsed.get(name);
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || *end || !(v >= min && v <= max)) return fail(Code::invalid, fmt::format("--{} is \"{}\", not a number from {:g} to {:g}", name, text, min, max));
+  if (end == text.c_str() || *end || !(v >= min && v <= max))
+    return fail(Code::invalid, fmt::format("--{} is \"{}\", not a number from {:g} to {:g}", name,
+                                           text, min, max));
   return v;
 }
 Result<double> seconds_option(const Parsed& parsed, const char* name, double fallback) {
-  if (!parsed.has(name)) return fallback;
+  if (!parsed.has(name))
+    return fallback;
   auto d = parse_duration(parsed.get(name));
-  if (!d) return pass(d.error(), std::string("--") + name);
-  if (d->ns <= 0) return fail(Code::invalid, fmt::format("--{} must be longer than nothing", name));
+  if (!d)
+    return pass(d.error(), std::string("--") + name);
+  if (d->ns <= 0)
+    return fail(Code::invalid, fmt::format("--{} must be longer than nothing", name));
   return static_cast<double>(d->ns) / 1e9;
 }
 
 Result<Plan> plan_of(const Parsed& parsed) {
   Plan plan;
-  if (parsed.has("rps") == parsed.has("trace")) return fail(Code::invalid, parsed.has("rps") ? "--rps and --trace each say the load: give one" : "no load is told", "--rps 5, or --trace arrivals.csv");
+  if (parsed.has("rps") == parsed.has("trace"))
+    return fail(
+        Code::invalid,
+        parsed.has("rps") ? "--rps and --trace each say the load: give one" : "no load is told",
+        "--rps 5, or --trace arrivals.csv");
   const double length = BILLOW_TRY(seconds_option(parsed, "for", 60));
   plan.seed = static_cast<std::uint64_t>(BILLOW_TRY(number_option(parsed, "seed", 1, 0, 1e15)));
   if (parsed.has("rps")) {
     const double rps = BILLOW_TRY(number_option(parsed, "rps", 1, 0.01, 10000));
-    const double input = BILLOW_TRY(number_option(parsed, "input", 512, 1, 1e6)), output = BILLOW_TRY(number_option(parsed, "output", 128, 1, 1e6));
-    plan.arrivals = advise::random_arrivals(rps, length, static_cast<int>(input), static_cast<int>(output), plan.seed);
+    const double input = BILLOW_TRY(number_option(parsed, "input", 512, 1, 1e6)),
+                 output = BILLOW_TRY(number_option(parsed, "output", 128, 1, 1e6));
+    plan.arrivals = advise::random_arrivals(rps, length, static_cast<int>(input),
+                                            static_cast<int>(output), plan.seed);
   } else {
     const double speed = BILLOW_TRY(number_option(parsed, "speed", 1, 0.001, 1000));
     auto text = read_file(parsed.get("trace"), 256 << 20);
-    if (!text) return pass(text.error());
+    if (!text)
+      return pass(text.error());
     plan.arrivals = BILLOW_TRY(advise::trace_arrivals(*text, length, speed));
   }
-  if (parsed.has("ttft")) plan.level.ttft_ms_max = BILLOW_TRY(seconds_option(parsed, "ttft", 1)) * 1e3;
-  if (parsed.has("tps")) plan.level.tokens_per_s_min = BILLOW_TRY(number_option(parsed, "tps", 1, 0.01, 1e5));
-  plan.timeout = Duration{static_cast<std::int64_t>(BILLOW_TRY(seconds_option(parsed, "timeout", 60)) * 1e9)};
+  if (parsed.has("ttft"))
+    plan.level.ttft_ms_max = BILLOW_TRY(seconds_option(parsed, "ttft", 1)) * 1e3;
+  if (parsed.has("tps"))
+    plan.level.tokens_per_s_min = BILLOW_TRY(number_option(parsed, "tps", 1, 0.01, 1e5));
+  plan.timeout =
+      Duration{static_cast<std::int64_t>(BILLOW_TRY(seconds_option(parsed, "timeout", 60)) * 1e9)};
   plan.served_model = parsed.get("served-model");
   return plan;
 }
 
 // Kept for `advise`, with what it had expected. Nothing where the model or the GPU was not told.
-Result<std::string> recalibrate(const Parsed& parsed, const Target& target, const advise::LoadReport& report) {
+Result<std::string> recalibrate(const Parsed& parsed,
+                                const Target& target,
+                                const advise::LoadReport& report) {
   const std::string gpu = target.gpu.empty() ? parsed.get("gpu") : target.gpu;
-  if (!parsed.has("model") || gpu.empty()) return std::string("tell --model and --gpu, and the result recalibrates `billow advise` for this installation\n");
-  if (report.answered < 10 || !report.tpot_ms) return std::string("too little was measured to recalibrate advise\n");
-  const std::string data = data_directory(parsed.get("data")), models = parsed.get("models", std::getenv("BILLOW_MODELS") ? std::getenv("BILLOW_MODELS") : "");
+  if (!parsed.has("model") || gpu.empty())
+    return std::string(
+        "tell --model and --gpu, and the result recalibrates `billow advise` for this "
+        "installation\n");
+  if (report.answered < 10 || !report.tpot_ms)
+    return std::string("too little was measured to recalibrate advise\n");
+  const std::string data = data_directory(parsed.get("data")),
+                    models = parsed.get(
+                        "models", std::getenv("BILLOW_MODELS") ? std::getenv("BILLOW_MODELS") : "");
   auto catalogue = BILLOW_TRY(advise::catalogue_with_imports(data));
-  advise::ServingMeasurement m{.model = parsed.get("model"), .gpu = BILLOW_TRY(catalogue.gpu(gpu))->name, .engine = parsed.get("engine", "vllm"), .version = parsed.get("engine-version"),
-                               .precision = parsed.get("precision"), .tensor = static_cast<int>(BILLOW_TRY(number_option(parsed, "tensor", 1, 1, 1024))), .concurrency = std::max(1.0, report.concurrency),
-                               .input = report.input_mean, .output = std::max(1.0, report.output_mean), .ttft_ms = report.ttft_ms.p50, .tpot_ms = report.tpot_ms->p50, .measured_at = format_utc(now())};
-  if (char here[4096]; file_exists(m.model) && !m.model.starts_with('/') && ::getcwd(here, sizeof here)) m.model = std::string(here) + "/" + m.model;
+  advise::ServingMeasurement m{
+      .model = parsed.get("model"),
+      .gpu = BILLOW_TRY(catalogue.gpu(gpu))->name,
+      .engine = parsed.get("engine", "vllm"),
+      .version = parsed.get("engine-version"),
+      .precision = parsed.get("precision"),
+      .tensor = static_cast<int>(BILLOW_TRY(number_option(parsed, "tensor", 1, 1, 1024))),
+      .concurrency = std::max(1.0, report.concurrency),
+      .input = report.input_mean,
+      .output = std::max(1.0, report.output_mean),
+      .ttft_ms = report.ttft_ms.p50,
+      .tpot_ms = report.tpot_ms->p50,
+      .measured_at = format_utc(now())};
+  if (char here[4096];
+      file_exists(m.model) && !m.model.starts_with('/') && ::getcwd(here, sizeof here))
+    m.model = std::string(here) + "/" + m.model;
   advise::ModelShelf shelf(models);
-  advise::CsvRow row{{"model_path", m.model}, {"system", m.gpu}, {"backend", m.engine}, {"backend_version", m.version}, {"precision", m.precision}, {"isl", fmt::format("{:.0f}", std::max(1.0, m.input))},
-                     {"osl", fmt::format("{:.0f}", m.output)}, {"batch_size", fmt::format("{:.2f}", m.concurrency)}, {"tp_size", fmt::format("{}", m.tensor)}};
+  advise::CsvRow row{{"model_path", m.model},
+                     {"system", m.gpu},
+                     {"backend", m.engine},
+                     {"backend_version", m.version},
+                     {"precision", m.precision},
+                     {"isl", fmt::format("{:.0f}", std::max(1.0, m.input))},
+                     {"osl", fmt::format("{:.0f}", m.output)},
+                     {"batch_size", fmt::format("{:.2f}", m.concurrency)},
+                     {"tp_size", fmt::format("{}", m.tensor)}};
   auto served = BILLOW_TRY(advise::read_serving_row(row, shelf, catalogue));
   auto calibration = advise::Calibration::embedded();
-  auto before = calibration.with_local(BILLOW_TRY(advise::read_measurements(data, models, catalogue)).rows).predict(served);
+  auto before =
+      calibration.with_local(BILLOW_TRY(advise::read_measurements(data, models, catalogue)).rows)
+          .predict(served);
   BILLOW_TRY_VOID(advise::append_measurement(data, m));
-  auto after = calibration.with_local(BILLOW_TRY(advise::read_measurements(data, models, catalogue)).rows).predict(served);
-  std::string text = fmt::format("kept in {}: advise is recalibrated for this model, GPU, engine and precision\n", advise::measurements_path(data));
+  auto after =
+      calibration.with_local(BILLOW_TRY(advise::read_measurements(data, models, catalogue)).rows)
+          .predict(served);
+  std::string text =
+      fmt::format("kept in {}: advise is recalibrated for this model, GPU, engine and precision\n",
+                  advise::measurements_path(data));
   if (before && after)
-    text += fmt::format("  time per token at {:.1f} sequences: it had said {:.2f} ms ({:.2f}–{:.2f}), measured {:.2f} ms, it says {:.2f} ms now\n", m.concurrency, before->tpot_ms.value, before->tpot_ms.low, before->tpot_ms.high, m.tpot_ms,
-                        after->tpot_ms.value);
+    text += fmt::format(
+        "  time per token at {:.1f} sequences: it had said {:.2f} ms ({:.2f}–{:.2f}), measured "
+        "{:.2f} ms, it says {:.2f} ms now\n",
+        m.concurrency, before->tpot_ms.value, before->tpot_ms.low, before->tpot_ms.high, m.tpot_ms,
+        after->tpot_ms.value);
   return text;
 }
 
 // Smallest first: by what one such GPU rents for.
 void sort_by_size(std::vector<Target>& targets, const Catalogue& catalogue) {
   const auto price = [&](const Target& t) {
-    const auto hour = t.gpu.empty() ? std::nullopt : catalogue.cheapest_gpu_hour(t.gpu, Purchase::on_demand, {});
+    const auto hour =
+        t.gpu.empty() ? std::nullopt : catalogue.cheapest_gpu_hour(t.gpu, Purchase::on_demand, {});
     return hour ? usd(hour->per_gpu_h) : 1e9;
   };
-  std::stable_sort(targets.begin(), targets.end(), [&](const Target& a, const Target& b) { return price(a) < price(b); });
+  std::stable_sort(targets.begin(), targets.end(),
+                   [&](const Target& a, const Target& b) { return price(a) < price(b); });
 }
 
 int cmd_loadtest(const Parsed& parsed) {
   std::vector<Target> targets;
   for (const std::string& operand : parsed.operands) {
     auto target = parse_operand(operand);
-    if (!target) return report_usage(target.error());
+    if (!target)
+      return report_usage(target.error());
     targets.push_back(std::move(*target));
   }
-  if (targets.empty()) return report_usage({Code::invalid, "test which endpoint?", "billow loadtest NAME --rps 5, or billow loadtest http://127.0.0.1:8000/v1/completions --rps 5"});
+  if (targets.empty())
+    return report_usage({Code::invalid, "test which endpoint?",
+                         "billow loadtest NAME --rps 5, or billow loadtest "
+                         "http://127.0.0.1:8000/v1/completions --rps 5"});
   auto plan = plan_of(parsed);
-  if (!plan) return report_usage(plan.error());
-  if (std::any_of(targets.begin(), targets.end(), [](const Target& t) { return !t.name.empty(); })) {
+  if (!plan)
+    return report_usage(plan.error());
+  if (std::any_of(targets.begin(), targets.end(),
+                  [](const Target& t) { return !t.name.empty(); })) {
     auto client = connect(parsed);
-    if (!client) return report(client.error());
+    if (!client)
+      return report(client.error());
     for (Target& t : targets)
       if (!t.name.empty())
-        if (auto found = find_endpoint(*client, t); !found) return report(found.error());
+        if (auto found = find_endpoint(*client, t); !found)
+          return report(found.error());
   }
   for (Target& t : targets)
-    if (auto read = parse_address(t); !read) return report_usage(read.error());
+    if (auto read = parse_address(t); !read)
+      return report_usage(read.error());
   auto catalogue = advise::catalogue_with_imports(data_directory(parsed.get("data")));
-  if (!catalogue) return report(catalogue.error());
+  if (!catalogue)
+    return report(catalogue.error());
   for (Target& t : targets)
     if (!t.gpu.empty())
       if (auto g = catalogue->gpu(t.gpu); !g) {
-        if (t.name.empty()) return report_usage(g.error());
-        t.gpu.clear();  // a card the catalogue does not know: nobody typed it here, and the test goes without
+        if (t.name.empty())
+          return report_usage(g.error());
+        t.gpu.clear();  // a card the catalogue does not know: nobody typed it here, and the test
+                        // goes without
       }
   sort_by_size(targets, *catalogue);
   net::Loop loop;
   net::HttpClient::Options client_options;
   client_options.connections_max = in_flight_max;
   auto client = net::HttpClient::create(loop, client_options);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   bool interrupted = false;
   const net::Watch signals = loop.on_signal({SIGINT, SIGTERM}, [&](int) { interrupted = true; });
   const bool json = parsed.has("json");
@@ -340,55 +475,83 @@ int cmd_loadtest(const Parsed& parsed) {
   bool any_met = false;
   for (const Target& target : targets) {
     Plan mine = *plan;
-    if (mine.served_model.empty()) mine.served_model = served_model(loop, **client, target);
-    if (!json) say(fmt::format("{}{}: {} requests over {:.0f} s …", target.gpu.empty() ? "" : target.gpu + " at ", target.url, mine.arrivals.size(), mine.arrivals.back().at_s));
+    if (mine.served_model.empty())
+      mine.served_model = served_model(loop, **client, target);
+    if (!json)
+      say(fmt::format("{}{}: {} requests over {:.0f} s …",
+                      target.gpu.empty() ? "" : target.gpu + " at ", target.url,
+                      mine.arrivals.size(), mine.arrivals.back().at_s));
     const auto answers = Test(loop, **client, target, mine).run(interrupted);
     const auto result = advise::summarise(answers, mine.level);
-    if (result.requests == 0) return report({Code::unavailable, "nothing was sent", ""});
-    if (!result.errors.empty() && (result.errors.front().first.starts_with("HTTP 401") || result.errors.front().first.starts_with("HTTP 403")))
-      say(fmt::format("{} asks for a key: set BILLOW_ENDPOINT_TOKEN{}", target.name.empty() ? target.url : target.name, target.name.empty() ? "" : fmt::format(" to one of `billow endpoint-key {}`", target.name)));
-    auto kept = result.answered ? recalibrate(parsed, target, result) : Result<std::string>(std::string("nothing was answered\n"));
+    if (result.requests == 0)
+      return report({Code::unavailable, "nothing was sent", ""});
+    if (!result.errors.empty() && (result.errors.front().first.starts_with("HTTP 401") ||
+                                   result.errors.front().first.starts_with("HTTP 403")))
+      say(fmt::format("{} asks for a key: set BILLOW_ENDPOINT_TOKEN{}",
+                      target.name.empty() ? target.url : target.name,
+                      target.name.empty()
+                          ? ""
+                          : fmt::format(" to one of `billow endpoint-key {}`", target.name)));
+    auto kept = result.answered ? recalibrate(parsed, target, result)
+                                : Result<std::string>(std::string("nothing was answered\n"));
     if (json) {
       Json test = advise::load_json(result);
       test.set("endpoint", target.url);
       test.set("gpu", target.gpu.empty() ? Json() : Json(target.gpu));
       test.set("recalibrated", kept && kept->starts_with("kept"));
-      if (!kept) test.set("recalibration_error", kept.error().message);
+      if (!kept)
+        test.set("recalibration_error", kept.error().message);
       tests.push(std::move(test));
     } else {
       print(advise::load_text(result));
-      if (plan->level.ttft_ms_max || plan->level.tokens_per_s_min) print(result.meets() ? "the service level is met\n" : "the service level is not met\n");
-      if (kept) print(*kept);
-      else say(fmt::format("advise is not recalibrated: {}", kept.error().message));
+      if (plan->level.ttft_ms_max || plan->level.tokens_per_s_min)
+        print(result.meets() ? "the service level is met\n" : "the service level is not met\n");
+      if (kept)
+        print(*kept);
+      else
+        say(fmt::format("advise is not recalibrated: {}", kept.error().message));
     }
     if (result.meets() && result.answered > 0) {
       any_met = true;
       viable = target.gpu.empty() ? target.url : target.gpu;
       break;  // smallest first: what is larger does it too
     }
-    if (interrupted) break;
+    if (interrupted)
+      break;
   }
-  if (json) print_json(Json::object({{"tests", tests}, {"smallest_viable", any_met ? Json(viable) : Json()}}));
-  else if (targets.size() > 1) print(any_met ? fmt::format("smallest that does it: {}\n", viable) : std::string("none of them does it\n"));
+  if (json)
+    print_json(
+        Json::object({{"tests", tests}, {"smallest_viable", any_met ? Json(viable) : Json()}}));
+  else if (targets.size() > 1)
+    print(any_met ? fmt::format("smallest that does it: {}\n", viable)
+                  : std::string("none of them does it\n"));
   return interrupted ? 130 : any_met ? 0 : exit_failed;
 }
 
 }  // namespace
 
 void add_loadtest_commands(CommandTable& table) {
-  table.push_back({.name = "loadtest",
-                   .summary = "time to first token, time per token and throughput of an endpoint, against a service level",
-                   .example = "billow loadtest chat --rps 5 --ttft 500ms --tps 20\n"
-                              "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5 --ttft 500ms --tps 20\n"
-                              "billow loadtest L4=http://10.0.0.5:8000 A100=http://10.0.0.6:8000 --trace arrivals.csv --model config.json",
-                   .run = cmd_loadtest,
-                   .usage = "[GPU=]ENDPOINT…",
-                   .details = "An endpoint is the name of one deployed here, or any address. Requests are OpenAI completions (chat ones where the path says so), streamed; they leave when they are due, however slow the answers are. "
-                              "Of several endpoints the one on the smallest GPU is tested first, and the first that meets the service level ends the test. "
-                              "A credential for the endpoint is taken from BILLOW_ENDPOINT_TOKEN. The exit code is 0 where the service level is met.",
-                   .options = {loadtest_options},
-                   .operands = Operands::some,
-                   .group = "money and advice"});
+  table.push_back(
+      {.name = "loadtest",
+       .summary = "time to first token, time per token and throughput of an endpoint, against a "
+                  "service level",
+       .example =
+           "billow loadtest chat --rps 5 --ttft 500ms --tps 20\n"
+           "billow loadtest http://127.0.0.1:8000/v1/completions --rps 5 --ttft 500ms --tps 20\n"
+           "billow loadtest L4=http://10.0.0.5:8000 A100=http://10.0.0.6:8000 --trace arrivals.csv "
+           "--model config.json",
+       .run = cmd_loadtest,
+       .usage = "[GPU=]ENDPOINT…",
+       .details = "An endpoint is the name of one deployed here, or any address. Requests are "
+                  "OpenAI completions (chat ones where the path says so), streamed; they leave "
+                  "when they are due, however slow the answers are. "
+                  "Of several endpoints the one on the smallest GPU is tested first, and the first "
+                  "that meets the service level ends the test. "
+                  "A credential for the endpoint is taken from BILLOW_ENDPOINT_TOKEN. The exit "
+                  "code is 0 where the service level is met.",
+       .options = {loadtest_options},
+       .operands = Operands::some,
+       .group = "money and advice"});
 }
 
 }  // namespace billow::client

@@ -13,9 +13,9 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/console.h"
-#include "client/jobs/session.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/jobs/session.h"
 
 namespace billow::client {
 namespace {
@@ -23,11 +23,16 @@ namespace {
 constexpr Duration reading_every = milliseconds(500);
 constexpr std::size_t line_bytes_max = 64 << 10, steps_max = 1'000'000;
 
-SteadyTime steady() { return system_clock().steady(); }
-double seconds_between(SteadyTime a, SteadyTime b) { return static_cast<double>((b - a).ns) / 1e9; }
+SteadyTime steady() {
+  return system_clock().steady();
+}
+double seconds_between(SteadyTime a, SteadyTime b) {
+  return static_cast<double>((b - a).ns) / 1e9;
+}
 
 double quantile(std::vector<double> v, double q) {
-  if (v.empty()) return 0;
+  if (v.empty())
+    return 0;
   std::sort(v.begin(), v.end());
   return v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
 }
@@ -37,31 +42,40 @@ class Readings {
  public:
   void take(Client& client, const Json& job, Observed& out) {
     for (const Json& task : job["tasks"].items()) {
-      if (task["state"].str_or("") != "running") continue;
+      if (task["state"].str_or("") != "running")
+        continue;
       const std::string node(task["node"].str_or(""));
       auto document = client.get("/v1/nodes/" + net::percent_encode(node));
-      if (!document) continue;
-      const Json& gpus = document->find("gpus") ? (*document)["gpus"] : document->at("node", "gpus");
+      if (!document)
+        continue;
+      const Json& gpus =
+          document->find("gpus") ? (*document)["gpus"] : document->at("node", "gpus");
       std::int64_t cards = 0;
       for (const Json& index : task["gpus"].items()) {
         ++cards;
         for (const Json& gpu : gpus.items())
-          if (gpu["index"].int_or(-1) == index.int_or(-2)) take_card(gpu, out);
+          if (gpu["index"].int_or(-1) == index.int_or(-2))
+            take_card(gpu, out);
       }
       if (cards > 0) {
         out.run.gpus = static_cast<int>(cards);
-        out.run.share = std::min(1.0, static_cast<double>(task["gpu_milli"].int_or(1000)) / 1000.0 / static_cast<double>(cards));
+        out.run.share = std::min(1.0, static_cast<double>(task["gpu_milli"].int_or(1000)) / 1000.0 /
+                                          static_cast<double>(cards));
       }
     }
   }
   void finish(advise::RunMeasured& run) const {
     run.samples = static_cast<int>(std::max(util_.size(), memory_samples_));
-    if (!util_.empty()) run.util_p95_pct = quantile(util_, 0.95);
-    if (!sm_.empty()) run.sm_p95_pct = quantile(sm_, 0.95);
-    if (!dram_.empty()) run.dram_p95_pct = quantile(dram_, 0.95);
+    if (!util_.empty())
+      run.util_p95_pct = quantile(util_, 0.95);
+    if (!sm_.empty())
+      run.sm_p95_pct = quantile(sm_, 0.95);
+    if (!dram_.empty())
+      run.dram_p95_pct = quantile(dram_, 0.95);
     if (!power_.empty()) {
       double sum = 0;
-      for (double p : power_) sum += p;
+      for (double p : power_)
+        sum += p;
       run.power_mean_w = sum / static_cast<double>(power_.size());
     }
   }
@@ -76,53 +90,68 @@ class Readings {
       out.run.mem_peak_mib = std::max(out.run.mem_peak_mib, gpu["mem_used_mib"].double_or(0));
     }
     const auto add = [&](const char* name, std::vector<double>& into, double scale) {
-      if (gpu[name].is_number() && gpu[name].double_or(-1) >= 0) into.push_back(gpu[name].double_or(0) * scale);
+      if (gpu[name].is_number() && gpu[name].double_or(-1) >= 0)
+        into.push_back(gpu[name].double_or(0) * scale);
     };
     add("util_pct", util_, 1);
     add("sm_active_pct", sm_, 1);
     add("sm_active_permille", sm_, 0.1);
     add("dram_active_pct", dram_, 1);
-    if (!gpu["dram_active_pct"].is_number()) add("mem_util_pct", dram_, 1);  // the time memory was busy: never less than its activity
+    if (!gpu["dram_active_pct"].is_number())
+      add("mem_util_pct", dram_, 1);  // the time memory was busy: never less than its activity
     add("power_w", power_, 1);
   }
   std::vector<double> util_, sm_, dram_, power_;
   std::size_t memory_samples_ = 0;
 };
 
-// What a finished job's own figures say of how long it ran: the lease is billed to the nanosecond, times are shown to the second.
+// What a finished job's own figures say of how long it ran: the lease is billed to the nanosecond,
+// times are shown to the second.
 double seconds_of_job(const Json& job, double seen_s) {
-  const WallTime from = parse_utc(job["started_at"].str_or("")), to = parse_utc(job["ended_at"].str_or(""));
-  if (!from || !to) return seen_s;
-  const double told = static_cast<double>(to.ns - from.ns) / 1e9 - static_cast<double>(job["suspended_s"].int_or(0));
+  const WallTime from = parse_utc(job["started_at"].str_or("")),
+                 to = parse_utc(job["ended_at"].str_or(""));
+  if (!from || !to)
+    return seen_s;
+  const double told = static_cast<double>(to.ns - from.ns) / 1e9 -
+                      static_cast<double>(job["suspended_s"].int_or(0));
   return std::abs(told - seen_s) <= 1.5 && seen_s > 0 ? seen_s : told;
 }
 
 }  // namespace
 
 void StepClock::line(std::string_view text, SteadyTime at) {
-  if (pattern_.empty() || at_.size() >= steps_max) return;
-  if (lower(std::string(text)).find(lower(pattern_)) != std::string::npos) at_.push_back(at);
+  if (pattern_.empty() || at_.size() >= steps_max)
+    return;
+  if (lower(std::string(text)).find(lower(pattern_)) != std::string::npos)
+    at_.push_back(at);
 }
 
 void StepClock::feed(std::string_view output, SteadyTime at) {
   rest_.append(output);
   std::size_t from = 0;
-  for (auto end = rest_.find_first_of("\n\r"); end != std::string::npos; end = rest_.find_first_of("\n\r", from)) {
-    if (end > from) line(std::string_view(rest_).substr(from, end - from), at);
+  for (auto end = rest_.find_first_of("\n\r"); end != std::string::npos;
+       end = rest_.find_first_of("\n\r", from)) {
+    if (end > from)
+      line(std::string_view(rest_).substr(from, end - from), at);
     from = end + 1;
   }
   rest_.erase(0, from);
-  if (rest_.size() > line_bytes_max) rest_.clear();
+  if (rest_.size() > line_bytes_max)
+    rest_.clear();
 }
 
 std::optional<double> StepClock::step_s() const {
   std::vector<double> gaps;
   const std::size_t skip = at_.size() > 8 ? 3 : 1;
-  for (std::size_t i = skip; i < at_.size(); ++i) gaps.push_back(seconds_between(at_[i - 1], at_[i]));
-  if (gaps.size() < 2) return std::nullopt;
-  // Lines that came in one piece are not apart; the mean over all of them is then the better figure.
+  for (std::size_t i = skip; i < at_.size(); ++i)
+    gaps.push_back(seconds_between(at_[i - 1], at_[i]));
+  if (gaps.size() < 2)
+    return std::nullopt;
+  // Lines that came in one piece are not apart; the mean over all of them is then the better
+  // figure.
   const double middle = quantile(gaps, 0.5);
-  if (middle > 0.002) return middle;
+  if (middle > 0.002)
+    return middle;
   const double mean = seconds_between(at_[skip - 1], at_.back()) / static_cast<double>(gaps.size());
   return mean > 0 ? std::optional(mean) : std::nullopt;
 }
@@ -132,67 +161,90 @@ Result<Observed> observe(Client& client, const ObserveOptions& o) {
   Readings readings;
   StepClock steps(o.step_pattern);
   auto signals = SignalQueue::create();
-  if (!signals) return pass(signals.error());
+  if (!signals)
+    return pass(signals.error());
   std::optional<net::BlockingWebSocket> socket;
-  if (auto opened = client.websocket(with_query(path_of_job(o.job, "attach"), {{"offset", "0"}}))) socket.emplace(std::move(*opened));
+  if (auto opened = client.websocket(with_query(path_of_job(o.job, "attach"), {{"offset", "0"}})))
+    socket.emplace(std::move(*opened));
   std::optional<SteadyTime> running_since, ended_at;
   SteadyTime next_reading = steady();
   std::string last_state;
   bool output_over = !socket, told_to_stop = false;
   int refused = 0;
   while (true) {
-    pollfd fds[2] = {{socket && !output_over ? socket->fd() : -1, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
+    pollfd fds[2] = {{socket && !output_over ? socket->fd() : -1, POLLIN, 0},
+                     {signals->fd(), POLLIN, 0}};
     (void)::poll(fds, 2, 100);
     while (const int number = signals->next()) {
-      if (number == SIGWINCH) continue;
+      if (number == SIGWINCH)
+        continue;
       out.interrupted = true;
       if (o.stop_on_interrupt && !told_to_stop) {
         told_to_stop = true;
-        (void)client.post(path_of_job(o.job, "stop"), R"({"reason":"stopped from the terminal","force":false})");
+        (void)client.post(path_of_job(o.job, "stop"),
+                          R"({"reason":"stopped from the terminal","force":false})");
       }
     }
-    if (out.interrupted && !o.stop_on_interrupt) break;
+    if (out.interrupted && !o.stop_on_interrupt)
+      break;
     while (socket && !output_over) {
       auto message = socket->read();
-      if (!message) { output_over = true; break; }
-      if (!*message) break;
+      if (!message) {
+        output_over = true;
+        break;
+      }
+      if (!*message)
+        break;
       using Kind = net::BlockingWebSocket::Message::Kind;
-      if ((*message)->kind == Kind::closed) { output_over = true; break; }
+      if ((*message)->kind == Kind::closed) {
+        output_over = true;
+        break;
+      }
       if ((*message)->kind == Kind::text) {
-        if (auto json = parse_json((*message)->data); json && (*json)["type"].str_or("") == "end") output_over = true;
+        if (auto json = parse_json((*message)->data); json && (*json)["type"].str_or("") == "end")
+          output_over = true;
         continue;
       }
       if (const auto piece = parse_output((*message)->data)) {
         steps.feed(piece->bytes, steady());
-        if (o.show_output) (void)write_all(piece->error_stream ? STDERR_FILENO : STDOUT_FILENO, piece->bytes);
+        if (o.show_output)
+          (void)write_all(piece->error_stream ? STDERR_FILENO : STDOUT_FILENO, piece->bytes);
       }
     }
-    if (steady() < next_reading && !(output_over && socket)) continue;
+    if (steady() < next_reading && !(output_over && socket))
+      continue;
     next_reading = steady() + (ended_at ? milliseconds(50) : reading_every);
     auto job = client.get(path_of_job(o.job));
     if (!job) {
-      if (!is_away(job.error()) || ++refused > 60) return pass(job.error());
+      if (!is_away(job.error()) || ++refused > 60)
+        return pass(job.error());
       (void)client.find_again();
       continue;
     }
     out.job = std::move(*job);
     const std::string state(out.job["state"].str_or(""));
-    if (state != last_state && o.on_change) o.on_change(out.job);
+    if (state != last_state && o.on_change)
+      o.on_change(out.job);
     last_state = state;
     if (state == "running") {
-      if (!running_since) running_since = steady();
+      if (!running_since)
+        running_since = steady();
       readings.take(client, out.job, out);
     }
     if (out.job["final"].bool_or(false)) {
-      if (!ended_at) ended_at = steady();
+      if (!ended_at)
+        ended_at = steady();
       // The rest of the output follows the end; it is waited for a little, not for ever.
-      if (output_over || steady() - *ended_at > seconds(5)) break;
+      if (output_over || steady() - *ended_at > seconds(5))
+        break;
     } else if (output_over && socket) {
       socket.reset();  // the connection broke; readings go on without the output
     }
-    if (o.at_most.ns > 0 && running_since && steady() - *running_since > o.at_most) break;
+    if (o.at_most.ns > 0 && running_since && steady() - *running_since > o.at_most)
+      break;
   }
-  const double seen = running_since ? seconds_between(*running_since, ended_at.value_or(steady())) : 0;
+  const double seen =
+      running_since ? seconds_between(*running_since, ended_at.value_or(steady())) : 0;
   out.seconds = out.job["final"].bool_or(false) ? seconds_of_job(out.job, seen) : seen;
   readings.finish(out.run);
   out.run.seconds = out.seconds;
@@ -203,13 +255,15 @@ Result<Observed> observe(Client& client, const ObserveOptions& o) {
 
 Result<std::vector<advise::FleetGpu>> fleet_of_head(Client& client, const Catalogue& catalogue) {
   auto nodes = client.get("/v1/nodes");
-  if (!nodes) return pass(nodes.error());
+  if (!nodes)
+    return pass(nodes.error());
   std::vector<advise::FleetNode> fleet;
   for (const Json& node : (*nodes)["nodes"].items()) {
     advise::FleetNode cards;
     for (const Json& gpu : node["gpus"].items()) {
       advise::FleetCard card{std::string(gpu["type"].str_or("?")), {}};
-      for (const Json& profile : gpu["mig"].items()) card.mig.emplace_back(profile.str_or(""));
+      for (const Json& profile : gpu["mig"].items())
+        card.mig.emplace_back(profile.str_or(""));
       cards.push_back(std::move(card));
     }
     fleet.push_back(std::move(cards));

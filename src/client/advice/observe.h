@@ -1,5 +1,5 @@
-// Watching one job run: its output line by line with times, and the readings of the GPUs it holds, until it ends. What `profile`
-// and `compare` stand on.
+// Watching one job run: its output line by line with times, and the readings of the GPUs it holds,
+// until it ends. What `profile` and `compare` stand on.
 #pragma once
 
 #include <functional>
@@ -31,19 +31,20 @@ class StepClock {
 };
 
 struct Observed {
-  Json job;                           // the last document
+  Json job;  // the last document
   advise::RunMeasured run;
-  double seconds = 0;                 // it ran, by its lease's own account where the price tells it, else as seen from here
+  double seconds =
+      0;  // it ran, by its lease's own account where the price tells it, else as seen from here
   bool interrupted = false;
-  std::set<std::string> gpu_types;    // it ran on
+  std::set<std::string> gpu_types;  // it ran on
 };
 
 struct ObserveOptions {
   std::string job;
   std::string step_pattern = "step";
-  Duration at_most{};                 // 0: until it ends
-  bool show_output = true;            // on stdout and stderr, as it comes
-  bool stop_on_interrupt = false;     // Ctrl-C stops the job; else it only ends the watching
+  Duration at_most{};              // 0: until it ends
+  bool show_output = true;         // on stdout and stderr, as it comes
+  bool stop_on_interrupt = false;  // Ctrl-C stops the job; else it only ends the watching
   std::function<void(const Json& job)> on_change;
 };
 Result<Observed> observe(Client& client, const ObserveOptions& options);

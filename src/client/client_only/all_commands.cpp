@@ -1,9 +1,14 @@
-// A program that only asks heads: what a laptop needs, and all that builds where there is no server (macOS).
+// A program that only asks heads: what a laptop needs, and all that builds where there is no server
+// (macOS).
 #include "client/frame/commands.h"
 
 namespace billow::client {
 
-CommandTable all_commands() { return client_commands(); }
-bool can_start_head() { return false; }
+CommandTable all_commands() {
+  return client_commands();
+}
+bool can_start_head() {
+  return false;
+}
 
 }  // namespace billow::client

@@ -1,4 +1,5 @@
-// Endpoints where other commands meet them: `describe`, `explain` and `logs` take an endpoint's name as well as a job's number.
+// Endpoints where other commands meet them: `describe`, `explain` and `logs` take an endpoint's
+// name as well as a job's number.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@ namespace billow::client {
 
 // Whether there is an endpoint of this name. Numbers are jobs, and ask nobody.
 bool is_endpoint(Client& client, const std::string& name);
-// A name that no endpoint has may still be the one of a job: not when that job was a replica of an endpoint that is gone.
+// A name that no endpoint has may still be the one of a job: not when that job was a replica of an
+// endpoint that is gone.
 Status not_of_deleted_endpoint(Client& client, const std::string& word, const std::string& job);
 int describe_endpoint(const Parsed& parsed, const std::string& name);
 int explain_endpoint(const Parsed& parsed, const std::string& name);

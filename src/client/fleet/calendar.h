@@ -1,4 +1,5 @@
-// Reservations as a calendar in a terminal: a line per node, a column per span of time, a letter per reservation.
+// Reservations as a calendar in a terminal: a line per node, a column per span of time, a letter
+// per reservation.
 #pragma once
 
 #include <string>
@@ -9,7 +10,11 @@
 
 namespace billow::client {
 
-std::string calendar_text(const std::vector<Json>& nodes, const std::vector<Json>& reservations, WallTime now, int days, const Look& look);
+std::string calendar_text(const std::vector<Json>& nodes,
+                          const std::vector<Json>& reservations,
+                          WallTime now,
+                          int days,
+                          const Look& look);
 // One line about a project's quota.
 std::string quota_text(const Json& project);
 

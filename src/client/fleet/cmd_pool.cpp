@@ -6,10 +6,10 @@
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/table.h"
-#include "gpu/types.h"
 #include "core/model/money.h"
 #include "core/model/pool.h"
 #include "core/wire/codec.h"
+#include "gpu/types.h"
 
 namespace billow::client {
 namespace {
@@ -18,7 +18,8 @@ constexpr OptionSpec pool_options[] = {
     {"min", 0, "N", "machines kept even without work (0)"},
     {"max", 0, "N", "machines at most (1)"},
     {"idle", 0, "T", "give a machine back after this long without work (3m)"},
-    {"patience", 0, "T", "ask the next pool as well when a machine takes longer than this to come (2m)"},
+    {"patience", 0, "T",
+     "ask the next pool as well when a machine takes longer than this to come (2m)"},
     {"order", 0, "N", "which pool is asked first: the lowest; among equals the cheapest (0)"},
     {"price", 0, "USD", "of one machine for an hour"},
     {"spot", 0, nullptr, "its machines may be taken away"},
@@ -29,7 +30,8 @@ constexpr OptionSpec pool_options[] = {
     {"partition", 0, "NAME", "slurm: the partition"},
     {"gres", 0, "GRES", "slurm: GPUs of one node, such as gpu:h100:8"},
     {"time", 0, "T", "slurm: how long an allocation lasts (the partition's default)"},
-    {"sbatch", 0, "OPTION", "slurm: a further option for sbatch, such as --sbatch=--account=physics", true},
+    {"sbatch", 0, "OPTION",
+     "slurm: a further option for sbatch, such as --sbatch=--account=physics", true},
     {"create", 0, "CMD", "command: makes a machine (BILLOW_MACHINE, BILLOW_USER_DATA, …)"},
     {"list", 0, "CMD", "command: prints the machines there are, one a line, name first"},
     {"delete", 0, "CMD", "command: ends BILLOW_MACHINE"},
@@ -37,51 +39,71 @@ constexpr OptionSpec pool_options[] = {
 
 Result<std::string> gpu_type_of(const std::string& text) {
   const GpuTypeFacts* facts = find_gpu_type(text);
-  if (!facts) return fail(Code::invalid, fmt::format("there is no GPU type \"{}\" that Billow knows", text), "say which it is with --gpu, such as --gpu 8xH100; see `billow prices`");
+  if (!facts)
+    return fail(Code::invalid, fmt::format("there is no GPU type \"{}\" that Billow knows", text),
+                "say which it is with --gpu, such as --gpu 8xH100; see `billow prices`");
   return std::string(facts->type);
 }
 
 // "8xH100" → 8 and "H100".
 Status read_gpus(const std::string& text, Pool& pool) {
   const auto x = text.find('x');
-  const auto count = x == std::string::npos ? Result<std::int64_t>(1) : parse_int(text.substr(0, x), 1, 64);
-  if (!count) return fail(Code::invalid, fmt::format("--gpu {}: {}", text, count.error().message), "write it like 8xH100");
+  const auto count =
+      x == std::string::npos ? Result<std::int64_t>(1) : parse_int(text.substr(0, x), 1, 64);
+  if (!count)
+    return fail(Code::invalid, fmt::format("--gpu {}: {}", text, count.error().message),
+                "write it like 8xH100");
   pool.gpus = static_cast<std::int32_t>(*count);
   pool.gpu_type = BILLOW_TRY(gpu_type_of(x == std::string::npos ? text : text.substr(x + 1)));
   return {};
 }
 
-// "gpu:h100:8" → "gpu:h100" and 8; the type is Billow's own name for it, unless --gpu says otherwise.
+// "gpu:h100:8" → "gpu:h100" and 8; the type is Billow's own name for it, unless --gpu says
+// otherwise.
 Status read_gres(const std::string& text, Pool& pool) {
   const auto parts = split(text, ':');
-  const auto count = parts.size() >= 2 ? parse_int(parts.back(), 1, 64) : Result<std::int64_t>(fail(Code::invalid, "it has no count"));
-  if (!count || parts.size() > 3 || parts[0].empty()) return fail(Code::invalid, fmt::format("--gres {} is not understood", text), "write it like gpu:h100:8");
+  const auto count = parts.size() >= 2
+                         ? parse_int(parts.back(), 1, 64)
+                         : Result<std::int64_t>(fail(Code::invalid, "it has no count"));
+  if (!count || parts.size() > 3 || parts[0].empty())
+    return fail(Code::invalid, fmt::format("--gres {} is not understood", text),
+                "write it like gpu:h100:8");
   for (const char c : text)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != ':' && c != '_' && c != '-' && c != '.') return fail(Code::invalid, fmt::format("--gres {}: \"{}\" has no place in it", text, c));
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != ':' && c != '_' && c != '-' &&
+        c != '.')
+      return fail(Code::invalid, fmt::format("--gres {}: \"{}\" has no place in it", text, c));
   pool.gres = text.substr(0, text.rfind(':'));
   pool.gpus = static_cast<std::int32_t>(*count);
   // A site's own name for a card ("a100-sxm") needs --gpu beside it.
   if (parts.size() == 3)
-    if (const GpuTypeFacts* facts = find_gpu_type(parts[1])) pool.gpu_type = facts->type;
+    if (const GpuTypeFacts* facts = find_gpu_type(parts[1]))
+      pool.gpu_type = facts->type;
   return {};
 }
 
 Result<Pool> read_pool(const Parsed& p) {
   Pool pool;
   const auto kind = enum_value<PoolKind>(p.operands[0]);
-  if (!kind) return fail(Code::invalid, fmt::format("there is no kind of pool \"{}\"", p.operands[0]), "there are slurm and command");
+  if (!kind)
+    return fail(Code::invalid, fmt::format("there is no kind of pool \"{}\"", p.operands[0]),
+                "there are slurm and command");
   pool.kind = *kind;
   pool.name = p.operands[1];
-  const auto number = [&](const char* name, std::int64_t fallback, std::int64_t min, std::int64_t max) -> Result<std::int64_t> {
-    if (!p.has(name)) return fallback;
+  const auto number = [&](const char* name, std::int64_t fallback, std::int64_t min,
+                          std::int64_t max) -> Result<std::int64_t> {
+    if (!p.has(name))
+      return fallback;
     auto n = parse_int(p.get(name), min, max);
-    if (!n) return pass(std::move(n.error()), std::string("--") + name);
+    if (!n)
+      return pass(std::move(n.error()), std::string("--") + name);
     return n;
   };
   const auto time = [&](const char* name, Duration fallback) -> Result<Duration> {
-    if (!p.has(name)) return fallback;
+    if (!p.has(name))
+      return fallback;
     auto d = parse_duration(p.get(name));
-    if (!d) return pass(std::move(d.error()), std::string("--") + name);
+    if (!d)
+      return pass(std::move(d.error()), std::string("--") + name);
     return d;
   };
   pool.machines_min = static_cast<std::uint32_t>(BILLOW_TRY(number("min", 0, 0, 1'000'000)));
@@ -100,85 +122,137 @@ Result<Pool> read_pool(const Parsed& p) {
   pool.delete_command = p.get("delete");
   if (p.has("price")) {
     auto price = parse_usd(p.get("price"));
-    if (!price) return pass(std::move(price.error()), "--price");
+    if (!price)
+      return pass(std::move(price.error()), "--price");
     pool.price = {price->value / 3600};
   }
-  if (p.has("gres")) BILLOW_TRY_VOID(read_gres(p.get("gres"), pool));
-  if (p.has("gpu")) BILLOW_TRY_VOID(read_gpus(p.get("gpu"), pool));
-  if (pool.gpus > 0 && pool.gpu_type.empty()) return fail(Code::invalid, "which GPU is that?", "add its type: --gpu 8xH100");
+  if (p.has("gres"))
+    BILLOW_TRY_VOID(read_gres(p.get("gres"), pool));
+  if (p.has("gpu"))
+    BILLOW_TRY_VOID(read_gpus(p.get("gpu"), pool));
+  if (pool.gpus > 0 && pool.gpu_type.empty())
+    return fail(Code::invalid, "which GPU is that?", "add its type: --gpu 8xH100");
   for (const std::string& text : p.all("label")) {
     const auto equals = text.find('=');
-    if (equals == std::string::npos || equals + 1 == text.size()) return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", text), "write it like --label zone=a");
+    if (equals == std::string::npos || equals + 1 == text.size())
+      return fail(Code::invalid, fmt::format("--label {}: not KEY=VALUE", text),
+                  "write it like --label zone=a");
     pool.labels[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return pool;
 }
 
 int pool_add(const Parsed& p) {
-  if (p.operands.size() != 2) return report_usage({Code::invalid, "name a kind of pool and the pool", "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16"});
+  if (p.operands.size() != 2)
+    return report_usage({Code::invalid, "name a kind of pool and the pool",
+                         "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16"});
   const auto pool = read_pool(p);
-  if (!pool) return report_usage(pool.error());
+  if (!pool)
+    return report_usage(pool.error());
   auto client = connect(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto answer = client->post("/v1/pools", wire::to_json_text(*pool));
-  if (!answer) return report(answer.error());
-  if (p.has("json")) print_json(*answer);
-  else print(fmt::format("pool {} is there; jobs that find no room bring machines from now on (`billow pool list`)\n", pool->name));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print(
+        fmt::format("pool {} is there; jobs that find no room bring machines from now on (`billow "
+                    "pool list`)\n",
+                    pool->name));
   return 0;
 }
 
 int pool_list(const Parsed& p) {
   auto client = connect(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto answer = client->get("/v1/pools");
-  if (!answer) return report(answer.error());
+  if (!answer)
+    return report(answer.error());
   if (p.has("json")) {
     print_json(*answer);
     return 0;
   }
-  Table pools({{"POOL"}, {"KIND"}, {"GPUS"}, {"MACHINES", Table::Align::right}, {"PRICE", Table::Align::right}, {"IDLE", Table::Align::right}, {"NOTE", Table::Align::left, 20}});
-  Table machines({{"MACHINE"}, {"STATE"}, {"NODES", Table::Align::right}, {"GPUS", Table::Align::right}, {"ENGINE'S NAME"}, {"NOTE", Table::Align::left, 20}});
+  Table pools({{"POOL"},
+               {"KIND"},
+               {"GPUS"},
+               {"MACHINES", Table::Align::right},
+               {"PRICE", Table::Align::right},
+               {"IDLE", Table::Align::right},
+               {"NOTE", Table::Align::left, 20}});
+  Table machines({{"MACHINE"},
+                  {"STATE"},
+                  {"NODES", Table::Align::right},
+                  {"GPUS", Table::Align::right},
+                  {"ENGINE'S NAME"},
+                  {"NOTE", Table::Align::left, 20}});
   for (const Json& pool : (*answer)["pools"].items()) {
     std::int64_t nodes = 0;
     for (const Json& m : pool["machines"].items()) {
       nodes += m["nodes"].int_or(1);
-      machines.row({std::string(m["name"].str_or("?")), std::string(m["state"].str_or("?")), fmt::format("{}", m["nodes"].int_or(1)), fmt::format("{}", m["gpus"].int_or(0)),
-                    std::string(m["external"].str_or("")), std::string(m["reason"].str_or("").empty() ? m["note"].str_or("") : m["reason"].str_or(""))});
+      machines.row({std::string(m["name"].str_or("?")), std::string(m["state"].str_or("?")),
+                    fmt::format("{}", m["nodes"].int_or(1)), fmt::format("{}", m["gpus"].int_or(0)),
+                    std::string(m["external"].str_or("")),
+                    std::string(m["reason"].str_or("").empty() ? m["note"].str_or("")
+                                                               : m["reason"].str_or(""))});
     }
     const double price = pool["price_usd_per_h"].double_or(0);
     pools.row({std::string(pool["name"].str_or("?")), std::string(pool["kind"].str_or("?")),
-               pool["gpus"].int_or(0) ? fmt::format("{}x{}", pool["gpus"].int_or(0), pool["gpu_type"].str_or("")) : "-",
-               fmt::format("{} of {}–{}", nodes, pool["min"].int_or(0), pool["max"].int_or(0)), price > 0 ? fmt::format("${:.2f}/h", price) : "-",
-               format_duration(seconds(pool["idle_s"].int_or(0))), pool["removing"].bool_or(false) ? "is being removed" : std::string(pool["denied"].str_or(""))});
+               pool["gpus"].int_or(0)
+                   ? fmt::format("{}x{}", pool["gpus"].int_or(0), pool["gpu_type"].str_or(""))
+                   : "-",
+               fmt::format("{} of {}–{}", nodes, pool["min"].int_or(0), pool["max"].int_or(0)),
+               price > 0 ? fmt::format("${:.2f}/h", price) : "-",
+               format_duration(seconds(pool["idle_s"].int_or(0))),
+               pool["removing"].bool_or(false) ? "is being removed"
+                                               : std::string(pool["denied"].str_or(""))});
   }
   const Look look = look_at(STDOUT_FILENO);
-  if (pools.empty()) say("there are no pools; see `billow pool add --help`");
-  else print(pools.text(look));
-  if (!machines.empty()) print("\n" + machines.text(look));
+  if (pools.empty())
+    say("there are no pools; see `billow pool add --help`");
+  else
+    print(pools.text(look));
+  if (!machines.empty())
+    print("\n" + machines.text(look));
   return 0;
 }
 
 int pool_rm(const Parsed& p) {
   const auto name = one_operand(p, "pool rm", "pool");
-  if (!name) return report_usage(name.error());
+  if (!name)
+    return report_usage(name.error());
   auto client = connect(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto answer = client->del("/v1/pools/" + net::percent_encode(*name));
-  if (!answer) return report(answer.error());
-  if (p.has("json")) print_json(*answer);
-  else print((*answer)["gone"].bool_or(false) ? fmt::format("pool {} is gone\n", *name) : fmt::format("pool {} gives its machines back, and then is gone\n", *name));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print((*answer)["gone"].bool_or(false)
+              ? fmt::format("pool {} is gone\n", *name)
+              : fmt::format("pool {} gives its machines back, and then is gone\n", *name));
   return 0;
 }
 
 int machine_release(const Parsed& p) {
   const auto name = one_operand(p, "machine release", "machine");
-  if (!name) return report_usage(name.error());
+  if (!name)
+    return report_usage(name.error());
   auto client = connect(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto answer = client->post(fmt::format("/v1/machines/{}/release", net::percent_encode(*name)));
-  if (!answer) return report(answer.error());
-  if (p.has("json")) print_json(*answer);
-  else print(fmt::format("{} is given back; what runs there goes into the queue again\n", *name));
+  if (!answer)
+    return report(answer.error());
+  if (p.has("json"))
+    print_json(*answer);
+  else
+    print(fmt::format("{} is given back; what runs there goes into the queue again\n", *name));
   return 0;
 }
 
@@ -188,19 +262,41 @@ void add_pool_commands(CommandTable& table) {
   constexpr const char* group = "machines";
   table.push_back({.name = "pool add",
                    .summary = "bring machines when the queue needs them, and give them back",
-                   .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max 16 --idle 5m --time 12h\n"
-                              "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 --create ./create.sh --list ./list.sh --delete ./delete.sh",
+                   .example = "billow pool add slurm fast --partition gpu --gres gpu:h100:8 --max "
+                              "16 --idle 5m --time 12h\n"
+                              "billow pool add command cloud --gpu 8xH100 --max 4 --price 23.92 "
+                              "--create ./create.sh --list ./list.sh --delete ./delete.sh",
                    .run = pool_add,
                    .usage = "slurm|command NAME",
-                   .details = "slurm: allocations of a partition, in which agents start and offer exactly the GPUs Slurm gave.\n"
-                              "command: create, list and delete are shell commands; create finds BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, BILLOW_GPU_TYPE\n"
-                              "and BILLOW_USER_DATA (a cloud-init file that makes the machine join). A create that fails is a no: the next pool is asked.",
+                   .details =
+                       "slurm: allocations of a partition, in which agents start and offer exactly "
+                       "the GPUs Slurm gave.\n"
+                       "command: create, list and delete are shell commands; create finds "
+                       "BILLOW_MACHINE, BILLOW_HEAD, BILLOW_TOKEN, BILLOW_GPUS, BILLOW_GPU_TYPE\n"
+                       "and BILLOW_USER_DATA (a cloud-init file that makes the machine join). A "
+                       "create that fails is a no: the next pool is asked.",
                    .options = {pool_options},
                    .operands = Operands::some,
                    .group = group});
-  table.push_back({.name = "pool list", .summary = "pools, and the machines they brought", .example = "billow pool list", .run = pool_list, .group = group});
-  table.push_back({.name = "pool rm", .summary = "give a pool's machines back and forget it", .example = "billow pool rm fast", .run = pool_rm, .usage = "POOL", .operands = Operands::some, .group = group});
-  table.push_back({.name = "machine release", .summary = "give one machine of a pool back now", .example = "billow machine release fast-3", .run = machine_release, .usage = "MACHINE", .operands = Operands::some, .group = group});
+  table.push_back({.name = "pool list",
+                   .summary = "pools, and the machines they brought",
+                   .example = "billow pool list",
+                   .run = pool_list,
+                   .group = group});
+  table.push_back({.name = "pool rm",
+                   .summary = "give a pool's machines back and forget it",
+                   .example = "billow pool rm fast",
+                   .run = pool_rm,
+                   .usage = "POOL",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "machine release",
+                   .summary = "give one machine of a pool back now",
+                   .example = "billow machine release fast-3",
+                   .run = machine_release,
+                   .usage = "MACHINE",
+                   .operands = Operands::some,
+                   .group = group});
 }
 
 }  // namespace billow::client

@@ -1,5 +1,6 @@
-// top: GPUs, jobs, queue and spend, live in a terminal. One thread reads the head's stream, this one draws and listens to keys; they
-// share the view behind a lock. Without a terminal, or with --once, one picture is printed and that is all.
+// top: GPUs, jobs, queue and spend, live in a terminal. One thread reads the head's stream, this
+// one draws and listens to keys; they share the view behind a lock. Without a terminal, or with
+// --once, one picture is printed and that is all.
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -10,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "base/sync.h"
+#include "client/fleet/top_view.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
 #include "client/frame/terminal.h"
-#include "client/fleet/top_view.h"
 #include "net/http/sse.h"
 
 namespace billow::client {
@@ -33,12 +34,15 @@ std::vector<std::string> keys_of(std::string_view bytes) {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < bytes.size();) {
     std::size_t n = 1;
-    if (bytes[i] == '\x1b' && i + 1 < bytes.size() && (bytes[i + 1] == '[' || bytes[i + 1] == 'O')) {
+    if (bytes[i] == '\x1b' && i + 1 < bytes.size() &&
+        (bytes[i + 1] == '[' || bytes[i + 1] == 'O')) {
       n = 2;
-      while (i + n < bytes.size() && (bytes[i + n] < 0x40 || bytes[i + n] > 0x7e)) ++n;
+      while (i + n < bytes.size() && (bytes[i + n] < 0x40 || bytes[i + n] > 0x7e))
+        ++n;
       n = std::min(n + 1, bytes.size() - i);
     } else {
-      while (i + n < bytes.size() && (static_cast<unsigned char>(bytes[i + n]) & 0xC0) == 0x80) ++n;
+      while (i + n < bytes.size() && (static_cast<unsigned char>(bytes[i + n]) & 0xC0) == 0x80)
+        ++n;
     }
     out.emplace_back(bytes.substr(i, n));
     i += n;
@@ -51,31 +55,42 @@ int once(Client& client) {
   bool complete = false;
   net::SseParser parser([&](const net::SseEvent& event) {
     const auto piece = parse_json(event.data);
-    if (!piece || event.event != "live") return;
+    if (!piece || event.event != "live")
+      return;
     view.take(*piece);
     complete = complete || piece->find("gpus") || (*piece)["summary"]["gpus"].int_or(-1) == 0;
   });
-  const auto status = client.stream("/v1/live", [&](std::string_view data) { return parser.feed(data).has_value() && !complete; });
-  if (!complete && !status) return report(status.error());
+  const auto status = client.stream("/v1/live", [&](std::string_view data) {
+    return parser.feed(data).has_value() && !complete;
+  });
+  if (!complete && !status)
+    return report(status.error());
   std::string text = view.frame({.rows = 50, .cols = 100}, now(), false);
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text.compare(i, 3, "\x1b[K") == 0) i += 2;
-    else if (text[i] != '\r') plain += text[i];
+    if (text.compare(i, 3, "\x1b[K") == 0)
+      i += 2;
+    else if (text[i] != '\r')
+      plain += text[i];
   }
-  while (plain.ends_with("\n\n")) plain.pop_back();
+  while (plain.ends_with("\n\n"))
+    plain.pop_back();
   print(plain + "\n");
   return 0;
 }
 
 int cmd_top(const Parsed& parsed) {
   auto client = connect(parsed);
-  if (!client) return report(client.error());
-  if (parsed.has("once") || !::isatty(STDIN_FILENO) || !::isatty(STDOUT_FILENO)) return once(*client);
+  if (!client)
+    return report(client.error());
+  if (parsed.has("once") || !::isatty(STDIN_FILENO) || !::isatty(STDOUT_FILENO))
+    return once(*client);
   auto raw = RawMode::enter(STDIN_FILENO);
-  if (!raw) return report(raw.error());
+  if (!raw)
+    return report(raw.error());
   auto signals = SignalQueue::create();
-  if (!signals) return report(signals.error());
+  if (!signals)
+    return report(signals.error());
   Sync<TopView> view;
   std::atomic<bool> done = false, fresh = true;
   std::optional<Error> refused;
@@ -84,14 +99,19 @@ int cmd_top(const Parsed& parsed) {
       bool first = true;
       net::SseParser parser([&](const net::SseEvent& event) {
         const auto piece = parse_json(event.data);
-        if (!piece || event.event != "live") return;
+        if (!piece || event.event != "live")
+          return;
         auto shared = view.lock();
-        if (std::exchange(first, false)) shared->reset();
+        if (std::exchange(first, false))
+          shared->reset();
         shared->take(*piece);
         fresh = true;
       });
-      const auto status = client->stream("/v1/live", [&](std::string_view data) { return !done && parser.feed(data).has_value(); }, {}, seconds(30));
-      if (done) return;
+      const auto status = client->stream(
+          "/v1/live", [&](std::string_view data) { return !done && parser.feed(data).has_value(); },
+          {}, seconds(30));
+      if (done)
+        return;
       if (!status && !is_away(status.error())) {
         refused = status.error();
         done = true;
@@ -99,7 +119,8 @@ int cmd_top(const Parsed& parsed) {
       }
       view.lock()->set_away(true);
       fresh = true;
-      for (int i = 0; i < 10 && !done; ++i) ::poll(nullptr, 0, 100);
+      for (int i = 0; i < 10 && !done; ++i)
+        ::poll(nullptr, 0, 100);
       (void)client->find_again();
     }
   });
@@ -116,15 +137,21 @@ int cmd_top(const Parsed& parsed) {
       pollfd watched[] = {{STDIN_FILENO, POLLIN, 0}, {signals->fd(), POLLIN, 0}};
       ::poll(watched, 2, 250);
       while (const int signal = signals->next()) {
-        if (signal == SIGWINCH) print("\x1b[2J"), fresh = true;
-        else done = true;
+        if (signal == SIGWINCH)
+          print("\x1b[2J"), fresh = true;
+        else
+          done = true;
       }
-      if (!(watched[0].revents & (POLLIN | POLLHUP))) continue;
+      if (!(watched[0].revents & (POLLIN | POLLHUP)))
+        continue;
       char buffer[64];
       const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof(buffer));
-      if (got <= 0) done = true;
-      for (const std::string& key : keys_of({buffer, static_cast<std::size_t>(std::max<ssize_t>(0, got))}))
-        if (view.lock()->key(key)) done = true;
+      if (got <= 0)
+        done = true;
+      for (const std::string& key :
+           keys_of({buffer, static_cast<std::size_t>(std::max<ssize_t>(0, got))}))
+        if (view.lock()->key(key))
+          done = true;
       fresh = true;
     }
   }
@@ -143,7 +170,8 @@ void add_top_commands(CommandTable& table) {
                    .summary = "GPUs, jobs, queue and spend, live",
                    .example = "billow top\nbillow top --once",
                    .run = cmd_top,
-                   .details = "Keys: q leave, s sort, r reverse, / filter, t show all, running, waiting or idle, n a line per node, ? help.",
+                   .details = "Keys: q leave, s sort, r reverse, / filter, t show all, running, "
+                              "waiting or idle, n a line per node, ? help.",
                    .options = {top_options},
                    .group = "machines",
                    .prints_json = false});

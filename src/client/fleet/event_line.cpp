@@ -17,7 +17,9 @@ struct Reader {
   const Json& body;
   EventNames& names;
 
-  static std::string named(const std::map<std::uint64_t, std::string>& known, const Json& id, const char* what) {
+  static std::string named(const std::map<std::uint64_t, std::string>& known,
+                           const Json& id,
+                           const char* what) {
     const auto found = known.find(id.uint_or(0));
     return found == known.end() ? fmt::format("{} {}", what, id.uint_or(0)) : found->second;
   }
@@ -27,7 +29,8 @@ struct Reader {
   std::string task() const {
     const std::uint64_t id = body["task"].uint_or(0);
     const auto found = names.jobs.find(id);
-    return found == names.jobs.end() ? fmt::format("task {}", id) : fmt::format("job {}", found->second);
+    return found == names.jobs.end() ? fmt::format("task {}", id)
+                                     : fmt::format("job {}", found->second);
   }
   std::string because(const char* member = "reason") const {
     const auto text = body[member].str_or("");
@@ -39,11 +42,16 @@ struct Reader {
   }
 };
 
-std::string rate_text(const Json& nano_per_s) { return format_rate_per_hour({nano_per_s.int_or(0)}); }
-std::string usd(const Json& nano) { return format_usd({nano.int_or(0)}); }
+std::string rate_text(const Json& nano_per_s) {
+  return format_rate_per_hour({nano_per_s.int_or(0)});
+}
+std::string usd(const Json& nano) {
+  return format_usd({nano.int_or(0)});
+}
 
 std::string exit_text(const Json& exit) {
-  if (const auto signal = exit["signal"].int_or(0); signal > 0) return fmt::format(", by signal {}", signal);
+  if (const auto signal = exit["signal"].int_or(0); signal > 0)
+    return fmt::format(", by signal {}", signal);
   const auto code = exit["code"].int_or(0);
   return code ? fmt::format(", exit code {}", code) : std::string();
 }
@@ -52,9 +60,12 @@ std::string submitted(Reader& r) {
   const Json& spec = r.body["spec"];
   const std::uint64_t first = r.body["first"].uint_or(0), count = r.body["count"].uint_or(1);
   std::vector<std::string> words;
-  for (const Json& word : spec["argv"].items()) words.emplace_back(word.str_or(""));
-  std::string text = count > 1 ? fmt::format("job {} submitted, {} elements", first, count - 1) : fmt::format("job {} submitted", first);
-  if (const auto name = spec["name"].str_or(""); !name.empty()) text += fmt::format(" ({})", name);
+  for (const Json& word : spec["argv"].items())
+    words.emplace_back(word.str_or(""));
+  std::string text = count > 1 ? fmt::format("job {} submitted, {} elements", first, count - 1)
+                               : fmt::format("job {} submitted", first);
+  if (const auto name = spec["name"].str_or(""); !name.empty())
+    text += fmt::format(" ({})", name);
   return text + ": " + shell_join(words);
 }
 
@@ -73,8 +84,10 @@ std::string placed(Reader& r) {
     all += count;
   }
   std::string text = fmt::format("{} placed on {}", r.job(), where.empty() ? "a node" : where);
-  if (all) text += fmt::format(", {} GPU{}", all, all == 1 ? "" : "s");
-  if (rate) text += fmt::format(", {} each", format_rate_per_hour({rate}));
+  if (all)
+    text += fmt::format(", {} GPU{}", all, all == 1 ? "" : "s");
+  if (rate)
+    text += fmt::format(", {} each", format_rate_per_hour({rate}));
   return text;
 }
 
@@ -89,69 +102,237 @@ std::string joined(Reader& r) {
 using Tell = std::function<std::string(Reader&)>;
 const std::map<std::string_view, Tell>& sentences() {
   static const std::map<std::string_view, Tell> all = {
-      {"head_started", [](Reader& r) { return fmt::format("the head started, version {}", r.body["version"].str_or("?")); }},
-      {"user_added", [](Reader& r) { r.names.users[r.body.at("user", "id").uint_or(0)] = std::string(r.body.at("user", "name").str_or("?")); return fmt::format("user {} added, {}", r.body.at("user", "name").str_or("?"), r.body.at("user", "role").str_or("member")); }},
-      {"project_added", [](Reader& r) { r.names.projects[r.body.at("project", "id").uint_or(0)] = std::string(r.body.at("project", "name").str_or("?")); return fmt::format("project {} added", r.body.at("project", "name").str_or("?")); }},
-      {"member_set", [](Reader& r) { const auto role = r.body["role"].str_or(""); return role.empty() ? fmt::format("{} left project {}", r.body["user"].str_or("?"), r.project(r.body["project"])) : fmt::format("{} is {} of project {}", r.body["user"].str_or("?"), role, r.project(r.body["project"])); }},
-      {"token_created", [](Reader& r) { return fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"), r.body.at("token", "scope").str_or("full")); }},
-      {"token_revoked", [](Reader& r) { return fmt::format("token {} revoked", r.body["token"].uint_or(0)); }},
-      {"environment_stored", [](Reader& r) { return fmt::format("{} variables stored for the next job", r.body["env"].size()); }},
+      {"head_started",
+       [](Reader& r) {
+         return fmt::format("the head started, version {}", r.body["version"].str_or("?"));
+       }},
+      {"user_added",
+       [](Reader& r) {
+         r.names.users[r.body.at("user", "id").uint_or(0)] =
+             std::string(r.body.at("user", "name").str_or("?"));
+         return fmt::format("user {} added, {}", r.body.at("user", "name").str_or("?"),
+                            r.body.at("user", "role").str_or("member"));
+       }},
+      {"project_added",
+       [](Reader& r) {
+         r.names.projects[r.body.at("project", "id").uint_or(0)] =
+             std::string(r.body.at("project", "name").str_or("?"));
+         return fmt::format("project {} added", r.body.at("project", "name").str_or("?"));
+       }},
+      {"member_set",
+       [](Reader& r) {
+         const auto role = r.body["role"].str_or("");
+         return role.empty() ? fmt::format("{} left project {}", r.body["user"].str_or("?"),
+                                           r.project(r.body["project"]))
+                             : fmt::format("{} is {} of project {}", r.body["user"].str_or("?"),
+                                           role, r.project(r.body["project"]));
+       }},
+      {"token_created",
+       [](Reader& r) {
+         return fmt::format("token \"{}\" created, {}", r.body.at("token", "name").str_or("?"),
+                            r.body.at("token", "scope").str_or("full"));
+       }},
+      {"token_revoked",
+       [](Reader& r) {
+         return fmt::format("token {} revoked", r.body["token"].uint_or(0));
+       }},
+      {"environment_stored",
+       [](Reader& r) {
+         return fmt::format("{} variables stored for the next job", r.body["env"].size());
+       }},
       {"jobs_submitted", submitted},
-      {"job_ready", [](Reader& r) { return r.job() + " may start now"; }},
-      {"dependency_met", [](Reader& r) { return fmt::format("{} no longer waits for job {}", r.job(), r.body["on"].uint_or(0)); }},
+      {"job_ready",
+       [](Reader& r) {
+         return r.job() + " may start now";
+       }},
+      {"dependency_met",
+       [](Reader& r) {
+         return fmt::format("{} no longer waits for job {}", r.job(), r.body["on"].uint_or(0));
+       }},
       {"job_placed", placed},
-      {"task_started", [](Reader& r) { return r.task() + " started"; }},
-      {"task_ended", [](Reader& r) { return fmt::format("{} ended its task{}, {}", r.task(), exit_text(r.body["exit"]), usd(r.body["cost"])); }},
-      {"job_stopping", [](Reader& r) { return fmt::format("{} is being stopped{}{}", r.job(), r.to_whom(), r.because()); }},
-      {"job_requeued", [](Reader& r) { return fmt::format("{} is queued again{}", r.job(), r.because()); }},
-      {"job_ended", [](Reader& r) { return fmt::format("{} {}{}{}", r.job(), r.body["state"].str_or("succeeded"), exit_text(r.body["exit"]), r.because()); }},
-      {"job_held", [](Reader& r) { return fmt::format("{} is held{}", r.job(), r.because()); }},
-      {"job_suspending", [](Reader& r) { return fmt::format("{} is being suspended{}{}", r.job(), r.to_whom(), r.because()); }},
-      {"suspension_changed", [](Reader& r) { return fmt::format("{} {}{}", r.job(), r.body["resume_wanted"].bool_or(false) ? "resumes as soon as its GPUs are free" : "stays suspended", r.because()); }},
-      {"task_suspended", [](Reader& r) { return fmt::format("{} suspended, {} kept", r.task(), mebibytes(r.body["ram_mib"].int_or(0))); }},
-      {"suspend_failed", [](Reader& r) { return fmt::format("{} could not be suspended{}", r.body["job"].uint_or(0) ? r.job() : r.task(), r.because()); }},
-      {"job_resuming", [](Reader& r) { return r.job() + " resumes"; }},
-      {"task_resumed", [](Reader& r) { return r.task() + " goes on"; }},
-      {"job_checkpointed", [](Reader& r) { return fmt::format("{} has a checkpoint in {}", r.job(), r.body.at("checkpoint", "path").str_or("?")); }},
-      {"member_replaced", [](Reader& r) { return r.job() + " gets a new member for one that was lost"; }},
+      {"task_started",
+       [](Reader& r) {
+         return r.task() + " started";
+       }},
+      {"task_ended",
+       [](Reader& r) {
+         return fmt::format("{} ended its task{}, {}", r.task(), exit_text(r.body["exit"]),
+                            usd(r.body["cost"]));
+       }},
+      {"job_stopping",
+       [](Reader& r) {
+         return fmt::format("{} is being stopped{}{}", r.job(), r.to_whom(), r.because());
+       }},
+      {"job_requeued",
+       [](Reader& r) {
+         return fmt::format("{} is queued again{}", r.job(), r.because());
+       }},
+      {"job_ended",
+       [](Reader& r) {
+         return fmt::format("{} {}{}{}", r.job(), r.body["state"].str_or("succeeded"),
+                            exit_text(r.body["exit"]), r.because());
+       }},
+      {"job_held",
+       [](Reader& r) {
+         return fmt::format("{} is held{}", r.job(), r.because());
+       }},
+      {"job_suspending",
+       [](Reader& r) {
+         return fmt::format("{} is being suspended{}{}", r.job(), r.to_whom(), r.because());
+       }},
+      {"suspension_changed",
+       [](Reader& r) {
+         return fmt::format("{} {}{}", r.job(),
+                            r.body["resume_wanted"].bool_or(false)
+                                ? "resumes as soon as its GPUs are free"
+                                : "stays suspended",
+                            r.because());
+       }},
+      {"task_suspended",
+       [](Reader& r) {
+         return fmt::format("{} suspended, {} kept", r.task(),
+                            mebibytes(r.body["ram_mib"].int_or(0)));
+       }},
+      {"suspend_failed",
+       [](Reader& r) {
+         return fmt::format("{} could not be suspended{}",
+                            r.body["job"].uint_or(0) ? r.job() : r.task(), r.because());
+       }},
+      {"job_resuming",
+       [](Reader& r) {
+         return r.job() + " resumes";
+       }},
+      {"task_resumed",
+       [](Reader& r) {
+         return r.task() + " goes on";
+       }},
+      {"job_checkpointed",
+       [](Reader& r) {
+         return fmt::format("{} has a checkpoint in {}", r.job(),
+                            r.body.at("checkpoint", "path").str_or("?"));
+       }},
+      {"member_replaced",
+       [](Reader& r) {
+         return r.job() + " gets a new member for one that was lost";
+       }},
       {"node_joined", joined},
-      {"node_offer_changed", [](Reader& r) { return r.node() + " offers something else than before"; }},
-      {"node_reachable", [](Reader& r) { return r.node() + " answers again"; }},
-      {"node_unreachable", [](Reader& r) { return r.node() + " does not answer"; }},
-      {"node_drained", [](Reader& r) { return r.body["reason"].str_or("").empty() ? r.node() + " takes work again" : fmt::format("{} takes no new work{}", r.node(), r.because()); }},
-      {"gpu_drained", [](Reader& r) { return fmt::format("GPU {} of {} {}{}", r.body["gpu"].int_or(0), r.node(), r.body["reason"].str_or("").empty() ? "takes work again" : "takes no new work", r.because()); }},
-      {"node_removed", [](Reader& r) { return r.node() + " is forgotten"; }},
-      {"node_released", [](Reader& r) { return fmt::format("{} is given back{}", r.node(), r.because()); }},
-      {"node_price_set", [](Reader& r) { return fmt::format("{} costs {}", r.node(), rate_text(r.body["rate"])); }},
-      {"meter_marked", [](Reader& r) { const std::size_t n = r.body["marks"].items().size(); return fmt::format("{} says what {} task{} used", r.node(), n, n == 1 ? "" : "s"); }},
-      {"idle_warned", [](Reader& r) { return fmt::format("{}: {}", r.job(), r.body["text"].str_or("idle")); }},
-      {"idle_acted", [](Reader& r) { return fmt::format("{} ({}): {}", r.job(), r.body["action"].str_or("?"), r.body["text"].str_or("idle")); }},
-      {"kept_alive", [](Reader& r) { return fmt::format("{} is kept although idle, for {}{}", r.job(), format_duration(Duration{r.body["lasts_ns"].int_or(0)}), r.because()); }},
-      {"budget_warned", [](Reader& r) { return std::string(r.body["text"].str_or("a budget is nearly spent")); }},
-      {"day_closed", [](Reader& r) { return fmt::format("the day is closed: {} charged, the nodes cost {}", usd(r.body["charge"]), usd(r.body["fleet"])); }},
-      {"month_closed", [](Reader& r) { return fmt::format("{} is closed: {} charged", r.body["month"].str_or("?"), usd(r.body["charge"])); }},
-      {"machine_wanted", [](Reader& r) { return fmt::format("machine {} is asked for{}", r.body["machine"].is_object() ? r.body.at("machine", "name").str_or("?") : r.body["machine"].str_or("?"), r.because("why")); }},
-      {"machine_gone", [](Reader& r) { return fmt::format("machine {} is gone{}", r.body["machine"].is_string() ? std::string(r.body["machine"].str_or("")) : fmt::format("{}", r.body["machine"].uint_or(0)), r.because()); }},
+      {"node_offer_changed",
+       [](Reader& r) {
+         return r.node() + " offers something else than before";
+       }},
+      {"node_reachable",
+       [](Reader& r) {
+         return r.node() + " answers again";
+       }},
+      {"node_unreachable",
+       [](Reader& r) {
+         return r.node() + " does not answer";
+       }},
+      {"node_drained",
+       [](Reader& r) {
+         return r.body["reason"].str_or("").empty()
+                    ? r.node() + " takes work again"
+                    : fmt::format("{} takes no new work{}", r.node(), r.because());
+       }},
+      {"gpu_drained",
+       [](Reader& r) {
+         return fmt::format(
+             "GPU {} of {} {}{}", r.body["gpu"].int_or(0), r.node(),
+             r.body["reason"].str_or("").empty() ? "takes work again" : "takes no new work",
+             r.because());
+       }},
+      {"node_removed",
+       [](Reader& r) {
+         return r.node() + " is forgotten";
+       }},
+      {"node_released",
+       [](Reader& r) {
+         return fmt::format("{} is given back{}", r.node(), r.because());
+       }},
+      {"node_price_set",
+       [](Reader& r) {
+         return fmt::format("{} costs {}", r.node(), rate_text(r.body["rate"]));
+       }},
+      {"meter_marked",
+       [](Reader& r) {
+         const std::size_t n = r.body["marks"].items().size();
+         return fmt::format("{} says what {} task{} used", r.node(), n, n == 1 ? "" : "s");
+       }},
+      {"idle_warned",
+       [](Reader& r) {
+         return fmt::format("{}: {}", r.job(), r.body["text"].str_or("idle"));
+       }},
+      {"idle_acted",
+       [](Reader& r) {
+         return fmt::format("{} ({}): {}", r.job(), r.body["action"].str_or("?"),
+                            r.body["text"].str_or("idle"));
+       }},
+      {"kept_alive",
+       [](Reader& r) {
+         return fmt::format("{} is kept although idle, for {}{}", r.job(),
+                            format_duration(Duration{r.body["lasts_ns"].int_or(0)}), r.because());
+       }},
+      {"budget_warned",
+       [](Reader& r) {
+         return std::string(r.body["text"].str_or("a budget is nearly spent"));
+       }},
+      {"day_closed",
+       [](Reader& r) {
+         return fmt::format("the day is closed: {} charged, the nodes cost {}",
+                            usd(r.body["charge"]), usd(r.body["fleet"]));
+       }},
+      {"month_closed",
+       [](Reader& r) {
+         return fmt::format("{} is closed: {} charged", r.body["month"].str_or("?"),
+                            usd(r.body["charge"]));
+       }},
+      {"machine_wanted",
+       [](Reader& r) {
+         return fmt::format("machine {} is asked for{}",
+                            r.body["machine"].is_object() ? r.body.at("machine", "name").str_or("?")
+                                                          : r.body["machine"].str_or("?"),
+                            r.because("why"));
+       }},
+      {"machine_gone",
+       [](Reader& r) {
+         return fmt::format("machine {} is gone{}",
+                            r.body["machine"].is_string()
+                                ? std::string(r.body["machine"].str_or(""))
+                                : fmt::format("{}", r.body["machine"].uint_or(0)),
+                            r.because());
+       }},
   };
   return all;
 }
 
-// A kind without a sentence of its own: its words, then what is in it, numbers by their names where they are known.
+// A kind without a sentence of its own: its words, then what is in it, numbers by their names where
+// they are known.
 std::string plain(Reader& r, std::string_view kind) {
   std::string text(kind);
-  for (char& c : text) if (c == '_') c = ' ';
+  for (char& c : text)
+    if (c == '_')
+      c = ' ';
   std::string more;
   for (const auto& [name, value] : r.body.members()) {
     std::string shown;
-    if (name.ends_with("_ns") || name == "idempotency_key" || name == "digest") continue;
-    if (name == "node" && value.is_integer()) shown = r.node();
-    else if (name == "project" && value.is_integer()) shown = r.project(value);
-    else if (name == "user" && value.is_integer()) shown = Reader::named(r.names.users, value, "user");
-    else if (value.is_string()) shown = std::string(value.str_or(""));
-    else if (value.is_object() && !value["name"].str_or("").empty()) shown = std::string(value["name"].str_or(""));
-    else if (value.is_array()) shown = fmt::format("{} {}", value.items().size(), name);
-    else if (value.is_number() || value.is_bool()) shown = fmt::format("{} {}", name, value.dump());
-    if (!shown.empty()) more += (more.empty() ? ": " : ", ") + shown;
+    if (name.ends_with("_ns") || name == "idempotency_key" || name == "digest")
+      continue;
+    if (name == "node" && value.is_integer())
+      shown = r.node();
+    else if (name == "project" && value.is_integer())
+      shown = r.project(value);
+    else if (name == "user" && value.is_integer())
+      shown = Reader::named(r.names.users, value, "user");
+    else if (value.is_string())
+      shown = std::string(value.str_or(""));
+    else if (value.is_object() && !value["name"].str_or("").empty())
+      shown = std::string(value["name"].str_or(""));
+    else if (value.is_array())
+      shown = fmt::format("{} {}", value.items().size(), name);
+    else if (value.is_number() || value.is_bool())
+      shown = fmt::format("{} {}", name, value.dump());
+    if (!shown.empty())
+      more += (more.empty() ? ": " : ", ") + shown;
   }
   return text + more;
 }
@@ -160,10 +341,13 @@ std::string plain(Reader& r, std::string_view kind) {
 
 EventNames names_for_events(Client& client) {
   EventNames out;
-  const auto learn = [&](const char* path, const char* list, std::map<std::uint64_t, std::string>& into) {
+  const auto learn = [&](const char* path, const char* list,
+                         std::map<std::uint64_t, std::string>& into) {
     const auto answer = client.get(path);
-    if (!answer) return;   // numbers will do
-    for (const Json& one : answer->is_array() ? answer->items() : (*answer)[list].items()) into[one["id"].uint_or(0)] = std::string(one["name"].str_or("?"));
+    if (!answer)
+      return;  // numbers will do
+    for (const Json& one : answer->is_array() ? answer->items() : (*answer)[list].items())
+      into[one["id"].uint_or(0)] = std::string(one["name"].str_or("?"));
   };
   learn("/v1/nodes", "nodes", out.nodes);
   learn("/v1/users", "users", out.users);
@@ -179,11 +363,16 @@ std::string event_text(const Json& event, EventNames& names) {
 }
 
 std::string event_line(const Json& event, EventNames& names) {
-  std::string at = event["at"].is_string() ? event["at"].as_string() : format_utc(WallTime{event["at"].int_or(0)});
-  if (at.size() == 20) at = at.substr(0, 10) + " " + at.substr(11, 8);   // without the T and Z of machines
+  std::string at = event["at"].is_string() ? event["at"].as_string()
+                                           : format_utc(WallTime{event["at"].int_or(0)});
+  if (at.size() == 20)
+    at = at.substr(0, 10) + " " + at.substr(11, 8);  // without the T and Z of machines
   std::string who(event["actor"].str_or("-"));
-  for (const char* kind : {"user:", "node:"}) if (who.starts_with(kind)) who.erase(0, 5);
-  return fmt::format("{:>6}  {}  {:<10}  {}", event["seq"].uint_or(0), at, printable(who), clipped(event_text(event, names), text_columns_max));
+  for (const char* kind : {"user:", "node:"})
+    if (who.starts_with(kind))
+      who.erase(0, 5);
+  return fmt::format("{:>6}  {}  {:<10}  {}", event["seq"].uint_or(0), at, printable(who),
+                     clipped(event_text(event, names), text_columns_max));
 }
 
 }  // namespace billow::client

@@ -13,7 +13,7 @@ namespace billow::client {
 // What numbers in events stand for. Those of tasks are learned from the events as they pass.
 struct EventNames {
   std::map<std::uint64_t, std::string> nodes, users, projects;
-  std::map<std::uint64_t, std::uint64_t> jobs;   // by task
+  std::map<std::uint64_t, std::uint64_t> jobs;  // by task
 };
 // As far as the asker may see them; numbers that stay unknown are shown as numbers.
 EventNames names_for_events(Client& client);

@@ -1,5 +1,6 @@
-// What `billow top` shows, as text: a pure function of what the live stream said, the keys pressed and the size of the terminal. Lines
-// are cut to the width in characters; colours are escape sequences that take no width.
+// What `billow top` shows, as text: a pure function of what the live stream said, the keys pressed
+// and the size of the terminal. Lines are cut to the width in characters; colours are escape
+// sequences that take no width.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,15 @@ class TopView {
  public:
   // A piece of /v1/live.
   void take(const Json& piece);
-  void reset();                              // a new stream begins with everything
+  void reset();  // a new stream begins with everything
   void set_away(bool away) { away_ = away; }
 
   // A key as the terminal sent it; true: leave.
   bool key(std::string_view bytes);
 
-  struct Size { int rows = 24, cols = 80; };
+  struct Size {
+    int rows = 24, cols = 80;
+  };
   std::string frame(Size size, WallTime now, bool colours) const;
 
  private:
@@ -41,7 +44,8 @@ class TopView {
   struct Job {
     std::uint64_t id = 0;
     std::string label, name, user, project, state, reason;
-    std::int64_t gpu_milli = 0, submitted = 0, started = 0, since = 0, ran = -1, suspended = 0, cost_nano = 0, rate_nano = 0, at = 0;
+    std::int64_t gpu_milli = 0, submitted = 0, started = 0, since = 0, ran = -1, suspended = 0,
+                 cost_nano = 0, rate_nano = 0, at = 0;
     std::vector<std::pair<std::uint64_t, std::vector<std::int64_t>>> where;
   };
   enum class Sort { number, time, gpus, cost, rate };
@@ -52,12 +56,15 @@ class TopView {
   std::vector<const Job*> chosen(std::int64_t now_ms) const;
   bool idle(const Job& job) const;
   std::int64_t cost(const Job& job, std::int64_t now_ms) const;
-  static std::int64_t spent_ms(const Job& job, std::int64_t now_ms);   // running, suspended or waiting: whichever its state is about
+  static std::int64_t spent_ms(
+      const Job& job,
+      std::int64_t now_ms);  // running, suspended or waiting: whichever its state is about
   std::string who(const Gpu& gpu) const;
 
   std::map<std::uint64_t, Node> nodes_;
   std::map<std::uint64_t, Job> jobs_;
-  std::int64_t gpus_ = 0, free_milli_ = 0, running_ = 0, queued_ = 0, held_ = 0, suspended_ = 0, spend_ = 0, idle_ = 0;
+  std::int64_t gpus_ = 0, free_milli_ = 0, running_ = 0, queued_ = 0, held_ = 0, suspended_ = 0,
+               spend_ = 0, idle_ = 0;
   std::set<std::uint64_t> idle_jobs_;  // by the head's definition
   bool away_ = false, help_ = false, typing_ = false, reverse_ = false, by_node_ = false;
   Sort sort_ = Sort::number;

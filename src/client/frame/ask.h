@@ -15,10 +15,13 @@
 namespace billow::client {
 
 // Asks, and shows the answer as JSON or by `show`.
-int ask(const Parsed& parsed, const std::function<Result<Json>(Client&)>& call, const std::function<void(const Json&)>& show);
+int ask(const Parsed& parsed,
+        const std::function<Result<Json>(Client&)>& call,
+        const std::function<void(const Json&)>& show);
 // The list of this name in an answer.
 std::vector<Json> list_in(const Json& answer, std::string_view name);
-// What was given of these options, as words again, for modules that read their options themselves; --json among them.
+// What was given of these options, as words again, for modules that read their options themselves;
+// --json among them.
 std::vector<std::string> words_of(const Parsed& parsed, std::span<const OptionSpec> options);
 void show_table(const Table& table, std::string_view nothing);
 

@@ -12,7 +12,9 @@ namespace billow::client {
 constexpr int busy_attempts_max = 300;
 
 Client::Client(ConnectOptions options, HeadAddress address)
-    : options_(std::move(options)), address_(std::move(address)), http_({.endpoint = address_.endpoint, .tls = address_.tls}) {}
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      http_({.endpoint = address_.endpoint, .tls = address_.tls}) {}
 
 Result<Client> Client::create(ConnectOptions options) {
   auto address = BILLOW_TRY(find_head(options));
@@ -21,55 +23,96 @@ Result<Client> Client::create(ConnectOptions options) {
 
 Status Client::find_again() {
   auto address = find_head(options_);
-  if (!address) return pass(std::move(address.error()));
+  if (!address)
+    return pass(std::move(address.error()));
   address_ = std::move(*address);
   http_ = net::BlockingClient({.endpoint = address_.endpoint, .tls = address_.tls});
   return {};
 }
 
-bool is_away(const Error& error) { return error.code == Code::unavailable || error.code == Code::timed_out; }
+bool is_away(const Error& error) {
+  return error.code == Code::unavailable || error.code == Code::timed_out;
+}
 
 Result<net::Response> Client::send(net::BlockingClient::Call call) {
   const auto once = [&] {
     call.headers.set("Authorization", "Bearer " + address_.token);
     auto response = http_.request(call);
-    // A local socket whose queue of connections is full for a moment refuses with EAGAIN; the head is there, only busy.
-    for (int i = 0; i < busy_attempts_max && !response && response.error().message.ends_with(::strerror(EAGAIN)); ++i) {
+    // A local socket whose queue of connections is full for a moment refuses with EAGAIN; the head
+    // is there, only busy.
+    for (int i = 0; i < busy_attempts_max && !response &&
+                    response.error().message.ends_with(::strerror(EAGAIN));
+         ++i) {
       ::usleep(10'000);
       response = http_.request(call);
     }
     return response;
   };
   // Without a socket there is certainly no head: then nothing was sent, and starting one is safe.
-  const auto nobody_there = [](const Error& e) { return e.code == Code::not_found || (e.code == Code::unavailable && e.message.starts_with("cannot connect")); };
+  const auto nobody_there = [](const Error& e) {
+    return e.code == Code::not_found ||
+           (e.code == Code::unavailable && e.message.starts_with("cannot connect"));
+  };
   auto response = once();
-  // A head that has answered once and is gone was stopped or will be back; either way it is not ours to replace.
-  if (response) options_.may_start = false;
-  if (response || !nobody_there(response.error())) return response;
+  // A head that has answered once and is gone was stopped or will be back; either way it is not
+  // ours to replace.
+  if (response)
+    options_.may_start = false;
+  if (response || !nobody_there(response.error()))
+    return response;
   if (!address_.configured && options_.may_start && can_start_head()) {
     BILLOW_TRY_VOID(start_head(address_.data_dir));
     options_.may_start = false;
     BILLOW_TRY_VOID(find_again());
     return once();
   }
-  return fail(Code::unavailable, address_.configured ? response.error().message : fmt::format("no head is running here (looked in {})", address_.data_dir),
-              address_.configured ? "is that address right, and is `billow up` running there?" : can_start_head() ? "start one with `billow up`, or name one with --head or BILLOW_HEAD" : "log in to one: billow login https://HEAD:7070");
+  return fail(Code::unavailable,
+              address_.configured
+                  ? response.error().message
+                  : fmt::format("no head is running here (looked in {})", address_.data_dir),
+              address_.configured ? "is that address right, and is `billow up` running there?"
+              : can_start_head()
+                  ? "start one with `billow up`, or name one with --head or BILLOW_HEAD"
+                  : "log in to one: billow login https://HEAD:7070");
 }
 
-Result<Json> Client::call(net::Method method, const std::string& target, std::string body, net::Headers headers, Duration timeout) {
-  if (!body.empty()) headers.set("Content-Type", "application/json");
-  auto response = BILLOW_TRY(send({.method = method, .target = target, .headers = std::move(headers), .body = std::move(body), .timeout = timeout}));
-  if (response.status >= 300) return pass(error_of(response));
-  if (response.body.empty()) return Json::object();
+Result<Json> Client::call(net::Method method,
+                          const std::string& target,
+                          std::string body,
+                          net::Headers headers,
+                          Duration timeout) {
+  if (!body.empty())
+    headers.set("Content-Type", "application/json");
+  auto response = BILLOW_TRY(send({.method = method,
+                                   .target = target,
+                                   .headers = std::move(headers),
+                                   .body = std::move(body),
+                                   .timeout = timeout}));
+  if (response.status >= 300)
+    return pass(error_of(response));
+  if (response.body.empty())
+    return Json::object();
   auto json = parse_json(response.body);
-  if (!json) return fail(Code::internal, fmt::format("the head's answer to {} is not JSON: {}", target, json.error().message), fmt::format("is {} a Billow head?", where()));
+  if (!json)
+    return fail(
+        Code::internal,
+        fmt::format("the head's answer to {} is not JSON: {}", target, json.error().message),
+        fmt::format("is {} a Billow head?", where()));
   return json;
 }
 
-Status Client::stream(const std::string& target, std::function<bool(std::string_view)> on_chunk, net::Headers headers, Duration quiet_max) {
-  auto response = send({.target = target, .headers = std::move(headers), .timeout = quiet_max, .on_chunk = std::move(on_chunk)});
-  if (!response) return pass(std::move(response.error()));
-  if (response->status >= 300) return pass(error_of(*response));
+Status Client::stream(const std::string& target,
+                      std::function<bool(std::string_view)> on_chunk,
+                      net::Headers headers,
+                      Duration quiet_max) {
+  auto response = send({.target = target,
+                        .headers = std::move(headers),
+                        .timeout = quiet_max,
+                        .on_chunk = std::move(on_chunk)});
+  if (!response)
+    return pass(std::move(response.error()));
+  if (response->status >= 300)
+    return pass(error_of(*response));
   return {};
 }
 
@@ -83,7 +126,9 @@ Error error_of(const net::Response& response) {
     error.message = std::string((*json)["detail"].str_or((*json)["title"].str_or("")));
     error.hint = std::string((*json)["hint"].str_or(""));
   }
-  if (error.message.empty()) error.message = fmt::format("the head answered {} {}", response.status, net::status_text(response.status));
+  if (error.message.empty())
+    error.message =
+        fmt::format("the head answered {} {}", response.status, net::status_text(response.status));
   if (error.code == Code::internal) {
     if (const auto id = response.headers.get("X-Request-Id"); !id.empty() && error.hint.empty())
       error.hint = fmt::format("look for request {} in the head's log", id);
@@ -91,10 +136,12 @@ Error error_of(const net::Response& response) {
   return error;
 }
 
-std::string with_query(std::string path, const std::vector<std::pair<std::string, std::string>>& query) {
+std::string with_query(std::string path,
+                       const std::vector<std::pair<std::string, std::string>>& query) {
   char separator = '?';
   for (const auto& [name, value] : query) {
-    if (value.empty()) continue;
+    if (value.empty())
+      continue;
     path += separator + name + "=" + net::percent_encode(value);
     separator = '&';
   }

@@ -1,8 +1,9 @@
-// What a command of `billow` is: a name, its options, an example and a function. One table of these is the single source of
-// parsing, --help, shell completion and docs/cli.md, so the four cannot disagree.
+// What a command of `billow` is: a name, its options, an example and a function. One table of these
+// is the single source of parsing, --help, shell completion and docs/cli.md, so the four cannot
+// disagree.
 //
-// Options are constants; the parser of a command is built only when argv[1] has chosen it, because `billow run -- true` must
-// not pay for the options of thirty other commands.
+// Options are constants; the parser of a command is built only when argv[1] has chosen it, because
+// `billow run -- true` must not pay for the options of thirty other commands.
 #pragma once
 
 #include <functional>
@@ -21,9 +22,9 @@ namespace billow::client {
 enum class Completes { nothing, file, directory, job, node, choice };
 
 struct OptionSpec {
-  const char* name;            // without dashes: "gpu-type"
-  char letter = 0;             // 'q' for -q; 0: none
-  const char* value = nullptr; // "N", shown in help; null: a switch
+  const char* name;             // without dashes: "gpu-type"
+  char letter = 0;              // 'q' for -q; 0: none
+  const char* value = nullptr;  // "N", shown in help; null: a switch
   const char* help = "";
   bool repeats = false;
   Completes completes = Completes::nothing;
@@ -33,8 +34,8 @@ struct OptionSpec {
 // How words that are no options are read.
 enum class Operands {
   none,
-  some,     // options may come between them
-  command,  // the first one ends the options: what follows belongs to the job
+  some,             // options may come between them
+  command,          // the first one ends the options: what follows belongs to the job
   command_or_file,  // the same, unless it is a job file: then options may follow
 };
 
@@ -45,8 +46,13 @@ class Parsed {
   // The last one given, or the fallback.
   std::string get(std::string_view name, std::string_view fallback = {}) const;
   std::vector<std::string> all(std::string_view name) const;
-  void add(std::string_view name, std::string value) { values_[std::string(name)].push_back(std::move(value)); order_.emplace_back(name); }
-  const std::vector<std::string>& order() const { return order_; }  // names as given, repeats included
+  void add(std::string_view name, std::string value) {
+    values_[std::string(name)].push_back(std::move(value));
+    order_.emplace_back(name);
+  }
+  const std::vector<std::string>& order() const {
+    return order_;
+  }  // names as given, repeats included
 
   std::vector<std::string> operands;
   bool after_dashes = false;  // the operands came behind "--"
@@ -58,19 +64,20 @@ class Parsed {
 };
 
 struct CommandSpec {
-  std::string name;        // "run", or two words: "schedule add"
-  std::string summary;     // one line, lower case, no full stop
-  std::string example;     // lines of a shell session
-  // Either `run` with the options below taken apart, or `run_args` with the words after the name as they came.
+  std::string name;     // "run", or two words: "schedule add"
+  std::string summary;  // one line, lower case, no full stop
+  std::string example;  // lines of a shell session
+  // Either `run` with the options below taken apart, or `run_args` with the words after the name as
+  // they came.
   std::function<int(const Parsed&)> run;
   std::function<int(std::vector<std::string>)> run_args;
-  std::string usage;       // of the operands: "[--] COMMAND [ARG…]"
-  std::string details;     // paragraphs for --help
+  std::string usage;    // of the operands: "[--] COMMAND [ARG…]"
+  std::string details;  // paragraphs for --help
   std::vector<std::span<const OptionSpec>> options;
   Operands operands = Operands::none;
   Completes completes = Completes::nothing;  // what the operands are
   const char* choices = nullptr;
-  const char* group = "";  // heading in `billow help`
+  const char* group = "";     // heading in `billow help`
   bool talks_to_head = true;  // takes --head and --data
   bool prints_json = true;    // takes --json
   const char* alias_of = nullptr;
@@ -89,15 +96,17 @@ std::string help_text(const CommandSpec& command);
 std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version);
 std::string markdown(const std::vector<CommandSpec>& commands);  // docs/cli.md
 
-// The command named by the first one or two words, and how many words that took. `help_wanted` prefixes ("schedule" alone)
-// and unknown names are errors that say what there is.
+// The command named by the first one or two words, and how many words that took. `help_wanted`
+// prefixes ("schedule" alone) and unknown names are errors that say what there is.
 struct Found {
   const CommandSpec* command = nullptr;
   std::size_t words = 0;
 };
-Result<Found> find_command(const std::vector<CommandSpec>& commands, const std::vector<std::string>& args);
+Result<Found> find_command(const std::vector<CommandSpec>& commands,
+                           const std::vector<std::string>& args);
 
 // bash, zsh or fish; built from the table.
-Result<std::string> completion_script(const std::vector<CommandSpec>& commands, std::string_view shell);
+Result<std::string> completion_script(const std::vector<CommandSpec>& commands,
+                                      std::string_view shell);
 
 }  // namespace billow::client

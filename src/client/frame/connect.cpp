@@ -36,7 +36,8 @@ std::string config_directory() {
 
 Result<std::string> read_token(const std::string& path) {
   auto text = read_file(path, small_file_bytes_max);
-  if (!text) return pass(std::move(text.error()));
+  if (!text)
+    return pass(std::move(text.error()));
   return std::string(trim(*text));
 }
 
@@ -53,23 +54,29 @@ Status add_context(const std::string& url, HeadAddress& address) {
 // A token may carry, behind a dot, the fingerprint of the authority its head is known by.
 void split_token(HeadAddress& address) {
   const auto dot = address.token.find('.');
-  if (dot == std::string::npos) return;
-  if (address.tls.ca_path.empty() && address.tls.pinned_fingerprint.empty()) address.tls.pinned_fingerprint = address.token.substr(dot + 1);
+  if (dot == std::string::npos)
+    return;
+  if (address.tls.ca_path.empty() && address.tls.pinned_fingerprint.empty())
+    address.tls.pinned_fingerprint = address.token.substr(dot + 1);
   address.token.resize(dot);
 }
 
-// Of several heads of one store ("URL,URL") one leads, and only that one answers. Of a single one nothing is asked here.
+// Of several heads of one store ("URL,URL") one leads, and only that one answers. Of a single one
+// nothing is asked here.
 Result<net::Endpoint> leading_head(const std::string& urls, const net::TlsClientOptions& tls) {
   std::vector<net::Endpoint> endpoints;
   for (const std::string& url : split(urls, ',')) {
     auto endpoint = net::parse_endpoint(trim(url));
-    if (!endpoint) return pass(std::move(endpoint.error()), "--head " + url);
+    if (!endpoint)
+      return pass(std::move(endpoint.error()), "--head " + url);
     endpoints.push_back(std::move(*endpoint));
   }
   for (const net::Endpoint& endpoint : endpoints) {
-    if (endpoints.size() == 1) break;
+    if (endpoints.size() == 1)
+      break;
     net::BlockingClient http({.endpoint = endpoint, .tls = tls, .connect_timeout = seconds(2)});
-    if (http.request({.target = "/healthz", .timeout = seconds(5)})) return endpoint;
+    if (http.request({.target = "/healthz", .timeout = seconds(5)}))
+      return endpoint;
   }
   return endpoints.front();
 }
@@ -78,16 +85,21 @@ Result<HeadAddress> named_head(const std::string& url) {
   HeadAddress address;
   address.configured = true;
   BILLOW_TRY_VOID(add_context(url, address));
-  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty()) address.token = token;
+  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty())
+    address.token = token;
   split_token(address);
   address.endpoint = BILLOW_TRY(leading_head(url, address.tls));
   if (address.token.empty() && address.endpoint.address.is_unix()) {
     // A head's own socket lies beside its token.
     const std::string& path = address.endpoint.address.unix_path;
-    if (auto token = read_token(path.substr(0, path.rfind('/')) + "/token")) address.token = *token;
+    if (auto token = read_token(path.substr(0, path.rfind('/')) + "/token"))
+      address.token = *token;
   }
   if (address.token.empty())
-    return fail(Code::unauthorized, fmt::format("no token for {}", url), fmt::format("log in: billow login {}; or set BILLOW_TOKEN. An admin makes tokens: billow token create", url));
+    return fail(Code::unauthorized, fmt::format("no token for {}", url),
+                fmt::format("log in: billow login {}; or set BILLOW_TOKEN. An admin makes tokens: "
+                            "billow token create",
+                            url));
   split_token(address);
   return address;
 }
@@ -97,23 +109,32 @@ Result<HeadAddress> named_head(const std::string& url) {
 std::string home_directory() {
   std::string dir = variable("HOME");
   if (dir.empty())
-    if (const passwd* user = ::getpwuid(::geteuid())) dir = user->pw_dir;
+    if (const passwd* user = ::getpwuid(::geteuid()))
+      dir = user->pw_dir;
   return dir;
 }
 
-std::string contexts_path() { return config_directory() + "/contexts.json"; }
+std::string contexts_path() {
+  return config_directory() + "/contexts.json";
+}
 
 Result<Json> read_contexts() {
   const std::string path = contexts_path();
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return Json::object();
+  if (::stat(path.c_str(), &info) != 0)
+    return Json::object();
   if ((info.st_mode & 077) != 0)
-    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path), fmt::format("chmod 600 {}", path));
+    return fail(Code::forbidden, fmt::format("{} holds tokens and can be read by others", path),
+                fmt::format("chmod 600 {}", path));
   auto text = read_file(path, small_file_bytes_max);
-  if (!text) return pass(std::move(text.error()), path);
+  if (!text)
+    return pass(std::move(text.error()), path);
   auto contexts = parse_json(*text);
-  if (!contexts) return pass(std::move(contexts.error()), path);
-  if (!contexts->is_object()) return fail(Code::invalid, fmt::format("{} is no context file", path), "remove it and log in again: billow login URL");
+  if (!contexts)
+    return pass(std::move(contexts.error()), path);
+  if (!contexts->is_object())
+    return fail(Code::invalid, fmt::format("{} is no context file", path),
+                "remove it and log in again: billow login URL");
   return contexts;
 }
 
@@ -123,20 +144,28 @@ Status write_contexts(const Json& contexts) {
 }
 
 std::string data_directory(const std::string& option) {
-  if (!option.empty()) return option;
-  if (const std::string dir = variable("BILLOW_DATA"); !dir.empty()) return dir;
-  if (const std::string dir = variable("XDG_DATA_HOME"); !dir.empty()) return dir + "/billow";
-  if (::geteuid() == 0) return "/var/lib/billow";
+  if (!option.empty())
+    return option;
+  if (const std::string dir = variable("BILLOW_DATA"); !dir.empty())
+    return dir;
+  if (const std::string dir = variable("XDG_DATA_HOME"); !dir.empty())
+    return dir + "/billow";
+  if (::geteuid() == 0)
+    return "/var/lib/billow";
   return home_directory() + "/.local/share/billow";
 }
 
 Result<HeadAddress> find_head(const ConnectOptions& options) {
   // --data asks for the local head by name, so it goes before what the environment says.
-  std::string url = !options.head.empty() ? options.head : options.data.empty() ? variable("BILLOW_HEAD") : std::string();
+  std::string url = !options.head.empty()  ? options.head
+                    : options.data.empty() ? variable("BILLOW_HEAD")
+                                           : std::string();
   // Whoever logged in to a head means that one, unless a local head is named.
   if (url.empty() && options.data.empty() && variable("BILLOW_DATA").empty())
-    if (const auto contexts = read_contexts()) url = std::string((*contexts)["current"].str_or(""));
-  if (!url.empty()) return named_head(url);
+    if (const auto contexts = read_contexts())
+      url = std::string((*contexts)["current"].str_or(""));
+  if (!url.empty())
+    return named_head(url);
   HeadAddress address;
   address.data_dir = BILLOW_TRY(meant_data_directory(options.data));
   address.endpoint.address.unix_path = address.data_dir + "/head.sock";
@@ -147,32 +176,47 @@ Result<HeadAddress> find_head(const ConnectOptions& options) {
         address.endpoint.address.unix_path = std::string((*json)["socket"].str_or(""));
     }
   }
-  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty()) address.token = token;
-  else if (auto file = read_token(address.data_dir + "/token")) address.token = std::move(*file);
+  if (const std::string token = variable("BILLOW_TOKEN"); !token.empty())
+    address.token = token;
+  else if (auto file = read_token(address.data_dir + "/token"))
+    address.token = std::move(*file);
   else if (file.error().code == Code::forbidden)
-    return fail(Code::forbidden, fmt::format("the token of the head in {} is not yours to read", address.data_dir), "set BILLOW_TOKEN to one of your own");
+    return fail(Code::forbidden,
+                fmt::format("the token of the head in {} is not yours to read", address.data_dir),
+                "set BILLOW_TOKEN to one of your own");
   split_token(address);
   return address;
 }
 
-std::string down_command(const std::string& data_dir) { return data_dir == data_directory("") ? "billow down" : "billow down --data " + shell_quote(data_dir); }
+std::string down_command(const std::string& data_dir) {
+  return data_dir == data_directory("") ? "billow down"
+                                        : "billow down --data " + shell_quote(data_dir);
+}
 
 Status start_head(const std::string& data_dir) {
-  ::dprintf(STDERR_FILENO, "billow: no head is running; starting one in the background (data in %s, `%s` ends it)\n", data_dir.c_str(), down_command(data_dir).c_str());
-  std::string self = platform::this_program(), up = "up", background = "--background", data = "--data", dir = data_dir;
+  ::dprintf(
+      STDERR_FILENO,
+      "billow: no head is running; starting one in the background (data in %s, `%s` ends it)\n",
+      data_dir.c_str(), down_command(data_dir).c_str());
+  std::string self = platform::this_program(), up = "up", background = "--background",
+              data = "--data", dir = data_dir;
   char* argv[] = {self.data(), up.data(), background.data(), data.data(), dir.data(), nullptr};
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);  // our stdout is the job's
+  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO,
+                                     STDOUT_FILENO);  // our stdout is the job's
   pid_t pid = 0;
   const int rc = ::posix_spawn(&pid, self.c_str(), &actions, nullptr, argv, environ);
   ::posix_spawn_file_actions_destroy(&actions);
-  if (rc != 0) return fail_errno("starting a head", rc);
+  if (rc != 0)
+    return fail_errno("starting a head", rc);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  return fail(Code::unavailable, "the head could not be started", fmt::format("run `billow up --data {}` to see why", shell_quote(data_dir)));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return {};
+  return fail(Code::unavailable, "the head could not be started",
+              fmt::format("run `billow up --data {}` to see why", shell_quote(data_dir)));
 }
 
 }  // namespace billow::client

@@ -1,5 +1,6 @@
-// Where the head is and how to prove who asks, found without asking anybody: options, environment, the files of the local
-// data directory. Nothing is connected here; the first request finds out whether somebody answers.
+// Where the head is and how to prove who asks, found without asking anybody: options, environment,
+// the files of the local data directory. Nothing is connected here; the first request finds out
+// whether somebody answers.
 #pragma once
 
 #include <string>
@@ -12,9 +13,10 @@
 namespace billow::client {
 
 struct ConnectOptions {
-  std::string head;        // --head
-  std::string data;        // --data
-  bool may_start = false;  // begin a head in the background where none is configured and none answers
+  std::string head;  // --head
+  std::string data;  // --data
+  bool may_start =
+      false;  // begin a head in the background where none is configured and none answers
 };
 
 struct HeadAddress {
@@ -26,13 +28,16 @@ struct HeadAddress {
 };
 
 std::string home_directory();
-// --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME /var/lib/billow.
+// --data, BILLOW_DATA, $XDG_DATA_HOME/billow, ~/.local/share/billow; for root without XDG_DATA_HOME
+// /var/lib/billow.
 std::string data_directory(const std::string& option);
 
-// A named head's token is BILLOW_TOKEN, or stands in the context file ($XDG_CONFIG_HOME/billow/contexts.json:
-// {"current": URL, "https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The local head's is in its data
-// directory. Without a name, the head last logged in to is meant, unless BILLOW_DATA or --data points to a local one; then the one of
-// this machine, wherever its data lies (local_heads.h).
+// A named head's token is BILLOW_TOKEN, or stands in the context file
+// ($XDG_CONFIG_HOME/billow/contexts.json:
+// {"current": URL, "https://head:7070": {"token": "…", "fingerprint": "…", "ca": "/path"}}). The
+// local head's is in its data directory. Without a name, the head last logged in to is meant,
+// unless BILLOW_DATA or --data points to a local one; then the one of this machine, wherever its
+// data lies (local_heads.h).
 Result<HeadAddress> find_head(const ConnectOptions& options);
 
 // The context file holds tokens: it is refused when others can read it.
@@ -40,7 +45,8 @@ std::string contexts_path();
 Result<Json> read_contexts();
 Status write_contexts(const Json& contexts);
 
-// What ends the head of this data directory: `billow down`, with --data where it is not the one that is meant without.
+// What ends the head of this data directory: `billow down`, with --data where it is not the one
+// that is meant without.
 std::string down_command(const std::string& data_dir);
 // `billow up --background` for this data directory; returns when it is ready. Says so on stderr.
 Status start_head(const std::string& data_dir);

@@ -12,19 +12,25 @@
 namespace billow::client {
 
 void print(std::string_view text) {
-  if (write_all(STDOUT_FILENO, text)) return;
+  if (write_all(STDOUT_FILENO, text))
+    return;
   std::_Exit(128 + SIGPIPE);
 }
 
-void print_json(const Json& json) { print((look_at(STDOUT_FILENO).terminal ? json.dump_pretty() : json.dump()) + "\n"); }
+void print_json(const Json& json) {
+  print((look_at(STDOUT_FILENO).terminal ? json.dump_pretty() : json.dump()) + "\n");
+}
 
-void say(std::string_view line) { (void)write_all(STDERR_FILENO, fmt::format("billow: {}\n", line)); }
+void say(std::string_view line) {
+  (void)write_all(STDERR_FILENO, fmt::format("billow: {}\n", line));
+}
 
 namespace {
 void show(const Error& error) {
   const Look look = look_at(STDERR_FILENO);
   std::string text = fmt::format("{} {}\n", painted("billow:", Colour::red, look), error.message);
-  if (!error.hint.empty()) text += fmt::format("{} {}\n", painted("hint:", Colour::cyan, look), error.hint);
+  if (!error.hint.empty())
+    text += fmt::format("{} {}\n", painted("hint:", Colour::cyan, look), error.hint);
   (void)write_all(STDERR_FILENO, text);
 }
 }  // namespace
@@ -39,15 +45,24 @@ int report_usage(const Error& error) {
   return exit_usage;
 }
 
-ConnectOptions connect_options(const Parsed& parsed, bool may_start) { return {parsed.get("head"), parsed.get("data"), may_start}; }
-Result<Client> connect(const Parsed& parsed, bool may_start) { return Client::create(connect_options(parsed, may_start)); }
+ConnectOptions connect_options(const Parsed& parsed, bool may_start) {
+  return {parsed.get("head"), parsed.get("data"), may_start};
+}
+Result<Client> connect(const Parsed& parsed, bool may_start) {
+  return Client::create(connect_options(parsed, may_start));
+}
 
-Result<std::string> one_operand(const Parsed& parsed, std::string_view command, std::string_view what) {
+Result<std::string> one_operand(const Parsed& parsed,
+                                std::string_view command,
+                                std::string_view what) {
   if (parsed.operands.size() != 1)
-    return fail(Code::invalid, fmt::format("{} needs one {}", command, what), fmt::format("see `billow {} --help`", command));
+    return fail(Code::invalid, fmt::format("{} needs one {}", command, what),
+                fmt::format("see `billow {} --help`", command));
   return parsed.operands.front();
 }
 
-WallTime now() { return system_clock().wall(); }
+WallTime now() {
+  return system_clock().wall();
+}
 
 }  // namespace billow::client

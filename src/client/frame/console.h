@@ -1,4 +1,5 @@
-// What commands share when they speak: answers on stdout, everything else on stderr, and one exit code per kind of failure.
+// What commands share when they speak: answers on stdout, everything else on stderr, and one exit
+// code per kind of failure.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ inline constexpr int exit_failed = 1;        // refused, or it did not work
 inline constexpr int exit_usage = 2;         // the command line is wrong
 inline constexpr int exit_unreachable = 69;  // no head answers (EX_UNAVAILABLE)
 
-// To stdout, whole. A reader that has gone away (`| head`) ends the program quietly, as SIGPIPE would.
+// To stdout, whole. A reader that has gone away (`| head`) ends the program quietly, as SIGPIPE
+// would.
 void print(std::string_view text);
 void print_json(const Json& json);  // indented on a terminal, one line elsewhere
 void say(std::string_view line);    // "billow: line" on stderr
@@ -28,7 +30,9 @@ ConnectOptions connect_options(const Parsed& parsed, bool may_start = false);
 // For commands of the form "ask, then show".
 Result<Client> connect(const Parsed& parsed, bool may_start = false);
 
-Result<std::string> one_operand(const Parsed& parsed, std::string_view command, std::string_view what);
+Result<std::string> one_operand(const Parsed& parsed,
+                                std::string_view command,
+                                std::string_view what);
 
 WallTime now();
 

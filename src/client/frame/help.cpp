@@ -1,4 +1,5 @@
-// Help for a command, the overview, and the reference in docs/cli.md: three views of the option table.
+// Help for a command, the overview, and the reference in docs/cli.md: three views of the option
+// table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,11 +14,15 @@ constexpr std::size_t help_column_max = 28;
 constexpr std::size_t text_columns = 80;
 
 // In the order in which people come to need them; what is not named here comes last.
-constexpr std::string_view group_order[] = {"jobs", "endpoints", "machines", "head", "people and access", "reservations", "money and advice"};
+constexpr std::string_view group_order[] = {
+    "jobs",         "endpoints",       "machines", "head", "people and access",
+    "reservations", "money and advice"};
 
 std::string heading_of(const OptionSpec& option) {
-  std::string text = option.letter ? fmt::format("-{}, --{}", option.letter, option.name) : fmt::format("    --{}", option.name);
-  if (option.value) text += fmt::format(" {}", option.value);
+  std::string text = option.letter ? fmt::format("-{}, --{}", option.letter, option.name)
+                                   : fmt::format("    --{}", option.name);
+  if (option.value)
+    text += fmt::format(" {}", option.value);
   return text;
 }
 
@@ -45,7 +50,8 @@ std::string usage_line(const CommandSpec& c) {
 
 std::string indented(std::string_view lines) {
   std::string out;
-  for (const std::string& line : split(lines, '\n')) out += line.empty() ? "\n" : "  " + line + "\n";
+  for (const std::string& line : split(lines, '\n'))
+    out += line.empty() ? "\n" : "  " + line + "\n";
   return out;
 }
 
@@ -56,7 +62,9 @@ std::size_t rank_of(std::string_view group) {
 std::vector<const char*> groups_of(const std::vector<CommandSpec>& commands) {
   std::vector<const char*> groups;
   for (const CommandSpec& c : commands)
-    if (std::none_of(groups.begin(), groups.end(), [&](const char* g) { return std::string_view(g) == c.group; })) groups.push_back(c.group);
+    if (std::none_of(groups.begin(), groups.end(),
+                     [&](const char* g) { return std::string_view(g) == c.group; }))
+      groups.push_back(c.group);
   std::ranges::stable_sort(groups, {}, rank_of);
   return groups;
 }
@@ -66,8 +74,10 @@ std::vector<std::string> paragraphs(std::string_view text) {
   std::vector<std::string> out;
   bool goes_on = false;
   for (const std::string& line : split(text, '\n')) {
-    if (goes_on) out.back() += " " + line;
-    else out.push_back(line);
+    if (goes_on)
+      out.back() += " " + line;
+    else
+      out.push_back(line);
     goes_on = !line.empty() && std::string_view(".:!").find(line.back()) == std::string_view::npos;
   }
   return out;
@@ -76,7 +86,8 @@ std::vector<std::string> paragraphs(std::string_view text) {
 std::string escaped_cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '|') out += '\\';
+    if (c == '|')
+      out += '\\';
     out += c;
   }
   return out;
@@ -88,35 +99,43 @@ std::string help_text(const CommandSpec& c) {
   std::string out = fmt::format("billow {}: {}\n\nusage: {}\n", c.name, c.summary, usage_line(c));
   if (!c.details.empty()) {
     out += '\n';
-    for (const std::string& paragraph : paragraphs(c.details)) out += wrapped(paragraph, text_columns, 0) + "\n";
+    for (const std::string& paragraph : paragraphs(c.details))
+      out += wrapped(paragraph, text_columns, 0) + "\n";
   }
   out += "\nexample:\n" + indented(c.example) + "\noptions:\n";
   std::size_t width = 0;
-  for (const OptionSpec* o : options_of(c)) width = std::max(width, std::min(heading_of(*o).size(), help_column_max));
+  for (const OptionSpec* o : options_of(c))
+    width = std::max(width, std::min(heading_of(*o).size(), help_column_max));
   for (const OptionSpec* o : options_of(c)) {
     const std::string heading = heading_of(*o);
     const bool own_line = heading.size() > width;
     out += "  " + heading;
-    out += own_line ? "\n" + std::string(width + 4, ' ') : std::string(width - heading.size() + 2, ' ');
+    out += own_line ? "\n" + std::string(width + 4, ' ')
+                    : std::string(width - heading.size() + 2, ' ');
     out += wrapped(o->help, text_columns - width - 4, width + 4) + "\n";
   }
   return out;
 }
 
 std::string overview_text(const std::vector<CommandSpec>& commands, std::string_view version) {
-  std::string out = fmt::format("billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n\n"
-                                "first steps:\n"
-                                "  $ billow run --gpus 1 -- python train.py  # starts Billow if need be\n"
-                                "  $ billow shell --gpus 1                   # a terminal on a GPU\n"
-                                "  $ billow ps; billow logs -f JOB           # what runs, and what it writes\n"
-                                "  $ billow up --background --sim 8xH100     # to try it all without a GPU\n"
-                                "  $ billow dashboard                        # the same in a browser\n", version);
+  std::string out = fmt::format(
+      "billow {}: your own GPU cloud, in one binary\n\nusage: billow COMMAND [options]\n\n"
+      "first steps:\n"
+      "  $ billow run --gpus 1 -- python train.py  # starts Billow if need be\n"
+      "  $ billow shell --gpus 1                   # a terminal on a GPU\n"
+      "  $ billow ps; billow logs -f JOB           # what runs, and what it writes\n"
+      "  $ billow up --background --sim 8xH100     # to try it all without a GPU\n"
+      "  $ billow dashboard                        # the same in a browser\n",
+      version);
   std::size_t width = 0;
-  for (const CommandSpec& c : commands) width = std::max(width, c.name.size());
+  for (const CommandSpec& c : commands)
+    width = std::max(width, c.name.size());
   for (const char* group : groups_of(commands)) {
     out += fmt::format("\n{}:\n", *group ? group : "other");
     for (const CommandSpec& c : commands)
-      if (std::string_view(c.group) == group) out += fmt::format("  {:<{}}  {}\n", c.name, width, wrapped(c.summary, text_columns - width - 4, width + 4));
+      if (std::string_view(c.group) == group)
+        out += fmt::format("  {:<{}}  {}\n", c.name, width,
+                           wrapped(c.summary, text_columns - width - 4, width + 4));
   }
   out += "\n`billow COMMAND --help` says more about each, with examples.\n";
   return out;
@@ -124,22 +143,30 @@ std::string overview_text(const std::vector<CommandSpec>& commands, std::string_
 
 std::string markdown(const std::vector<CommandSpec>& commands) {
   std::string out =
-      "# Command line\n\nThis page is written by `billow help --markdown`; a test holds it against the program.\n\n"
-      "Exit codes: `run`, `shell`, `attach` and `wait` give the job's own (128 + signal where one ended it, 124 for its time limit);\n"
-      "1 when something was refused or failed, 2 for a mistake in the command line, 69 when no head answers.\n";
+      "# Command line\n\nThis page is written by `billow help --markdown`; a test holds it against "
+      "the program.\n\n"
+      "Exit codes: `run`, `shell`, `attach` and `wait` give the job's own (128 + signal where one "
+      "ended it, 124 for its time limit);\n"
+      "1 when something was refused or failed, 2 for a mistake in the command line, 69 when no "
+      "head answers.\n";
   for (const char* group : groups_of(commands)) {
     std::string title = *group ? group : "other";
     title[0] = static_cast<char>(title[0] >= 'a' && title[0] <= 'z' ? title[0] - 32 : title[0]);
     out += fmt::format("\n## {}\n", title);
     for (const CommandSpec& c : commands) {
-      if (std::string_view(c.group) != group) continue;
+      if (std::string_view(c.group) != group)
+        continue;
       out += fmt::format("\n### billow {}\n\n{}. Usage: `{}`\n", c.name, c.summary, usage_line(c));
-      if (!c.details.empty()) out += "\n" + c.details + "\n";
-      if (c.alias_of) continue;
+      if (!c.details.empty())
+        out += "\n" + c.details + "\n";
+      if (c.alias_of)
+        continue;
       out += "\n| option | what it does |\n|---|---|\n";
       for (const OptionSpec* o : options_of(c)) {
-        if (std::string_view(o->name) == "help") continue;
-        out += fmt::format("| `{}` | {} |\n", escaped_cell(trim(heading_of(*o))), escaped_cell(o->help));
+        if (std::string_view(o->name) == "help")
+          continue;
+        out += fmt::format("| `{}` | {} |\n", escaped_cell(trim(heading_of(*o))),
+                           escaped_cell(o->help));
       }
       out += fmt::format("\n```sh\n{}\n```\n", c.example);
     }

@@ -21,11 +21,14 @@ namespace {
 constexpr std::size_t pointer_bytes_max = 64 << 10;
 
 // A home directory may be shared by machines, whose heads are not this one's.
-std::string this_boot() { return std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or(""))); }
+std::string this_boot() {
+  return std::string(trim(read_file("/proc/sys/kernel/random/boot_id", 64).value_or("")));
+}
 
 std::string pointers_directory() {
   const char* state = std::getenv("XDG_STATE_HOME");
-  if (state && *state == '/') return std::string(state) + "/billow/heads";
+  if (state && *state == '/')
+    return std::string(state) + "/billow/heads";
   const std::string home = home_directory();
   return home.empty() ? "" : home + "/.local/state/billow/heads";
 }
@@ -34,29 +37,38 @@ std::string pointers_directory() {
 
 std::string pointer_path(const std::string& data_dir) {
   const std::string directory = pointers_directory();
-  return directory.empty() ? "" : fmt::format("{}/{}.json", directory, sha256_hex(data_dir).substr(0, 16));
+  return directory.empty()
+             ? ""
+             : fmt::format("{}/{}.json", directory, sha256_hex(data_dir).substr(0, 16));
 }
 
-bool head_lives_in(const std::string& data_dir) { return lock_is_held(data_dir + "/lock") || lock_is_held(data_dir + "/agent/lock"); }
+bool head_lives_in(const std::string& data_dir) {
+  return lock_is_held(data_dir + "/lock") || lock_is_held(data_dir + "/agent/lock");
+}
 
 std::vector<LocalHead> running_heads() {
   std::vector<LocalHead> out;
   const std::string directory = pointers_directory(), boot = this_boot();
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(directory.empty() ? nullptr : ::opendir(directory.c_str()), ::closedir);
-  if (!open) return out;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(
+      directory.empty() ? nullptr : ::opendir(directory.c_str()), ::closedir);
+  if (!open)
+    return out;
   while (const dirent* entry = ::readdir(open.get())) {
     const std::string path = directory + "/" + entry->d_name;
-    if (!path.ends_with(".json")) continue;
+    if (!path.ends_with(".json"))
+      continue;
     const auto text = read_file(path, pointer_bytes_max);
     const auto json = text ? parse_json(*text) : Result<Json>(Json());
-    if (!json || (json->is_object() && (*json)["boot_id"].str_or("") != boot)) continue;
+    if (!json || (json->is_object() && (*json)["boot_id"].str_or("") != boot))
+      continue;
     const std::string data_dir((*json)["data_dir"].str_or(""));
     if (data_dir.empty() || !head_lives_in(data_dir)) {
       ::unlink(path.c_str());
       continue;
     }
     const auto& addresses = (*json)["addresses"].items();
-    out.push_back({data_dir, addresses.empty() ? "" : std::string(addresses.front().str_or("")), (*json)["machine_gpus"].bool_or(false)});
+    out.push_back({data_dir, addresses.empty() ? "" : std::string(addresses.front().str_or("")),
+                   (*json)["machine_gpus"].bool_or(false)});
   }
   std::ranges::sort(out, {}, &LocalHead::data_dir);
   return out;
@@ -69,17 +81,26 @@ bool data_is_named(const std::string& option) {
 
 Result<std::string> meant_data_directory(const std::string& option) {
   const std::string named = data_directory(option);
-  if (data_is_named(option) || head_lives_in(named)) return named;
+  if (data_is_named(option) || head_lives_in(named))
+    return named;
   const auto heads = running_heads();
-  if (heads.empty()) return named;
-  if (heads.size() == 1) return heads.front().data_dir;
+  if (heads.empty())
+    return named;
+  if (heads.size() == 1)
+    return heads.front().data_dir;
   std::vector<std::string> places;
   constexpr std::size_t named_max = 4;
   for (const LocalHead& head : heads)
-    if (places.size() < named_max) places.push_back(head.address.empty() ? head.data_dir : fmt::format("{} ({})", head.data_dir, head.address));
-  if (heads.size() > named_max) places.push_back(fmt::format("{} more", heads.size() - named_max));
-  return fail(Code::conflict, fmt::format("{} heads of yours run on this machine: {}", heads.size(), join(places, ", ")),
-              fmt::format("say which one: --data {0}, or export BILLOW_DATA={0}", shell_quote(heads.front().data_dir)));
+    if (places.size() < named_max)
+      places.push_back(head.address.empty() ? head.data_dir
+                                            : fmt::format("{} ({})", head.data_dir, head.address));
+  if (heads.size() > named_max)
+    places.push_back(fmt::format("{} more", heads.size() - named_max));
+  return fail(
+      Code::conflict,
+      fmt::format("{} heads of yours run on this machine: {}", heads.size(), join(places, ", ")),
+      fmt::format("say which one: --data {0}, or export BILLOW_DATA={0}",
+                  shell_quote(heads.front().data_dir)));
 }
 
 }  // namespace billow::client

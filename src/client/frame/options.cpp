@@ -1,5 +1,5 @@
-// Parsing by the option table. The grammar is the usual one: --name value, --name=value, -x value, -xVALUE, switches that may
-// be joined (-qf), and "--" after which nothing is an option.
+// Parsing by the option table. The grammar is the usual one: --name value, --name=value, -x value,
+// -xVALUE, switches that may be joined (-qf), and "--" after which nothing is an option.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 constexpr OptionSpec help_option[] = {{"help", 'h', nullptr, "show this help"}};
 constexpr OptionSpec head_option_table[] = {
     {"head", 0, "URL", "the head to ask: http://host:port, https://… or unix:/path (BILLOW_HEAD)"},
-    {"data", 0, "DIR", "data directory of the local head (BILLOW_DATA)", false, Completes::directory},
+    {"data", 0, "DIR", "data directory of the local head (BILLOW_DATA)", false,
+     Completes::directory},
 };
 constexpr OptionSpec json_option_table[] = {{"json", 0, nullptr, "print JSON, for scripts"}};
 
@@ -22,13 +23,25 @@ struct Synonym {
   std::string_view typed, ours;
 };
 constexpr Synonym command_synonyms[] = {
-    {"kill", "stop"},     {"scancel", "stop"}, {"rm", "stop"},       {"jobs", "ps"},      {"list", "ps"},   {"ls", "ps"},        {"queue", "ps"},      {"squeue", "ps"},   {"history", "ps -a"},
-    {"sbatch", "submit"}, {"srun", "run"},     {"exec", "ssh"},      {"start", "up"},     {"serve", "up"},  {"server", "up"},    {"shutdown", "down"}, {"sinfo", "nodes"},
-    {"log", "logs"},      {"tail", "logs -f"}, {"why", "explain"},   {"info", "status"},  {"whoami", "status"}, {"usage", "cost"}, {"spend", "cost"},  {"ui", "dashboard"}, {"forward", "port-forward"},
+    {"kill", "stop"},     {"scancel", "stop"},
+    {"rm", "stop"},       {"jobs", "ps"},
+    {"list", "ps"},       {"ls", "ps"},
+    {"queue", "ps"},      {"squeue", "ps"},
+    {"history", "ps -a"}, {"sbatch", "submit"},
+    {"srun", "run"},      {"exec", "ssh"},
+    {"start", "up"},      {"serve", "up"},
+    {"server", "up"},     {"shutdown", "down"},
+    {"sinfo", "nodes"},   {"log", "logs"},
+    {"tail", "logs -f"},  {"why", "explain"},
+    {"info", "status"},   {"whoami", "status"},
+    {"usage", "cost"},    {"spend", "cost"},
+    {"ui", "dashboard"},  {"forward", "port-forward"},
 };
 constexpr Synonym option_synonyms[] = {
-    {"port", "listen"}, {"bind", "listen"}, {"host", "listen"}, {"address", "listen"}, {"gpu", "gpus"},   {"num-gpus", "gpus"}, {"gres", "gpus"},    {"cpu", "cpus"},
-    {"memory", "mem"},  {"ram", "mem"},     {"timeout", "time"}, {"walltime", "time"}, {"job-name", "name"}, {"workdir", "cwd"}, {"output-dir", "output"},
+    {"port", "listen"},   {"bind", "listen"},   {"host", "listen"},       {"address", "listen"},
+    {"gpu", "gpus"},      {"num-gpus", "gpus"}, {"gres", "gpus"},         {"cpu", "cpus"},
+    {"memory", "mem"},    {"ram", "mem"},       {"timeout", "time"},      {"walltime", "time"},
+    {"job-name", "name"}, {"workdir", "cwd"},   {"output-dir", "output"},
 };
 
 struct Table {
@@ -36,23 +49,31 @@ struct Table {
   std::vector<const OptionSpec*> options;
 
   const OptionSpec* by_name(std::string_view name) const {
-    for (const OptionSpec* o : options) if (name == o->name) return o;
+    for (const OptionSpec* o : options)
+      if (name == o->name)
+        return o;
     return nullptr;
   }
   const OptionSpec* by_letter(char letter) const {
-    for (const OptionSpec* o : options) if (letter == o->letter) return o;
+    for (const OptionSpec* o : options)
+      if (letter == o->letter)
+        return o;
     return nullptr;
   }
   std::unexpected<Error> unknown(std::string_view typed) const {
     std::vector<std::string> names;
-    for (const OptionSpec* o : options) names.push_back(std::string("--") + o->name);
+    for (const OptionSpec* o : options)
+      names.push_back(std::string("--") + o->name);
     for (const Synonym& s : option_synonyms)
       if (typed.substr(std::min<std::size_t>(2, typed.size())) == s.typed)
         if (const OptionSpec* o = by_name(s.ours))
-          return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed), fmt::format("it is called --{}{}{}: {}", o->name, o->value ? " " : "", o->value ? o->value : "", o->help));
+          return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
+                      fmt::format("it is called --{}{}{}: {}", o->name, o->value ? " " : "",
+                                  o->value ? o->value : "", o->help));
     const std::string near = nearest(typed, names);
     return fail(Code::invalid, fmt::format("{} has no option {}", command.name, typed),
-                near.empty() ? fmt::format("see `billow {} --help`", command.name) : fmt::format("did you mean {}?", near));
+                near.empty() ? fmt::format("see `billow {} --help`", command.name)
+                             : fmt::format("did you mean {}?", near));
   }
 };
 
@@ -74,13 +95,16 @@ Status take_long(const Table& table, const std::string& word, Words& words, Pars
   const auto equals = word.find('=');
   const std::string typed = word.substr(0, equals);
   const OptionSpec* option = table.by_name(std::string_view(typed).substr(2));
-  if (!option) return table.unknown(typed);
+  if (!option)
+    return table.unknown(typed);
   if (!option->value) {
-    if (equals != std::string::npos) return fail(Code::invalid, fmt::format("{} takes no value", typed));
+    if (equals != std::string::npos)
+      return fail(Code::invalid, fmt::format("{} takes no value", typed));
     parsed.add(option->name, "");
     return {};
   }
-  if (equals == std::string::npos) return take_value(*option, typed, words, parsed);
+  if (equals == std::string::npos)
+    return take_value(*option, typed, words, parsed);
   parsed.add(option->name, word.substr(equals + 1));
   return {};
 }
@@ -89,12 +113,14 @@ Status take_letters(const Table& table, const std::string& word, Words& words, P
   for (std::size_t i = 1; i < word.size(); ++i) {
     const std::string shown = std::string("-") + word[i];
     const OptionSpec* option = table.by_letter(word[i]);
-    if (!option) return table.unknown(word.size() == 2 ? word : shown);
+    if (!option)
+      return table.unknown(word.size() == 2 ? word : shown);
     if (!option->value) {
       parsed.add(option->name, "");
       continue;
     }
-    if (i + 1 == word.size()) return take_value(*option, shown, words, parsed);
+    if (i + 1 == word.size())
+      return take_value(*option, shown, words, parsed);
     parsed.add(option->name, word.substr(i + 1));
     return {};
   }
@@ -102,31 +128,45 @@ Status take_letters(const Table& table, const std::string& word, Words& words, P
 }
 
 // "-5" is an amount that is too small, not a switch nobody knows.
-bool is_negative(std::string_view word) { return word.size() > 1 && ((word[1] >= '0' && word[1] <= '9') || (word[1] == '$' || word[1] == '.')); }
+bool is_negative(std::string_view word) {
+  return word.size() > 1 &&
+         ((word[1] >= '0' && word[1] <= '9') || (word[1] == '$' || word[1] == '.'));
+}
 
 bool ends_options(Operands operands, std::string_view word) {
   switch (operands) {
     case Operands::none:
-    case Operands::some: return false;
-    case Operands::command: return true;
-    case Operands::command_or_file: return !word.ends_with(".toml");
+    case Operands::some:
+      return false;
+    case Operands::command:
+      return true;
+    case Operands::command_or_file:
+      return !word.ends_with(".toml");
   }
   return false;
 }
 
 }  // namespace
 
-std::span<const OptionSpec> head_options() { return head_option_table; }
-std::span<const OptionSpec> json_options() { return json_option_table; }
+std::span<const OptionSpec> head_options() {
+  return head_option_table;
+}
+std::span<const OptionSpec> json_options() {
+  return json_option_table;
+}
 
 std::vector<const OptionSpec*> options_of(const CommandSpec& command) {
   std::vector<const OptionSpec*> all;
   const auto add = [&](std::span<const OptionSpec> options) {
-    for (const OptionSpec& o : options) all.push_back(&o);
+    for (const OptionSpec& o : options)
+      all.push_back(&o);
   };
-  for (const auto& options : command.options) add(options);
-  if (command.prints_json) add(json_option_table);
-  if (command.talks_to_head) add(head_option_table);
+  for (const auto& options : command.options)
+    add(options);
+  if (command.prints_json)
+    add(json_option_table);
+  if (command.talks_to_head)
+    add(head_option_table);
   add(help_option);
   return all;
 }
@@ -149,52 +189,70 @@ Result<Parsed> parse(const CommandSpec& command, const std::vector<std::string>&
     const std::string& word = words.next();
     if (word == "--") {
       parsed.after_dashes = true;
-      while (words.more()) parsed.operands.push_back(words.next());
+      while (words.more())
+        parsed.operands.push_back(words.next());
     } else if (word.starts_with("--")) {
       BILLOW_TRY_VOID(take_long(table, word, words, parsed));
-    } else if (word.size() > 1 && word[0] == '-' && !(command.operands == Operands::some && is_negative(word) && !table.by_letter(word[1]))) {
+    } else if (word.size() > 1 && word[0] == '-' &&
+               !(command.operands == Operands::some && is_negative(word) &&
+                 !table.by_letter(word[1]))) {
       BILLOW_TRY_VOID(take_letters(table, word, words, parsed));
     } else {
       parsed.operands.push_back(word);
       if (ends_options(command.operands, word))
-        while (words.more()) parsed.operands.push_back(words.next());
+        while (words.more())
+          parsed.operands.push_back(words.next());
     }
   }
   parsed.help = parsed.has("help");
-  if (parsed.help) return parsed;
+  if (parsed.help)
+    return parsed;
   for (const OptionSpec* o : table.options)
     if (o->value && !o->repeats && parsed.all(o->name).size() > 1)
-      return fail(Code::invalid, fmt::format("--{} was given more than once: {}", o->name, join(parsed.all(o->name), ", ")), "leave one of them out");
+      return fail(Code::invalid,
+                  fmt::format("--{} was given more than once: {}", o->name,
+                              join(parsed.all(o->name), ", ")),
+                  "leave one of them out");
   if (command.operands == Operands::none && !parsed.operands.empty())
-    return fail(Code::invalid, fmt::format("{} takes no argument \"{}\"", command.name, parsed.operands.front()),
+    return fail(Code::invalid,
+                fmt::format("{} takes no argument \"{}\"", command.name, parsed.operands.front()),
                 fmt::format("see `billow {} --help`", command.name));
   return parsed;
 }
 
-Result<Found> find_command(const std::vector<CommandSpec>& commands, const std::vector<std::string>& args) {
+Result<Found> find_command(const std::vector<CommandSpec>& commands,
+                           const std::vector<std::string>& args) {
   const std::string first = args.empty() ? "help" : args[0];
   for (const CommandSpec& c : commands) {  // of two words first: `reserve list` is not `reserve`
-    if (args.size() > 1 && c.name.size() == first.size() + 1 + args[1].size() && c.name.starts_with(first) && c.name.ends_with(args[1]) &&
-        c.name[first.size()] == ' ')
+    if (args.size() > 1 && c.name.size() == first.size() + 1 + args[1].size() &&
+        c.name.starts_with(first) && c.name.ends_with(args[1]) && c.name[first.size()] == ' ')
       return Found{&c, 2};
   }
   for (const CommandSpec& c : commands)
-    if (c.name == first) return Found{&c, args.empty() ? 0u : 1u};
+    if (c.name == first)
+      return Found{&c, args.empty() ? 0u : 1u};
   std::vector<std::string> seconds;
   for (const CommandSpec& c : commands)
-    if (c.name.starts_with(first + " ")) seconds.push_back(c.name.substr(first.size() + 1));
+    if (c.name.starts_with(first + " "))
+      seconds.push_back(c.name.substr(first.size() + 1));
   if (!seconds.empty()) {
-    const bool asks = args.size() < 2 || args[1] == "--help" || args[1] == "-h" || args[1] == "help";
+    const bool asks =
+        args.size() < 2 || args[1] == "--help" || args[1] == "-h" || args[1] == "help";
     const std::string near = asks ? "" : nearest(args[1], seconds);
-    return fail(Code::invalid, asks ? fmt::format("{} what? There are: {}", first, join(seconds, ", "))
-                                    : fmt::format("there is no command \"{} {}\"", first, args[1]),
-                near.empty() ? fmt::format("see `billow {} {} --help`", first, seconds.front()) : fmt::format("did you mean `billow {} {}`?", first, near));
+    return fail(Code::invalid,
+                asks ? fmt::format("{} what? There are: {}", first, join(seconds, ", "))
+                     : fmt::format("there is no command \"{} {}\"", first, args[1]),
+                near.empty() ? fmt::format("see `billow {} {} --help`", first, seconds.front())
+                             : fmt::format("did you mean `billow {} {}`?", first, near));
   }
   std::vector<std::string> names;
-  for (const CommandSpec& c : commands) names.push_back(c.name.substr(0, c.name.find(' ')));
+  for (const CommandSpec& c : commands)
+    names.push_back(c.name.substr(0, c.name.find(' ')));
   for (const Synonym& s : command_synonyms)
-    if (s.typed == first && std::find(names.begin(), names.end(), s.ours.substr(0, s.ours.find(' '))) != names.end())
-      return fail(Code::invalid, fmt::format("there is no command \"{}\"", first), fmt::format("it is called `billow {}`", s.ours));
+    if (s.typed == first &&
+        std::find(names.begin(), names.end(), s.ours.substr(0, s.ours.find(' '))) != names.end())
+      return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
+                  fmt::format("it is called `billow {}`", s.ours));
   const std::string near = nearest(first, names);
   return fail(Code::invalid, fmt::format("there is no command \"{}\"", first),
               near.empty() ? "see `billow help`" : fmt::format("did you mean `billow {}`?", near));

@@ -1,5 +1,6 @@
-// A line that says how far something is, how fast it goes and how long it will take: uploads, pulls, arrays, waits. On a terminal it is
-// drawn over itself on stderr; elsewhere nothing is said until the end. What the line says is a pure function, so that tests can hold it.
+// A line that says how far something is, how fast it goes and how long it will take: uploads,
+// pulls, arrays, waits. On a terminal it is drawn over itself on stderr; elsewhere nothing is said
+// until the end. What the line says is a pure function, so that tests can hold it.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@ namespace billow::client {
 enum class ProgressUnit { things, bytes };
 
 struct ProgressState {
-  std::string what;                 // "upload data.tar", "array 12"
+  std::string what;                   // "upload data.tar", "array 12"
   std::uint64_t done = 0, total = 0;  // total 0: unknown
   ProgressUnit unit = ProgressUnit::things;
-  double per_second = 0;            // 0: not known yet
+  double per_second = 0;  // 0: not known yet
   Duration elapsed;
-  std::string note;                 // "3 running"
+  std::string note;  // "3 running"
 };
 // At most `columns` wide.
 std::string progress_line(const ProgressState& state, std::size_t columns);
@@ -26,7 +27,7 @@ std::string progress_line(const ProgressState& state, std::size_t columns);
 class Progress {
  public:
   Progress(std::string what, ProgressUnit unit);
-  ~Progress();                      // takes the line away
+  ~Progress();  // takes the line away
   // Redraws at most ten times a second; the rate is that of the last several seconds.
   void update(std::uint64_t done, std::uint64_t total, std::string_view note = {});
 

@@ -17,7 +17,7 @@ std::string variable(const char* name) {
 }
 
 Result<std::string> secret_from_stdin(const char* what) {
-  termios before {};
+  termios before{};
   const bool terminal = ::tcgetattr(STDIN_FILENO, &before) == 0;
   if (terminal) {
     ::dprintf(STDERR_FILENO, "%s: ", what);
@@ -26,27 +26,34 @@ Result<std::string> secret_from_stdin(const char* what) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
   }
   std::string text;
-  for (char c; text.size() < 4096 && ::read(STDIN_FILENO, &c, 1) == 1 && c != '\n';) text += c;
+  for (char c; text.size() < 4096 && ::read(STDIN_FILENO, &c, 1) == 1 && c != '\n';)
+    text += c;
   if (terminal) {
     ::tcsetattr(STDIN_FILENO, TCSANOW, &before);
     ::dprintf(STDERR_FILENO, "\n");
   }
   const std::string token(trim(text));
-  if (token.empty()) return fail(Code::invalid, fmt::format("no {} was given", what));
+  if (token.empty())
+    return fail(Code::invalid, fmt::format("no {} was given", what));
   return token;
 }
 
 PinnedToken split_pin(const std::string& text) {
   const auto dot = text.find('.');
-  return dot == std::string::npos ? PinnedToken{text, ""} : PinnedToken{text.substr(0, dot), text.substr(dot + 1)};
+  return dot == std::string::npos ? PinnedToken{text, ""}
+                                  : PinnedToken{text.substr(0, dot), text.substr(dot + 1)};
 }
 
 Error explain_connection(Error error, const std::string& url, bool pinned) {
-  const bool certificate = error.message.find("certificate") != std::string::npos || error.message.find("verify") != std::string::npos;
+  const bool certificate = error.message.find("certificate") != std::string::npos ||
+                           error.message.find("verify") != std::string::npos;
   if (certificate)
-    error.hint = pinned ? "the head at this address is not the one the token was made by: check the address, or make a new token there"
-                        : "the head is its own authority: use a token made by it, which carries its fingerprint, or --fingerprint";
-  else if (url.starts_with("http://") && error.code == Code::unavailable) error.hint = "a head that others can reach speaks https: try https://…";
+    error.hint = pinned ? "the head at this address is not the one the token was made by: check "
+                          "the address, or make a new token there"
+                        : "the head is its own authority: use a token made by it, which carries "
+                          "its fingerprint, or --fingerprint";
+  else if (url.starts_with("http://") && error.code == Code::unavailable)
+    error.hint = "a head that others can reach speaks https: try https://…";
   return error;
 }
 

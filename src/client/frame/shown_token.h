@@ -1,5 +1,6 @@
-// Tokens that people show to a head for the first time, by login or join: read without showing them, taken apart, and what to say where
-// the head they are shown to is not the one that made them.
+// Tokens that people show to a head for the first time, by login or join: read without showing
+// them, taken apart, and what to say where the head they are shown to is not the one that made
+// them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Signals through a pipe of our own, as there is no descriptor for them: a handler writes the number, which next() reads.
+// Signals through a pipe of our own, as there is no descriptor for them: a handler writes the
+// number, which next() reads.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@ namespace billow::client {
 namespace {
 
 constexpr std::array heard = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH};
-volatile int pipe_end = -1;   // all that a handler may look at
+volatile int pipe_end = -1;  // all that a handler may look at
 
 void hear(int number) {
   const int error = errno;
@@ -27,18 +28,23 @@ struct SignalQueue::Mask {
   std::array<struct sigaction, heard.size()> actions;
   Fd end;
 };
-SignalQueue::SignalQueue(Fd fd, std::unique_ptr<Mask> before) : fd_(std::move(fd)), before_(std::move(before)) {}
+SignalQueue::SignalQueue(Fd fd, std::unique_ptr<Mask> before)
+    : fd_(std::move(fd)), before_(std::move(before)) {}
 SignalQueue::SignalQueue(SignalQueue&&) noexcept = default;
 SignalQueue::~SignalQueue() {
-  if (!before_) return;
-  for (std::size_t i = 0; i < heard.size(); ++i) ::sigaction(heard[i], &before_->actions[i], nullptr);
+  if (!before_)
+    return;
+  for (std::size_t i = 0; i < heard.size(); ++i)
+    ::sigaction(heard[i], &before_->actions[i], nullptr);
   pipe_end = -1;
 }
 
 Result<SignalQueue> SignalQueue::create() {
   int ends[2];
-  if (platform::make_pipe(ends) != 0) return fail_errno("pipe", errno);
-  for (const int end : ends) ::fcntl(end, F_SETFL, O_NONBLOCK);
+  if (platform::make_pipe(ends) != 0)
+    return fail_errno("pipe", errno);
+  for (const int end : ends)
+    ::fcntl(end, F_SETFL, O_NONBLOCK);
   Fd out(ends[0]);
   auto before = std::make_unique<Mask>();
   before->end = Fd(ends[1]);

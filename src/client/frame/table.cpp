@@ -16,14 +16,22 @@ namespace {
 
 const char* escape_of(Colour colour) {
   switch (colour) {
-    case Colour::none: return "";
-    case Colour::dim: return "\x1b[2m";
-    case Colour::bold: return "\x1b[1m";
-    case Colour::red: return "\x1b[31m";
-    case Colour::green: return "\x1b[32m";
-    case Colour::yellow: return "\x1b[33m";
-    case Colour::blue: return "\x1b[34m";
-    case Colour::cyan: return "\x1b[36m";
+    case Colour::none:
+      return "";
+    case Colour::dim:
+      return "\x1b[2m";
+    case Colour::bold:
+      return "\x1b[1m";
+    case Colour::red:
+      return "\x1b[31m";
+    case Colour::green:
+      return "\x1b[32m";
+    case Colour::yellow:
+      return "\x1b[33m";
+    case Colour::blue:
+      return "\x1b[34m";
+    case Colour::cyan:
+      return "\x1b[36m";
   }
   return "";
 }
@@ -34,19 +42,30 @@ struct CodePoint {
 };
 // Of text that is known to be UTF-8; a stray byte counts as itself.
 CodePoint code_point_at(std::string_view text, std::size_t at) {
-  const auto b = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const auto b = [&](std::size_t i) {
+    return static_cast<unsigned char>(text[at + i]);
+  };
   const std::size_t left = text.size() - at;
-  if (b(0) >= 0xF0 && left >= 4) return {static_cast<std::uint32_t>((b(0) & 7) << 18 | (b(1) & 63) << 12 | (b(2) & 63) << 6 | (b(3) & 63)), 4};
-  if (b(0) >= 0xE0 && left >= 3) return {static_cast<std::uint32_t>((b(0) & 15) << 12 | (b(1) & 63) << 6 | (b(2) & 63)), 3};
-  if (b(0) >= 0xC0 && left >= 2) return {static_cast<std::uint32_t>((b(0) & 31) << 6 | (b(1) & 63)), 2};
+  if (b(0) >= 0xF0 && left >= 4)
+    return {static_cast<std::uint32_t>((b(0) & 7) << 18 | (b(1) & 63) << 12 | (b(2) & 63) << 6 |
+                                       (b(3) & 63)),
+            4};
+  if (b(0) >= 0xE0 && left >= 3)
+    return {static_cast<std::uint32_t>((b(0) & 15) << 12 | (b(1) & 63) << 6 | (b(2) & 63)), 3};
+  if (b(0) >= 0xC0 && left >= 2)
+    return {static_cast<std::uint32_t>((b(0) & 31) << 6 | (b(1) & 63)), 2};
   return {b(0), 1};
 }
 
-// The common cases without a table of Unicode: combining marks and joiners take no column, East Asian and emoji two.
+// The common cases without a table of Unicode: combining marks and joiners take no column, East
+// Asian and emoji two.
 std::size_t columns_of(std::uint32_t c) {
-  if ((c >= 0x300 && c <= 0x36F) || c == 0x200B || c == 0x200D || (c >= 0xFE00 && c <= 0xFE0F)) return 0;
-  if ((c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) || (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
-      (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) || (c >= 0xFFE0 && c <= 0xFFE6) || (c >= 0x1F300 && c <= 0x1FAFF) ||
+  if ((c >= 0x300 && c <= 0x36F) || c == 0x200B || c == 0x200D || (c >= 0xFE00 && c <= 0xFE0F))
+    return 0;
+  if ((c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
+      (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
+      (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) ||
+      (c >= 0xFFE0 && c <= 0xFFE6) || (c >= 0x1F300 && c <= 0x1FAFF) ||
       (c >= 0x20000 && c <= 0x3FFFD))
     return 2;
   return 1;
@@ -57,43 +76,56 @@ std::size_t columns_of(std::uint32_t c) {
 Look look_at(int fd) {
   Look look;
   look.terminal = ::isatty(fd) == 1;
-  if (!look.terminal) return look;
+  if (!look.terminal)
+    return look;
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   look.colours = !(no_color && *no_color) && !(term && std::string_view(term) == "dumb");
   if (const char* columns = std::getenv("COLUMNS")) {
-    if (const auto n = parse_int(columns, 20, 1000)) look.columns = static_cast<std::size_t>(*n);
+    if (const auto n = parse_int(columns, 20, 1000))
+      look.columns = static_cast<std::size_t>(*n);
   }
   winsize size{};
-  if (look.columns == 0 && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) look.columns = size.ws_col;
-  if (look.columns == 0) look.columns = 80;
+  if (look.columns == 0 && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
+    look.columns = size.ws_col;
+  if (look.columns == 0)
+    look.columns = 80;
   return look;
 }
 
 std::string painted(std::string_view text, Colour colour, const Look& look) {
-  if (!look.colours || colour == Colour::none) return std::string(text);
+  if (!look.colours || colour == Colour::none)
+    return std::string(text);
   return std::string(escape_of(colour)) + std::string(text) + "\x1b[0m";
 }
 
 Colour colour_of_state(std::string_view state) {
-  if (state == "running" || state == "ready" || state == "ok") return Colour::green;
-  if (state == "failed" || state == "lost" || state == "unreachable") return Colour::red;
-  if (state == "queued" || state == "suspended" || state == "drained") return Colour::yellow;
-  if (state == "succeeded" || state == "stopped" || state == "held") return Colour::dim;
+  if (state == "running" || state == "ready" || state == "ok")
+    return Colour::green;
+  if (state == "failed" || state == "lost" || state == "unreachable")
+    return Colour::red;
+  if (state == "queued" || state == "suspended" || state == "drained")
+    return Colour::yellow;
+  if (state == "succeeded" || state == "stopped" || state == "held")
+    return Colour::dim;
   return Colour::none;
 }
 
 std::string printable(std::string_view text) {
   std::string out;
   if (!valid_utf8(text)) {
-    for (const char c : text) out += c >= 32 && c < 127 ? c : '?';
+    for (const char c : text)
+      out += c >= 32 && c < 127 ? c : '?';
     return out;
   }
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint point = code_point_at(text, i);
-    const bool control = point.value < 32 || (point.value >= 127 && point.value < 160) || (point.value >= 0x202A && point.value <= 0x202E);
-    if (control) out += point.value == '\n' || point.value == '\t' ? ' ' : '?';
-    else out += text.substr(i, point.bytes);
+    const bool control = point.value < 32 || (point.value >= 127 && point.value < 160) ||
+                         (point.value >= 0x202A && point.value <= 0x202E);
+    if (control)
+      out += point.value == '\n' || point.value == '\t' ? ' ' : '?';
+    else
+      out += text.substr(i, point.bytes);
     i += point.bytes;
   }
   return out;
@@ -111,14 +143,17 @@ std::size_t display_width(std::string_view text) {
 
 std::string clipped(std::string_view raw, std::size_t columns) {
   const std::string text = printable(raw);
-  if (columns == 0) return {};
-  if (display_width(text) <= columns) return text;
+  if (columns == 0)
+    return {};
+  if (display_width(text) <= columns)
+    return text;
   std::string out;
   std::size_t width = 0;
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint point = code_point_at(text, i);
     const std::size_t w = columns_of(point.value);
-    if (width + w > columns - 1) break;
+    if (width + w > columns - 1)
+      break;
     out += std::string_view(text).substr(i, point.bytes);
     width += w;
     i += point.bytes;
@@ -131,16 +166,21 @@ std::vector<std::size_t> Table::widths(const Look& look) const {
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     width[c] = display_width(columns_[c].title);
     for (const auto& row : rows_)
-      if (c < row.size()) width[c] = std::max(width[c], display_width(printable(row[c].text)));
+      if (c < row.size())
+        width[c] = std::max(width[c], display_width(printable(row[c].text)));
   }
   std::size_t total = 2 * (columns_.size() - 1);
-  for (const std::size_t w : width) total += w;
+  for (const std::size_t w : width)
+    total += w;
   // What does not fit is taken from the widest column that allows it, one column of text at a time.
   while (look.columns > 0 && total > look.columns) {
     std::size_t widest = columns_.size();
     for (std::size_t c = 0; c < columns_.size(); ++c)
-      if (columns_[c].shrinks_to > 0 && width[c] > columns_[c].shrinks_to && (widest == columns_.size() || width[c] > width[widest])) widest = c;
-    if (widest == columns_.size()) break;
+      if (columns_[c].shrinks_to > 0 && width[c] > columns_[c].shrinks_to &&
+          (widest == columns_.size() || width[c] > width[widest]))
+        widest = c;
+    if (widest == columns_.size())
+      break;
     --width[widest];
     --total;
   }
@@ -148,14 +188,16 @@ std::vector<std::size_t> Table::widths(const Look& look) const {
 }
 
 bool Table::fits(const Look& look, const std::vector<std::size_t>& width) const {
-  return look.columns == 0 || std::accumulate(width.begin(), width.end(), 2 * (columns_.size() - 1)) <= look.columns;
+  return look.columns == 0 ||
+         std::accumulate(width.begin(), width.end(), 2 * (columns_.size() - 1)) <= look.columns;
 }
 
 Table Table::without(std::size_t column) const {
   Table out = *this;
   out.columns_.erase(out.columns_.begin() + static_cast<std::ptrdiff_t>(column));
   for (auto& row : out.rows_)
-    if (column < row.size()) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+    if (column < row.size())
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
   return out;
 }
 
@@ -164,8 +206,11 @@ std::string Table::text(const Look& look) const {
   if (!fits(look, width)) {
     std::size_t first = columns_.size();
     for (std::size_t c = 0; c < columns_.size(); ++c)
-      if (columns_[c].goes > 0 && (first == columns_.size() || columns_[c].goes < columns_[first].goes)) first = c;
-    if (first < columns_.size()) return without(first).text(look);
+      if (columns_[c].goes > 0 &&
+          (first == columns_.size() || columns_[c].goes < columns_[first].goes))
+        first = c;
+    if (first < columns_.size())
+      return without(first).text(look);
   }
   std::string out;
   const auto line = [&](const std::vector<Cell>& cells) {
@@ -174,22 +219,30 @@ std::string Table::text(const Look& look) const {
       const Cell cell = c < cells.size() ? cells[c] : Cell("");
       const std::string shown = clipped(cell.text, width[c]);
       const std::string pad(width[c] - display_width(shown), ' ');
-      if (c > 0) text += "  ";
-      if (columns_[c].align == Align::right) text += pad + painted(shown, cell.colour, look);
-      else text += painted(shown, cell.colour, look) + (c + 1 < columns_.size() ? pad : "");
+      if (c > 0)
+        text += "  ";
+      if (columns_[c].align == Align::right)
+        text += pad + painted(shown, cell.colour, look);
+      else
+        text += painted(shown, cell.colour, look) + (c + 1 < columns_.size() ? pad : "");
     }
-    while (!text.empty() && text.back() == ' ') text.pop_back();
+    while (!text.empty() && text.back() == ' ')
+      text.pop_back();
     out += text + "\n";
   };
   std::vector<Cell> titles;
-  for (const Column& column : columns_) titles.emplace_back(column.title, Colour::dim);
+  for (const Column& column : columns_)
+    titles.emplace_back(column.title, Colour::dim);
   line(titles);
-  for (const auto& row : rows_) line(row);
+  for (const auto& row : rows_)
+    line(row);
   return out;
 }
 
 WallTime parse_utc(std::string_view text) {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || (text[10] != 'T' && text[10] != ' ') || text[13] != ':' || text[16] != ':') return {};
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' ||
+      (text[10] != 'T' && text[10] != ' ') || text[13] != ':' || text[16] != ':')
+    return {};
   const auto number = [&](std::size_t at, std::size_t digits) {
     const auto n = parse_int(text.substr(at, digits), 0, 9999);
     return n ? static_cast<int>(*n) : -1;
@@ -201,34 +254,48 @@ WallTime parse_utc(std::string_view text) {
   tm.tm_hour = number(11, 2);
   tm.tm_min = number(14, 2);
   tm.tm_sec = number(17, 2);
-  if (tm.tm_mon < 0 || tm.tm_mday < 1 || tm.tm_hour < 0 || tm.tm_min < 0 || tm.tm_sec < 0) return {};
+  if (tm.tm_mon < 0 || tm.tm_mday < 1 || tm.tm_hour < 0 || tm.tm_min < 0 || tm.tm_sec < 0)
+    return {};
   return WallTime{static_cast<std::int64_t>(::timegm(&tm)) * 1'000'000'000};
 }
 
-std::string age(const Json& since, WallTime now) { return span_between(since, Json(), now); }
+std::string age(const Json& since, WallTime now) {
+  return span_between(since, Json(), now);
+}
 
 std::string span_between(const Json& from, const Json& to, WallTime now) {
   const WallTime begin = parse_utc(from.str_or(""));
-  if (!begin) return "-";
+  if (!begin)
+    return "-";
   const WallTime end = to.is_string() ? parse_utc(to.as_string()) : now;
   // Documents have whole seconds; a clock that is a little behind must not show a negative age.
   const std::int64_t whole_s = std::max<std::int64_t>(0, (end.ns - begin.ns) / 1'000'000'000);
   return whole_s < 60 ? fmt::format("{}s", whole_s) : format_duration(seconds(whole_s));
 }
 
-std::string mebibytes(std::int64_t mib) { return mib <= 0 ? "-" : format_bytes(static_cast<std::uint64_t>(mib) << 20); }
+std::string mebibytes(std::int64_t mib) {
+  return mib <= 0 ? "-" : format_bytes(static_cast<std::uint64_t>(mib) << 20);
+}
 
 std::string gpus_of_job(const Json& job) {
   const std::int64_t gpus = job["gpus"].int_or(0);
-  if (gpus == 0) return "-";
-  // The document's gpu_milli is of all GPUs of a node together; 0: compute in proportion to the memory asked for.
+  if (gpus == 0)
+    return "-";
+  // The document's gpu_milli is of all GPUs of a node together; 0: compute in proportion to the
+  // memory asked for.
   const std::int64_t milli = job["gpu_milli"].int_or(1000);
   std::string types;
-  for (const Json& type : job["gpu_types"].items()) types += (types.empty() ? "" : "|") + std::string(type.str_or("?"));
-  std::string count = milli > 0 && milli < 1000 ? fmt::format("{:g}", static_cast<double>(milli) / 1000) : fmt::format("{}", gpus);
-  if (milli == 0) count = mebibytes(job["gpu_mem_mib"].int_or(0));
-  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty()) count = gpus > 1 ? fmt::format("{}×{}", gpus, profile) : std::string(profile);
-  if (job["nodes"].int_or(1) > 1) count = fmt::format("{}×{}", job["nodes"].int_or(1), count);
+  for (const Json& type : job["gpu_types"].items())
+    types += (types.empty() ? "" : "|") + std::string(type.str_or("?"));
+  std::string count = milli > 0 && milli < 1000
+                          ? fmt::format("{:g}", static_cast<double>(milli) / 1000)
+                          : fmt::format("{}", gpus);
+  if (milli == 0)
+    count = mebibytes(job["gpu_mem_mib"].int_or(0));
+  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty())
+    count = gpus > 1 ? fmt::format("{}×{}", gpus, profile) : std::string(profile);
+  if (job["nodes"].int_or(1) > 1)
+    count = fmt::format("{}×{}", job["nodes"].int_or(1), count);
   return types.empty() ? count : count + " " + types;
 }
 

@@ -1,5 +1,6 @@
-// Tables and the words in them: aligned columns that fit the terminal, colours where a person looks, and numbers as people
-// say them. All of it is a function of its input and a Look, so that tests can hold it.
+// Tables and the words in them: aligned columns that fit the terminal, colours where a person
+// looks, and numbers as people say them. All of it is a function of its input and a Look, so that
+// tests can hold it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Look {
   bool terminal = false;
   std::size_t columns = 0;  // 0: without limit
 };
-// Of a descriptor: a terminal has its width (COLUMNS goes first) and, unless NO_COLOR is set or TERM is dumb, colours.
+// Of a descriptor: a terminal has its width (COLUMNS goes first) and, unless NO_COLOR is set or
+// TERM is dumb, colours.
 Look look_at(int fd);
 
 std::string painted(std::string_view text, Colour colour, const Look& look);
@@ -28,7 +30,8 @@ Colour colour_of_state(std::string_view state);
 
 // Columns that text takes on a terminal: code points without combining ones, wide ones twice.
 std::size_t display_width(std::string_view text);
-// At most `columns` wide, with "…" where something was cut. Control characters become '?': a job's name must not move the cursor.
+// At most `columns` wide, with "…" where something was cut. Control characters become '?': a job's
+// name must not move the cursor.
 std::string clipped(std::string_view text, std::size_t columns);
 std::string printable(std::string_view text);
 
@@ -38,8 +41,9 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::left;
-    std::size_t shrinks_to = 0;  // may be cut down to this width when the line does not fit; 0: never
-    int goes = 0;                // left out where that is not enough: 1 first, then 2 …; 0: never
+    std::size_t shrinks_to =
+        0;         // may be cut down to this width when the line does not fit; 0: never
+    int goes = 0;  // left out where that is not enough: 1 first, then 2 …; 0: never
   };
   struct Cell {
     std::string text;
@@ -64,9 +68,9 @@ class Table {
 
 // "2026-11-15T01:29:00Z" → time; zero where it is none.
 WallTime parse_utc(std::string_view text);
-std::string age(const Json& since, WallTime now);                        // "5m 3s"; "-" for null
+std::string age(const Json& since, WallTime now);                          // "5m 3s"; "-" for null
 std::string span_between(const Json& from, const Json& to, WallTime now);  // `to` null: until now
-std::string mebibytes(std::int64_t mib);                                 // "80 GiB"
+std::string mebibytes(std::int64_t mib);                                   // "80 GiB"
 // "2×H100", "0.25 GPU", "-": what a job document asks for.
 std::string gpus_of_job(const Json& job);
 

@@ -18,14 +18,16 @@ termios terminal_before;
 std::atomic<int> raw_fd{-1};
 
 void restore_terminal() {
-  if (const int fd = raw_fd.exchange(-1); fd >= 0) ::tcsetattr(fd, TCSADRAIN, &terminal_before);
+  if (const int fd = raw_fd.exchange(-1); fd >= 0)
+    ::tcsetattr(fd, TCSADRAIN, &terminal_before);
 }
 
 }  // namespace
 
 std::optional<TerminalSize> terminal_size(int fd) {
   winsize size{};
-  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) return std::nullopt;
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+    return std::nullopt;
   return TerminalSize{size.ws_row, size.ws_col};
 }
 
@@ -38,7 +40,8 @@ RawMode& RawMode::operator=(RawMode&&) noexcept = default;
 RawMode::~RawMode() = default;
 
 Result<RawMode> RawMode::enter(int fd) {
-  if (::tcgetattr(fd, &terminal_before) != 0) return fail_errno("the terminal", errno);
+  if (::tcgetattr(fd, &terminal_before) != 0)
+    return fail_errno("the terminal", errno);
   termios raw = terminal_before;
   ::cfmakeraw(&raw);
   static const bool registered = [] {
@@ -48,7 +51,8 @@ Result<RawMode> RawMode::enter(int fd) {
   }();
   (void)registered;
   raw_fd = fd;
-  if (::tcsetattr(fd, TCSADRAIN, &raw) != 0) return fail_errno("the terminal", errno);
+  if (::tcsetattr(fd, TCSADRAIN, &raw) != 0)
+    return fail_errno("the terminal", errno);
   return RawMode(std::make_unique<Saved>());
 }
 
@@ -60,9 +64,11 @@ DetachKeys::Taken DetachKeys::take(std::string_view typed) {
       held_ = false;
       return taken;
     }
-    if (held_) taken.input += ctrl_p;
+    if (held_)
+      taken.input += ctrl_p;
     held_ = c == ctrl_p;
-    if (!held_) taken.input += c;
+    if (!held_)
+      taken.input += c;
   }
   return taken;
 }

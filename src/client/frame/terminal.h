@@ -1,4 +1,5 @@
-// The terminal as a thing that must be given back: raw mode ends with its guard, on every way out of a command.
+// The terminal as a thing that must be given back: raw mode ends with its guard, on every way out
+// of a command.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class RawMode {
   std::unique_ptr<Saved> saved_;
 };
 
-// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH as readable events instead of interruptions, and no SIGPIPE.
+// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGWINCH as readable events instead of interruptions, and no
+// SIGPIPE.
 class SignalQueue {
  public:
   static Result<SignalQueue> create();
@@ -52,7 +54,7 @@ class SignalQueue {
 class DetachKeys {
  public:
   struct Taken {
-    std::string input;   // for the job
+    std::string input;    // for the job
     bool detach = false;  // everything behind it is dropped
   };
   Taken take(std::string_view typed);

@@ -8,7 +8,8 @@
 
 namespace billow::client {
 
-// "now", "+2h", "18:00" (the next such time), "2026-11-16", "2026-11-16 18:00", "2026-11-16T18:00:00Z". All in UTC.
+// "now", "+2h", "18:00" (the next such time), "2026-11-16", "2026-11-16 18:00",
+// "2026-11-16T18:00:00Z". All in UTC.
 Result<WallTime> parse_when(std::string_view text, WallTime now);
 
 }  // namespace billow::client

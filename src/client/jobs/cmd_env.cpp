@@ -1,5 +1,5 @@
-// Environments: a directory tree or an image's files, saved under a name, that jobs run in on any node; and running a job again as it
-// ran.
+// Environments: a directory tree or an image's files, saved under a name, that jobs run in on any
+// node; and running a job again as it ran.
 #include <fmt/format.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/progress.h"
+#include "client/frame/table.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
-#include "client/frame/progress.h"
 #include "client/request/save_environment.h"
-#include "client/frame/table.h"
 #include "files/image.h"
 
 namespace billow::client {
@@ -34,87 +34,139 @@ bool is_directory(const std::string& path) {
 
 // What kind of tree it is decides where it is seen and which variables come with it.
 files::ImageSource describe_tree(const std::string& directory) {
-  files::ImageSource source{.directory = directory, .place = directory, .variables = {}, .programs = {}, .command = {}, .start_directory = {}, .progress = {}};
-  const bool root = is_directory(directory + "/etc") && (is_directory(directory + "/usr/bin") || is_directory(directory + "/bin")) && (is_directory(directory + "/usr/lib") || is_directory(directory + "/lib") || file_exists(directory + "/bin/busybox"));
+  files::ImageSource source{.directory = directory,
+                            .place = directory,
+                            .variables = {},
+                            .programs = {},
+                            .command = {},
+                            .start_directory = {},
+                            .progress = {}};
+  const bool root = is_directory(directory + "/etc") &&
+                    (is_directory(directory + "/usr/bin") || is_directory(directory + "/bin")) &&
+                    (is_directory(directory + "/usr/lib") || is_directory(directory + "/lib") ||
+                     file_exists(directory + "/bin/busybox"));
   if (root) {
     source.place = "/";
     return source;
   }
-  if (file_exists(directory + "/pyvenv.cfg")) source.variables["VIRTUAL_ENV"] = directory;
+  if (file_exists(directory + "/pyvenv.cfg"))
+    source.variables["VIRTUAL_ENV"] = directory;
   if (is_directory(directory + "/conda-meta")) {
     source.variables["CONDA_PREFIX"] = directory;
     source.variables["CONDA_DEFAULT_ENV"] = directory.substr(directory.rfind('/') + 1);
   }
-  if (is_directory(directory + "/bin")) source.programs.push_back("bin");
+  if (is_directory(directory + "/bin"))
+    source.programs.push_back("bin");
   return source;
 }
 
 int cmd_env_save(const Parsed& parsed) {
-  if (parsed.operands.empty() || parsed.operands.size() > 2) return report_usage({Code::invalid, "env save takes a name and a directory", "billow env save torch ./venv"});
+  if (parsed.operands.empty() || parsed.operands.size() > 2)
+    return report_usage(
+        {Code::invalid, "env save takes a name and a directory", "billow env save torch ./venv"});
   const std::string name = parsed.operands[0];
-  if (const Status ok = check_name("environment", name); !ok) return report_usage(ok.error());
+  if (const Status ok = check_name("environment", name); !ok)
+    return report_usage(ok.error());
   std::string directory = parsed.operands.size() > 1 ? parsed.operands[1] : "";
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* active = ::getenv(variable); directory.empty() && active && *active) directory = active;
-  if (directory.empty()) return report_usage({Code::invalid, "which directory?", "name it (billow env save torch ./venv), or activate a virtual environment first"});
+    if (const char* active = ::getenv(variable); directory.empty() && active && *active)
+      directory = active;
+  if (directory.empty())
+    return report_usage(
+        {Code::invalid, "which directory?",
+         "name it (billow env save torch ./venv), or activate a virtual environment first"});
   char resolved[PATH_MAX];
-  if (!::realpath(directory.c_str(), resolved)) return report(fail_errno(directory, errno).error());
-  if (std::string_view(resolved) == "/") return report({Code::invalid, "the machine's own / cannot be saved", "name a directory that holds a root file system, or use env create --image"});
+  if (!::realpath(directory.c_str(), resolved))
+    return report(fail_errno(directory, errno).error());
+  if (std::string_view(resolved) == "/")
+    return report({Code::invalid, "the machine's own / cannot be saved",
+                   "name a directory that holds a root file system, or use env create --image"});
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto staging = Staging::create();
-  if (!staging) return report(staging.error());
+  if (!staging)
+    return report(staging.error());
   files::ImageSource source = describe_tree(resolved);
   Json variables = Json::object();
-  for (const auto& [key, value] : source.variables) variables.set(key, value);
+  for (const auto& [key, value] : source.variables)
+    variables.set(key, value);
   Result<files::WrittenImage> written = fail(Code::internal, "");
   {
     Progress progress("pack " + name, ProgressUnit::bytes);
-    source.progress = [&](std::uint64_t done, std::uint64_t total) { progress.update(done, total); };
+    source.progress = [&](std::uint64_t done, std::uint64_t total) {
+      progress.update(done, total);
+    };
     written = files::write_image(source, (*staging)->path);
   }
-  if (!written) return report(written.error());
+  if (!written)
+    return report(written.error());
   char host[256] = "";
   (void)::gethostname(host, sizeof host - 1);
-  return finish_save(parsed, *client, name, (*staging)->path, *written, source.place, fmt::format("{} on {}", resolved, host), variables);
+  return finish_save(parsed, *client, name, (*staging)->path, *written, source.place,
+                     fmt::format("{} on {}", resolved, host), variables);
 }
 
 std::string query_of(const Parsed& parsed, const std::string& name) {
   std::vector<std::pair<std::string, std::string>> query;
-  if (parsed.has("project")) query.emplace_back("project", parsed.get("project"));
+  if (parsed.has("project"))
+    query.emplace_back("project", parsed.get("project"));
   return with_query("/v1/environments/" + name, query);
 }
 
 int cmd_env_list(const Parsed& parsed) {
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto all = client->get("/v1/environments");
-  if (!all) return report(all.error());
-  if (parsed.has("json")) return print_json(*all), 0;
-  Table table({{"NAME"}, {"PROJECT"}, {"SIZE", Table::Align::right}, {"STORED", Table::Align::right}, {"SEEN AT"}, {"FROM"}, {"SAVED"}});
+  if (!all)
+    return report(all.error());
+  if (parsed.has("json"))
+    return print_json(*all), 0;
+  Table table({{"NAME"},
+               {"PROJECT"},
+               {"SIZE", Table::Align::right},
+               {"STORED", Table::Align::right},
+               {"SEEN AT"},
+               {"FROM"},
+               {"SAVED"}});
   for (const Json& e : (*all)["environments"].items())
-    table.row({std::string(e["name"].str_or("?")), fmt::format("{}{}", e["project"].str_or(""), e["shared"].bool_or(false) ? " (shared)" : ""), format_bytes(e["bytes"].uint_or(0)), format_bytes(e["stored_bytes"].uint_or(0)),
-               printable(e["path"].str_or("")), printable(e["origin"].str_or("")), std::string(e["at"].str_or(""))});
+    table.row({std::string(e["name"].str_or("?")),
+               fmt::format("{}{}", e["project"].str_or(""),
+                           e["shared"].bool_or(false) ? " (shared)" : ""),
+               format_bytes(e["bytes"].uint_or(0)), format_bytes(e["stored_bytes"].uint_or(0)),
+               printable(e["path"].str_or("")), printable(e["origin"].str_or("")),
+               std::string(e["at"].str_or(""))});
   print(table.text(look_at(STDOUT_FILENO)));
   return 0;
 }
 
 int cmd_env_show(const Parsed& parsed) {
-  if (parsed.operands.size() != 1) return report_usage({Code::invalid, "env show takes a name", "see `billow env list`"});
+  if (parsed.operands.size() != 1)
+    return report_usage({Code::invalid, "env show takes a name", "see `billow env list`"});
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto e = client->get(query_of(parsed, parsed.operands[0]));
-  if (!e) return report(e.error());
-  if (parsed.has("json")) return print_json(*e), 0;
+  if (!e)
+    return report(e.error());
+  if (parsed.has("json"))
+    return print_json(*e), 0;
   std::string text;
-  const auto add = [&](const char* name, std::string_view value) { if (!value.empty()) text += fmt::format("{:>10}  {}\n", name, printable(value)); };
+  const auto add = [&](const char* name, std::string_view value) {
+    if (!value.empty())
+      text += fmt::format("{:>10}  {}\n", name, printable(value));
+  };
   add("name", (*e)["name"].str_or(""));
-  add("project", fmt::format("{}{}", (*e)["project"].str_or(""), (*e)["shared"].bool_or(false) ? " (shared with all projects)" : ""));
+  add("project", fmt::format("{}{}", (*e)["project"].str_or(""),
+                             (*e)["shared"].bool_or(false) ? " (shared with all projects)" : ""));
   add("digest", (*e)["digest"].str_or(""));
   add("seen at", (*e)["path"].str_or(""));
   add("from", (*e)["origin"].str_or(""));
-  add("size", fmt::format("{}, {} stored", format_bytes((*e)["bytes"].uint_or(0)), format_bytes((*e)["stored_bytes"].uint_or(0))));
-  for (const auto& [name, value] : (*e)["variables"].members()) add("sets", fmt::format("{}={}", name, value.str_or("")));
+  add("size", fmt::format("{}, {} stored", format_bytes((*e)["bytes"].uint_or(0)),
+                          format_bytes((*e)["stored_bytes"].uint_or(0))));
+  for (const auto& [name, value] : (*e)["variables"].members())
+    add("sets", fmt::format("{}={}", name, value.str_or("")));
   add("saved", fmt::format("{} by {}", (*e)["at"].str_or(""), (*e)["by"].str_or("")));
   add("in use by", fmt::format("{} jobs", (*e)["jobs"].uint_or(0)));
   print(text);
@@ -122,27 +174,40 @@ int cmd_env_show(const Parsed& parsed) {
 }
 
 int cmd_env_rm(const Parsed& parsed) {
-  if (parsed.operands.size() != 1) return report_usage({Code::invalid, "env rm takes a name", "see `billow env list`"});
+  if (parsed.operands.size() != 1)
+    return report_usage({Code::invalid, "env rm takes a name", "see `billow env list`"});
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto gone = client->del(query_of(parsed, parsed.operands[0]));
-  if (!gone) return report(gone.error());
-  if (parsed.has("json")) print_json(*gone);
-  else print(fmt::format("environment {} is gone; jobs that use it keep it\n", parsed.operands[0]));
+  if (!gone)
+    return report(gone.error());
+  if (parsed.has("json"))
+    print_json(*gone);
+  else
+    print(fmt::format("environment {} is gone; jobs that use it keep it\n", parsed.operands[0]));
   return 0;
 }
 
 int cmd_rerun(const Parsed& parsed) {
-  if (parsed.operands.size() != 1) return report_usage({Code::invalid, "rerun takes a job", "see `billow ps -a`"});
-  if (auto ok = check_job_word(parsed.operands[0]); !ok) return report_usage(ok.error());
+  if (parsed.operands.size() != 1)
+    return report_usage({Code::invalid, "rerun takes a job", "see `billow ps -a`"});
+  if (auto ok = check_job_word(parsed.operands[0]); !ok)
+    return report_usage(ok.error());
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto before = job_of(*client, parsed.operands[0], NameUse::look);
-  if (!before) return report(before.error());
+  if (!before)
+    return report(before.error());
   auto job = client->post(path_of_job(*before, "rerun"), "{}");
-  if (!job) return report(job.error());
-  if (parsed.has("json")) print_json(*job);
-  else print(fmt::format("job {} is job {} again; to watch it: billow attach {}\n", (*job)["id"].uint_or(0), *before, (*job)["id"].uint_or(0)));
+  if (!job)
+    return report(job.error());
+  if (parsed.has("json"))
+    print_json(*job);
+  else
+    print(fmt::format("job {} is job {} again; to watch it: billow attach {}\n",
+                      (*job)["id"].uint_or(0), *before, (*job)["id"].uint_or(0)));
   return 0;
 }
 
@@ -150,31 +215,63 @@ int cmd_rerun(const Parsed& parsed) {
 
 Status prepare_environment(Client& client, JobRequest& request) {
   const std::string& name = request.spec.surroundings.environment;
-  if (name.empty()) return {};
+  if (name.empty())
+    return {};
   std::vector<std::pair<std::string, std::string>> query;
   const Json found = BILLOW_TRY(client.get(with_query("/v1/environments/" + name, query)));
-  // Another root file system has its own programs and users: what describes this machine would mislead there.
-  if (found["path"].str_or("") == "/") request.env.none = true;
+  // Another root file system has its own programs and users: what describes this machine would
+  // mislead there.
+  if (found["path"].str_or("") == "/")
+    request.env.none = true;
   return {};
 }
 
 void add_environment_commands(CommandTable& table) {
-  table.push_back({.name = "env save",
-                   .summary = "save a directory (a virtual environment, conda, a root file system) for jobs to run in",
-                   .example = "billow env save torch ./venv\nbillow run --env torch -- python train.py",
-                   .run = cmd_env_save,
-                   .usage = "NAME [DIR]",
-                   .details = "Jobs with --env NAME see it at the path it was saved from, on any node, with what they write into it kept to themselves. A directory with\n"
-                              "etc, bin and lib in it is a root file system, which such jobs see as /. Without DIR the active virtual environment is saved.",
-                   .options = {save_options},
-                   .operands = Operands::some,
-                   .completes = Completes::directory,
+  table.push_back(
+      {.name = "env save",
+       .summary =
+           "save a directory (a virtual environment, conda, a root file system) for jobs to run in",
+       .example = "billow env save torch ./venv\nbillow run --env torch -- python train.py",
+       .run = cmd_env_save,
+       .usage = "NAME [DIR]",
+       .details = "Jobs with --env NAME see it at the path it was saved from, on any node, with "
+                  "what they write into it kept to themselves. A directory with\n"
+                  "etc, bin and lib in it is a root file system, which such jobs see as /. Without "
+                  "DIR the active virtual environment is saved.",
+       .options = {save_options},
+       .operands = Operands::some,
+       .completes = Completes::directory,
+       .group = "jobs"});
+  table.push_back({.name = "env list",
+                   .summary = "saved environments",
+                   .example = "billow env list",
+                   .run = cmd_env_list,
                    .group = "jobs"});
-  table.push_back({.name = "env list", .summary = "saved environments", .example = "billow env list", .run = cmd_env_list, .group = "jobs"});
-  table.push_back({.name = "env show", .summary = "what an environment is", .example = "billow env show torch", .run = cmd_env_show, .usage = "NAME", .options = {project_option}, .operands = Operands::some, .group = "jobs"});
-  table.push_back({.name = "env rm", .summary = "forget an environment; jobs that use it keep it", .example = "billow env rm torch", .run = cmd_env_rm, .usage = "NAME", .options = {project_option}, .operands = Operands::some, .group = "jobs"});
-  table.push_back({.name = "rerun", .summary = "run a job again as it ran: command, files, image or environment, variables", .example = "billow rerun 12", .run = cmd_rerun, .usage = "JOB",
-                   .operands = Operands::some, .completes = Completes::job, .group = "jobs"});
+  table.push_back({.name = "env show",
+                   .summary = "what an environment is",
+                   .example = "billow env show torch",
+                   .run = cmd_env_show,
+                   .usage = "NAME",
+                   .options = {project_option},
+                   .operands = Operands::some,
+                   .group = "jobs"});
+  table.push_back({.name = "env rm",
+                   .summary = "forget an environment; jobs that use it keep it",
+                   .example = "billow env rm torch",
+                   .run = cmd_env_rm,
+                   .usage = "NAME",
+                   .options = {project_option},
+                   .operands = Operands::some,
+                   .group = "jobs"});
+  table.push_back(
+      {.name = "rerun",
+       .summary = "run a job again as it ran: command, files, image or environment, variables",
+       .example = "billow rerun 12",
+       .run = cmd_rerun,
+       .usage = "JOB",
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
 }
 
 }  // namespace billow::client

@@ -1,4 +1,5 @@
-// Ports and secure shells of running jobs, through the head, wherever their node is: port-forward, ssh, ssh-config, ssh-proxy.
+// Ports and secure shells of running jobs, through the head, wherever their node is: port-forward,
+// ssh, ssh-config, ssh-proxy.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,27 +14,38 @@
 #include "base/ssh_key.h"
 #include "base/text.h"
 #include "client/frame/client.h"
-#include "client/frame/more_commands.h"
 #include "client/frame/console.h"
+#include "client/frame/more_commands.h"
+#include "client/jobs/tunnel.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
-#include "client/jobs/tunnel.h"
 
 namespace billow::client {
 namespace {
 
 constexpr OptionSpec rank_option[] = {{"rank", 0, "N", "of a gang: the node with this rank (0)"}};
-constexpr OptionSpec ssh_options[] = {{"rank", 0, "N", "of a gang: the node with this rank (0)"}, {"identity", 'i', "FILE", "use this key (one of Billow's own, made at first)", false, Completes::file}};
+constexpr OptionSpec ssh_options[] = {
+    {"rank", 0, "N", "of a gang: the node with this rank (0)"},
+    {"identity", 'i', "FILE", "use this key (one of Billow's own, made at first)", false,
+     Completes::file}};
 constexpr std::size_t connections_max = 128;
 
-Result<Client> client_of(const Parsed& p) { return Client::create({.head = p.get("head"), .data = p.get("data")}); }
+Result<Client> client_of(const Parsed& p) {
+  return Client::create({.head = p.get("head"), .data = p.get("data")});
+}
 
-std::string tunnel_target(const Parsed& p, const std::string& job, const std::string& port, const std::string& key = {}) {
-  return with_query(path_of_job(job, "tunnel"), {{"port", port}, {"rank", p.get("rank")}, {"key", key}});
+std::string tunnel_target(const Parsed& p,
+                          const std::string& job,
+                          const std::string& port,
+                          const std::string& key = {}) {
+  return with_query(path_of_job(job, "tunnel"),
+                    {{"port", port}, {"rank", p.get("rank")}, {"key", key}});
 }
 
 Result<std::string> job_operand(const Parsed& p, const char* command) {
-  if (p.operands.empty()) return fail(Code::invalid, "no job was named", fmt::format("billow {} 12; `billow ps` lists what runs", command));
+  if (p.operands.empty())
+    return fail(Code::invalid, "no job was named",
+                fmt::format("billow {} 12; `billow ps` lists what runs", command));
   BILLOW_TRY_VOID(check_job_word(p.operands[0]));
   return p.operands[0];
 }
@@ -42,7 +54,9 @@ Result<std::string> job_operand(const Parsed& p, const char* command) {
 Result<Json> running_job(Client& client, const std::string& job) {
   Json document = BILLOW_TRY(client.get(path_of_job(job)));
   if (document["final"].bool_or(false))
-    return fail(Code::conflict, fmt::format("job {} has ended ({})", job, document["state"].str_or("?")), "a connection needs a job that runs: see `billow ps`");
+    return fail(Code::conflict,
+                fmt::format("job {} has ended ({})", job, document["state"].str_or("?")),
+                "a connection needs a job that runs: see `billow ps`");
   return document;
 }
 
@@ -54,13 +68,22 @@ struct Forward {
 // "8080", "9000:8080", ":8080" (any free port here)
 Result<Forward> parse_forward(std::string_view text) {
   const auto colon = text.find(':');
-  const auto bad = [&] { return fail(Code::invalid, fmt::format("\"{}\" is no port", text), "write it like 8080, or 9000:8080 for another one here, or :8080 for any free one here"); };
-  const auto port = parse_int(colon == std::string_view::npos ? text : text.substr(colon + 1), 1, 65535);
-  if (!port) return bad();
+  const auto bad = [&] {
+    return fail(
+        Code::invalid, fmt::format("\"{}\" is no port", text),
+        "write it like 8080, or 9000:8080 for another one here, or :8080 for any free one here");
+  };
+  const auto port =
+      parse_int(colon == std::string_view::npos ? text : text.substr(colon + 1), 1, 65535);
+  if (!port)
+    return bad();
   Forward out{static_cast<int>(*port), static_cast<int>(*port)};
-  if (colon == std::string_view::npos) return out;
-  const auto local = colon == 0 ? Result<std::int64_t>(0) : parse_int(text.substr(0, colon), 0, 65535);
-  if (!local) return bad();
+  if (colon == std::string_view::npos)
+    return out;
+  const auto local =
+      colon == 0 ? Result<std::int64_t>(0) : parse_int(text.substr(0, colon), 0, 65535);
+  if (!local)
+    return bad();
   out.local = static_cast<int>(*local);
   return out;
 }
@@ -68,7 +91,8 @@ Result<Forward> parse_forward(std::string_view text) {
 // On this machine's own address only.
 Result<Fd> listen_on(int port, int& bound) {
   Fd fd(::socket(AF_INET, SOCK_STREAM, 0));
-  if (!fd) return fail_errno("socket", errno);
+  if (!fd)
+    return fail_errno("socket", errno);
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
   const int on = 1;
@@ -77,8 +101,11 @@ Result<Fd> listen_on(int port, int& bound) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(fd.get(), 128) != 0) {
-    if (errno == EADDRINUSE) return fail(Code::conflict, fmt::format("port {} is in use here", port), fmt::format("use another: {}:PORT, or :PORT for any free one", port + 1));
+  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd.get(), 128) != 0) {
+    if (errno == EADDRINUSE)
+      return fail(Code::conflict, fmt::format("port {} is in use here", port),
+                  fmt::format("use another: {}:PORT, or :PORT for any free one", port + 1));
     return fail_errno(fmt::format("port {}", port), errno);
   }
   socklen_t length = sizeof address;
@@ -89,14 +116,23 @@ Result<Fd> listen_on(int port, int& bound) {
 
 class Forwarder {
  public:
-  Forwarder(const Parsed& p, std::string job, HeadAddress head, std::unique_ptr<net::Loop> loop, std::unique_ptr<net::HttpClient> client)
-      : parsed_(p), job_(std::move(job)), head_(std::move(head)), loop_(std::move(loop)), client_(std::move(client)) {}
+  Forwarder(const Parsed& p,
+            std::string job,
+            HeadAddress head,
+            std::unique_ptr<net::Loop> loop,
+            std::unique_ptr<net::HttpClient> client)
+      : parsed_(p),
+        job_(std::move(job)),
+        head_(std::move(head)),
+        loop_(std::move(loop)),
+        client_(std::move(client)) {}
 
   Status add(const Forward& forward) {
     int bound = 0;
     Fd listener = BILLOW_TRY(listen_on(forward.local, bound));
     const int fd = listener.get();
-    watches_.push_back(loop_->on_readable(fd, [this, fd, port = forward.port] { accept(fd, port); }));
+    watches_.push_back(
+        loop_->on_readable(fd, [this, fd, port = forward.port] { accept(fd, port); }));
     listeners_.push_back(std::move(listener));
     print(fmt::format("127.0.0.1:{} → port {} of job {}\n", bound, forward.port, job_));
     return {};
@@ -105,7 +141,8 @@ class Forwarder {
     const auto quit = loop_->on_signal({SIGINT, SIGTERM, SIGHUP}, [this](int) { loop_->stop(); });
     const auto look = loop_->every(seconds(2), [this] { look_at_job(); });
     loop_->run();
-    for (auto& [id, open] : open_) open.relay->stop();
+    for (auto& [id, open] : open_)
+      open.relay->stop();
     loop_->run_until([this] { return open_.empty(); }, milliseconds(200));
     return code_;
   }
@@ -117,7 +154,8 @@ class Forwarder {
   };
   void accept(int listener, int port) {
     Fd fd(::accept(listener, nullptr, nullptr));
-    if (!fd) return;
+    if (!fd)
+      return;
     if (open_.size() >= connections_max) {
       complain(fmt::format("more than {} connections at once: one was refused", connections_max));
       return;
@@ -127,15 +165,19 @@ class Forwarder {
     const std::uint64_t id = next_++;
     Open& open = open_[id];
     open.fd = std::move(fd);
-    open.relay = TunnelRelay::start(*loop_, *client_, head_, tunnel_target(parsed_, job_, std::to_string(port)), {open.fd.get(), open.fd.get(), true},
-                                    {.opened = {}, .closed = [this, id](const std::string& trouble) {
-                                       if (!trouble.empty()) complain(trouble), look_at_job();
-                                       open_.erase(id);
-                                     }});
+    open.relay = TunnelRelay::start(
+        *loop_, *client_, head_, tunnel_target(parsed_, job_, std::to_string(port)),
+        {open.fd.get(), open.fd.get(), true},
+        {.opened = {}, .closed = [this, id](const std::string& trouble) {
+           if (!trouble.empty())
+             complain(trouble), look_at_job();
+           open_.erase(id);
+         }});
   }
   // The same trouble once: a browser that tries again every second would fill the terminal.
   void complain(const std::string& trouble) {
-    if (trouble == last_trouble_) return;
+    if (trouble == last_trouble_)
+      return;
     last_trouble_ = trouble;
     say(trouble);
   }
@@ -145,10 +187,14 @@ class Forwarder {
     request.target = path_of_job(job_);
     request.headers.set("Authorization", "Bearer " + head_.token);
     client_->fetch(std::move(request), [this](Result<net::Response> answer) {
-      if (!answer || answer->status >= 500) return;  // a head that is away for a moment ends nothing
+      if (!answer || answer->status >= 500)
+        return;  // a head that is away for a moment ends nothing
       const auto json = parse_json(answer->body);
-      if (answer->status < 400 && json && !(*json)["final"].bool_or(false)) return;
-      say(answer->status < 400 ? fmt::format("job {} has ended", job_) : std::string((*json)["detail"].str_or("the job cannot be seen any more")));
+      if (answer->status < 400 && json && !(*json)["final"].bool_or(false))
+        return;
+      say(answer->status < 400
+              ? fmt::format("job {} has ended", job_)
+              : std::string((*json)["detail"].str_or("the job cannot be seen any more")));
       code_ = answer->status < 400 ? 0 : 1;
       loop_->stop();
     });
@@ -169,25 +215,34 @@ class Forwarder {
 
 int cmd_port_forward(const Parsed& p) {
   const auto word = job_operand(p, "port-forward");
-  if (!word) return report_usage(word.error());
-  if (p.operands.size() < 2) return report_usage({Code::invalid, "no port was named", fmt::format("billow port-forward {} 8080", *word)});
+  if (!word)
+    return report_usage(word.error());
+  if (p.operands.size() < 2)
+    return report_usage(
+        {Code::invalid, "no port was named", fmt::format("billow port-forward {} 8080", *word)});
   std::vector<Forward> forwards;
   for (std::size_t i = 1; i < p.operands.size(); ++i) {
     const auto forward = parse_forward(p.operands[i]);
-    if (!forward) return report_usage(forward.error());
+    if (!forward)
+      return report_usage(forward.error());
     forwards.push_back(*forward);
   }
   auto client = client_of(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto job = job_of(*client, *word, NameUse::look);
-  if (!job) return report(job.error());
-  if (const auto document = running_job(*client, *job); !document) return report(document.error());
+  if (!job)
+    return report(job.error());
+  if (const auto document = running_job(*client, *job); !document)
+    return report(document.error());
   auto loop = std::make_unique<net::Loop>();
   auto http = net::HttpClient::create(*loop, {.tls = client->address().tls});
-  if (!http) return report(http.error());
+  if (!http)
+    return report(http.error());
   Forwarder forwarder(p, *job, client->address(), std::move(loop), std::move(*http));
   for (const Forward& forward : forwards)
-    if (const Status added = forwarder.add(forward); !added) return report(added.error());
+    if (const Status added = forwarder.add(forward); !added)
+      return report(added.error());
   ::signal(SIGPIPE, SIG_IGN);
   return forwarder.run();
 }
@@ -198,18 +253,26 @@ std::string ssh_directory() {
   const std::string contexts = contexts_path();
   return contexts.substr(0, contexts.rfind('/')) + "/ssh";
 }
-std::string alias_of(const std::string& job, const Parsed& p) { return "billow-" + job + (p.has("rank") ? "-" + p.get("rank") : ""); }
-std::string known_hosts_of(const std::string& alias) { return ssh_directory() + "/known-" + alias; }
+std::string alias_of(const std::string& job, const Parsed& p) {
+  return "billow-" + job + (p.has("rank") ? "-" + p.get("rank") : "");
+}
+std::string known_hosts_of(const std::string& alias) {
+  return ssh_directory() + "/known-" + alias;
+}
 
 // The key that enters: a given one, or one that is made for this and nothing else.
 Result<std::string> identity_of(const Parsed& p) {
   if (p.has("identity")) {
-    if (!file_exists(p.get("identity") + ".pub")) return fail(Code::not_found, fmt::format("{}.pub is not there", p.get("identity")), "the public key lies beside the private one");
+    if (!file_exists(p.get("identity") + ".pub"))
+      return fail(Code::not_found, fmt::format("{}.pub is not there", p.get("identity")),
+                  "the public key lies beside the private one");
     char resolved[4096];
-    return ::realpath(p.get("identity").c_str(), resolved) ? std::string(resolved) : p.get("identity");
+    return ::realpath(p.get("identity").c_str(), resolved) ? std::string(resolved)
+                                                           : p.get("identity");
   }
   const std::string path = ssh_directory() + "/id_ed25519";
-  if (file_exists(path) && file_exists(path + ".pub")) return path;
+  if (file_exists(path) && file_exists(path + ".pub"))
+    return path;
   BILLOW_TRY_VOID(make_directories(ssh_directory(), 0700));
   const SshKey key = make_ssh_key("billow");
   BILLOW_TRY_VOID(write_file_atomic(path, key.private_file, 0600));
@@ -218,7 +281,9 @@ Result<std::string> identity_of(const Parsed& p) {
 }
 
 // As ssh_config quotes: it knows double quotes and no escapes in them.
-std::string quoted(const std::string& text) { return text.find_first_of(" \t'") == std::string::npos ? text : "\"" + text + "\""; }
+std::string quoted(const std::string& text) {
+  return text.find_first_of(" \t'") == std::string::npos ? text : "\"" + text + "\"";
+}
 
 Result<std::string> config_text(const Parsed& p, Client& client, const std::string& job) {
   const Json document = BILLOW_TRY(running_job(client, job));
@@ -226,86 +291,129 @@ Result<std::string> config_text(const Parsed& p, Client& client, const std::stri
   // Whom the job runs as on its node.
   std::string user(document["unix_user"].str_or(document["user"].str_or("")));
   std::string proxy = shell_quote(executable_dir() + "/billow") + " ssh-proxy " + job;
-  if (p.has("rank")) proxy += " --rank " + p.get("rank");
-  if (p.has("identity")) proxy += " --identity " + shell_quote(identity);
-  if (p.has("head")) proxy += " --head " + shell_quote(p.get("head"));
-  if (p.has("data")) proxy += " --data " + shell_quote(p.get("data"));
-  else if (const char* data = std::getenv("BILLOW_DATA"); data && !p.has("head")) proxy += std::string(" --data ") + shell_quote(data);
-  return fmt::format("Host {0}\n  HostName {0}\n  HostKeyAlias {0}\n  User {1}\n  IdentityFile {2}\n  IdentitiesOnly yes\n  UserKnownHostsFile {3}\n"
-                     "  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  ProxyCommand {4}\n",
-                     alias, user, quoted(identity), quoted(known_hosts_of(alias)), proxy);
+  if (p.has("rank"))
+    proxy += " --rank " + p.get("rank");
+  if (p.has("identity"))
+    proxy += " --identity " + shell_quote(identity);
+  if (p.has("head"))
+    proxy += " --head " + shell_quote(p.get("head"));
+  if (p.has("data"))
+    proxy += " --data " + shell_quote(p.get("data"));
+  else if (const char* data = std::getenv("BILLOW_DATA"); data && !p.has("head"))
+    proxy += std::string(" --data ") + shell_quote(data);
+  return fmt::format(
+      "Host {0}\n  HostName {0}\n  HostKeyAlias {0}\n  User {1}\n  IdentityFile {2}\n  "
+      "IdentitiesOnly yes\n  UserKnownHostsFile {3}\n"
+      "  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  ProxyCommand {4}\n",
+      alias, user, quoted(identity), quoted(known_hosts_of(alias)), proxy);
 }
 
 int cmd_ssh_config(const Parsed& p) {
   const auto word = job_operand(p, "ssh-config");
-  if (!word) return report_usage(word.error());
+  if (!word)
+    return report_usage(word.error());
   auto client = client_of(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto job = job_of(*client, *word, NameUse::look);
-  if (!job) return report(job.error());
+  if (!job)
+    return report(job.error());
   const auto text = config_text(p, *client, *job);
-  if (!text) return report(text.error());
+  if (!text)
+    return report(text.error());
   print(*text);
   return 0;
 }
 
 int cmd_ssh(const Parsed& p) {
   const auto word = job_operand(p, "ssh");
-  if (!word) return report_usage(word.error());
+  if (!word)
+    return report_usage(word.error());
   auto client = client_of(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto job = job_of(*client, *word, NameUse::look);
-  if (!job) return report(job.error());
+  if (!job)
+    return report(job.error());
   const auto text = config_text(p, *client, *job);
-  if (!text) return report(text.error());
+  if (!text)
+    return report(text.error());
   const std::string alias = alias_of(*job, p), path = ssh_directory() + "/config-" + alias;
-  if (const Status written = write_file_atomic(path, *text, 0600); !written) return report(written.error());
+  if (const Status written = write_file_atomic(path, *text, 0600); !written)
+    return report(written.error());
   std::vector<std::string> words = {"ssh", "-F", path};
-  // ssh begins in the home directory; whoever asks for a job wants to be where it works. In single quotes, which every shell takes alike.
+  // ssh begins in the home directory; whoever asks for a job wants to be where it works. In single
+  // quotes, which every shell takes alike.
   const std::vector<std::string> command(p.operands.begin() + 1, p.operands.end());
-  if (command.empty() && ::isatty(STDIN_FILENO)) words.emplace_back("-t");
+  if (command.empty() && ::isatty(STDIN_FILENO))
+    words.emplace_back("-t");
   words.push_back(alias);
-  if (command.empty()) words.emplace_back("exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -l'");
-  else words.push_back("exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -c \"$1\"' sh " + shell_quote(join(command, " ")));
+  if (command.empty())
+    words.emplace_back(
+        "exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -l'");
+  else
+    words.push_back(
+        "exec /bin/sh -c 'cd \"${BILLOW_WORKDIR:-.}\"; exec \"${SHELL:-/bin/sh}\" -c \"$1\"' sh " +
+        shell_quote(join(command, " ")));
   std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
+  for (std::string& word : words)
+    argv.push_back(word.data());
   argv.push_back(nullptr);
   ::execvp(argv[0], argv.data());
-  return report({Code::unsupported, fmt::format("ssh cannot be started: {}", ::strerror(errno)), "install OpenSSH's client, or use `billow shell` and `billow attach`"});
+  return report({Code::unsupported, fmt::format("ssh cannot be started: {}", ::strerror(errno)),
+                 "install OpenSSH's client, or use `billow shell` and `billow attach`"});
 }
 
 // Between ssh and a shell in the job's place: what ssh's ProxyCommand runs.
 int cmd_ssh_proxy(const Parsed& p) {
   const auto word = job_operand(p, "ssh-proxy");
-  if (!word) return report_usage(word.error());
+  if (!word)
+    return report_usage(word.error());
   const auto identity = identity_of(p);
-  if (!identity) return report(identity.error());
+  if (!identity)
+    return report(identity.error());
   const auto key = read_file(*identity + ".pub", 16 << 10);
-  if (!key) return report(key.error());
+  if (!key)
+    return report(key.error());
   auto client = client_of(p);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto job = job_of(*client, *word, NameUse::look);
-  if (!job) return report(job.error());
-  if (const auto document = running_job(*client, *job); !document) return report(document.error());
+  if (!job)
+    return report(job.error());
+  if (const auto document = running_job(*client, *job); !document)
+    return report(document.error());
   net::Loop loop;
   auto http = net::HttpClient::create(loop, {.tls = client->address().tls});
-  if (!http) return report(http.error());
+  if (!http)
+    return report(http.error());
   ::signal(SIGPIPE, SIG_IGN);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO})
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   const std::string alias = alias_of(*job, p);
   std::string trouble;
-  // The head has vouched for this key; ssh reads the file only after the first bytes from there, which come after it was written.
+  // The head has vouched for this key; ssh reads the file only after the first bytes from there,
+  // which come after it was written.
   const auto opened = [&](const Json& open) -> Status {
     const std::string host_key(open["host_key"].str_or(""));
-    if (!is_ssh_public_key(host_key)) return fail(Code::invalid, "what the job's node says of itself is no public key of OpenSSH's", "is the node's agent as new as this command?");
+    if (!is_ssh_public_key(host_key))
+      return fail(Code::invalid, "what the job's node says of itself is no public key of OpenSSH's",
+                  "is the node's agent as new as this command?");
     BILLOW_TRY_VOID(make_directories(ssh_directory(), 0700));
     return write_file_atomic(known_hosts_of(alias), fmt::format("{} {}\n", alias, host_key), 0600);
   };
-  struct stat in {}, out {};
-  const bool one = ::fstat(STDIN_FILENO, &in) == 0 && ::fstat(STDOUT_FILENO, &out) == 0 && S_ISSOCK(in.st_mode) && in.st_ino == out.st_ino;
-  const auto relay = TunnelRelay::start(loop, **http, client->address(), tunnel_target(p, *job, "ssh", std::string(trim(*key))),
-                                        one ? TunnelEnds{STDIN_FILENO, STDIN_FILENO, true} : TunnelEnds{STDIN_FILENO, STDOUT_FILENO, false},
-                                        {.opened = opened, .closed = [&](const std::string& why) { trouble = why; loop.stop(); }});
+  struct stat in {
+  }, out{};
+  const bool one = ::fstat(STDIN_FILENO, &in) == 0 && ::fstat(STDOUT_FILENO, &out) == 0 &&
+                   S_ISSOCK(in.st_mode) && in.st_ino == out.st_ino;
+  const auto relay = TunnelRelay::start(loop, **http, client->address(),
+                                        tunnel_target(p, *job, "ssh", std::string(trim(*key))),
+                                        one ? TunnelEnds{STDIN_FILENO, STDIN_FILENO, true}
+                                            : TunnelEnds{STDIN_FILENO, STDOUT_FILENO, false},
+                                        {.opened = opened, .closed = [&](const std::string& why) {
+                                           trouble = why;
+                                           loop.stop();
+                                         }});
   loop.run();
   return trouble.empty() ? 0 : report({Code::unavailable, trouble, ""});
 }
@@ -319,25 +427,29 @@ void add_forward_commands(CommandTable& table) {
                    .example = "billow port-forward 12 8888\nbillow port-forward 12 9000:8080 :6006",
                    .run = cmd_port_forward,
                    .usage = "JOB [LOCAL:]PORT…",
-                   .details = "Listens on this machine's own address only, and connects to what the job itself listens on, through the head, on whatever node it is.\n"
-                              "Ends with the job or with Ctrl-C.",
+                   .details =
+                       "Listens on this machine's own address only, and connects to what the job "
+                       "itself listens on, through the head, on whatever node it is.\n"
+                       "Ends with the job or with Ctrl-C.",
                    .options = {rank_option},
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = group,
                    .prints_json = false});
-  table.push_back({.name = "ssh",
-                   .summary = "a secure shell in a running job's place",
-                   .example = "billow ssh 12\nbillow ssh 12 -- nvidia-smi",
-                   .run = cmd_ssh,
-                   .usage = "JOB [--] [COMMAND…]",
-                   .details = "As the job's user, with its GPUs and its variables (but for secrets), counted to its limits, beginning in its working directory; inside its image,\n"
-                              "where it has one. Needs sshd on the node; nothing listens there.",
-                   .options = {ssh_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = group,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "ssh",
+       .summary = "a secure shell in a running job's place",
+       .example = "billow ssh 12\nbillow ssh 12 -- nvidia-smi",
+       .run = cmd_ssh,
+       .usage = "JOB [--] [COMMAND…]",
+       .details = "As the job's user, with its GPUs and its variables (but for secrets), counted "
+                  "to its limits, beginning in its working directory; inside its image,\n"
+                  "where it has one. Needs sshd on the node; nothing listens there.",
+       .options = {ssh_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = group,
+       .prints_json = false});
   table.push_back({.name = "ssh-config",
                    .summary = "print what ssh, scp, rsync and editors need to reach a running job",
                    .example = "billow ssh-config 12 >> ~/.ssh/config\nscp model.pt billow-12:",
@@ -348,16 +460,17 @@ void add_forward_commands(CommandTable& table) {
                    .completes = Completes::job,
                    .group = group,
                    .prints_json = false});
-  table.push_back({.name = "ssh-proxy",
-                   .summary = "carry one ssh connection to a running job (ssh's ProxyCommand; see ssh-config)",
-                   .example = "$ ssh -o ProxyCommand='billow ssh-proxy 12' …",
-                   .run = cmd_ssh_proxy,
-                   .usage = "JOB",
-                   .options = {ssh_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = group,
-                   .prints_json = false});
+  table.push_back(
+      {.name = "ssh-proxy",
+       .summary = "carry one ssh connection to a running job (ssh's ProxyCommand; see ssh-config)",
+       .example = "$ ssh -o ProxyCommand='billow ssh-proxy 12' …",
+       .run = cmd_ssh_proxy,
+       .usage = "JOB",
+       .options = {ssh_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = group,
+       .prints_json = false});
 }
 
 }  // namespace billow::client

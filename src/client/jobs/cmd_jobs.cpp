@@ -9,15 +9,15 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "client/endpoints/endpoints.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
-#include "client/endpoints/endpoints.h"
+#include "client/frame/progress.h"
+#include "client/frame/table.h"
+#include "client/jobs/session.h"
 #include "client/request/job_list.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
-#include "client/frame/progress.h"
-#include "client/jobs/session.h"
-#include "client/frame/table.h"
 
 namespace billow::client {
 namespace {
@@ -25,7 +25,8 @@ namespace {
 constexpr OptionSpec ps_options[] = {
     {"all", 'a', nullptr, "ended jobs too"},
     {"expand", 'x', nullptr, "every element of an array in a row of its own"},
-    {"state", 's', "A,B", "only these states: held, queued, running, suspended, succeeded, failed, stopped, lost"},
+    {"state", 's', "A,B",
+     "only these states: held, queued, running, suspended, succeeded, failed, stopped, lost"},
     {"project", 'p', "NAME", "only of this project"},
     {"user", 'u', "NAME", "only of this user"},
     {"name", 'n', "NAME", "only of this name"},
@@ -41,13 +42,16 @@ constexpr OptionSpec stop_options[] = {
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec suspend_options[] = {
-    {"cold", 0, nullptr, "hold nothing of the GPU, not even the context; resuming takes a little longer"},
+    {"cold", 0, nullptr,
+     "hold nothing of the GPU, not even the context; resuming takes a little longer"},
     {"reason", 0, "TEXT", "why, for the record"},
     {"wait", 'w', nullptr, "return when its GPUs are free"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
 constexpr OptionSpec resume_options[] = {
-    {"on-demand", 0, nullptr, "what waits inside a reservation (one that is over, mostly) leaves it, and pays as on-demand work does"},
+    {"on-demand", 0, nullptr,
+     "what waits inside a reservation (one that is over, mostly) leaves it, and pays as on-demand "
+     "work does"},
     {"wait", 'w', nullptr, "return when it runs again"},
     {"quiet", 'q', nullptr, "print nothing"},
 };
@@ -60,49 +64,70 @@ constexpr std::int64_t limit_max = 1'000'000;
 
 int cmd_ps(const Parsed& parsed) {
   const auto limit = parse_int(parsed.get("limit", "100"), 1, limit_max);
-  if (!limit) return report_usage(Error(limit.error()).in("--limit"));
+  if (!limit)
+    return report_usage(Error(limit.error()).in("--limit"));
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const bool expand = parsed.has("expand") || parsed.has("array");
-  auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"), .project = parsed.get("project"), .user = parsed.get("user"),
-                                   .name = parsed.get("name"), .label = parsed.get("label"), .array = parsed.get("array"), .expand = expand, .reasons = true,
+  auto page = fetch_jobs(*client, {.state = parsed.has("all") ? "all" : parsed.get("state"),
+                                   .project = parsed.get("project"),
+                                   .user = parsed.get("user"),
+                                   .name = parsed.get("name"),
+                                   .label = parsed.get("label"),
+                                   .array = parsed.get("array"),
+                                   .expand = expand,
+                                   .reasons = true,
                                    .limit = static_cast<std::size_t>(*limit)});
-  if (!page) return report(page.error());
+  if (!page)
+    return report(page.error());
   if (parsed.has("json")) {
     print_json(*page);
     return 0;
   }
-  const std::vector<Json> rows = expand ? (*page)["jobs"].items() : collapse_arrays((*page)["jobs"].items());
+  const std::vector<Json> rows =
+      expand ? (*page)["jobs"].items() : collapse_arrays((*page)["jobs"].items());
   if (parsed.has("quiet")) {
-    for (const Json& job : rows) print(fmt::format("{}\n", job["label"].str_or("?")));
+    for (const Json& job : rows)
+      print(fmt::format("{}\n", job["label"].str_or("?")));
     return 0;
   }
   if (rows.empty()) {
-    say(parsed.has("all") ? "no jobs yet" : "nothing is queued or running; `billow ps -a` shows what has ended");
+    say(parsed.has("all") ? "no jobs yet"
+                          : "nothing is queued or running; `billow ps -a` shows what has ended");
     return 0;
   }
   print(jobs_table(rows, now()).text(look_at(STDOUT_FILENO)));
-  if (!(*page)["next"].str_or("").empty()) say(fmt::format("there are more than {}; see --limit and --state", *limit));
+  if (!(*page)["next"].str_or("").empty())
+    say(fmt::format("there are more than {}; see --limit and --state", *limit));
   return 0;
 }
 
 int cmd_describe(const Parsed& parsed) {
   const auto words = job_operands(parsed, "describe");
-  if (!words) return report_usage(words.error());
+  if (!words)
+    return report_usage(words.error());
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   // An endpoint's name goes before a job's.
-  if (words->size() == 1 && is_endpoint(*client, words->front())) return describe_endpoint(parsed, words->front());
+  if (words->size() == 1 && is_endpoint(*client, words->front()))
+    return describe_endpoint(parsed, words->front());
   const auto jobs = jobs_of(*client, *words, NameUse::look);
-  if (!jobs) return report(jobs.error());
+  if (!jobs)
+    return report(jobs.error());
   for (std::size_t i = 0; i < jobs->size(); ++i)
-    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there) return report(there.error());
+    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there)
+      return report(there.error());
   bool first = true;
   for (const std::string& label : *jobs) {
     auto job = client->get(path_of_job(label));
-    if (!job) return report(job.error());
-    if (parsed.has("json")) print_json(*job);
-    else print((first ? "" : "\n") + describe_text(*job, now(), look_at(STDOUT_FILENO)));
+    if (!job)
+      return report(job.error());
+    if (parsed.has("json"))
+      print_json(*job);
+    else
+      print((first ? "" : "\n") + describe_text(*job, now(), look_at(STDOUT_FILENO)));
     first = false;
   }
   return 0;
@@ -110,36 +135,53 @@ int cmd_describe(const Parsed& parsed) {
 
 int cmd_explain(const Parsed& parsed) {
   const auto words = job_operands(parsed, "explain");
-  if (!words) return report_usage(words.error());
+  if (!words)
+    return report_usage(words.error());
   auto client = connect(parsed);
-  if (!client) return report(client.error());
-  if (words->size() == 1 && is_endpoint(*client, words->front())) return explain_endpoint(parsed, words->front());
+  if (!client)
+    return report(client.error());
+  if (words->size() == 1 && is_endpoint(*client, words->front()))
+    return explain_endpoint(parsed, words->front());
   const auto jobs = jobs_of(*client, *words, NameUse::look);
-  if (!jobs && jobs.error().code == Code::not_found) return report({Code::not_found, "there is no endpoint of that name, and " + jobs.error().message, jobs.error().hint});
-  if (!jobs) return report(jobs.error());
+  if (!jobs && jobs.error().code == Code::not_found)
+    return report({Code::not_found,
+                   "there is no endpoint of that name, and " + jobs.error().message,
+                   jobs.error().hint});
+  if (!jobs)
+    return report(jobs.error());
   for (std::size_t i = 0; i < jobs->size(); ++i)
-    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there) return report(there.error());
+    if (const Status there = not_of_deleted_endpoint(*client, (*words)[i], (*jobs)[i]); !there)
+      return report(there.error());
   for (const std::string& label : *jobs) {
     auto why = client->get(path_of_job(label, "explain"));
-    if (!why) return report(why.error());
+    if (!why)
+      return report(why.error());
     if (parsed.has("json")) {
       print_json(*why);
       continue;
     }
-    print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"), explanation_text(*why)));
+    print(fmt::format("job {} is {}\n{}", label, (*why)["state"].str_or("?"),
+                      explanation_text(*why)));
   }
   return 0;
 }
 
-// When a job that waits is expected to start, asked for now and then: the answer costs the head a plan.
+// When a job that waits is expected to start, asked for now and then: the answer costs the head a
+// plan.
 struct StartForecast {
   std::optional<SteadyTime> asked_at;
   WallTime at;
 };
-std::string waiting_note(Client& client, const std::string& label, const Json& job, StartForecast& starts) {
+std::string waiting_note(Client& client,
+                         const std::string& label,
+                         const Json& job,
+                         StartForecast& starts) {
   const std::string state(job["state"].str_or("?"));
-  std::string note = job["reason"].str_or("").empty() ? state : fmt::format("{}: {}", state, printable(job["reason"].str_or("")));
-  if (state != "queued") return note;
+  std::string note = job["reason"].str_or("").empty()
+                         ? state
+                         : fmt::format("{}: {}", state, printable(job["reason"].str_or("")));
+  if (state != "queued")
+    return note;
   constexpr Duration ask_every = seconds(10);
   const SteadyTime now_steady = system_clock().steady();
   if (!starts.asked_at || now_steady - *starts.asked_at > ask_every) {
@@ -147,42 +189,56 @@ std::string waiting_note(Client& client, const std::string& label, const Json& j
     const auto why = client.get(path_of_job(label, "explain"));
     starts.at = why ? parse_utc((*why)["earliest_start"].str_or("")) : WallTime{};
   }
-  if (starts.at && now() < starts.at) note += fmt::format(", may start in {}", format_duration(starts.at - now()));
+  if (starts.at && now() < starts.at)
+    note += fmt::format(", may start in {}", format_duration(starts.at - now()));
   return note;
 }
 
-// The document of a job that has ended, or that was current when the time was over. A head that restarts is waited for.
-// `answered` is whether one has answered before: where none ever did, there is nothing to wait for.
-// A person at a terminal sees how far it is.
-Result<Json> wait_for_end(Client& client, const std::string& label, std::optional<SteadyTime> deadline, bool answered, bool quiet = true) {
+// The document of a job that has ended, or that was current when the time was over. A head that
+// restarts is waited for. `answered` is whether one has answered before: where none ever did, there
+// is nothing to wait for. A person at a terminal sees how far it is.
+Result<Json> wait_for_end(Client& client,
+                          const std::string& label,
+                          std::optional<SteadyTime> deadline,
+                          bool answered,
+                          bool quiet = true) {
   std::optional<Progress> progress;
-  if (!quiet && ::isatty(STDERR_FILENO)) progress.emplace(fmt::format("job {}", label), ProgressUnit::things);
+  if (!quiet && ::isatty(STDERR_FILENO))
+    progress.emplace(fmt::format("job {}", label), ProgressUnit::things);
   StartForecast starts;
   constexpr Duration away_max = minutes(10);
   std::optional<SteadyTime> away_since;
   for (;;) {
     const SteadyTime begun = system_clock().steady();
     std::int64_t ask_s = progress ? 1 : 30;
-    if (deadline) ask_s = std::clamp<std::int64_t>((*deadline - begun).ns / 1'000'000'000 + 1, 0, ask_s);
+    if (deadline)
+      ask_s = std::clamp<std::int64_t>((*deadline - begun).ns / 1'000'000'000 + 1, 0, ask_s);
     auto job = client.get(path_of_job(label, fmt::format("wait?timeout_s={}", ask_s)));
     const bool over = deadline && system_clock().steady() >= *deadline;
     if (job) {
-      if ((*job)["final"].bool_or(false) || over) return job;
+      if ((*job)["final"].bool_or(false) || over)
+        return job;
       away_since.reset();
       answered = true;
       if (progress) {
         const Json& elements = (*job)["elements"];
         const std::uint64_t count = elements["count"].uint_or(0);
-        if (count) progress->update(count - elements["left"].uint_or(0), count, fmt::format("{} running", elements["running"].uint_or(0)));
-        else progress->update(0, 0, waiting_note(client, label, *job, starts));
+        if (count)
+          progress->update(count - elements["left"].uint_or(0), count,
+                           fmt::format("{} running", elements["running"].uint_or(0)));
+        else
+          progress->update(0, 0, waiting_note(client, label, *job, starts));
       }
       continue;
     }
-    if (!is_away(job.error())) return job;
+    if (!is_away(job.error()))
+      return job;
     const bool nobody = job.error().message.starts_with("no head");
-    if (!away_since) away_since = begun;
+    if (!away_since)
+      away_since = begun;
     answered = answered || !nobody;  // a connection that broke had somebody at its other end
-    if (over || begun - *away_since > away_max || (nobody && !answered)) return job;
+    if (over || begun - *away_since > away_max || (nobody && !answered))
+      return job;
     ::poll(nullptr, 0, 100);
     (void)client.find_again();
   }
@@ -190,33 +246,44 @@ Result<Json> wait_for_end(Client& client, const std::string& label, std::optiona
 
 int cmd_wait(const Parsed& parsed) {
   const auto words = job_operands(parsed, "wait");
-  if (!words) return report_usage(words.error());
+  if (!words)
+    return report_usage(words.error());
   std::optional<SteadyTime> deadline;
   if (parsed.has("timeout")) {
     const auto timeout = parse_duration(parsed.get("timeout"));
-    if (!timeout) return report_usage(Error(timeout.error()).in("--timeout"));
+    if (!timeout)
+      return report_usage(Error(timeout.error()).in("--timeout"));
     deadline = system_clock().steady() + *timeout;
   }
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   std::vector<std::string> jobs;
   for (const std::string& word : *words) {
     const auto named = all_jobs_of(*client, word);
-    if (!named) return report(named.error());
-    if (named->size() > 1 && !parsed.has("quiet")) say(fmt::format("waiting for {} jobs called {}", named->size(), word));
+    if (!named)
+      return report(named.error());
+    if (named->size() > 1 && !parsed.has("quiet"))
+      say(fmt::format("waiting for {} jobs called {}", named->size(), word));
     jobs.insert(jobs.end(), named->begin(), named->end());
   }
   int code = 0;
   for (const std::string& label : jobs) {
-    auto job = wait_for_end(*client, label, deadline, label != jobs.front(), parsed.has("quiet") || parsed.has("json"));
-    if (!job) return report(job.error());
+    auto job = wait_for_end(*client, label, deadline, label != jobs.front(),
+                            parsed.has("quiet") || parsed.has("json"));
+    if (!job)
+      return report(job.error());
     if (!(*job)["final"].bool_or(false)) {
-      if (!parsed.has("quiet")) say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
+      if (!parsed.has("quiet"))
+        say(fmt::format("job {} is still {}", label, (*job)["state"].str_or("?")));
       return 124;
     }
-    if (parsed.has("json")) print_json(*job);
-    else if (!parsed.has("quiet")) print(summary_of(*job, now()) + "\n");
-    if (code == 0) code = exit_code_of(*job);
+    if (parsed.has("json"))
+      print_json(*job);
+    else if (!parsed.has("quiet"))
+      print(summary_of(*job, now()) + "\n");
+    if (code == 0)
+      code = exit_code_of(*job);
   }
   return code;
 }
@@ -225,42 +292,58 @@ int cmd_wait(const Parsed& parsed) {
 std::string ended_text(const Json& job) {
   const std::string text = fmt::format("is {}", job["state"].str_or("stopped"));
   const auto why = job.at("exit", "text").str_or("");
-  return why.find("its node does not answer") == std::string::npos ? text : fmt::format("{}; {}", text, why);
+  return why.find("its node does not answer") == std::string::npos
+             ? text
+             : fmt::format("{}; {}", text, why);
 }
 
 int cmd_stop(const Parsed& parsed) {
   const auto words = job_operands(parsed, "stop");
-  if (!words) return report_usage(words.error());
+  if (!words)
+    return report_usage(words.error());
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto jobs = jobs_of(*client, *words, NameUse::change);
-  if (!jobs) return report(jobs.error());
+  if (!jobs)
+    return report(jobs.error());
   Json body = Json::object({{"reason", parsed.get("reason")}, {"force", parsed.has("force")}});
   int code = 0;
   for (const std::string& label : *jobs) {
     auto job = client->post(path_of_job(label, "stop"), body.dump());
-    if (job && parsed.has("wait")) job = wait_for_end(*client, label, std::nullopt, true);
+    if (job && parsed.has("wait"))
+      job = wait_for_end(*client, label, std::nullopt, true);
     if (!job) {
       code = report(job.error());  // the others are still asked
       continue;
     }
-    if (parsed.has("json")) print_json(*job);
+    if (parsed.has("json"))
+      print_json(*job);
     else if (!parsed.has("quiet"))
-      print(fmt::format("job {} {}\n", label, (*job)["final"].bool_or(false) ? ended_text(*job) : "is being stopped"));
+      print(fmt::format("job {} {}\n", label,
+                        (*job)["final"].bool_or(false) ? ended_text(*job) : "is being stopped"));
   }
   return code;
 }
 
 // "suspending", "suspended", "resuming", or nothing.
-std::string phase_of(const Json& job) { return std::string(job.at("suspension", "phase").str_or("")); }
+std::string phase_of(const Json& job) {
+  return std::string(job.at("suspension", "phase").str_or(""));
+}
 
-int order(const Parsed& parsed, const char* what, const std::string& body, const std::function<bool(const Json&)>& under_way) {
+int order(const Parsed& parsed,
+          const char* what,
+          const std::string& body,
+          const std::function<bool(const Json&)>& under_way) {
   const auto words = job_operands(parsed, what);
-  if (!words) return report_usage(words.error());
+  if (!words)
+    return report_usage(words.error());
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto jobs = jobs_of(*client, *words, NameUse::change);
-  if (!jobs) return report(jobs.error());
+  if (!jobs)
+    return report(jobs.error());
   int code = 0;
   for (const std::string& label : *jobs) {
     auto job = client->post(path_of_job(label, what), body);
@@ -276,28 +359,41 @@ int order(const Parsed& parsed, const char* what, const std::string& body, const
       print_json(*job);
       continue;
     }
-    if (parsed.has("quiet")) continue;
+    if (parsed.has("quiet"))
+      continue;
     const std::string phase = phase_of(*job), reason((*job)["reason"].str_or(""));
-    if (phase == "suspended" && job->at("suspension", "resumes_by_itself").bool_or(false)) print(fmt::format("job {} resumes as soon as its GPUs are free\n", label));
-    else if (!phase.empty()) print(fmt::format("job {} is {}\n", label, phase));
-    else print(fmt::format("job {} is {}{}\n", label, (*job)["state"].str_or("?"), reason.empty() ? "" : ": " + printable(reason)));
+    if (phase == "suspended" && job->at("suspension", "resumes_by_itself").bool_or(false))
+      print(fmt::format("job {} resumes as soon as its GPUs are free\n", label));
+    else if (!phase.empty())
+      print(fmt::format("job {} is {}\n", label, phase));
+    else
+      print(fmt::format("job {} is {}{}\n", label, (*job)["state"].str_or("?"),
+                        reason.empty() ? "" : ": " + printable(reason)));
     // It was to be suspended, its node could not, and it runs on.
-    if (std::string_view(what) == "suspend" && parsed.has("wait") && phase.empty() && !(*job)["final"].bool_or(false)) code = 1;
-    if (std::string_view(what) == "resume" && parsed.has("wait") && phase == "suspended") code = 1;
+    if (std::string_view(what) == "suspend" && parsed.has("wait") && phase.empty() &&
+        !(*job)["final"].bool_or(false))
+      code = 1;
+    if (std::string_view(what) == "resume" && parsed.has("wait") && phase == "suspended")
+      code = 1;
   }
   return code;
 }
 
 int cmd_suspend(const Parsed& parsed) {
-  const Json body = Json::object({{"reason", parsed.get("reason")}, {"mode", parsed.has("cold") ? "cold" : "warm"}});
-  return order(parsed, "suspend", body.dump(), [](const Json& job) { return phase_of(job) == "suspending"; });
+  const Json body = Json::object(
+      {{"reason", parsed.get("reason")}, {"mode", parsed.has("cold") ? "cold" : "warm"}});
+  return order(parsed, "suspend", body.dump(),
+               [](const Json& job) { return phase_of(job) == "suspending"; });
 }
 
 int cmd_resume(const Parsed& parsed) {
-  return order(parsed, "resume", parsed.has("on-demand") ? R"({"on_demand":true})" : "{}", [](const Json& job) {
-    // Suspended still, and not to come back by itself: its node could not.
-    return phase_of(job) == "resuming" || (phase_of(job) == "suspended" && job.at("suspension", "resumes_by_itself").bool_or(false));
-  });
+  return order(parsed, "resume", parsed.has("on-demand") ? R"({"on_demand":true})" : "{}",
+               [](const Json& job) {
+                 // Suspended still, and not to come back by itself: its node could not.
+                 return phase_of(job) == "resuming" ||
+                        (phase_of(job) == "suspended" &&
+                         job.at("suspension", "resumes_by_itself").bool_or(false));
+               });
 }
 
 }  // namespace
@@ -305,7 +401,8 @@ int cmd_resume(const Parsed& parsed) {
 void add_job_commands(CommandTable& table) {
   table.push_back({.name = "ps",
                    .summary = "jobs that wait or run",
-                   .example = "billow ps\nbillow ps -a --label team=vision\nbillow ps --state failed --json | jq '.jobs[].id'",
+                   .example = "billow ps\nbillow ps -a --label team=vision\nbillow ps --state "
+                              "failed --json | jq '.jobs[].id'",
                    .run = cmd_ps,
                    .details = "An array is one row with counts; --expand shows its elements.",
                    .options = {ps_options},
@@ -319,53 +416,64 @@ void add_job_commands(CommandTable& table) {
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});
-  table.push_back({.name = "explain",
-                   .summary = "why a job does not run yet, and when it would; what an endpoint's replicas wait for",
-                   .example = "billow explain 12\nbillow explain hello",
-                   .run = cmd_explain,
-                   .usage = "JOB… | ENDPOINT",
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
-  table.push_back({.name = "wait",
-                   .summary = "wait until jobs have ended, and exit with their code",
-                   .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq .id)\"\nbillow submit --name sweep --lines commands.txt && billow wait sweep",
-                   .run = cmd_wait,
-                   .usage = "JOB…",
-                   .details = "With several jobs the code is the first that is not zero. A name that several of your jobs bear means all of them that have not ended,\n"
-                              "and all of a `submit --lines`, ended or not.",
-                   .options = {wait_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
+  table.push_back(
+      {.name = "explain",
+       .summary =
+           "why a job does not run yet, and when it would; what an endpoint's replicas wait for",
+       .example = "billow explain 12\nbillow explain hello",
+       .run = cmd_explain,
+       .usage = "JOB… | ENDPOINT",
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
+  table.push_back(
+      {.name = "wait",
+       .summary = "wait until jobs have ended, and exit with their code",
+       .example = "billow wait 12 && echo done\nbillow wait \"$(billow submit --json -- make | jq "
+                  ".id)\"\nbillow submit --name sweep --lines commands.txt && billow wait sweep",
+       .run = cmd_wait,
+       .usage = "JOB…",
+       .details = "With several jobs the code is the first that is not zero. A name that several "
+                  "of your jobs bear means all of them that have not ended,\n"
+                  "and all of a `submit --lines`, ended or not.",
+       .options = {wait_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
   table.push_back({.name = "suspend",
                    .summary = "keep a job's memory and give its GPUs back",
                    .example = "billow suspend 12\nbillow suspend --cold --wait 12",
                    .run = cmd_suspend,
                    .usage = "JOB…",
-                   .details = "A suspended job costs memory only, and goes on where it was with `billow resume`. A job that cannot be\n"
-                              "suspended keeps running; `billow describe` says beforehand whether it can. What is kept lives in the memory\n"
+                   .details = "A suspended job costs memory only, and goes on where it was with "
+                              "`billow resume`. A job that cannot be\n"
+                              "suspended keeps running; `billow describe` says beforehand whether "
+                              "it can. What is kept lives in the memory\n"
                               "of its node and is gone with it.",
                    .options = {suspend_options},
                    .operands = Operands::some,
                    .completes = Completes::job,
                    .group = "jobs"});
-  table.push_back({.name = "resume",
-                   .summary = "let suspended jobs go on as soon as their GPUs are free",
-                   .example = "billow resume 12\nbillow resume 14 --on-demand",
-                   .run = cmd_resume,
-                   .usage = "JOB…",
-                   .details = "A job that waits inside a reservation which is over does not start by itself: it was submitted at another price. With --on-demand it does.",
-                   .options = {resume_options},
-                   .operands = Operands::some,
-                   .completes = Completes::job,
-                   .group = "jobs"});
+  table.push_back(
+      {.name = "resume",
+       .summary = "let suspended jobs go on as soon as their GPUs are free",
+       .example = "billow resume 12\nbillow resume 14 --on-demand",
+       .run = cmd_resume,
+       .usage = "JOB…",
+       .details = "A job that waits inside a reservation which is over does not start by itself: "
+                  "it was submitted at another price. With --on-demand it does.",
+       .options = {resume_options},
+       .operands = Operands::some,
+       .completes = Completes::job,
+       .group = "jobs"});
   CommandSpec stop{.name = "stop",
                    .summary = "end jobs: SIGTERM, then SIGKILL after their grace",
                    .example = "billow stop 12\nbillow stop --force 12.3",
                    .run = cmd_stop,
                    .usage = "JOB…",
-                   .details = "An array's number ends all its elements. A name means your own job of that name; where several are alive, none is touched.",
+                   .details =
+                       "An array's number ends all its elements. A name means your own job of that "
+                       "name; where several are alive, none is touched.",
                    .options = {stop_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

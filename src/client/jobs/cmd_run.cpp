@@ -11,14 +11,14 @@
 #include "base/text.h"
 #include "client/frame/commands.h"
 #include "client/frame/console.h"
+#include "client/frame/table.h"
+#include "client/frame/terminal.h"
+#include "client/jobs/rank_output.h"
+#include "client/jobs/session.h"
 #include "client/request/environments.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
-#include "client/jobs/rank_output.h"
-#include "client/jobs/session.h"
 #include "client/request/sync.h"
-#include "client/frame/table.h"
-#include "client/frame/terminal.h"
 #include "core/wire/codec.h"
 
 namespace billow::client {
@@ -29,10 +29,14 @@ constexpr OptionSpec session_options[] = {
     {"no-stdin", 0, nullptr, "the job reads nothing from here"},
     {"quiet", 'q', nullptr, "say nothing of Billow's own"},
 };
-constexpr OptionSpec shell_session_options[] = {{"quiet", 'q', nullptr, "say nothing of Billow's own"}};
+constexpr OptionSpec shell_session_options[] = {
+    {"quiet", 'q', nullptr, "say nothing of Billow's own"}};
 constexpr OptionSpec submit_options[] = {
     {"quiet", 'q', nullptr, "print the number alone"},
-    {"lines", 0, "FILE", "a job for each line of this file (- for standard input), each a command for the shell; they share a label, lines=…", false, Completes::file},
+    {"lines", 0, "FILE",
+     "a job for each line of this file (- for standard input), each a command for the shell; they "
+     "share a label, lines=…",
+     false, Completes::file},
 };
 constexpr std::size_t lines_bytes_max = 16 << 20;
 constexpr OptionSpec attach_options[] = {
@@ -44,49 +48,67 @@ constexpr OptionSpec attach_options[] = {
 };
 
 constexpr const char* env_details =
-    "The working directory follows the job where the head is on another machine (or with --sync), as far as .gitignore and .billowignore let it. The environment follows it too, but for variables that look like credentials (…TOKEN, …SECRET…, "
+    "The working directory follows the job where the head is on another machine (or with --sync), "
+    "as far as .gitignore and .billowignore let it. The environment follows it too, but for "
+    "variables that look like credentials (…TOKEN, …SECRET…, "
     "…PASSWORD…, …_KEY, AWS_… and the like): pass one of those with --env-var NAME.";
 
 Status resolve_reservation(Client& client, JobRequest& request) {
-  if (request.reservation.empty()) return {};
+  if (request.reservation.empty())
+    return {};
   if (const auto number = parse_int(request.reservation, 1, INT64_MAX)) {
     request.spec.reservation = ReservationId(static_cast<std::uint64_t>(*number));
     return {};
   }
   const Json answer = BILLOW_TRY(client.get("/v1/reservations"));
   for (const Json& r : answer["reservations"].items())
-    if (r["name"].str_or("") == request.reservation && (request.project.empty() || r["project"].str_or("") == request.project)) {
-      if (request.spec.reservation) return fail(Code::conflict, fmt::format("several projects have a reservation \"{}\"", request.reservation), "name it by its number, see `billow reserve list`; or add --project");
+    if (r["name"].str_or("") == request.reservation &&
+        (request.project.empty() || r["project"].str_or("") == request.project)) {
+      if (request.spec.reservation)
+        return fail(Code::conflict,
+                    fmt::format("several projects have a reservation \"{}\"", request.reservation),
+                    "name it by its number, see `billow reserve list`; or add --project");
       request.spec.reservation = ReservationId(r["id"].uint_or(0));
     }
-  if (!request.spec.reservation) return fail(Code::not_found, fmt::format("there is no reservation \"{}\"", request.reservation), "see `billow reserve list`");
+  if (!request.spec.reservation)
+    return fail(Code::not_found, fmt::format("there is no reservation \"{}\"", request.reservation),
+                "see `billow reserve list`");
   return {};
 }
 
-// Array elements in --after are numbers of their own, and a name may be that of several jobs; the head knows them.
+// Array elements in --after are numbers of their own, and a name may be that of several jobs; the
+// head knows them.
 Status resolve_after(Client& client, JobRequest& request) {
   for (const AfterText& after : request.after) {
     const auto jobs = all_jobs_of(client, after.job);
-    if (!jobs) return pass(Error(jobs.error()), "--after " + after.job);
-    if (jobs->size() > 1) say(fmt::format("it waits for {} jobs called {}", jobs->size(), after.job));
+    if (!jobs)
+      return pass(Error(jobs.error()), "--after " + after.job);
+    if (jobs->size() > 1)
+      say(fmt::format("it waits for {} jobs called {}", jobs->size(), after.job));
     for (const std::string& label : *jobs) {
       std::uint64_t number = static_cast<std::uint64_t>(parse_int(label, 1, INT64_MAX).value_or(0));
       if (number == 0) {
         auto job = client.get(path_of_job(label));
-        if (!job) return pass(std::move(job.error()), "--after " + label);
+        if (!job)
+          return pass(std::move(job.error()), "--after " + label);
         number = (*job)["id"].uint_or(0);
       }
       request.spec.after.push_back({JobId(number), after.kind});
     }
   }
   if (request.spec.after.size() > limits::dependencies_max)
-    return fail(Code::invalid, fmt::format("--after: {} jobs, more than {}", request.spec.after.size(), limits::dependencies_max), "submit them as one array (--array), which is one job to wait for");
+    return fail(Code::invalid,
+                fmt::format("--after: {} jobs, more than {}", request.spec.after.size(),
+                            limits::dependencies_max),
+                "submit them as one array (--array), which is one job to wait for");
   return {};
 }
 
-// The request went out and no answer came; where nobody was there to take it, waiting does not help.
+// The request went out and no answer came; where nobody was there to take it, waiting does not
+// help.
 bool answer_was_lost(const Error& error) {
-  return error.code == Code::unavailable && !error.message.starts_with("no head") && !error.message.starts_with("cannot connect");
+  return error.code == Code::unavailable && !error.message.starts_with("no head") &&
+         !error.message.starts_with("cannot connect");
 }
 
 // Everything the head must know and have before it can be asked for the job; the variables it gets.
@@ -99,9 +121,13 @@ Result<Environment> prepare(const Parsed& parsed, Client& client, JobRequest& re
   return env;
 }
 
-Result<Json> ask_for_job(const Parsed& parsed, Client& client, const JobRequest& request, const Environment& env) {
+Result<Json> ask_for_job(const Parsed& parsed,
+                         Client& client,
+                         const JobRequest& request,
+                         const Environment& env) {
   // A key of our own makes asking again safe when the answer was lost on the way.
-  const std::string key = request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;
+  const std::string key =
+      request.idempotency_key.empty() ? "cli-" + random_token(12) : request.idempotency_key;
   const std::string body = submit_body(request, env);
   auto job = client.post("/v1/jobs", body, {{"Idempotency-Key", key}});
   for (int again = 0; !job && answer_was_lost(job.error()) && again < 3; ++again) {
@@ -111,7 +137,8 @@ Result<Json> ask_for_job(const Parsed& parsed, Client& client, const JobRequest&
   }
   // What will slow it down, said before it runs.
   if (job && !parsed.has("quiet"))
-    for (const Json& warning : (*job)["warnings"].items()) say("warning: " + printable(warning.str_or("")));
+    for (const Json& warning : (*job)["warnings"].items())
+      say("warning: " + printable(warning.str_or("")));
   return job;
 }
 
@@ -123,44 +150,60 @@ Result<Json> submit(const Parsed& parsed, Client& client, JobRequest& request) {
 // A job that is given nothing but /dev/null needs no forwarding.
 bool input_is_worth_forwarding() {
   struct stat info {};
-  if (::fstat(STDIN_FILENO, &info) != 0) return false;
+  if (::fstat(STDIN_FILENO, &info) != 0)
+    return false;
   struct stat nothing {};
-  return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 && info.st_rdev == nothing.st_rdev);
+  return !(S_ISCHR(info.st_mode) && ::stat("/dev/null", &nothing) == 0 &&
+           info.st_rdev == nothing.st_rdev);
 }
 
 // Of a gang: which node's process it was that failed, and why. Empty where that is not known.
 std::string failed_rank(const Json& job) {
-  if (job["state"].str_or("") != "failed" && job["state"].str_or("") != "lost") return {};
+  if (job["state"].str_or("") != "failed" && job["state"].str_or("") != "lost")
+    return {};
   const auto text = job.at("exit", "text").str_or("failed");
   const Json* worst = nullptr;
   for (const Json& task : job["tasks"].items())
-    if (task.at("exit", "text").str_or("") == text && !worst) worst = &task;
-  if (!worst || job["tasks"].items().size() < 2) return {};
-  return fmt::format("rank {} on {}: {}", (*worst)["rank"].int_or(0), printable((*worst)["node"].str_or("?")), printable(text));
+    if (task.at("exit", "text").str_or("") == text && !worst)
+      worst = &task;
+  if (!worst || job["tasks"].items().size() < 2)
+    return {};
+  return fmt::format("rank {} on {}: {}", (*worst)["rank"].int_or(0),
+                     printable((*worst)["node"].str_or("?")), printable(text));
 }
 
 int finish_session(const Result<SessionEnd>& end, const SessionOptions& options) {
-  if (!end) return report(end.error());
+  if (!end)
+    return report(end.error());
   const Look look = look_at(STDERR_FILENO);
-  if (options.json && !end->job.is_null()) (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
-  else if (options.quiet || end->detached || end->told || end->job.is_null()) return end->exit_code;
-  else if (const std::string rank = failed_rank(end->job); !rank.empty()) say(fmt::format("job {}: {}", end->job["label"].str_or("?"), rank));
+  if (options.json && !end->job.is_null())
+    (void)write_all(STDERR_FILENO, end->job.dump() + "\n");
+  else if (options.quiet || end->detached || end->told || end->job.is_null())
+    return end->exit_code;
+  else if (const std::string rank = failed_rank(end->job); !rank.empty())
+    say(fmt::format("job {}: {}", end->job["label"].str_or("?"), rank));
   else if (look.terminal)
     (void)write_all(STDERR_FILENO, painted(summary_of(end->job, now()), Colour::dim, look) + "\n");
   else if (end->exit_code != 0 && end->job.at("exit", "kind").str_or("exited") != "exited")
     // A script's log should say why, when it was not the command's own doing.
-    say(fmt::format("job {}: {}", end->job["label"].str_or("?"), end->job.at("exit", "text").str_or("failed")));
+    say(fmt::format("job {}: {}", end->job["label"].str_or("?"),
+                    end->job.at("exit", "text").str_or("failed")));
   return end->exit_code;
 }
 
 // A session shows the first node of a gang; the others write beside it.
-int watch_session(const Parsed& parsed, Client& client, const SessionOptions& options, std::uint64_t nodes) {
-  if (nodes <= 1 || options.tty || options.json) return finish_session(attach_session(client, options), options);
+int watch_session(const Parsed& parsed,
+                  Client& client,
+                  const SessionOptions& options,
+                  std::uint64_t nodes) {
+  if (nodes <= 1 || options.tty || options.json)
+    return finish_session(attach_session(client, options), options);
   auto ranks = std::make_unique<RankOutput>(connect_options(parsed), options.job, nodes);
   const auto end = attach_session(client, options);
   // What was left running (Ctrl-\\) goes on without us; its readers end with this program.
   const auto job = client.get(path_of_job(options.job));
-  if (!job || !(*job)["final"].bool_or(false)) (void)ranks.release();
+  if (!job || !(*job)["final"].bool_or(false))
+    (void)ranks.release();
   ranks.reset();
   return finish_session(end, options);
 }
@@ -168,18 +211,23 @@ int watch_session(const Parsed& parsed, Client& client, const SessionOptions& op
 int run_with(const Parsed& parsed, JobRequest request, bool tty) {
   const bool terminal_in = ::isatty(STDIN_FILENO) == 1;
   request.spec.pty = tty;
-  request.spec.use_stdin = !parsed.has("no-stdin") && (tty || (!terminal_in && input_is_worth_forwarding()));
+  request.spec.use_stdin =
+      !parsed.has("no-stdin") && (tty || (!terminal_in && input_is_worth_forwarding()));
   if (tty) {
     const auto size = terminal_size(STDIN_FILENO).value_or(TerminalSize{});
     request.spec.rows = size.rows;
     request.spec.cols = size.cols;
-    if (const char* term = std::getenv("TERM"); term && request.env.none) request.env.named.push_back(std::string("TERM=") + term);
+    if (const char* term = std::getenv("TERM"); term && request.env.none)
+      request.env.named.push_back(std::string("TERM=") + term);
   }
-  if (auto done = complete(request); !done) return report_usage(done.error());
+  if (auto done = complete(request); !done)
+    return report_usage(done.error());
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto job = submit(parsed, *client, request);
-  if (!job) return report(job.error());
+  if (!job)
+    return report(job.error());
   SessionOptions options{.job = fmt::format("{}", (*job)["id"].uint_or(0)),
                          .tty = tty,
                          .forward_input = request.spec.use_stdin,
@@ -192,8 +240,11 @@ int cmd_run(const Parsed& parsed) {
   JobRequest request;
   request.spec.argv = parsed.operands;
   if (request.spec.argv.empty())
-    return report_usage({Code::invalid, "run what?", "write the command after --, as in: billow run --gpus 1 -- python train.py"});
-  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+    return report_usage(
+        {Code::invalid, "run what?",
+         "write the command after --, as in: billow run --gpus 1 -- python train.py"});
+  if (auto set = set_options(request, parsed); !set)
+    return report_usage(set.error());
   return run_with(parsed, std::move(request), parsed.has("tty"));
 }
 
@@ -201,22 +252,28 @@ int cmd_shell(const Parsed& parsed) {
   JobRequest request;
   const char* shell = std::getenv("SHELL");
   request.spec.argv = parsed.operands;
-  if (request.spec.argv.empty()) request.spec.argv = {shell && *shell ? shell : "/bin/sh", "-l"};
+  if (request.spec.argv.empty())
+    request.spec.argv = {shell && *shell ? shell : "/bin/sh", "-l"};
   request.spec.name = "shell";
-  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
+  if (auto set = set_options(request, parsed); !set)
+    return report_usage(set.error());
   return run_with(parsed, std::move(request), true);
 }
 
 // A job file where the only operand is one, else the command.
 Result<JobRequest> request_of(const Parsed& parsed) {
   JobRequest request;
-  const bool file = !parsed.after_dashes && parsed.operands.size() == 1 && parsed.operands[0].ends_with(".toml");
-  if (file) request = BILLOW_TRY(read_job_file(parsed.operands[0]));
-  else request.spec.argv = parsed.operands;
+  const bool file =
+      !parsed.after_dashes && parsed.operands.size() == 1 && parsed.operands[0].ends_with(".toml");
+  if (file)
+    request = BILLOW_TRY(read_job_file(parsed.operands[0]));
+  else
+    request.spec.argv = parsed.operands;
   BILLOW_TRY_VOID(set_options(request, parsed));
   if (request.spec.argv.empty())
     return fail(Code::invalid, file ? parsed.operands[0] + " names no command" : "submit what?",
-                file ? "add a line such as command = [\"python\", \"train.py\"] under [job]" : "write the command after --, or name a job file: billow submit job.toml");
+                file ? "add a line such as command = [\"python\", \"train.py\"] under [job]"
+                     : "write the command after --, or name a job file: billow submit job.toml");
   BILLOW_TRY_VOID(complete(request));
   return request;
 }
@@ -230,75 +287,115 @@ std::string schedule_body(const JobRequest& request, const Environment& env) {
 }
 
 int add_schedule(const Parsed& parsed, JobRequest& request) {
-  if (request.spec.name.empty()) return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
+  if (request.spec.name.empty())
+    return report_usage({Code::invalid, "a schedule needs a name", "add --name nightly"});
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
-  if (auto resolved = resolve_after(*client, request); !resolved) return report(resolved.error());
-  if (auto ready = prepare_environment(*client, request); !ready) return report(ready.error());
+  if (!client)
+    return report(client.error());
+  if (auto resolved = resolve_after(*client, request); !resolved)
+    return report(resolved.error());
+  if (auto ready = prepare_environment(*client, request); !ready)
+    return report(ready.error());
   auto env = job_environment(own_environment(), request.env);
-  if (!env) return report_usage(env.error());
-  if (auto synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced) return report(synced.error());
+  if (!env)
+    return report_usage(env.error());
+  if (auto synced = sync_for_job(*client, request, parsed.has("quiet"), *env); !synced)
+    return report(synced.error());
   auto made = client->post("/v1/schedules", schedule_body(request, *env));
-  if (!made) return report(made.error());
-  if (parsed.has("json")) print_json(*made);
-  else print(fmt::format("schedule {} is set: {} (UTC)\n", request.spec.name, request.cron));
+  if (!made)
+    return report(made.error());
+  if (parsed.has("json"))
+    print_json(*made);
+  else
+    print(fmt::format("schedule {} is set: {} (UTC)\n", request.spec.name, request.cron));
   return 0;
 }
 
 Result<std::string> read_lines(const std::string& path) {
-  if (path != "-") return read_file(path, lines_bytes_max);
+  if (path != "-")
+    return read_file(path, lines_bytes_max);
   std::string text;
   char buffer[65536];
-  for (ssize_t n; (n = ::read(STDIN_FILENO, buffer, sizeof buffer)) > 0 && text.size() <= lines_bytes_max;) text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n;
+       (n = ::read(STDIN_FILENO, buffer, sizeof buffer)) > 0 && text.size() <= lines_bytes_max;)
+    text.append(buffer, static_cast<std::size_t>(n));
   return text;
 }
 
-// Many commands in one go: the working directory and the environment are looked at once, and no program is started for each.
+// Many commands in one go: the working directory and the environment are looked at once, and no
+// program is started for each.
 int submit_lines(const Parsed& parsed) {
-  if (!parsed.operands.empty()) return report_usage({Code::invalid, "--lines names the commands; there is another one behind it", "leave one of them out"});
+  if (!parsed.operands.empty())
+    return report_usage({Code::invalid,
+                         "--lines names the commands; there is another one behind it",
+                         "leave one of them out"});
   const auto text = read_lines(parsed.get("lines"));
-  if (!text) return report_usage(Error(text.error()).in("--lines"));
-  if (text->size() > lines_bytes_max) return report_usage({Code::too_large, "--lines: more than 16 MiB of commands", "an array (--array) runs one command many times"});
+  if (!text)
+    return report_usage(Error(text.error()).in("--lines"));
+  if (text->size() > lines_bytes_max)
+    return report_usage({Code::too_large, "--lines: more than 16 MiB of commands",
+                         "an array (--array) runs one command many times"});
   std::vector<std::string> commands;
   for (const std::string& line : split(*text, '\n'))
-    if (const std::string_view command = trim(line); !command.empty() && !command.starts_with('#')) commands.emplace_back(command);
-  if (commands.empty()) return report_usage({Code::invalid, fmt::format("--lines {}: no commands there", parsed.get("lines")), "one on each line; those that begin with # are passed over"});
+    if (const std::string_view command = trim(line); !command.empty() && !command.starts_with('#'))
+      commands.emplace_back(command);
+  if (commands.empty())
+    return report_usage({Code::invalid,
+                         fmt::format("--lines {}: no commands there", parsed.get("lines")),
+                         "one on each line; those that begin with # are passed over"});
   JobRequest request;
   request.spec.argv = {"/bin/sh", "-c", commands.front()};
-  if (auto set = set_options(request, parsed); !set) return report_usage(set.error());
-  if (!request.cron.empty() || !request.idempotency_key.empty()) return report_usage({Code::invalid, "--lines goes with neither --cron nor a key: it makes many jobs", ""});
-  if (auto done = complete(request); !done) return report_usage(done.error());
+  if (auto set = set_options(request, parsed); !set)
+    return report_usage(set.error());
+  if (!request.cron.empty() || !request.idempotency_key.empty())
+    return report_usage(
+        {Code::invalid, "--lines goes with neither --cron nor a key: it makes many jobs", ""});
+  if (auto done = complete(request); !done)
+    return report_usage(done.error());
   request.spec.labels.try_emplace(lines_label, hex(random_bytes(4)));
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto env = prepare(parsed, *client, request);
-  if (!env) return report(env.error());
+  if (!env)
+    return report(env.error());
   std::uint64_t first = 0, last = 0;
   for (std::size_t i = 0; i < commands.size(); ++i) {
     request.spec.argv.back() = commands[i];
     const auto job = ask_for_job(parsed, *client, request, *env);
     if (!job) {
-      if (i > 0) say(fmt::format("{} of {} commands were submitted", i, commands.size()));
+      if (i > 0)
+        say(fmt::format("{} of {} commands were submitted", i, commands.size()));
       return report(Error(job.error()).in(commands[i]));
     }
     last = (*job)["id"].uint_or(0);
-    if (i == 0) first = last;
-    if (parsed.has("json")) print(job->dump() + "\n");
-    else if (parsed.has("quiet")) print(fmt::format("{}\n", last));
+    if (i == 0)
+      first = last;
+    if (parsed.has("json"))
+      print(job->dump() + "\n");
+    else if (parsed.has("quiet"))
+      print(fmt::format("{}\n", last));
   }
-  if (!parsed.has("json") && !parsed.has("quiet")) print(commands.size() == 1 ? fmt::format("job {}\n", first) : fmt::format("{} jobs, {} to {}\n", commands.size(), first, last));
+  if (!parsed.has("json") && !parsed.has("quiet"))
+    print(commands.size() == 1 ? fmt::format("job {}\n", first)
+                               : fmt::format("{} jobs, {} to {}\n", commands.size(), first, last));
   return 0;
 }
 
 int cmd_submit(const Parsed& parsed) {
-  if (parsed.has("lines")) return submit_lines(parsed);
+  if (parsed.has("lines"))
+    return submit_lines(parsed);
   auto request = request_of(parsed);
-  if (!request) return report_usage(request.error());
-  if (!request->cron.empty()) return add_schedule(parsed, *request);
+  if (!request)
+    return report_usage(request.error());
+  if (!request->cron.empty())
+    return add_schedule(parsed, *request);
   auto client = connect(parsed, true);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   auto job = submit(parsed, *client, *request);
-  if (!job) return report(job.error());
+  if (!job)
+    return report(job.error());
   if (parsed.has("json")) {
     print_json(*job);
   } else if (parsed.has("quiet")) {
@@ -306,35 +403,47 @@ int cmd_submit(const Parsed& parsed) {
   } else {
     const std::uint64_t id = (*job)["id"].uint_or(0), count = (*job)["count"].uint_or(1);
     const auto reason = (*job)["reason"].str_or("");
-    print(fmt::format("job {}{} {}{}{}\n", id, count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
-                      (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ", printable(reason)));
+    print(fmt::format("job {}{} {}{}{}\n", id,
+                      count > 1 || request->spec.array ? fmt::format(" ({} elements)", count) : "",
+                      (*job)["state"].str_or("queued"), reason.empty() ? "" : ": ",
+                      printable(reason)));
   }
   return 0;
 }
 
 int cmd_attach(const Parsed& parsed) {
   const auto word = one_operand(parsed, "attach", "job");
-  if (!word) return report_usage(word.error());
-  if (auto ok = check_job_word(*word); !ok) return report_usage(ok.error());
+  if (!word)
+    return report_usage(word.error());
+  if (auto ok = check_job_word(*word); !ok)
+    return report_usage(ok.error());
   std::uint64_t tail = 64 << 10;
   if (parsed.has("tail")) {
     const auto bytes = parse_bytes(parsed.get("tail"));
-    if (!bytes) return report_usage(bytes.error());
+    if (!bytes)
+      return report_usage(bytes.error());
     tail = *bytes;
   }
   auto client = connect(parsed);
-  if (!client) return report(client.error());
+  if (!client)
+    return report(client.error());
   const auto operand = job_of(*client, *word, NameUse::look);
-  if (!operand) return report(operand.error());
+  if (!operand)
+    return report(operand.error());
   auto job = client->get(path_of_job(*operand));
-  if (!job) return report(job.error());
-  const bool watch = parsed.has("watch"), tty = !watch && (parsed.has("tty") || (*job)["pty"].bool_or(false));
-  SessionOptions options{.job = *operand,
-                         .tty = tty,
-                         .forward_input = !watch && !parsed.has("no-stdin") && (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 && input_is_worth_forwarding())),
-                         .quiet = parsed.has("quiet"),
-                         .json = parsed.has("json"),
-                         .tail = fmt::format("{}", tail)};
+  if (!job)
+    return report(job.error());
+  const bool watch = parsed.has("watch"),
+             tty = !watch && (parsed.has("tty") || (*job)["pty"].bool_or(false));
+  SessionOptions options{
+      .job = *operand,
+      .tty = tty,
+      .forward_input = !watch && !parsed.has("no-stdin") &&
+                       (tty || (*job)["use_stdin"].bool_or(::isatty(STDIN_FILENO) != 1 &&
+                                                           input_is_worth_forwarding())),
+      .quiet = parsed.has("quiet"),
+      .json = parsed.has("json"),
+      .tail = fmt::format("{}", tail)};
   options.watch = watch;
   return watch_session(parsed, *client, options, (*job)["nodes"].uint_or(1));
 }
@@ -343,52 +452,69 @@ int cmd_attach(const Parsed& parsed) {
 
 int schedule_add(const Parsed& parsed) {
   auto request = request_of(parsed);
-  if (!request) return report_usage(request.error());
-  if (request->cron.empty()) return report_usage({Code::invalid, "a schedule needs --cron", "such as --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
+  if (!request)
+    return report_usage(request.error());
+  if (request->cron.empty())
+    return report_usage({Code::invalid, "a schedule needs --cron",
+                         "such as --cron \"0 3 * * *\" (every day at 3:00 UTC)"});
   return add_schedule(parsed, *request);
 }
 
 void add_run_commands(CommandTable& table) {
-  table.push_back({.name = "run",
-                   .summary = "run a command, with its output here and its exit code as ours",
-                   .example = "billow run --gpus 1 -- python train.py\nbillow run --gpus 0.25 --gpu-mem 20G --time 2h -- ./serve.sh",
-                   .run = cmd_run,
-                   .usage = "[--] COMMAND [ARG…]",
-                   .details = std::string("Output comes live, stdin goes to the job when it is not a terminal (or with -t), and Ctrl-C reaches the job; a second "
-                                          "Ctrl-C within two seconds ends it at once, and Ctrl-C while it waits in the queue cancels it. Ctrl-\\ leaves it running. "
-                                          "If the head goes away the job goes on, and so does this command when the head is back.\n") + env_details,
-                   .options = {job_options(), session_options},
-                   .operands = Operands::command,
-                   .group = "jobs"});
-  table.push_back({.name = "submit",
-                   .summary = "queue a command or a job file, and print its number",
-                   .example = "billow submit --gpus 1 --array 0-99%10 -- python sweep.py\nbillow submit job.toml\n"
-                              "billow submit --gpus 1 --lines commands.txt\n"
-                              "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
-                   .run = cmd_submit,
-                   .usage = "[--] COMMAND [ARG…] | FILE.toml",
-                   .details = std::string("A job file has a table [job] whose keys are the options below without their dashes, and command = [\"python\", \"train.py\"] "
-                                          "(or one string for the shell); [env] may hold variables. Options given here go before the file's.\n") + env_details,
-                   .options = {job_options(), batch_options(), submit_options},
-                   .operands = Operands::command_or_file,
-                   .completes = Completes::file,
-                   .group = "jobs"});
-  table.push_back({.name = "shell",
-                   .summary = "a terminal on a machine with what you ask for",
-                   .example = "billow shell --gpus 1 --time 4h",
-                   .run = cmd_shell,
-                   .usage = "[[--] COMMAND [ARG…]]",
-                   .details = "Leave it running with Ctrl-P Ctrl-Q and come back with `billow attach`.",
-                   .options = {job_options(), shell_session_options},
-                   .operands = Operands::command,
-                   .group = "jobs"});
+  table.push_back(
+      {.name = "run",
+       .summary = "run a command, with its output here and its exit code as ours",
+       .example = "billow run --gpus 1 -- python train.py\nbillow run --gpus 0.25 --gpu-mem 20G "
+                  "--time 2h -- ./serve.sh",
+       .run = cmd_run,
+       .usage = "[--] COMMAND [ARG…]",
+       .details = std::string("Output comes live, stdin goes to the job when it is not a terminal "
+                              "(or with -t), and Ctrl-C reaches the job; a second "
+                              "Ctrl-C within two seconds ends it at once, and Ctrl-C while it "
+                              "waits in the queue cancels it. Ctrl-\\ leaves it running. "
+                              "If the head goes away the job goes on, and so does this command "
+                              "when the head is back.\n") +
+                  env_details,
+       .options = {job_options(), session_options},
+       .operands = Operands::command,
+       .group = "jobs"});
+  table.push_back(
+      {.name = "submit",
+       .summary = "queue a command or a job file, and print its number",
+       .example =
+           "billow submit --gpus 1 --array 0-99%10 -- python sweep.py\nbillow submit job.toml\n"
+           "billow submit --gpus 1 --lines commands.txt\n"
+           "billow submit --name nightly --cron \"0 3 * * *\" -- ./evaluate.sh",
+       .run = cmd_submit,
+       .usage = "[--] COMMAND [ARG…] | FILE.toml",
+       .details = std::string("A job file has a table [job] whose keys are the options below "
+                              "without their dashes, and command = [\"python\", \"train.py\"] "
+                              "(or one string for the shell); [env] may hold variables. Options "
+                              "given here go before the file's.\n") +
+                  env_details,
+       .options = {job_options(), batch_options(), submit_options},
+       .operands = Operands::command_or_file,
+       .completes = Completes::file,
+       .group = "jobs"});
+  table.push_back(
+      {.name = "shell",
+       .summary = "a terminal on a machine with what you ask for",
+       .example = "billow shell --gpus 1 --time 4h",
+       .run = cmd_shell,
+       .usage = "[[--] COMMAND [ARG…]]",
+       .details = "Leave it running with Ctrl-P Ctrl-Q and come back with `billow attach`.",
+       .options = {job_options(), shell_session_options},
+       .operands = Operands::command,
+       .group = "jobs"});
   table.push_back({.name = "attach",
                    .summary = "join a job that runs: its output, its input, its terminal",
                    .example = "billow attach 12",
                    .run = cmd_attach,
                    .usage = "JOB",
-                   .details = "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\. Several may be attached at once and share its terminal; members of the project\n"
-                              "that it does not belong to watch.",
+                   .details =
+                       "Leave it running with Ctrl-P Ctrl-Q (a terminal) or Ctrl-\\. Several may "
+                       "be attached at once and share its terminal; members of the project\n"
+                       "that it does not belong to watch.",
                    .options = {attach_options},
                    .operands = Operands::some,
                    .completes = Completes::job,

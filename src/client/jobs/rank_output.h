@@ -1,4 +1,5 @@
-// Beside an attached session, which shows a gang's first node: the output of the others, until they end.
+// Beside an attached session, which shows a gang's first node: the output of the others, until they
+// end.
 #pragma once
 
 #include <memory>

@@ -10,37 +10,50 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "client/frame/console.h"
-#include "client/request/job_list.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/request/job_list.h"
 
 namespace billow::client {
 namespace {
 
-constexpr Duration silent_start = milliseconds(300);   // a start that takes less needs no word about it
-constexpr Duration second_interrupt = seconds(2);      // a second Ctrl-C within this means "now"
+constexpr Duration silent_start =
+    milliseconds(300);                             // a start that takes less needs no word about it
+constexpr Duration second_interrupt = seconds(2);  // a second Ctrl-C within this means "now"
 constexpr Duration silent_absence = seconds(1);
 constexpr Duration retry_first = milliseconds(50);
 constexpr Duration retry_max = seconds(1);
-constexpr std::size_t input_bytes_max = 16 << 10;      // per message: always fits a socket that polls writable
-constexpr std::size_t input_kept_max = 1 << 20;        // sent, and not yet safe from the death of a head or an agent
-constexpr int refusals_max = 5;                        // of a first connection by a head that otherwise answers
+constexpr std::size_t input_bytes_max =
+    16 << 10;  // per message: always fits a socket that polls writable
+constexpr std::size_t input_kept_max =
+    1 << 20;                     // sent, and not yet safe from the death of a head or an agent
+constexpr int refusals_max = 5;  // of a first connection by a head that otherwise answers
 constexpr int stream_has_offset = 0x80;
 
-SteadyTime steady() { return system_clock().steady(); }
-int poll_ms(Duration d) { return static_cast<int>(std::clamp<std::int64_t>((d.ns + 999'999) / 1'000'000, 0, 60'000)); }
+SteadyTime steady() {
+  return system_clock().steady();
+}
+int poll_ms(Duration d) {
+  return static_cast<int>(std::clamp<std::int64_t>((d.ns + 999'999) / 1'000'000, 0, 60'000));
+}
 
 class Session {
  public:
   Session(Client& client, SessionOptions options, SignalQueue signals)
-      : client_(client), o_(std::move(options)), signals_(std::move(signals)), errors_(look_at(o_.error_fd)),
-        input_open_(o_.forward_input), begun_(steady()) {}
+      : client_(client),
+        o_(std::move(options)),
+        signals_(std::move(signals)),
+        errors_(look_at(o_.error_fd)),
+        input_open_(o_.forward_input),
+        begun_(steady()) {}
 
   Result<SessionEnd> run() {
     while (!end_) {
       if (!socket_) {
-        if (auto status = reconnect(); !status) return pass(std::move(status.error()));
-        if (end_) break;
+        if (auto status = reconnect(); !status)
+          return pass(std::move(status.error()));
+        if (end_)
+          break;
       }
       step();
     }
@@ -61,18 +74,27 @@ class Session {
       if (opened) {
         socket_.emplace(std::move(*opened));
         connected_once_ = true;
-        if (said) note("the head is back");
-        if (o_.tty) send_size();
+        if (said)
+          note("the head is back");
+        if (o_.tty)
+          send_size();
         return {};
       }
       // The WebSocket's refusal has no reasons; a plain question about the job has.
-      if (auto job = client_.get(path_of_job(o_.job)); !job && !is_away(job.error())) return pass(std::move(job.error()));
-      else if (job && !connected_once_ && ++refusals > refusals_max) return pass(std::move(opened.error()));
+      if (auto job = client_.get(path_of_job(o_.job)); !job && !is_away(job.error()))
+        return pass(std::move(job.error()));
+      else if (job && !connected_once_ && ++refusals > refusals_max)
+        return pass(std::move(opened.error()));
       if (steady() - lost_at > o_.away_max)
-        return fail(Code::unavailable, fmt::format("the head has been away for {}; job {} may go on without it", format_duration(o_.away_max), o_.job),
+        return fail(Code::unavailable,
+                    fmt::format("the head has been away for {}; job {} may go on without it",
+                                format_duration(o_.away_max), o_.job),
                     fmt::format("when it is back: billow attach {}", o_.job));
       if (!said && steady() - lost_at > silent_absence) {
-        note(fmt::format("the head does not answer; job {} goes on, waiting to reconnect (Ctrl-C leaves it running)", o_.job));
+        note(
+            fmt::format("the head does not answer; job {} goes on, waiting to reconnect (Ctrl-C "
+                        "leaves it running)",
+                        o_.job));
         said = true;
       }
       wait_away(pause);
@@ -84,17 +106,22 @@ class Session {
 
   std::string target() const {
     std::vector<std::pair<std::string, std::string>> query;
-    if (first_ && !o_.tail.empty()) query.emplace_back("tail", o_.tail);
-    else query.emplace_back("offset", fmt::format("{}", offset_));
-    if (!first_ && attempt_ > 0) query.emplace_back("attempt", fmt::format("{}", attempt_));
+    if (first_ && !o_.tail.empty())
+      query.emplace_back("tail", o_.tail);
+    else
+      query.emplace_back("offset", fmt::format("{}", offset_));
+    if (!first_ && attempt_ > 0)
+      query.emplace_back("attempt", fmt::format("{}", attempt_));
     return with_query(path_of_job(o_.job, "attach"), query);
   }
 
   void wait_away(Duration pause) {
     pollfd fd{signals_.fd(), POLLIN, 0};
-    if (::poll(&fd, 1, poll_ms(pause)) <= 0) return;
+    if (::poll(&fd, 1, poll_ms(pause)) <= 0)
+      return;
     while (const int number = signals_.next()) {
-      if (number == SIGWINCH) continue;
+      if (number == SIGWINCH)
+        continue;
       say(fmt::format("left; job {} goes on. To come back: billow attach {}", o_.job, o_.job));
       finish({.detached = true, .exit_code = 128 + number, .job = job_});
     }
@@ -102,15 +129,22 @@ class Session {
 
   // ---- one round of waiting
   void step() {
-    if (!take_messages()) return;  // what came with the handshake, or during a send, is already in memory
-    pollfd fds[3] = {{socket_->fd(), static_cast<short>(POLLIN | (input_to_send() ? POLLOUT : 0)), 0},
-                     {signals_.fd(), POLLIN, 0},
-                     {wants_input() ? o_.input_fd : -1, POLLIN, 0}};
-    if (::poll(fds, 3, until_next_word()) < 0) return;
-    if (fds[1].revents) take_signals();
-    if (fds[0].revents & POLLOUT) flush_input();
-    if (socket_ && !end_) take_messages();
-    if (fds[2].revents && !end_) take_input();
+    if (!take_messages())
+      return;  // what came with the handshake, or during a send, is already in memory
+    pollfd fds[3] = {
+        {socket_->fd(), static_cast<short>(POLLIN | (input_to_send() ? POLLOUT : 0)), 0},
+        {signals_.fd(), POLLIN, 0},
+        {wants_input() ? o_.input_fd : -1, POLLIN, 0}};
+    if (::poll(fds, 3, until_next_word()) < 0)
+      return;
+    if (fds[1].revents)
+      take_signals();
+    if (fds[0].revents & POLLOUT)
+      flush_input();
+    if (socket_ && !end_)
+      take_messages();
+    if (fds[2].revents && !end_)
+      take_input();
     maybe_say_why_waiting();
   }
 
@@ -123,11 +157,18 @@ class Session {
         lose_connection();
         return false;
       }
-      if (!*message) return true;
+      if (!*message)
+        return true;
       switch ((*message)->kind) {
-        case Kind::binary: take_output((*message)->data); break;
-        case Kind::text: take_text((*message)->data); break;
-        case Kind::closed: lose_connection(); return false;
+        case Kind::binary:
+          take_output((*message)->data);
+          break;
+        case Kind::text:
+          take_text((*message)->data);
+          break;
+        case Kind::closed:
+          lose_connection();
+          return false;
       }
     }
     return false;
@@ -140,10 +181,12 @@ class Session {
 
   void take_output(std::string_view message) {
     const auto output = parse_output(message);
-    if (!output) return;
+    if (!output)
+      return;
     started_ = true;
     clear_line();
-    if (!write_all(output->error_stream ? o_.error_fd : o_.output_fd, output->bytes)) return reader_gone();
+    if (!write_all(output->error_stream ? o_.error_fd : o_.output_fd, output->bytes))
+      return reader_gone();
     offset_ = output->resume_at ? *output->resume_at : offset_ + output->bytes.size();
     first_ = false;
   }
@@ -151,80 +194,111 @@ class Session {
   // Our reader has gone (`billow run … | head`): the job is told as a local one would be.
   void reader_gone() {
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", SIGPIPE));
-    (void)client_.post(path_of_job(o_.job, "stop"), R"({"reason":"nobody reads its output any more","force":false})");
+    (void)client_.post(path_of_job(o_.job, "stop"),
+                       R"({"reason":"nobody reads its output any more","force":false})");
     finish({.exit_code = 128 + SIGPIPE, .job = job_});
   }
 
   void take_text(std::string_view text) {
     const auto json = parse_json(text);
-    if (!json) return;
+    if (!json)
+      return;
     const std::string_view type = (*json)["type"].str_or("");
     // Output that cannot be had is worth a word, but the job's end still comes.
-    if (type == "error") return note(printable((*json)["detail"].str_or("the head cannot show the output")));
-    if (type == "gap") return note(fmt::format("{} of earlier output are gone (logs are kept up to a limit)", format_bytes((*json)["bytes"].uint_or(0))));
-    if (type == "input") return input_stands_at((*json)["received"].uint_or(0));
-    if (type == "taken") return input_is_safe_below((*json)["bytes"].uint_or(0));
-    if (type != "state" && type != "end") return;
+    if (type == "error")
+      return note(printable((*json)["detail"].str_or("the head cannot show the output")));
+    if (type == "gap")
+      return note(fmt::format("{} of earlier output are gone (logs are kept up to a limit)",
+                              format_bytes((*json)["bytes"].uint_or(0))));
+    if (type == "input")
+      return input_stands_at((*json)["received"].uint_or(0));
+    if (type == "taken")
+      return input_is_safe_below((*json)["bytes"].uint_or(0));
+    if (type != "state" && type != "end")
+      return;
     job_ = (*json)["job"];
-    if (!(*json)["may_type"].bool_or(true)) only_watch();
-    // What comes behind the news of another attempt is that attempt's output, and its log begins at zero.
+    if (!(*json)["may_type"].bool_or(true))
+      only_watch();
+    // What comes behind the news of another attempt is that attempt's output, and its log begins at
+    // zero.
     if (const std::int64_t attempt = job_["attempt"].int_or(0); attempt != attempt_) {
       attempt_ = attempt;
       offset_ = 0;
     }
-    if (type == "end") return finish({.exit_code = exit_code_of(job_), .job = job_});
-    // Placed, and its image or environment is still on the way: nothing runs yet that keys could go to.
+    if (type == "end")
+      return finish({.exit_code = exit_code_of(job_), .job = job_});
+    // Placed, and its image or environment is still on the way: nothing runs yet that keys could go
+    // to.
     const bool brings = !job_["waits_for"].str_or("").empty() && first_;
     if (brings) {
       started_ = false;
       raw_.reset();
       maybe_say_why_waiting();
-    } else if (job_["state"].str_or("") == "running") start();
-    else if (line_shown_ || !errors_.terminal) maybe_say_why_waiting();
+    } else if (job_["state"].str_or("") == "running")
+      start();
+    else if (line_shown_ || !errors_.terminal)
+      maybe_say_why_waiting();
   }
 
   // It belongs to somebody else: what is typed here would be passed over in silence.
   void only_watch() {
-    if (std::exchange(o_.watch, true)) return;
+    if (std::exchange(o_.watch, true))
+      return;
     input_open_ = o_.tty = false;
     raw_.reset();
-    note(fmt::format("job {} belongs to {}: you watch, and nothing you type reaches it (Ctrl-C leaves)", o_.job, printable(job_["user"].str_or("somebody else"))));
+    note(fmt::format(
+        "job {} belongs to {}: you watch, and nothing you type reaches it (Ctrl-C leaves)", o_.job,
+        printable(job_["user"].str_or("somebody else"))));
   }
 
   void start() {
     started_ = true;
     clear_line();
-    if (!o_.tty || raw_ || ::isatty(o_.input_fd) != 1) return;
-    if (auto raw = RawMode::enter(o_.input_fd)) raw_.emplace(std::move(*raw));
+    if (!o_.tty || raw_ || ::isatty(o_.input_fd) != 1)
+      return;
+    if (auto raw = RawMode::enter(o_.input_fd))
+      raw_.emplace(std::move(*raw));
     send_size();
   }
 
   // ---- from here to there
-  // Input is kept until it is safe. The head says how far the input has come, at first and whenever something on the way has died;
-  // then it is sent again from there, so that no byte is lost or doubled.
+  // Input is kept until it is safe. The head says how far the input has come, at first and whenever
+  // something on the way has died; then it is sent again from there, so that no byte is lost or
+  // doubled.
   void input_stands_at(std::uint64_t received) {
     const std::uint64_t end = kept_at_ + kept_input_.size();
-    if (received > end) kept_input_.clear();                       // somebody else typed meanwhile
-    if (received > end || received < kept_at_) kept_at_ = received;  // another task: for it this is where our input begins
+    if (received > end)
+      kept_input_.clear();  // somebody else typed meanwhile
+    if (received > end || received < kept_at_)
+      kept_at_ = received;  // another task: for it this is where our input begins
     input_sent_ = received;
     input_ready_ = true;
     eof_sent_ = false;
     send_json(fmt::format(R"({{"type":"input","offset":{}}})", received));
   }
   void input_is_safe_below(std::uint64_t bytes) {
-    if (bytes <= kept_at_) return;
+    if (bytes <= kept_at_)
+      return;
     const std::size_t n = std::min<std::size_t>(kept_input_.size(), bytes - kept_at_);
     kept_input_.erase(0, n);
     kept_at_ += n;
   }
-  std::size_t unsent() const { return kept_input_.size() - static_cast<std::size_t>(input_sent_ - kept_at_); }
-  bool input_to_send() const { return input_ready_ && (unsent() > 0 || (input_ended_ && !eof_sent_)); }
-  bool wants_input() const { return input_open_ && started_ && input_ready_ && unsent() == 0 && kept_input_.size() < input_kept_max; }
+  std::size_t unsent() const {
+    return kept_input_.size() - static_cast<std::size_t>(input_sent_ - kept_at_);
+  }
+  bool input_to_send() const {
+    return input_ready_ && (unsent() > 0 || (input_ended_ && !eof_sent_));
+  }
+  bool wants_input() const {
+    return input_open_ && started_ && input_ready_ && unsent() == 0 &&
+           kept_input_.size() < input_kept_max;
+  }
 
   void take_input() {
     char buffer[input_bytes_max];
     const ssize_t n = ::read(o_.input_fd, buffer, sizeof buffer);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+      return;
     if (n <= 0) {
       input_open_ = false;
       input_ended_ = true;
@@ -243,16 +317,20 @@ class Session {
     }
     if (input_to_send()) {
       pollfd fd{socket_->fd(), POLLOUT, 0};
-      if (::poll(&fd, 1, 0) == 1 && (fd.revents & POLLOUT)) flush_input();
+      if (::poll(&fd, 1, 0) == 1 && (fd.revents & POLLOUT))
+        flush_input();
     }
   }
 
   void flush_input() {
-    if (!socket_ || !input_to_send()) return;
+    if (!socket_ || !input_to_send())
+      return;
     const auto data = std::string_view(kept_input_).substr(input_sent_ - kept_at_, input_bytes_max);
-    if (!data.empty() && !socket_->send_binary(data)) return lose_connection();
+    if (!data.empty() && !socket_->send_binary(data))
+      return lose_connection();
     input_sent_ += data.size();
-    if (unsent() > 0 || !input_ended_ || eof_sent_) return;
+    if (unsent() > 0 || !input_ended_ || eof_sent_)
+      return;
     eof_sent_ = true;
     send_json(R"({"type":"eof"})");
   }
@@ -260,28 +338,34 @@ class Session {
   void detach() {
     raw_.reset();
     finish({.detached = true, .job = job_});
-    (void)write_all(o_.error_fd, fmt::format("\nleft job {}, which goes on. To come back: billow attach {}\n", o_.job, o_.job));
+    (void)write_all(o_.error_fd,
+                    fmt::format("\nleft job {}, which goes on. To come back: billow attach {}\n",
+                                o_.job, o_.job));
   }
 
   void send_json(std::string_view text) {
-    if (socket_ && !socket_->send_text(text)) lose_connection();
+    if (socket_ && !socket_->send_text(text))
+      lose_connection();
   }
 
   void send_size() {
-    if (const auto size = terminal_size(o_.input_fd)) send_json(fmt::format(R"({{"type":"resize","rows":{},"cols":{}}})", size->rows, size->cols));
+    if (const auto size = terminal_size(o_.input_fd))
+      send_json(fmt::format(R"({{"type":"resize","rows":{},"cols":{}}})", size->rows, size->cols));
   }
 
   void take_signals() {
     while (const int number = signals_.next()) {
       if (number == SIGWINCH) {
-        if (o_.tty) send_size();
+        if (o_.tty)
+          send_size();
       } else if ((number == SIGQUIT && !raw_) || o_.watch) {
         clear_line();
         detach();
       } else {
         pass_on(number);
       }
-      if (end_) return;
+      if (end_)
+        return;
     }
   }
 
@@ -291,71 +375,95 @@ class Session {
     last_signal_at_ = steady();
     if (!started_ || again) {
       clear_line();
-      if (started_) say(fmt::format("ending job {} at once", o_.job));
-      auto stopped = client_.post(path_of_job(o_.job, "stop"), again ? R"({"reason":"interrupted","force":true})" : R"({"reason":"cancelled while it waited","force":false})");
-      if (!stopped && !is_away(stopped.error())) say(stopped.error().message);
+      if (started_)
+        say(fmt::format("ending job {} at once", o_.job));
+      auto stopped =
+          client_.post(path_of_job(o_.job, "stop"),
+                       again ? R"({"reason":"interrupted","force":true})"
+                             : R"({"reason":"cancelled while it waited","force":false})");
+      if (!stopped && !is_away(stopped.error()))
+        say(stopped.error().message);
       // It never ran, so there is nothing to wait for.
       if (!started_ && stopped && (*stopped)["final"].bool_or(false)) {
-        if (!o_.quiet) say(fmt::format("job {} is cancelled", o_.job));
+        if (!o_.quiet)
+          say(fmt::format("job {} is cancelled", o_.job));
         finish({.told = true, .exit_code = 128 + number, .job = std::move(*stopped)});
       }
       return;
     }
-    if (node_is_away()) return end_without_node(number);
+    if (node_is_away())
+      return end_without_node(number);
     send_json(fmt::format(R"({{"type":"signal","signal":{}}})", number));
   }
 
   // No signal reaches it there, and nobody waits until one does.
   bool node_is_away() {
     const auto job = client_.get(path_of_job(o_.job));
-    if (!job) return false;
+    if (!job)
+      return false;
     for (const Json& task : (*job)["tasks"].items())
-      if (task["state"].str_or("") == "unreachable" && !(*job)["reason"].str_or("").empty()) return true;
+      if (task["state"].str_or("") == "unreachable" && !(*job)["reason"].str_or("").empty())
+        return true;
     return false;
   }
   void end_without_node(int number) {
     clear_line();
-    auto stopped = client_.post(path_of_job(o_.job, "stop"), R"({"reason":"interrupted","force":false})");
-    say(stopped ? fmt::format("job {} is stopped; its node does not answer and is told when it comes back", o_.job) : stopped.error().message);
+    auto stopped =
+        client_.post(path_of_job(o_.job, "stop"), R"({"reason":"interrupted","force":false})");
+    say(stopped ? fmt::format(
+                      "job {} is stopped; its node does not answer and is told when it comes back",
+                      o_.job)
+                : stopped.error().message);
     finish({.told = true, .exit_code = 128 + number, .job = stopped ? std::move(*stopped) : job_});
   }
 
   // ---- words on stderr while it waits
   int until_next_word() const {
-    if (started_ || o_.quiet) return 60'000;
+    if (started_ || o_.quiet)
+      return 60'000;
     const Duration waited = steady() - begun_;
-    if (waited < silent_start) return poll_ms(silent_start - waited);
+    if (waited < silent_start)
+      return poll_ms(silent_start - waited);
     return errors_.terminal ? 1000 : 60'000;
   }
 
   void maybe_say_why_waiting() {
-    if (started_ || o_.quiet || end_ || job_.is_null() || steady() - begun_ < silent_start) return;
+    if (started_ || o_.quiet || end_ || job_.is_null() || steady() - begun_ < silent_start)
+      return;
     const std::string line = waiting_line(job_);
     if (!errors_.terminal) {
       // Into a file or a log a thing is said once, not with every figure.
       const std::string plain = without_digits(line);
-      if (plain == last_line_) return;
+      if (plain == last_line_)
+        return;
       last_line_ = plain;
       return say(line);
     }
-    const std::string shown = clipped(fmt::format("{} ({})", line, format_duration(seconds((steady() - begun_).ns / 1'000'000'000))), errors_.columns - 1);
+    const std::string shown =
+        clipped(fmt::format("{} ({})", line,
+                            format_duration(seconds((steady() - begun_).ns / 1'000'000'000))),
+                errors_.columns - 1);
     (void)write_all(o_.error_fd, "\r\x1b[K" + painted(shown, Colour::dim, errors_));
     line_shown_ = true;
   }
 
   void clear_line() {
-    if (!line_shown_) return;
+    if (!line_shown_)
+      return;
     (void)write_all(o_.error_fd, "\r\x1b[K");
     line_shown_ = false;
   }
 
   void note(const std::string& line) {
     clear_line();
-    if (!o_.quiet) (void)write_all(o_.error_fd, fmt::format("{}billow: {}{}\n", raw_ ? "\r" : "", line, raw_ ? "\r" : ""));
+    if (!o_.quiet)
+      (void)write_all(o_.error_fd,
+                      fmt::format("{}billow: {}{}\n", raw_ ? "\r" : "", line, raw_ ? "\r" : ""));
   }
 
   void finish(SessionEnd end) {
-    if (!end_) end_ = std::move(end);
+    if (!end_)
+      end_ = std::move(end);
   }
 
   Client& client_;
@@ -367,9 +475,9 @@ class Session {
   DetachKeys keys_;
   std::optional<SessionEnd> end_;
   Json job_;
-  std::uint64_t offset_ = 0;   // of the log: where a new connection goes on
-  std::int64_t attempt_ = 0;   // that offset_ belongs to
-  bool first_ = true;          // nothing of the output was taken yet
+  std::uint64_t offset_ = 0;  // of the log: where a new connection goes on
+  std::int64_t attempt_ = 0;  // that offset_ belongs to
+  bool first_ = true;         // nothing of the output was taken yet
   bool connected_once_ = false;
   bool started_ = false;
   bool input_open_;
@@ -388,16 +496,20 @@ class Session {
 }  // namespace
 
 std::optional<OutputMessage> parse_output(std::string_view message) {
-  if (message.empty()) return std::nullopt;
+  if (message.empty())
+    return std::nullopt;
   const int head = static_cast<unsigned char>(message[0]);
   const int stream = head & ~stream_has_offset;
-  if (stream != 1 && stream != 2) return std::nullopt;
+  if (stream != 1 && stream != 2)
+    return std::nullopt;
   OutputMessage output{.error_stream = stream == 2};
   message.remove_prefix(1);
   if (head & stream_has_offset) {
-    if (message.size() < 8) return std::nullopt;
+    if (message.size() < 8)
+      return std::nullopt;
     std::uint64_t at = 0;
-    for (int i = 7; i >= 0; --i) at = at << 8 | static_cast<unsigned char>(message[static_cast<std::size_t>(i)]);
+    for (int i = 7; i >= 0; --i)
+      at = at << 8 | static_cast<unsigned char>(message[static_cast<std::size_t>(i)]);
     output.resume_at = at;
     message.remove_prefix(8);
   }
@@ -417,18 +529,24 @@ std::string without_digits(std::string text) {
 
 std::string waiting_line(const Json& job) {
   const std::string reason = printable(job["reason"].str_or(""));
-  return fmt::format("job {} is {}{}{}", job["label"].str_or("?"), job["state"].str_or("queued"), reason.empty() ? "" : ": ", reason);
+  return fmt::format("job {} is {}{}{}", job["label"].str_or("?"), job["state"].str_or("queued"),
+                     reason.empty() ? "" : ": ", reason);
 }
 
 std::string summary_of(const Json& job, WallTime now) {
   std::string text = fmt::format("job {} {}", job["label"].str_or("?"), job["state"].str_or("?"));
   // An array has no start of its own; its elements have.
   const Json& from = job["started_at"].is_string() ? job["started_at"] : job["submitted_at"];
-  const std::string time = job["ran_s"].is_number() ? run_time(job, now) : span_between(from, job["ended_at"], now);
-  if (time != "-") text += " · " + time;
-  if (const auto s = job["suspended_s"].int_or(0); s > 0) text += fmt::format(" (and {} suspended)", whole_seconds(s));
-  if (const auto cost = job["cost"].str_or(""); !cost.empty()) text += fmt::format(" · {}", cost);
-  if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done") text += fmt::format(" · {}", exit);
+  const std::string time =
+      job["ran_s"].is_number() ? run_time(job, now) : span_between(from, job["ended_at"], now);
+  if (time != "-")
+    text += " · " + time;
+  if (const auto s = job["suspended_s"].int_or(0); s > 0)
+    text += fmt::format(" (and {} suspended)", whole_seconds(s));
+  if (const auto cost = job["cost"].str_or(""); !cost.empty())
+    text += fmt::format(" · {}", cost);
+  if (const auto exit = job.at("exit", "text").str_or(""); !exit.empty() && exit != "done")
+    text += fmt::format(" · {}", exit);
   return text;
 }
 

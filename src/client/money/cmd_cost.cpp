@@ -15,20 +15,24 @@ namespace billow::client {
 namespace {
 
 constexpr OptionSpec window_options[] = {
-    {"since", 0, "WHEN", "from this day on: 2026-11-01, 2026-11, or how long ago (7d); without it, this month"},
+    {"since", 0, "WHEN",
+     "from this day on: 2026-11-01, 2026-11, or how long ago (7d); without it, this month"},
     {"until", 0, "WHEN", "up to and with this day"},
     {"project", 'p', "NAME", "only of this project"},
     {"user", 'u', "NAME", "only of this user"},
-    {"grid", 0, "G", "grams of CO2e per kWh of your power, to show emissions (BILLOW_GRID_G_PER_KWH)"},
+    {"grid", 0, "G",
+     "grams of CO2e per kWh of your power, to show emissions (BILLOW_GRID_G_PER_KWH)"},
 };
 constexpr OptionSpec cost_options[] = {
-    {"by", 0, "A,B", "project, user, job, gpu, day, class, node; several make one line each (project)"},
+    {"by", 0, "A,B",
+     "project, user, job, gpu, day, class, node; several make one line each (project)"},
     {"job", 0, "JOB", "one job, lease by lease", false, Completes::job},
     {"csv", 0, nullptr, "as CSV"},
     {"focus", 0, nullptr, "as FOCUS 1.2, for billing tools"},
 };
 constexpr OptionSpec waste_options[] = {
-    {"by", 0, "A,B", "a list with the most dollars wasted first: job, user, project, gpu, node, day, class"},
+    {"by", 0, "A,B",
+     "a list with the most dollars wasted first: job, user, project, gpu, node, day, class"},
     {"limit", 0, "N", "lines of that list (20)"},
 };
 constexpr OptionSpec invoice_options[] = {
@@ -36,89 +40,151 @@ constexpr OptionSpec invoice_options[] = {
     {"month", 0, "MONTH", "such as 2026-11; without it, the one that runs"},
     {"grid", 0, "G", "grams of CO2e per kWh, to show emissions (BILLOW_GRID_G_PER_KWH)"},
 };
-constexpr OptionSpec bill_options[] = {{"name", 0, "NAME", "what to call it in the journal (the file's name)"}, {"all", 'a', nullptr, "lines that agree too"}};
+constexpr OptionSpec bill_options[] = {
+    {"name", 0, "NAME", "what to call it in the journal (the file's name)"},
+    {"all", 'a', nullptr, "lines that agree too"}};
 
-std::string usd(const Json& nano) { return format_usd({nano.int_or(0)}); }
+std::string usd(const Json& nano) {
+  return format_usd({nano.int_or(0)});
+}
 std::string upper(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char& c : text)
+    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
 }
-std::string hours_text(const Json& hours) { return fmt::format("{:.2f}", hours.double_or(0)); }
+std::string hours_text(const Json& hours) {
+  return fmt::format("{:.2f}", hours.double_or(0));
+}
 std::string grid(const Parsed& p) {
   const char* set = std::getenv("BILLOW_GRID_G_PER_KWH");
   return p.get("grid", set ? set : "");
 }
 
 std::vector<std::pair<std::string, std::string>> window_query(const Parsed& p) {
-  return {{"since", p.get("since")}, {"until", p.get("until")}, {"project", p.get("project")}, {"user", p.get("user")}, {"grid", grid(p)}};
+  return {{"since", p.get("since")},
+          {"until", p.get("until")},
+          {"project", p.get("project")},
+          {"user", p.get("user")},
+          {"grid", grid(p)}};
 }
 
 std::string total_text(const Json& total) {
-  std::string text = fmt::format("total {} charged, {} cost", total["charge"].str_or("?"), total["cost"].str_or("?"));
-  if (total["idle_nano_usd"].int_or(0) > 0) text += fmt::format(" ({} of it idle)", total["idle"].str_or("?"));
+  std::string text = fmt::format("total {} charged, {} cost", total["charge"].str_or("?"),
+                                 total["cost"].str_or("?"));
+  if (total["idle_nano_usd"].int_or(0) > 0)
+    text += fmt::format(" ({} of it idle)", total["idle"].str_or("?"));
   text += fmt::format(", {:.2f} GPU-hours", total["gpu_hours"].double_or(0));
-  if (total["egress_bytes"].int_or(0) > 0) text += fmt::format(", {} sent out ({} of the charge)", format_bytes(static_cast<std::uint64_t>(total["egress_bytes"].int_or(0))), usd(total["egress_nano_usd"]));
-  if (total["energy_kwh"].double_or(0) > 0) text += fmt::format(", {:.3f} kWh", total["energy_kwh"].double_or(0));
-  if (total.find("co2e_kg")) text += fmt::format(", {:.3f} kg CO2e", total["co2e_kg"].double_or(0));
+  if (total["egress_bytes"].int_or(0) > 0)
+    text += fmt::format(", {} sent out ({} of the charge)",
+                        format_bytes(static_cast<std::uint64_t>(total["egress_bytes"].int_or(0))),
+                        usd(total["egress_nano_usd"]));
+  if (total["energy_kwh"].double_or(0) > 0)
+    text += fmt::format(", {:.3f} kWh", total["energy_kwh"].double_or(0));
+  if (total.find("co2e_kg"))
+    text += fmt::format(", {:.3f} kg CO2e", total["co2e_kg"].double_or(0));
   return text;
 }
 
 int job_cost(const Parsed& p) {
-  return ask(p, [&](Client& c) -> Result<Json> { return c.get(with_query(path_of_job(BILLOW_TRY(job_of(c, p.get("job"), NameUse::look)), "cost"), {{"grid", grid(p)}})); },
-             [&](const Json& answer) {
-               Table table({{"FROM"}, {"TO"}, {"HELD", Table::Align::right}, {"NODE"}, {"GPU"}, {"CLASS"}, {"IDLE", Table::Align::right}, {"PEAK", Table::Align::right}, {"SENT OUT", Table::Align::right}, {"CHARGE", Table::Align::right}});
-               for (const Json& l : answer["leases"].items()) {
-                 const std::int64_t milli = l["milli"].int_or(0);
-                 const std::string gpu = l["gpu"].str_or("").empty() ? "-" : fmt::format("{:g}×{}", static_cast<double>(milli) / 1000, l["gpu"].str_or(""));
-                 table.row({std::string(l["from"].str_or("-")), std::string(l["to"].str_or("now")), format_duration(seconds(static_cast<std::int64_t>(l["held_s"].double_or(0)))), std::string(l["node"].str_or("-")), gpu,
-                            std::string(l["class"].str_or("-")), fmt::format("{:.0f} %", l["idle_pct"].double_or(0)), l["mem_peak_mib"].int_or(0) > 0 ? mebibytes(l["mem_peak_mib"].int_or(0)) : "-",
-                            l["egress_bytes"].int_or(0) > 0 ? fmt::format("{} {}", format_bytes(static_cast<std::uint64_t>(l["egress_bytes"].int_or(0))), usd(l["egress_nano_usd"])) : "-", std::string(l["charge"].str_or("-"))});
-               }
-               show_table(table, "it has held nothing yet");
-               print(total_text(answer["total"]) + "\n");
-             });
+  return ask(
+      p,
+      [&](Client& c) -> Result<Json> {
+        return c.get(
+            with_query(path_of_job(BILLOW_TRY(job_of(c, p.get("job"), NameUse::look)), "cost"),
+                       {{"grid", grid(p)}}));
+      },
+      [&](const Json& answer) {
+        Table table({{"FROM"},
+                     {"TO"},
+                     {"HELD", Table::Align::right},
+                     {"NODE"},
+                     {"GPU"},
+                     {"CLASS"},
+                     {"IDLE", Table::Align::right},
+                     {"PEAK", Table::Align::right},
+                     {"SENT OUT", Table::Align::right},
+                     {"CHARGE", Table::Align::right}});
+        for (const Json& l : answer["leases"].items()) {
+          const std::int64_t milli = l["milli"].int_or(0);
+          const std::string gpu =
+              l["gpu"].str_or("").empty()
+                  ? "-"
+                  : fmt::format("{:g}×{}", static_cast<double>(milli) / 1000, l["gpu"].str_or(""));
+          table.row({std::string(l["from"].str_or("-")), std::string(l["to"].str_or("now")),
+                     format_duration(seconds(static_cast<std::int64_t>(l["held_s"].double_or(0)))),
+                     std::string(l["node"].str_or("-")), gpu, std::string(l["class"].str_or("-")),
+                     fmt::format("{:.0f} %", l["idle_pct"].double_or(0)),
+                     l["mem_peak_mib"].int_or(0) > 0 ? mebibytes(l["mem_peak_mib"].int_or(0)) : "-",
+                     l["egress_bytes"].int_or(0) > 0
+                         ? fmt::format("{} {}",
+                                       format_bytes(
+                                           static_cast<std::uint64_t>(l["egress_bytes"].int_or(0))),
+                                       usd(l["egress_nano_usd"]))
+                         : "-",
+                     std::string(l["charge"].str_or("-"))});
+        }
+        show_table(table, "it has held nothing yet");
+        print(total_text(answer["total"]) + "\n");
+      });
 }
 
 int cmd_cost(const Parsed& p) {
-  if (p.has("job")) return job_cost(p);
+  if (p.has("job"))
+    return job_cost(p);
   auto query = window_query(p);
   query.insert(query.begin(), {"by", p.get("by")});
   if (p.has("csv") || p.has("focus")) {
     query.push_back({"format", p.has("focus") ? "focus" : "csv"});
     auto client = connect(p);
-    if (!client) return report(client.error());
-    const Status streamed = client->stream(with_query("/v1/cost", query), [](std::string_view chunk) { print(chunk); return true; });
+    if (!client)
+      return report(client.error());
+    const Status streamed =
+        client->stream(with_query("/v1/cost", query), [](std::string_view chunk) {
+          print(chunk);
+          return true;
+        });
     return streamed ? 0 : report(streamed.error());
   }
-  return ask(p, [&](Client& c) { return c.get(with_query("/v1/cost", query)); },
-             [](const Json& answer) {
-               std::vector<Table::Column> columns;
-               std::vector<std::string> by;
-               for (const Json& name : answer["by"].items()) {
-                 by.emplace_back(name.str_or("?"));
-                 columns.push_back({upper(by.back())});
-               }
-               for (const char* title : {"CHARGE", "COST", "IDLE", "GPU-HOURS", "KWH"}) columns.push_back({title, Table::Align::right});
-               const bool traffic = answer.at("total", "egress_bytes").int_or(0) > 0;
-               if (traffic) columns.push_back({"EGRESS", Table::Align::right});
-               Table table(columns);
-               for (const Json& line : answer["lines"].items()) {
-                 std::vector<Table::Cell> cells;
-                 for (const std::string& name : by) cells.emplace_back(line[name].str_or("").empty() ? std::string("-") : std::string(line[name].str_or("")));
-                 cells.emplace_back(usd(line["charge_nano_usd"]));
-                 cells.emplace_back(usd(line["cost_nano_usd"]));
-                 cells.emplace_back(usd(line["idle_nano_usd"]));
-                 cells.emplace_back(hours_text(line["gpu_hours"]));
-                 cells.emplace_back(fmt::format("{:.3f}", line["energy_kwh"].double_or(0)));
-                 if (traffic) cells.emplace_back(usd(line["egress_nano_usd"]));
-                 table.row(std::move(cells));
-               }
-               show_table(table, "nothing was spent");
-               const std::string scope(answer["scope"].str_or("everything"));
-               print(fmt::format("{} to {}{}: {}\n", answer.at("days", "from").str_or("?"), answer.at("days", "to").str_or("?"), scope == "everything" ? "" : ", " + printable(scope), total_text(answer["total"])));
-               if (const Json* fleet = answer.find("fleet"))
-                 print(fmt::format("the nodes cost {}: {} active, {} idle, {} unallocated\n", (*fleet)["cost"].str_or("?"), usd((*fleet)["active_nano_usd"]), usd((*fleet)["idle_nano_usd"]), (*fleet)["unallocated"].str_or("?")));
-             });
+  return ask(
+      p, [&](Client& c) { return c.get(with_query("/v1/cost", query)); },
+      [](const Json& answer) {
+        std::vector<Table::Column> columns;
+        std::vector<std::string> by;
+        for (const Json& name : answer["by"].items()) {
+          by.emplace_back(name.str_or("?"));
+          columns.push_back({upper(by.back())});
+        }
+        for (const char* title : {"CHARGE", "COST", "IDLE", "GPU-HOURS", "KWH"})
+          columns.push_back({title, Table::Align::right});
+        const bool traffic = answer.at("total", "egress_bytes").int_or(0) > 0;
+        if (traffic)
+          columns.push_back({"EGRESS", Table::Align::right});
+        Table table(columns);
+        for (const Json& line : answer["lines"].items()) {
+          std::vector<Table::Cell> cells;
+          for (const std::string& name : by)
+            cells.emplace_back(line[name].str_or("").empty() ? std::string("-")
+                                                             : std::string(line[name].str_or("")));
+          cells.emplace_back(usd(line["charge_nano_usd"]));
+          cells.emplace_back(usd(line["cost_nano_usd"]));
+          cells.emplace_back(usd(line["idle_nano_usd"]));
+          cells.emplace_back(hours_text(line["gpu_hours"]));
+          cells.emplace_back(fmt::format("{:.3f}", line["energy_kwh"].double_or(0)));
+          if (traffic)
+            cells.emplace_back(usd(line["egress_nano_usd"]));
+          table.row(std::move(cells));
+        }
+        show_table(table, "nothing was spent");
+        const std::string scope(answer["scope"].str_or("everything"));
+        print(fmt::format("{} to {}{}: {}\n", answer.at("days", "from").str_or("?"),
+                          answer.at("days", "to").str_or("?"),
+                          scope == "everything" ? "" : ", " + printable(scope),
+                          total_text(answer["total"])));
+        if (const Json* fleet = answer.find("fleet"))
+          print(fmt::format("the nodes cost {}: {} active, {} idle, {} unallocated\n",
+                            (*fleet)["cost"].str_or("?"), usd((*fleet)["active_nano_usd"]),
+                            usd((*fleet)["idle_nano_usd"]), (*fleet)["unallocated"].str_or("?")));
+      });
 }
 
 void show_waste_lines(const Json& answer) {
@@ -127,18 +193,23 @@ void show_waste_lines(const Json& answer) {
   for (const Json& name : answer["by"].items()) {
     by.emplace_back(name.str_or("?"));
     columns.push_back({upper(by.back())});
-    if (by.back() == "job") columns.push_back({"WHAT", Table::Align::left, 30});
+    if (by.back() == "job")
+      columns.push_back({"WHAT", Table::Align::left, 30});
   }
-  for (const char* title : {"WASTED", "OF", "IDLE", "OVERSIZED"}) columns.push_back({title, Table::Align::right});
+  for (const char* title : {"WASTED", "OF", "IDLE", "OVERSIZED"})
+    columns.push_back({title, Table::Align::right});
   Table table(columns);
   for (const Json& line : answer["lines"].items()) {
     std::vector<Table::Cell> cells;
     for (const std::string& name : by) {
-      cells.emplace_back(line[name].str_or("").empty() ? std::string("-") : std::string(line[name].str_or("")));
-      if (name == "job") cells.emplace_back(printable(line["what"].str_or("")));
+      cells.emplace_back(line[name].str_or("").empty() ? std::string("-")
+                                                       : std::string(line[name].str_or("")));
+      if (name == "job")
+        cells.emplace_back(printable(line["what"].str_or("")));
     }
     cells.emplace_back(usd(line["wasted_nano_usd"]));
-    cells.emplace_back(fmt::format("{} ({:.0f} %)", usd(line["cost_nano_usd"]), line["wasted_pct"].double_or(0)));
+    cells.emplace_back(
+        fmt::format("{} ({:.0f} %)", usd(line["cost_nano_usd"]), line["wasted_pct"].double_or(0)));
     cells.emplace_back(usd(line["idle_nano_usd"]));
     cells.emplace_back(usd(line["oversized_nano_usd"]));
     table.row(std::move(cells));
@@ -146,89 +217,159 @@ void show_waste_lines(const Json& answer) {
   print("\n");
   show_table(table, "nothing that was held was wasted");
   const auto shown = answer["lines"].items().size();
-  if (const std::int64_t all = answer["lines_in_all"].int_or(0); all > static_cast<std::int64_t>(shown)) print(fmt::format("and {} more that wasted less: --limit {}\n", all - static_cast<std::int64_t>(shown), all));
-  const std::int64_t idle = answer["lines_idle_nano_usd"].int_or(0), oversized = answer["lines_oversized_nano_usd"].int_or(0);
-  print(fmt::format("in all {} wasted: {} idle, {} oversized\n", format_usd({idle + oversized}), format_usd({idle}), format_usd({oversized})));
-  if (format_usd({idle}) != usd(answer["idle_nano_usd"]) || format_usd({oversized}) != usd(answer["inefficient_nano_usd"]))
-    print("the list takes leases whole, on the day they ended, and what still runs since midnight; the sums above take every day's part\n");
+  if (const std::int64_t all = answer["lines_in_all"].int_or(0);
+      all > static_cast<std::int64_t>(shown))
+    print(fmt::format("and {} more that wasted less: --limit {}\n",
+                      all - static_cast<std::int64_t>(shown), all));
+  const std::int64_t idle = answer["lines_idle_nano_usd"].int_or(0),
+                     oversized = answer["lines_oversized_nano_usd"].int_or(0);
+  print(fmt::format("in all {} wasted: {} idle, {} oversized\n", format_usd({idle + oversized}),
+                    format_usd({idle}), format_usd({oversized})));
+  if (format_usd({idle}) != usd(answer["idle_nano_usd"]) ||
+      format_usd({oversized}) != usd(answer["inefficient_nano_usd"]))
+    print(
+        "the list takes leases whole, on the day they ended, and what still runs since midnight; "
+        "the sums above take every day's part\n");
 }
 
 int cmd_waste(const Parsed& p) {
   auto query = window_query(p);
   query.push_back({"by", p.get("by")});
   query.push_back({"limit", p.get("limit", p.has("by") ? "20" : "")});
-  return ask(p, [&](Client& c) { return c.get(with_query("/v1/waste", query)); },
-             [](const Json& answer) {
-               print(fmt::format("{} to {}, {}, of {}:\n", answer.at("days", "from").str_or("?"), answer.at("days", "to").str_or("?"), printable(answer["scope"].str_or("?")), usd(answer["fleet_nano_usd"])));
-               print(answer["text"].str_or(""));
-               if (answer.find("lines")) show_waste_lines(answer);
-               if (!answer["idle_now"].items().empty()) print("\nidle right now:\n");
-               for (const Json& j : answer["idle_now"].items())
-                 print(fmt::format("  job {}, {}: {}\n", j["job"].int_or(0), format_rate_per_hour({j["nano_usd_per_s"].int_or(0)}), j["text"].str_or("")));
-               if (answer["right_size"].items().empty()) return;
-               print("\nsmaller would have done:\n");
-               for (const Json& a : answer["right_size"].items()) print(fmt::format("  {}: {}\n", printable(a["what"].str_or("?")), a["text"].str_or("")));
-             });
+  return ask(
+      p, [&](Client& c) { return c.get(with_query("/v1/waste", query)); },
+      [](const Json& answer) {
+        print(fmt::format("{} to {}, {}, of {}:\n", answer.at("days", "from").str_or("?"),
+                          answer.at("days", "to").str_or("?"),
+                          printable(answer["scope"].str_or("?")), usd(answer["fleet_nano_usd"])));
+        print(answer["text"].str_or(""));
+        if (answer.find("lines"))
+          show_waste_lines(answer);
+        if (!answer["idle_now"].items().empty())
+          print("\nidle right now:\n");
+        for (const Json& j : answer["idle_now"].items())
+          print(fmt::format("  job {}, {}: {}\n", j["job"].int_or(0),
+                            format_rate_per_hour({j["nano_usd_per_s"].int_or(0)}),
+                            j["text"].str_or("")));
+        if (answer["right_size"].items().empty())
+          return;
+        print("\nsmaller would have done:\n");
+        for (const Json& a : answer["right_size"].items())
+          print(fmt::format("  {}: {}\n", printable(a["what"].str_or("?")), a["text"].str_or("")));
+      });
 }
 
 int cmd_invoice(const Parsed& p) {
-  return ask(p, [&](Client& c) { return c.get(with_query("/v1/invoices", {{"project", p.get("project")}, {"month", p.get("month", format_utc(now()).substr(0, 7))}, {"grid", grid(p)}})); },
-             [](const Json& answer) {
-               print(fmt::format("invoice {}{}\n", answer["number"].str_or("?"), answer["final"].bool_or(false) ? "" : " (not final: the month is open)"));
-               print(fmt::format("project {}, {} to {}\n", answer["project"].str_or("?"), answer.at("days", "from").str_or("?"), answer.at("days", "to").str_or("?")));
-               for (const auto& [key, value] : answer["tags"].members()) print(fmt::format("{}: {}\n", key, value.str_or("")));
-               Table table({{"USER"}, {"GPU"}, {"CLASS"}, {"GPU-HOURS", Table::Align::right}, {"AMOUNT", Table::Align::right}});
-               for (const Json& line : answer["lines"].items()) {
-                 const std::int64_t egress = line["egress_nano_usd"].int_or(0), bytes = line["egress_bytes"].int_or(0);
-                 const std::string user(line["user"].str_or("-"));
-                 table.row({user, line["gpu"].str_or("").empty() ? "-" : std::string(line["gpu"].str_or("")), std::string(line["class"].str_or("-")), hours_text(line["gpu_hours"]), format_usd({line["charge_nano_usd"].int_or(0) - egress})});
-                 if (egress > 0 || bytes > 0) table.row({user, "egress", format_bytes(static_cast<std::uint64_t>(bytes)), "", format_usd({egress})});
-               }
-               show_table(table, "nothing was used");
-               print(total_text(answer["total"]) + "\n");
-             });
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.get(
+            with_query("/v1/invoices", {{"project", p.get("project")},
+                                        {"month", p.get("month", format_utc(now()).substr(0, 7))},
+                                        {"grid", grid(p)}}));
+      },
+      [](const Json& answer) {
+        print(fmt::format("invoice {}{}\n", answer["number"].str_or("?"),
+                          answer["final"].bool_or(false) ? "" : " (not final: the month is open)"));
+        print(fmt::format("project {}, {} to {}\n", answer["project"].str_or("?"),
+                          answer.at("days", "from").str_or("?"),
+                          answer.at("days", "to").str_or("?")));
+        for (const auto& [key, value] : answer["tags"].members())
+          print(fmt::format("{}: {}\n", key, value.str_or("")));
+        Table table({{"USER"},
+                     {"GPU"},
+                     {"CLASS"},
+                     {"GPU-HOURS", Table::Align::right},
+                     {"AMOUNT", Table::Align::right}});
+        for (const Json& line : answer["lines"].items()) {
+          const std::int64_t egress = line["egress_nano_usd"].int_or(0),
+                             bytes = line["egress_bytes"].int_or(0);
+          const std::string user(line["user"].str_or("-"));
+          table.row({user,
+                     line["gpu"].str_or("").empty() ? "-" : std::string(line["gpu"].str_or("")),
+                     std::string(line["class"].str_or("-")), hours_text(line["gpu_hours"]),
+                     format_usd({line["charge_nano_usd"].int_or(0) - egress})});
+          if (egress > 0 || bytes > 0)
+            table.row({user, "egress", format_bytes(static_cast<std::uint64_t>(bytes)), "",
+                       format_usd({egress})});
+        }
+        show_table(table, "nothing was used");
+        print(total_text(answer["total"]) + "\n");
+      });
 }
 
 int bill_import(const Parsed& p) {
   const auto path = one_operand(p, "bill import", "file");
-  if (!path) return report_usage(path.error());
+  if (!path)
+    return report_usage(path.error());
   auto text = read_file(*path, limits::api_body_bytes_max);
-  if (!text) return report(text.error());
-  const std::string name = p.get("name", path->substr(path->rfind('/') == std::string::npos ? 0 : path->rfind('/') + 1));
-  return ask(p, [&](Client& c) { return c.call(net::Method::post, with_query("/v1/bills", {{"name", name}}), std::move(*text), {{"Content-Type", "text/csv"}}); },
-             [&](const Json& answer) {
-               Table table({{"RESOURCE", Table::Align::left, 20}, {"DAY"}, {"BILLED", Table::Align::right}, {"OURS", Table::Align::right}, {"DIFFERENCE", Table::Align::right}, {"WHAT"}});
-               for (const Json& v : answer["variances"].items()) {
-                 if (v["kind"].str_or("") == "agrees" && !p.has("all")) continue;
-                 table.row({std::string(v["resource"].str_or("-")), std::string(v["from"].str_or("-").substr(0, 10)), usd(v["billed_nano_usd"]), usd(v["ours_nano_usd"]), usd(v["difference_nano_usd"]), std::string(v["kind"].str_or("?"))});
-               }
-               show_table(table, "every line agrees with the books");
-               for (const Json& line : answer["refused"].items()) say(line.str_or(""));
-               print(fmt::format("{} lines, {} billed, {} in the books; {} differ\n", answer["lines"].int_or(0), usd(answer["billed_nano_usd"]), usd(answer["ours_nano_usd"]), answer["differing"].int_or(0)));
-             });
+  if (!text)
+    return report(text.error());
+  const std::string name =
+      p.get("name", path->substr(path->rfind('/') == std::string::npos ? 0 : path->rfind('/') + 1));
+  return ask(
+      p,
+      [&](Client& c) {
+        return c.call(net::Method::post, with_query("/v1/bills", {{"name", name}}),
+                      std::move(*text), {{"Content-Type", "text/csv"}});
+      },
+      [&](const Json& answer) {
+        Table table({{"RESOURCE", Table::Align::left, 20},
+                     {"DAY"},
+                     {"BILLED", Table::Align::right},
+                     {"OURS", Table::Align::right},
+                     {"DIFFERENCE", Table::Align::right},
+                     {"WHAT"}});
+        for (const Json& v : answer["variances"].items()) {
+          if (v["kind"].str_or("") == "agrees" && !p.has("all"))
+            continue;
+          table.row({std::string(v["resource"].str_or("-")),
+                     std::string(v["from"].str_or("-").substr(0, 10)), usd(v["billed_nano_usd"]),
+                     usd(v["ours_nano_usd"]), usd(v["difference_nano_usd"]),
+                     std::string(v["kind"].str_or("?"))});
+        }
+        show_table(table, "every line agrees with the books");
+        for (const Json& line : answer["refused"].items())
+          say(line.str_or(""));
+        print(fmt::format("{} lines, {} billed, {} in the books; {} differ\n",
+                          answer["lines"].int_or(0), usd(answer["billed_nano_usd"]),
+                          usd(answer["ours_nano_usd"]), answer["differing"].int_or(0)));
+      });
 }
 
 int month_close(const Parsed& p) {
   const auto month = one_operand(p, "month close", "month");
-  if (!month) return report_usage(month.error());
-  return ask(p, [&](Client& c) { return c.post("/v1/months/" + net::percent_encode(*month) + "/close"); },
-             [](const Json& answer) { print(fmt::format("{} is closed: {} charged\n", answer["month"].str_or("?"), answer["charge"].str_or("?"))); });
+  if (!month)
+    return report_usage(month.error());
+  return ask(
+      p, [&](Client& c) { return c.post("/v1/months/" + net::percent_encode(*month) + "/close"); },
+      [](const Json& answer) {
+        print(fmt::format("{} is closed: {} charged\n", answer["month"].str_or("?"),
+                          answer["charge"].str_or("?")));
+      });
 }
 int month_list(const Parsed& p) {
-  return ask(p, [](Client& c) { return c.get("/v1/months"); },
-             [](const Json& answer) {
-               for (const Json& month : answer["closed"].items()) print(std::string(month.str_or("")) + "\n");
-               if (answer["closed"].items().empty()) say("no month is closed");
-             });
+  return ask(
+      p, [](Client& c) { return c.get("/v1/months"); },
+      [](const Json& answer) {
+        for (const Json& month : answer["closed"].items())
+          print(std::string(month.str_or("")) + "\n");
+        if (answer["closed"].items().empty())
+          say("no month is closed");
+      });
 }
 int cmd_anomalies(const Parsed& p) {
   auto query = window_query(p);
-  if (!p.has("since")) query.push_back({"since", "60d"});
-  return ask(p, [&](Client& c) { return c.get(with_query("/v1/anomalies", query)); },
-             [](const Json& answer) {
-               for (const Json& a : answer["anomalies"].items()) print(std::string(a["text"].str_or("")) + "\n");
-               if (answer["anomalies"].items().empty()) say("no day stands out");
-             });
+  if (!p.has("since"))
+    query.push_back({"since", "60d"});
+  return ask(
+      p, [&](Client& c) { return c.get(with_query("/v1/anomalies", query)); },
+      [](const Json& answer) {
+        for (const Json& a : answer["anomalies"].items())
+          print(std::string(a["text"].str_or("")) + "\n");
+        if (answer["anomalies"].items().empty())
+          say("no day stands out");
+      });
 }
 
 }  // namespace
@@ -237,29 +378,58 @@ void add_cost_commands(CommandTable& table) {
   constexpr const char* group = "money and advice";
   table.push_back({.name = "cost",
                    .summary = "what was spent, by project, user, job, GPU or day",
-                   .example = "billow cost --by project,day --since 7d\nbillow cost --job 12\nbillow cost --focus --since 2026-11 > focus.csv",
+                   .example = "billow cost --by project,day --since 7d\nbillow cost --job "
+                              "12\nbillow cost --focus --since 2026-11 > focus.csv",
                    .run = cmd_cost,
-                   .details = "Charge is what projects pay at their rates; cost is what the hardware cost. For an admin the last line adds up: active + idle\n"
-                              "+ unallocated is what the nodes cost, to the nano-dollar. Lines by job or node take leases whole, on the day they ended.",
+                   .details = "Charge is what projects pay at their rates; cost is what the "
+                              "hardware cost. For an admin the last line adds up: active + idle\n"
+                              "+ unallocated is what the nodes cost, to the nano-dollar. Lines by "
+                              "job or node take leases whole, on the day they ended.",
                    .options = {cost_options, window_options},
                    .group = group});
-  table.push_back({.name = "waste", .summary = "what was paid for and not used, and which jobs would do with less", .example = "billow waste --since 30d\nbillow waste --by job", .run = cmd_waste,
-                   .details = "Wasted is what the hardware cost while nothing was done on it (idle), or while a smaller share would have done (oversized).",
-                   .options = {waste_options, window_options}, .group = group});
-  table.push_back({.name = "invoice", .summary = "what a project owes for a month", .example = "billow invoice --project vision --month 2026-11", .run = cmd_invoice, .options = {invoice_options}, .group = group});
-  table.push_back({.name = "anomalies", .summary = "days that cost far more than usual", .example = "billow anomalies --project vision", .run = cmd_anomalies, .options = {window_options}, .group = group});
+  table.push_back({.name = "waste",
+                   .summary = "what was paid for and not used, and which jobs would do with less",
+                   .example = "billow waste --since 30d\nbillow waste --by job",
+                   .run = cmd_waste,
+                   .details = "Wasted is what the hardware cost while nothing was done on it "
+                              "(idle), or while a smaller share would have done (oversized).",
+                   .options = {waste_options, window_options},
+                   .group = group});
+  table.push_back({.name = "invoice",
+                   .summary = "what a project owes for a month",
+                   .example = "billow invoice --project vision --month 2026-11",
+                   .run = cmd_invoice,
+                   .options = {invoice_options},
+                   .group = group});
+  table.push_back({.name = "anomalies",
+                   .summary = "days that cost far more than usual",
+                   .example = "billow anomalies --project vision",
+                   .run = cmd_anomalies,
+                   .options = {window_options},
+                   .group = group});
   table.push_back({.name = "bill import",
                    .summary = "compare a provider's bill with the books, line by line",
                    .example = "billow bill import aws-focus-2026-11.csv",
                    .run = bill_import,
                    .usage = "FILE",
-                   .details = "FILE is a FOCUS export (CSV) of AWS, Azure or GCP. Resources are matched to nodes by their label provider-id, else by name.",
+                   .details = "FILE is a FOCUS export (CSV) of AWS, Azure or GCP. Resources are "
+                              "matched to nodes by their label provider-id, else by name.",
                    .options = {bill_options},
                    .operands = Operands::some,
                    .completes = Completes::file,
                    .group = group});
-  table.push_back({.name = "month close", .summary = "make a month final", .example = "billow month close 2026-10", .run = month_close, .usage = "MONTH", .operands = Operands::some, .group = group});
-  table.push_back({.name = "month list", .summary = "months that are closed", .example = "billow month list", .run = month_list, .group = group});
+  table.push_back({.name = "month close",
+                   .summary = "make a month final",
+                   .example = "billow month close 2026-10",
+                   .run = month_close,
+                   .usage = "MONTH",
+                   .operands = Operands::some,
+                   .group = group});
+  table.push_back({.name = "month list",
+                   .summary = "months that are closed",
+                   .example = "billow month list",
+                   .run = month_list,
+                   .group = group});
 }
 
 }  // namespace billow::client

@@ -1,5 +1,6 @@
-// Which of the user's variables follow a job. A job should find what its author's shell had, but not the author's keys: what
-// looks like a credential stays behind unless it is named with --env-var.
+// Which of the user's variables follow a job. A job should find what its author's shell had, but
+// not the author's keys: what looks like a credential stays behind unless it is named with
+// --env-var.
 #pragma once
 
 #include <string>
@@ -12,17 +13,19 @@
 namespace billow::client {
 
 struct EnvChoice {
-  bool none = false;                 // --no-env: only what is named
-  std::vector<std::string> named;    // --env-var K=V, or K to take the caller's
+  bool none = false;               // --no-env: only what is named
+  std::vector<std::string> named;  // --env-var K=V, or K to take the caller's
 };
 
 // …TOKEN, …SECRET…, …PASSWORD…, …_KEY, AWS_… and the like.
 bool looks_like_credential(std::string_view name);
-// Variables that describe the shell or the devices here, and would mislead there: SHLVL, CUDA_VISIBLE_DEVICES, …
+// Variables that describe the shell or the devices here, and would mislead there: SHLVL,
+// CUDA_VISIBLE_DEVICES, …
 bool belongs_to_this_place(std::string_view name);
 
 // `environment` as in `environ`: "NAME=value" strings. Fails for a --env-var that names nothing.
-Result<Environment> job_environment(const std::vector<std::string>& environment, const EnvChoice& choice);
+Result<Environment> job_environment(const std::vector<std::string>& environment,
+                                    const EnvChoice& choice);
 std::vector<std::string> own_environment();
 
 }  // namespace billow::client

@@ -1,10 +1,14 @@
-// Job files. toml++ stays in this file: it is slow to compile and nobody else needs it. Its exceptions are caught here.
+// Job files. toml++ stays in this file: it is slow to compile and nobody else needs it. Its
+// exceptions are caught here.
 #include <fmt/format.h>
 
 #include <stdexcept>
 
-// Damaged files can reach assertions of version 3.3's parser; here those are refusals of the file, not the end of the program.
-[[noreturn, maybe_unused]] static void refuse_damaged_toml() { throw std::logic_error("it is no TOML"); }
+// Damaged files can reach assertions of version 3.3's parser; here those are refusals of the file,
+// not the end of the program.
+[[noreturn, maybe_unused]] static void refuse_damaged_toml() {
+  throw std::logic_error("it is no TOML");
+}
 #define TOML_ASSERT(condition) ((condition) ? void() : refuse_damaged_toml())
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 1
@@ -26,42 +30,62 @@ struct FileReader {
   JobRequest request;
 
   template <class... Args>
-  std::unexpected<Error> bad(const toml::node& node, std::string hint, fmt::format_string<Args...> f, Args&&... args) const {
-    return fail(Code::invalid, fmt::format("{}:{}: {}", shown_as, node.source().begin.line, fmt::format(f, std::forward<Args>(args)...)), std::move(hint));
+  std::unexpected<Error> bad(const toml::node& node,
+                             std::string hint,
+                             fmt::format_string<Args...> f,
+                             Args&&... args) const {
+    return fail(Code::invalid,
+                fmt::format("{}:{}: {}", shown_as, node.source().begin.line,
+                            fmt::format(f, std::forward<Args>(args)...)),
+                std::move(hint));
   }
 
   Result<std::string> scalar(std::string_view key, const toml::node& node) const {
-    if (const auto* text = node.as_string()) return text->get();
-    if (const auto* whole = node.as_integer()) return fmt::format("{}", whole->get());
-    if (const auto* real = node.as_floating_point()) return fmt::format("{}", real->get());
+    if (const auto* text = node.as_string())
+      return text->get();
+    if (const auto* whole = node.as_integer())
+      return fmt::format("{}", whole->get());
+    if (const auto* real = node.as_floating_point())
+      return fmt::format("{}", real->get());
     return bad(node, "write a string or a number", "{} cannot be given like this", key);
   }
 
-  Status one(const OptionSpec& option, std::string_view key, std::string_view value, const toml::node& node) {
+  Status one(const OptionSpec& option,
+             std::string_view key,
+             std::string_view value,
+             const toml::node& node) {
     auto set = set_option(request, option.name, value, directory);
-    if (!set) return bad(node, set.error().hint, "{}: {}", key, set.error().message);
+    if (!set)
+      return bad(node, set.error().hint, "{}: {}", key, set.error().message);
     return {};
   }
 
   Status option_key(const OptionSpec& option, std::string_view key, const toml::node& node) {
     if (!option.value) {
       const auto* flag = node.as_boolean();
-      if (!flag) return bad(node, "", "{} is true or false", key);
+      if (!flag)
+        return bad(node, "", "{} is true or false", key);
       return flag->get() ? one(option, key, "", node) : Status{};
     }
     if (const auto* list = node.as_array()) {
       const bool joined = std::string_view(option.name) == "gpu-type";
-      if (!option.repeats && !joined) return bad(node, "", "{} takes one value, not a list", key);
+      if (!option.repeats && !joined)
+        return bad(node, "", "{} takes one value, not a list", key);
       std::vector<std::string> values;
-      for (const toml::node& item : *list) values.push_back(BILLOW_TRY(scalar(key, item)));
-      if (joined) values = {join(values, ",")};
-      for (const std::string& value : values) BILLOW_TRY_VOID(one(option, key, value, node));
+      for (const toml::node& item : *list)
+        values.push_back(BILLOW_TRY(scalar(key, item)));
+      if (joined)
+        values = {join(values, ",")};
+      for (const std::string& value : values)
+        BILLOW_TRY_VOID(one(option, key, value, node));
       return {};
     }
     if (const auto* table = node.as_table()) {
-      if (!option.repeats || std::string_view(option.name) == "after") return bad(node, "", "{} takes one value, not a table", key);
+      if (!option.repeats || std::string_view(option.name) == "after")
+        return bad(node, "", "{} takes one value, not a table", key);
       for (const auto& [name, item] : *table)
-        BILLOW_TRY_VOID(one(option, key, fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(key, item))), item));
+        BILLOW_TRY_VOID(one(option, key,
+                            fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(key, item))), item));
       return {};
     }
     return one(option, key, BILLOW_TRY(scalar(key, node)), node);
@@ -73,22 +97,32 @@ struct FileReader {
       return {};
     }
     const auto* list = node.as_array();
-    if (!list || list->empty()) return bad(node, "write it like command = [\"python\", \"train.py\"], or as one string for the shell", "command is neither a list of words nor a string");
+    if (!list || list->empty())
+      return bad(
+          node,
+          "write it like command = [\"python\", \"train.py\"], or as one string for the shell",
+          "command is neither a list of words nor a string");
     request.spec.argv.clear();
-    for (const toml::node& item : *list) request.spec.argv.push_back(BILLOW_TRY(scalar("command", item)));
+    for (const toml::node& item : *list)
+      request.spec.argv.push_back(BILLOW_TRY(scalar("command", item)));
     return {};
   }
 
   Status job_key(std::string_view key, const toml::node& node) {
-    if (key == "command") return command(node);
+    if (key == "command")
+      return command(node);
     std::vector<std::string> names = {"command"};
     for (const auto options : {job_options(), batch_options()})
       for (const OptionSpec& option : options) {
-        if (key == option.name) return option_key(option, key, node);
+        if (key == option.name)
+          return option_key(option, key, node);
         names.emplace_back(option.name);
       }
     const std::string near = nearest(key, names);
-    return bad(node, near.empty() ? "keys of [job] are the options of `billow submit --help`, without the dashes" : fmt::format("did you mean \"{}\"?", near),
+    return bad(node,
+               near.empty()
+                   ? "keys of [job] are the options of `billow submit --help`, without the dashes"
+                   : fmt::format("did you mean \"{}\"?", near),
                "unknown key \"{}\" in [job]", key);
   }
 
@@ -96,28 +130,41 @@ struct FileReader {
     for (const auto& [key, node] : root) {
       const auto* table = node.as_table();
       if (key == "job" && table) {
-        for (const auto& [name, item] : *table) BILLOW_TRY_VOID(job_key(name.str(), item));
+        for (const auto& [name, item] : *table)
+          BILLOW_TRY_VOID(job_key(name.str(), item));
       } else if (key == "env" && table) {
-        for (const auto& [name, item] : *table) request.env.named.push_back(fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(name.str(), item))));
+        for (const auto& [name, item] : *table)
+          request.env.named.push_back(
+              fmt::format("{}={}", name.str(), BILLOW_TRY(scalar(name.str(), item))));
       } else {
-        if (key == "job" || key == "env") return bad(node, "", "{} must be a table", key.str());
-        return bad(node, "a job file has a table [job] with the options, and may have [env] with variables", "unknown key \"{}\"", key.str());
+        if (key == "job" || key == "env")
+          return bad(node, "", "{} must be a table", key.str());
+        return bad(
+            node,
+            "a job file has a table [job] with the options, and may have [env] with variables",
+            "unknown key \"{}\"", key.str());
       }
     }
-    if (!root.contains("job")) return fail(Code::invalid, fmt::format("{} has no [job] table", shown_as), "begin it with a line [job], then command = […]");
+    if (!root.contains("job"))
+      return fail(Code::invalid, fmt::format("{} has no [job] table", shown_as),
+                  "begin it with a line [job], then command = […]");
     return {};
   }
 };
 
 }  // namespace
 
-Result<JobRequest> parse_job_file(std::string_view text, const std::string& shown_as, const std::string& directory) {
-  if (!valid_utf8(text)) return fail(Code::invalid, fmt::format("{} is not UTF-8 text", shown_as));
+Result<JobRequest> parse_job_file(std::string_view text,
+                                  const std::string& shown_as,
+                                  const std::string& directory) {
+  if (!valid_utf8(text))
+    return fail(Code::invalid, fmt::format("{} is not UTF-8 text", shown_as));
   toml::table parsed;
   try {
     parsed = toml::parse(text);
   } catch (const toml::parse_error& e) {
-    return fail(Code::invalid, fmt::format("{}:{}:{}: {}", shown_as, e.source().begin.line, e.source().begin.column, e.description()));
+    return fail(Code::invalid, fmt::format("{}:{}:{}: {}", shown_as, e.source().begin.line,
+                                           e.source().begin.column, e.description()));
   } catch (const std::logic_error& e) {
     return fail(Code::invalid, fmt::format("{}: {}", shown_as, e.what()));
   }
@@ -128,9 +175,11 @@ Result<JobRequest> parse_job_file(std::string_view text, const std::string& show
 
 Result<JobRequest> read_job_file(const std::string& path) {
   auto text = read_file(path, job_file_bytes_max);
-  if (!text) return pass(std::move(text.error()), "job file " + path);
+  if (!text)
+    return pass(std::move(text.error()), "job file " + path);
   const auto slash = path.rfind('/');
-  return parse_job_file(*text, path, slash == std::string::npos ? std::string() : path.substr(0, slash));
+  return parse_job_file(*text, path,
+                        slash == std::string::npos ? std::string() : path.substr(0, slash));
 }
 
 }  // namespace billow::client

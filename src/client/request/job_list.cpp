@@ -11,28 +11,35 @@
 namespace billow::client {
 namespace {
 
-bool is_array(const Json& job) { return job.find("elements") || !job["array_spec"].str_or("").empty(); }
+bool is_array(const Json& job) {
+  return job.find("elements") || !job["array_spec"].str_or("").empty();
+}
 
 // "40 left of 100, 2 failed"
 std::string progress_of(const Json& array) {
   const Json& e = array["elements"];
-  const std::int64_t count = e["count"].int_or(0), left = e["left"].int_or(0), succeeded = e["succeeded"].int_or(0);
+  const std::int64_t count = e["count"].int_or(0), left = e["left"].int_or(0),
+                     succeeded = e["succeeded"].int_or(0);
   const std::int64_t bad = count - left - succeeded;
   std::string text = fmt::format("{}/{} done", count - left, count);
-  if (bad > 0) text += fmt::format(", {} not ok", bad);
+  if (bad > 0)
+    text += fmt::format(", {} not ok", bad);
   return text;
 }
 
 std::string state_text(const Json& job) {
   std::string text(job["state"].str_or("?"));
-  if (const auto phase = job.at("suspension", "phase").str_or(""); !phase.empty()) text = phase;
-  if (job["attempt"].int_or(1) > 1) text += fmt::format(" #{}", job["attempt"].int_or(1));
+  if (const auto phase = job.at("suspension", "phase").str_or(""); !phase.empty())
+    text = phase;
+  if (job["attempt"].int_or(1) > 1)
+    text += fmt::format(" #{}", job["attempt"].int_or(1));
   return text;
 }
 
 // What a reader wants to know beside the state: progress of an array, why it waits, how it ended.
 std::string remark_of(const Json& job) {
-  if (is_array(job)) return progress_of(job);
+  if (is_array(job))
+    return progress_of(job);
   const std::string_view state = job["state"].str_or("");
   if (job["final"].bool_or(false) && state != "succeeded") {
     const auto exit = job.at("exit", "text").str_or("");
@@ -42,18 +49,26 @@ std::string remark_of(const Json& job) {
   if (state == "running") {
     std::string nodes;
     for (const Json& task : job["tasks"].items()) {
-      if (const auto reason = job["reason"].str_or(""); task["state"].str_or("") == "unreachable" && !reason.empty()) return std::string(reason);
+      if (const auto reason = job["reason"].str_or("");
+          task["state"].str_or("") == "unreachable" && !reason.empty())
+        return std::string(reason);
       const std::string name(task["node"].str_or(""));
-      if (!name.empty() && nodes.find(name) == std::string::npos) nodes += (nodes.empty() ? "" : ",") + name;
-      for (const Json& mig : task["mig"].items()) nodes += fmt::format(" GPU {} {}@{}", mig["gpu"].int_or(0), mig["profile"].str_or("?"), mig["start"].int_or(0));
+      if (!name.empty() && nodes.find(name) == std::string::npos)
+        nodes += (nodes.empty() ? "" : ",") + name;
+      for (const Json& mig : task["mig"].items())
+        nodes += fmt::format(" GPU {} {}@{}", mig["gpu"].int_or(0), mig["profile"].str_or("?"),
+                             mig["start"].int_or(0));
     }
     return nodes;
   }
   const std::string reason(job["reason"].str_or(""));
-  // What somebody wants to know of a suspended job is when it goes on; why it was suspended stays with `describe`.
+  // What somebody wants to know of a suspended job is when it goes on; why it was suspended stays
+  // with `describe`.
   if (state == "suspended" && job.at("suspension", "phase").str_or("") == "suspended") {
     const bool by_itself = job.at("suspension", "resumes_by_itself").bool_or(false);
-    const std::string next = by_itself ? "resumes when its GPUs are free" : fmt::format("goes on with `billow resume {}`", job["label"].str_or("?"));
+    const std::string next =
+        by_itself ? "resumes when its GPUs are free"
+                  : fmt::format("goes on with `billow resume {}`", job["label"].str_or("?"));
     return reason.empty() ? next : by_itself ? fmt::format("{}; {}", reason, next) : reason;
   }
   return reason;
@@ -63,17 +78,22 @@ std::string remark_of(const Json& job) {
 
 std::string name_of(const Json& job) {
   std::string name(job["name"].str_or(""));
-  if (name.empty()) name = job["command"].str_or("");
+  if (name.empty())
+    name = job["command"].str_or("");
   // An element of an array.
-  if (job.at("array", "id").uint_or(0) > 0 && !is_array(job)) name += fmt::format("[{}]", job.at("array", "index").uint_or(0));
+  if (job.at("array", "id").uint_or(0) > 0 && !is_array(job))
+    name += fmt::format("[{}]", job.at("array", "index").uint_or(0));
   return name;
 }
 
-std::string whole_seconds(std::int64_t s) { return s < 60 ? fmt::format("{}s", s) : format_duration(seconds(s)); }
+std::string whole_seconds(std::int64_t s) {
+  return s < 60 ? fmt::format("{}s", s) : format_duration(seconds(s));
+}
 
 std::string run_time(const Json& job, WallTime now) {
   // Documents of jobs that ended before this was counted have no such member.
-  return job["ran_s"].is_number() ? whole_seconds(job["ran_s"].int_or(0)) : span_between(job["started_at"], job["ended_at"], now);
+  return job["ran_s"].is_number() ? whole_seconds(job["ran_s"].int_or(0))
+                                  : span_between(job["started_at"], job["ended_at"], now);
 }
 
 Result<Json> fetch_jobs(Client& client, const JobFilter& filter) {
@@ -81,10 +101,19 @@ Result<Json> fetch_jobs(Client& client, const JobFilter& filter) {
   std::string cursor;
   do {
     const std::size_t want = std::min(filter.limit - all.size(), limits::page_items_max);
-    const Json page = BILLOW_TRY(client.get(with_query("/v1/jobs", {{"state", filter.state}, {"project", filter.project}, {"user", filter.user},
-                                                                    {"name", filter.name}, {"label", filter.label}, {"array", filter.array},
-                                                                    {"expand", filter.expand ? "1" : ""}, {"reasons", filter.reasons ? "1" : ""}, {"limit", fmt::format("{}", want)}, {"cursor", cursor}})));
-    for (const Json& job : page["jobs"].items()) all.push(job);
+    const Json page =
+        BILLOW_TRY(client.get(with_query("/v1/jobs", {{"state", filter.state},
+                                                      {"project", filter.project},
+                                                      {"user", filter.user},
+                                                      {"name", filter.name},
+                                                      {"label", filter.label},
+                                                      {"array", filter.array},
+                                                      {"expand", filter.expand ? "1" : ""},
+                                                      {"reasons", filter.reasons ? "1" : ""},
+                                                      {"limit", fmt::format("{}", want)},
+                                                      {"cursor", cursor}})));
+    for (const Json& job : page["jobs"].items())
+      all.push(job);
     cursor = std::string(page["next"].str_or(""));
   } while (!cursor.empty() && all.size() < filter.limit);
   return Json::object({{"jobs", std::move(all)}, {"next", cursor}});
@@ -99,14 +128,16 @@ std::vector<Json> collapse_arrays(const std::vector<Json>& jobs) {
   std::vector<Json> rows;
   std::map<std::uint64_t, bool> own_document;
   for (const Json& job : jobs)
-    if (is_array(job)) own_document[job["id"].uint_or(0)] = true;
+    if (is_array(job))
+      own_document[job["id"].uint_or(0)] = true;
   for (const Json& job : jobs) {
     const std::uint64_t array = job.at("array", "id").uint_or(0);
     if (array == 0) {
       rows.push_back(job);
       continue;
     }
-    if (own_document.contains(array)) continue;
+    if (own_document.contains(array))
+      continue;
     auto [it, fresh] = seen.try_emplace(array);
     Seen& s = it->second;
     if (fresh) {
@@ -119,29 +150,50 @@ std::vector<Json> collapse_arrays(const std::vector<Json>& jobs) {
     }
     ++s.count;
     const std::string_view state = job["state"].str_or("");
-    if (!job["final"].bool_or(false)) ++s.left;
-    if (state == "succeeded") ++s.succeeded;
-    if (state == "running") ++s.running;
-    if (state == "queued") ++s.queued;
+    if (!job["final"].bool_or(false))
+      ++s.left;
+    if (state == "succeeded")
+      ++s.succeeded;
+    if (state == "running")
+      ++s.running;
+    if (state == "queued")
+      ++s.queued;
   }
   for (const auto& [id, s] : seen) {
     Json& row = rows[s.row];
-    row.set("elements", Json::object({{"count", s.count}, {"left", s.left}, {"succeeded", s.succeeded}}));
-    row.set("state", s.running > 0 ? "running" : s.queued > 0 ? "queued" : std::string(row["state"].str_or("?")));
+    row.set("elements",
+            Json::object({{"count", s.count}, {"left", s.left}, {"succeeded", s.succeeded}}));
+    row.set("state", s.running > 0  ? "running"
+                     : s.queued > 0 ? "queued"
+                                    : std::string(row["state"].str_or("?")));
   }
   return rows;
 }
 
 Table jobs_table(const std::vector<Json>& jobs, WallTime now) {
   using Align = Table::Align;
-  Table table({{"JOB"}, {"NAME", Align::left, 12}, {"USER", Align::left, 6, 1}, {"STATE"}, {"GPUS"}, {"AGE", Align::right, 0, 2}, {"TIME", Align::right},
-               {"COST", Align::right}, {"REMARK", Align::left, 16}});
+  Table table({{"JOB"},
+               {"NAME", Align::left, 12},
+               {"USER", Align::left, 6, 1},
+               {"STATE"},
+               {"GPUS"},
+               {"AGE", Align::right, 0, 2},
+               {"TIME", Align::right},
+               {"COST", Align::right},
+               {"REMARK", Align::left, 16}});
   for (const Json& job : jobs) {
     const std::string_view state = job["state"].str_or("?");
     const bool array = is_array(job);
-    table.row({array ? fmt::format("{}[]", job["label"].str_or("?")) : std::string(job["label"].str_or("?")), name_of(job), std::string(job["user"].str_or("")),
-               {state_text(job), colour_of_state(state)}, gpus_of_job(job), age(job["submitted_at"], now),
-               run_time(job, now), std::string(job["cost"].str_or("-")), {remark_of(job), Colour::dim}});
+    table.row({array ? fmt::format("{}[]", job["label"].str_or("?"))
+                     : std::string(job["label"].str_or("?")),
+               name_of(job),
+               std::string(job["user"].str_or("")),
+               {state_text(job), colour_of_state(state)},
+               gpus_of_job(job),
+               age(job["submitted_at"], now),
+               run_time(job, now),
+               std::string(job["cost"].str_or("-")),
+               {remark_of(job), Colour::dim}});
   }
   return table;
 }
@@ -152,42 +204,64 @@ struct Facts {
   const Look& look;
   std::string text;
   void add(std::string_view name, std::string_view value, Colour colour = Colour::none) {
-    if (value.empty() || value == "-") return;
-    text += fmt::format("{}  {}\n", painted(fmt::format("{:>12}", name), Colour::dim, look), painted(printable(value), colour, look));
+    if (value.empty() || value == "-")
+      return;
+    text += fmt::format("{}  {}\n", painted(fmt::format("{:>12}", name), Colour::dim, look),
+                        painted(printable(value), colour, look));
   }
 };
 
 std::string pairs(const Json& object) {
   std::string out;
-  for (const auto& [key, value] : object.members()) out += fmt::format("{}{}={}", out.empty() ? "" : ", ", key, value.str_or(""));
+  for (const auto& [key, value] : object.members())
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", key, value.str_or(""));
   return out;
 }
 
 std::string asked(const Json& job) {
   std::string out;
-  const auto add = [&](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
-  if (const std::string gpus = gpus_of_job(job); gpus != "-") add(gpus + " GPU");
-  if (const auto mib = job["gpu_mem_mib"].int_or(0); mib > 0) add(mebibytes(mib) + " of GPU memory");
-  if (const auto milli = job["cpu_milli"].int_or(0); milli > 0) add(fmt::format("{:g} CPUs", static_cast<double>(milli) / 1000));
-  if (const auto mib = job["mem_mib"].int_or(0); mib > 0) add(mebibytes(mib) + " memory");
-  if (job["spot"].bool_or(false)) add("spot");
-  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty()) add("MIG " + std::string(profile));
-  if (job["strict"].bool_or(false)) add("strict share");
-  if (job["time_sliced"].bool_or(false)) add("time-sliced (no limit is enforced)");
+  const auto add = [&](const std::string& part) {
+    out += (out.empty() ? "" : ", ") + part;
+  };
+  if (const std::string gpus = gpus_of_job(job); gpus != "-")
+    add(gpus + " GPU");
+  if (const auto mib = job["gpu_mem_mib"].int_or(0); mib > 0)
+    add(mebibytes(mib) + " of GPU memory");
+  if (const auto milli = job["cpu_milli"].int_or(0); milli > 0)
+    add(fmt::format("{:g} CPUs", static_cast<double>(milli) / 1000));
+  if (const auto mib = job["mem_mib"].int_or(0); mib > 0)
+    add(mebibytes(mib) + " memory");
+  if (job["spot"].bool_or(false))
+    add("spot");
+  if (const auto profile = job["mig_profile"].str_or(""); !profile.empty())
+    add("MIG " + std::string(profile));
+  if (job["strict"].bool_or(false))
+    add("strict share");
+  if (job["time_sliced"].bool_or(false))
+    add("time-sliced (no limit is enforced)");
   return out;
 }
 
 void describe_tasks(Facts& facts, const Json& job) {
   for (const Json& task : job["tasks"].items()) {
     std::string gpus;
-    for (const Json& gpu : task["gpus"].items()) gpus += (gpus.empty() ? "GPU " : ",") + fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
-    std::string line = fmt::format("rank {} on {} {}", task["rank"].int_or(0), task["node"].str_or("?"), task["state"].str_or("?"));
-    if (!gpus.empty()) line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
-    for (const Json& mig : task["mig"].items()) line += fmt::format(", MIG {} from slice {}", mig["profile"].str_or("?"), mig["start"].int_or(0));
-    if (const auto mib = task["ram_mib"].int_or(0); mib > 0) line += fmt::format(", holds {} of memory", mebibytes(mib));
+    for (const Json& gpu : task["gpus"].items())
+      gpus += (gpus.empty() ? "GPU " : ",") +
+              fmt::format("{}", gpu.is_object() ? gpu["gpu"].int_or(0) : gpu.int_or(0));
+    std::string line = fmt::format("rank {} on {} {}", task["rank"].int_or(0),
+                                   task["node"].str_or("?"), task["state"].str_or("?"));
+    if (!gpus.empty())
+      line += (task.find("ram_mib") ? ", came from " : ", ") + gpus;
+    for (const Json& mig : task["mig"].items())
+      line +=
+          fmt::format(", MIG {} from slice {}", mig["profile"].str_or("?"), mig["start"].int_or(0));
+    if (const auto mib = task["ram_mib"].int_or(0); mib > 0)
+      line += fmt::format(", holds {} of memory", mebibytes(mib));
     const Json& usage = task["usage"];
-    if (const auto ns = usage["cpu_user_ns"].int_or(0) + usage["cpu_system_ns"].int_or(0); ns > 0) line += fmt::format(", CPU {}", format_duration(nanoseconds(ns)));
-    if (const auto kib = usage["rss_peak_kib"].int_or(0); kib > 0) line += fmt::format(", peak {}", format_bytes(static_cast<std::uint64_t>(kib) << 10));
+    if (const auto ns = usage["cpu_user_ns"].int_or(0) + usage["cpu_system_ns"].int_or(0); ns > 0)
+      line += fmt::format(", CPU {}", format_duration(nanoseconds(ns)));
+    if (const auto kib = usage["rss_peak_kib"].int_or(0); kib > 0)
+      line += fmt::format(", peak {}", format_bytes(static_cast<std::uint64_t>(kib) << 10));
     facts.add("task", line);
   }
 }
@@ -196,10 +270,15 @@ void describe_tasks(Facts& facts, const Json& job) {
 
 std::string explanation_text(const Json& why) {
   std::string text;
-  for (const Json& reason : why["reasons"].items()) text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"), printable(reason["text"].str_or("?")));
-  if (const auto change = why["would_start_now"].str_or(""); !change.empty()) text += fmt::format("  what would help: {}\n", printable(change));
-  if (const auto at = why["earliest_start"].str_or(""); !at.empty()) text += fmt::format("  earliest start, if nothing changes: {}\n", at);
-  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty()) text += fmt::format("  {}\n", printable(expected));
+  for (const Json& reason : why["reasons"].items())
+    text += fmt::format("  {}: {}\n", reason["kind"].str_or("?"),
+                        printable(reason["text"].str_or("?")));
+  if (const auto change = why["would_start_now"].str_or(""); !change.empty())
+    text += fmt::format("  what would help: {}\n", printable(change));
+  if (const auto at = why["earliest_start"].str_or(""); !at.empty())
+    text += fmt::format("  earliest start, if nothing changes: {}\n", at);
+  if (const auto expected = why.at("expected", "text").str_or(""); !expected.empty())
+    text += fmt::format("  {}\n", printable(expected));
   return text;
 }
 
@@ -207,54 +286,93 @@ std::string describe_text(const Json& job, WallTime now, const Look& look) {
   Facts facts{look, {}};
   const std::string_view state = job["state"].str_or("?");
   facts.add("job", job["label"].str_or("?"), Colour::bold);
-  if (!job["name"].str_or("").empty()) facts.add("name", name_of(job));
+  if (!job["name"].str_or("").empty())
+    facts.add("name", name_of(job));
   facts.add("state", state, colour_of_state(state));
   if (const Json& c = job["checkpoint"]; c.is_object()) {
     std::string text = fmt::format("every {}", format_duration(seconds(c["every_s"].int_or(0))));
-    if (const auto path = c["path"].str_or(""); path.empty()) text += ", none yet";
-    else text += fmt::format(", newest {} ago in {}, took {}", age(c["at"], now), path, format_duration(milliseconds(c["cost_ms"].int_or(0))));
-    if (const auto s = c["advised_every_s"].int_or(0); s > 0) text += fmt::format("; every {} would lose least where a node is lost once a day", format_duration(seconds(s)));
+    if (const auto path = c["path"].str_or(""); path.empty())
+      text += ", none yet";
+    else
+      text += fmt::format(", newest {} ago in {}, took {}", age(c["at"], now), path,
+                          format_duration(milliseconds(c["cost_ms"].int_or(0))));
+    if (const auto s = c["advised_every_s"].int_or(0); s > 0)
+      text += fmt::format("; every {} would lose least where a node is lost once a day",
+                          format_duration(seconds(s)));
     facts.add("checkpoint", text);
   }
   if (const Json& s = job["suspension"]; s.is_object()) {
-    std::string text = fmt::format("{} ({}, {}) since {}", s["phase"].str_or("?"), s["cause"].str_or("?"), s["mode"].str_or("?"), s["since"].str_or("?"));
-    if (s["phase"].str_or("") != "resuming") text += s["resumes_by_itself"].bool_or(false) ? "; resumes as soon as its GPUs are free" : fmt::format("; goes on with `billow resume {}`", job["label"].str_or("?"));
+    std::string text =
+        fmt::format("{} ({}, {}) since {}", s["phase"].str_or("?"), s["cause"].str_or("?"),
+                    s["mode"].str_or("?"), s["since"].str_or("?"));
+    if (s["phase"].str_or("") != "resuming")
+      text += s["resumes_by_itself"].bool_or(false)
+                  ? "; resumes as soon as its GPUs are free"
+                  : fmt::format("; goes on with `billow resume {}`", job["label"].str_or("?"));
     facts.add("suspension", text);
   }
   facts.add("reason", job["reason"].str_or(""));
   facts.add("exit", job.at("exit", "text").str_or(""));
-  if (is_array(job)) facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
-  if (const auto array = job.at("array", "id").uint_or(0); array > 0) facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
+  if (is_array(job))
+    facts.add("elements", fmt::format("{} ({})", progress_of(job), job["array_spec"].str_or("")));
+  if (const auto array = job.at("array", "id").uint_or(0); array > 0)
+    facts.add("array", fmt::format("{}, index {}", array, job.at("array", "index").uint_or(0)));
   facts.add("command", job["command"].str_or(""));
-  if (const auto image = job["image"].str_or(""); !image.empty()) facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "", job["image_digest"].str_or("")));
-  if (const auto name = job.at("environment", "name").str_or(""); !name.empty()) facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
+  if (const auto image = job["image"].str_or(""); !image.empty())
+    facts.add("image", fmt::format("{}{}{}", image, job["image_digest"].is_string() ? " " : "",
+                                   job["image_digest"].str_or("")));
+  if (const auto name = job.at("environment", "name").str_or(""); !name.empty())
+    facts.add("runs in", fmt::format("{} {}", name, job.at("environment", "digest").str_or("")));
   facts.add("directory", job["cwd"].str_or(""));
   for (const Json& one : job["secrets"].items())
-    facts.add("secret", one["file"].is_string() ? fmt::format("{} as the file {}", one["name"].str_or(""), one["file"].str_or("")) : fmt::format("{} as ${}", one["name"].str_or(""), one["variable"].str_or("")));
-  if (job["network"].is_string()) facts.add("network", std::string(job["network"].str_or("")));
-  if (job["processes_max"].int_or(0) > 0) facts.add("processes", fmt::format("at most {} on a node", job["processes_max"].int_or(0)));
-  for (const Json& one : job["volumes"].items()) facts.add("volume", fmt::format("{} at {}{}", one["name"].str_or(""), one["path"].str_or(""), one["read_only"].bool_or(false) ? ", read-only" : ""));
-  for (const Json& one : job["inputs"].items()) facts.add("input", fmt::format("{} at {}", one["url"].str_or(""), one["path"].str_or("")));
-  for (const Json& one : job["outputs"].items()) facts.add("output", fmt::format("{} to {}", one["path"].str_or(""), one["url"].str_or("")));
-  facts.add("environment", "as it was at submission, without variables that look like credentials (see `billow run --help`)");
-  facts.add("user", fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));
+    facts.add("secret",
+              one["file"].is_string()
+                  ? fmt::format("{} as the file {}", one["name"].str_or(""), one["file"].str_or(""))
+                  : fmt::format("{} as ${}", one["name"].str_or(""), one["variable"].str_or("")));
+  if (job["network"].is_string())
+    facts.add("network", std::string(job["network"].str_or("")));
+  if (job["processes_max"].int_or(0) > 0)
+    facts.add("processes", fmt::format("at most {} on a node", job["processes_max"].int_or(0)));
+  for (const Json& one : job["volumes"].items())
+    facts.add("volume", fmt::format("{} at {}{}", one["name"].str_or(""), one["path"].str_or(""),
+                                    one["read_only"].bool_or(false) ? ", read-only" : ""));
+  for (const Json& one : job["inputs"].items())
+    facts.add("input", fmt::format("{} at {}", one["url"].str_or(""), one["path"].str_or("")));
+  for (const Json& one : job["outputs"].items())
+    facts.add("output", fmt::format("{} to {}", one["path"].str_or(""), one["url"].str_or("")));
+  facts.add("environment",
+            "as it was at submission, without variables that look like credentials (see `billow "
+            "run --help`)");
+  facts.add("user",
+            fmt::format("{}, project {}", job["user"].str_or("?"), job["project"].str_or("?")));
   facts.add("asked for", asked(job));
-  if (const auto nodes = job["nodes"].int_or(1); nodes > 1) facts.add("nodes", fmt::format("{}", nodes));
-  if (const auto s = job["time_limit_s"].int_or(0); s > 0) facts.add("time limit", format_duration(seconds(s)));
-  if (const auto priority = job["priority"].int_or(0); priority != 0) facts.add("priority", fmt::format("{}", priority));
-  if (const auto retries = job["retries"].int_or(0); retries > 0) facts.add("attempt", fmt::format("{} of {}", job["attempt"].int_or(0), retries + 1));
-  for (const Json& after : job["after"].items()) facts.add("after", fmt::format("{}:{}", after["kind"].str_or("ok"), after["job"].uint_or(0)));
+  if (const auto nodes = job["nodes"].int_or(1); nodes > 1)
+    facts.add("nodes", fmt::format("{}", nodes));
+  if (const auto s = job["time_limit_s"].int_or(0); s > 0)
+    facts.add("time limit", format_duration(seconds(s)));
+  if (const auto priority = job["priority"].int_or(0); priority != 0)
+    facts.add("priority", fmt::format("{}", priority));
+  if (const auto retries = job["retries"].int_or(0); retries > 0)
+    facts.add("attempt", fmt::format("{} of {}", job["attempt"].int_or(0), retries + 1));
+  for (const Json& after : job["after"].items())
+    facts.add("after", fmt::format("{}:{}", after["kind"].str_or("ok"), after["job"].uint_or(0)));
   facts.add("labels", pairs(job["labels"]));
-  facts.add("submitted", fmt::format("{} ({} ago)", job["submitted_at"].str_or("?"), age(job["submitted_at"], now)));
+  facts.add("submitted", fmt::format("{} ({} ago)", job["submitted_at"].str_or("?"),
+                                     age(job["submitted_at"], now)));
   facts.add("started", job["started_at"].str_or(""));
   facts.add("ended", job["ended_at"].str_or(""));
   facts.add("ran for", run_time(job, now));
-  if (const auto s = job["suspended_s"].int_or(0); s > 0) facts.add("suspended", fmt::format("for {} in all, which is not counted above", whole_seconds(s)));
+  if (const auto s = job["suspended_s"].int_or(0); s > 0)
+    facts.add("suspended",
+              fmt::format("for {} in all, which is not counted above", whole_seconds(s)));
   if (const Json& can = job["suspendable"]; can.is_object()) {
     const bool yes = can["can"].bool_or(false);
-    facts.add("suspendable", yes ? std::string("yes") : fmt::format("no: {}", can["why"].str_or("")));
+    facts.add("suspendable",
+              yes ? std::string("yes") : fmt::format("no: {}", can["why"].str_or("")));
   }
-  facts.add("cost", fmt::format("{}{}{}", job["cost"].str_or("-"), job["rate"].str_or("").empty() ? "" : " at ", job["rate"].str_or("")));
+  facts.add("cost",
+            fmt::format("{}{}{}", job["cost"].str_or("-"),
+                        job["rate"].str_or("").empty() ? "" : " at ", job["rate"].str_or("")));
   describe_tasks(facts, job);
   return facts.text;
 }

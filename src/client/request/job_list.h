@@ -12,8 +12,8 @@ namespace billow::client {
 
 struct JobFilter {
   std::string state, project, user, name, label, array;
-  bool expand = false;     // the elements of arrays too, not one document per array
-  bool reasons = false;    // why each one waits
+  bool expand = false;   // the elements of arrays too, not one document per array
+  bool reasons = false;  // why each one waits
   std::size_t limit = 100;
 };
 // Pages joined, up to the limit: {"jobs":[…],"next":"…"}.
@@ -24,8 +24,9 @@ std::vector<Json> collapse_arrays(const std::vector<Json>& jobs);
 Table jobs_table(const std::vector<Json>& jobs, WallTime now);
 // Its name, else its command; of an array's element with the index: "sweep[3]".
 std::string name_of(const Json& job);
-std::string whole_seconds(std::int64_t s);   // "45s", "5m 3s"
-// How long a job has run, without the time it was suspended or back in the queue; "-" before its start.
+std::string whole_seconds(std::int64_t s);  // "45s", "5m 3s"
+// How long a job has run, without the time it was suspended or back in the queue; "-" before its
+// start.
 std::string run_time(const Json& job, WallTime now);
 // The reasons of an explanation, what would help, and when it would start; a line each.
 std::string explanation_text(const Json& why);

@@ -18,27 +18,30 @@ constexpr const char* looked_at_max = "1000";
 struct Candidate {
   std::uint64_t id = 0;
   bool runs = false;
-  std::string lines;   // which `submit --lines` it came with
+  std::string lines;  // which `submit --lines` it came with
 };
 
 // Of a page of jobs; elements of an array stand for the array.
 std::vector<Candidate> candidates(const Json& page) {
   std::map<std::uint64_t, Candidate, std::greater<>> found;
   for (const Json& job : page["jobs"].items()) {
-    const std::uint64_t array = job.at("array", "id").uint_or(0), id = array ? array : job["id"].uint_or(0);
+    const std::uint64_t array = job.at("array", "id").uint_or(0),
+                        id = array ? array : job["id"].uint_or(0);
     Candidate& one = found[id];
     one.id = id;
     one.runs |= job["state"].str_or("") == "running";
     one.lines = job.at("labels", lines_label).str_or("");
   }
   std::vector<Candidate> out;
-  for (auto& [id, one] : found) out.push_back(std::move(one));
+  for (auto& [id, one] : found)
+    out.push_back(std::move(one));
   return out;
 }
 
 std::string numbers(const std::vector<Candidate>& all) {
   std::string text;
-  for (std::size_t i = 0; i < all.size() && i < 5; ++i) text += fmt::format("{}{}", i ? ", " : "", all[i].id);
+  for (std::size_t i = 0; i < all.size() && i < 5; ++i)
+    text += fmt::format("{}{}", i ? ", " : "", all[i].id);
   return all.size() > 5 ? fmt::format("{} and {} more", text, all.size() - 5) : text;
 }
 
@@ -48,55 +51,80 @@ namespace {
 
 Result<std::vector<Candidate>> named(Client& client, const std::string& word, const char* state) {
   const Json status = BILLOW_TRY(client.get("/v1/status"));
-  return candidates(BILLOW_TRY(client.get(with_query("/v1/jobs", {{"name", word}, {"user", std::string(status.at("you", "user").str_or(""))}, {"state", state}, {"limit", looked_at_max}}))));
+  return candidates(BILLOW_TRY(
+      client.get(with_query("/v1/jobs", {{"name", word},
+                                         {"user", std::string(status.at("you", "user").str_or(""))},
+                                         {"state", state},
+                                         {"limit", looked_at_max}}))));
 }
 
 std::unexpected<Error> nobody_called(const std::string& word) {
-  return fail(Code::not_found, fmt::format("you have no job called {}", word), fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
+  return fail(
+      Code::not_found, fmt::format("you have no job called {}", word),
+      fmt::format("`billow ps -a` lists them; `billow ps -a --name {}` those of others too", word));
 }
 
 }  // namespace
 
 Result<std::string> job_of(Client& client, const std::string& word, NameUse use) {
-  if (check_job_label(word)) return word;
+  if (check_job_label(word))
+    return word;
   BILLOW_TRY_VOID(check_job_word(word));
   std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active"));
   if (alive.empty()) {
     const std::vector<Candidate> ended = BILLOW_TRY(named(client, word, "all"));
-    if (ended.empty()) return nobody_called(word);
+    if (ended.empty())
+      return nobody_called(word);
     return fmt::format("{}", ended.front().id);
   }
   if (alive.size() > 1 && use == NameUse::change)
-    return fail(Code::conflict, fmt::format("{} of your jobs are called {}: {}", alive.size(), word, numbers(alive)), "say which one, by its number");
+    return fail(
+        Code::conflict,
+        fmt::format("{} of your jobs are called {}: {}", alive.size(), word, numbers(alive)),
+        "say which one, by its number");
   std::stable_partition(alive.begin(), alive.end(), [](const Candidate& c) { return c.runs; });
-  if (alive.size() > 1) say(fmt::format("{} of your jobs are called {} ({}); this is job {}", alive.size(), word, numbers(alive), alive.front().id));
+  if (alive.size() > 1)
+    say(fmt::format("{} of your jobs are called {} ({}); this is job {}", alive.size(), word,
+                    numbers(alive), alive.front().id));
   return fmt::format("{}", alive.front().id);
 }
 
 Result<std::vector<std::string>> all_jobs_of(Client& client, const std::string& word) {
-  if (check_job_label(word)) return std::vector<std::string>{word};
+  if (check_job_label(word))
+    return std::vector<std::string>{word};
   BILLOW_TRY_VOID(check_job_word(word));
-  const std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active")), all = BILLOW_TRY(named(client, word, "all"));
-  if (alive.empty() && all.empty()) return nobody_called(word);
+  const std::vector<Candidate> alive = BILLOW_TRY(named(client, word, "active")),
+                               all = BILLOW_TRY(named(client, word, "all"));
+  if (alive.empty() && all.empty())
+    return nobody_called(word);
   const Candidate& newest = alive.empty() ? all.front() : alive.front();
   std::set<std::uint64_t> ids = {newest.id};
-  for (const Candidate& one : alive) ids.insert(one.id);
+  for (const Candidate& one : alive)
+    ids.insert(one.id);
   for (const Candidate& one : all)
-    if (!newest.lines.empty() && one.lines == newest.lines) ids.insert(one.id);
+    if (!newest.lines.empty() && one.lines == newest.lines)
+      ids.insert(one.id);
   std::vector<std::string> out;
-  for (const std::uint64_t id : ids) out.push_back(fmt::format("{}", id));
+  for (const std::uint64_t id : ids)
+    out.push_back(fmt::format("{}", id));
   return out;
 }
 
-Result<std::vector<std::string>> jobs_of(Client& client, const std::vector<std::string>& words, NameUse use) {
+Result<std::vector<std::string>> jobs_of(Client& client,
+                                         const std::vector<std::string>& words,
+                                         NameUse use) {
   std::vector<std::string> out;
-  for (const std::string& word : words) out.push_back(BILLOW_TRY(job_of(client, word, use)));
+  for (const std::string& word : words)
+    out.push_back(BILLOW_TRY(job_of(client, word, use)));
   return out;
 }
 
 Result<std::vector<std::string>> job_operands(const Parsed& parsed, std::string_view command) {
-  if (parsed.operands.empty()) return fail(Code::invalid, fmt::format("{} which job?", command), fmt::format("billow {} 12; see `billow ps`", command));
-  for (const std::string& job : parsed.operands) BILLOW_TRY_VOID(check_job_word(job));
+  if (parsed.operands.empty())
+    return fail(Code::invalid, fmt::format("{} which job?", command),
+                fmt::format("billow {} 12; see `billow ps`", command));
+  for (const std::string& job : parsed.operands)
+    BILLOW_TRY_VOID(check_job_word(job));
   return parsed.operands;
 }
 

@@ -1,5 +1,5 @@
-// From options (typed, or read from a job file) to the request the head is sent. Both ways go through set_option, so a key in
-// a job file means exactly what the option of that name means.
+// From options (typed, or read from a job file) to the request the head is sent. Both ways go
+// through set_option, so a key in a job file means exactly what the option of that name means.
 #pragma once
 
 #include <span>
@@ -13,7 +13,8 @@
 
 namespace billow::client {
 
-// A dependency as typed; an array's element ("12.3") or a name is looked up at the head to get its number.
+// A dependency as typed; an array's element ("12.3") or a name is looked up at the head to get its
+// number.
 struct AfterText {
   AfterKind kind = AfterKind::ok;
   std::string job;
@@ -35,10 +36,10 @@ struct JobRequest {
   std::string project;
   std::string cron;
   std::string idempotency_key;
-  std::string reservation;   // as typed: its number or its name
+  std::string reservation;  // as typed: its number or its name
   bool cwd_given = false;
-  Sync sync = Sync::automatic;        // whether the working directory follows the job
-  std::vector<std::string> outputs;   // paths in it that are kept when the job ends
+  Sync sync = Sync::automatic;       // whether the working directory follows the job
+  std::vector<std::string> outputs;  // paths in it that are kept when the job ends
 };
 
 // Options of run, submit, shell and schedule add; also the keys of a job file's [job] table.
@@ -47,16 +48,21 @@ std::span<const OptionSpec> job_options();
 std::span<const OptionSpec> batch_options();
 
 // `relative_to`: where a relative --cwd begins; empty: the current directory.
-Status set_option(JobRequest& request, std::string_view name, std::string_view value, const std::string& relative_to = {});
+Status set_option(JobRequest& request,
+                  std::string_view name,
+                  std::string_view value,
+                  const std::string& relative_to = {});
 // Every job option of the command line, on top of what is there.
 Status set_options(JobRequest& request, const Parsed& parsed);
 // Checks that need the whole: a GPU type without a GPU, a default working directory.
 Status complete(JobRequest& request);
 
-// A job file: TOML with one table [job], whose keys are option names, plus `command` (a list of words, or one string for
-// the shell) and an optional [env] table.
+// A job file: TOML with one table [job], whose keys are option names, plus `command` (a list of
+// words, or one string for the shell) and an optional [env] table.
 Result<JobRequest> read_job_file(const std::string& path);
-Result<JobRequest> parse_job_file(std::string_view text, const std::string& shown_as, const std::string& directory);
+Result<JobRequest> parse_job_file(std::string_view text,
+                                  const std::string& shown_as,
+                                  const std::string& directory);
 
 // The body of POST /v1/jobs. `after` must be in spec.after by now.
 std::string submit_body(const JobRequest& request, const Environment& env);

@@ -1,4 +1,5 @@
-// The end of every way to save an environment: what was packed into a staging directory goes to the head, under its name.
+// The end of every way to save an environment: what was packed into a staging directory goes to the
+// head, under its name.
 #pragma once
 
 #include <memory>
@@ -22,6 +23,13 @@ class Staging {
   Staging(std::string b, std::string p) : base(std::move(b)), path(std::move(p)) {}
 };
 
-int finish_save(const Parsed& parsed, Client& client, const std::string& name, const std::string& staged, const files::WrittenImage& written, const std::string& place, const std::string& origin, const Json& variables);
+int finish_save(const Parsed& parsed,
+                Client& client,
+                const std::string& name,
+                const std::string& staged,
+                const files::WrittenImage& written,
+                const std::string& place,
+                const std::string& origin,
+                const Json& variables);
 
 }  // namespace billow::client

@@ -17,49 +17,59 @@
 #include "client/frame/console.h"
 #include "client/frame/progress.h"
 #include "client/frame/table.h"
+#include "core/model/surroundings.h"
 #include "files/pack.h"
 #include "files/scan.h"
-#include "core/model/surroundings.h"
 
 namespace billow::client {
 namespace {
 
 constexpr std::size_t connections = 4;
-constexpr int tries = 4;   // of one pack: what was sent before stays, so going on is cheap
+constexpr int tries = 4;  // of one pack: what was sent before stays, so going on is cheap
 
 // One file per directory, beside the user's other caches.
 std::string cache_path(const std::string& directory) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  if ((!cache || !*cache) && (!home || !*home)) return {};
+  if ((!cache || !*cache) && (!home || !*home))
+    return {};
   const std::string base = cache && *cache ? std::string(cache) : std::string(home) + "/.cache";
   return base + "/billow/scan/" + sha256_hex(directory).substr(0, 32);
 }
 
 // Content is octets, not the JSON that Client speaks; a connection of its own.
 struct Octets {
-  explicit Octets(const HeadAddress& address) : http({.endpoint = address.endpoint, .tls = address.tls}), token(address.token) {}
+  explicit Octets(const HeadAddress& address)
+      : http({.endpoint = address.endpoint, .tls = address.tls}), token(address.token) {}
   net::BlockingClient http;
   std::string token;
 };
-Result<std::string> octets(Octets& head, net::Method method, const std::string& target, std::string body = {}) {
-  net::BlockingClient::Call call{.method = method, .target = target, .body = std::move(body), .timeout = seconds(120)};
+Result<std::string> octets(Octets& head,
+                           net::Method method,
+                           const std::string& target,
+                           std::string body = {}) {
+  net::BlockingClient::Call call{
+      .method = method, .target = target, .body = std::move(body), .timeout = seconds(120)};
   call.headers.set("Authorization", "Bearer " + head.token);
-  if (!call.body.empty()) call.headers.set("Content-Type", "application/octet-stream");
+  if (!call.body.empty())
+    call.headers.set("Content-Type", "application/octet-stream");
   auto response = BILLOW_TRY(head.http.request(call));
-  if (response.status >= 300) return pass(error_of(response));
+  if (response.status >= 300)
+    return pass(error_of(response));
   return std::move(response.body);
 }
 
 // Packs are cut from the list of what is missing, and sent by several connections at once.
 class Sender {
  public:
-  Sender(const HeadAddress& address, const files::Scan& scan, std::vector<Sha256> missing) : address_(address), scan_(scan), missing_(std::move(missing)) {}
+  Sender(const HeadAddress& address, const files::Scan& scan, std::vector<Sha256> missing)
+      : address_(address), scan_(scan), missing_(std::move(missing)) {}
 
   Result<std::uint64_t> run() {
     std::uint64_t total = 0;
     for (const Sha256& digest : missing_)
-      if (const auto source = scan_.sources.find(digest); source != scan_.sources.end()) total += source->second.size + files::pack_header_bytes;
+      if (const auto source = scan_.sources.find(digest); source != scan_.sources.end())
+        total += source->second.size + files::pack_header_bytes;
     std::vector<std::thread> threads;
     working_ = std::min(connections, missing_.size() / 8 + 1);
     for (std::size_t i = 0, count = working_; i < count; ++i)
@@ -70,9 +80,13 @@ class Sender {
         ended_.notify_one();
       });
     Progress progress("upload", ProgressUnit::bytes);
-    for (std::unique_lock lock(mutex_); !ended_.wait_for(lock, std::chrono::milliseconds(100), [this] { return working_ == 0; });) progress.update(sent_, total);
-    for (std::thread& thread : threads) thread.join();
-    if (trouble_) return pass(*trouble_);
+    for (std::unique_lock lock(mutex_);
+         !ended_.wait_for(lock, std::chrono::milliseconds(100), [this] { return working_ == 0; });)
+      progress.update(sent_, total);
+    for (std::thread& thread : threads)
+      thread.join();
+    if (trouble_)
+      return pass(*trouble_);
     return sent_.load();
   }
 
@@ -80,11 +94,14 @@ class Sender {
   std::vector<Sha256> next() {
     std::lock_guard lock(mutex_);
     std::vector<Sha256> out;
-    if (trouble_) return out;
+    if (trouble_)
+      return out;
     for (std::size_t bytes = 0; at_ < missing_.size(); ++at_) {
       const auto source = scan_.sources.find(missing_[at_]);
-      const std::size_t size = source == scan_.sources.end() ? 0 : source->second.size + files::pack_header_bytes;
-      if (!out.empty() && bytes + size > files::pack_bytes_wanted) break;
+      const std::size_t size =
+          source == scan_.sources.end() ? 0 : source->second.size + files::pack_header_bytes;
+      if (!out.empty() && bytes + size > files::pack_bytes_wanted)
+        break;
       bytes += size;
       out.push_back(missing_[at_]);
     }
@@ -94,14 +111,17 @@ class Sender {
     std::string pack;
     for (const Sha256& digest : digests) {
       const auto source = scan_.sources.find(digest);
-      if (source == scan_.sources.end()) return fail(Code::internal, "the head asks for what was not offered");
+      if (source == scan_.sources.end())
+        return fail(Code::internal, "the head asks for what was not offered");
       files::add_piece(pack, digest, BILLOW_TRY(files::read_piece(source->second, digest)));
     }
     const std::size_t bytes = pack.size();
     for (int i = 1;; ++i) {
       const auto done = octets(head, net::Method::post, "/v1/files/packs", pack);
-      if (done) break;
-      if (i == tries || !is_away(done.error())) return pass(done.error());
+      if (done)
+        break;
+      if (i == tries || !is_away(done.error()))
+        return pass(done.error());
       ::usleep(static_cast<useconds_t>(200'000 * i));
     }
     sent_ += bytes;
@@ -111,11 +131,14 @@ class Sender {
     Octets head(address_);
     while (true) {
       const auto digests = next();
-      if (digests.empty()) return;
+      if (digests.empty())
+        return;
       const Status done = send(head, digests);
-      if (done) continue;
+      if (done)
+        continue;
       std::lock_guard lock(mutex_);
-      if (!trouble_) trouble_ = done.error();
+      if (!trouble_)
+        trouble_ = done.error();
       return;
     }
   }
@@ -131,58 +154,88 @@ class Sender {
   std::atomic<std::uint64_t> sent_{0};
 };
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
 
 }  // namespace
 
 namespace {
 
-// Until the head has all of it. A file that changes while it is read is looked at again; one that never rests is an error.
-Result<Upload> upload(Client& client, const std::string& shown, const std::function<Result<files::Scan>()>& look) {
-  BILLOW_TRY(client.get("/v1/status"));  // a head of this machine's is started by the first who asks
+// Until the head has all of it. A file that changes while it is read is looked at again; one that
+// never rests is an error.
+Result<Upload> upload(Client& client,
+                      const std::string& shown,
+                      const std::function<Result<files::Scan>()>& look) {
+  BILLOW_TRY(
+      client.get("/v1/status"));  // a head of this machine's is started by the first who asks
   Octets head(client.address());
   Upload out;
   for (int attempt = 1;; ++attempt) {
     const files::Scan found = BILLOW_TRY(look());
     const std::string list = files::encode(found.tree);
-    if (list.size() > files::tree_list_bytes_max) return fail(Code::too_large, fmt::format("{} holds too many files", shown), "name what need not follow the job in .billowignore");
+    if (list.size() > files::tree_list_bytes_max)
+      return fail(Code::too_large, fmt::format("{} holds too many files", shown),
+                  "name what need not follow the job in .billowignore");
     out.digest = files::digest_hex(sha256(list));
     out.files = found.tree.entries.size();
     out.bytes = found.tree.bytes();
     out.warnings = found.warnings;
-    const auto missing = BILLOW_TRY(files::decode_digests(BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list))));
-    if (missing.empty()) return out;
+    const auto missing = BILLOW_TRY(files::decode_digests(
+        BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list))));
+    if (missing.empty())
+      return out;
     auto sent = Sender(client.address(), found, missing).run();
     if (!sent) {
-      if (sent.error().code == Code::conflict && attempt < 3) continue;
+      if (sent.error().code == Code::conflict && attempt < 3)
+        continue;
       return pass(sent.error());
     }
     out.sent_bytes += *sent;
-    if (BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list)).empty()) return out;
-    if (attempt == 3) return fail(Code::unavailable, "the head does not keep what is uploaded", "is its disk full?");
+    if (BILLOW_TRY(octets(head, net::Method::post, "/v1/files/trees", list)).empty())
+      return out;
+    if (attempt == 3)
+      return fail(Code::unavailable, "the head does not keep what is uploaded",
+                  "is its disk full?");
   }
 }
 
 }  // namespace
 
 Result<Upload> upload_directory(Client& client, const std::string& directory) {
-  return upload(client, directory, [&] { return files::scan({.root = directory, .only = {}, .ignore_files = true, .cache = cache_path(directory)}); });
+  return upload(client, directory, [&] {
+    return files::scan(
+        {.root = directory, .only = {}, .ignore_files = true, .cache = cache_path(directory)});
+  });
 }
 
-Result<Upload> upload_path(Client& client, const std::string& path, bool directory, const std::string& place) {
+Result<Upload> upload_path(Client& client,
+                           const std::string& path,
+                           bool directory,
+                           const std::string& place) {
   return upload(client, path, [&]() -> Result<files::Scan> {
     const auto slash = path.rfind('/');
-    const std::string above = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash), name = slash == std::string::npos ? path : path.substr(slash + 1);
-    files::Scan found = BILLOW_TRY(directory ? files::scan({.root = path, .only = {}, .ignore_files = false, .cache = {}}) : files::scan({.root = above, .only = {name}, .ignore_files = false, .cache = {}}));
+    const std::string above = slash == std::string::npos ? "."
+                              : slash == 0               ? "/"
+                                                         : path.substr(0, slash),
+                      name = slash == std::string::npos ? path : path.substr(slash + 1);
+    files::Scan found = BILLOW_TRY(
+        directory
+            ? files::scan({.root = path, .only = {}, .ignore_files = false, .cache = {}})
+            : files::scan({.root = above, .only = {name}, .ignore_files = false, .cache = {}}));
     // The directories that lead to its place come first.
     std::vector<files::Entry> entries;
-    for (auto at = place.find('/'); at != std::string::npos; at = place.find('/', at + 1)) entries.push_back({.path = place.substr(0, at), .kind = files::Kind::directory, .mode = 0755});
-    if (directory) entries.push_back({.path = place, .kind = files::Kind::directory, .mode = 0755});
+    for (auto at = place.find('/'); at != std::string::npos; at = place.find('/', at + 1))
+      entries.push_back(
+          {.path = place.substr(0, at), .kind = files::Kind::directory, .mode = 0755});
+    if (directory)
+      entries.push_back({.path = place, .kind = files::Kind::directory, .mode = 0755});
     for (files::Entry& e : found.tree.entries) {
       e.path = directory ? place + "/" + e.path : place;
       entries.push_back(std::move(e));
     }
-    if (!directory && entries.back().kind == files::Kind::link) return fail(Code::invalid, fmt::format("{} is a link", path), "name what it leads to");
+    if (!directory && entries.back().kind == files::Kind::link)
+      return fail(Code::invalid, fmt::format("{} is a link", path), "name what it leads to");
     found.tree.entries = std::move(entries);
     return found;
   });
@@ -193,24 +246,31 @@ Status download_tree(Client& client, const Fetch& fetch) {
   const Sha256 wanted = BILLOW_TRY(files::parse_digest(digest));
   Octets head(client.address());
   const std::string list = BILLOW_TRY(octets(head, net::Method::get, "/v1/files/trees/" + digest));
-  if (sha256(list) != wanted) return fail(Code::invalid, "the list of files is not what its digest says");
+  if (sha256(list) != wanted)
+    return fail(Code::invalid, "the list of files is not what its digest says");
   files::Tree tree = BILLOW_TRY(files::decode(list));
   if (!only.empty()) {
     // "out/model.pt" arrives as "model.pt", "out" as "out/…".
     const auto slash = only.rfind('/');
     const std::size_t cut = slash == std::string::npos ? 0 : slash + 1;
-    std::erase_if(tree.entries, [&](const files::Entry& e) { return e.path != only && !e.path.starts_with(only + "/"); });
-    if (tree.entries.empty()) return fail(Code::not_found, fmt::format("there is no {} among the outputs", only), "leave the path away to fetch them all");
+    std::erase_if(tree.entries, [&](const files::Entry& e) {
+      return e.path != only && !e.path.starts_with(only + "/");
+    });
+    if (tree.entries.empty())
+      return fail(Code::not_found, fmt::format("there is no {} among the outputs", only),
+                  "leave the path away to fetch them all");
     for (files::Entry& e : tree.entries) {
       e.path.erase(0, cut);
-      if (!as.empty()) e.path.replace(0, only.size() - cut, as);
+      if (!as.empty())
+        e.path.replace(0, only.size() - cut, as);
     }
   }
   BILLOW_TRY_VOID(make_directories(directory));
   // Pieces are needed in the list's order; each request brings as many of the next as fit.
   std::vector<std::pair<Sha256, std::size_t>> order;
   for (const files::Entry& e : tree.entries)
-    for (std::size_t i = 0; i < e.pieces.size(); ++i) order.emplace_back(e.pieces[i], files::piece_size(e, i));
+    for (std::size_t i = 0; i < e.pieces.size(); ++i)
+      order.emplace_back(e.pieces[i], files::piece_size(e, i));
   std::size_t at = 0;
   std::unordered_map<Sha256, std::string, files::DigestHash> here;
   Progress progress("download", ProgressUnit::bytes);
@@ -221,44 +281,61 @@ Status download_tree(Client& client, const Fetch& fetch) {
       std::vector<Sha256> batch;
       for (std::size_t bytes = 0, i = at; i < order.size(); ++i) {
         bytes += order[i].second + files::pack_header_bytes;
-        if (!batch.empty() && bytes > files::pack_bytes_wanted) break;
+        if (!batch.empty() && bytes > files::pack_bytes_wanted)
+          break;
         batch.push_back(order[i].first);
       }
-      const std::string pack = BILLOW_TRY(octets(head, net::Method::post, "/v1/files/pieces?tree=" + digest, files::encode_digests(batch)));
-      BILLOW_TRY_VOID(files::each_piece(pack, [&](const Sha256& one, std::string_view bytes) -> Status {
-        here[one] = std::string(bytes);
-        return {};
-      }));
+      const std::string pack =
+          BILLOW_TRY(octets(head, net::Method::post, "/v1/files/pieces?tree=" + digest,
+                            files::encode_digests(batch)));
+      BILLOW_TRY_VOID(
+          files::each_piece(pack, [&](const Sha256& one, std::string_view bytes) -> Status {
+            here[one] = std::string(bytes);
+            return {};
+          }));
     }
     ++at;
     const auto found = here.find(piece);
-    if (found == here.end()) return fail(Code::internal, "the head did not give what it was asked for");
+    if (found == here.end())
+      return fail(Code::internal, "the head did not give what it was asked for");
     progress.update(arrived += found->second.size(), tree.bytes());
     return found->second;
   });
 }
 
 bool should_sync(const Client& client, const JobRequest& request) {
-  if (request.sync != Sync::automatic) return request.sync == Sync::yes;
+  if (request.sync != Sync::automatic)
+    return request.sync == Sync::yes;
   // What is brought and kept needs a directory of the job's own.
-  if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() || !request.spec.surroundings.outputs.empty()) return true;
+  if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() ||
+      !request.spec.surroundings.outputs.empty())
+    return true;
   const net::Address& head = client.address().endpoint.address;
   return !head.is_unix() && !is_loopback(head.host);
 }
 
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env) {
-  for (const char* name : {surroundings::files, surroundings::outputs}) env.erase(name);  // of a job that submits another
-  if (!request.outputs.empty()) env[surroundings::outputs] = join(request.outputs, "\n");
+  for (const char* name : {surroundings::files, surroundings::outputs})
+    env.erase(name);  // of a job that submits another
+  if (!request.outputs.empty())
+    env[surroundings::outputs] = join(request.outputs, "\n");
   if (!should_sync(client, request)) {
-    if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() || !request.spec.surroundings.outputs.empty())
-      return fail(Code::invalid, "--input and --output need a working directory that follows the job", "leave --no-sync out");
+    if (!request.outputs.empty() || !request.spec.surroundings.inputs.empty() ||
+        !request.spec.surroundings.outputs.empty())
+      return fail(Code::invalid,
+                  "--input and --output need a working directory that follows the job",
+                  "leave --no-sync out");
     return {};
   }
   const std::string& directory = request.spec.cwd;
   const char* home = std::getenv("HOME");
   if (request.sync == Sync::automatic && (directory == "/" || (home && directory == home))) {
     // Nobody means to upload all that by accident.
-    if (!quiet) say(fmt::format("{} does not follow the job, which begins in an empty directory; change into a project's, or say --sync", directory));
+    if (!quiet)
+      say(
+          fmt::format("{} does not follow the job, which begins in an empty directory; change into "
+                      "a project's, or say --sync",
+                      directory));
     files::Tree empty;
     const std::string list = files::encode(empty);
     Octets head(client.address());
@@ -268,8 +345,11 @@ Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Envir
   }
   const Upload done = BILLOW_TRY(upload_directory(client, directory));
   if (!quiet) {
-    for (const std::string& warning : done.warnings) say("warning: " + printable(warning));
-    if (done.sent_bytes > (1 << 20)) say(fmt::format("{} of {} uploaded ({} files)", format_bytes(done.sent_bytes), format_bytes(done.bytes), done.files));
+    for (const std::string& warning : done.warnings)
+      say("warning: " + printable(warning));
+    if (done.sent_bytes > (1 << 20))
+      say(fmt::format("{} of {} uploaded ({} files)", format_bytes(done.sent_bytes),
+                      format_bytes(done.bytes), done.files));
   }
   env[surroundings::files] = done.digest;
   return {};

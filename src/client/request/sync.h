@@ -1,4 +1,5 @@
-// A directory to the head and back: what the head does not have is uploaded, in packs, over several connections.
+// A directory to the head and back: what the head does not have is uploaded, in packs, over several
+// connections.
 #pragma once
 
 #include <string>
@@ -11,17 +12,20 @@
 namespace billow::client {
 
 struct Upload {
-  std::string digest;              // of the tree
+  std::string digest;  // of the tree
   std::uint64_t files = 0, bytes = 0;
-  std::uint64_t sent_bytes = 0;    // of them, what the head did not have
+  std::uint64_t sent_bytes = 0;  // of them, what the head did not have
   std::vector<std::string> warnings;
 };
 Result<Upload> upload_directory(Client& client, const std::string& directory);
 // One file, or everything in a directory, as a tree in which it lies at `place`.
-Result<Upload> upload_path(Client& client, const std::string& path, bool directory, const std::string& place);
-inline constexpr Duration copy_patience = hours(6);   // of one copy into or out of a running job
-// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not there. What lies at `only` gets the
-// name `as` there, or keeps its own.
+Result<Upload> upload_path(Client& client,
+                           const std::string& path,
+                           bool directory,
+                           const std::string& place);
+inline constexpr Duration copy_patience = hours(6);  // of one copy into or out of a running job
+// Writes the tree, or what lies at `only` in it, into the directory, which is made where it is not
+// there. What lies at `only` gets the name `as` there, or keeps its own.
 struct Fetch {
   std::string digest, directory, only, as;
 };
@@ -32,7 +36,7 @@ bool should_sync(const Client& client, const JobRequest& request);
 // Uploads the working directory and says in the environment what the node is to bring.
 Status sync_for_job(Client& client, const JobRequest& request, bool quiet, Environment& env);
 
-void add_file_commands(CommandTable& table);   // cp
+void add_file_commands(CommandTable& table);  // cp
 void add_volume_commands(CommandTable& table);
 
 }  // namespace billow::client

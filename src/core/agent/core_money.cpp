@@ -1,15 +1,16 @@
 // The core's part in money: tasks watched and metered, keep-alives, and the dead man's switch.
 #include <fmt/format.h>
 
-#include "core/agent/core.h"
 #include "base/text.h"
+#include "core/agent/core.h"
 
 namespace billow::agent {
 
 namespace v1 = wire::agent_v1;
 
 bool Core::bills() const {
-  if (memory_.bills) return true;
+  if (memory_.bills)
+    return true;
   const auto label = offer_.labels.find("bills");
   return label != offer_.labels.end() && label->second == "yes";
 }
@@ -20,23 +21,30 @@ const TaskWatch* Core::watch(TaskId id) const {
 }
 
 void Core::handle(const v1::SetIdleRules& m, Now, Effects& out) {
-  if (!epoch_accepted(m.epoch, out)) return;
+  if (!epoch_accepted(m.epoch, out))
+    return;
   const auto it = tasks_.find(m.task);
-  if (it == tasks_.end() || !it->second.watch) return;
+  if (it == tasks_.end() || !it->second.watch)
+    return;
   it->second.idle = m.rules;
   it->second.watch->set_rules(m.rules);
 }
 
 void Core::handle(const v1::KeepTask& m, Now now, Effects& out) {
-  if (!epoch_accepted(m.epoch, out)) return;
+  if (!epoch_accepted(m.epoch, out))
+    return;
   const auto it = tasks_.find(m.task);
-  if (it != tasks_.end() && it->second.watch) it->second.watch->keep(m.lasts, now.steady);
+  if (it != tasks_.end() && it->second.watch)
+    it->second.watch->keep(m.lasts, now.steady);
 }
 
-Result<Duration> Core::keep_alive(TaskId task, Duration lasts, std::string reason, Now now, Effects& out) {
+Result<Duration> Core::keep_alive(
+    TaskId task, Duration lasts, std::string reason, Now now, Effects& out) {
   const auto it = tasks_.find(task);
-  if (it == tasks_.end() || !it->second.watch) return fail(Code::not_found, "this process belongs to no running task");
-  if (lasts.ns <= 0) return fail(Code::invalid, "a job is kept alive for some time, such as 30m or 2h");
+  if (it == tasks_.end() || !it->second.watch)
+    return fail(Code::not_found, "this process belongs to no running task");
+  if (lasts.ns <= 0)
+    return fail(Code::invalid, "a job is kept alive for some time, such as 30m or 2h");
   lasts = std::min(lasts, it->second.idle.policy.keepalive_max);
   it->second.watch->keep(lasts, now.steady);
   out.push_back(effect::Send{v1::KeepAliveAsked{task, lasts, std::move(reason)}});
@@ -45,36 +53,48 @@ Result<Duration> Core::keep_alive(TaskId task, Duration lasts, std::string reaso
 
 void Core::on_sample(TaskId task, const TaskSample& sample, Now now, Effects& out) {
   const auto it = tasks_.find(task);
-  if (it == tasks_.end() || !it->second.watch) return;
+  if (it == tasks_.end() || !it->second.watch)
+    return;
   Held& held = it->second;
   const TaskState state = held.status.state;
-  if (state != TaskState::running && state != TaskState::suspended) return;
-  const TaskWatch::Said said = held.watch->add(sample, {now.steady, welcomed_, bills(), state == TaskState::suspended});
-  if (said.action != IdleAction::none && welcomed_) out.push_back(effect::Send{v1::IdleNote{task, said.state, said.action, said.text}});
-  if (said.act_alone && !held.stop_sent) stop_task(held, Duration{-1}, StopReason::idle, now, out);
+  if (state != TaskState::running && state != TaskState::suspended)
+    return;
+  const TaskWatch::Said said =
+      held.watch->add(sample, {now.steady, welcomed_, bills(), state == TaskState::suspended});
+  if (said.action != IdleAction::none && welcomed_)
+    out.push_back(effect::Send{v1::IdleNote{task, said.state, said.action, said.text}});
+  if (said.act_alone && !held.stop_sent)
+    stop_task(held, Duration{-1}, StopReason::idle, now, out);
 }
 
 void Core::say_marks(Now now, Effects& out) {
-  if (live_.empty() || now.steady - marked_at_ < limits::meter_say_every) return;
+  if (live_.empty() || now.steady - marked_at_ < limits::meter_say_every)
+    return;
   marked_at_ = now.steady;
   v1::MeterMark message;
   for (const TaskId id : live_) {
     const Held& held = tasks_.at(id);
-    if (!held.watch || held.status.state == TaskState::starting) continue;
+    if (!held.watch || held.status.state == TaskState::starting)
+      continue;
     const TaskMeter meter = held.watch->meter(now.steady);
     out.push_back(effect::SaveMeter{id, meter, now.steady});
-    if (meter.measured || meter.egress_bytes > 0) message.marks.push_back({id, meter});
+    if (meter.measured || meter.egress_bytes > 0)
+      message.marks.push_back({id, meter});
   }
-  if (welcomed_ && !message.marks.empty()) out.push_back(effect::Send{std::move(message)});
+  if (welcomed_ && !message.marks.empty())
+    out.push_back(effect::Send{std::move(message)});
 }
 
 // Nobody is there to give this machine back, and nothing runs on it that would be worth its price.
 void Core::dead_man(Now now, Effects& out) {
-  if (!bills() || given_back_ || !live_.empty()) return;
+  if (!bills() || given_back_ || !live_.empty())
+    return;
   const Duration alone = now.steady - head_seen_at_, empty = now.steady - empty_since_;
-  if (alone < limits::head_gone_after || empty < limits::node_give_back_after) return;
+  if (alone < limits::head_gone_after || empty < limits::node_give_back_after)
+    return;
   given_back_ = leaving_ = true;
-  out.push_back(effect::GiveBack{fmt::format("no head for {}, no job for {}", format_duration(alone), format_duration(empty))});
+  out.push_back(effect::GiveBack{fmt::format("no head for {}, no job for {}",
+                                             format_duration(alone), format_duration(empty))});
   out.push_back(effect::EndSelf{});
 }
 

@@ -4,7 +4,8 @@
 
 namespace billow::agent {
 
-// A project that wants to be told sooner gets its verdicts sooner, and the doubts that come with them.
+// A project that wants to be told sooner gets its verdicts sooner, and the doubts that come with
+// them.
 void TaskWatch::set_rules(IdleRules rules) {
   rules_ = std::move(rules);
   IdleTuning tuning;
@@ -22,32 +23,42 @@ void TaskWatch::resumed(SteadyTime now) {
 void TaskWatch::count_energy(const TaskSample& sample) {
   counter_mj_.resize(sample.energy.size());
   for (std::size_t i = 0; i < sample.energy.size(); ++i) {
-    if (!sample.energy[i]) continue;
+    if (!sample.energy[i])
+      continue;
     const std::int64_t now = sample.energy[i]->counter_mj;
     // A counter that went back belongs to a driver that was loaded anew.
-    if (counter_mj_[i] && now > *counter_mj_[i]) energy_uj_ += (now - *counter_mj_[i]) * sample.energy[i]->milli;
+    if (counter_mj_[i] && now > *counter_mj_[i])
+      energy_uj_ += (now - *counter_mj_[i]) * sample.energy[i]->milli;
     counter_mj_[i] = now;
   }
 }
 
-void TaskWatch::sent(const Egress& egress) { sent_bytes_ = std::max(sent_bytes_, (egress.from_start ? 0 : before_.egress_bytes) + egress.bytes); }
+void TaskWatch::sent(const Egress& egress) {
+  sent_bytes_ =
+      std::max(sent_bytes_, (egress.from_start ? 0 : before_.egress_bytes) + egress.bytes);
+}
 
 TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   count_energy(sample);
   sent(sample.egress);
-  for (const GpuSignal& gpu : sample.idle.gpus) measured_ = measured_ || gpu.sm_active_pct || gpu.util_pct;
-  if (first_sample_.ns == 0) first_sample_ = around.now;
+  for (const GpuSignal& gpu : sample.idle.gpus)
+    measured_ = measured_ || gpu.sm_active_pct || gpu.util_pct;
+  if (first_sample_.ns == 0)
+    first_sample_ = around.now;
   last_sample_ = around.now;
   counted_ = std::max(counted_, active_by(around.now));
   if (around.suspended) {
-    // Its head suspended it for idling, would have ended it by now, and is gone: the machine is paid for until somebody does.
+    // Its head suspended it for idling, would have ended it by now, and is gone: the machine is
+    // paid for until somebody does.
     Said out{IdleState::idle, IdleAction::none, "suspended after idling", false};
-    out.act_alone = !around.head_here && around.node_bills && ladder_.rung == IdleRung::suspended && around.now - ladder_.since >= bounded(rules_.policy, rules_.floor).stop_after;
+    out.act_alone = !around.head_here && around.node_bills && ladder_.rung == IdleRung::suspended &&
+                    around.now - ladder_.since >= bounded(rules_.policy, rules_.floor).stop_after;
     return out;
   }
   const IdleVerdict& verdict = tracker_.add(sample.idle);
   // Without a GPU nothing expensive is held; the ladder is about GPUs.
-  if (sample.idle.gpus.empty()) return {};
+  if (sample.idle.gpus.empty())
+    return {};
 
   const bool climbed = ladder_.rung == IdleRung::suspended || ladder_.rung == IdleRung::stopped;
   if (climbed && verdict.state == IdleState::active) {
@@ -75,14 +86,18 @@ TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
     text_ = step.text;
     out.action = step.action;
     out.text = step.text;
-    if (step.action == IdleAction::suspend || step.action == IdleAction::stop) due_ = step.action, due_at_ = around.now;
-    if (step.action == IdleAction::recovered) text_.clear();
+    if (step.action == IdleAction::suspend || step.action == IdleAction::stop)
+      due_ = step.action, due_at_ = around.now;
+    if (step.action == IdleAction::recovered)
+      text_.clear();
   }
   const bool due = ladder_.rung == IdleRung::suspended || ladder_.rung == IdleRung::stopped;
   if (due) {
     const Duration waited = around.now - due_at_;
     const bool unheard = !around.head_here || waited >= head_answers_within;
-    const bool long_enough = verdict.quiet >= std::max(bounded(rules_.policy, rules_.floor).stop_after, rules_.gang ? gang_alone_after : Duration{});
+    const bool long_enough =
+        verdict.quiet >= std::max(bounded(rules_.policy, rules_.floor).stop_after,
+                                  rules_.gang ? gang_alone_after : Duration{});
     const bool gang_waits = rules_.gang && around.head_here;
     out.act_alone = unheard && long_enough && !gang_waits;
   }
@@ -96,12 +111,15 @@ TaskWatch::Said TaskWatch::add(const TaskSample& sample, const Around& around) {
   return out;
 }
 
-// A silence that is not a minute old yet is part of the work, until it proves otherwise; so is what was before the first sample.
+// A silence that is not a minute old yet is part of the work, until it proves otherwise; so is what
+// was before the first sample.
 Duration TaskWatch::active_by(SteadyTime now) const {
-  if (first_sample_.ns == 0) return now - from_;
+  if (first_sample_.ns == 0)
+    return now - from_;
   const IdleVerdict& verdict = tracker_.verdict();
   Duration active = verdict.active + (first_sample_ - from_);
-  if (verdict.quiet < minutes(1)) active = active + verdict.quiet + std::min(now - last_sample_, minutes(1));
+  if (verdict.quiet < minutes(1))
+    active = active + verdict.quiet + std::min(now - last_sample_, minutes(1));
   return std::clamp(active, Duration{}, std::max(Duration{}, now - from_));
 }
 
@@ -112,7 +130,8 @@ TaskMeter TaskWatch::meter(SteadyTime now) const {
   out.energy_mj += energy_uj_ / 1000;
   out.gpu_mem_peak_mib = std::max(out.gpu_mem_peak_mib, peaks.gpu_mem_peak_mib);
   out.sm_peak_pct = std::max(out.sm_peak_pct, static_cast<std::int32_t>(peaks.sm_peak_pct + 0.5));
-  out.engine_p95_pct = std::max(out.engine_p95_pct, static_cast<std::int32_t>(peaks.engine_p95_pct() + 0.5));
+  out.engine_p95_pct =
+      std::max(out.engine_p95_pct, static_cast<std::int32_t>(peaks.engine_p95_pct() + 0.5));
   out.measured = out.measured || measured_;
   out.egress_bytes = sent_bytes_;
   return out;

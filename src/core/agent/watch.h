@@ -1,9 +1,10 @@
-// One task under watch: samples in; what its idle ladder comes to and what it has used out. Pure, and driven by the core, so that
-// the weekend test runs this very code.
+// One task under watch: samples in; what its idle ladder comes to and what it has used out. Pure,
+// and driven by the core, so that the weekend test runs this very code.
 //
-// What holds: what the meter counts as active never shrinks and never outruns time; a spell without samples (the agent was away)
-// counts as active. The node acts alone only where nobody else will: its head is away or does not answer, and of a gang only
-// after `gang_alone_after`, because ranks wait for each other and only the head sees all of them.
+// What holds: what the meter counts as active never shrinks and never outruns time; a spell without
+// samples (the agent was away) counts as active. The node acts alone only where nobody else will:
+// its head is away or does not answer, and of a gang only after `gang_alone_after`, because ranks
+// wait for each other and only the head sees all of them.
 #pragma once
 
 #include <optional>
@@ -25,8 +26,8 @@ struct Egress {
 struct TaskSample {
   IdleSample idle;
   struct Energy {
-    std::int64_t counter_mj = 0;       // of the card, since its driver was loaded
-    std::int64_t milli = 1000;         // the task's part of the card
+    std::int64_t counter_mj = 0;  // of the card, since its driver was loaded
+    std::int64_t milli = 1000;    // the task's part of the card
   };
   std::vector<std::optional<Energy>> energy;  // per GPU
   Egress egress;
@@ -38,7 +39,10 @@ inline constexpr Duration idle_said_again_after = minutes(1);
 
 class TaskWatch {
  public:
-  TaskWatch(IdleRules rules, SteadyTime now, TaskMeter before = {}) : from_(now), before_(before), sent_bytes_(before.egress_bytes) { set_rules(std::move(rules)); }
+  TaskWatch(IdleRules rules, SteadyTime now, TaskMeter before = {})
+      : from_(now), before_(before), sent_bytes_(before.egress_bytes) {
+    set_rules(std::move(rules));
+  }
 
   void set_rules(IdleRules rules);
   void keep(Duration lasts, SteadyTime now) { kept_from_ = now, kept_for_ = lasts; }
@@ -49,13 +53,13 @@ class TaskWatch {
     SteadyTime now;
     bool head_here = false;
     bool node_bills = false;
-    bool suspended = false;            // it really is
+    bool suspended = false;  // it really is
   };
   struct Said {
     IdleState state = IdleState::idle;
     IdleAction action = IdleAction::none;  // none: nothing new
     std::string text;
-    bool act_alone = false;            // stop it here and now
+    bool act_alone = false;  // stop it here and now
   };
   Said add(const TaskSample& sample, const Around& around);
 
@@ -70,12 +74,12 @@ class TaskWatch {
   IdleTracker tracker_;
   LadderState ladder_;
   SteadyTime from_;
-  TaskMeter before_;                   // of an earlier life of the agent
+  TaskMeter before_;  // of an earlier life of the agent
   SteadyTime kept_from_;
   Duration kept_for_;
-  std::int64_t energy_uj_ = 0;         // micro-joules, so that parts of a card do not round away
+  std::int64_t energy_uj_ = 0;  // micro-joules, so that parts of a card do not round away
   std::vector<std::optional<std::int64_t>> counter_mj_;
-  std::int64_t sent_bytes_ = 0;        // by this agent and those before; never shrinks
+  std::int64_t sent_bytes_ = 0;  // by this agent and those before; never shrinks
   bool measured_ = false;
   Duration active_by(SteadyTime now) const;
 

@@ -1,5 +1,6 @@
-// Folding's common ground: one struct over the state and the event, with one member per kind of event, defined in the file of
-// its concern (apply.cpp for jobs, apply_nodes.cpp, apply_identity.cpp, …). Internal to this module.
+// Folding's common ground: one struct over the state and the event, with one member per kind of
+// event, defined in the file of its concern (apply.cpp for jobs, apply_nodes.cpp,
+// apply_identity.cpp, …). Internal to this module.
 #pragma once
 
 #include "base/check.h"
@@ -9,7 +10,8 @@ namespace billow::control {
 
 // What a lease inside a reservation has paid of the reservation's own time.
 NanoUsd paid_inside(const Task& task, const Reservation& reservation);
-// A lease of this task ends there: what it had of its reservation, if it is inside one that lasts, is counted as used.
+// A lease of this task ends there: what it had of its reservation, if it is inside one that lasts,
+// is counted as used.
 void count_used(const Task& task, WallTime lease_to, Reservation& reservation);
 
 struct Applier {
@@ -114,8 +116,8 @@ struct Applier {
 
   // ---- pools (apply_pools.cpp)
   Machine& machine(const std::string& name);
-  void note_work_on(NodeId node);        // its machine has become busy or idle
-  void note_node_here(const Node& node); // the first node of a machine
+  void note_work_on(NodeId node);         // its machine has become busy or idle
+  void note_node_here(const Node& node);  // the first node of a machine
   void operator()(const PoolAdded& e);
   void operator()(const PoolRemoved& e);
   void operator()(const PoolDenied& e);
@@ -127,7 +129,7 @@ struct Applier {
   // ---- money (apply_money.cpp)
   void operator()(const PriceSet& e);
   void operator()(const PriceRemoved& e);
-  void operator()(const NodePriceSet&) {}   // the books' alone
+  void operator()(const NodePriceSet&) {}  // the books' alone
   void operator()(const BudgetSet& e);
   void operator()(const BudgetRemoved& e);
   void operator()(const BudgetWarned& e);
@@ -138,7 +140,7 @@ struct Applier {
   void operator()(const IdlePolicySet& e);
   void operator()(const IdleFloorSet& e);
   void operator()(const IdleWarned& e);
-  void operator()(const IdleActed&) {}      // what is done about it is an event of its own
+  void operator()(const IdleActed&) {}  // what is done about it is an event of its own
   void operator()(const KeptAlive& e);
   void operator()(const NodeReleased& e);
   void operator()(const WebhookAdded& e);
@@ -147,7 +149,7 @@ struct Applier {
   void operator()(const CommitmentSet& e);
   void operator()(const CommitmentRemoved& e);
   void operator()(const ProjectTagged& e);
-  void operator()(const BillImported&) {}   // kept by the journal
+  void operator()(const BillImported&) {}  // kept by the journal
 };
 
 }  // namespace billow::control

@@ -1,8 +1,9 @@
-// Folding events into the state. Nothing here decides: every number an event needs is in the event. What is derived
-// (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by rebuilding.
+// Folding events into the state. Nothing here decides: every number an event needs is in the event.
+// What is derived (scheduler index, look-ups, counts) is kept in step, and `restore` proves it by
+// rebuilding.
 #include "core/control/applier.h"
-#include "core/control/money.h"
 #include "core/control/elastic.h"
+#include "core/control/money.h"
 
 #include <fmt/format.h>
 
@@ -14,36 +15,50 @@ void Applier::set_state(Job& j, JobState to) {
   leave_state(j);
   j.state = to;
   ++state.count[to];
-  if (j.array && to == JobState::running) ++state.arrays.at(j.array).running;
-  if (to == JobState::suspended) state.index.asleep(sleeper_of(state, j));
+  if (j.array && to == JobState::running)
+    ++state.arrays.at(j.array).running;
+  if (to == JobState::suspended)
+    state.index.asleep(sleeper_of(state, j));
 }
 
 void Applier::leave_state(const Job& j) {
-  if (j.state == JobState::suspended) state.index.awake(j.id);
-  if (--state.count[j.state] == 0) state.count.erase(j.state);
-  if (j.array && j.state == JobState::running) --state.arrays.at(j.array).running;
+  if (j.state == JobState::suspended)
+    state.index.awake(j.id);
+  if (--state.count[j.state] == 0)
+    state.count.erase(j.state);
+  if (j.array && j.state == JobState::running)
+    --state.arrays.at(j.array).running;
 }
 
 void Applier::release_environment(const std::string& digest, std::uint64_t uses) {
   const auto found = state.environments.find(digest);
-  if (found == state.environments.end()) return;
+  if (found == state.environments.end())
+    return;
   found->second.uses -= uses;
-  if (found->second.uses == 0) state.environments.erase(found);
+  if (found->second.uses == 0)
+    state.environments.erase(found);
 }
 
 void Applier::operator()(const EnvironmentStored& e) {
   // Replayed or repeated, the count of uses must stay: only a new digest makes an entry.
   auto& stored = state.environments[e.digest];
-  if (!stored.env) stored.env = std::make_shared<const Environment>(e.env);
+  if (!stored.env)
+    stored.env = std::make_shared<const Environment>(e.env);
 }
 
 void Applier::operator()(const JobsSubmitted& e) {
   const bool array = e.spec->array.has_value();
   const std::uint64_t elements = array ? e.count - 1 : 1;
-  if (!e.spec->env_digest.empty()) state.environments[e.spec->env_digest].uses += elements;
+  if (!e.spec->env_digest.empty())
+    state.environments[e.spec->env_digest].uses += elements;
   if (array) {
-    state.arrays[e.first] = ArrayState{.id = e.first, .spec = e.spec, .project = e.project, .user = e.user,
-                                       .submitted_at = event.at, .count = elements, .left = elements};
+    state.arrays[e.first] = ArrayState{.id = e.first,
+                                       .spec = e.spec,
+                                       .project = e.project,
+                                       .user = e.user,
+                                       .submitted_at = event.at,
+                                       .count = elements,
+                                       .left = elements};
   }
   for (std::uint64_t i = 0; i < elements; ++i) {
     Job j;
@@ -58,24 +73,29 @@ void Applier::operator()(const JobsSubmitted& e) {
     }
     j.submitted_at = event.at;
     j.expected = e.expected;
-    if (const auto of = e.spec->labels.find(label_endpoint); of != e.spec->labels.end()) state.replicas[of->second].insert(j.id);
+    if (const auto of = e.spec->labels.find(label_endpoint); of != e.spec->labels.end())
+      state.replicas[of->second].insert(j.id);
     j.waiting_for = e.waiting_for;
     if (e.waiting_for) {
-      j.reason = e.waiting_for == 1 ? "waits for another job" : fmt::format("waits for {} other jobs", e.waiting_for);
-      for (const Dependency& d : e.spec->after) state.dependents.add(d.job, j.id);
+      j.reason = e.waiting_for == 1 ? "waits for another job"
+                                    : fmt::format("waits for {} other jobs", e.waiting_for);
+      for (const Dependency& d : e.spec->after)
+        state.dependents.add(d.job, j.id);
     }
     ++state.count[j.state];
     const JobId id = j.id;
     const auto at = state.jobs.emplace_hint(state.jobs.end(), id, std::move(j));
-    if (at->second.state == JobState::queued) state.index.enqueue(request_of(state, at->second));
+    if (at->second.state == JobState::queued)
+      state.index.enqueue(request_of(state, at->second));
   }
   state.next_job = std::max(state.next_job, e.first.value + e.count);
   if (!e.idempotency_key.empty()) {
     state.idempotency.push_back({e.idempotency_key, e.first, event.at});
     state.job_by_key[e.idempotency_key] = e.first;
   }
-  while (!state.idempotency.empty() && (state.idempotency.size() > limits::idempotency_keys_max ||
-                                        event.at - state.idempotency.front().at > limits::idempotency_key_life)) {
+  while (!state.idempotency.empty() &&
+         (state.idempotency.size() > limits::idempotency_keys_max ||
+          event.at - state.idempotency.front().at > limits::idempotency_key_life)) {
     state.job_by_key.erase(state.idempotency.front().key);
     state.idempotency.pop_front();
   }
@@ -83,7 +103,8 @@ void Applier::operator()(const JobsSubmitted& e) {
 
 void Applier::operator()(const JobReady& e) {
   Job& j = job(e.job);
-  if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
+  if (j.not_before)
+    state.backing_off.erase({j.not_before.ns, j.id});
   j.not_before = {};
   j.reason.clear();
   set_state(j, JobState::queued);
@@ -103,7 +124,8 @@ void Applier::operator()(const JobPlaced& e) {
   j.reason.clear();
   j.gives_way_to = {};
   ++j.attempt;
-  if (!j.started_at) j.started_at = event.at;
+  if (!j.started_at)
+    j.started_at = event.at;
   j.tasks.clear();
   std::vector<sched::Placement> placements;
   for (const Task& t : e.tasks) {
@@ -111,18 +133,22 @@ void Applier::operator()(const JobPlaced& e) {
     state.tasks[t.id] = t;
     state.tasks_on[t.node].insert(t.id);
     state.next_task = std::max(state.next_task, t.id.value + 1);
-    sched::Placement placement{.node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
-    for (const GpuGrant& g : t.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+    sched::Placement placement{
+        .node = t.node, .gpus = {}, .cpu_milli = t.cpu_milli, .mem_mib = t.mem_mib};
+    for (const GpuGrant& g : t.gpus)
+      placement.gpus.push_back({g.gpu, g.share, g.mig_start});
     placements.push_back(std::move(placement));
   }
   state.index.started(j.id, std::move(placements), event.at);
-  for (const Task& t : e.tasks) note_work_on(t.node);
+  for (const Task& t : e.tasks)
+    note_work_on(t.node);
 }
 
 void Applier::operator()(const TaskStarted& e) {
   Task& t = task(e.task);
   t.started_at = e.at;
-  if (t.state == TaskState::starting) t.state = TaskState::running;
+  if (t.state == TaskState::starting)
+    t.state = TaskState::running;
 }
 
 void Applier::operator()(const TaskEnded& e) {
@@ -140,20 +166,25 @@ void Applier::operator()(const TaskEnded& e) {
   }
   Job& j = job(t.job);
   j.cost += e.cost;
-  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end()) count_used(t, e.lease_to, r->second);
+  if (const auto r = state.reservations.find(t.reservation); r != state.reservations.end())
+    count_used(t, e.lease_to, r->second);
   if (j.state == JobState::suspended) {
     state.index.dequeue(j.id);
-    if (j.spec->resources.mem_mib > 0) reshape(t.node);
+    if (j.spec->resources.mem_mib > 0)
+      reshape(t.node);
     return;
   }
   const bool replace = is_replaceable(state, j, t);
   for (TaskId sibling : j.tasks) {
-    if (task(sibling).state == TaskState::ended) continue;
-    if (replace && !j.member_lost_at) j.member_lost_at = event.at;
+    if (task(sibling).state == TaskState::ended)
+      continue;
+    if (replace && !j.member_lost_at)
+      j.member_lost_at = event.at;
     state.index.member_lost(j.id, static_cast<std::int32_t>(t.rank), event.at, replace);
     // One that failed at the same time may have been one too many for those before it as well.
     for (TaskId other : j.tasks)
-      if (other != t.id && task(other).state == TaskState::ended && !is_replaceable(state, j, task(other)))
+      if (other != t.id && task(other).state == TaskState::ended &&
+          !is_replaceable(state, j, task(other)))
         state.index.member_lost(j.id, static_cast<std::int32_t>(task(other).rank), event.at, false);
     return;
   }
@@ -167,15 +198,18 @@ void Applier::operator()(const JobStopping& e) {
   j.reason = e.reason;
   for (TaskId id : j.tasks) {
     Task& t = task(id);
-    if (t.state != TaskState::ended && t.state != TaskState::unreachable) t.state = TaskState::stopping;
+    if (t.state != TaskState::ended && t.state != TaskState::unreachable)
+      t.state = TaskState::stopping;
   }
-  if (j.state == JobState::suspended) state.index.dequeue(j.id);
+  if (j.state == JobState::suspended)
+    state.index.dequeue(j.id);
   j.gives_way_to = e.for_job;
   state.index.leaving(j.id, e.for_job, e.cause == StopCause::moved);
 }
 
 void Applier::drop_tasks(Job& j) {
-  for (TaskId id : j.tasks) state.tasks.erase(id);
+  for (TaskId id : j.tasks)
+    state.tasks.erase(id);
   j.tasks.clear();
 }
 
@@ -184,11 +218,13 @@ void Applier::operator()(const JobRequeued& e) {
   drop_tasks(j);
   j.member_lost_at = {};
   // Who moves is known by it until it has started again: room is kept for it.
-  if (j.stopping != StopCause::moved) j.gives_way_to = {};
+  if (j.stopping != StopCause::moved)
+    j.gives_way_to = {};
   j.stopping = StopCause::none;
   j.stop_forced = false;
   j.suspension = {};
-  if (e.failed) ++j.failures;
+  if (e.failed)
+    ++j.failures;
   j.reason = e.reason;
   if (e.not_before > event.at) {
     j.not_before = e.not_before;
@@ -200,25 +236,31 @@ void Applier::operator()(const JobRequeued& e) {
   }
 }
 
-// How long it ran, for the next one like it. An array's waiting elements hear of it after the first, second, fourth … of them.
+// How long it ran, for the next one like it. An array's waiting elements hear of it after the
+// first, second, fourth … of them.
 void Applier::learn_duration(const Job& j) {
   Duration ran;
   for (TaskId id : j.tasks) {
     const Task& t = task(id);
-    ran = std::max(ran, t.lease_to - (t.started_at ? t.started_at : t.lease_from) - t.suspended_for);
+    ran =
+        std::max(ran, t.lease_to - (t.started_at ? t.started_at : t.lease_from) - t.suspended_for);
   }
   state.durations.learn(j.project, *j.spec, ran);
-  if (!j.array) return;
+  if (!j.array)
+    return;
   state.durations.learn_array(j.array, ran);
   const Expectation e = state.durations.expect_array(j.array);
   const ArrayState& a = state.arrays.at(j.array);
   const std::uint64_t ended = a.succeeded + 1;
-  if ((ended & (ended - 1)) != 0) return;
+  if ((ended & (ended - 1)) != 0)
+    return;
   const auto end = state.jobs.upper_bound(JobId(a.id.value + a.count));
   for (auto at = state.jobs.lower_bound(JobId(a.id.value + 1)); at != end; ++at) {
-    if (at->second.state != JobState::queued && at->second.state != JobState::held) continue;
+    if (at->second.state != JobState::queued && at->second.state != JobState::held)
+      continue;
     at->second.expected = e;
-    if (at->second.state == JobState::queued) state.index.enqueue(request_of(state, at->second));
+    if (at->second.state == JobState::queued)
+      state.index.enqueue(request_of(state, at->second));
   }
 }
 
@@ -226,27 +268,35 @@ void Applier::operator()(const JobEnded& e) {
   const auto found = state.jobs.find(e.job);
   BILLOW_CHECK(found != state.jobs.end(), "a job ended twice");
   Job& j = found->second;
-  if (j.state == JobState::queued) state.index.dequeue(j.id);
-  if (j.not_before) state.backing_off.erase({j.not_before.ns, j.id});
-  if (j.waiting_for) for (const Dependency& d : j.spec->after) state.dependents.forget(d.job, j.id);
+  if (j.state == JobState::queued)
+    state.index.dequeue(j.id);
+  if (j.not_before)
+    state.backing_off.erase({j.not_before.ns, j.id});
+  if (j.waiting_for)
+    for (const Dependency& d : j.spec->after)
+      state.dependents.forget(d.job, j.id);
   leave_state(j);
   j.state = e.state;
   j.exit = e.exit;
   j.reason = e.reason;
   j.ended_at = event.at;
   FinishedJob finished;
-  if (e.state == JobState::succeeded) learn_duration(j);
+  if (e.state == JobState::succeeded)
+    learn_duration(j);
   for (TaskId id : j.tasks) {
     finished.tasks.push_back(std::move(state.tasks.at(id)));
     state.tasks.erase(id);
   }
-  if (!j.spec->env_digest.empty()) release_environment(j.spec->env_digest, 1);
+  if (!j.spec->env_digest.empty())
+    release_environment(j.spec->env_digest, 1);
   if (j.array) {
     ArrayState& a = state.arrays.at(j.array);
     --a.left;
     a.cost += j.cost;
-    if (e.state == JobState::succeeded) ++a.succeeded;
-    else if (a.worst_code == 0) a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
+    if (e.state == JobState::succeeded)
+      ++a.succeeded;
+    else if (a.worst_code == 0)
+      a.worst_code = e.state == JobState::failed ? e.exit.shell_code() : 125;
     if (a.left == 0) {
       state.finished_arrays.push_back({std::move(a), event.at});
       state.durations.forget_array(j.array);

@@ -6,7 +6,9 @@ namespace billow::control {
 
 void Applier::operator()(const HeadStarted& e) {
   if (state.epoch > 0 && e.epoch >= state.epoch + static_cast<Epoch>(restored_epoch_leap)) {
-    for (std::uint64_t* next : {&state.next_job, &state.next_task, &state.next_node, &state.next_machine}) *next += restored_number_leap;
+    for (std::uint64_t* next :
+         {&state.next_job, &state.next_task, &state.next_node, &state.next_machine})
+      *next += restored_number_leap;
   }
   state.epoch = e.epoch;
 }
@@ -24,8 +26,10 @@ void Applier::operator()(const ProjectAdded& e) {
 
 void Applier::operator()(const MemberSet& e) {
   auto& members = state.projects.at(e.project).members;
-  if (e.role) members[e.user] = *e.role;
-  else members.erase(e.user);
+  if (e.role)
+    members[e.user] = *e.role;
+  else
+    members.erase(e.user);
 }
 
 void Applier::operator()(const TokenCreated& e) {
@@ -36,7 +40,8 @@ void Applier::operator()(const TokenCreated& e) {
 
 void Applier::operator()(const TokenRevoked& e) {
   const auto found = state.tokens.find(e.token);
-  if (found == state.tokens.end()) return;
+  if (found == state.tokens.end())
+    return;
   state.token_by_hash.erase(found->second.hash);
   state.tokens.erase(found);
 }
@@ -44,21 +49,25 @@ void Applier::operator()(const TokenRevoked& e) {
 void Applier::operator()(const ScheduleAdded& e) {
   state.schedules[e.schedule.id] = e.schedule;
   state.next_schedule = std::max(state.next_schedule, e.schedule.id.value + 1);
-  if (!e.schedule.spec->env_digest.empty()) ++state.environments[e.schedule.spec->env_digest].uses;
+  if (!e.schedule.spec->env_digest.empty())
+    ++state.environments[e.schedule.spec->env_digest].uses;
 }
 
 void Applier::operator()(const ScheduleRemoved& e) {
   const auto found = state.schedules.find(e.schedule);
-  if (found == state.schedules.end()) return;
+  if (found == state.schedules.end())
+    return;
   const std::string digest = found->second.spec->env_digest;
   state.schedules.erase(found);
-  if (!digest.empty()) release_environment(digest, 1);
+  if (!digest.empty())
+    release_environment(digest, 1);
 }
 
 void Applier::operator()(const ScheduleFired& e) {
   Schedule& s = state.schedules.at(e.schedule);
   s.next_at = e.next_at;
-  if (e.job) s.last_job = e.job;
+  if (e.job)
+    s.last_job = e.job;
 }
 
 }  // namespace billow::control

@@ -5,8 +5,12 @@
 
 namespace billow::control {
 
-void Applier::operator()(const PriceSet& e) { state.money.prices[e.rule.of] = e.rule; }
-void Applier::operator()(const PriceRemoved& e) { state.money.prices.erase(e.of); }
+void Applier::operator()(const PriceSet& e) {
+  state.money.prices[e.rule.of] = e.rule;
+}
+void Applier::operator()(const PriceRemoved& e) {
+  state.money.prices.erase(e.of);
+}
 
 void Applier::operator()(const BudgetSet& e) {
   BudgetEntry& entry = state.money.budgets[e.budget.key()];
@@ -17,9 +21,12 @@ void Applier::operator()(const BudgetSet& e) {
   // Warnings given stay given within the period; a raised limit brings them again at its own marks.
   entry.progress = {.period_from = entry.counted_from};
 }
-void Applier::operator()(const BudgetRemoved& e) { state.money.budgets.erase(e.budget); }
+void Applier::operator()(const BudgetRemoved& e) {
+  state.money.budgets.erase(e.budget);
+}
 void Applier::operator()(const BudgetWarned& e) {
-  if (const auto found = state.money.budgets.find(e.budget); found != state.money.budgets.end()) found->second.progress = e.state;
+  if (const auto found = state.money.budgets.find(e.budget); found != state.money.budgets.end())
+    found->second.progress = e.state;
 }
 void Applier::operator()(const JobHeld& e) {
   Job& j = job(e.job);
@@ -34,23 +41,32 @@ void Applier::operator()(const DayClosed& e) {
   state.money.books.forget(WallTime{e.day * day_ns});  // a day more is kept, for what comes late
   state.money.days_closed = e.day + 1;
 }
-void Applier::operator()(const MonthClosed& e) { state.money.months_closed.insert(e.month); }
+void Applier::operator()(const MonthClosed& e) {
+  state.money.months_closed.insert(e.month);
+}
 
 void Applier::operator()(const IdlePolicySet& e) {
   state.money.rules_changed = true;
-  if (!e.project) state.money.idle = e.policy.value_or(IdlePolicy{});
-  else if (e.policy) state.money.idle_of[e.project] = *e.policy;
-  else state.money.idle_of.erase(e.project);
+  if (!e.project)
+    state.money.idle = e.policy.value_or(IdlePolicy{});
+  else if (e.policy)
+    state.money.idle_of[e.project] = *e.policy;
+  else
+    state.money.idle_of.erase(e.project);
 }
 void Applier::operator()(const IdleFloorSet& e) {
   state.money.rules_changed = true;
   state.money.floor = e.floor;
 }
 void Applier::operator()(const IdleWarned& e) {
-  if (e.action == IdleAction::recovered || e.action == IdleAction::none) state.money.idling.erase(e.task);
-  else state.money.idling[e.task] = {e.task, e.state, e.action, e.text, event.at};
+  if (e.action == IdleAction::recovered || e.action == IdleAction::none)
+    state.money.idling.erase(e.task);
+  else
+    state.money.idling[e.task] = {e.task, e.state, e.action, e.text, event.at};
 }
-void Applier::operator()(const KeptAlive& e) { state.money.kept_alive[e.job] = {e.job, event.at + e.lasts, e.reason}; }
+void Applier::operator()(const KeptAlive& e) {
+  state.money.kept_alive[e.job] = {e.job, event.at + e.lasts, e.reason};
+}
 void Applier::operator()(const NodeReleased& e) {
   Node& n = node(e.node);
   n.drained = "given back: " + e.reason;
@@ -62,17 +78,27 @@ void Applier::operator()(const WebhookAdded& e) {
   state.money.webhooks[e.webhook.id] = e.webhook;
   state.money.next_webhook = std::max(state.money.next_webhook, e.webhook.id + 1);
 }
-void Applier::operator()(const WebhookRemoved& e) { state.money.webhooks.erase(e.webhook); }
-void Applier::operator()(const WebhookDelivered& e) {
-  if (const auto found = state.money.webhooks.find(e.webhook); found != state.money.webhooks.end()) found->second.delivered = std::max(found->second.delivered, e.through);
+void Applier::operator()(const WebhookRemoved& e) {
+  state.money.webhooks.erase(e.webhook);
 }
-void Applier::operator()(const CommitmentSet& e) { state.money.commitments[e.commitment.name] = e.commitment; }
-void Applier::operator()(const CommitmentRemoved& e) { state.money.commitments.erase(e.name); }
+void Applier::operator()(const WebhookDelivered& e) {
+  if (const auto found = state.money.webhooks.find(e.webhook); found != state.money.webhooks.end())
+    found->second.delivered = std::max(found->second.delivered, e.through);
+}
+void Applier::operator()(const CommitmentSet& e) {
+  state.money.commitments[e.commitment.name] = e.commitment;
+}
+void Applier::operator()(const CommitmentRemoved& e) {
+  state.money.commitments.erase(e.name);
+}
 void Applier::operator()(const ProjectTagged& e) {
   auto& tags = state.money.tags[e.project];
-  if (e.value.empty()) tags.erase(e.key);
-  else tags[e.key] = e.value;
-  if (tags.empty()) state.money.tags.erase(e.project);
+  if (e.value.empty())
+    tags.erase(e.key);
+  else
+    tags[e.key] = e.value;
+  if (tags.empty())
+    state.money.tags.erase(e.project);
 }
 
 namespace {
@@ -87,81 +113,116 @@ struct Bookkeeper {
   Money& money() { return state.money; }
 
   void operator()(const NodeJoined& e) { money().node_empty_since[e.node.id] = event.billed_at(); }
-  void operator()(const NodePriceSet& e) { tell(ledger::NodePriced{e.node, event.billed_at(), e.rate, e.capacity_milli}); }
+  void operator()(const NodePriceSet& e) {
+    tell(ledger::NodePriced{e.node, event.billed_at(), e.rate, e.capacity_milli});
+  }
   void operator()(const NodeRemoved& e) {
     tell(ledger::NodeGone{e.node, event.billed_at()});
     money().node_empty_since.erase(e.node);
     money().released.erase(e.node);
   }
-  // Nobody pays for a time in which nothing can be shown to have run. What did run is charged when its node says so: then the same
-  // moment gets its price back, and days that were posted meanwhile are corrected.
-  void operator()(const NodeUnreachable& e) { charge_all(e.node, state.nodes.at(e.node).unreachable_since, false); }
+  // Nobody pays for a time in which nothing can be shown to have run. What did run is charged when
+  // its node says so: then the same moment gets its price back, and days that were posted meanwhile
+  // are corrected.
+  void operator()(const NodeUnreachable& e) {
+    charge_all(e.node, state.nodes.at(e.node).unreachable_since, false);
+  }
   void operator()(const NodeReachable& e) {
     WallTime& since = state.nodes.at(e.node).unreachable_since;
-    if (since) charge_all(e.node, since, true);
+    if (since)
+      charge_all(e.node, since, true);
     since = {};
   }
   void charge_all(NodeId node, WallTime from, bool charged) {
     const auto on = state.tasks_on.find(node);
-    if (on == state.tasks_on.end()) return;
-    for (TaskId id : on->second) charge_from(state.tasks.at(id), from, charged);
+    if (on == state.tasks_on.end())
+      return;
+    for (TaskId id : on->second)
+      charge_from(state.tasks.at(id), from, charged);
   }
   void charge_from(Task task, WallTime from, bool charged) {
     const LeaseId lease = ledger::lease_id(task);
     const ledger::LeaseOpened* opened = money().books.opened(lease);
-    if (!opened) return;
+    if (!opened)
+      return;
     task.price_class = opened->price_class;
-    tell(ledger::LeaseChanged{lease, from, task.node, opened->price_class, opened->milli, charged ? ledger::charged_milli(task) : 0, opened->rate});
+    tell(ledger::LeaseChanged{lease, from, task.node, opened->price_class, opened->milli,
+                              charged ? ledger::charged_milli(task) : 0, opened->rate});
   }
   // It ended, or changed what it holds, while its node was out of reach: until then it ran.
   void charge_silence(const Task& task, WallTime until) {
     const auto node = state.nodes.find(task.node);
-    if (node != state.nodes.end() && !node->second.reachable && until > node->second.unreachable_since) charge_from(task, node->second.unreachable_since, true);
+    if (node != state.nodes.end() && !node->second.reachable &&
+        until > node->second.unreachable_since)
+      charge_from(task, node->second.unreachable_since, true);
   }
   // The lease a task holds from here on.
   void open(const Task& task) {
     const Job& job = state.jobs.at(task.job);
     const auto node = state.nodes.find(task.node);
     const bool suspended = task.price_class == PriceClass::suspended;
-    ledger::LeaseOpened opened{ledger::lease_id(task), job.id, task.id, job.project, job.user, task.node, "", task.price_class, suspended ? 0 : ledger::gpu_milli(task), task.rate, task.lease_from};
+    ledger::LeaseOpened opened{ledger::lease_id(task),
+                               job.id,
+                               task.id,
+                               job.project,
+                               job.user,
+                               task.node,
+                               "",
+                               task.price_class,
+                               suspended ? 0 : ledger::gpu_milli(task),
+                               task.rate,
+                               task.lease_from};
     if (node != state.nodes.end()) {
       const auto& gpus = node->second.offer.gpus;
-      const auto index = task.gpus.empty() ? gpus.size() : static_cast<std::size_t>(task.gpus.front().gpu);
-      if (index < gpus.size()) opened.gpu_type = gpus[index].type;
-      else if (gpus.empty()) opened.milli = task.cpu_milli;  // on a node without GPUs it is the cores that are leased
+      const auto index =
+          task.gpus.empty() ? gpus.size() : static_cast<std::size_t>(task.gpus.front().gpu);
+      if (index < gpus.size())
+        opened.gpu_type = gpus[index].type;
+      else if (gpus.empty())
+        opened.milli = task.cpu_milli;  // on a node without GPUs it is the cores that are leased
     }
     tell(opened);
     const std::int64_t charged = ledger::charged_milli(task);
-    if (charged != opened.milli) tell(ledger::LeaseChanged{opened.lease, task.lease_from, task.node, task.price_class, opened.milli, charged, task.rate});
+    if (charged != opened.milli)
+      tell(ledger::LeaseChanged{opened.lease, task.lease_from, task.node, task.price_class,
+                                opened.milli, charged, task.rate});
   }
-  // What ended leases were charged counts against the budgets of the period that runs; `since` says what of it came after a moment.
+  // What ended leases were charged counts against the budgets of the period that runs; `since` says
+  // what of it came after a moment.
   template <class Since>
   void count(ProjectId project, UserId user, JobId job, JobId array, Since since) {
     for (auto& [key, entry] : money().budgets) {
       const bool concerned = key.scope == BudgetScope::project ? key.of == project.value
-                             : key.scope == BudgetScope::user  ? key.of == user.value
-                                                               : key.of == job.value || key.of == array.value;
-      if (!concerned) continue;
+                             : key.scope == BudgetScope::user
+                                 ? key.of == user.value
+                                 : key.of == job.value || key.of == array.value;
+      if (!concerned)
+        continue;
       const WallTime from = ledger::period_of(entry.budget.period, event.billed_at()).from;
-      if (entry.counted_from != from) entry.spent_closed = {}, entry.counted_from = from;
+      if (entry.counted_from != from)
+        entry.spent_closed = {}, entry.counted_from = from;
       entry.spent_closed += since(from);
     }
   }
   void spend(const Job& job, LeaseId lease, WallTime from_at, WallTime to) {
-    count(job.project, job.user, job.id, job.array, [&](WallTime since) { return money().books.charge_between(lease, std::max(since, from_at), to); });
+    count(job.project, job.user, job.id, job.array, [&](WallTime since) {
+      return money().books.charge_between(lease, std::max(since, from_at), to);
+    });
   }
   void mark(LeaseId lease, TaskId task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task);
     const Duration base = known == money().meters.end() ? Duration{} : known->second.base_active;
     const std::int64_t base_mj = known == money().meters.end() ? 0 : known->second.base_energy_mj;
-    tell(ledger::LeaseMarked{lease, at, std::max(Duration{}, meter.active - base), std::max<std::int64_t>(0, meter.energy_mj - base_mj)});
+    tell(ledger::LeaseMarked{lease, at, std::max(Duration{}, meter.active - base),
+                             std::max<std::int64_t>(0, meter.energy_mj - base_mj)});
   }
   // What the task has sent since its meter was last heard of; bytes without a price are kept too.
   void buy(const Task& task, const TaskMeter& meter, WallTime at) {
     const auto known = money().meters.find(task.id);
     const TaskMeter before = known == money().meters.end() ? TaskMeter{} : known->second.meter;
     if (meter.egress_bytes > before.egress_bytes || meter.egress > before.egress)
-      tell(ledger::LeaseExtra{ledger::lease_id(task), task.node, at, meter.egress - before.egress, meter.egress_bytes - before.egress_bytes});
+      tell(ledger::LeaseExtra{ledger::lease_id(task), task.node, at, meter.egress - before.egress,
+                              meter.egress_bytes - before.egress_bytes});
   }
   void operator()(const JobPlaced& e) {
     for (const Task& task : e.tasks) {
@@ -173,16 +234,32 @@ struct Bookkeeper {
     open(e.task);
     money().node_empty_since.erase(e.task.node);
   }
-  // What a reservation held and its jobs did not pay for: charged, though nothing of the node was leased by it.
+  // What a reservation held and its jobs did not pay for: charged, though nothing of the node was
+  // leased by it.
   void operator()(const ReservationEnded& e) {
-    if (!e.lease.id || e.unused.value <= 0) return;
-    const auto span_s = std::max<std::int64_t>(1, (e.lease.lease_to - e.lease.lease_from).ns / 1'000'000'000);
-    ledger::LeaseOpened opened{ledger::lease_id(e.lease), {}, e.lease.id, e.project, e.user, e.lease.node, "", PriceClass::reserved, 0, Rate{e.unused.value / span_s}, e.lease.lease_from};
+    if (!e.lease.id || e.unused.value <= 0)
+      return;
+    const auto span_s =
+        std::max<std::int64_t>(1, (e.lease.lease_to - e.lease.lease_from).ns / 1'000'000'000);
+    ledger::LeaseOpened opened{ledger::lease_id(e.lease),
+                               {},
+                               e.lease.id,
+                               e.project,
+                               e.user,
+                               e.lease.node,
+                               "",
+                               PriceClass::reserved,
+                               0,
+                               Rate{e.unused.value / span_s},
+                               e.lease.lease_from};
     tell(opened);
-    tell(ledger::LeaseChanged{opened.lease, e.lease.lease_from, e.lease.node, PriceClass::reserved, 0, whole_gpu_milli, opened.rate});
+    tell(ledger::LeaseChanged{opened.lease, e.lease.lease_from, e.lease.node, PriceClass::reserved,
+                              0, whole_gpu_milli, opened.rate});
     tell(ledger::LeaseClosed{opened.lease, e.lease.lease_to});
     // To the nano-dollar what was decided, not what the books make of it at a rate in whole ones.
-    count(e.project, e.user, {}, {}, [&](WallTime since) { return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since); });
+    count(e.project, e.user, {}, {}, [&](WallTime since) {
+      return part_since(e.unused, e.lease.lease_from, e.lease.lease_to, since);
+    });
   }
   // One lease ends and the task's next begins; `apply` has put the task there already.
   void change_lease(const Task& task, WallTime at) {
@@ -194,18 +271,23 @@ struct Bookkeeper {
     charge_silence(before, at);
     tell(ledger::LeaseClosed{lease, at});
     spend(state.jobs.at(task.job), lease, from, at);
-    // Since the last mark it counts as having worked; the next lease's marks begin where this one's end.
+    // Since the last mark it counts as having worked; the next lease's marks begin where this one's
+    // end.
     MeteredTask& metered = money().meters[task.id];
     metered.task = task.id;
     metered.base_active = metered.meter.active;
     const bool held_gpus = opened && opened->price_class != PriceClass::suspended;
     Duration since = at - std::max(metered.at, from);
-    if (task.price_class == PriceClass::suspended) since = std::max(Duration{}, since);   // it does not work any more, whenever it was marked
-    if (held_gpus) metered.base_active = std::max(Duration{}, metered.base_active + since);
+    if (task.price_class == PriceClass::suspended)
+      since = std::max(Duration{}, since);  // it does not work any more, whenever it was marked
+    if (held_gpus)
+      metered.base_active = std::max(Duration{}, metered.base_active + since);
     metered.base_energy_mj = metered.meter.energy_mj;
     metered.at = at;
     open(task);
-    if (const auto node = state.nodes.find(task.node); node != state.nodes.end() && !node->second.reachable) charge_from(task, task.lease_from, false);
+    if (const auto node = state.nodes.find(task.node);
+        node != state.nodes.end() && !node->second.reachable)
+      charge_from(task, task.lease_from, false);
   }
   void operator()(const TaskSuspended& e) {
     money().idling.erase(e.task);
@@ -217,19 +299,22 @@ struct Bookkeeper {
     const Task& task = state.tasks.at(e.task);
     const LeaseId lease = ledger::lease_id(task);
     const TaskMeter& meter = e.usage.meter;
-    if (meter.measured || meter.active.ns > 0) mark(lease, e.task, meter, e.lease_to);
+    if (meter.measured || meter.active.ns > 0)
+      mark(lease, e.task, meter, e.lease_to);
     buy(task, meter, {e.lease_to.ns - 1});
     charge_silence(task, e.lease_to);
     tell(ledger::LeaseClosed{lease, e.lease_to});
     money().idling.erase(e.task);
     money().meters.erase(e.task);
-    if (!state.tasks_on.contains(task.node)) money().node_empty_since[task.node] = event.billed_at();
+    if (!state.tasks_on.contains(task.node))
+      money().node_empty_since[task.node] = event.billed_at();
     spend(state.jobs.at(task.job), lease, task.lease_from, e.lease_to);
   }
   void operator()(const MeterMarked& e) {
     for (const TaskMark& m : e.marks) {
       const Task& task = state.tasks.at(m.task);
-      if (task.price_class != PriceClass::suspended) mark(ledger::lease_id(task), m.task, m.meter, event.billed_at());
+      if (task.price_class != PriceClass::suspended)
+        mark(ledger::lease_id(task), m.task, m.meter, event.billed_at());
       buy(task, m.meter, event.billed_at());
       MeteredTask& metered = money().meters[m.task];
       metered.task = m.task;
@@ -250,32 +335,40 @@ struct Bookkeeper {
 }  // namespace
 
 void keep_books(State& state, const Event& event) {
-  if (state.money.days_closed == 0) state.money.days_closed = event.billed_at().ns / day_ns;
+  if (state.money.days_closed == 0)
+    state.money.days_closed = event.billed_at().ns / day_ns;
   std::visit(Bookkeeper{state, event}, event.body);
 }
 
 MoneyImage image_of(const Money& money) {
   MoneyImage out;
-  const auto values = [](const auto& map, auto& into) { for (const auto& [key, value] : map) into.push_back(value); };
+  const auto values = [](const auto& map, auto& into) {
+    for (const auto& [key, value] : map)
+      into.push_back(value);
+  };
   out.books = money.books.image();
   out.days_closed = money.days_closed;
   out.months_closed.assign(money.months_closed.begin(), money.months_closed.end());
   values(money.prices, out.prices);
   values(money.budgets, out.budgets);
-  for (const auto& [job, rate] : money.held) out.held.push_back({job, rate});
+  for (const auto& [job, rate] : money.held)
+    out.held.push_back({job, rate});
   out.idle = money.idle;
-  for (const auto& [project, policy] : money.idle_of) out.idle_of.push_back({project, policy});
+  for (const auto& [project, policy] : money.idle_of)
+    out.idle_of.push_back({project, policy});
   out.floor = money.floor;
   out.rules_changed = money.rules_changed;
   values(money.idling, out.idling);
   values(money.meters, out.meters);
   values(money.kept_alive, out.kept_alive);
-  for (const auto& [node, since] : money.node_empty_since) out.empty.push_back({node, since});
+  for (const auto& [node, since] : money.node_empty_since)
+    out.empty.push_back({node, since});
   out.released.assign(money.released.begin(), money.released.end());
   out.next_webhook = money.next_webhook;
   values(money.webhooks, out.webhooks);
   values(money.commitments, out.commitments);
-  for (const auto& [project, tags] : money.tags) out.tags.push_back({project, tags});
+  for (const auto& [project, tags] : money.tags)
+    out.tags.push_back({project, tags});
   return out;
 }
 
@@ -284,22 +377,33 @@ Money restore_money(MoneyImage in) {
   out.books = ledger::Books::restore(in.books);
   out.days_closed = in.days_closed;
   out.months_closed.insert(in.months_closed.begin(), in.months_closed.end());
-  for (auto& x : in.prices) out.prices[x.of] = std::move(x);
-  for (auto& x : in.budgets) out.budgets[x.budget.key()] = std::move(x);
-  for (const auto& x : in.held) out.held[x.job] = x.rate;
+  for (auto& x : in.prices)
+    out.prices[x.of] = std::move(x);
+  for (auto& x : in.budgets)
+    out.budgets[x.budget.key()] = std::move(x);
+  for (const auto& x : in.held)
+    out.held[x.job] = x.rate;
   out.idle = in.idle;
-  for (auto& x : in.idle_of) out.idle_of[x.project] = x.policy;
+  for (auto& x : in.idle_of)
+    out.idle_of[x.project] = x.policy;
   out.floor = in.floor;
   out.rules_changed = in.rules_changed;
-  for (auto& x : in.idling) out.idling[x.task] = std::move(x);
-  for (auto& x : in.meters) out.meters[x.task] = x;
-  for (auto& x : in.kept_alive) out.kept_alive[x.job] = std::move(x);
-  for (const auto& x : in.empty) out.node_empty_since[x.node] = x.since;
+  for (auto& x : in.idling)
+    out.idling[x.task] = std::move(x);
+  for (auto& x : in.meters)
+    out.meters[x.task] = x;
+  for (auto& x : in.kept_alive)
+    out.kept_alive[x.job] = std::move(x);
+  for (const auto& x : in.empty)
+    out.node_empty_since[x.node] = x.since;
   out.released.insert(in.released.begin(), in.released.end());
   out.next_webhook = in.next_webhook;
-  for (auto& x : in.webhooks) out.webhooks[x.id] = std::move(x);
-  for (auto& x : in.commitments) out.commitments[x.name] = std::move(x);
-  for (auto& x : in.tags) out.tags[x.project] = std::move(x.tags);
+  for (auto& x : in.webhooks)
+    out.webhooks[x.id] = std::move(x);
+  for (auto& x : in.commitments)
+    out.commitments[x.name] = std::move(x);
+  for (auto& x : in.tags)
+    out.tags[x.project] = std::move(x.tags);
   return out;
 }
 

@@ -21,23 +21,28 @@ void Applier::operator()(const NodeReachable& e) {
   n.reachable = true;  // since when it was not, the books still ask
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
-  if (on == state.tasks_on.end()) return;
+  if (on == state.tasks_on.end())
+    return;
   for (TaskId id : on->second) {
     Task& t = task(id);
-    if (t.state != TaskState::unreachable) continue;
+    if (t.state != TaskState::unreachable)
+      continue;
     t.state = state_by_orders(job(t.job), t);
   }
 }
 
 void Applier::operator()(const NodeUnreachable& e) {
   Node& n = node(e.node);
-  if (!n.reachable) return;
+  if (!n.reachable)
+    return;
   n.reachable = false;
   n.unreachable_since = event.billed_at();
   state.index.upsert_node(shape_of(state, n));
   const auto on = state.tasks_on.find(e.node);
-  if (on == state.tasks_on.end()) return;
-  for (TaskId id : on->second) task(id).state = TaskState::unreachable;
+  if (on == state.tasks_on.end())
+    return;
+  for (TaskId id : on->second)
+    task(id).state = TaskState::unreachable;
 }
 
 void Applier::operator()(const NodeDrained& e) {

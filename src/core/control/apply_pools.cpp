@@ -1,5 +1,6 @@
-// Folding what pools and their machines do. A machine is idle from the moment its last node lost its last task; that is kept here, with
-// the events, so that a head that restarts does not begin to count anew.
+// Folding what pools and their machines do. A machine is idle from the moment its last node lost
+// its last task; that is kept here, with the events, so that a head that restarts does not begin to
+// count anew.
 #include "core/control/applier.h"
 #include "core/control/decide/decider.h"
 
@@ -13,21 +14,30 @@ Machine& Applier::machine(const std::string& name) {
 
 void Applier::note_work_on(NodeId node_id) {
   const auto found = state.nodes.find(node_id);
-  if (found == state.nodes.end() || !found->second.pool) return;
+  if (found == state.nodes.end() || !found->second.pool)
+    return;
   for (auto& [name, m] : state.machines) {
-    if (m.pool != found->second.pool || !node_of_machine(found->second.offer.name, m)) continue;
+    if (m.pool != found->second.pool || !node_of_machine(found->second.offer.name, m))
+      continue;
     bool busy = false;
-    for (const auto& [id, other] : state.nodes) busy = busy || (other.pool == m.pool && state.tasks_on.contains(id) && node_of_machine(other.offer.name, m));
-    if (busy) m.idle_since = {};
-    else if (!m.idle_since && m.state != MachineState::wanted) m.idle_since = event.at;
+    for (const auto& [id, other] : state.nodes)
+      busy = busy || (other.pool == m.pool && state.tasks_on.contains(id) &&
+                      node_of_machine(other.offer.name, m));
+    if (busy)
+      m.idle_since = {};
+    else if (!m.idle_since && m.state != MachineState::wanted)
+      m.idle_since = event.at;
     return;
   }
 }
 
 void Applier::note_node_here(const Node& node) {
-  if (!node.pool) return;
+  if (!node.pool)
+    return;
   for (auto& [name, m] : state.machines) {
-    if (m.pool != node.pool || m.state != MachineState::wanted || !node_of_machine(node.offer.name, m)) continue;
+    if (m.pool != node.pool || m.state != MachineState::wanted ||
+        !node_of_machine(node.offer.name, m))
+      continue;
     m.state = MachineState::here;
     m.here_at = event.at;
     m.idle_since = event.at;
@@ -39,7 +49,9 @@ void Applier::operator()(const PoolAdded& e) {
   state.next_pool = std::max(state.next_pool, e.pool.id.value + 1);
 }
 
-void Applier::operator()(const PoolRemoved& e) { state.pools.erase(e.pool); }
+void Applier::operator()(const PoolRemoved& e) {
+  state.pools.erase(e.pool);
+}
 
 void Applier::operator()(const PoolDenied& e) {
   Pool& pool = state.pools.at(e.pool);
@@ -65,12 +77,15 @@ void Applier::operator()(const MachineReleased& e) {
   m.reason = e.reason;
   // Nothing new starts there from now on; the engine is asked to take it back once it is empty.
   for (auto& [id, n] : state.nodes) {
-    if (n.pool != m.pool || !node_of_machine(n.offer.name, m)) continue;
+    if (n.pool != m.pool || !node_of_machine(n.offer.name, m))
+      continue;
     n.drained = "is given back: " + e.reason;
     state.index.upsert_node(shape_of(state, n));
   }
 }
 
-void Applier::operator()(const MachineGone& e) { state.machines.erase(e.machine); }
+void Applier::operator()(const MachineGone& e) {
+  state.machines.erase(e.machine);
+}
 
 }  // namespace billow::control

@@ -1,6 +1,7 @@
-// What is spent, reserved and burning of every budget, and whether a job may start on what is left. Spent is what ended leases
-// were charged in the period (kept as a sum) and what live ones have been charged since it began. Reserved is also what reservations
-// will still come to, for they are paid for used or not; jobs inside one live on that.
+// What is spent, reserved and burning of every budget, and whether a job may start on what is left.
+// Spent is what ended leases were charged in the period (kept as a sum) and what live ones have
+// been charged since it began. Reserved is also what reservations will still come to, for they are
+// paid for used or not; jobs inside one live on that.
 #include "core/control/money.h"
 
 #include <fmt/format.h>
@@ -19,14 +20,19 @@ namespace billow::control {
 namespace {
 
 constexpr Duration start_minimum = ledger::Ask{}.at_least;
-constexpr Duration paid_at_most = hours(1);   // then the head must have been heard again
+constexpr Duration paid_at_most = hours(1);  // then the head must have been heard again
 
 template <class F>
-void each_budget(const State& state, ProjectId project, UserId user, JobId job, JobId array, F visit) {
+void each_budget(
+    const State& state, ProjectId project, UserId user, JobId job, JobId array, F visit) {
   const auto of = [&](BudgetScope scope, std::uint64_t id) {
-    if (id == 0) return;
-    for (const BudgetPeriod period : {BudgetPeriod::daily, BudgetPeriod::monthly, BudgetPeriod::total})
-      if (const auto found = state.money.budgets.find({scope, id, period}); found != state.money.budgets.end()) visit(found->first, found->second);
+    if (id == 0)
+      return;
+    for (const BudgetPeriod period :
+         {BudgetPeriod::daily, BudgetPeriod::monthly, BudgetPeriod::total})
+      if (const auto found = state.money.budgets.find({scope, id, period});
+          found != state.money.budgets.end())
+        visit(found->first, found->second);
   };
   of(BudgetScope::project, project.value);
   of(BudgetScope::user, user.value);
@@ -42,29 +48,41 @@ void each_budget(const State& state, const Job& job, F visit) {
 
 bool pays(const BudgetKey& key, const Reservation& r) {
   switch (key.scope) {
-    case BudgetScope::project: return key.of == r.project.value;
-    case BudgetScope::user: return key.of == r.user.value;
-    case BudgetScope::job: return false;
+    case BudgetScope::project:
+      return key.of == r.project.value;
+    case BudgetScope::user:
+      return key.of == r.user.value;
+    case BudgetScope::job:
+      return false;
   }
   return false;
 }
 
 // Between two moments, used or not.
 NanoUsd whole_between(const Reservation& r, WallTime from, WallTime to) {
-  const auto until = [&](WallTime at) { return amount(r.rate, std::clamp(at, r.from, r.until) - r.from, r.gpu_milli()); };
+  const auto until = [&](WallTime at) {
+    return amount(r.rate, std::clamp(at, r.from, r.until) - r.from, r.gpu_milli());
+  };
   return until(std::max(from, to)) - until(from);
 }
-WallTime end_of(const ledger::Period& period, const Reservation& r) { return period.to ? period.to : r.until; }
+WallTime end_of(const ledger::Period& period, const Reservation& r) {
+  return period.to ? period.to : r.until;
+}
 
 // What jobs inside have paid of each so far; nobody asks where there is no budget.
 std::map<ReservationId, NanoUsd> paid_so_far(const State& state, WallTime at) {
   std::map<ReservationId, NanoUsd> out;
-  if (state.reservations.empty() || state.money.budgets.empty()) return out;
-  for (const auto& [id, r] : state.reservations) out[id] = r.used;
+  if (state.reservations.empty() || state.money.budgets.empty())
+    return out;
+  for (const auto& [id, r] : state.reservations)
+    out[id] = r.used;
   for (const auto& [id, task] : state.tasks) {
-    if (!task.reservation || task.state == TaskState::ended || task.price_class != PriceClass::reserved) continue;
+    if (!task.reservation || task.state == TaskState::ended ||
+        task.price_class != PriceClass::reserved)
+      continue;
     const auto r = state.reservations.find(task.reservation);
-    if (r == state.reservations.end()) continue;
+    if (r == state.reservations.end())
+      continue;
     Task part = task;
     part.lease_to = at;
     out[r->first] += paid_inside(part, r->second);
@@ -72,12 +90,16 @@ std::map<ReservationId, NanoUsd> paid_so_far(const State& state, WallTime at) {
   return out;
 }
 
-// What a budget will still be charged for it in a period, by its jobs or at its end: all that is to come and, where it ends in the period,
-// what was not used so far.
-NanoUsd still_to_pay(const Reservation& r, NanoUsd paid, const ledger::Period& period, WallTime at) {
+// What a budget will still be charged for it in a period, by its jobs or at its end: all that is to
+// come and, where it ends in the period, what was not used so far.
+NanoUsd still_to_pay(const Reservation& r,
+                     NanoUsd paid,
+                     const ledger::Period& period,
+                     WallTime at) {
   NanoUsd out = whole_between(r, std::max(at, period.from), end_of(period, r));
   const NanoUsd unused = whole_between(r, r.from, at) - paid;
-  if (r.until <= end_of(period, r) && unused.value > 0) out += part_since(unused, r.from, r.until, period.from);
+  if (r.until <= end_of(period, r) && unused.value > 0)
+    out += part_since(unused, r.from, r.until, period.from);
   return out;
 }
 
@@ -87,174 +109,242 @@ bool lives_on_reservation(const State& state, const BudgetKey& key, const Job& j
   return inside && pays(key, *inside);
 }
 
-// What a live reservation's budgets need not hold back a second time for a job inside it: all up to its end.
+// What a live reservation's budgets need not hold back a second time for a job inside it: all up to
+// its end.
 Duration short_of_minimum(WallTime lease_from, WallTime billed, const Reservation* paid_by) {
   return start_minimum - ((paid_by ? std::max(billed, paid_by->until) : billed) - lease_from);
 }
 
-std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime billed, const std::map<ReservationId, NanoUsd>& paid);
+std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
+                                                 WallTime billed,
+                                                 const std::map<ReservationId, NanoUsd>& paid);
 
 }  // namespace
 
 NanoUsd part_since(NanoUsd amount, WallTime from, WallTime to, WallTime since) {
-  if (since <= from) return amount;
-  if (since >= to) return {};
-  return {static_cast<std::int64_t>(static_cast<__int128>(amount.value) * (to - since).ns / (to - from).ns)};
+  if (since <= from)
+    return amount;
+  if (since >= to)
+    return {};
+  return {static_cast<std::int64_t>(static_cast<__int128>(amount.value) * (to - since).ns /
+                                    (to - from).ns)};
 }
 
 std::string budget_name(const State& state, const BudgetKey& key) {
   switch (key.scope) {
     case BudgetScope::project:
-      if (const auto p = state.projects.find(ProjectId(key.of)); p != state.projects.end()) return "project " + p->second.name;
+      if (const auto p = state.projects.find(ProjectId(key.of)); p != state.projects.end())
+        return "project " + p->second.name;
       break;
     case BudgetScope::user:
-      if (const auto u = state.users.find(UserId(key.of)); u != state.users.end()) return "user " + u->second.name;
+      if (const auto u = state.users.find(UserId(key.of)); u != state.users.end())
+        return "user " + u->second.name;
       break;
-    case BudgetScope::job: break;
+    case BudgetScope::job:
+      break;
   }
   return fmt::format("{} {}", enum_name(key.scope), key.of);
 }
 
-std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed) { return uses_with(state, billed, paid_so_far(state, billed)); }
+std::map<BudgetKey, ledger::BudgetUse> budget_uses(const State& state, WallTime billed) {
+  return uses_with(state, billed, paid_so_far(state, billed));
+}
 
 namespace {
-std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state, WallTime billed, const std::map<ReservationId, NanoUsd>& paid) {
+std::map<BudgetKey, ledger::BudgetUse> uses_with(const State& state,
+                                                 WallTime billed,
+                                                 const std::map<ReservationId, NanoUsd>& paid) {
   std::map<BudgetKey, ledger::BudgetUse> out;
   std::map<BudgetKey, WallTime> from;
   for (const auto& [key, entry] : state.money.budgets) {
     const ledger::Period period = ledger::period_of(entry.budget.period, billed);
     from[key] = period.from;
-    out[key] = {.spent = entry.counted_from == period.from ? entry.spent_closed : NanoUsd{}, .reserved = {}, .burn = {}, .at = billed, .who = budget_name(state, key)};
+    out[key] = {.spent = entry.counted_from == period.from ? entry.spent_closed : NanoUsd{},
+                .reserved = {},
+                .burn = {},
+                .at = billed,
+                .who = budget_name(state, key)};
   }
-  if (out.empty()) return out;
+  if (out.empty())
+    return out;
   for (const auto& [id, task] : state.tasks) {
-    if (task.state == TaskState::ended) continue;
+    if (task.state == TaskState::ended)
+      continue;
     const LeaseId lease = ledger::lease_id(task);
     const Rate burn = state.money.books.burn(lease);
-    const auto inside = task.price_class == PriceClass::reserved ? state.reservations.find(task.reservation) : state.reservations.end();
+    const auto inside = task.price_class == PriceClass::reserved
+                            ? state.reservations.find(task.reservation)
+                            : state.reservations.end();
     each_budget(state, state.jobs.at(task.job), [&](const BudgetKey& key, const BudgetEntry&) {
       ledger::BudgetUse& use = out.at(key);
-      use.spent += state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
+      use.spent +=
+          state.money.books.charge_between(lease, std::max(from.at(key), task.lease_from), billed);
       use.burn.nano_usd_per_s += burn.nano_usd_per_s;
-      const Reservation* paid_by = inside != state.reservations.end() && pays(key, inside->second) ? &inside->second : nullptr;
-      if (paid_by) use.burn_inside.nano_usd_per_s += burn.nano_usd_per_s;
+      const Reservation* paid_by = inside != state.reservations.end() && pays(key, inside->second)
+                                       ? &inside->second
+                                       : nullptr;
+      if (paid_by)
+        use.burn_inside.nano_usd_per_s += burn.nano_usd_per_s;
       const Duration missing = short_of_minimum(task.lease_from, billed, paid_by);
-      if (missing.ns > 0) use.reserved += amount(burn, missing);
+      if (missing.ns > 0)
+        use.reserved += amount(burn, missing);
     });
   }
   for (const auto& [id, so_far] : paid) {
     const Reservation& r = state.reservations.at(id);
-    each_budget(state, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
-      const NanoUsd to_come = still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
-      out.at(key).reserved += to_come;
-      out.at(key).held_back += to_come;
-    });
+    each_budget(
+        state, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+          const NanoUsd to_come =
+              still_to_pay(r, so_far, ledger::period_of(entry.budget.period, billed), billed);
+          out.at(key).reserved += to_come;
+          out.at(key).held_back += to_come;
+        });
   }
   return out;
 }
 }  // namespace
 
-Duration task_paid_for(const State& state, const Task& task, const std::map<BudgetKey, ledger::BudgetUse>& uses) {
+Duration task_paid_for(const State& state,
+                       const Task& task,
+                       const std::map<BudgetKey, ledger::BudgetUse>& uses) {
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
   Duration grace;
   const Job& job = state.jobs.at(task.job);
   each_budget(state, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
-    if (!entry.budget.stops) return;
-    mine.emplace_back(entry.budget, lives_on_reservation(state, key, job) ? uses.at(key) : ledger::outside(uses.at(key)));
-    // At the cap the head suspends first and stops after the grace; an agent alone gives it the same time.
-    if (entry.progress.capped_at) grace = std::max(grace, entry.progress.capped_at + entry.budget.grace - uses.at(key).at);
+    if (!entry.budget.stops)
+      return;
+    mine.emplace_back(entry.budget, lives_on_reservation(state, key, job)
+                                        ? uses.at(key)
+                                        : ledger::outside(uses.at(key)));
+    // At the cap the head suspends first and stops after the grace; an agent alone gives it the
+    // same time.
+    if (entry.progress.capped_at)
+      grace = std::max(grace, entry.progress.capped_at + entry.budget.grace - uses.at(key).at);
   });
   const Rate burn = state.money.books.burn(ledger::lease_id(task));
-  if (mine.empty() || burn.nano_usd_per_s == 0) return {};
+  if (mine.empty() || burn.nano_usd_per_s == 0)
+    return {};
   return std::max({ledger::paid_for(mine, burn, paid_at_most), grace, seconds(60)});
 }
 
 Rate rate_of(const std::vector<Task>& tasks) {
   Rate sum;
-  for (const Task& task : tasks) sum.nano_usd_per_s += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
+  for (const Task& task : tasks)
+    sum.nano_usd_per_s += task.rate.nano_usd_per_s * ledger::gpu_milli(task) / 1000;
   return sum;
 }
 
-Purse::Purse(const State& state, WallTime billed) : state_(state), paid_(paid_so_far(state, billed)), uses_(uses_with(state, billed, paid_)) {}
+Purse::Purse(const State& state, WallTime billed)
+    : state_(state), paid_(paid_so_far(state, billed)), uses_(uses_with(state, billed, paid_)) {}
 
 Status Purse::take(const Job& job, Rate rate) {
-  if (uses_.empty() || rate.nano_usd_per_s == 0) return {};
+  if (uses_.empty() || rate.nano_usd_per_s == 0)
+    return {};
   std::vector<std::pair<Budget, ledger::BudgetUse>> mine;
   std::vector<std::pair<BudgetKey, Duration>> holds_back;
   const Reservation* inside = reservation_of(state_, job);
   each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry& entry) {
     ledger::BudgetUse use = uses_.at(key);
     const bool paid = inside && pays(key, *inside);
-    if (paid) use.reserved -= still_to_pay(*inside, paid_.at(inside->id), ledger::period_of(entry.budget.period, use.at), use.at);
+    if (paid)
+      use.reserved -= still_to_pay(*inside, paid_.at(inside->id),
+                                   ledger::period_of(entry.budget.period, use.at), use.at);
     holds_back.emplace_back(key, short_of_minimum(use.at, use.at, paid ? inside : nullptr));
     mine.emplace_back(entry.budget, std::move(use));
   });
   BILLOW_TRY_VOID(ledger::may_start(mine, {.rate = rate}));
   for (const auto& [key, missing] : holds_back) {
-    if (missing.ns > 0) uses_.at(key).reserved += amount(rate, missing);
+    if (missing.ns > 0)
+      uses_.at(key).reserved += amount(rate, missing);
     uses_.at(key).burn.nano_usd_per_s += rate.nano_usd_per_s;
   }
   return {};
 }
 
 Status Purse::go_on(const Job& job, Rate rate) {
-  if (uses_.empty() || rate.nano_usd_per_s == 0) return {};
+  if (uses_.empty() || rate.nano_usd_per_s == 0)
+    return {};
   const auto before = uses_;
   for (TaskId id : job.tasks) {
     const Task& task = state_.tasks.at(id);
-    if (task.state == TaskState::ended) continue;
+    if (task.state == TaskState::ended)
+      continue;
     const Rate burn = state_.money.books.burn(ledger::lease_id(task));
     each_budget(state_, job, [&](const BudgetKey& key, const BudgetEntry&) {
       ledger::BudgetUse& use = uses_.at(key);
       use.burn.nano_usd_per_s -= burn.nano_usd_per_s;
-      if (const Duration missing = short_of_minimum(task.lease_from, use.at, nullptr); missing.ns > 0) use.reserved -= amount(burn, missing);
+      if (const Duration missing = short_of_minimum(task.lease_from, use.at, nullptr);
+          missing.ns > 0)
+        use.reserved -= amount(burn, missing);
     });
   }
   const Status paid = take(job, rate);
-  if (!paid) uses_ = before;
+  if (!paid)
+    uses_ = before;
   return paid;
 }
 
-// In each period it touches what falls into it must fit: into what is left of the running one, and of later ones into the limit.
+// In each period it touches what falls into it must fit: into what is left of the running one, and
+// of later ones into the limit.
 Status Purse::reserve(const Reservation& r) const {
   const Rate burn{whole_between(r, r.from, r.from + seconds(1)).value};
-  if (uses_.empty() || burn.nano_usd_per_s <= 0) return {};
+  if (uses_.empty() || burn.nano_usd_per_s <= 0)
+    return {};
   std::optional<std::pair<Duration, Error>> tightest;
-  each_budget(state_, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
-    if (!entry.budget.stops) return;
-    const WallTime at = uses_.at(key).at;
-    ledger::Period period;
-    for (WallTime in = std::max(at, r.from); in < r.until; in = end_of(period, r)) {
-      period = ledger::period_of(entry.budget.period, in);
-      ledger::BudgetUse use = uses_.at(key);
-      if (period.from > at) {
-        use = {.spent = {}, .reserved = {}, .burn = {}, .at = in, .who = std::move(use.who)};
-        for (const auto& [id, other] : state_.reservations)
-          if (pays(key, other)) use.reserved += still_to_pay(other, paid_.at(id), period, at);
-      }
-      const NanoUsd need = whole_between(r, period.from, end_of(period, r)), free = ledger::uncommitted(entry.budget, use);
-      if (need <= free) continue;
-      const Duration fits = (std::max(period.from, r.from) - r.from) + ledger::lasts(free, burn);
-      if (!tightest || fits < tightest->first) tightest.emplace(fits, ledger::too_dear(entry.budget, use, need, fits));
-      return;
-    }
-  });
-  if (tightest) return pass(std::move(tightest->second));
+  each_budget(
+      state_, r.project, r.user, {}, {}, [&](const BudgetKey& key, const BudgetEntry& entry) {
+        if (!entry.budget.stops)
+          return;
+        const WallTime at = uses_.at(key).at;
+        ledger::Period period;
+        for (WallTime in = std::max(at, r.from); in < r.until; in = end_of(period, r)) {
+          period = ledger::period_of(entry.budget.period, in);
+          ledger::BudgetUse use = uses_.at(key);
+          if (period.from > at) {
+            use = {.spent = {}, .reserved = {}, .burn = {}, .at = in, .who = std::move(use.who)};
+            for (const auto& [id, other] : state_.reservations)
+              if (pays(key, other))
+                use.reserved += still_to_pay(other, paid_.at(id), period, at);
+          }
+          const NanoUsd need = whole_between(r, period.from, end_of(period, r)),
+                        free = ledger::uncommitted(entry.budget, use);
+          if (need <= free)
+            continue;
+          const Duration fits =
+              (std::max(period.from, r.from) - r.from) + ledger::lasts(free, burn);
+          if (!tightest || fits < tightest->first)
+            tightest.emplace(fits, ledger::too_dear(entry.budget, use, need, fits));
+          return;
+        }
+      });
+  if (tightest)
+    return pass(std::move(tightest->second));
   return {};
 }
 
 namespace {
-// What is held back for reservations is not spent by others: work outside them is put aside when nothing else is left.
-void keep_for_reservations(const State& state, const std::map<BudgetKey, ledger::BudgetUse>& uses, Events& events) {
+// What is held back for reservations is not spent by others: work outside them is put aside when
+// nothing else is left.
+void keep_for_reservations(const State& state,
+                           const std::map<BudgetKey, ledger::BudgetUse>& uses,
+                           Events& events) {
   std::set<JobId> asked;
   for (const auto& [key, entry] : state.money.budgets) {
     const ledger::BudgetUse& use = uses.at(key);
-    if (!entry.budget.stops || use.held_back.value <= 0 || use.spent >= entry.budget.limit || use.spent + use.held_back < entry.budget.limit) continue;
-    const std::string reason = fmt::format("budget: of {} of {} {} is spent, and the rest is held back for reservations", format_usd(entry.budget.limit), budget_name(state, key), format_usd(use.spent));
+    if (!entry.budget.stops || use.held_back.value <= 0 || use.spent >= entry.budget.limit ||
+        use.spent + use.held_back < entry.budget.limit)
+      continue;
+    const std::string reason =
+        fmt::format("budget: of {} of {} {} is spent, and the rest is held back for reservations",
+                    format_usd(entry.budget.limit), budget_name(state, key), format_usd(use.spent));
     for (const auto& [id, job] : state.jobs) {
-      if (job.tasks.empty() || !concerns(key, job) || lives_on_reservation(state, key, job)) continue;
-      const bool burns = std::ranges::any_of(job.tasks, [&](TaskId task) { return state.money.books.burn(ledger::lease_id(state.tasks.at(task))).nano_usd_per_s > 0; });
-      if (burns && asked.insert(id).second) put_aside(state, events, job, SuspendCause::budget, reason);
+      if (job.tasks.empty() || !concerns(key, job) || lives_on_reservation(state, key, job))
+        continue;
+      const bool burns = std::ranges::any_of(job.tasks, [&](TaskId task) {
+        return state.money.books.burn(ledger::lease_id(state.tasks.at(task))).nano_usd_per_s > 0;
+      });
+      if (burns && asked.insert(id).second)
+        put_aside(state, events, job, SuspendCause::budget, reason);
     }
   }
 }
@@ -264,9 +354,13 @@ std::string held_back(const State& state, const std::set<JobId>& jobs, WallTime 
   for (JobId id : jobs) {
     const Job& job = state.jobs.at(id);
     const auto held = state.money.held.find(id);
-    const bool asleep = job.suspension.phase == SuspendPhase::suspended && job.suspension.cause == SuspendCause::budget && !job.suspension.resume_wanted;
-    if (held == state.money.held.end() && !asleep) continue;
-    if (const Status paid = Purse(state, billed).take(job, asleep ? Rate{1} : held->second); !paid) return "budget: " + paid.error().message;
+    const bool asleep = job.suspension.phase == SuspendPhase::suspended &&
+                        job.suspension.cause == SuspendCause::budget &&
+                        !job.suspension.resume_wanted;
+    if (held == state.money.held.end() && !asleep)
+      continue;
+    if (const Status paid = Purse(state, billed).take(job, asleep ? Rate{1} : held->second); !paid)
+      return "budget: " + paid.error().message;
   }
   return {};
 }
@@ -277,26 +371,37 @@ Decision Decider::operator()(const SetBudget& c) {
   BILLOW_TRY_VOID(ledger::check(c.budget));
   switch (c.budget.scope) {
     case BudgetScope::project:
-      if (!state.projects.contains(ProjectId(c.budget.of))) return fail(Code::not_found, "there is no such project");
+      if (!state.projects.contains(ProjectId(c.budget.of)))
+        return fail(Code::not_found, "there is no such project");
       break;
     case BudgetScope::user:
-      if (!state.users.contains(UserId(c.budget.of))) return fail(Code::not_found, "there is no such user");
+      if (!state.users.contains(UserId(c.budget.of)))
+        return fail(Code::not_found, "there is no such user");
       break;
     case BudgetScope::job:
-      if (!state.jobs.contains(JobId(c.budget.of)) && !state.arrays.contains(JobId(c.budget.of))) return fail(Code::not_found, fmt::format("there is no live job {}", c.budget.of));
-      if (c.budget.period != BudgetPeriod::total) return fail(Code::invalid, "a job's budget is for all of it", "leave the period out, or say --total");
+      if (!state.jobs.contains(JobId(c.budget.of)) && !state.arrays.contains(JobId(c.budget.of)))
+        return fail(Code::not_found, fmt::format("there is no live job {}", c.budget.of));
+      if (c.budget.period != BudgetPeriod::total)
+        return fail(Code::invalid, "a job's budget is for all of it",
+                    "leave the period out, or say --total");
       break;
   }
   NanoUsd spent = c.spent;
   if (c.budget.scope == BudgetScope::job) {
-    if (const Job* job = state.find_job(JobId(c.budget.of))) spent = job->cost;
-    else spent = state.arrays.at(JobId(c.budget.of)).cost;
+    if (const Job* job = state.find_job(JobId(c.budget.of)))
+      spent = job->cost;
+    else
+      spent = state.arrays.at(JobId(c.budget.of)).cost;
   }
   return Events{BudgetSet{c.budget, spent}};
 }
 
 Decision Decider::operator()(const RemoveBudget& c) {
-  if (!state.money.budgets.contains(c.budget)) return fail(Code::not_found, fmt::format("there is no {} budget of {}", enum_name(c.budget.period), budget_name(state, c.budget)), "see `billow budget show`");
+  if (!state.money.budgets.contains(c.budget))
+    return fail(Code::not_found,
+                fmt::format("there is no {} budget of {}", enum_name(c.budget.period),
+                            budget_name(state, c.budget)),
+                "see `billow budget show`");
   return Events{BudgetRemoved{c.budget}};
 }
 
@@ -306,59 +411,92 @@ Decision Decider::operator()(const MoneyTick&) {
     const auto uses = budget_uses(state, context.billed);
     for (const auto& [key, entry] : state.money.budgets) {
       const ledger::BudgetStep step = ledger::step(entry.budget, entry.progress, uses.at(key));
-      if (step.state == entry.progress && step.action == BudgetAction::none) continue;
-      events.push_back(BudgetWarned{key, step.state, step.action, step.pct, step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
+      if (step.state == entry.progress && step.action == BudgetAction::none)
+        continue;
+      events.push_back(BudgetWarned{
+          key, step.state, step.action, step.pct,
+          step.text.empty() ? "" : fmt::format("{}: {}", budget_name(state, key), step.text)});
     }
-    if (events.empty()) keep_for_reservations(state, uses, events);   // what a spent budget brings about comes first
+    if (events.empty())
+      keep_for_reservations(state, uses, events);  // what a spent budget brings about comes first
     Purse purse(state, context.billed);
-    // Of a hundred thousand that wait for the same money one is asked; budgets of single jobs are few and asked each.
+    // Of a hundred thousand that wait for the same money one is asked; budgets of single jobs are
+    // few and asked each.
     std::set<std::tuple<ProjectId, UserId, ReservationId, std::int64_t>> refused;
     for (const auto& [id, rate] : state.money.held) {
       const Job& job = state.jobs.at(id);
-      const bool own = state.money.budgets.contains({BudgetScope::job, id.value, BudgetPeriod::total}) || (job.array && state.money.budgets.contains({BudgetScope::job, job.array.value, BudgetPeriod::total}));
+      const bool own =
+          state.money.budgets.contains({BudgetScope::job, id.value, BudgetPeriod::total}) ||
+          (job.array &&
+           state.money.budgets.contains({BudgetScope::job, job.array.value, BudgetPeriod::total}));
       const Reservation* inside = reservation_of(state, job);
-      const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{}, rate.nano_usd_per_s);
-      if (!own && refused.contains(key)) continue;
-      if (purse.take(job, rate)) events.push_back(JobReady{id});
-      else if (!own) refused.insert(key);
+      const std::tuple key(job.project, job.user, inside ? inside->id : ReservationId{},
+                           rate.nano_usd_per_s);
+      if (!own && refused.contains(key))
+        continue;
+      if (purse.take(job, rate))
+        events.push_back(JobReady{id});
+      else if (!own)
+        refused.insert(key);
     }
   }
-  // What was suspended at the cap goes on when there is money again; the rest of its way is that of any resume.
+  // What was suspended at the cap goes on when there is money again; the rest of its way is that of
+  // any resume.
   if (state.count.contains(JobState::suspended)) {
     Purse purse(state, context.billed);
     for (const auto& [id, job] : state.jobs) {
       const Suspension& s = job.suspension;
-      if (job.state != JobState::suspended || s.cause != SuspendCause::budget || s.resume_wanted || job.stopping != StopCause::none) continue;
+      if (job.state != JobState::suspended || s.cause != SuspendCause::budget || s.resume_wanted ||
+          job.stopping != StopCause::none)
+        continue;
       const Task& task = state.tasks.at(job.tasks.front());
       const auto node = state.nodes.find(task.node);
-      if (node == state.nodes.end() || task.gpus.empty()) continue;
+      if (node == state.nodes.end() || task.gpus.empty())
+        continue;
       std::int64_t milli = 0;
-      for (const GpuGrant& grant : task.gpus) milli += grant.share.milli;
+      for (const GpuGrant& grant : task.gpus)
+        milli += grant.share.milli;
       const auto gpu = static_cast<std::size_t>(task.gpus.front().gpu);
-      if (gpu >= node->second.offer.gpus.size()) continue;
-      const Rate rate = charge_rate(state, node->second, node->second.offer.gpus[gpu].type, job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
-      if (purse.take(job, Rate{rate.nano_usd_per_s * milli / 1000})) events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
+      if (gpu >= node->second.offer.gpus.size())
+        continue;
+      const Rate rate =
+          charge_rate(state, node->second, node->second.offer.gpus[gpu].type,
+                      job.spec->spot ? PriceClass::spot : PriceClass::on_demand, context.prices);
+      if (purse.take(job, Rate{rate.nano_usd_per_s * milli / 1000}))
+        events.push_back(SuspensionChanged{id, SuspendCause::budget, "there is money again", true});
     }
   }
-  // What was suspended for idling keeps its machine; where that is paid for by the hour, not for long.
-  if (state.count.contains(JobState::suspended)) for (const auto& [id, job] : state.jobs) {
-    if (job.state != JobState::suspended || job.suspension.cause != SuspendCause::idle || job.stopping != StopCause::none) continue;
-    const auto node = state.nodes.find(state.tasks.at(job.tasks.front()).node);
-    if (node == state.nodes.end() || !node_bills(node->second)) continue;
-    const IdlePolicy& policy = state.money.policy_of(job.project);
-    const Duration suspended = context.now - job.suspension.since;
-    if (suspended >= policy.stop_after - policy.suspend_after)
-      events.push_back(IdleActed{id, IdleAction::stop, fmt::format("suspended after idling, {} ago; its node costs money, so it is stopped", format_duration(suspended))});
-  }
+  // What was suspended for idling keeps its machine; where that is paid for by the hour, not for
+  // long.
+  if (state.count.contains(JobState::suspended))
+    for (const auto& [id, job] : state.jobs) {
+      if (job.state != JobState::suspended || job.suspension.cause != SuspendCause::idle ||
+          job.stopping != StopCause::none)
+        continue;
+      const auto node = state.nodes.find(state.tasks.at(job.tasks.front()).node);
+      if (node == state.nodes.end() || !node_bills(node->second))
+        continue;
+      const IdlePolicy& policy = state.money.policy_of(job.project);
+      const Duration suspended = context.now - job.suspension.since;
+      if (suspended >= policy.stop_after - policy.suspend_after)
+        events.push_back(IdleActed{
+            id, IdleAction::stop,
+            fmt::format("suspended after idling, {} ago; its node costs money, so it is stopped",
+                        format_duration(suspended))});
+    }
   for (const auto& [id, since] : state.money.node_empty_since) {
     const auto node = state.nodes.find(id);
     // Machines of a pool are given back by it.
-    if (node == state.nodes.end() || node->second.pool || !node_bills(node->second)) continue;
+    if (node == state.nodes.end() || node->second.pool || !node_bills(node->second))
+      continue;
     if (state.money.released.contains(id)) {
       // It was told to go and has gone: whoever lent it sends no bill for it any more.
-      if (!node->second.reachable && context.billed - node->second.unreachable_since > limits::agent_unreachable_after) events.push_back(NodeRemoved{id});
+      if (!node->second.reachable &&
+          context.billed - node->second.unreachable_since > limits::agent_unreachable_after)
+        events.push_back(NodeRemoved{id});
     } else if (context.billed - since >= limits::node_give_back_after) {
-      events.push_back(NodeReleased{id, fmt::format("no job for {}", format_duration(context.billed - since))});
+      events.push_back(
+          NodeReleased{id, fmt::format("no job for {}", format_duration(context.billed - since))});
     }
   }
   return events;

@@ -1,5 +1,6 @@
-// What projects have by name: secrets, saved environments and volumes, decided and folded here; and whether a job may have what it
-// asks for. A job is refused when it is submitted, not when it starts; what is taken away between the two is said at the start.
+// What projects have by name: secrets, saved environments and volumes, decided and folded here; and
+// whether a job may have what it asks for. A job is refused when it is submitted, not when it
+// starts; what is taken away between the two is said at the start.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -16,46 +17,68 @@ namespace {
 constexpr std::int64_t processes_asked_min = 64, processes_asked_max = 4'194'304;
 
 template <class Map>
-std::string near_hint(const Map& map, ProjectId project, const std::string& name, const char* list) {
+std::string near_hint(const Map& map,
+                      ProjectId project,
+                      const std::string& name,
+                      const char* list) {
   std::vector<std::string> names;
-  for (const auto& [key, value] : map) if (key.first == project) names.push_back(key.second);
+  for (const auto& [key, value] : map)
+    if (key.first == project)
+      names.push_back(key.second);
   const std::string near = nearest(name, names);
-  return near.empty() ? fmt::format("see `billow {} list`", list) : fmt::format("did you mean \"{}\"?", near);
+  return near.empty() ? fmt::format("see `billow {} list`", list)
+                      : fmt::format("did you mean \"{}\"?", near);
 }
 
 // A path that stays where it says: absolute, without `.` or `..` in it.
 Status check_path(std::string_view what, std::string_view path) {
-  const auto bad = [&](const char* why) { return fail(Code::invalid, fmt::format("{} \"{}\" {}", what, path, why), "write a whole path, like /mnt/data"); };
-  if (path.empty() || path.front() != '/') return bad("does not begin with /");
-  if (path.size() > 4096) return bad("is too long");
-  if (path.find('\0') != std::string_view::npos || path.find('\n') != std::string_view::npos) return bad("has a line end or a zero byte in it");
+  const auto bad = [&](const char* why) {
+    return fail(Code::invalid, fmt::format("{} \"{}\" {}", what, path, why),
+                "write a whole path, like /mnt/data");
+  };
+  if (path.empty() || path.front() != '/')
+    return bad("does not begin with /");
+  if (path.size() > 4096)
+    return bad("is too long");
+  if (path.find('\0') != std::string_view::npos || path.find('\n') != std::string_view::npos)
+    return bad("has a line end or a zero byte in it");
   for (const std::string& part : split(path, '/'))
-    if (part == "." || part == "..") return bad("has . or .. in it");
+    if (part == "." || part == "..")
+      return bad("has . or .. in it");
   return {};
 }
 
 // Whether a path that check_path let pass lies where the system's own files are.
 bool in_system(std::string_view path) {
   for (const std::string& part : split(path, '/'))
-    if (!part.empty()) return part == "proc" || part == "sys" || part == "dev";
+    if (!part.empty())
+      return part == "proc" || part == "sys" || part == "dev";
   return false;
 }
 
 bool is_variable(std::string_view name) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !name.empty() && name.size() <= 255 && letter(name.front()) && std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !name.empty() && name.size() <= 255 && letter(name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
 // Names that would make the loader or Billow itself do another's will in the job's place.
-bool is_ours(std::string_view variable) { return variable.starts_with("BILLOW_") || variable.starts_with("LD_"); }
+bool is_ours(std::string_view variable) {
+  return variable.starts_with("BILLOW_") || variable.starts_with("LD_");
+}
 
-// What an endpoint's next replica needs is not taken from under it: at zero it has none that would keep it.
+// What an endpoint's next replica needs is not taken from under it: at zero it has none that would
+// keep it.
 template <class Uses>
 Status not_served(const State& state, const std::string& what, Uses uses) {
   for (const auto& [name, e] : state.endpoints)
     for (const Revision& r : e.revisions)
       if ((r.number == e.serving || r.number == e.rolling) && uses(e, r.spec->surroundings))
-        return fail(Code::conflict, fmt::format("endpoint {} uses {}", name, what), fmt::format("deploy it without, or remove it first: billow delete {}", name));
+        return fail(Code::conflict, fmt::format("endpoint {} uses {}", name, what),
+                    fmt::format("deploy it without, or remove it first: billow delete {}", name));
   return {};
 }
 
@@ -65,64 +88,120 @@ Status not_served(const State& state, const std::string& what, Uses uses) {
 Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
   Surroundings& s = spec.surroundings;
   const std::string& project_name = state.projects.at(project).name;
-  for (const std::size_t n : {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
-    if (n > limits::surroundings_max) return fail(Code::too_large, fmt::format("a job has at most {} volumes, secrets, inputs and outputs of each kind", limits::surroundings_max));
+  for (const std::size_t n :
+       {s.volumes.size(), s.secrets.size(), s.inputs.size(), s.outputs.size()})
+    if (n > limits::surroundings_max)
+      return fail(
+          Code::too_large,
+          fmt::format("a job has at most {} volumes, secrets, inputs and outputs of each kind",
+                      limits::surroundings_max));
   if (!s.image.empty()) {
     BILLOW_TRY(parse_image_name(s.image));
-    if (!s.environment.empty()) return fail(Code::invalid, "a job runs in an image or in an environment, not in both", "leave out --image or --env");
+    if (!s.environment.empty())
+      return fail(Code::invalid, "a job runs in an image or in an environment, not in both",
+                  "leave out --image or --env");
   }
   if (!s.environment.empty()) {
     const SavedEnvironment* found = nullptr;
-    if (const auto own = state.saved_environments.find({project, s.environment}); own != state.saved_environments.end()) found = &own->second;
-    for (const auto& [key, other] : state.saved_environments) if (!found && other.shared && key.second == s.environment) found = &other;
+    if (const auto own = state.saved_environments.find({project, s.environment});
+        own != state.saved_environments.end())
+      found = &own->second;
+    for (const auto& [key, other] : state.saved_environments)
+      if (!found && other.shared && key.second == s.environment)
+        found = &other;
     // A rerun names the content it ran with, which may be older than what the name stands for now.
-    if (!found && s.environment_digest.empty()) return fail(Code::not_found, fmt::format("project {} has no environment \"{}\"", project_name, s.environment), near_hint(state.saved_environments, project, s.environment, "env"));
-    if (s.environment_digest.empty()) s.environment_digest = found->digest;
+    if (!found && s.environment_digest.empty())
+      return fail(Code::not_found,
+                  fmt::format("project {} has no environment \"{}\"", project_name, s.environment),
+                  near_hint(state.saved_environments, project, s.environment, "env"));
+    if (s.environment_digest.empty())
+      s.environment_digest = found->digest;
   } else {
     s.environment_digest.clear();
   }
   if (s.network == RoomNetwork::none) {
-    if (s.image.empty() && s.environment.empty()) return fail(Code::invalid, "a job without an image or an environment has its node's network", "add --image or --env, or leave --network out");
-    if (spec.nodes > 1) return fail(Code::invalid, "the nodes of a gang speak over the network", "leave --network none out");
+    if (s.image.empty() && s.environment.empty())
+      return fail(Code::invalid, "a job without an image or an environment has its node's network",
+                  "add --image or --env, or leave --network out");
+    if (spec.nodes > 1)
+      return fail(Code::invalid, "the nodes of a gang speak over the network",
+                  "leave --network none out");
   }
-  if (s.processes_max != 0 && (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
-    return fail(Code::invalid, fmt::format("a job may have between {} and {} processes and threads on a node, not {}", processes_asked_min, processes_asked_max, s.processes_max));
+  if (s.processes_max != 0 &&
+      (s.processes_max < processes_asked_min || s.processes_max > processes_asked_max))
+    return fail(
+        Code::invalid,
+        fmt::format("a job may have between {} and {} processes and threads on a node, not {}",
+                    processes_asked_min, processes_asked_max, s.processes_max));
   for (const SecretWish& wish : s.secrets) {
     if (!state.secrets.contains({project, wish.name}))
-      return fail(Code::not_found, fmt::format("project {} has no secret \"{}\"", project_name, wish.name), near_hint(state.secrets, project, wish.name, "secret"));
-    if (wish.variable.empty() == wish.file.empty()) return fail(Code::invalid, fmt::format("secret {} is given as a variable or as a file", wish.name), "--secret NAME, --secret NAME=VARIABLE or --secret NAME:/path");
+      return fail(Code::not_found,
+                  fmt::format("project {} has no secret \"{}\"", project_name, wish.name),
+                  near_hint(state.secrets, project, wish.name, "secret"));
+    if (wish.variable.empty() == wish.file.empty())
+      return fail(Code::invalid,
+                  fmt::format("secret {} is given as a variable or as a file", wish.name),
+                  "--secret NAME, --secret NAME=VARIABLE or --secret NAME:/path");
     if (!wish.file.empty()) {
       BILLOW_TRY_VOID(check_path("the secret's file", wish.file));
-      if (wish.file.ends_with('/') || in_system(wish.file)) return fail(Code::invalid, fmt::format("a secret cannot be the file {}", wish.file), "choose another, such as /run/secrets/" + wish.name);
+      if (wish.file.ends_with('/') || in_system(wish.file))
+        return fail(Code::invalid, fmt::format("a secret cannot be the file {}", wish.file),
+                    "choose another, such as /run/secrets/" + wish.name);
       for (const SecretWish& other : s.secrets)
-        if (&other != &wish && other.file == wish.file) return fail(Code::invalid, fmt::format("two secrets cannot be the one file {}", wish.file), "give each a path of its own");
+        if (&other != &wish && other.file == wish.file)
+          return fail(Code::invalid,
+                      fmt::format("two secrets cannot be the one file {}", wish.file),
+                      "give each a path of its own");
     }
-    if (!wish.variable.empty() && !is_variable(wish.variable)) return fail(Code::invalid, fmt::format("\"{}\" is no name of a variable", wish.variable), fmt::format("name one: --secret {0}=VARIABLE, or take it as a file: --secret {0}:file", wish.name));
-    if (is_ours(wish.variable)) return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable), "choose another: --secret NAME=VARIABLE");
+    if (!wish.variable.empty() && !is_variable(wish.variable))
+      return fail(
+          Code::invalid, fmt::format("\"{}\" is no name of a variable", wish.variable),
+          fmt::format("name one: --secret {0}=VARIABLE, or take it as a file: --secret {0}:file",
+                      wish.name));
+    if (is_ours(wish.variable))
+      return fail(Code::invalid, fmt::format("a secret cannot be the variable {}", wish.variable),
+                  "choose another: --secret NAME=VARIABLE");
   }
   for (const VolumeWish& wish : s.volumes) {
     const auto found = state.volumes.find(wish.name);
-    const auto allowed = [&](const Volume& v) { return v.projects.empty() || std::find(v.projects.begin(), v.projects.end(), project_name) != v.projects.end(); };
+    const auto allowed = [&](const Volume& v) {
+      return v.projects.empty() ||
+             std::find(v.projects.begin(), v.projects.end(), project_name) != v.projects.end();
+    };
     if (found == state.volumes.end() || !allowed(found->second)) {
       std::vector<std::string> names;
-      for (const auto& [name, v] : state.volumes) if (allowed(v)) names.push_back(name);
+      for (const auto& [name, v] : state.volumes)
+        if (allowed(v))
+          names.push_back(name);
       const std::string near = nearest(wish.name, names);
-      return fail(Code::not_found, fmt::format("project {} has no volume \"{}\"", project_name, wish.name), near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
+      return fail(
+          Code::not_found, fmt::format("project {} has no volume \"{}\"", project_name, wish.name),
+          near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
     }
     const Volume& volume = found->second;
     BILLOW_TRY_VOID(check_path("the volume's place", wish.path));
-    if (wish.path.find_first_not_of('/') == std::string::npos) return fail(Code::invalid, "a volume cannot take the place of /", "write --volume " + wish.name + ":/mnt/" + wish.name);
-    if (in_system(wish.path)) return fail(Code::invalid, fmt::format("a volume cannot lie in /proc, /sys or /dev: {}", wish.path), "write --volume " + wish.name + ":/mnt/" + wish.name);
+    if (wish.path.find_first_not_of('/') == std::string::npos)
+      return fail(Code::invalid, "a volume cannot take the place of /",
+                  "write --volume " + wish.name + ":/mnt/" + wish.name);
+    if (in_system(wish.path))
+      return fail(Code::invalid,
+                  fmt::format("a volume cannot lie in /proc, /sys or /dev: {}", wish.path),
+                  "write --volume " + wish.name + ":/mnt/" + wish.name);
     // Where it is decides where the job can run.
     for (const auto& [key, value] : volume.node_labels) {
       const auto [at, fresh] = spec.node_labels.emplace(key, value);
       if (!fresh && at->second != value)
-        return fail(Code::conflict, fmt::format("volume {} is on nodes with {}={}, and the job asks for {}={}", wish.name, key, value, key, at->second));
+        return fail(Code::conflict,
+                    fmt::format("volume {} is on nodes with {}={}, and the job asks for {}={}",
+                                wish.name, key, value, key, at->second));
     }
     if (!volume.pool.empty()) {
       std::vector<std::string>& pools = spec.place.pools;
       if (!pools.empty() && std::find(pools.begin(), pools.end(), volume.pool) == pools.end())
-        return fail(Code::conflict, fmt::format("volume {} is on nodes of pool {}, and the job asks for others", wish.name, volume.pool), "leave --pool out, or name that pool");
+        return fail(Code::conflict,
+                    fmt::format("volume {} is on nodes of pool {}, and the job asks for others",
+                                wish.name, volume.pool),
+                    "leave --pool out, or name that pool");
       pools = {volume.pool};
     }
   }
@@ -133,39 +212,63 @@ Status Decider::check_surroundings(JobSpec& spec, ProjectId project) {
 Decision Decider::operator()(const SetSecret& c) {
   BILLOW_TRY_VOID(check_name("secret", c.name));
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
-  if (!state.secrets.contains({project, c.name}) && state.secrets.size() >= limits::secrets_max) return fail(Code::exhausted, fmt::format("there are {} secrets already", state.secrets.size()));
-  return Events{SecretSet{{.project = project, .name = c.name, .sealed = c.sealed, .by = state.users.at(c.user).name, .at = context.now}}};
+  if (!state.secrets.contains({project, c.name}) && state.secrets.size() >= limits::secrets_max)
+    return fail(Code::exhausted, fmt::format("there are {} secrets already", state.secrets.size()));
+  return Events{SecretSet{{.project = project,
+                           .name = c.name,
+                           .sealed = c.sealed,
+                           .by = state.users.at(c.user).name,
+                           .at = context.now}}};
 }
 
 Decision Decider::operator()(const RemoveSecret& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.secrets.contains({project, c.name}))
-    return fail(Code::not_found, fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, c.name), near_hint(state.secrets, project, c.name, "secret"));
-  BILLOW_TRY_VOID(not_served(state, fmt::format("secret \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
-    return e.project == project && std::any_of(s.secrets.begin(), s.secrets.end(), [&](const SecretWish& wish) { return wish.name == c.name; });
-  }));
+    return fail(
+        Code::not_found,
+        fmt::format("project {} has no secret \"{}\"", state.projects.at(project).name, c.name),
+        near_hint(state.secrets, project, c.name, "secret"));
+  BILLOW_TRY_VOID(not_served(
+      state, fmt::format("secret \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
+        return e.project == project &&
+               std::any_of(s.secrets.begin(), s.secrets.end(),
+                           [&](const SecretWish& wish) { return wish.name == c.name; });
+      }));
   return Events{SecretRemoved{project, c.name}};
 }
 
-void Applier::operator()(const SecretSet& e) { state.secrets[{e.secret.project, e.secret.name}] = e.secret; }
-void Applier::operator()(const SecretRemoved& e) { state.secrets.erase({e.project, e.name}); }
+void Applier::operator()(const SecretSet& e) {
+  state.secrets[{e.secret.project, e.secret.name}] = e.secret;
+}
+void Applier::operator()(const SecretRemoved& e) {
+  state.secrets.erase({e.project, e.name});
+}
 
 // ---- environments
 Decision Decider::operator()(const SaveEnvironment& c) {
   SavedEnvironment env = c.environment;
   BILLOW_TRY_VOID(check_name("environment", env.name));
   BILLOW_TRY_VOID(check_path("the environment's place", env.path));
-  if (env.digest.empty()) return fail(Code::invalid, "the environment has no content");
+  if (env.digest.empty())
+    return fail(Code::invalid, "the environment has no content");
   for (const auto& [name, value] : env.variables)
-    if (!is_variable(name) || is_ours(name) || value.find('\0') != std::string::npos) return fail(Code::invalid, fmt::format("an environment cannot set \"{}\"", name));
+    if (!is_variable(name) || is_ours(name) || value.find('\0') != std::string::npos)
+      return fail(Code::invalid, fmt::format("an environment cannot set \"{}\"", name));
   env.project = BILLOW_TRY(project_for(c.project, c.user));
-  if (!state.saved_environments.contains({env.project, env.name}) && state.saved_environments.size() >= limits::saved_environments_max)
-    return fail(Code::exhausted, fmt::format("there are {} environments already", state.saved_environments.size()), "remove some: billow env rm NAME");
-  // Everybody's jobs may name a shared one: what the name stands for must not change with who else shares one.
+  if (!state.saved_environments.contains({env.project, env.name}) &&
+      state.saved_environments.size() >= limits::saved_environments_max)
+    return fail(Code::exhausted,
+                fmt::format("there are {} environments already", state.saved_environments.size()),
+                "remove some: billow env rm NAME");
+  // Everybody's jobs may name a shared one: what the name stands for must not change with who else
+  // shares one.
   if (env.shared)
     for (const auto& [key, other] : state.saved_environments)
       if (other.shared && key.second == env.name && key.first != env.project)
-        return fail(Code::conflict, fmt::format("project {} shares an environment \"{}\" already", state.projects.at(key.first).name, env.name), "choose another name, or save it without --shared for your own project");
+        return fail(Code::conflict,
+                    fmt::format("project {} shares an environment \"{}\" already",
+                                state.projects.at(key.first).name, env.name),
+                    "choose another name, or save it without --shared for your own project");
   env.by = state.users.at(c.user).name;
   env.at = context.now;
   return Events{EnvironmentSaved{std::move(env)}};
@@ -174,29 +277,47 @@ Decision Decider::operator()(const SaveEnvironment& c) {
 Decision Decider::operator()(const RemoveEnvironment& c) {
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   if (!state.saved_environments.contains({project, c.name}))
-    return fail(Code::not_found, fmt::format("project {} has no environment \"{}\"", state.projects.at(project).name, c.name), near_hint(state.saved_environments, project, c.name, "env"));
+    return fail(Code::not_found,
+                fmt::format("project {} has no environment \"{}\"", state.projects.at(project).name,
+                            c.name),
+                near_hint(state.saved_environments, project, c.name, "env"));
   const SavedEnvironment& saved = state.saved_environments.at({project, c.name});
-  BILLOW_TRY_VOID(not_served(state, fmt::format("environment \"{}\"", c.name), [&](const Endpoint& e, const Surroundings& s) {
-    return s.environment == c.name && (e.project == project || (saved.shared && !state.saved_environments.contains({e.project, c.name})));
-  }));
+  BILLOW_TRY_VOID(not_served(
+      state, fmt::format("environment \"{}\"", c.name),
+      [&](const Endpoint& e, const Surroundings& s) {
+        return s.environment == c.name &&
+               (e.project == project ||
+                (saved.shared && !state.saved_environments.contains({e.project, c.name})));
+      }));
   return Events{SavedEnvironmentRemoved{project, c.name}};
 }
 
-void Applier::operator()(const EnvironmentSaved& e) { state.saved_environments[{e.environment.project, e.environment.name}] = e.environment; }
-void Applier::operator()(const SavedEnvironmentRemoved& e) { state.saved_environments.erase({e.project, e.name}); }
+void Applier::operator()(const EnvironmentSaved& e) {
+  state.saved_environments[{e.environment.project, e.environment.name}] = e.environment;
+}
+void Applier::operator()(const SavedEnvironmentRemoved& e) {
+  state.saved_environments.erase({e.project, e.name});
+}
 
 // ---- volumes
 Decision Decider::operator()(const DeclareVolume& c) {
   Volume volume = c.volume;
   BILLOW_TRY_VOID(check_name("volume", volume.name));
   BILLOW_TRY_VOID(check_path("the volume's path", volume.path));
-  if (volume.path == "/") return fail(Code::invalid, "a volume cannot be the whole node", "name a directory of it");
+  if (volume.path == "/")
+    return fail(Code::invalid, "a volume cannot be the whole node", "name a directory of it");
   for (const std::string& name : volume.projects)
-    if (!state.project_by_name(name)) return fail(Code::not_found, fmt::format("there is no project \"{}\"", name), "see `billow project list`");
-  if (!volume.pool.empty()) BILLOW_TRY_VOID(check_name("pool", volume.pool));
+    if (!state.project_by_name(name))
+      return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
+                  "see `billow project list`");
+  if (!volume.pool.empty())
+    BILLOW_TRY_VOID(check_name("pool", volume.pool));
   // Not replaced in silence: that could make what is read-only writable for everybody's next job.
-  if (state.volumes.contains(volume.name)) return fail(Code::conflict, fmt::format("there is a volume \"{}\" already", volume.name), "remove it first: billow volume rm " + volume.name);
-  if (state.volumes.size() >= limits::volumes_max) return fail(Code::exhausted, fmt::format("there are {} volumes already", state.volumes.size()));
+  if (state.volumes.contains(volume.name))
+    return fail(Code::conflict, fmt::format("there is a volume \"{}\" already", volume.name),
+                "remove it first: billow volume rm " + volume.name);
+  if (state.volumes.size() >= limits::volumes_max)
+    return fail(Code::exhausted, fmt::format("there are {} volumes already", state.volumes.size()));
   volume.by = c.user && state.users.contains(c.user) ? state.users.at(c.user).name : "";
   volume.at = context.now;
   return Events{VolumeDeclared{std::move(volume)}};
@@ -205,32 +326,47 @@ Decision Decider::operator()(const DeclareVolume& c) {
 Decision Decider::operator()(const RemoveVolume& c) {
   if (!state.volumes.contains(c.name)) {
     std::vector<std::string> names;
-    for (const auto& [name, v] : state.volumes) names.push_back(name);
+    for (const auto& [name, v] : state.volumes)
+      names.push_back(name);
     const std::string near = nearest(c.name, names);
-    return fail(Code::not_found, fmt::format("there is no volume \"{}\"", c.name), near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
+    return fail(
+        Code::not_found, fmt::format("there is no volume \"{}\"", c.name),
+        near.empty() ? "see `billow volume list`" : fmt::format("did you mean \"{}\"?", near));
   }
-  BILLOW_TRY_VOID(not_served(state, fmt::format("volume \"{}\"", c.name), [&](const Endpoint&, const Surroundings& s) {
-    return std::any_of(s.volumes.begin(), s.volumes.end(), [&](const VolumeWish& wish) { return wish.name == c.name; });
-  }));
+  BILLOW_TRY_VOID(not_served(
+      state, fmt::format("volume \"{}\"", c.name), [&](const Endpoint&, const Surroundings& s) {
+        return std::any_of(s.volumes.begin(), s.volumes.end(),
+                           [&](const VolumeWish& wish) { return wish.name == c.name; });
+      }));
   return Events{VolumeRemoved{c.name}};
 }
 
-void Applier::operator()(const VolumeDeclared& e) { state.volumes[e.volume.name] = e.volume; }
-void Applier::operator()(const VolumeRemoved& e) { state.volumes.erase(e.name); }
+void Applier::operator()(const VolumeDeclared& e) {
+  state.volumes[e.volume.name] = e.volume;
+}
+void Applier::operator()(const VolumeRemoved& e) {
+  state.volumes.erase(e.name);
+}
 
 // ---- images
 // Told again by every task of a gang and every attempt: only what is new is a fact.
 Decision Decider::operator()(const ImageFound& c) {
   const Task* task = state.find_task(c.task);
-  if (!task || task->state == TaskState::ended) return fail(Code::not_found, fmt::format("task {} does not run", c.task.value));
+  if (!task || task->state == TaskState::ended)
+    return fail(Code::not_found, fmt::format("task {} does not run", c.task.value));
   const Job& job = state.jobs.at(task->job);
-  if (job.spec->surroundings.image.empty()) return fail(Code::conflict, fmt::format("job {} runs in no image", job.id.value));
-  if (!is_image_digest(c.digest)) return fail(Code::invalid, "not the digest of an image");
+  if (job.spec->surroundings.image.empty())
+    return fail(Code::conflict, fmt::format("job {} runs in no image", job.id.value));
+  if (!is_image_digest(c.digest))
+    return fail(Code::invalid, "not the digest of an image");
   Events events;
-  if (job.image_digest != c.digest) events.push_back(JobImageFound{job.id, c.digest});
+  if (job.image_digest != c.digest)
+    events.push_back(JobImageFound{job.id, c.digest});
   return events;
 }
 
-void Applier::operator()(const JobImageFound& e) { job(e.job).image_digest = e.digest; }
+void Applier::operator()(const JobImageFound& e) {
+  job(e.job).image_digest = e.digest;
+}
 
 }  // namespace billow::control

@@ -24,11 +24,14 @@ namespace {
 // What a lease's row says of its node. Asked for while the node is there.
 void name_node(const State& state, ClosedLease& lease) {
   const auto node = state.nodes.find(lease.task.node);
-  if (node == state.nodes.end()) return;
+  if (node == state.nodes.end())
+    return;
   const NodeOffer& offer = node->second.offer;
   lease.node_name = offer.name;
-  if (lease.task.gpus.empty()) return;
-  if (const auto index = static_cast<std::size_t>(lease.task.gpus.front().gpu); index < offer.gpus.size()) {
+  if (lease.task.gpus.empty())
+    return;
+  if (const auto index = static_cast<std::size_t>(lease.task.gpus.front().gpu);
+      index < offer.gpus.size()) {
     lease.gpu_type = offer.gpus[index].type;
     lease.card_mem_mib = offer.gpus[index].mem_mib;
   }
@@ -38,84 +41,155 @@ void name_node(const State& state, ClosedLease& lease) {
 ClosedLease lease_sums(const State& state, const Task& task, WallTime to, bool open) {
   const Job& job = state.jobs.at(task.job);
   const auto sums = state.money.books.lease_totals(ledger::lease_id(task), task.lease_from, to);
-  ClosedLease out{task, job.project, job.user, sums.charge, sums.active + sums.idle, sums.idle, sums.energy_mj, to, open, sums.egress, sums.egress_bytes, {}, {}, 0};
+  ClosedLease out{task,
+                  job.project,
+                  job.user,
+                  sums.charge,
+                  sums.active + sums.idle,
+                  sums.idle,
+                  sums.energy_mj,
+                  to,
+                  open,
+                  sums.egress,
+                  sums.egress_bytes,
+                  {},
+                  {},
+                  0};
   name_node(state, out);
   return out;
 }
 
-NodeDay node_day(const State& state, const Node& node, std::int64_t day) { return {node.id, day, {}, node.offer.name, pool_of(state, node), provider_id(state, node)}; }
+NodeDay node_day(const State& state, const Node& node, std::int64_t day) {
+  return {node.id, day, {}, node.offer.name, pool_of(state, node), provider_id(state, node)};
+}
 
-// What a closed day leaves in the store: the postings, every open lease up to midnight, every node's cost.
+// What a closed day leaves in the store: the postings, every open lease up to midnight, every
+// node's cost.
 void post_day(const State& state, const DayClosed& closed, Step& step) {
   const WallTime from{closed.day * day_ns}, midnight{(closed.day + 1) * day_ns};
   for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended && task.lease_from < midnight) step.leases.push_back(lease_sums(state, task, midnight, true));
+    if (task.state != TaskState::ended && task.lease_from < midnight)
+      step.leases.push_back(lease_sums(state, task, midnight, true));
   for (const auto& [id, node] : state.nodes)
     if (const NanoUsd cost = state.money.books.fleet_between(id, from, midnight); cost.value != 0) {
       step.node_days.push_back(node_day(state, node, closed.day));
       step.node_days.back().cost = cost;
     }
-  // Traffic that was heard of late belongs to days that are written already: the difference goes on the one that is closed now.
+  // Traffic that was heard of late belongs to days that are written already: the difference goes on
+  // the one that is closed now.
   std::map<NodeId, NanoUsd> late;
   for (const ledger::Entry& entry : state.money.posted)
-    if (entry.correction && entry.kind != ledger::EntryKind::charge && entry.kind != ledger::EntryKind::egress) late[entry.node] += entry.amount;
+    if (entry.correction && entry.kind != ledger::EntryKind::charge &&
+        entry.kind != ledger::EntryKind::egress)
+      late[entry.node] += entry.amount;
   for (const auto& [id, amount] : late) {
-    if (amount.value == 0) continue;
+    if (amount.value == 0)
+      continue;
     const auto node = state.nodes.find(id);
-    step.node_days.push_back(node == state.nodes.end() ? NodeDay{id, closed.day, {}, fmt::format("node {}", id.value), "", ""} : node_day(state, node->second, closed.day));
+    step.node_days.push_back(
+        node == state.nodes.end()
+            ? NodeDay{id, closed.day, {}, fmt::format("node {}", id.value), "", ""}
+            : node_day(state, node->second, closed.day));
     step.node_days.back().cost = amount;
   }
 }
 
 }  // namespace
 
-void Core::follow(std::vector<EventBody> bodies, const Cause& cause, const Context& context, Step& step) {
-  // Depth first: an event's own consequences come before the next event of the decision, so that each is decided against a
-  // state in which what went before has been followed through.
-  std::deque<EventBody> pending(std::make_move_iterator(bodies.begin()), std::make_move_iterator(bodies.end()));
+void Core::follow(std::vector<EventBody> bodies,
+                  const Cause& cause,
+                  const Context& context,
+                  Step& step) {
+  // Depth first: an event's own consequences come before the next event of the decision, so that
+  // each is decided against a state in which what went before has been followed through.
+  std::deque<EventBody> pending(std::make_move_iterator(bodies.begin()),
+                                std::make_move_iterator(bodies.end()));
   while (!pending.empty()) {
-    Event event{.seq = state_.seq + 1, .at = context.now, .billed = context.billed == context.now ? WallTime{} : context.billed, .actor = cause.actor, .request_id = cause.request_id, .body = std::move(pending.front())};
+    Event event{.seq = state_.seq + 1,
+                .at = context.now,
+                .billed = context.billed == context.now ? WallTime{} : context.billed,
+                .actor = cause.actor,
+                .request_id = cause.request_id,
+                .body = std::move(pending.front())};
     pending.pop_front();
     // What is applied is what a replay will read.
     std::visit([](auto& body) { wire::repair_texts(body); }, event.body);
-    // A suspend or resume closes a lease and the task goes on with the next: the row is of what it was before.
+    // A suspend or resume closes a lease and the task goes on with the next: the row is of what it
+    // was before.
     std::optional<Task> before;
-    std::visit([&](const auto& body) {
-      if constexpr (requires { body.task; body.lease_to; body.cost; body.rate; }) {
-        before = state_.tasks.at(body.task);
-        before->lease_to = body.lease_to;
-      }
-    }, event.body);
-    // A node that leaves has cost something today, and is not there any more when the day is closed.
+    std::visit(
+        [&](const auto& body) {
+          if constexpr (requires {
+                          body.task;
+                          body.lease_to;
+                          body.cost;
+                          body.rate;
+                        }) {
+            before = state_.tasks.at(body.task);
+            before->lease_to = body.lease_to;
+          }
+        },
+        event.body);
+    // A node that leaves has cost something today, and is not there any more when the day is
+    // closed.
     std::optional<NodeDay> leaving;
-    if (const auto* removed = std::get_if<NodeRemoved>(&event.body)) leaving = node_day(state_, state_.nodes.at(removed->node), state_.money.days_closed);
+    if (const auto* removed = std::get_if<NodeRemoved>(&event.body))
+      leaving = node_day(state_, state_.nodes.at(removed->node), state_.money.days_closed);
     apply(state_, event);
     if (leaving) {
-      leaving->cost = state_.money.books.fleet_between(leaving->node, {leaving->day * day_ns}, event.billed_at());
-      if (leaving->cost.value != 0) step.node_days.push_back(std::move(*leaving));
+      leaving->cost = state_.money.books.fleet_between(leaving->node, {leaving->day * day_ns},
+                                                       event.billed_at());
+      if (leaving->cost.value != 0)
+        step.node_days.push_back(std::move(*leaving));
     }
-    if (before) step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
-    for (Effect& effect : effects_of(state_, event)) step.effects.push_back(std::move(effect));
+    if (before)
+      step.leases.push_back(lease_sums(state_, *before, before->lease_to, false));
+    for (Effect& effect : effects_of(state_, event))
+      step.effects.push_back(std::move(effect));
     if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
-      step.leases.push_back(lease_sums(state_, state_.tasks.at(ended->task), ended->lease_to, false));
+      step.leases.push_back(
+          lease_sums(state_, state_.tasks.at(ended->task), ended->lease_to, false));
     }
-    if (const auto* closed = std::get_if<DayClosed>(&event.body)) post_day(state_, *closed, step);
-    std::move(state_.money.posted.begin(), state_.money.posted.end(), std::back_inserter(step.entries));
+    if (const auto* closed = std::get_if<DayClosed>(&event.body))
+      post_day(state_, *closed, step);
+    std::move(state_.money.posted.begin(), state_.money.posted.end(),
+              std::back_inserter(step.entries));
     // What its jobs used of it stands in their own rows.
-    if (const auto* r = std::get_if<ReservationEnded>(&event.body); r && r->lease.id && (r->unused.value > 0 || r->unused_milli > 0)) {
-      step.leases.push_back({r->lease, r->project, r->user, r->unused, {}, {}, 0, r->lease.lease_to, false, {}, 0, {}, {}, 0, r->unused_milli});
+    if (const auto* r = std::get_if<ReservationEnded>(&event.body);
+        r && r->lease.id && (r->unused.value > 0 || r->unused_milli > 0)) {
+      step.leases.push_back({r->lease,
+                             r->project,
+                             r->user,
+                             r->unused,
+                             {},
+                             {},
+                             0,
+                             r->lease.lease_to,
+                             false,
+                             {},
+                             0,
+                             {},
+                             {},
+                             0,
+                             r->unused_milli});
       name_node(state_, step.leases.back());
     }
     std::vector<EventBody> more = react(state_, event.body, context);
-    pending.insert(pending.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    pending.insert(pending.begin(), std::make_move_iterator(more.begin()),
+                   std::make_move_iterator(more.end()));
     step.events.push_back(std::move(event));
-    std::move(state_.finished_jobs.begin(), state_.finished_jobs.end(), std::back_inserter(step.jobs));
-    std::move(state_.finished_arrays.begin(), state_.finished_arrays.end(), std::back_inserter(step.arrays));
+    std::move(state_.finished_jobs.begin(), state_.finished_jobs.end(),
+              std::back_inserter(step.jobs));
+    std::move(state_.finished_arrays.begin(), state_.finished_arrays.end(),
+              std::back_inserter(step.arrays));
     forget_finished();
   }
 }
 
-Result<Step> Core::execute(const Command& command, const Cause& cause, WallTime now, WallTime billed) {
+Result<Step> Core::execute(const Command& command,
+                           const Cause& cause,
+                           WallTime now,
+                           WallTime billed) {
   const Context context = context_at(now, billed);
   auto bodies = BILLOW_TRY(decide(state_, command, context));
   Step step;
@@ -127,8 +201,10 @@ Step Core::catch_up(WallTime now, WallTime billed) {
   static const Cause cause{"head", ""};
   const Context context = context_at(now, billed);
   Step step;
-  // One after the other as they came: what a reservation's end brings is part of the day it ended on, and of none that was closed before.
-  while (!state_.reservation_ends.empty() && state_.reservation_ends.begin()->first <= context.now.ns) {
+  // One after the other as they came: what a reservation's end brings is part of the day it ended
+  // on, and of none that was closed before.
+  while (!state_.reservation_ends.empty() &&
+         state_.reservation_ends.begin()->first <= context.now.ns) {
     const WallTime end{state_.reservation_ends.begin()->first};
     Context then = context;
     then.billed = std::min(context.billed, end - (context.now - context.billed));
@@ -154,7 +230,8 @@ std::string encode_event(const Event& event) {
   std::string out = "{";
   bool first = true;
   const auto text = [&](const char* name, const std::string& value) {
-    if (value.empty()) return;
+    if (value.empty())
+      return;
     out += first ? "\"" : ",\"";
     first = false;
     out += name;
@@ -177,12 +254,20 @@ std::string encode_event(const Event& event) {
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload) {
   const std::string which = fmt::format("journal record {} ({})", seq, kind);
   auto read = parse_json(payload);
-  if (!read && !valid_utf8(payload)) read = parse_json(repaired_utf8(payload));  // a text from before texts were checked
-  if (!read) return pass(read.error(), which);
+  if (!read && !valid_utf8(payload))
+    read = parse_json(repaired_utf8(payload));  // a text from before texts were checked
+  if (!read)
+    return pass(read.error(), which);
   const Json json = std::move(*read);
   auto body = wire::variant_from_json<EventVariant>(kind, json["event"]);
-  if (!body) return pass(body.error(), which);
-  return Event{.seq = seq, .at = at, .billed = {json["billed_ns"].int_or(0)}, .actor = std::string(json["actor"].str_or("")), .request_id = std::string(json["request"].str_or("")), .body = EventBody(std::move(*body))};
+  if (!body)
+    return pass(body.error(), which);
+  return Event{.seq = seq,
+               .at = at,
+               .billed = {json["billed_ns"].int_or(0)},
+               .actor = std::string(json["actor"].str_or("")),
+               .request_id = std::string(json["request"].str_or("")),
+               .body = EventBody(std::move(*body))};
 }
 
 }  // namespace billow::control

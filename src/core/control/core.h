@@ -1,7 +1,8 @@
-// The core as its shells drive it: a state, and `execute`, which decides, applies, and follows up reactions until nothing more
-// comes of it. What comes out is what the shell must write (events and finished jobs, in one batch) and what it may send once
-// that batch is durable. Deterministic: the same commands at the same times give the same events. The live head, the fault
-// simulator and `billow simulate` drive this same class.
+// The core as its shells drive it: a state, and `execute`, which decides, applies, and follows up
+// reactions until nothing more comes of it. What comes out is what the shell must write (events and
+// finished jobs, in one batch) and what it may send once that batch is durable. Deterministic: the
+// same commands at the same times give the same events. The live head, the fault simulator and
+// `billow simulate` drive this same class.
 #pragma once
 
 #include <optional>
@@ -19,15 +20,17 @@ struct ClosedLease {
   ProjectId project;
   UserId user;
   NanoUsd charge;
-  NanoUsd cost, idle;                   // what the hardware cost, and the part of it in which nothing was done
+  NanoUsd cost, idle;  // what the hardware cost, and the part of it in which nothing was done
   std::int64_t energy_mj = 0;
-  WallTime to;                          // the amounts are up to here
-  bool open = false;                    // still held: a day was closed
-  NanoUsd egress = {};                  // the part of charge, and of cost, that traffic came to
+  WallTime to;          // the amounts are up to here
+  bool open = false;    // still held: a day was closed
+  NanoUsd egress = {};  // the part of charge, and of cost, that traffic came to
   std::int64_t egress_bytes = 0;
-  std::string node_name = {}, gpu_type = {};  // as they were: a node may be gone before the row is written
+  std::string node_name = {},
+              gpu_type = {};  // as they were: a node may be gone before the row is written
   std::int64_t card_mem_mib = 0;
-  std::optional<std::int64_t> milli = {};     // where it is not what the task held: of a reservation, what nobody used
+  std::optional<std::int64_t> milli =
+      {};  // where it is not what the task held: of a reservation, what nobody used
 };
 // What a node cost on a day that was closed, or until it left.
 struct NodeDay {
@@ -39,7 +42,7 @@ struct NodeDay {
 
 struct Step {
   std::vector<Event> events;
-  std::vector<Effect> effects;          // may leave when the last of `events` is durable
+  std::vector<Effect> effects;  // may leave when the last of `events` is durable
   std::vector<FinishedJob> jobs;
   std::vector<FinishedArray> arrays;
   std::vector<ClosedLease> leases;
@@ -49,30 +52,43 @@ struct Step {
 };
 
 struct Cause {
-  std::string actor;                    // "user:ana", "node:gpu-1", "head"
+  std::string actor;  // "user:ana", "node:gpu-1", "head"
   std::string request_id;
 };
 
 class Core {
  public:
-  Core(State state, ledger::PriceBook prices) : state_(std::move(state)), prices_(std::move(prices)) {}
+  Core(State state, ledger::PriceBook prices)
+      : state_(std::move(state)), prices_(std::move(prices)) {}
 
   const State& state() const { return state_; }
   const ledger::PriceBook& prices() const { return prices_; }
 
-  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run backwards. `billed` is the clock of bills, which does not step; 0: as wall time.
-  Result<Step> execute(const Command& command, const Cause& cause, WallTime now, WallTime billed = {});
-  // Starts what fits, in bounded portions; `more()` says that another call would find more, `wake_at()` when time alone will.
+  // An error leaves the state as it was. Wall time may step; the core never lets recorded time run
+  // backwards. `billed` is the clock of bills, which does not step; 0: as wall time.
+  Result<Step> execute(const Command& command,
+                       const Cause& cause,
+                       WallTime now,
+                       WallTime billed = {});
+  // Starts what fits, in bounded portions; `more()` says that another call would find more,
+  // `wake_at()` when time alone will.
   Step plan(WallTime now, WallTime billed = {});
-  // What is over by now comes first, before any command is decided: reservations end at their own moment, and days are posted.
+  // What is over by now comes first, before any command is decided: reservations end at their own
+  // moment, and days are posted.
   Step catch_up(WallTime now, WallTime billed = {});
   bool more() const { return more_; }
   WallTime wake_at() const { return wake_at_; }
   // One recorded event, for replay.
-  void replay(const Event& event) { apply(state_, event); forget_finished(); }
+  void replay(const Event& event) {
+    apply(state_, event);
+    forget_finished();
+  }
 
  private:
-  void follow(std::vector<EventBody> bodies, const Cause& cause, const Context& context, Step& step);
+  void follow(std::vector<EventBody> bodies,
+              const Cause& cause,
+              const Context& context,
+              Step& step);
   void forget_finished();
   Context context_at(WallTime now, WallTime billed) const;
 
@@ -82,7 +98,8 @@ class Core {
   WallTime wake_at_;
 };
 
-// Events as the journal keeps them: kind, and a JSON document that also names the actor and the request.
+// Events as the journal keeps them: kind, and a JSON document that also names the actor and the
+// request.
 std::string encode_event(const Event& event);
 Result<Event> decode_event(Seq seq, WallTime at, std::string_view kind, std::string_view payload);
 

@@ -1,8 +1,9 @@
-// Who waits for whom. Of one job a hundred thousand may wait, and they leave one by one when it ends or they are stopped: each of
-// them must cost little, however many there are.
+// Who waits for whom. Of one job a hundred thousand may wait, and they leave one by one when it
+// ends or they are stopped: each of them must cost little, however many there are.
 //
-// Numbers are given out in order, so a list is sorted as it is written: who leaves is found by halving, and its place is emptied; when
-// more places are empty than not, the list is drawn together. So n of them cost n halvings and at most 2 n moves.
+// Numbers are given out in order, so a list is sorted as it is written: who leaves is found by
+// halving, and its place is emptied; when more places are empty than not, the list is drawn
+// together. So n of them cost n halvings and at most 2 n moves.
 #pragma once
 
 #include <algorithm>
@@ -19,18 +20,26 @@ class Dependents {
   void add(JobId on, JobId who) {
     List& list = lists_[on];
     ++list.live;
-    if (list.jobs.empty() || value(list.jobs.back()) < who.value) return list.jobs.push_back(who);
-    // A number before the last: only if somebody waits for the same job twice, or jobs come back in another order.
+    if (list.jobs.empty() || value(list.jobs.back()) < who.value)
+      return list.jobs.push_back(who);
+    // A number before the last: only if somebody waits for the same job twice, or jobs come back in
+    // another order.
     list.draw_together();
     list.jobs.insert(std::upper_bound(list.jobs.begin(), list.jobs.end(), who), who);
     work_ += list.jobs.size();
   }
   void forget(JobId on, JobId who) {
     const auto found = lists_.find(on);
-    if (found == lists_.end()) return;
+    if (found == lists_.end())
+      return;
     List& list = found->second;
-    const auto at = std::lower_bound(list.jobs.begin(), list.jobs.end(), who, [&](JobId a, JobId b) { ++work_; return value(a) < value(b); });
-    if (at == list.jobs.end() || *at != who) return;
+    const auto at =
+        std::lower_bound(list.jobs.begin(), list.jobs.end(), who, [&](JobId a, JobId b) {
+          ++work_;
+          return value(a) < value(b);
+        });
+    if (at == list.jobs.end() || *at != who)
+      return;
     *at = JobId{who.value | gone};
     if (--list.live == 0) {
       lists_.erase(found);
@@ -45,9 +54,12 @@ class Dependents {
   std::vector<JobId> of(JobId on) const {
     const auto found = lists_.find(on);
     std::vector<JobId> out;
-    if (found == lists_.end()) return out;
+    if (found == lists_.end())
+      return out;
     out.reserve(found->second.live);
-    for (JobId id : found->second.jobs) if (!is_gone(id)) out.push_back(id);
+    for (JobId id : found->second.jobs)
+      if (!is_gone(id))
+        out.push_back(id);
     return out;
   }
   bool empty() const { return lists_.empty(); }
@@ -55,7 +67,7 @@ class Dependents {
   std::uint64_t work() const { return work_; }
 
  private:
-  static constexpr std::uint64_t gone = std::uint64_t{1} << 63;   // no job has a number that large
+  static constexpr std::uint64_t gone = std::uint64_t{1} << 63;  // no job has a number that large
   static bool is_gone(JobId id) { return (id.value & gone) != 0; }
   static std::uint64_t value(JobId id) { return id.value & ~gone; }
   struct List {

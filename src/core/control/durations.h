@@ -1,6 +1,7 @@
-// How long jobs run, learned from those that ended well. A project's runs are remembered by what was run: the exact command with
-// its GPUs, the program (or script) whatever its arguments, and the job's name. The most exact one that has been seen often enough
-// answers. What is kept is bounded, is part of the state's image, and changes with events only.
+// How long jobs run, learned from those that ended well. A project's runs are remembered by what
+// was run: the exact command with its GPUs, the program (or script) whatever its arguments, and the
+// job's name. The most exact one that has been seen often enough answers. What is kept is bounded,
+// is part of the state's image, and changes with events only.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,14 @@ class Durations {
  public:
   struct Runs {
     std::uint64_t key = 0;
-    std::uint64_t used = 0;              // when it was last added to, in runs learned
-    std::vector<std::int64_t> ms;        // the latest runs, oldest first
+    std::uint64_t used = 0;        // when it was last added to, in runs learned
+    std::vector<std::int64_t> ms;  // the latest runs, oldest first
     template <class V>
-    void fields(V& v) { v("key", key); v("used", used); v("ms", ms); }
+    void fields(V& v) {
+      v("key", key);
+      v("used", used);
+      v("ms", ms);
+    }
   };
 
   void learn(ProjectId project, const JobSpec& spec, Duration ran);
@@ -35,7 +40,8 @@ class Durations {
  private:
   void add(std::uint64_t key, Duration ran);
   std::map<std::uint64_t, Runs> runs_;
-  std::map<std::uint64_t, std::uint64_t> by_use_;   // used → key: the one longest unused is forgotten first
+  std::map<std::uint64_t, std::uint64_t>
+      by_use_;  // used → key: the one longest unused is forgotten first
   std::uint64_t learned_ = 0;
 };
 

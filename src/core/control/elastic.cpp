@@ -1,5 +1,6 @@
-// Elastic gangs: a member whose node is lost, or that fails while there are retries left, is replaced alone; the others go on. A gang that finds no new member for too long
-// starts again whole, so that it does not hold its other nodes for ever.
+// Elastic gangs: a member whose node is lost, or that fails while there are retries left, is
+// replaced alone; the others go on. A gang that finds no new member for too long starts again
+// whole, so that it does not hold its other nodes for ever.
 #include "core/control/elastic.h"
 
 #include <fmt/format.h>
@@ -15,15 +16,18 @@ namespace {
 
 bool failed_itself(const ExitStatus& exit) {
   switch (exit.kind) {
-    case ExitKind::exited: return exit.code != 0;
+    case ExitKind::exited:
+      return exit.code != 0;
     case ExitKind::signaled:
-    case ExitKind::oom: return true;
+    case ExitKind::oom:
+      return true;
     case ExitKind::timed_out:
     case ExitKind::stopped:
     case ExitKind::exec_failed:
     case ExitKind::unpaid:
     case ExitKind::lost:
-    case ExitKind::idle: return false;
+    case ExitKind::idle:
+      return false;
   }
   return false;
 }
@@ -31,14 +35,20 @@ bool failed_itself(const ExitStatus& exit) {
 }  // namespace
 
 bool is_replaceable(const State& state, const Job& job, const Task& task) {
-  if (!job.spec->elastic || job.repairs >= limits::repairs_max) return false;
-  if (task.exit.kind == ExitKind::lost) return true;
-  if (!failed_itself(task.exit)) return false;
+  if (!job.spec->elastic || job.repairs >= limits::repairs_max)
+    return false;
+  if (task.exit.kind == ExitKind::lost)
+    return true;
+  if (!failed_itself(task.exit))
+    return false;
   std::uint32_t failures = job.failures;
   for (TaskId id : job.tasks) {
     const Task& other = state.tasks.at(id);
-    // At one and the same time: all of them or none, for which was heard of first is nowhere to be seen later.
-    if (other.state == TaskState::ended && failed_itself(other.exit) && other.lease_to <= task.lease_to) ++failures;
+    // At one and the same time: all of them or none, for which was heard of first is nowhere to be
+    // seen later.
+    if (other.state == TaskState::ended && failed_itself(other.exit) &&
+        other.lease_to <= task.lease_to)
+      ++failures;
   }
   return failures <= job.spec->retries;
 }
@@ -46,15 +56,24 @@ bool is_replaceable(const State& state, const Job& job, const Task& task) {
 void Decider::tick_elastic(Events& events) const {
   for (JobId id : state.index.waiting_for_members()) {
     const Job* job = state.find_job(id);
-    if (!job || job->stopping != StopCause::none || !job->member_lost_at || context.now - job->member_lost_at < limits::repair_wait_max) continue;
-    events.push_back(JobStopping{id, fmt::format("a member's node was lost, and no other was free for {}", format_duration(limits::repair_wait_max)), StopCause::rank_failed, false, {}});
+    if (!job || job->stopping != StopCause::none || !job->member_lost_at ||
+        context.now - job->member_lost_at < limits::repair_wait_max)
+      continue;
+    events.push_back(
+        JobStopping{id,
+                    fmt::format("a member's node was lost, and no other was free for {}",
+                                format_duration(limits::repair_wait_max)),
+                    StopCause::rank_failed,
+                    false,
+                    {}});
   }
 }
 
 void Applier::operator()(const MemberReplaced& e) {
   Job& j = job(e.job);
   TaskId& member = j.tasks.at(e.task.rank);
-  if (failed_itself(task(member).exit)) ++j.failures;
+  if (failed_itself(task(member).exit))
+    ++j.failures;
   state.tasks.erase(member);
   member = e.task.id;
   state.tasks[e.task.id] = e.task;
@@ -64,10 +83,13 @@ void Applier::operator()(const MemberReplaced& e) {
   j.member_lost_at = {};
   for (TaskId id : j.tasks) {
     const Task& t = task(id);
-    if (t.state == TaskState::ended && is_replaceable(state, j, t)) j.member_lost_at = event.at;  // another one still waits
+    if (t.state == TaskState::ended && is_replaceable(state, j, t))
+      j.member_lost_at = event.at;  // another one still waits
   }
-  sched::Placement placement{.node = e.task.node, .gpus = {}, .cpu_milli = e.task.cpu_milli, .mem_mib = e.task.mem_mib};
-  for (const GpuGrant& g : e.task.gpus) placement.gpus.push_back({g.gpu, g.share, g.mig_start});
+  sched::Placement placement{
+      .node = e.task.node, .gpus = {}, .cpu_milli = e.task.cpu_milli, .mem_mib = e.task.mem_mib};
+  for (const GpuGrant& g : e.task.gpus)
+    placement.gpus.push_back({g.gpu, g.share, g.mig_start});
   state.index.member_replaced(j.id, static_cast<std::int32_t>(e.task.rank), std::move(placement));
 }
 

@@ -1,10 +1,12 @@
-// Endpoints: what is deployed, in revisions; their replicas, which are jobs with a label of ours; and asynchronous calls.
+// Endpoints: what is deployed, in revisions; their replicas, which are jobs with a label of ours;
+// and asynchronous calls.
 //
-// The head keeps what must survive (revisions, keys, calls) and makes the jobs; how many there should be, which are healthy and whether a
-// revision may take over, the gateway says, because it alone sees the requests. A gateway that says nonsense can start no more than an
-// endpoint's limit allows and stop nothing but its replicas.
-#include <algorithm>
+// The head keeps what must survive (revisions, keys, calls) and makes the jobs; how many there
+// should be, which are healthy and whether a revision may take over, the gateway says, because it
+// alone sees the requests. A gateway that says nonsense can start no more than an endpoint's limit
+// allows and stop nothing but its replicas.
 #include <fmt/format.h>
+#include <algorithm>
 #include <set>
 #include <unordered_map>
 
@@ -20,24 +22,52 @@
 namespace billow::control {
 namespace {
 
-constexpr std::int32_t replica_priority = 100;  // somebody waits for an endpoint's answer, nobody for a batch job's start
+constexpr std::int32_t replica_priority =
+    100;  // somebody waits for an endpoint's answer, nobody for a batch job's start
 
 Status check_policy(const EndpointPolicy& p) {
-  const auto bad = [](std::string message, std::string hint = {}) { return fail(Code::invalid, std::move(message), std::move(hint)); };
-  if (p.max < 1) return bad("--max 0: an endpoint may have one replica at least", "with --min 0 it sleeps while nobody calls it, and costs nothing; `billow delete` ends it");
-  if (p.max > limits::endpoint_replicas_max) return bad(fmt::format("--max is at most {}", limits::endpoint_replicas_max));
-  if (p.min > p.max) return bad(fmt::format("{} replicas are to be always awake (--min), and there may be {} at most (--max)", p.min, p.max), fmt::format("say both: --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max, p.max));
-  if (p.base_on_demand > p.max) return bad(fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), and there may be {} at most (--max)", p.base_on_demand, p.max), fmt::format("raise it: --max {}", p.base_on_demand));
-  if (p.concurrency > 100'000) return bad("--concurrency is at most 100000");
-  if (p.timeout.ns <= 0 || p.timeout > hours(24)) return bad("--timeout is between a millisecond and 24 h");
-  if (p.idle.ns < 0 || p.keep_suspended.ns < 0 || p.wait_target.ns <= 0 || p.start_timeout.ns <= 0) return bad("times of an endpoint cannot be negative");
-  if (!p.health.empty() && (p.health.front() != '/' || p.health.size() > 1024)) return bad("--health is a path, such as /healthz");
-  for (char c : p.health) if (c <= 0x20 || c >= 0x7f) return bad("--health has a character that must be percent-encoded");
-  if (p.queue_max < 1 || p.queue_max > 100'000) return bad("--queue is between 1 and 100000");
-  if (p.cors.size() > 32) return bad("more than 32 origins");
+  const auto bad = [](std::string message, std::string hint = {}) {
+    return fail(Code::invalid, std::move(message), std::move(hint));
+  };
+  if (p.max < 1)
+    return bad(
+        "--max 0: an endpoint may have one replica at least",
+        "with --min 0 it sleeps while nobody calls it, and costs nothing; `billow delete` ends it");
+  if (p.max > limits::endpoint_replicas_max)
+    return bad(fmt::format("--max is at most {}", limits::endpoint_replicas_max));
+  if (p.min > p.max)
+    return bad(
+        fmt::format(
+            "{} replicas are to be always awake (--min), and there may be {} at most (--max)",
+            p.min, p.max),
+        fmt::format("say both: --min {} --max {}, or --min {} --max {}", p.min, p.min, p.max,
+                    p.max));
+  if (p.base_on_demand > p.max)
+    return bad(fmt::format("{} replicas are to be always on on-demand capacity (--base-on-demand), "
+                           "and there may be {} at most (--max)",
+                           p.base_on_demand, p.max),
+               fmt::format("raise it: --max {}", p.base_on_demand));
+  if (p.concurrency > 100'000)
+    return bad("--concurrency is at most 100000");
+  if (p.timeout.ns <= 0 || p.timeout > hours(24))
+    return bad("--timeout is between a millisecond and 24 h");
+  if (p.idle.ns < 0 || p.keep_suspended.ns < 0 || p.wait_target.ns <= 0 || p.start_timeout.ns <= 0)
+    return bad("times of an endpoint cannot be negative");
+  if (!p.health.empty() && (p.health.front() != '/' || p.health.size() > 1024))
+    return bad("--health is a path, such as /healthz");
+  for (char c : p.health)
+    if (c <= 0x20 || c >= 0x7f)
+      return bad("--health has a character that must be percent-encoded");
+  if (p.queue_max < 1 || p.queue_max > 100'000)
+    return bad("--queue is between 1 and 100000");
+  if (p.cors.size() > 32)
+    return bad("more than 32 origins");
   for (const auto& origin : p.cors)
-    if (origin != "*" && !origin.starts_with("http://") && !origin.starts_with("https://")) return bad(fmt::format("\"{}\" is no origin", origin), "write https://example.org, or * for all");
-  if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://")) return bad("--webhook is an http:// or https:// address");
+    if (origin != "*" && !origin.starts_with("http://") && !origin.starts_with("https://"))
+      return bad(fmt::format("\"{}\" is no origin", origin),
+                 "write https://example.org, or * for all");
+  if (!p.webhook.empty() && !p.webhook.starts_with("http://") && !p.webhook.starts_with("https://"))
+    return bad("--webhook is an http:// or https:// address");
   return {};
 }
 
@@ -46,21 +76,25 @@ Status check_policy(const EndpointPolicy& p) {
 struct Weight {
   std::size_t calls = 0, bytes = 0;
   void add(const Weight& more) { calls += more.calls, bytes += more.bytes; }
-  bool within(std::size_t calls_max, std::size_t bytes_max) const { return calls <= calls_max && bytes <= bytes_max; }
+  bool within(std::size_t calls_max, std::size_t bytes_max) const {
+    return calls <= calls_max && bytes <= bytes_max;
+  }
 };
 
 Weight weight(const AsyncCall& call) {
   constexpr std::size_t itself = 512;
   std::size_t bytes = itself + call.target.size() + call.body.size() + call.answer.size();
   for (const auto* fields : {&call.headers, &call.answer_headers})
-    for (const auto& [name, value] : *fields) bytes += name.size() + value.size() + 64;
+    for (const auto& [name, value] : *fields)
+      bytes += name.size() + value.size() + 64;
   return {1, bytes};
 }
 
 std::unordered_map<std::string_view, Weight> weights(const State& state, bool waiting) {
   std::unordered_map<std::string_view, Weight> by_endpoint;
   for (const auto& [id, call] : state.calls)
-    if ((call.state == CallState::waiting) == waiting) by_endpoint[call.endpoint].add(weight(call));
+    if ((call.state == CallState::waiting) == waiting)
+      by_endpoint[call.endpoint].add(weight(call));
   return by_endpoint;
 }
 
@@ -77,43 +111,64 @@ Status room_for(const State& state, const AsyncCall& call) {
   Weight all = one, here = one, of_open = one, of_project = one;
   for (const auto& [name, sum] : weights(state, true)) {
     const auto other = state.endpoints.find(std::string(name));
-    if (other == state.endpoints.end()) continue;
+    if (other == state.endpoints.end())
+      continue;
     all.add(sum);
-    if (name == call.endpoint) here.add(sum);
-    if (is_open(other->second)) of_open.add(sum);
-    if (other->second.project == endpoint.project) of_project.add(sum);
+    if (name == call.endpoint)
+      here.add(sum);
+    if (is_open(other->second))
+      of_open.add(sum);
+    if (other->second.project == endpoint.project)
+      of_project.add(sum);
   }
   const auto full = [&](std::string_view whose, const Weight& sum) {
-    return fail(Code::exhausted, fmt::format("{} asynchronous calls with {} wait{} already", sum.calls - one.calls, format_bytes(sum.bytes - one.bytes), whose),
+    return fail(Code::exhausted,
+                fmt::format("{} asynchronous calls with {} wait{} already", sum.calls - one.calls,
+                            format_bytes(sum.bytes - one.bytes), whose),
                 "come back after the time in Retry-After, or call without Prefer: respond-async");
   };
   const std::string mine = fmt::format(" for endpoint {}", call.endpoint);
-  if (!here.within(limits::async_waiting_of_endpoint_max, limits::async_waiting_of_endpoint_bytes_max)) return full(mine, here);
-  if (open && !here.within(limits::async_waiting_of_open_endpoint_max, limits::async_waiting_of_open_endpoint_bytes_max)) return full(mine, here);
-  if (of_project.within(limits::async_sure_of_project, limits::async_sure_of_project_bytes)) return {};
-  if (open && !of_open.within(limits::async_waiting_of_open_max, limits::async_waiting_of_open_bytes_max)) return full(" for open endpoints", of_open);
-  if (!all.within(limits::async_calls_max, limits::async_waiting_bytes_max)) return full("", all);
+  if (!here.within(limits::async_waiting_of_endpoint_max,
+                   limits::async_waiting_of_endpoint_bytes_max))
+    return full(mine, here);
+  if (open && !here.within(limits::async_waiting_of_open_endpoint_max,
+                           limits::async_waiting_of_open_endpoint_bytes_max))
+    return full(mine, here);
+  if (of_project.within(limits::async_sure_of_project, limits::async_sure_of_project_bytes))
+    return {};
+  if (open &&
+      !of_open.within(limits::async_waiting_of_open_max, limits::async_waiting_of_open_bytes_max))
+    return full(" for open endpoints", of_open);
+  if (!all.within(limits::async_calls_max, limits::async_waiting_bytes_max))
+    return full("", all);
   return {};
 }
 
-// Answers are kept for a time, and as long as there is room: then whose endpoint has most loses the oldest.
+// Answers are kept for a time, and as long as there is room: then whose endpoint has most loses the
+// oldest.
 std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& ended) {
   std::vector<std::string> out;
   auto kept = weights(state, false);
   Weight all = weight(ended);
-  for (const auto& [name, sum] : kept) all.add(sum);
+  for (const auto& [name, sum] : kept)
+    all.add(sum);
   std::set<std::string_view> gone;
   while (!all.within(limits::async_calls_max, limits::async_kept_bytes_max)) {
     const bool by_bytes = all.bytes > limits::async_kept_bytes_max;
     const auto most = std::max_element(kept.begin(), kept.end(), [&](const auto& a, const auto& b) {
-      const auto of = [&](const auto& each) { return std::pair(by_bytes ? each.second.bytes : each.second.calls, each.first); };
+      const auto of = [&](const auto& each) {
+        return std::pair(by_bytes ? each.second.bytes : each.second.calls, each.first);
+      };
       return of(a) < of(b);
     });
     const AsyncCall* oldest = nullptr;
     if (most != kept.end())
       for (const auto& [id, call] : state.calls)
-        if (call.state != CallState::waiting && call.endpoint == most->first && !gone.contains(id) && (!oldest || call.ended_at < oldest->ended_at)) oldest = &call;
-    if (!oldest) break;
+        if (call.state != CallState::waiting && call.endpoint == most->first &&
+            !gone.contains(id) && (!oldest || call.ended_at < oldest->ended_at))
+          oldest = &call;
+    if (!oldest)
+      break;
     const Weight one = weight(*oldest);
     all.calls -= one.calls, all.bytes -= one.bytes;
     most->second.calls -= one.calls, most->second.bytes -= one.bytes;
@@ -123,18 +178,24 @@ std::vector<std::string> answers_to_drop(const State& state, const AsyncCall& en
   return out;
 }
 
-// A gateway that knows its callers gives "bound:WHOSE:WHAT" for a key: whose it is, and a digest of the request it came with.
-std::string_view whose_key(std::string_view key) { return key.starts_with("bound:") ? key.substr(0, key.rfind(':')) : std::string_view(); }
+// A gateway that knows its callers gives "bound:WHOSE:WHAT" for a key: whose it is, and a digest of
+// the request it came with.
+std::string_view whose_key(std::string_view key) {
+  return key.starts_with("bound:") ? key.substr(0, key.rfind(':')) : std::string_view();
+}
 
 }  // namespace
 
 Result<const Endpoint*> Decider::endpoint_named(const std::string& name) {
   const auto found = state.endpoints.find(name);
-  if (found != state.endpoints.end()) return &found->second;
+  if (found != state.endpoints.end())
+    return &found->second;
   std::vector<std::string> names;
-  for (const auto& [n, e] : state.endpoints) names.push_back(n);
+  for (const auto& [n, e] : state.endpoints)
+    names.push_back(n);
   const std::string near = nearest(name, names);
-  return fail(Code::not_found, fmt::format("there is no endpoint \"{}\"", name), near.empty() ? "see `billow endpoints`" : fmt::format("did you mean \"{}\"?", near));
+  return fail(Code::not_found, fmt::format("there is no endpoint \"{}\"", name),
+              near.empty() ? "see `billow endpoints`" : fmt::format("did you mean \"{}\"?", near));
 }
 
 Decision Decider::operator()(const DeployEndpoint& c) {
@@ -144,10 +205,19 @@ Decision Decider::operator()(const DeployEndpoint& c) {
   spec.env_digest.clear();
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(check_priority(spec, c.user));
-  if (spec.nodes != 1) return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
-  if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin) return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
-  if (spec.time_limit.ns > 0) return fail(Code::invalid, "an endpoint has no end, so a time limit of its replicas means nothing", "leave --time out; --timeout limits a request, --idle and --keep a replica without any");
-  if (spec.reservation) return fail(Code::invalid, "an endpoint outlives a reservation, and its replicas would not start again after it", "leave --reservation out");
+  if (spec.nodes != 1)
+    return fail(Code::invalid, "a replica runs on one node", "leave --nodes out");
+  if (spec.array || !spec.after.empty() || spec.pty || spec.use_stdin)
+    return fail(Code::invalid, "an endpoint is no array, waits for no job and has no terminal");
+  if (spec.time_limit.ns > 0)
+    return fail(
+        Code::invalid, "an endpoint has no end, so a time limit of its replicas means nothing",
+        "leave --time out; --timeout limits a request, --idle and --keep a replica without any");
+  if (spec.reservation)
+    return fail(
+        Code::invalid,
+        "an endpoint outlives a reservation, and its replicas would not start again after it",
+        "leave --reservation out");
   BILLOW_TRY_VOID(admissible(state, spec));
   ProjectId project;
   std::uint32_t number = 1;
@@ -155,57 +225,90 @@ Decision Decider::operator()(const DeployEndpoint& c) {
     project = found->second.project;
     number = found->second.next_revision;
   } else {
-    if (state.endpoints.size() >= limits::endpoints_max) return fail(Code::exhausted, fmt::format("there are {} endpoints already", state.endpoints.size()));
-    if (state.replicas.contains(c.name)) return fail(Code::conflict, fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name), "try again in a moment");
+    if (state.endpoints.size() >= limits::endpoints_max)
+      return fail(Code::exhausted,
+                  fmt::format("there are {} endpoints already", state.endpoints.size()));
+    if (state.replicas.contains(c.name))
+      return fail(Code::conflict,
+                  fmt::format("replicas of an earlier endpoint \"{}\" are still ending", c.name),
+                  "try again in a moment");
     project = BILLOW_TRY(project_for(c.project, c.user));
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
-  if (spec.surroundings.network == RoomNetwork::none) return fail(Code::invalid, "an endpoint is reached over the network", "leave --network none out");
+  if (spec.surroundings.network == RoomNetwork::none)
+    return fail(Code::invalid, "an endpoint is reached over the network",
+                "leave --network none out");
   BILLOW_TRY_VOID(validate(c.env));
   Events events;
   if (!c.env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(c.env)).substr(0, 32);
-    if (!state.environments.contains(spec.env_digest)) events.push_back(EnvironmentStored{spec.env_digest, c.env});
+    if (!state.environments.contains(spec.env_digest))
+      events.push_back(EnvironmentStored{spec.env_digest, c.env});
   }
-  if (spec.name.empty()) spec.name = c.name;
-  events.push_back(EndpointDeployed{c.name, project, c.user,
-                                    {.number = number, .spec = std::make_shared<const JobSpec>(std::move(spec)), .policy = c.policy, .made_at = context.now, .state = RevisionState::rolling, .reason = ""}});
+  if (spec.name.empty())
+    spec.name = c.name;
+  events.push_back(EndpointDeployed{c.name,
+                                    project,
+                                    c.user,
+                                    {.number = number,
+                                     .spec = std::make_shared<const JobSpec>(std::move(spec)),
+                                     .policy = c.policy,
+                                     .made_at = context.now,
+                                     .state = RevisionState::rolling,
+                                     .reason = ""}});
   return events;
 }
 
 Decision Decider::operator()(const JudgeRevision& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
-  if (e->rolling != c.revision) return Events{};  // another was deployed meanwhile
+  if (e->rolling != c.revision)
+    return Events{};  // another was deployed meanwhile
   return Events{RevisionJudged{c.endpoint, c.revision, c.healthy, c.reason, c.job}};
 }
 
 Decision Decider::operator()(const ScaleEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   const Revision* current = e->current();
-  if (!current) return fail(Code::conflict, fmt::format("no revision of endpoint {} has been healthy", c.endpoint), "deploy one that is");
+  if (!current)
+    return fail(Code::conflict,
+                fmt::format("no revision of endpoint {} has been healthy", c.endpoint),
+                "deploy one that is");
   EndpointPolicy policy = current->policy;
-  if (c.min) policy.min = *c.min;
-  if (c.max) policy.max = *c.max;
-  if (c.concurrency) policy.concurrency = *c.concurrency;
+  if (c.min)
+    policy.min = *c.min;
+  if (c.max)
+    policy.max = *c.max;
+  if (c.concurrency)
+    policy.concurrency = *c.concurrency;
   BILLOW_TRY_VOID(check_policy(policy));
-  if (policy == current->policy) return Events{};
+  if (policy == current->policy)
+    return Events{};
   return Events{EndpointScaled{c.endpoint, std::move(policy)}};
 }
 
-// A rollback is a new revision with what an old one had: history only grows, and the old one is brought up like any other.
+// A rollback is a new revision with what an old one had: history only grows, and the old one is
+// brought up like any other.
 Decision Decider::operator()(const RollbackEndpoint& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   const Revision* to = nullptr;
   for (const Revision& r : e->revisions) {
-    if (r.state != RevisionState::retired) continue;
-    if (c.revision == 0 || r.number == c.revision) to = &r;
+    if (r.state != RevisionState::retired)
+      continue;
+    if (c.revision == 0 || r.number == c.revision)
+      to = &r;
   }
   if (!to) {
-    if (c.revision != 0 && e->revision(c.revision)) return fail(Code::conflict, fmt::format("revision {} of {} never served, or serves now", c.revision, c.endpoint));
-    return fail(Code::not_found, c.revision == 0 ? fmt::format("endpoint {} has no earlier revision that served", c.endpoint) : fmt::format("endpoint {} has no revision {}", c.endpoint, c.revision),
+    if (c.revision != 0 && e->revision(c.revision))
+      return fail(Code::conflict, fmt::format("revision {} of {} never served, or serves now",
+                                              c.revision, c.endpoint));
+    return fail(Code::not_found,
+                c.revision == 0
+                    ? fmt::format("endpoint {} has no earlier revision that served", c.endpoint)
+                    : fmt::format("endpoint {} has no revision {}", c.endpoint, c.revision),
                 "see `billow endpoints " + c.endpoint + "`");
   }
-  // What it was deployed with may have been removed since: said now, not by replicas that cannot start.
+  // What it was deployed with may have been removed since: said now, not by replicas that cannot
+  // start.
   JobSpec wants = *to->spec;
   BILLOW_TRY_VOID(check_surroundings(wants, e->project));
   Revision again = *to;
@@ -220,9 +323,11 @@ Decision Decider::operator()(const DeleteEndpoint& c) {
   BILLOW_TRY_VOID(endpoint_named(c.endpoint));
   Events events;
   for (const auto& [id, call] : state.calls)
-    if (call.endpoint == c.endpoint && call.state == CallState::waiting) events.push_back(CallEnded{id, CallState::failed, 0, {}, "", "its endpoint was deleted"});
+    if (call.endpoint == c.endpoint && call.state == CallState::waiting)
+      events.push_back(CallEnded{id, CallState::failed, 0, {}, "", "its endpoint was deleted"});
   if (const auto found = state.replicas.find(c.endpoint); found != state.replicas.end())
-    for (JobId id : found->second) stop_one(events, state.jobs.at(id), {id, "its endpoint was deleted", false});
+    for (JobId id : found->second)
+      stop_one(events, state.jobs.at(id), {id, "its endpoint was deleted", false});
   events.push_back(EndpointDeleted{c.endpoint});
   return events;
 }
@@ -230,24 +335,37 @@ Decision Decider::operator()(const DeleteEndpoint& c) {
 Decision Decider::operator()(const SetEndpointKey& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   BILLOW_TRY_VOID(check_name("key", c.name));
-  const bool there = std::any_of(e->keys.begin(), e->keys.end(), [&](const EndpointKey& k) { return k.name == c.name; });
+  const bool there = std::any_of(e->keys.begin(), e->keys.end(),
+                                 [&](const EndpointKey& k) { return k.name == c.name; });
   if (c.hash.empty()) {
-    if (!there) return fail(Code::not_found, fmt::format("endpoint {} has no key \"{}\"", c.endpoint, c.name), "see `billow endpoints " + c.endpoint + "`");
+    if (!there)
+      return fail(Code::not_found, fmt::format("endpoint {} has no key \"{}\"", c.endpoint, c.name),
+                  "see `billow endpoints " + c.endpoint + "`");
     return Events{EndpointKeySet{c.endpoint, {c.name, "", {}}, true}};
   }
-  if (there) return fail(Code::conflict, fmt::format("endpoint {} has a key \"{}\" already", c.endpoint, c.name), "give it another --name, or remove the old one");
-  if (e->keys.size() >= limits::endpoint_keys_max) return fail(Code::exhausted, fmt::format("endpoint {} has {} keys already", c.endpoint, e->keys.size()));
+  if (there)
+    return fail(Code::conflict,
+                fmt::format("endpoint {} has a key \"{}\" already", c.endpoint, c.name),
+                "give it another --name, or remove the old one");
+  if (e->keys.size() >= limits::endpoint_keys_max)
+    return fail(Code::exhausted,
+                fmt::format("endpoint {} has {} keys already", c.endpoint, e->keys.size()));
   return Events{EndpointKeySet{c.endpoint, {c.name, c.hash, context.now}, false}};
 }
 
 Decision Decider::operator()(const StartReplica& c) {
   const Endpoint* e = BILLOW_TRY(endpoint_named(c.endpoint));
   const Revision* revision = e->revision(c.revision);
-  if (!revision || (c.revision != e->serving && c.revision != e->rolling)) return fail(Code::conflict, fmt::format("revision {} of {} is not in use", c.revision, c.endpoint));
-  if (c.port < 1024) return fail(Code::invalid, "a replica's port is above 1023");
+  if (!revision || (c.revision != e->serving && c.revision != e->rolling))
+    return fail(Code::conflict,
+                fmt::format("revision {} of {} is not in use", c.revision, c.endpoint));
+  if (c.port < 1024)
+    return fail(Code::invalid, "a replica's port is above 1023");
   JobSpec spec = *revision->spec;
-  if (const auto& regions = spec.place.regions; !c.region.empty() && std::find(regions.begin(), regions.end(), c.region) == regions.end())
-    return fail(Code::conflict, fmt::format("endpoint {} is not served in region {}", c.endpoint, c.region));
+  if (const auto& regions = spec.place.regions;
+      !c.region.empty() && std::find(regions.begin(), regions.end(), c.region) == regions.end())
+    return fail(Code::conflict,
+                fmt::format("endpoint {} is not served in region {}", c.endpoint, c.region));
   // In each region as many as the endpoint may have: each follows its own demand.
   const auto mine = state.replicas.find(c.endpoint);
   std::uint32_t live = 0;
@@ -255,13 +373,19 @@ Decision Decider::operator()(const StartReplica& c) {
     for (JobId id : mine->second) {
       const Job& job = state.jobs.at(id);
       const auto region = job.spec->labels.find(label_region);
-      const bool here = (region == job.spec->labels.end() ? std::string() : region->second) == c.region;
-      // One that its agent is ending (its port was somebody else's) is on its way out like one that is told to stop.
-      const bool leaving = job.stopping != StopCause::none || (!job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::stopping);
+      const bool here =
+          (region == job.spec->labels.end() ? std::string() : region->second) == c.region;
+      // One that its agent is ending (its port was somebody else's) is on its way out like one that
+      // is told to stop.
+      const bool leaving =
+          job.stopping != StopCause::none ||
+          (!job.tasks.empty() && state.tasks.at(job.tasks.front()).state == TaskState::stopping);
       live += here && job.spec->labels.at(label_revision) == std::to_string(c.revision) && !leaving;
     }
   if (live >= revision->policy.max)
-    return fail(Code::exhausted, fmt::format("endpoint {} has {} replicas{}, its maximum", c.endpoint, live, c.region.empty() ? "" : " in region " + c.region));
+    return fail(Code::exhausted,
+                fmt::format("endpoint {} has {} replicas{}, its maximum", c.endpoint, live,
+                            c.region.empty() ? "" : " in region " + c.region));
   if (!c.region.empty()) {
     spec.place.regions = {c.region};
     spec.labels[label_region] = c.region;
@@ -273,7 +397,8 @@ Decision Decider::operator()(const StartReplica& c) {
   spec.spot = c.spot;
   spec.retries = 0;
   spec.rerun_if_lost = true;
-  if (spec.suspendable == Suspendable::automatic && revision->policy.keep_suspended.ns > 0) spec.suspendable = Suspendable::yes;
+  if (spec.suspendable == Suspendable::automatic && revision->policy.keep_suspended.ns > 0)
+    spec.suspendable = Suspendable::yes;
   Events events;
   submit_events(events, JobId(state.next_job), std::move(spec), {}, e->project, e->user, 0, "");
   return events;
@@ -283,15 +408,21 @@ Decision Decider::operator()(const StartReplica& c) {
 
 Decision Decider::operator()(const AcceptCall& c) {
   BILLOW_TRY_VOID(endpoint_named(c.call.endpoint));
-  if (c.call.id.empty() || state.calls.contains(c.call.id)) return fail(Code::conflict, "this call is known already");
+  if (c.call.id.empty() || state.calls.contains(c.call.id))
+    return fail(Code::conflict, "this call is known already");
   if (!c.call.idempotency_key.empty())
     for (const auto& [id, old] : state.calls) {
-      if (old.endpoint != c.call.endpoint) continue;
-      if (old.idempotency_key == c.call.idempotency_key) return Events{};  // the shell answers with the first one's id
-      if (const auto whose = whose_key(c.call.idempotency_key); !whose.empty() && whose == whose_key(old.idempotency_key))
-        return fail(Code::conflict, "this Idempotency-Key was used with another request", "send the same request, or another key");
+      if (old.endpoint != c.call.endpoint)
+        continue;
+      if (old.idempotency_key == c.call.idempotency_key)
+        return Events{};  // the shell answers with the first one's id
+      if (const auto whose = whose_key(c.call.idempotency_key);
+          !whose.empty() && whose == whose_key(old.idempotency_key))
+        return fail(Code::conflict, "this Idempotency-Key was used with another request",
+                    "send the same request, or another key");
     }
-  if (c.call.body.size() > limits::async_body_bytes_max * 4 / 3 + 4) return fail(Code::too_large, "the call's body is too large");
+  if (c.call.body.size() > limits::async_body_bytes_max * 4 / 3 + 4)
+    return fail(Code::too_large, "the call's body is too large");
   BILLOW_TRY_VOID(room_for(state, c.call));
   AsyncCall call = c.call;
   call.made_at = context.now;
@@ -302,22 +433,29 @@ Decision Decider::operator()(const AcceptCall& c) {
 
 Decision Decider::operator()(const EndCall& c) {
   const auto found = state.calls.find(c.call.id);
-  if (found == state.calls.end()) return fail(Code::not_found, "there is no such call, or its answer is no longer kept");
+  if (found == state.calls.end())
+    return fail(Code::not_found, "there is no such call, or its answer is no longer kept");
   if (found->second.state != CallState::waiting) {
-    if (c.call.state == CallState::cancelled) return fail(Code::conflict, "the call is over already");
+    if (c.call.state == CallState::cancelled)
+      return fail(Code::conflict, "the call is over already");
     return Events{};
   }
-  if (c.call.state == CallState::waiting) return fail(Code::invalid, "a call does not end by waiting");
-  Events events{CallEnded{c.call.id, c.call.state, c.call.status, c.call.answer_headers, c.call.answer, c.call.reason}};
-  if (auto ids = answers_to_drop(state, c.call); !ids.empty()) events.push_back(CallsForgotten{std::move(ids)});
+  if (c.call.state == CallState::waiting)
+    return fail(Code::invalid, "a call does not end by waiting");
+  Events events{CallEnded{c.call.id, c.call.state, c.call.status, c.call.answer_headers,
+                          c.call.answer, c.call.reason}};
+  if (auto ids = answers_to_drop(state, c.call); !ids.empty())
+    events.push_back(CallsForgotten{std::move(ids)});
   return events;
 }
 
 void Decider::forget_calls(Events& events) {
   CallsForgotten forgotten;
   for (const auto& [id, call] : state.calls)
-    if (call.ended_at && context.now - call.ended_at > limits::async_result_life) forgotten.ids.push_back(id);
-  if (!forgotten.ids.empty()) events.push_back(std::move(forgotten));
+    if (call.ended_at && context.now - call.ended_at > limits::async_result_life)
+      forgotten.ids.push_back(id);
+  if (!forgotten.ids.empty())
+    events.push_back(std::move(forgotten));
 }
 
 // ---- folding
@@ -331,7 +469,8 @@ Endpoint& Applier::endpoint(const std::string& name) {
 void Applier::drop_revision(Endpoint& e, std::size_t at) {
   const std::string digest = e.revisions[at].spec->env_digest;
   e.revisions.erase(e.revisions.begin() + static_cast<std::ptrdiff_t>(at));
-  if (!digest.empty()) release_environment(digest, 1);
+  if (!digest.empty())
+    release_environment(digest, 1);
 }
 
 void Applier::operator()(const EndpointDeployed& d) {
@@ -348,63 +487,80 @@ void Applier::operator()(const EndpointDeployed& d) {
       r.reason = "another was deployed before it was healthy";
     }
   e.revisions.push_back(d.revision);
-  if (!d.revision.spec->env_digest.empty()) ++state.environments[d.revision.spec->env_digest].uses;
+  if (!d.revision.spec->env_digest.empty())
+    ++state.environments[d.revision.spec->env_digest].uses;
   e.rolling = d.revision.number;
   e.next_revision = d.revision.number + 1;
-  for (std::size_t at = 0; e.revisions.size() > limits::endpoint_revisions_max && at < e.revisions.size();) {
-    if (e.revisions[at].number == e.serving || e.revisions[at].number == e.rolling) ++at;
-    else drop_revision(e, at);
+  for (std::size_t at = 0;
+       e.revisions.size() > limits::endpoint_revisions_max && at < e.revisions.size();) {
+    if (e.revisions[at].number == e.serving || e.revisions[at].number == e.rolling)
+      ++at;
+    else
+      drop_revision(e, at);
   }
 }
 
 void Applier::operator()(const RevisionJudged& j) {
   Endpoint& e = endpoint(j.endpoint);
   for (Revision& r : e.revisions) {
-    if (j.healthy && r.number == e.serving) r.state = RevisionState::retired;
-    if (r.number != j.revision) continue;
+    if (j.healthy && r.number == e.serving)
+      r.state = RevisionState::retired;
+    if (r.number != j.revision)
+      continue;
     r.state = j.healthy ? RevisionState::serving : RevisionState::failed;
     r.reason = j.reason;
     r.failed_job = j.job;
   }
-  if (j.healthy) e.serving = j.revision;
+  if (j.healthy)
+    e.serving = j.revision;
   e.rolling = 0;
 }
 
 void Applier::operator()(const EndpointScaled& s) {
   Endpoint& e = endpoint(s.endpoint);
   for (Revision& r : e.revisions)
-    if (r.number == (e.serving != 0 ? e.serving : e.rolling)) r.policy = s.policy;
+    if (r.number == (e.serving != 0 ? e.serving : e.rolling))
+      r.policy = s.policy;
 }
 
 void Applier::operator()(const EndpointKeySet& k) {
   Endpoint& e = endpoint(k.endpoint);
   std::erase_if(e.keys, [&](const EndpointKey& old) { return old.name == k.key.name; });
-  if (!k.removed) e.keys.push_back(k.key);
+  if (!k.removed)
+    e.keys.push_back(k.key);
 }
 
 void Applier::operator()(const EndpointDeleted& d) {
   Endpoint& e = endpoint(d.endpoint);
-  while (!e.revisions.empty()) drop_revision(e, 0);
+  while (!e.revisions.empty())
+    drop_revision(e, 0);
   state.endpoints.erase(d.endpoint);
 }
 
 void Applier::replica_ended(const Job& j) {
   const auto of = j.spec->labels.find(label_endpoint);
-  if (of == j.spec->labels.end()) return;
+  if (of == j.spec->labels.end())
+    return;
   if (const auto mine = state.replicas.find(of->second); mine != state.replicas.end()) {
     mine->second.erase(j.id);
-    if (mine->second.empty()) state.replicas.erase(mine);
+    if (mine->second.empty())
+      state.replicas.erase(mine);
   }
   const auto found = state.endpoints.find(of->second);
-  if (found == state.endpoints.end()) return;
+  if (found == state.endpoints.end())
+    return;
   found->second.replicas_cost += j.cost;
-  if (j.state == JobState::stopped) return;
+  if (j.state == JobState::stopped)
+    return;
   found->second.failed_job = j.id;
   found->second.failed_port_taken = j.exit.port_taken;
-  found->second.failed_reason = fmt::format("its replica (job {}) ended: {}", j.id.value, j.reason.empty() ? j.exit.text() : j.reason);
+  found->second.failed_reason = fmt::format("its replica (job {}) ended: {}", j.id.value,
+                                            j.reason.empty() ? j.exit.text() : j.reason);
 }
 
-void Applier::operator()(const CallAccepted& c) { state.calls[c.call.id] = c.call; }
+void Applier::operator()(const CallAccepted& c) {
+  state.calls[c.call.id] = c.call;
+}
 
 void Applier::operator()(const CallEnded& c) {
   const auto found = state.calls.find(c.id);
@@ -421,7 +577,8 @@ void Applier::operator()(const CallEnded& c) {
 }
 
 void Applier::operator()(const CallsForgotten& c) {
-  for (const auto& id : c.ids) state.calls.erase(id);
+  for (const auto& id : c.ids)
+    state.calls.erase(id);
 }
 
 }  // namespace billow::control

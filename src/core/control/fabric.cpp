@@ -1,7 +1,7 @@
 #include "core/control/fabric.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "base/text.h"
 
@@ -9,13 +9,16 @@ namespace billow::control {
 namespace {
 
 constexpr std::int64_t good_part_percent = 60;
-constexpr std::int64_t stream_mbit_s_max = 40'000;   // beyond that a few TCP connections are bound by the processors
-constexpr std::int64_t gang_mbit_s_min = 10'000;     // less, and GPUs wait for gradients whatever the interface promised
+constexpr std::int64_t stream_mbit_s_max =
+    40'000;  // beyond that a few TCP connections are bound by the processors
+constexpr std::int64_t gang_mbit_s_min =
+    10'000;  // less, and GPUs wait for gradients whatever the interface promised
 constexpr std::size_t named_max = 3;
 
 std::string names(const std::vector<std::string>& all) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(all.size(), named_max); ++i) out += (out.empty() ? "" : ", ") + all[i];
+  for (std::size_t i = 0; i < std::min(all.size(), named_max); ++i)
+    out += (out.empty() ? "" : ", ") + all[i];
   return all.size() > named_max ? fmt::format("{} and {} more", out, all.size() - named_max) : out;
 }
 
@@ -32,32 +35,53 @@ std::string thousands(std::string_view text) {
 
 bool could_take(const Node& node, const JobSpec& spec) {
   const Resources& r = spec.resources;
-  if (!node.reachable || !node.drained.empty() || static_cast<std::int32_t>(node.offer.gpus.size()) < r.gpus) return false;
-  for (const auto& [key, value] : spec.node_labels) if (label(node, key) != value) return false;
-  if (r.gpus == 0 || r.gpu_types.empty()) return true;
-  return std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(), [&](const NodeGpu& gpu) { return std::find(r.gpu_types.begin(), r.gpu_types.end(), gpu.type) != r.gpu_types.end(); });
+  if (!node.reachable || !node.drained.empty() ||
+      static_cast<std::int32_t>(node.offer.gpus.size()) < r.gpus)
+    return false;
+  for (const auto& [key, value] : spec.node_labels)
+    if (label(node, key) != value)
+      return false;
+  if (r.gpus == 0 || r.gpu_types.empty())
+    return true;
+  return std::any_of(node.offer.gpus.begin(), node.offer.gpus.end(), [&](const NodeGpu& gpu) {
+    return std::find(r.gpu_types.begin(), r.gpu_types.end(), gpu.type) != r.gpu_types.end();
+  });
 }
 
 // Those it has, or those it could get.
 std::vector<const Node*> nodes_of(const State& state, const Job& job) {
   std::vector<const Node*> nodes;
   for (const TaskId id : job.tasks)
-    if (const auto node = state.nodes.find(state.tasks.at(id).node); node != state.nodes.end() && state.tasks.at(id).state != TaskState::ended) nodes.push_back(&node->second);
+    if (const auto node = state.nodes.find(state.tasks.at(id).node);
+        node != state.nodes.end() && state.tasks.at(id).state != TaskState::ended)
+      nodes.push_back(&node->second);
   if (nodes.empty())
-    for (const auto& [id, node] : state.nodes) if (could_take(node, *job.spec)) nodes.push_back(&node);
+    for (const auto& [id, node] : state.nodes)
+      if (could_take(node, *job.spec))
+        nodes.push_back(&node);
   return nodes;
 }
 
 }  // namespace
 
-bool is_slow(std::int64_t measured, std::int64_t expected) { return expected > 0 && measured * 100 < expected * good_part_percent; }
+bool is_slow(std::int64_t measured, std::int64_t expected) {
+  return expected > 0 && measured * 100 < expected * good_part_percent;
+}
 
-std::int64_t expected_stream_mbit_s(std::int64_t interface_mbit_s) { return std::min(interface_mbit_s, stream_mbit_s_max); }
+std::int64_t expected_stream_mbit_s(std::int64_t interface_mbit_s) {
+  return std::min(interface_mbit_s, stream_mbit_s_max);
+}
 
 std::string net_verdict(std::int64_t mbit_s, std::int64_t expected_mbit_s) {
-  const auto gbit = [](std::int64_t m) { return fmt::format("{:.3g} Gbit/s", static_cast<double>(m) / 1000); };
-  if (is_slow(mbit_s, expected_mbit_s)) return fmt::format("{} over the network, of {} that its interface should give", gbit(mbit_s), gbit(expected_mbit_s));
-  if (mbit_s < gang_mbit_s_min) return fmt::format("{} over the network: jobs over several nodes will wait for it", gbit(mbit_s));
+  const auto gbit = [](std::int64_t m) {
+    return fmt::format("{:.3g} Gbit/s", static_cast<double>(m) / 1000);
+  };
+  if (is_slow(mbit_s, expected_mbit_s))
+    return fmt::format("{} over the network, of {} that its interface should give", gbit(mbit_s),
+                       gbit(expected_mbit_s));
+  if (mbit_s < gang_mbit_s_min)
+    return fmt::format("{} over the network: jobs over several nodes will wait for it",
+                       gbit(mbit_s));
   return "";
 }
 
@@ -65,24 +89,42 @@ std::vector<std::string> fabric_notes(const State& state, const Job& job) {
   std::vector<std::string> notes;
   const JobSpec& spec = *job.spec;
   const bool over_gpus = spec.resources.gpus > 1, over_nodes = spec.nodes > 1;
-  if (!over_gpus && !over_nodes) return notes;
+  if (!over_gpus && !over_nodes)
+    return notes;
   std::vector<std::string> no_nvlink, slow_gpus, slow_net;
   for (const Node* node : nodes_of(state, job)) {
-    if (over_gpus && label(*node, label_gpu_link).starts_with("pcie")) no_nvlink.push_back(node->offer.name);
-    if (over_gpus && label(*node, label_gpu_fabric) == "slow") slow_gpus.push_back(fmt::format("{} ({} GB/s)", node->offer.name, thousands(label(*node, label_gpu_mb_s))));
-    if (over_nodes && label(*node, label_net_fabric) == "slow") slow_net.push_back(fmt::format("{} ({} Gbit/s)", node->offer.name, thousands(label(*node, label_net_mbit_s))));
+    if (over_gpus && label(*node, label_gpu_link).starts_with("pcie"))
+      no_nvlink.push_back(node->offer.name);
+    if (over_gpus && label(*node, label_gpu_fabric) == "slow")
+      slow_gpus.push_back(
+          fmt::format("{} ({} GB/s)", node->offer.name, thousands(label(*node, label_gpu_mb_s))));
+    if (over_nodes && label(*node, label_net_fabric) == "slow")
+      slow_net.push_back(fmt::format("{} ({} Gbit/s)", node->offer.name,
+                                     thousands(label(*node, label_net_mbit_s))));
   }
-  if (!no_nvlink.empty()) notes.push_back(fmt::format("no NVLink between the GPUs of {}: what they exchange goes over PCIe", names(no_nvlink)));
-  if (!slow_gpus.empty()) notes.push_back(fmt::format("GPUs of {} reach each other slower than their hardware should: billow check fabric", names(slow_gpus)));
-  if (!slow_net.empty()) notes.push_back(fmt::format("a slow network at {}: billow check fabric says more", names(slow_net)));
+  if (!no_nvlink.empty())
+    notes.push_back(fmt::format(
+        "no NVLink between the GPUs of {}: what they exchange goes over PCIe", names(no_nvlink)));
+  if (!slow_gpus.empty())
+    notes.push_back(fmt::format(
+        "GPUs of {} reach each other slower than their hardware should: billow check fabric",
+        names(slow_gpus)));
+  if (!slow_net.empty())
+    notes.push_back(
+        fmt::format("a slow network at {}: billow check fabric says more", names(slow_net)));
   return notes;
 }
 
 std::string fabric_unmeasured(const State& state, const Job& job) {
   std::vector<std::string> unmeasured;
   if (job.spec->nodes > 1)
-    for (const Node* node : nodes_of(state, job)) if (label(*node, label_net_fabric).empty()) unmeasured.push_back(node->offer.name);
-  return unmeasured.empty() ? "" : fmt::format("the network of {} was never measured: billow check fabric", names(unmeasured));
+    for (const Node* node : nodes_of(state, job))
+      if (label(*node, label_net_fabric).empty())
+        unmeasured.push_back(node->offer.name);
+  return unmeasured.empty()
+             ? ""
+             : fmt::format("the network of {} was never measured: billow check fabric",
+                           names(unmeasured));
 }
 
 }  // namespace billow::control

@@ -1,6 +1,7 @@
-// What must hold after every event. Slow and thorough: tests and the simulator call it, the head does not.
-#include <algorithm>
+// What must hold after every event. Slow and thorough: tests and the simulator call it, the head
+// does not.
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "core/control/state.h"
 #include "core/ledger/meter.h"
@@ -8,75 +9,109 @@
 namespace billow::control {
 namespace {
 
-Status broken(std::string what) { return fail(Code::internal, "invariant broken: " + std::move(what)); }
+Status broken(std::string what) {
+  return fail(Code::internal, "invariant broken: " + std::move(what));
+}
 
 Status check_job(const State& state, const Job& job) {
   const auto id = job.id.value;
-  if (is_final(job.state)) return broken(fmt::format("finished job {} is still in the state", id));
-  if (!job.spec) return broken(fmt::format("job {} has no description", id));
-  if (!state.projects.contains(job.project) || !state.users.contains(job.user)) return broken(fmt::format("job {} has no project or user", id));
-  if (!job.image_digest.empty() && job.spec->surroundings.image.empty()) return broken(fmt::format("job {} runs in no image and has the digest of one", id));
-  const bool queued = state.index.queued(job.id).has_value(), running = state.index.running(job.id) != nullptr;
+  if (is_final(job.state))
+    return broken(fmt::format("finished job {} is still in the state", id));
+  if (!job.spec)
+    return broken(fmt::format("job {} has no description", id));
+  if (!state.projects.contains(job.project) || !state.users.contains(job.user))
+    return broken(fmt::format("job {} has no project or user", id));
+  if (!job.image_digest.empty() && job.spec->surroundings.image.empty())
+    return broken(fmt::format("job {} runs in no image and has the digest of one", id));
+  const bool queued = state.index.queued(job.id).has_value(),
+             running = state.index.running(job.id) != nullptr;
   switch (job.state) {
     case JobState::held:
-      if (queued || running) return broken(fmt::format("held job {} is known to the scheduler", id));
-      if (!job.waiting_for && !job.not_before && !state.money.held.contains(job.id)) return broken(fmt::format("job {} is held by nothing", id));
-      if (!job.tasks.empty()) return broken(fmt::format("held job {} has tasks", id));
+      if (queued || running)
+        return broken(fmt::format("held job {} is known to the scheduler", id));
+      if (!job.waiting_for && !job.not_before && !state.money.held.contains(job.id))
+        return broken(fmt::format("job {} is held by nothing", id));
+      if (!job.tasks.empty())
+        return broken(fmt::format("held job {} has tasks", id));
       break;
     case JobState::queued:
-      if (!queued || running) return broken(fmt::format("queued job {} is not in the queue", id));
-      if (!job.tasks.empty()) return broken(fmt::format("queued job {} has tasks", id));
+      if (!queued || running)
+        return broken(fmt::format("queued job {} is not in the queue", id));
+      if (!job.tasks.empty())
+        return broken(fmt::format("queued job {} has tasks", id));
       break;
     case JobState::running: {
-      if (queued || !running) return broken(fmt::format("running job {} is not running for the scheduler", id));
-      if (job.tasks.size() != job.spec->nodes) return broken(fmt::format("job {} has {} of {} tasks", id, job.tasks.size(), job.spec->nodes));
+      if (queued || !running)
+        return broken(fmt::format("running job {} is not running for the scheduler", id));
+      if (job.tasks.size() != job.spec->nodes)
+        return broken(
+            fmt::format("job {} has {} of {} tasks", id, job.tasks.size(), job.spec->nodes));
       bool live = false;
       for (TaskId task_id : job.tasks) {
         const Task* task = state.find_task(task_id);
-        if (!task || task->job != job.id || task->attempt != job.attempt) return broken(fmt::format("job {} and its task {} disagree", id, task_id.value));
+        if (!task || task->job != job.id || task->attempt != job.attempt)
+          return broken(fmt::format("job {} and its task {} disagree", id, task_id.value));
         live = live || task->state != TaskState::ended;
       }
-      if (!live) return broken(fmt::format("job {} runs without a live task", id));
+      if (!live)
+        return broken(fmt::format("job {} runs without a live task", id));
       for (TaskId task_id : job.tasks)
-        if (state.tasks.at(task_id).price_class == PriceClass::suspended) return broken(fmt::format("job {} runs on a lease of memory", id));
-      if (job.suspension.phase == SuspendPhase::suspended) return broken(fmt::format("running job {} is suspended", id));
+        if (state.tasks.at(task_id).price_class == PriceClass::suspended)
+          return broken(fmt::format("job {} runs on a lease of memory", id));
+      if (job.suspension.phase == SuspendPhase::suspended)
+        return broken(fmt::format("running job {} is suspended", id));
       break;
     }
     case JobState::suspended: {
-      if (job.tasks.size() != 1 || job.spec->nodes != 1) return broken(fmt::format("suspended job {} has {} tasks", id, job.tasks.size()));
+      if (job.tasks.size() != 1 || job.spec->nodes != 1)
+        return broken(fmt::format("suspended job {} has {} tasks", id, job.tasks.size()));
       const Task* task = state.find_task(job.tasks.front());
-      if (!task || task->job != job.id || task->state == TaskState::ended) return broken(fmt::format("suspended job {} has no live task", id));
-      if (task->price_class != PriceClass::suspended) return broken(fmt::format("suspended job {} holds GPUs", id));
-      if (job.suspension.phase != SuspendPhase::suspended) return broken(fmt::format("suspended job {} is {}", id, enum_name(job.suspension.phase)));
-      if (running) return broken(fmt::format("suspended job {} is running for the scheduler", id));
-      if (queued != (job.suspension.resume_wanted && job.stopping == StopCause::none)) return broken(fmt::format("suspended job {} is in the queue or not, wrongly", id));
+      if (!task || task->job != job.id || task->state == TaskState::ended)
+        return broken(fmt::format("suspended job {} has no live task", id));
+      if (task->price_class != PriceClass::suspended)
+        return broken(fmt::format("suspended job {} holds GPUs", id));
+      if (job.suspension.phase != SuspendPhase::suspended)
+        return broken(fmt::format("suspended job {} is {}", id, enum_name(job.suspension.phase)));
+      if (running)
+        return broken(fmt::format("suspended job {} is running for the scheduler", id));
+      if (queued != (job.suspension.resume_wanted && job.stopping == StopCause::none))
+        return broken(fmt::format("suspended job {} is in the queue or not, wrongly", id));
       return {};
     }
     case JobState::succeeded:
     case JobState::failed:
     case JobState::stopped:
-    case JobState::lost: break;
+    case JobState::lost:
+      break;
   }
-  if (job.state != JobState::running && job.suspension.phase != SuspendPhase::none) return broken(fmt::format("job {} is {} and {}", id, enum_name(job.state), enum_name(job.suspension.phase)));
+  if (job.state != JobState::running && job.suspension.phase != SuspendPhase::none)
+    return broken(fmt::format("job {} is {} and {}", id, enum_name(job.state),
+                              enum_name(job.suspension.phase)));
   return {};
 }
 
-// No card of any node is given out beyond what it has, counted from the tasks themselves, not from the scheduler's books.
+// No card of any node is given out beyond what it has, counted from the tasks themselves, not from
+// the scheduler's books.
 Status check_capacity(const State& state) {
   for (const auto& [node_id, node] : state.nodes) {
     std::vector<std::int64_t> milli(node.offer.gpus.size()), mem(node.offer.gpus.size());
     const auto on = state.tasks_on.find(node_id);
-    if (on == state.tasks_on.end()) continue;
+    if (on == state.tasks_on.end())
+      continue;
     for (TaskId id : on->second) {
       const Task& task = state.tasks.at(id);
-      if (task.node != node_id || task.state == TaskState::ended) return broken(fmt::format("task {} is listed on the wrong node", id.value));
-      if (!task.holds_gpus()) continue;
+      if (task.node != node_id || task.state == TaskState::ended)
+        return broken(fmt::format("task {} is listed on the wrong node", id.value));
+      if (!task.holds_gpus())
+        continue;
       for (const GpuGrant& grant : task.gpus) {
         const auto gpu = static_cast<std::size_t>(grant.gpu);
-        if (gpu >= milli.size()) continue;  // the node came back with fewer cards; the task keeps its lease until it ends
+        if (gpu >= milli.size())
+          continue;  // the node came back with fewer cards; the task keeps its lease until it ends
         milli[gpu] += grant.share.milli;
         mem[gpu] += grant.share.mem_mib;
-        if (milli[gpu] > whole_gpu_milli) return broken(fmt::format("GPU {} of node {} is given out twice", gpu, node.offer.name));
+        if (milli[gpu] > whole_gpu_milli)
+          return broken(fmt::format("GPU {} of node {} is given out twice", gpu, node.offer.name));
       }
     }
   }
@@ -86,22 +121,30 @@ Status check_capacity(const State& state) {
 // No card is promised to two reservations at once: looked at when each of them begins.
 Status check_reservations(const State& state) {
   for (const auto& [id, r] : state.reservations) {
-    if (r.id != id || id.value >= state.next_reservation || r.until <= r.from || !state.projects.contains(r.project) || !state.reservation_ends.contains({r.until.ns, id}))
+    if (r.id != id || id.value >= state.next_reservation || r.until <= r.from ||
+        !state.projects.contains(r.project) || !state.reservation_ends.contains({r.until.ns, id}))
       return broken(fmt::format("reservation {} is filed wrongly", id.value));
     std::map<std::pair<NodeId, std::int32_t>, std::int64_t> milli;
     for (const auto& [other_id, other] : state.reservations) {
-      if (other.from > r.from || other.until <= r.from) continue;
+      if (other.from > r.from || other.until <= r.from)
+        continue;
       for (const ReservedPlace& p : other.places)
         for (const GpuGrant& g : p.gpus)
-          if ((milli[{p.node, g.gpu}] += g.share.milli) > whole_gpu_milli) return broken(fmt::format("reservations {} and others hold one GPU", id.value));
+          if ((milli[{p.node, g.gpu}] += g.share.milli) > whole_gpu_milli)
+            return broken(fmt::format("reservations {} and others hold one GPU", id.value));
     }
   }
-  if (state.reservation_ends.size() != state.reservations.size()) return broken("reservations and their ends disagree");
+  if (state.reservation_ends.size() != state.reservations.size())
+    return broken("reservations and their ends disagree");
   // The reserved price is paid inside a reservation alone, and by work that has not left it.
   for (const auto& [id, task] : state.tasks) {
-    if (task.state == TaskState::ended || task.price_class != PriceClass::reserved) continue;
-    if (!state.reservations.contains(task.reservation)) return broken(fmt::format("task {} pays the price of a reservation that is over", id.value));
-    if (state.jobs.at(task.job).left_reservation) return broken(fmt::format("task {} pays the price of a reservation its job has left", id.value));
+    if (task.state == TaskState::ended || task.price_class != PriceClass::reserved)
+      continue;
+    if (!state.reservations.contains(task.reservation))
+      return broken(fmt::format("task {} pays the price of a reservation that is over", id.value));
+    if (state.jobs.at(task.job).left_reservation)
+      return broken(
+          fmt::format("task {} pays the price of a reservation its job has left", id.value));
   }
   return {};
 }
@@ -112,72 +155,104 @@ Status check_invariants(const State& state) {
   std::map<JobState, std::uint64_t> count;
   std::size_t live_tasks = 0, listed = 0;
   for (const auto& [id, job] : state.jobs) {
-    if (job.id != id || id.value >= state.next_job) return broken(fmt::format("job {} is filed wrongly", id.value));
+    if (job.id != id || id.value >= state.next_job)
+      return broken(fmt::format("job {} is filed wrongly", id.value));
     BILLOW_TRY_VOID(check_job(state, job));
     ++count[job.state];
-    if (job.array && !state.arrays.contains(job.array)) return broken(fmt::format("job {} has no array", id.value));
+    if (job.array && !state.arrays.contains(job.array))
+      return broken(fmt::format("job {} has no array", id.value));
   }
-  if (count != state.count) return broken("the counts by state are wrong");
+  if (count != state.count)
+    return broken("the counts by state are wrong");
   for (const auto& [id, task] : state.tasks) {
-    if (id.value >= state.next_task || !state.jobs.contains(task.job)) return broken(fmt::format("task {} has no job", id.value));
+    if (id.value >= state.next_task || !state.jobs.contains(task.job))
+      return broken(fmt::format("task {} has no job", id.value));
     if (task.state == TaskState::ended) {
-      if (!task.lease_to || task.lease_to < task.lease_from) return broken(fmt::format("the lease of task {} ends before it begins", id.value));
+      if (!task.lease_to || task.lease_to < task.lease_from)
+        return broken(fmt::format("the lease of task {} ends before it begins", id.value));
     } else {
       ++live_tasks;
-      if (task.lease_to) return broken(fmt::format("live task {} has a closed lease", id.value));
+      if (task.lease_to)
+        return broken(fmt::format("live task {} has a closed lease", id.value));
     }
   }
-  for (const auto& [id, tasks] : state.tasks_on) listed += tasks.size();
-  if (listed != live_tasks) return broken("live tasks and their nodes disagree");
+  for (const auto& [id, tasks] : state.tasks_on)
+    listed += tasks.size();
+  if (listed != live_tasks)
+    return broken("live tasks and their nodes disagree");
   for (const auto& [id, array] : state.arrays) {
-    const auto begin = state.jobs.lower_bound(JobId(id.value + 1)), end = state.jobs.upper_bound(JobId(id.value + array.count));
-    if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left) return broken(fmt::format("array {} miscounts what is left", id.value));
-    const auto running = std::count_if(begin, end, [](const auto& entry) { return entry.second.state == JobState::running; });
-    if (static_cast<std::uint64_t>(running) != array.running) return broken(fmt::format("array {} miscounts what runs", id.value));
+    const auto begin = state.jobs.lower_bound(JobId(id.value + 1)),
+               end = state.jobs.upper_bound(JobId(id.value + array.count));
+    if (static_cast<std::uint64_t>(std::distance(begin, end)) != array.left)
+      return broken(fmt::format("array {} miscounts what is left", id.value));
+    const auto running = std::count_if(
+        begin, end, [](const auto& entry) { return entry.second.state == JobState::running; });
+    if (static_cast<std::uint64_t>(running) != array.running)
+      return broken(fmt::format("array {} miscounts what runs", id.value));
   }
   for (const auto& [at, id] : state.backing_off) {
     const Job* job = state.find_job(id);
-    if (!job || job->not_before.ns != at) return broken(fmt::format("job {} waits for a time it does not know", id.value));
+    if (!job || job->not_before.ns != at)
+      return broken(fmt::format("job {} waits for a time it does not know", id.value));
   }
   BILLOW_TRY_VOID(check_reservations(state));
   for (const auto& [name, endpoint] : state.endpoints) {
-    if (endpoint.name != name) return broken(fmt::format("endpoint {} is filed wrongly", name));
+    if (endpoint.name != name)
+      return broken(fmt::format("endpoint {} is filed wrongly", name));
     for (const std::uint32_t number : {endpoint.serving, endpoint.rolling})
-      if (number != 0 && !endpoint.revision(number)) return broken(fmt::format("endpoint {} has no revision {}", name, number));
-    if (endpoint.serving != 0 && endpoint.serving == endpoint.rolling) return broken(fmt::format("endpoint {} rolls out what serves", name));
+      if (number != 0 && !endpoint.revision(number))
+        return broken(fmt::format("endpoint {} has no revision {}", name, number));
+    if (endpoint.serving != 0 && endpoint.serving == endpoint.rolling)
+      return broken(fmt::format("endpoint {} rolls out what serves", name));
   }
   for (const auto& [name, jobs] : state.replicas)
     for (JobId id : jobs) {
       const Job* job = state.find_job(id);
-      if (!job || job->spec->labels.at(label_endpoint) != name) return broken(fmt::format("endpoint {} has a replica {} that is none", name, id.value));
-      if (!state.endpoints.contains(name) && job->stopping == StopCause::none) return broken(fmt::format("replica {} of a deleted endpoint goes on", id.value));
+      if (!job || job->spec->labels.at(label_endpoint) != name)
+        return broken(fmt::format("endpoint {} has a replica {} that is none", name, id.value));
+      if (!state.endpoints.contains(name) && job->stopping == StopCause::none)
+        return broken(fmt::format("replica {} of a deleted endpoint goes on", id.value));
     }
   for (const auto& [key, secret] : state.secrets)
-    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project)) return broken(fmt::format("secret {} is filed wrongly", secret.name));
+    if (key != std::pair(secret.project, secret.name) || !state.projects.contains(secret.project))
+      return broken(fmt::format("secret {} is filed wrongly", secret.name));
   for (const auto& [key, env] : state.saved_environments)
-    if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) || env.digest.empty()) return broken(fmt::format("environment {} is filed wrongly", env.name));
+    if (key != std::pair(env.project, env.name) || !state.projects.contains(env.project) ||
+        env.digest.empty())
+      return broken(fmt::format("environment {} is filed wrongly", env.name));
   for (const auto& [name, volume] : state.volumes)
-    if (volume.name != name) return broken(fmt::format("volume {} is filed wrongly", name));
+    if (volume.name != name)
+      return broken(fmt::format("volume {} is filed wrongly", name));
   for (const auto& [id, call] : state.calls)
-    if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at)) return broken(fmt::format("call {} is neither waiting nor over", id));
+    if (call.id != id || (call.state == CallState::waiting) == static_cast<bool>(call.ended_at))
+      return broken(fmt::format("call {} is neither waiting nor over", id));
   for (const auto& [digest, stored] : state.environments)
-    if (!stored.env) return broken("an environment is used that was never stored");
+    if (!stored.env)
+      return broken("an environment is used that was never stored");
   for (const auto& [id, node] : state.nodes)
     for (std::size_t i = 0; i < node.gpu_marks.size(); ++i)
       for (std::size_t k = 0; k < i; ++k)
-        if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu) return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu, node.offer.name));
+        if (node.gpu_marks[i].gpu == node.gpu_marks[k].gpu)
+          return broken(fmt::format("GPU {} of node {} is marked twice", node.gpu_marks[i].gpu,
+                                    node.offer.name));
   for (const auto& [id, rate] : state.money.held) {
     const Job* job = state.find_job(id);
-    if (!job || job->state != JobState::held) return broken(fmt::format("job {} waits for money and is not held", id.value));
+    if (!job || job->state != JobState::held)
+      return broken(fmt::format("job {} waits for money and is not held", id.value));
   }
   for (const auto& [id, task] : state.tasks)
-    if (task.state != TaskState::ended && !state.money.books.knows(ledger::lease_id(task))) return broken(fmt::format("the lease of task {} is not in the books", id.value));
+    if (task.state != TaskState::ended && !state.money.books.knows(ledger::lease_id(task)))
+      return broken(fmt::format("the lease of task {} is not in the books", id.value));
   for (const auto& [id, idle] : state.money.idling)
-    if (const Task* task = state.find_task(id); !task || task->state == TaskState::ended) return broken(fmt::format("task {} idles and is over", id.value));
-  if (state.tokens.size() != state.token_by_hash.size()) return broken("tokens and their hashes disagree");
+    if (const Task* task = state.find_task(id); !task || task->state == TaskState::ended)
+      return broken(fmt::format("task {} idles and is over", id.value));
+  if (state.tokens.size() != state.token_by_hash.size())
+    return broken("tokens and their hashes disagree");
   for (const auto& [name, machine] : state.machines) {
-    if (machine.name != name || !state.pools.contains(machine.pool)) return broken(fmt::format("machine {} is of no pool", name));
-    if (machine.idle_since && machine.state == MachineState::wanted) return broken(fmt::format("machine {} is idle before it is here", name));
+    if (machine.name != name || !state.pools.contains(machine.pool))
+      return broken(fmt::format("machine {} is of no pool", name));
+    if (machine.idle_since && machine.state == MachineState::wanted)
+      return broken(fmt::format("machine {} is idle before it is here", name));
   }
   BILLOW_TRY_VOID(check_capacity(state));
   return state.index.check_invariants();

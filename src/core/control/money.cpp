@@ -1,9 +1,9 @@
-// Prices, and what money brings about: nodes priced as they come, jobs ended when their budget is or nobody works in them, and
-// what agents are told of it.
+// Prices, and what money brings about: nodes priced as they come, jobs ended when their budget is
+// or nobody works in them, and what agents are told of it.
 #include "core/control/money.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <limits>
 
 #include "base/limits.h"
@@ -13,13 +13,15 @@
 namespace billow::control {
 
 std::string pool_of(const State& state, const Node& node) {
-  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end()) return pool->second.name;
+  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end())
+    return pool->second.name;
   const auto label = node.offer.labels.find("pool");
   return label == node.offer.labels.end() ? "local" : label->second;
 }
 
 bool node_bills(const Node& node) {
-  if (node.pool) return true;
+  if (node.pool)
+    return true;
   const auto label = node.offer.labels.find("bills");
   return label != node.offer.labels.end() && label->second == "yes";
 }
@@ -31,50 +33,72 @@ const PriceRule* rule(const State& state, const std::string& of) {
   return found == state.money.prices.end() ? nullptr : &found->second;
 }
 
-// Set for this node or its pool; what the pool says of its machines; set for the type. In this order, per GPU.
+// Set for this node or its pool; what the pool says of its machines; set for the type. In this
+// order, per GPU.
 template <class Pick>
-std::optional<Rate> narrowest(const State& state, const Node& node, std::string_view gpu_type, Pick pick) {
-  const auto set = [&](const std::string& of) { const PriceRule* found = rule(state, of); return found ? pick(*found) : std::optional<Rate>(); };
-  if (const auto rate = set("node:" + node.offer.name)) return rate;
-  if (const auto rate = set("pool:" + pool_of(state, node))) return rate;
-  if (const auto pool = state.pools.find(node.pool); pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
-    return Rate{pool->second.price.nano_usd_per_s / static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
+std::optional<Rate> narrowest(const State& state,
+                              const Node& node,
+                              std::string_view gpu_type,
+                              Pick pick) {
+  const auto set = [&](const std::string& of) {
+    const PriceRule* found = rule(state, of);
+    return found ? pick(*found) : std::optional<Rate>();
+  };
+  if (const auto rate = set("node:" + node.offer.name))
+    return rate;
+  if (const auto rate = set("pool:" + pool_of(state, node)))
+    return rate;
+  if (const auto pool = state.pools.find(node.pool);
+      pool != state.pools.end() && pool->second.price.nano_usd_per_s > 0)
+    return Rate{pool->second.price.nano_usd_per_s /
+                static_cast<std::int64_t>(std::max<std::size_t>(1, node.offer.gpus.size()))};
   return set("gpu:" + std::string(gpu_type));
 }
 
-// A node's storage per second, where its pool or itself has a price for it: the whole file system, for it is there used or not.
+// A node's storage per second, where its pool or itself has a price for it: the whole file system,
+// for it is there used or not.
 Rate storage_rate(const State& state, const Node& node) {
   const auto label = node.offer.labels.find("disk-gib");
-  const std::int64_t disk_gib = label == node.offer.labels.end() ? 0 : parse_int(label->second, 0, 1 << 30).value_or(0);
+  const std::int64_t disk_gib =
+      label == node.offer.labels.end() ? 0 : parse_int(label->second, 0, 1 << 30).value_or(0);
   constexpr __int128 month_s = 2'629'800;  // a twelfth of 365.25 days
   for (const std::string& of : {"node:" + node.offer.name, "pool:" + pool_of(state, node)})
     if (const PriceRule* found = rule(state, of); found && found->storage_gib_month.value > 0)
-      return {static_cast<std::int64_t>((static_cast<__int128>(found->storage_gib_month.value) * disk_gib + month_s / 2) / month_s)};
+      return {static_cast<std::int64_t>(
+          (static_cast<__int128>(found->storage_gib_month.value) * disk_gib + month_s / 2) /
+          month_s)};
   return {};
 }
 
 NanoUsd egress_price(const State& state, NodeId id) {
   const auto node = state.nodes.find(id);
-  if (node == state.nodes.end()) return {};
-  for (const std::string& of : {"node:" + node->second.offer.name, "pool:" + pool_of(state, node->second)})
-    if (const PriceRule* found = rule(state, of); found && found->egress_gib.value > 0) return found->egress_gib;
+  if (node == state.nodes.end())
+    return {};
+  for (const std::string& of :
+       {"node:" + node->second.offer.name, "pool:" + pool_of(state, node->second)})
+    if (const PriceRule* found = rule(state, of); found && found->egress_gib.value > 0)
+      return found->egress_gib;
   return {};
 }
 
 }  // namespace
 
-// Of all bytes so far and of those before, each rounded down: however often they are told, at one price they come to the same.
-// A node's word for them is believed as far as a line can have carried them since the lease began, and no sum leaves its range.
+// Of all bytes so far and of those before, each rounded down: however often they are told, at one
+// price they come to the same. A node's word for them is believed as far as a line can have carried
+// them since the lease began, and no sum leaves its range.
 void reckon_egress(const State& state, const Task& task, TaskMeter& meter, WallTime billed) {
-  constexpr std::int64_t line_bytes_per_s = 50'000'000'000;   // 400 Gbit/s
+  constexpr std::int64_t line_bytes_per_s = 50'000'000'000;  // 400 Gbit/s
   constexpr __int128 most = std::numeric_limits<std::int64_t>::max();
   const auto known = state.money.meters.find(task.id);
   const TaskMeter before = known == state.money.meters.end() ? TaskMeter{} : known->second.meter;
-  const __int128 lasted_ns = std::max<std::int64_t>(0, billed.ns - task.lease_from.ns) + seconds(1).ns;
-  const auto carried = static_cast<std::int64_t>(std::min(most, lasted_ns * line_bytes_per_s / 1'000'000'000));
+  const __int128 lasted_ns =
+      std::max<std::int64_t>(0, billed.ns - task.lease_from.ns) + seconds(1).ns;
+  const auto carried =
+      static_cast<std::int64_t>(std::min(most, lasted_ns * line_bytes_per_s / 1'000'000'000));
   meter.egress_bytes = std::max(std::min(meter.egress_bytes, carried), before.egress_bytes);
   const __int128 price = egress_price(state, task.node).value;
-  const __int128 sum = before.egress.value + (price * meter.egress_bytes >> 30) - (price * before.egress_bytes >> 30);
+  const __int128 sum = before.egress.value + (price * meter.egress_bytes >> 30) -
+                       (price * before.egress_bytes >> 30);
   meter.egress = {static_cast<std::int64_t>(std::min(most, sum))};
 }
 
@@ -84,31 +108,45 @@ NanoUsd egress_so_far(const State& state, TaskId task) {
 }
 
 std::string provider_id(const State& state, const Node& node) {
-  if (const auto label = node.offer.labels.find("provider-id"); label != node.offer.labels.end()) return label->second;
+  if (const auto label = node.offer.labels.find("provider-id"); label != node.offer.labels.end())
+    return label->second;
   for (const auto& [name, machine] : state.machines)
-    if (node.offer.name == name || node.offer.name.starts_with(name + ".")) return machine.external;
+    if (node.offer.name == name || node.offer.name.starts_with(name + "."))
+      return machine.external;
   return {};
 }
 
-Rate charge_rate(const State& state, const Node& node, std::string_view gpu_type, PriceClass price_class, const ledger::PriceBook* prices) {
+Rate charge_rate(const State& state,
+                 const Node& node,
+                 std::string_view gpu_type,
+                 PriceClass price_class,
+                 const ledger::PriceBook* prices) {
   const bool spot = price_class == PriceClass::spot;
   const auto set = narrowest(state, node, gpu_type, [&](const PriceRule& r) {
-    if (spot && r.charge_spot) return r.charge_spot;
+    if (spot && r.charge_spot)
+      return r.charge_spot;
     return r.charge ? r.charge : r.cost;
   });
   Rate out = set ? *set : prices ? prices->rate(gpu_type, price_class) : Rate{};
   // Who leases a part of the GPUs pays that part of the disk.
-  if (!node.offer.gpus.empty()) out.nano_usd_per_s += storage_rate(state, node).nano_usd_per_s / static_cast<std::int64_t>(node.offer.gpus.size());
+  if (!node.offer.gpus.empty())
+    out.nano_usd_per_s += storage_rate(state, node).nano_usd_per_s /
+                          static_cast<std::int64_t>(node.offer.gpus.size());
   return out;
 }
 
 Rate cost_rate(const State& state, const Node& node, const ledger::PriceBook* prices) {
   Rate sum = storage_rate(state, node);
-  const auto cost = [](const PriceRule& r) { return r.cost; };
-  if (node.offer.gpus.empty()) return {sum.nano_usd_per_s + narrowest(state, node, "", cost).value_or(Rate{}).nano_usd_per_s};
+  const auto cost = [](const PriceRule& r) {
+    return r.cost;
+  };
+  if (node.offer.gpus.empty())
+    return {sum.nano_usd_per_s + narrowest(state, node, "", cost).value_or(Rate{}).nano_usd_per_s};
   for (const NodeGpu& gpu : node.offer.gpus) {
     const auto set = narrowest(state, node, gpu.type, cost);
-    sum.nano_usd_per_s += set ? set->nano_usd_per_s : prices ? prices->rate(gpu.type, PriceClass::on_demand).nano_usd_per_s : 0;
+    sum.nano_usd_per_s += set      ? set->nano_usd_per_s
+                          : prices ? prices->rate(gpu.type, PriceClass::on_demand).nano_usd_per_s
+                                   : 0;
   }
   return sum;
 }
@@ -118,24 +156,33 @@ NodePriceSet price_node(const State& state, const Node& node, const ledger::Pric
   // A node that comes back with fewer cards than are leased on it still carries those leases.
   std::int64_t leased = 0;
   if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
-    for (TaskId id : on->second) leased += ledger::gpu_milli(state.tasks.at(id));
-  out.capacity_milli = node.offer.gpus.empty() ? node.offer.cpu_milli : std::max<std::int64_t>(leased, static_cast<std::int64_t>(node.offer.gpus.size()) * whole_gpu_milli);
+    for (TaskId id : on->second)
+      leased += ledger::gpu_milli(state.tasks.at(id));
+  out.capacity_milli =
+      node.offer.gpus.empty()
+          ? node.offer.cpu_milli
+          : std::max<std::int64_t>(
+                leased, static_cast<std::int64_t>(node.offer.gpus.size()) * whole_gpu_milli);
   return out;
 }
 
 bool can_suspend(const State& state, const Job& job) {
-  if (!could_be_suspended(*job.spec)) return false;
-  return std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).unsuspendable.empty(); });
+  if (!could_be_suspended(*job.spec))
+    return false;
+  return std::all_of(job.tasks.begin(), job.tasks.end(),
+                     [&](TaskId id) { return state.tasks.at(id).unsuspendable.empty(); });
 }
 
 namespace {
-// A replica of an endpoint that keeps some awake: it is paid for while it waits for requests, on purpose, and its gateway puts to sleep
-// what is beyond them.
+// A replica of an endpoint that keeps some awake: it is paid for while it waits for requests, on
+// purpose, and its gateway puts to sleep what is beyond them.
 bool waits_on_purpose(const State& state, const Job& job) {
   const auto of = job.spec->labels.find(label_endpoint);
-  if (of == job.spec->labels.end()) return false;
+  if (of == job.spec->labels.end())
+    return false;
   const auto endpoint = state.endpoints.find(of->second);
-  if (endpoint == state.endpoints.end()) return false;
+  if (endpoint == state.endpoints.end())
+    return false;
   const Revision* current = endpoint->second.current();
   return current && std::max(current->policy.min, current->policy.base_on_demand) > 0;
 }
@@ -148,33 +195,49 @@ IdleRules idle_rules(const State& state, const Job& job) {
     rules.floor = {Duration{}, Duration{}};
     return rules;
   }
-  return {state.money.policy_of(job.project), state.money.floor, can_suspend(state, job), job.spec->nodes > 1};
+  return {state.money.policy_of(job.project), state.money.floor, can_suspend(state, job),
+          job.spec->nodes > 1};
 }
 
 bool concerns(const BudgetKey& key, const Job& job) {
   switch (key.scope) {
-    case BudgetScope::project: return key.of == job.project.value;
-    case BudgetScope::user: return key.of == job.user.value;
-    case BudgetScope::job: return key.of == job.id.value || key.of == job.array.value;
+    case BudgetScope::project:
+      return key.of == job.project.value;
+    case BudgetScope::user:
+      return key.of == job.user.value;
+    case BudgetScope::job:
+      return key.of == job.id.value || key.of == job.array.value;
   }
   return false;
 }
 
-// Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money that waits is none.
-void put_aside(const State& state, Events& events, const Job& job, SuspendCause cause, const std::string& reason) {
-  if (job.stopping == StopCause::request) return;
-  const bool under_way = job.suspension.phase == SuspendPhase::suspending || job.suspension.phase == SuspendPhase::suspended;
-  if (under_way && !job.suspension.resume_wanted) return;
+// Its work is kept where it can be; what cannot be suspended is stopped, for a promise about money
+// that waits is none.
+void put_aside(const State& state,
+               Events& events,
+               const Job& job,
+               SuspendCause cause,
+               const std::string& reason) {
+  if (job.stopping == StopCause::request)
+    return;
+  const bool under_way = job.suspension.phase == SuspendPhase::suspending ||
+                         job.suspension.phase == SuspendPhase::suspended;
+  if (under_way && !job.suspension.resume_wanted)
+    return;
   // What was preempted must not come back by itself on money that is not there.
-  if (under_way) events.push_back(SuspensionChanged{job.id, cause, reason, false});
-  else if (suspendable(state, job)) events.push_back(suspend_event(job, reason, cause, SuspendMode::warm, {}));
-  else events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
+  if (under_way)
+    events.push_back(SuspensionChanged{job.id, cause, reason, false});
+  else if (suspendable(state, job))
+    events.push_back(suspend_event(job, reason, cause, SuspendMode::warm, {}));
+  else
+    events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
 }
 
 namespace {
 
 void end(Events& events, const Job& job, const std::string& reason) {
-  if (job.stopping != StopCause::request) events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
+  if (job.stopping != StopCause::request)
+    events.push_back(JobStopping{job.id, reason, StopCause::request, false, {}});
 }
 
 struct Consequences {
@@ -184,48 +247,78 @@ struct Consequences {
 
   void price_all(bool only_unknown) {
     for (const auto& [id, node] : state.nodes) {
-      if (only_unknown && state.money.books.knows(id)) continue;
+      if (only_unknown && state.money.books.knows(id))
+        continue;
       NodePriceSet priced = price_node(state, node, context.prices);
-      if (only_unknown || priced.rate != state.money.books.node_rate(id)) events.push_back(std::move(priced));
+      if (only_unknown || priced.rate != state.money.books.node_rate(id))
+        events.push_back(std::move(priced));
     }
   }
   void operator()(const HeadStarted&) { price_all(true); }
   void operator()(const PriceSet&) { price_all(false); }
   void operator()(const PriceRemoved&) { price_all(false); }
-  void operator()(const NodeJoined& e) { events.push_back(price_node(state, state.nodes.at(e.node.id), context.prices)); }
-  void operator()(const NodeOfferChanged& e) { events.push_back(price_node(state, state.nodes.at(e.node), context.prices)); }
+  void operator()(const NodeJoined& e) {
+    events.push_back(price_node(state, state.nodes.at(e.node.id), context.prices));
+  }
+  void operator()(const NodeOfferChanged& e) {
+    events.push_back(price_node(state, state.nodes.at(e.node), context.prices));
+  }
   void operator()(const BudgetWarned& e) {
-    if (e.action != BudgetAction::suspend && e.action != BudgetAction::stop) return;
+    if (e.action != BudgetAction::suspend && e.action != BudgetAction::stop)
+      return;
     for (const auto& [id, job] : state.jobs) {
-      if (!concerns(e.budget, job)) continue;
-      if (job.state != JobState::running && job.state != JobState::suspended) continue;
-      if (e.action == BudgetAction::suspend) put_aside(state, events, job, SuspendCause::budget, "budget: " + e.text);
-      else end(events, job, "budget: " + e.text);
+      if (!concerns(e.budget, job))
+        continue;
+      if (job.state != JobState::running && job.state != JobState::suspended)
+        continue;
+      if (e.action == BudgetAction::suspend)
+        put_aside(state, events, job, SuspendCause::budget, "budget: " + e.text);
+      else
+        end(events, job, "budget: " + e.text);
     }
   }
   // A gang rests only when each of its ranks does: they wait for each other.
   void operator()(const IdleWarned& e) {
-    if (e.action != IdleAction::suspend && e.action != IdleAction::stop) return;
+    if (e.action != IdleAction::suspend && e.action != IdleAction::stop)
+      return;
     const Job* job = state.find_job(e.job);
-    if (!job || job->stopping != StopCause::none || job->suspension.phase != SuspendPhase::none || waits_on_purpose(state, *job)) return;
+    if (!job || job->stopping != StopCause::none || job->suspension.phase != SuspendPhase::none ||
+        waits_on_purpose(state, *job))
+      return;
     for (TaskId id : job->tasks) {
-      if (state.tasks.at(id).state == TaskState::ended) continue;
+      if (state.tasks.at(id).state == TaskState::ended)
+        continue;
       const auto said = state.money.idling.find(id);
-      if (said == state.money.idling.end() || (said->second.action != IdleAction::suspend && said->second.action != IdleAction::stop)) return;
+      if (said == state.money.idling.end() ||
+          (said->second.action != IdleAction::suspend && said->second.action != IdleAction::stop))
+        return;
     }
-    events.push_back(IdleActed{e.job, e.action == IdleAction::suspend && can_suspend(state, *job) ? IdleAction::suspend : IdleAction::stop, e.text});
+    events.push_back(IdleActed{e.job,
+                               e.action == IdleAction::suspend && can_suspend(state, *job)
+                                   ? IdleAction::suspend
+                                   : IdleAction::stop,
+                               e.text});
   }
   void operator()(const IdleActed& e) {
     const Job* job = state.find_job(e.job);
-    if (!job) return;
-    if (e.action == IdleAction::suspend) put_aside(state, events, *job, SuspendCause::idle, e.text);
-    else end(events, *job, e.text);
+    if (!job)
+      return;
+    if (e.action == IdleAction::suspend)
+      put_aside(state, events, *job, SuspendCause::idle, e.text);
+    else
+      end(events, *job, e.text);
   }
-  // A suspend that a budget or idleness asked for and that could not be done: what it was for still holds.
+  // A suspend that a budget or idleness asked for and that could not be done: what it was for still
+  // holds.
   void operator()(const SuspendFailed& e) {
     const Job* job = state.find_job(e.job);
-    if (!job || job->stopping != StopCause::none) return;
-    if (e.cause == SuspendCause::budget || e.cause == SuspendCause::idle) end(events, *job, fmt::format("{}, and could not be suspended: {}", e.cause == SuspendCause::budget ? "its budget is spent" : "it idles", e.reason));
+    if (!job || job->stopping != StopCause::none)
+      return;
+    if (e.cause == SuspendCause::budget || e.cause == SuspendCause::idle)
+      end(events, *job,
+          fmt::format("{}, and could not be suspended: {}",
+                      e.cause == SuspendCause::budget ? "its budget is spent" : "it idles",
+                      e.reason));
   }
   template <class Other>
   void operator()(const Other&) {}
@@ -233,7 +326,9 @@ struct Consequences {
 
 }  // namespace
 
-std::vector<EventBody> money_reactions(const State& state, const EventBody& event, const Context& context) {
+std::vector<EventBody> money_reactions(const State& state,
+                                       const EventBody& event,
+                                       const Context& context) {
   Consequences out{state, context, {}};
   std::visit(out, event);
   return std::move(out.events);
@@ -243,36 +338,54 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
   using namespace wire::agent_v1;
   const auto live_tasks = [&](const Job& job, auto say) {
     for (TaskId id : job.tasks)
-      if (const Task& task = state.tasks.at(id); task.state != TaskState::ended) say(task);
+      if (const Task& task = state.tasks.at(id); task.state != TaskState::ended)
+        say(task);
   };
   if (const auto* kept = std::get_if<KeptAlive>(&event.body); kept && !kept->by_task) {
-    if (const Job* job = state.find_job(kept->job)) live_tasks(*job, [&](const Task& task) { effects.push_back({task.node, KeepTask{state.epoch, task.id, kept->lasts}}); });
-  } else if (std::holds_alternative<IdlePolicySet>(event.body) || std::holds_alternative<IdleFloorSet>(event.body)) {
+    if (const Job* job = state.find_job(kept->job))
+      live_tasks(*job, [&](const Task& task) {
+        effects.push_back({task.node, KeepTask{state.epoch, task.id, kept->lasts}});
+      });
+  } else if (std::holds_alternative<IdlePolicySet>(event.body) ||
+             std::holds_alternative<IdleFloorSet>(event.body)) {
     for (const auto& [id, job] : state.jobs)
-      live_tasks(job, [&](const Task& task) { effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}}); });
-  } else if (std::holds_alternative<EndpointScaled>(event.body) || std::holds_alternative<RevisionJudged>(event.body)) {
+      live_tasks(job, [&](const Task& task) {
+        effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}});
+      });
+  } else if (std::holds_alternative<EndpointScaled>(event.body) ||
+             std::holds_alternative<RevisionJudged>(event.body)) {
     const auto* scaled = std::get_if<EndpointScaled>(&event.body);
-    const auto replicas = state.replicas.find(scaled ? scaled->endpoint : std::get<RevisionJudged>(event.body).endpoint);
+    const auto replicas = state.replicas.find(
+        scaled ? scaled->endpoint : std::get<RevisionJudged>(event.body).endpoint);
     if (replicas != state.replicas.end())
       for (JobId id : replicas->second) {
         const Job& job = state.jobs.at(id);
-        live_tasks(job, [&](const Task& task) { effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}}); });
+        live_tasks(job, [&](const Task& task) {
+          effects.push_back(
+              {task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, job)}});
+        });
       }
   } else if (const auto* declared = std::get_if<TaskDeclared>(&event.body)) {
     const Task& task = state.tasks.at(declared->task);
-    effects.push_back({task.node, SetIdleRules{state.epoch, task.id, idle_rules(state, state.jobs.at(task.job))}});
+    effects.push_back({task.node, SetIdleRules{state.epoch, task.id,
+                                               idle_rules(state, state.jobs.at(task.job))}});
   } else if (const auto* budget = std::get_if<BudgetSet>(&event.body)) {
-    // At once, not with the next renewal: a head that dies now must not leave agents with the time of a larger budget.
+    // At once, not with the next renewal: a head that dies now must not leave agents with the time
+    // of a larger budget.
     const auto uses = budget_uses(state, event.billed_at());
     for (const auto& [id, job] : state.jobs)
       if (concerns(budget->budget.key(), job))
         live_tasks(job, [&](const Task& task) {
-          if (const Duration paid = task_paid_for(state, task, uses); paid.ns > 0) effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
+          if (const Duration paid = task_paid_for(state, task, uses); paid.ns > 0)
+            effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
         });
-  } else if (const auto* rerated = std::get_if<TaskRerated>(&event.body); rerated && !state.money.budgets.empty()) {
+  } else if (const auto* rerated = std::get_if<TaskRerated>(&event.body);
+             rerated && !state.money.budgets.empty()) {
     // Its money lasts for another time now.
     const Task& task = state.tasks.at(rerated->task);
-    if (const Duration paid = task_paid_for(state, task, budget_uses(state, event.billed_at())); paid.ns > 0) effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
+    if (const Duration paid = task_paid_for(state, task, budget_uses(state, event.billed_at()));
+        paid.ns > 0)
+      effects.push_back({task.node, LeaseRenew{state.epoch, {task.id}, paid}});
   } else if (const auto* released = std::get_if<NodeReleased>(&event.body)) {
     effects.push_back({released->node, Leave{.stop_tasks = false, .give_back = true}});
   }
@@ -280,17 +393,28 @@ void money_effects(const State& state, const Event& event, std::vector<Effect>& 
 
 std::vector<EventBody> days_due(const State& state, const Context& context) {
   Events events;
-  if (state.money.days_closed == 0 || (state.money.days_closed + 1) * day_ns > context.billed.ns) return events;
-  ledger::Books books = state.money.books;  // once a day: the figures are decided here, the books themselves closed by apply
+  if (state.money.days_closed == 0 || (state.money.days_closed + 1) * day_ns > context.billed.ns)
+    return events;
+  ledger::Books books =
+      state.money
+          .books;  // once a day: the figures are decided here, the books themselves closed by apply
   for (std::int64_t day = state.money.days_closed; (day + 1) * day_ns <= context.billed.ns; ++day) {
     DayClosed closed{.day = day};
     for (const ledger::Entry& entry : books.close(WallTime{(day + 1) * day_ns})) {
       switch (entry.kind) {
-        case ledger::EntryKind::active: closed.active += entry.amount; break;
-        case ledger::EntryKind::idle: closed.idle += entry.amount; break;
-        case ledger::EntryKind::unallocated: closed.unallocated += entry.amount; break;
+        case ledger::EntryKind::active:
+          closed.active += entry.amount;
+          break;
+        case ledger::EntryKind::idle:
+          closed.idle += entry.amount;
+          break;
+        case ledger::EntryKind::unallocated:
+          closed.unallocated += entry.amount;
+          break;
         case ledger::EntryKind::charge:
-        case ledger::EntryKind::egress: closed.charge += entry.amount; break;
+        case ledger::EntryKind::egress:
+          closed.charge += entry.amount;
+          break;
       }
     }
     closed.fleet = closed.active + closed.idle + closed.unallocated;

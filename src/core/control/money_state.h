@@ -1,5 +1,6 @@
-// The part of the state that money is: the two books and what people have set about prices, budgets and idleness. Folded from
-// events like the rest. The books hold open leases and those that closed a short while ago; older ones are rows in the store.
+// The part of the state that money is: the two books and what people have set about prices, budgets
+// and idleness. Folded from events like the rest. The books hold open leases and those that closed
+// a short while ago; older ones are rows in the store.
 #pragma once
 
 #include <map>
@@ -15,11 +16,17 @@ namespace billow::control {
 struct BudgetEntry {
   Budget budget;
   BudgetState progress;
-  NanoUsd spent_closed;            // by leases that have ended, in the period that began at counted_from
+  NanoUsd spent_closed;  // by leases that have ended, in the period that began at counted_from
   WallTime counted_from;
-  std::string by;                  // who set it last, "user:ana"; empty: not known any more
+  std::string by;  // who set it last, "user:ana"; empty: not known any more
   template <class V>
-  void fields(V& v) { v("budget", budget); v("progress", progress); v("spent_closed", spent_closed); v("counted_from_ns", counted_from); v("by", by); }
+  void fields(V& v) {
+    v("budget", budget);
+    v("progress", progress);
+    v("spent_closed", spent_closed);
+    v("counted_from_ns", counted_from);
+    v("by", by);
+  }
 };
 
 // What the agent of a live task has said of it.
@@ -30,7 +37,13 @@ struct TaskIdle {
   std::string text;
   WallTime at;
   template <class V>
-  void fields(V& v) { v("task", task); v("state", state); v("action", action); v("text", text); v("at_ns", at); }
+  void fields(V& v) {
+    v("task", task);
+    v("state", state);
+    v("action", action);
+    v("text", text);
+    v("at_ns", at);
+  }
 };
 
 // A task's totals at its last mark, and what of them belongs to leases of it that are closed.
@@ -41,7 +54,13 @@ struct MeteredTask {
   Duration base_active;
   std::int64_t base_energy_mj = 0;
   template <class V>
-  void fields(V& v) { v("task", task); v("meter", meter); v("at_ns", at); v("base_active_ns", base_active); v("base_energy_mj", base_energy_mj); }
+  void fields(V& v) {
+    v("task", task);
+    v("meter", meter);
+    v("at_ns", at);
+    v("base_active_ns", base_active);
+    v("base_energy_mj", base_energy_mj);
+  }
 };
 
 struct JobKeepAlive {
@@ -49,25 +68,30 @@ struct JobKeepAlive {
   WallTime until;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("job", job); v("until_ns", until); v("reason", reason); }
+  void fields(V& v) {
+    v("job", job);
+    v("until_ns", until);
+    v("reason", reason);
+  }
 };
 
 struct Money {
   ledger::Books books;
-  std::int64_t days_closed = 0;                    // every day before this one (since 1970) is posted; 0: the books are not open yet
-  std::set<std::string> months_closed;             // "2026-11"
-  std::map<std::string, PriceRule> prices;         // by what they are of
+  std::int64_t days_closed =
+      0;  // every day before this one (since 1970) is posted; 0: the books are not open yet
+  std::set<std::string> months_closed;      // "2026-11"
+  std::map<std::string, PriceRule> prices;  // by what they are of
   std::map<BudgetKey, BudgetEntry> budgets;
-  std::map<JobId, Rate> held;                      // jobs that wait for money, with what they will cost a second
+  std::map<JobId, Rate> held;  // jobs that wait for money, with what they will cost a second
   IdlePolicy idle;
   std::map<ProjectId, IdlePolicy> idle_of;
   IdleFloor floor;
-  bool rules_changed = false;                      // ever: then agents are told theirs with every hello
+  bool rules_changed = false;  // ever: then agents are told theirs with every hello
   std::map<TaskId, TaskIdle> idling;
-  std::map<TaskId, MeteredTask> meters;            // of live tasks, at their last mark
+  std::map<TaskId, MeteredTask> meters;  // of live tasks, at their last mark
   std::map<JobId, JobKeepAlive> kept_alive;
-  std::map<NodeId, WallTime> node_empty_since;     // by the clock of bills
-  std::set<NodeId> released;                       // being given back
+  std::map<NodeId, WallTime> node_empty_since;  // by the clock of bills
+  std::set<NodeId> released;                    // being given back
   std::uint64_t next_webhook = 1;
   std::map<std::uint64_t, Webhook> webhooks;
   std::map<std::string, CommitmentTerms> commitments;
@@ -87,25 +111,37 @@ struct ProjectIdle {
   ProjectId project;
   IdlePolicy policy;
   template <class V>
-  void fields(V& v) { v("project", project); v("policy", policy); }
+  void fields(V& v) {
+    v("project", project);
+    v("policy", policy);
+  }
 };
 struct ProjectTags {
   ProjectId project;
   std::map<std::string, std::string> tags;
   template <class V>
-  void fields(V& v) { v("project", project); v("tags", tags); }
+  void fields(V& v) {
+    v("project", project);
+    v("tags", tags);
+  }
 };
 struct EmptyNode {
   NodeId node;
   WallTime since;
   template <class V>
-  void fields(V& v) { v("node", node); v("since_ns", since); }
+  void fields(V& v) {
+    v("node", node);
+    v("since_ns", since);
+  }
 };
 struct HeldJob {
   JobId job;
   Rate rate;
   template <class V>
-  void fields(V& v) { v("job", job); v("rate", rate); }
+  void fields(V& v) {
+    v("job", job);
+    v("rate", rate);
+  }
 };
 struct MoneyImage {
   ledger::Books::Image books;
@@ -129,10 +165,25 @@ struct MoneyImage {
   std::vector<ProjectTags> tags;
   template <class V>
   void fields(V& v) {
-    v("books", books); v("days_closed", days_closed); v("months_closed", months_closed); v("prices", prices); v("budgets", budgets);
-    v("held", held); v("idle", idle); v("idle_of", idle_of); v("floor", floor); v("rules_changed", rules_changed); v("idling", idling); v("meters", meters);
-    v("kept_alive", kept_alive); v("empty", empty); v("released", released); v("next_webhook", next_webhook); v("webhooks", webhooks);
-    v("commitments", commitments); v("tags", tags);
+    v("books", books);
+    v("days_closed", days_closed);
+    v("months_closed", months_closed);
+    v("prices", prices);
+    v("budgets", budgets);
+    v("held", held);
+    v("idle", idle);
+    v("idle_of", idle_of);
+    v("floor", floor);
+    v("rules_changed", rules_changed);
+    v("idling", idling);
+    v("meters", meters);
+    v("kept_alive", kept_alive);
+    v("empty", empty);
+    v("released", released);
+    v("next_webhook", next_webhook);
+    v("webhooks", webhooks);
+    v("commitments", commitments);
+    v("tags", tags);
   }
 };
 MoneyImage image_of(const Money& money);

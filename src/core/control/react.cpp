@@ -1,12 +1,12 @@
 // What an event brings about in turn, and what agents must be told because of it.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "base/limits.h"
 #include "base/text.h"
 #include "core/control/decide/decide.h"
-#include "core/control/money.h"
 #include "core/control/elastic.h"
+#include "core/control/money.h"
 #include "core/control/outlive.h"
 
 namespace billow::control {
@@ -16,18 +16,22 @@ using Events = std::vector<EventBody>;
 
 Duration backoff(const JobSpec& spec, std::uint32_t attempt) {
   Duration wait = spec.retry_backoff;
-  for (std::uint32_t i = 1; i < attempt && wait < hours(1); ++i) wait = wait * 2;
+  for (std::uint32_t i = 1; i < attempt && wait < hours(1); ++i)
+    wait = wait * 2;
   return std::min(wait, hours(1));
 }
 
-// The exit that stands for the whole attempt: the first rank that failed by itself, else the first that did not end well.
+// The exit that stands for the whole attempt: the first rank that failed by itself, else the first
+// that did not end well.
 const Task* worst_task(const State& state, const Job& job) {
   const Task* worst = nullptr;
   for (TaskId id : job.tasks) {
     const Task& task = state.tasks.at(id);
-    if (task.exit.ok()) continue;
+    if (task.exit.ok())
+      continue;
     const bool own_fault = task.exit.kind != ExitKind::stopped;
-    if (!worst || (own_fault && worst->exit.kind == ExitKind::stopped)) worst = &task;
+    if (!worst || (own_fault && worst->exit.kind == ExitKind::stopped))
+      worst = &task;
   }
   return worst;
 }
@@ -37,45 +41,70 @@ EventBody settle(const State& state, const Job& job, const Context& context) {
   const Task* worst = worst_task(state, job);
   const ExitStatus exit = worst ? worst->exit : ExitStatus{};
   switch (job.stopping) {
-    case StopCause::request: return JobEnded{job.id, JobState::stopped, exit, job.reason};
+    case StopCause::request:
+      return JobEnded{job.id, JobState::stopped, exit, job.reason};
     case StopCause::preempted:
     case StopCause::moved:
-      if (worst) return JobRequeued{job.id, context.now, job.reason};
+      if (worst)
+        return JobRequeued{job.id, context.now, job.reason};
       break;  // it finished before the signal reached it
     case StopCause::none:
-    case StopCause::rank_failed: break;
+    case StopCause::rank_failed:
+      break;
   }
-  if (!worst) return JobEnded{job.id, JobState::succeeded, exit, ""};
-  if (exit.kind == ExitKind::idle) return JobEnded{job.id, JobState::stopped, exit, exit.message};
+  if (!worst)
+    return JobEnded{job.id, JobState::succeeded, exit, ""};
+  if (exit.kind == ExitKind::idle)
+    return JobEnded{job.id, JobState::stopped, exit, exit.message};
   // An elastic gang that came to its end without the member it had lost has come to its end.
   if (exit.kind == ExitKind::lost && is_replaceable(state, job, *worst)) {
-    const bool others = std::any_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
-    const bool no_other_fault = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { const ExitStatus& x = state.tasks.at(id).exit; return x.ok() || x.kind == ExitKind::lost; });
-    if (others && no_other_fault) return JobEnded{job.id, JobState::succeeded, {}, ""};
+    const bool others = std::any_of(job.tasks.begin(), job.tasks.end(),
+                                    [&](TaskId id) { return state.tasks.at(id).exit.ok(); });
+    const bool no_other_fault = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
+      const ExitStatus& x = state.tasks.at(id).exit;
+      return x.ok() || x.kind == ExitKind::lost;
+    });
+    if (others && no_other_fault)
+      return JobEnded{job.id, JobState::succeeded, {}, ""};
   }
-  const std::string why = job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
-  // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent before it could say so.
-  const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).never_began; });
+  const std::string why =
+      job.spec->nodes > 1 ? fmt::format("rank {}: {}", worst->rank, exit.text()) : exit.text();
+  // "Not seen to run" is not enough: a start may have been carried out by a node that fell silent
+  // before it could say so.
+  const bool never_began = std::all_of(job.tasks.begin(), job.tasks.end(),
+                                       [&](TaskId id) { return state.tasks.at(id).never_began; });
   const bool away = exit.kind == ExitKind::lost || exit.kind == ExitKind::unpaid;
   const bool may_run_again = !away || job.spec->rerun_if_lost || never_began;
-  // A node or a head that went away is not the job's failure: with leave to run again it costs no retry.
+  // A node or a head that went away is not the job's failure: with leave to run again it costs no
+  // retry.
   if (away && may_run_again && job.attempt <= limits::retries_max)
-    return JobRequeued{job.id, context.now + backoff(*job.spec, job.attempt), fmt::format("starts again: {}", why)};
+    return JobRequeued{job.id, context.now + backoff(*job.spec, job.attempt),
+                       fmt::format("starts again: {}", why)};
   if (may_run_again && job.failures < job.spec->retries) {
     const std::uint32_t retry = job.failures + 1;
     const Duration wait = backoff(*job.spec, retry);
-    return JobRequeued{job.id, context.now + wait, fmt::format("{}; retry {} of {} in {}", why, retry, job.spec->retries, format_duration(wait)), true};
+    return JobRequeued{job.id, context.now + wait,
+                       fmt::format("{}; retry {} of {} in {}", why, retry, job.spec->retries,
+                                   format_duration(wait)),
+                       true};
   }
-  return JobEnded{job.id, exit.kind == ExitKind::lost ? JobState::lost : JobState::failed, exit, why};
+  return JobEnded{job.id, exit.kind == ExitKind::lost ? JobState::lost : JobState::failed, exit,
+                  why};
 }
 
 void meet_dependents(const State& state, Events& events, JobId on, JobState ended) {
   for (JobId id : state.dependents.of(on)) {
     const Job& waiting = state.jobs.at(id);
-    const auto dependency = std::find_if(waiting.spec->after.begin(), waiting.spec->after.end(), [&](const Dependency& d) { return d.job == on; });
+    const auto dependency = std::find_if(waiting.spec->after.begin(), waiting.spec->after.end(),
+                                         [&](const Dependency& d) { return d.job == on; });
     const bool ok = ended == JobState::succeeded;
-    if (dependency->kind == AfterKind::any || (dependency->kind == AfterKind::ok) == ok) events.push_back(DependencyMet{id, on});
-    else events.push_back(JobEnded{id, JobState::stopped, {.kind = ExitKind::stopped}, fmt::format("job {} ended {}", on.value, enum_name(ended))});
+    if (dependency->kind == AfterKind::any || (dependency->kind == AfterKind::ok) == ok)
+      events.push_back(DependencyMet{id, on});
+    else
+      events.push_back(JobEnded{id,
+                                JobState::stopped,
+                                {.kind = ExitKind::stopped},
+                                fmt::format("job {} ended {}", on.value, enum_name(ended))});
   }
 }
 
@@ -86,40 +115,56 @@ struct Reactor {
   Events operator()(const TaskEnded& e) {
     const Task& task = state.tasks.at(e.task);
     const Job& job = state.jobs.at(task.job);
-    const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) { return state.tasks.at(id).state == TaskState::ended; });
-    if (all_ended) return {settle(state, job, context)};
-    if (is_replaceable(state, job, task)) return {};  // the plan gives it a new place
+    const bool all_ended = std::all_of(job.tasks.begin(), job.tasks.end(), [&](TaskId id) {
+      return state.tasks.at(id).state == TaskState::ended;
+    });
+    if (all_ended)
+      return {settle(state, job, context)};
+    if (is_replaceable(state, job, task))
+      return {};  // the plan gives it a new place
     if (!e.exit.ok() && job.stopping == StopCause::none)
-      return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()), StopCause::rank_failed, false}};
+      return {JobStopping{job.id, fmt::format("rank {}: {}", task.rank, e.exit.text()),
+                          StopCause::rank_failed, false}};
     return {};
   }
   Events operator()(const JobEnded& e) {
     Events events;
     meet_dependents(state, events, e.job, e.state);
-    // The array an element belonged to has just been finished by `apply` when its last element ended.
+    // The array an element belonged to has just been finished by `apply` when its last element
+    // ended.
     for (const FinishedArray& done : state.finished_arrays) {
       const auto& array = done.array;
       if (e.job.value > array.id.value && e.job.value <= array.id.value + array.count)
-        meet_dependents(state, events, array.id, array.succeeded == array.count ? JobState::succeeded : JobState::failed);
+        meet_dependents(state, events, array.id,
+                        array.succeeded == array.count ? JobState::succeeded : JobState::failed);
     }
     return events;
   }
   Events operator()(const SuspendFailed& e) {
     // Its place is needed: what cannot be suspended is ended and queued again.
-    if (e.cause != SuspendCause::preempted) return {};
+    if (e.cause != SuspendCause::preempted)
+      return {};
     const Job& job = state.jobs.at(e.job);
-    const std::string reason = job.gives_way_to ? "preempted by " + other_job(state, job, job.gives_way_to) : "preempted";
-    return {JobStopping{job.id, fmt::format("{} ({})", reason, job.reason), StopCause::preempted, false, job.gives_way_to}};
+    const std::string reason =
+        job.gives_way_to ? "preempted by " + other_job(state, job, job.gives_way_to) : "preempted";
+    return {JobStopping{job.id, fmt::format("{} ({})", reason, job.reason), StopCause::preempted,
+                        false, job.gives_way_to}};
   }
-  Events operator()(const ReservationEnded& e) { return outlive(state, e.reservation, e.lease.lease_to, context); }
-  // What a head before this one let go on at the price of a reservation that is over goes on at its own from now on.
+  Events operator()(const ReservationEnded& e) {
+    return outlive(state, e.reservation, e.lease.lease_to, context);
+  }
+  // What a head before this one let go on at the price of a reservation that is over goes on at its
+  // own from now on.
   Events operator()(const HeadStarted&) { return outlive(state, {}, context.now, context); }
   Events operator()(const DependencyMet& e) {
-    if (state.jobs.at(e.job).waiting_for == 0) return {JobReady{e.job}};
+    if (state.jobs.at(e.job).waiting_for == 0)
+      return {JobReady{e.job}};
     return {};
   }
   template <class Other>
-  Events operator()(const Other&) { return {}; }
+  Events operator()(const Other&) {
+    return {};
+  }
 };
 
 wire::agent_v1::Start start_message(const State& state, const Task& task) {
@@ -132,12 +177,15 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.rank = task.rank;
   start.argv = spec.argv;
   start.env = state.environment(spec.env_digest);
-  const auto set = [&](const char* name, auto value) { start.env[name] = fmt::format("{}", value); };
+  const auto set = [&](const char* name, auto value) {
+    start.env[name] = fmt::format("{}", value);
+  };
   set("BILLOW_JOB_ID", job.id.value);
   set("BILLOW_TASK_ID", task.id.value);
   set("BILLOW_ATTEMPT", task.attempt);
   set("BILLOW_PROJECT", state.projects.at(job.project).name);
-  if (!spec.name.empty()) set("BILLOW_JOB_NAME", spec.name);
+  if (!spec.name.empty())
+    set("BILLOW_JOB_NAME", spec.name);
   if (const auto port = spec.labels.find(label_port); port != spec.labels.end()) {
     set("PORT", port->second);
     start.port = static_cast<std::uint16_t>(std::stoul(port->second));
@@ -169,17 +217,23 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
     set("MASTER_ADDR", spec.nodes > 1 ? addresses.front() : std::string("127.0.0.1"));
     // Below the ports the kernel hands out by itself; the one after it is the start barrier's.
     set("MASTER_PORT", 20000 + 2 * (job.id.value % 6000));
-    if (spec.elastic) set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
+    if (spec.elastic)
+      set("BILLOW_REPAIRS", job.repairs);  // a new member can tell that it joins what runs already
   }
-  if (!job.checkpoint.path.empty()) set("BILLOW_CHECKPOINT", job.checkpoint.path);
+  if (!job.checkpoint.path.empty())
+    set("BILLOW_CHECKPOINT", job.checkpoint.path);
   start.surroundings = spec.surroundings;
   for (const VolumeWish& wish : spec.surroundings.volumes)
     if (const auto volume = state.volumes.find(wish.name); volume != state.volumes.end())
-      start.volumes.push_back({volume->second.path, wish.path, wish.read_only || volume->second.read_only});
+      start.volumes.push_back(
+          {volume->second.path, wish.path, wish.read_only || volume->second.read_only});
   for (const auto& [key, saved] : state.saved_environments)
-    if (saved.digest == spec.surroundings.environment_digest && (key.first == job.project || saved.shared)) start.environment_path = saved.path;
+    if (saved.digest == spec.surroundings.environment_digest &&
+        (key.first == job.project || saved.shared))
+      start.environment_path = saved.path;
   start.cwd = spec.cwd;
-  if (const auto user = state.users.find(job.user); user != state.users.end()) start.unix_user = user->second.unix_name;
+  if (const auto user = state.users.find(job.user); user != state.users.end())
+    start.unix_user = user->second.unix_name;
   start.gpus = task.gpus;
   start.cpu_milli = spec.resources.cpu_milli;
   start.mem_mib = spec.resources.mem_mib;
@@ -190,8 +244,10 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.time_limit = spec.time_limit;
   start.stop_grace = spec.stop_grace;
   start.fenced = spec.rerun_if_lost;
-  const bool slice = !task.gpus.empty() && !task.gpus.front().share.whole() && spec.resources.mig_profile.empty();
-  start.suspendable = could_be_suspended(spec) && (spec.suspendable == Suspendable::yes || spec.spot || slice);
+  const bool slice =
+      !task.gpus.empty() && !task.gpus.front().share.whole() && spec.resources.mig_profile.empty();
+  start.suspendable =
+      could_be_suspended(spec) && (spec.suspendable == Suspendable::yes || spec.spot || slice);
   start.strict = spec.strict;
   start.time_sliced = spec.time_sliced;
   start.suspend_hook = spec.suspend_hook;
@@ -201,33 +257,40 @@ wire::agent_v1::Start start_message(const State& state, const Task& task) {
   start.checkpoint_signal = spec.checkpoint_signal;
   start.checkpoint_dir = spec.checkpoint_dir;
   start.idle = idle_rules(state, job);
-  if (!state.money.budgets.empty()) start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
+  if (!state.money.budgets.empty())
+    start.paid_for = task_paid_for(state, task, budget_uses(state, state.billed));
   start.bare = spec.resources.whole_node;
   return start;
 }
 
 // The order a job's task was given last, as far as it is still to be carried out.
 void push_order(const State& state, const Job& job, std::vector<Effect>& effects) {
-  if (job.stopping != StopCause::none || job.tasks.empty()) return;
+  if (job.stopping != StopCause::none || job.tasks.empty())
+    return;
   const Task& task = state.tasks.at(job.tasks.front());
   if (job.suspension.phase == SuspendPhase::suspending)
-    effects.push_back({task.node, wire::agent_v1::Suspend{state.epoch, task.id, job.suspension.order, job.suspension.mode}});
+    effects.push_back(
+        {task.node,
+         wire::agent_v1::Suspend{state.epoch, task.id, job.suspension.order, job.suspension.mode}});
   if (job.suspension.phase == SuspendPhase::resuming)
-    effects.push_back({task.node, wire::agent_v1::Resume{state.epoch, task.id, job.suspension.order, task.gpus}});
+    effects.push_back(
+        {task.node, wire::agent_v1::Resume{state.epoch, task.id, job.suspension.order, task.gpus}});
 }
 
 }  // namespace
 
 Events react(const State& state, const EventBody& event, const Context& context) {
   Events events = std::visit(Reactor{state, context}, event);
-  for (EventBody& more : money_reactions(state, event, context)) events.push_back(std::move(more));
+  for (EventBody& more : money_reactions(state, event, context))
+    events.push_back(std::move(more));
   return events;
 }
 
 std::vector<Effect> effects_of(const State& state, const Event& event) {
   std::vector<Effect> effects;
   if (const auto* placed = std::get_if<JobPlaced>(&event.body)) {
-    for (const Task& task : placed->tasks) effects.push_back({task.node, start_message(state, task)});
+    for (const Task& task : placed->tasks)
+      effects.push_back({task.node, start_message(state, task)});
   } else if (const auto* replaced = std::get_if<MemberReplaced>(&event.body)) {
     effects.push_back({replaced->task.node, start_message(state, replaced->task)});
   } else if (const auto* stopping = std::get_if<JobStopping>(&event.body)) {
@@ -235,7 +298,8 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
     const Duration grace = stopping->force ? Duration{0} : job.spec->stop_grace;
     for (TaskId id : job.tasks) {
       const Task& task = state.tasks.at(id);
-      if (task.state != TaskState::ended) effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
+      if (task.state != TaskState::ended)
+        effects.push_back({task.node, wire::agent_v1::Stop{state.epoch, id, grace}});
     }
   } else if (const auto* suspending = std::get_if<JobSuspending>(&event.body)) {
     push_order(state, state.jobs.at(suspending->job), effects);
@@ -243,35 +307,51 @@ std::vector<Effect> effects_of(const State& state, const Event& event) {
     push_order(state, state.jobs.at(resuming->job), effects);
   } else if (const auto* ended = std::get_if<TaskEnded>(&event.body)) {
     // Called before the reactions, so the task is still there.
-    effects.push_back({state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});
+    effects.push_back(
+        {state.tasks.at(ended->task).node, wire::agent_v1::Settle{state.epoch, {ended->task}, {}}});
   }
   money_effects(state, event, effects);
   return effects;
 }
 
-std::vector<Effect> hello_effects(const State& state, NodeId node, const std::vector<TaskStatus>& tasks) {
+std::vector<Effect> hello_effects(const State& state,
+                                  NodeId node,
+                                  const std::vector<TaskStatus>& tasks) {
   std::vector<Effect> effects;
   wire::agent_v1::Settle settle{state.epoch, {}, {}};
   for (const TaskStatus& status : tasks) {
     const Task* task = state.find_task(status.task);
-    if (task && task->state != TaskState::ended && task->node == node) continue;
-    if (status.state == TaskState::ended) settle.ended.push_back(status.task);
-    else settle.unknown.push_back(status.task);
+    if (task && task->state != TaskState::ended && task->node == node)
+      continue;
+    if (status.state == TaskState::ended)
+      settle.ended.push_back(status.task);
+    else
+      settle.unknown.push_back(status.task);
   }
-  if (!settle.ended.empty() || !settle.unknown.empty()) effects.push_back({node, std::move(settle)});
+  if (!settle.ended.empty() || !settle.unknown.empty())
+    effects.push_back({node, std::move(settle)});
   const auto on = state.tasks_on.find(node);
-  if (on == state.tasks_on.end()) return effects;
+  if (on == state.tasks_on.end())
+    return effects;
   for (TaskId id : on->second) {
     const Task& task = state.tasks.at(id);
-    const auto status = std::find_if(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
+    const auto status =
+        std::find_if(tasks.begin(), tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
     const bool known = status != tasks.end();
     const Job& job = state.jobs.at(task.job);
-    if (!known) effects.push_back({node, start_message(state, task)});
-    else if (status->order != job.suspension.order) push_order(state, job, effects);
+    if (!known)
+      effects.push_back({node, start_message(state, task)});
+    else if (status->order != job.suspension.order)
+      push_order(state, job, effects);
     // An agent that restarted knows only what holds by default.
     if (known)
-      if (const IdleRules rules = idle_rules(state, job); rules != IdleRules{} || state.money.rules_changed) effects.push_back({node, wire::agent_v1::SetIdleRules{state.epoch, id, rules}});
-    if (job.stopping != StopCause::none) effects.push_back({node, wire::agent_v1::Stop{state.epoch, id, job.stop_forced ? Duration{0} : job.spec->stop_grace}});
+      if (const IdleRules rules = idle_rules(state, job);
+          rules != IdleRules{} || state.money.rules_changed)
+        effects.push_back({node, wire::agent_v1::SetIdleRules{state.epoch, id, rules}});
+    if (job.stopping != StopCause::none)
+      effects.push_back(
+          {node, wire::agent_v1::Stop{state.epoch, id,
+                                      job.stop_forced ? Duration{0} : job.spec->stop_grace}});
   }
   return effects;
 }

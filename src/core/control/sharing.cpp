@@ -1,4 +1,5 @@
-// How the installation is shared: what projects are promised and held to, and GPUs reserved ahead of time.
+// How the installation is shared: what projects are promised and held to, and GPUs reserved ahead
+// of time.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -18,36 +19,67 @@ namespace billow::control {
 
 Decision Decider::operator()(const SetProject& c) {
   const Project* project = state.project_by_name(c.name);
-  if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.name), fmt::format("see `billow project list`, or make it: billow project create {}", c.name));
-  ProjectChanged changed{.project = project->id, .weight = c.weight.value_or(project->weight), .quota = project->quota};
+  if (!project)
+    return fail(
+        Code::not_found, fmt::format("there is no project \"{}\"", c.name),
+        fmt::format("see `billow project list`, or make it: billow project create {}", c.name));
+  ProjectChanged changed{.project = project->id,
+                         .weight = c.weight.value_or(project->weight),
+                         .quota = project->quota};
   Quota& q = changed.quota;
-  if (c.guaranteed_milli) q.guaranteed_milli = *c.guaranteed_milli;
-  if (c.limit_milli) q.limit_milli = *c.limit_milli;
-  if (c.user_limit_milli) q.user_limit_milli = *c.user_limit_milli;
-  if (c.user_running_max) q.user_running_max = *c.user_running_max;
-  if (c.may_borrow) q.may_borrow = *c.may_borrow;
-  if (c.policy) q.policy = *c.policy;
-  if (c.regions) q.regions = *c.regions;
-  if (c.pools) q.pools = *c.pools;
-  if (changed.weight == 0 || changed.weight > 1'000'000) return fail(Code::invalid, "a project's weight is between 1 and 1000000");
+  if (c.guaranteed_milli)
+    q.guaranteed_milli = *c.guaranteed_milli;
+  if (c.limit_milli)
+    q.limit_milli = *c.limit_milli;
+  if (c.user_limit_milli)
+    q.user_limit_milli = *c.user_limit_milli;
+  if (c.user_running_max)
+    q.user_running_max = *c.user_running_max;
+  if (c.may_borrow)
+    q.may_borrow = *c.may_borrow;
+  if (c.policy)
+    q.policy = *c.policy;
+  if (c.regions)
+    q.regions = *c.regions;
+  if (c.pools)
+    q.pools = *c.pools;
+  if (changed.weight == 0 || changed.weight > 1'000'000)
+    return fail(Code::invalid, "a project's weight is between 1 and 1000000");
   constexpr std::int64_t milli_max = 1'000'000'000;
-  if (q.guaranteed_milli < 0 || q.guaranteed_milli > milli_max) return fail(Code::invalid, "a guarantee is between 0 and 1000000 GPUs");
-  if (q.limit_milli < -1 || q.user_limit_milli < -1 || q.user_running_max < -1) return fail(Code::invalid, "a limit cannot be negative", "none is written as: none");
+  if (q.guaranteed_milli < 0 || q.guaranteed_milli > milli_max)
+    return fail(Code::invalid, "a guarantee is between 0 and 1000000 GPUs");
+  if (q.limit_milli < -1 || q.user_limit_milli < -1 || q.user_running_max < -1)
+    return fail(Code::invalid, "a limit cannot be negative", "none is written as: none");
   if (q.limit_milli >= 0 && q.limit_milli < q.guaranteed_milli)
-    return fail(Code::invalid, fmt::format("a project cannot be held to {:g} GPUs and be guaranteed {:g}", static_cast<double>(q.limit_milli) / 1000, static_cast<double>(q.guaranteed_milli) / 1000));
-  if (!q.may_borrow && q.guaranteed_milli == 0) return fail(Code::invalid, "without a guarantee and without borrowing nothing of it could ever run", "give it a guarantee: --guarantee 8");
+    return fail(Code::invalid,
+                fmt::format("a project cannot be held to {:g} GPUs and be guaranteed {:g}",
+                            static_cast<double>(q.limit_milli) / 1000,
+                            static_cast<double>(q.guaranteed_milli) / 1000));
+  if (!q.may_borrow && q.guaranteed_milli == 0)
+    return fail(Code::invalid,
+                "without a guarantee and without borrowing nothing of it could ever run",
+                "give it a guarantee: --guarantee 8");
   for (const auto* names : {&q.regions, &q.pools}) {
-    if (names->size() > limits::labels_max) return fail(Code::invalid, fmt::format("more than {} names", limits::labels_max));
-    for (const std::string& name : *names) BILLOW_TRY_VOID(check_name("region or pool", name));
+    if (names->size() > limits::labels_max)
+      return fail(Code::invalid, fmt::format("more than {} names", limits::labels_max));
+    for (const std::string& name : *names)
+      BILLOW_TRY_VOID(check_name("region or pool", name));
   }
-  // What is promised twice is promised to nobody. Before the first node has joined nothing can be compared.
+  // What is promised twice is promised to nobody. Before the first node has joined nothing can be
+  // compared.
   std::int64_t promised = q.guaranteed_milli, there = 0;
-  for (const auto& [id, other] : state.projects) promised += id == project->id ? 0 : other.quota.guaranteed_milli;
-  for (const auto& [id, node] : state.nodes) there += static_cast<std::int64_t>(node.offer.gpus.size()) * whole_gpu_milli;
+  for (const auto& [id, other] : state.projects)
+    promised += id == project->id ? 0 : other.quota.guaranteed_milli;
+  for (const auto& [id, node] : state.nodes)
+    there += static_cast<std::int64_t>(node.offer.gpus.size()) * whole_gpu_milli;
   if (q.guaranteed_milli > project->quota.guaranteed_milli && there > 0 && promised > there)
-    return fail(Code::conflict, fmt::format("the guarantees of all projects would be {:g} GPUs; there are {:g}", static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
-                "lower another project's first: billow project list");
-  if (changed.weight == project->weight && q == project->quota) return Events{};
+    return fail(
+        Code::conflict,
+        fmt::format("the guarantees of all projects would be {:g} GPUs; there are {:g}",
+                    static_cast<double>(promised) / 1000, static_cast<double>(there) / 1000),
+        "lower another project's first: billow project list");
+  if (changed.weight == project->weight && q == project->quota)
+    return Events{};
   BILLOW_TRY_VOID(nothing_outside(state, project->id, q));
   return Events{std::move(changed)};
 }
@@ -67,14 +99,21 @@ std::vector<ReservedPlace> places_of(const std::vector<sched::Placement>& placem
   std::vector<ReservedPlace> places;
   for (const sched::Placement& p : placements) {
     ReservedPlace place{.node = p.node, .gpus = {}, .cpu_milli = p.cpu_milli, .mem_mib = p.mem_mib};
-    for (const sched::GpuShare& g : p.gpus) place.gpus.push_back({g.gpu, g.share, g.mig_start});
+    for (const sched::GpuShare& g : p.gpus)
+      place.gpus.push_back({g.gpu, g.share, g.mig_start});
     places.push_back(std::move(place));
   }
   return places;
 }
 
-sched::ReservationRequest request_for(const Reservation& r, std::map<std::string, std::string> node_labels) {
-  sched::ReservationRequest request{.project = r.project, .resources = r.resources, .tasks = static_cast<std::int32_t>(r.nodes), .constraints = constraints_of(r.place), .from = r.from, .until = r.until};
+sched::ReservationRequest request_for(const Reservation& r,
+                                      std::map<std::string, std::string> node_labels) {
+  sched::ReservationRequest request{.project = r.project,
+                                    .resources = r.resources,
+                                    .tasks = static_cast<std::int32_t>(r.nodes),
+                                    .constraints = constraints_of(r.place),
+                                    .from = r.from,
+                                    .until = r.until};
   request.constraints.labels = std::move(node_labels);
   return request;
 }
@@ -89,7 +128,8 @@ Task lease_of(const Reservation& r, TaskId id, WallTime to) {
   lease.reservation = r.id;
   lease.lease_from = r.from;
   lease.lease_to = std::max(to, r.from);
-  if (!r.places.empty()) lease.node = r.places.front().node;
+  if (!r.places.empty())
+    lease.node = r.places.front().node;
   for (const ReservedPlace& p : r.places) {
     lease.gpus.insert(lease.gpus.end(), p.gpus.begin(), p.gpus.end());
     lease.cpu_milli += p.cpu_milli;
@@ -104,11 +144,13 @@ Task lease_of(const Reservation& r, TaskId id, WallTime to) {
 NanoUsd paid_inside(const Task& task, const Reservation& r) {
   Task part = task;
   part.lease_from = std::clamp(task.lease_from, r.from, r.until);
-  return ledger::lease_cost(part, std::clamp(task.lease_to ? task.lease_to : r.until, part.lease_from, r.until));
+  return ledger::lease_cost(
+      part, std::clamp(task.lease_to ? task.lease_to : r.until, part.lease_from, r.until));
 }
 
 void count_used(const Task& task, WallTime lease_to, Reservation& r) {
-  if (task.price_class != PriceClass::reserved) return;
+  if (task.price_class != PriceClass::reserved)
+    return;
   Task part = task;
   part.lease_to = lease_to;
   r.used += paid_inside(part, r);
@@ -118,18 +160,40 @@ void count_used(const Task& task, WallTime lease_to, Reservation& r) {
 
 Decision Decider::operator()(const Reserve& c) {
   const auto user = state.users.find(c.user);
-  if (user == state.users.end()) return fail(Code::unauthorized, "the reserving user is not known");
-  Reservation r{.id = ReservationId(state.next_reservation), .name = c.name, .project = BILLOW_TRY(project_for(c.project, c.user)), .user = c.user,
-                .from = std::max(c.from, context.now), .until = c.until, .resources = c.resources, .nodes = c.nodes, .place = c.place, .places = {}, .made_at = context.now};
-  if (!r.name.empty()) BILLOW_TRY_VOID(check_spoken_name("reservation", r.name));
+  if (user == state.users.end())
+    return fail(Code::unauthorized, "the reserving user is not known");
+  Reservation r{.id = ReservationId(state.next_reservation),
+                .name = c.name,
+                .project = BILLOW_TRY(project_for(c.project, c.user)),
+                .user = c.user,
+                .from = std::max(c.from, context.now),
+                .until = c.until,
+                .resources = c.resources,
+                .nodes = c.nodes,
+                .place = c.place,
+                .places = {},
+                .made_at = context.now};
+  if (!r.name.empty())
+    BILLOW_TRY_VOID(check_spoken_name("reservation", r.name));
   for (const auto& [id, other] : state.reservations)
-    if (!r.name.empty() && other.project == r.project && other.name == r.name) return fail(Code::conflict, fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value), "choose another name, or cancel that one: billow reserve cancel " + r.name);
-  if (r.until <= r.from) return fail(Code::invalid, "a reservation ends after it begins, and in the future", "billow reserve --gpus 8 --from 18:00 --for 4h");
-  if (r.from - context.now > limits::reservation_ahead_max) return fail(Code::invalid, "a reservation begins within a year");
-  if (r.until - r.from > limits::reservation_ahead_max) return fail(Code::invalid, "a reservation lasts a year at most");
-  if (state.reservations.size() >= limits::reservations_max) return fail(Code::exhausted, fmt::format("there are {} reservations already", state.reservations.size()));
-  if (!r.resources.mig_profile.empty()) return fail(Code::invalid, "MIG instances cannot be reserved", "reserve the GPU: --gpus 1");
-  if (r.resources.gpus <= 0 && !r.resources.takes_node()) return fail(Code::invalid, "a reservation is of GPUs", "say how many: --gpus 8");
+    if (!r.name.empty() && other.project == r.project && other.name == r.name)
+      return fail(Code::conflict,
+                  fmt::format("there is a reservation \"{}\" already, number {}", r.name, id.value),
+                  "choose another name, or cancel that one: billow reserve cancel " + r.name);
+  if (r.until <= r.from)
+    return fail(Code::invalid, "a reservation ends after it begins, and in the future",
+                "billow reserve --gpus 8 --from 18:00 --for 4h");
+  if (r.from - context.now > limits::reservation_ahead_max)
+    return fail(Code::invalid, "a reservation begins within a year");
+  if (r.until - r.from > limits::reservation_ahead_max)
+    return fail(Code::invalid, "a reservation lasts a year at most");
+  if (state.reservations.size() >= limits::reservations_max)
+    return fail(Code::exhausted,
+                fmt::format("there are {} reservations already", state.reservations.size()));
+  if (!r.resources.mig_profile.empty())
+    return fail(Code::invalid, "MIG instances cannot be reserved", "reserve the GPU: --gpus 1");
+  if (r.resources.gpus <= 0 && !r.resources.takes_node())
+    return fail(Code::invalid, "a reservation is of GPUs", "say how many: --gpus 8");
   JobSpec spec;  // what could not be asked of a job cannot be reserved either
   spec.argv = {"-"};
   spec.resources = r.resources;
@@ -137,78 +201,118 @@ Decision Decider::operator()(const Reserve& c) {
   spec.place = r.place;
   spec.node_labels = c.node_labels;
   BILLOW_TRY_VOID(validate(spec));
-  if (state.nodes.empty()) return fail(Code::unavailable, "no node has joined yet, so there is nothing to reserve");
+  if (state.nodes.empty())
+    return fail(Code::unavailable, "no node has joined yet, so there is nothing to reserve");
   const Quota& quota = state.projects.at(r.project).quota;
-  r.places = places_of(BILLOW_TRY(sched::place_reservation(state.index, request_for(r, c.node_labels), context.now)));
-  // All it holds at once with the project's other reservations counts against what the project may use at once.
+  r.places = places_of(BILLOW_TRY(
+      sched::place_reservation(state.index, request_for(r, c.node_labels), context.now)));
+  // All it holds at once with the project's other reservations counts against what the project may
+  // use at once.
   std::int64_t held = r.gpu_milli();
   for (const auto& [id, other] : state.reservations)
-    if (other.project == r.project && other.from < r.until && r.from < other.until) held += other.gpu_milli();
+    if (other.project == r.project && other.from < r.until && r.from < other.until)
+      held += other.gpu_milli();
   const std::int64_t most = quota.may_borrow ? quota.limit_milli : quota.guaranteed_milli;
   if (most >= 0 && held > most)
-    return fail(Code::forbidden, fmt::format("project {} may use {:g} GPUs at once; with this it would have {:g} reserved", state.projects.at(r.project).name,
-                                             static_cast<double>(most) / 1000, static_cast<double>(held) / 1000));
+    return fail(
+        Code::forbidden,
+        fmt::format("project {} may use {:g} GPUs at once; with this it would have {:g} reserved",
+                    state.projects.at(r.project).name, static_cast<double>(most) / 1000,
+                    static_cast<double>(held) / 1000));
   const Node& node = state.nodes.at(r.places.front().node);
   if (context.prices && !r.places.front().gpus.empty())
-    r.rate = charge_rate(state, node, node.offer.gpus.at(static_cast<std::size_t>(r.places.front().gpus.front().gpu)).type, PriceClass::reserved, context.prices);
+    r.rate = charge_rate(
+        state, node,
+        node.offer.gpus.at(static_cast<std::size_t>(r.places.front().gpus.front().gpu)).type,
+        PriceClass::reserved, context.prices);
   BILLOW_TRY_VOID(Purse(state, context.billed).reserve(r));
   return Events{ReservationMade{std::move(r)}};
 }
 
-EventBody Decider::end_reservation(const Reservation& r, WallTime to, std::string reason, TaskId lease) const {
-  ReservationEnded ended{.reservation = r.id, .reason = std::move(reason), .lease = {}, .unused = {}, .project = r.project, .user = r.user};
-  if (to <= r.from) return ended;  // it never began: nothing is owed
+EventBody Decider::end_reservation(const Reservation& r,
+                                   WallTime to,
+                                   std::string reason,
+                                   TaskId lease) const {
+  ReservationEnded ended{.reservation = r.id,
+                         .reason = std::move(reason),
+                         .lease = {},
+                         .unused = {},
+                         .project = r.project,
+                         .user = r.user};
+  if (to <= r.from)
+    return ended;  // it never began: nothing is owed
   ended.lease = lease_of(r, lease, std::min(to, r.until));
   Reservation all = r;
   for (const auto& [id, task] : state.tasks)
-    if (task.reservation == r.id && task.state != TaskState::ended) count_used(task, outlives_from(task, ended.lease.lease_to, context), all);
+    if (task.reservation == r.id && task.state != TaskState::ended)
+      count_used(task, outlives_from(task, ended.lease.lease_to, context), all);
   const NanoUsd whole = ledger::lease_cost(ended.lease, ended.lease.lease_to);
   ended.unused = {std::max<std::int64_t>(0, whole.value - all.used.value)};
-  const std::int64_t held_ms = std::max<std::int64_t>(1, (ended.lease.lease_to - ended.lease.lease_from).ms());
-  ended.unused_milli = (std::max<std::int64_t>(0, ledger::gpu_milli(ended.lease) * held_ms - all.used_milli_ms) + held_ms / 2) / held_ms;
+  const std::int64_t held_ms =
+      std::max<std::int64_t>(1, (ended.lease.lease_to - ended.lease.lease_from).ms());
+  ended.unused_milli =
+      (std::max<std::int64_t>(0, ledger::gpu_milli(ended.lease) * held_ms - all.used_milli_ms) +
+       held_ms / 2) /
+      held_ms;
   return ended;
 }
 
 Decision Decider::operator()(const CancelReservation& c) {
   const auto found = state.reservations.find(c.reservation);
-  if (found == state.reservations.end()) return fail(Code::not_found, fmt::format("there is no reservation {}", c.reservation.value), "see `billow reserve list`");
-  return Events{end_reservation(found->second, context.now, c.reason.empty() ? "cancelled" : c.reason, TaskId(state.next_task))};
+  if (found == state.reservations.end())
+    return fail(Code::not_found, fmt::format("there is no reservation {}", c.reservation.value),
+                "see `billow reserve list`");
+  return Events{end_reservation(found->second, context.now,
+                                c.reason.empty() ? "cancelled" : c.reason,
+                                TaskId(state.next_task))};
 }
 
 // Each at its own moment, however late that is heard of.
 void Decider::end_reservations(Events& events, WallTime then) const {
   std::uint64_t next_task = state.next_task;
   for (const auto& [until_ns, id] : state.reservation_ends) {
-    if (until_ns > then.ns) break;
+    if (until_ns > then.ns)
+      break;
     const Reservation& r = state.reservations.at(id);
     events.push_back(end_reservation(r, r.until, "its time is over", TaskId(next_task++)));
   }
 }
 
-std::vector<EventBody> reservations_over(const State& state, WallTime then, const Context& context) {
+std::vector<EventBody> reservations_over(const State& state,
+                                         WallTime then,
+                                         const Context& context) {
   Events events;
   Decider{state, context}.end_reservations(events, then);
   return events;
 }
 
-// With the time: reservations that are over end, and one whose node is gone gets another place, where there is any.
+// With the time: reservations that are over end, and one whose node is gone gets another place,
+// where there is any.
 void Decider::tick_reservations(Events& events) const {
   end_reservations(events, context.now);
   for (const auto& [id, r] : state.reservations) {
-    if (r.until <= context.now) continue;
-    const auto there = [&](const ReservedPlace& p) { return state.nodes.contains(p.node); };
+    if (r.until <= context.now)
+      continue;
+    const auto there = [&](const ReservedPlace& p) {
+      return state.nodes.contains(p.node);
+    };
     constexpr std::int64_t look_every_s = 15;
-    if (std::ranges::all_of(r.places, there) || (context.now.ns / 1'000'000'000) % look_every_s != 0) continue;
+    if (std::ranges::all_of(r.places, there) ||
+        (context.now.ns / 1'000'000'000) % look_every_s != 0)
+      continue;
     auto request = request_for(r, {});
     std::vector<ReservedPlace> places;
-    if (r.from <= context.now) {   // work may stand in the others: only what is gone is replaced
+    if (r.from <= context.now) {  // work may stand in the others: only what is gone is replaced
       request.from = context.now;
       std::ranges::copy_if(r.places, std::back_inserter(places), there);
       request.tasks -= static_cast<std::int32_t>(places.size());
-      for (const ReservedPlace& p : places) request.constraints.avoid_nodes.push_back(p.node);
-    } else request.instead_of = id;
+      for (const ReservedPlace& p : places)
+        request.constraints.avoid_nodes.push_back(p.node);
+    } else
+      request.instead_of = id;
     const auto found = sched::place_reservation(state.index, request, context.now);
-    if (!found) continue;
+    if (!found)
+      continue;
     std::ranges::move(places_of(*found), std::back_inserter(places));
     events.push_back(ReservationMoved{id, std::move(places)});
   }
@@ -233,8 +337,10 @@ void Applier::operator()(const ReservationEnded& e) {
   state.reservation_ends.erase({r->second.until.ns, e.reservation});
   state.reservations.erase(r);
   state.index.remove_reservation(e.reservation);
-  if (e.lease.id) state.next_task = std::max(state.next_task, e.lease.id.value + 1);
-  // What waits inside it keeps waiting: it was submitted at the reservation's price. What becomes of those that run: outlive.cpp.
+  if (e.lease.id)
+    state.next_task = std::max(state.next_task, e.lease.id.value + 1);
+  // What waits inside it keeps waiting: it was submitted at the reservation's price. What becomes
+  // of those that run: outlive.cpp.
 }
 
 }  // namespace billow::control

@@ -1,5 +1,6 @@
-// Everything the head knows about what is alive: folded from events by `apply`, and from nothing else. Finished jobs leave
-// it (their rows are in the store); what is kept is bounded by the work in hand and the people and machines there are.
+// Everything the head knows about what is alive: folded from events by `apply`, and from nothing
+// else. Finished jobs leave it (their rows are in the store); what is kept is bounded by the work
+// in hand and the people and machines there are.
 #pragma once
 
 #include <deque>
@@ -20,7 +21,8 @@
 
 namespace billow::control {
 
-// An array while any of its elements lives. Its elements are jobs of their own, numbered from id + 1.
+// An array while any of its elements lives. Its elements are jobs of their own, numbered from id
+// + 1.
 struct ArrayState {
   JobId id;
   std::shared_ptr<const JobSpec> spec;
@@ -28,21 +30,30 @@ struct ArrayState {
   UserId user;
   WallTime submitted_at;
   std::uint64_t count = 0;
-  std::uint64_t left = 0;        // elements not ended
+  std::uint64_t left = 0;  // elements not ended
   std::uint64_t running = 0;
   std::uint64_t succeeded = 0;
-  std::int32_t worst_code = 0;   // the first non-zero exit code by element order of ending
+  std::int32_t worst_code = 0;  // the first non-zero exit code by element order of ending
   NanoUsd cost;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("spec", spec); v("project", project); v("user", user); v("submitted_at_ns", submitted_at); v("count", count);
-    v("left", left); v("running", running); v("succeeded", succeeded); v("worst_code", worst_code); v("cost", cost);
+    v("id", id);
+    v("spec", spec);
+    v("project", project);
+    v("user", user);
+    v("submitted_at_ns", submitted_at);
+    v("count", count);
+    v("left", left);
+    v("running", running);
+    v("succeeded", succeeded);
+    v("worst_code", worst_code);
+    v("cost", cost);
   }
 };
 
 struct StoredEnvironment {
   std::shared_ptr<const Environment> env;
-  std::uint64_t uses = 0;        // live jobs and schedules that name it
+  std::uint64_t uses = 0;  // live jobs and schedules that name it
 };
 
 struct IdempotencyKey {
@@ -50,10 +61,15 @@ struct IdempotencyKey {
   JobId first;
   WallTime at;
   template <class V>
-  void fields(V& v) { v("key", key); v("first", first); v("at_ns", at); }
+  void fields(V& v) {
+    v("key", key);
+    v("first", first);
+    v("at_ns", at);
+  }
 };
 
-// A job that `apply` has just taken out of the state. The shell writes its row in the same transaction as the event.
+// A job that `apply` has just taken out of the state. The shell writes its row in the same
+// transaction as the event.
 struct FinishedJob {
   Job job;
   std::vector<Task> tasks;
@@ -64,15 +80,16 @@ struct FinishedArray {
 };
 
 struct State {
-  Seq seq = 0;                   // of the last event applied
-  WallTime at;                   // and its time: recorded time never runs backwards, over restarts too
-  WallTime billed;               // the same by the clock of bills
+  Seq seq = 0;      // of the last event applied
+  WallTime at;      // and its time: recorded time never runs backwards, over restarts too
+  WallTime billed;  // the same by the clock of bills
   Epoch epoch = 0;
-  std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1, next_token = 1, next_schedule = 1;
+  std::uint64_t next_job = 1, next_task = 1, next_node = 1, next_user = 1, next_project = 1,
+                next_token = 1, next_schedule = 1;
   std::uint64_t next_pool = 1, next_machine = 1;
   std::uint64_t next_reservation = 1;
 
-  std::map<JobId, Job> jobs;     // ordered: listings page through it by number
+  std::map<JobId, Job> jobs;  // ordered: listings page through it by number
   std::map<JobId, ArrayState> arrays;
   std::unordered_map<TaskId, Task> tasks;
   std::map<NodeId, Node> nodes;
@@ -81,28 +98,29 @@ struct State {
   std::map<TokenId, Token> tokens;
   std::map<ScheduleId, Schedule> schedules;
   std::map<PoolId, Pool> pools;
-  std::map<std::string, Machine> machines;                    // by name
+  std::map<std::string, Machine> machines;  // by name
   std::map<ReservationId, Reservation> reservations;
-  Durations durations;           // how long earlier jobs ran
+  Durations durations;  // how long earlier jobs ran
   std::map<std::string, Endpoint> endpoints;
-  std::map<std::string, AsyncCall> calls;                     // waiting, and those whose answers are kept
+  std::map<std::string, AsyncCall> calls;  // waiting, and those whose answers are kept
   std::unordered_map<std::string, StoredEnvironment> environments;
   std::map<std::pair<ProjectId, std::string>, Secret> secrets;
   std::map<std::pair<ProjectId, std::string>, SavedEnvironment> saved_environments;
   std::map<std::string, Volume> volumes;
-  std::deque<IdempotencyKey> idempotency;                     // oldest first
+  std::deque<IdempotencyKey> idempotency;  // oldest first
   Money money;
 
   // Derived: rebuilt from the above by `rebuild_derived`, kept up to date by `apply`.
   sched::SchedIndex index;
-  std::map<NodeId, std::set<TaskId>> tasks_on;                // live ones
-  Dependents dependents;                                      // who waits for which job or array
-  std::set<std::pair<std::int64_t, JobId>> backing_off;       // not_before, job
+  std::map<NodeId, std::set<TaskId>> tasks_on;           // live ones
+  Dependents dependents;                                 // who waits for which job or array
+  std::set<std::pair<std::int64_t, JobId>> backing_off;  // not_before, job
   std::set<std::pair<std::int64_t, ReservationId>> reservation_ends;  // until, which
   std::unordered_map<std::string, TokenId> token_by_hash;
   std::unordered_map<std::string, JobId> job_by_key;
-  std::map<std::string, std::set<JobId>> replicas;            // live ones, by endpoint; also of one just deleted
-  std::map<JobState, std::uint64_t> count;                    // live jobs by state
+  std::map<std::string, std::set<JobId>>
+      replicas;                             // live ones, by endpoint; also of one just deleted
+  std::map<JobState, std::uint64_t> count;  // live jobs by state
 
   // Left by the last `apply` calls for the shell to take; not part of the state.
   std::vector<FinishedJob> finished_jobs;
@@ -116,18 +134,21 @@ struct State {
   const Environment& environment(const std::string& digest) const;  // empty where there is none
 };
 
-// Folds one event into the state. Total: an event that was decided against an equal state always applies.
+// Folds one event into the state. Total: an event that was decided against an equal state always
+// applies.
 void apply(State& state, const Event& event);
 
 // The state as JSON text, and back. `restore(image(s))` equals `s`; a snapshot is this text.
 std::string image(const State& state);
 Result<State> restore(std::string_view image);
 
-// What must hold after every event; an error names the first thing that does not. For tests and the simulator.
+// What must hold after every event; an error names the first thing that does not. For tests and the
+// simulator.
 Status check_invariants(const State& state);
 
 // How the scheduler sees a job and a node.
-// A suspended job is pinned to where its image is; a node's memory is less by what suspended jobs hold of it.
+// A suspended job is pinned to where its image is; a node's memory is less by what suspended jobs
+// hold of it.
 sched::JobRequest request_of(const State& state, const Job& job);
 sched::NodeShape shape_of(const State& state, const Node& node);
 // What a live task is doing as far as its job's orders tell, once its node answers again.

@@ -1,16 +1,20 @@
-// The two books. *Cost* says where the money for the hardware went: active + allocated-idle + unallocated = what the nodes cost,
-// to the nano-dollar, for any window below the watermark. *Charge* says what each project pays at the rates its leases began with.
+// The two books. *Cost* says where the money for the hardware went: active + allocated-idle +
+// unallocated = what the nodes cost, to the nano-dollar, for any window below the watermark.
+// *Charge* says what each project pays at the rates its leases began with.
 //
-// Everything is a function of facts (nodes with a price, leases, marks of active time) and of time: an amount up to a moment is
-// rounded down once per piece of constant price and share, and a window is the difference of two such amounts. So windows add up
-// whatever their borders, a crash loses nothing that is in the journal, and facts may arrive in any order. What the rounding
-// leaves over (less than a nano-dollar per piece) falls to unallocated, which is the difference by definition.
+// Everything is a function of facts (nodes with a price, leases, marks of active time) and of time:
+// an amount up to a moment is rounded down once per piece of constant price and share, and a window
+// is the difference of two such amounts. So windows add up whatever their borders, a crash loses
+// nothing that is in the journal, and facts may arrive in any order. What the rounding leaves over
+// (less than a nano-dollar per piece) falls to unallocated, which is the difference by definition.
 //
-// `close` moves the watermark and posts entries. Entries are never changed: a fact that arrives late about closed time makes
-// correction entries at the next close, and the sum of all entries is at any moment what the facts say up to the watermark.
+// `close` moves the watermark and posts entries. Entries are never changed: a fact that arrives
+// late about closed time makes correction entries at the next close, and the sum of all entries is
+// at any moment what the facts say up to the watermark.
 //
-// Invariants: entries sum to the functions at the watermark; the same facts in the same order give the same entries; a fact seen
-// twice (by its number) counts once; no lease is billed beyond its end, before its beginning or twice for one moment.
+// Invariants: entries sum to the functions at the watermark; the same facts in the same order give
+// the same entries; a fact seen twice (by its number) counts once; no lease is billed beyond its
+// end, before its beginning or twice for one moment.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +33,12 @@
 namespace billow::ledger {
 
 // ---- facts
-// From `at` on the node costs this much a second and has this much to lease (thousandths of a GPU; of a core on nodes without).
+// From `at` on the node costs this much a second and has this much to lease (thousandths of a GPU;
+// of a core on nodes without).
 struct NodePriced {
   NodeId node;
   WallTime at;
-  Rate rate;                       // of the whole node
+  Rate rate;  // of the whole node
   std::int64_t capacity_milli = 0;
 };
 struct NodeGone {
@@ -50,12 +55,21 @@ struct LeaseOpened {
   std::string gpu_type;
   PriceClass price_class = PriceClass::on_demand;
   std::int64_t milli = 0;
-  Rate rate;                       // charged per whole GPU-second
+  Rate rate;  // charged per whole GPU-second
   WallTime at;
   template <class V>
   void fields(V& v) {
-    v("lease", lease); v("job", job); v("task", task); v("project", project); v("user", user); v("node", node); v("gpu_type", gpu_type);
-    v("price_class", price_class); v("milli", milli); v("rate", rate); v("at_ns", at);
+    v("lease", lease);
+    v("job", job);
+    v("task", task);
+    v("project", project);
+    v("user", user);
+    v("node", node);
+    v("gpu_type", gpu_type);
+    v("price_class", price_class);
+    v("milli", milli);
+    v("rate", rate);
+    v("at_ns", at);
   }
 };
 // Suspended (class suspended, nothing held of the GPU), resumed, or moved to another node.
@@ -64,7 +78,7 @@ struct LeaseChanged {
   WallTime at;
   NodeId node;
   PriceClass price_class = PriceClass::on_demand;
-  std::int64_t milli = 0;          // of the GPU; charged by `charged_milli`
+  std::int64_t milli = 0;  // of the GPU; charged by `charged_milli`
   std::int64_t charged_milli = 0;
   Rate rate;
 };
@@ -72,14 +86,16 @@ struct LeaseClosed {
   LeaseId lease;
   WallTime at;
 };
-// Totals since the lease began. Time after the last mark counts as active until a mark says otherwise.
+// Totals since the lease began. Time after the last mark counts as active until a mark says
+// otherwise.
 struct LeaseMarked {
   LeaseId lease;
   WallTime at;
   Duration active;
   std::int64_t energy_mj = 0;
 };
-// Something bought by the piece while a lease ran: traffic. The node cost that much more, all of it for this lease, whose project pays it.
+// Something bought by the piece while a lease ran: traffic. The node cost that much more, all of it
+// for this lease, whose project pays it.
 struct LeaseExtra {
   LeaseId lease;
   NodeId node;
@@ -87,45 +103,60 @@ struct LeaseExtra {
   NanoUsd amount;
   std::int64_t bytes = 0;
 };
-using Fact = std::variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked, LeaseExtra>;
+using Fact = std::
+    variant<NodePriced, NodeGone, LeaseOpened, LeaseChanged, LeaseClosed, LeaseMarked, LeaseExtra>;
 
 // ---- entries
-// The cost book is active + idle + unallocated, the charge book charge + egress; what traffic cost is part of active.
+// The cost book is active + idle + unallocated, the charge book charge + egress; what traffic cost
+// is part of active.
 enum class EntryKind { active, idle, unallocated, charge, egress };
 struct Entry {
   std::uint64_t number = 0;
   EntryKind kind = EntryKind::active;
-  NodeId node;                     // of unallocated; of a lease, its last
-  LeaseId lease;                   // none for unallocated
+  NodeId node;    // of unallocated; of a lease, its last
+  LeaseId lease;  // none for unallocated
   JobId job;
   ProjectId project;
   UserId user;
   std::string gpu_type;
   PriceClass price_class = PriceClass::on_demand;
-  WallTime from, to;               // the period it was posted for; corrections: from the beginning of the books to `to`
+  WallTime from,
+      to;  // the period it was posted for; corrections: from the beginning of the books to `to`
   NanoUsd amount;
   bool correction = false;
   bool operator==(const Entry&) const = default;
   template <class V>
   void fields(V& v) {
-    v("number", number); v("kind", kind); v("node", node); v("lease", lease); v("job", job); v("project", project); v("user", user);
-    v("gpu_type", gpu_type); v("price_class", price_class); v("from_ns", from); v("to_ns", to); v("amount", amount);
+    v("number", number);
+    v("kind", kind);
+    v("node", node);
+    v("lease", lease);
+    v("job", job);
+    v("project", project);
+    v("user", user);
+    v("gpu_type", gpu_type);
+    v("price_class", price_class);
+    v("from_ns", from);
+    v("to_ns", to);
+    v("amount", amount);
     v("correction", correction);
   }
 };
 
 struct Totals {
   NanoUsd fleet, active, idle, unallocated, charge;
-  NanoUsd egress;                  // the part of charge, and of active, that traffic came to
+  NanoUsd egress;  // the part of charge, and of active, that traffic came to
   bool operator==(const Totals&) const = default;
 };
 
 class Books {
  public:
-  // Facts are numbered by the journal; one with a number not above the last is passed over. A fact that contradicts the others
-  // (an unknown lease, a capacity below zero) is refused and changes nothing.
+  // Facts are numbered by the journal; one with a number not above the last is passed over. A fact
+  // that contradicts the others (an unknown lease, a capacity below zero) is refused and changes
+  // nothing.
   Status apply(Seq seq, const Fact& fact);
-  // Posts everything up to the new watermark, which only moves forward. Close at midnight UTC to keep days apart.
+  // Posts everything up to the new watermark, which only moves forward. Close at midnight UTC to
+  // keep days apart.
   std::vector<Entry> close(WallTime watermark);
   WallTime watermark() const { return watermark_; }
 
@@ -135,7 +166,7 @@ class Books {
     NanoUsd active, idle, charge;
     Duration held, active_time;
     std::int64_t energy_mj = 0;
-    NanoUsd egress;                                             // part of active and of charge
+    NanoUsd egress;  // part of active and of charge
     std::int64_t egress_bytes = 0;
   };
   LeaseTotals lease_totals(LeaseId lease, WallTime from, WallTime to) const;
@@ -145,13 +176,13 @@ class Books {
   bool knows(LeaseId lease) const { return leases_.contains(lease); }
   bool knows(NodeId node) const { return nodes_.contains(node); }
   NanoUsd fleet_between(NodeId node, WallTime from, WallTime to) const;
-  Rate node_rate(NodeId node) const;                            // at the newest word
+  Rate node_rate(NodeId node) const;  // at the newest word
   std::vector<LeaseId> open_leases() const;
   const LeaseOpened* opened(LeaseId lease) const;
   // What is still posted differently from the facts: zero right after a close.
   NanoUsd unposted() const;
-  // Closed leases that ended before this and are fully posted leave memory, and of the others the marks before it;
-  // windows before it can no longer be asked for.
+  // Closed leases that ended before this and are fully posted leave memory, and of the others the
+  // marks before it; windows before it can no longer be asked for.
   void forget(WallTime before);
   std::size_t leases_held() const { return leases_.size(); }
 
@@ -161,16 +192,20 @@ class Books {
   static Books restore(const Image& image);
 
  private:
-  struct NodeSpan {                                             // until the next; a rate of 0 and no capacity: gone
+  struct NodeSpan {  // until the next; a rate of 0 and no capacity: gone
     WallTime from;
     Rate rate;
     std::int64_t capacity_milli = 0;
     template <class V>
-    void fields(V& v) { v("from_ns", from); v("rate", rate); v("capacity_milli", capacity_milli); }
+    void fields(V& v) {
+      v("from_ns", from);
+      v("rate", rate);
+      v("capacity_milli", capacity_milli);
+    }
   };
   struct NodeBook {
-    std::map<std::int64_t, NodeSpan> spans;                     // by when they begin
-    std::map<std::int64_t, NanoUsd> extras;                     // by when they were bought
+    std::map<std::int64_t, NodeSpan> spans;  // by when they begin
+    std::map<std::int64_t, NanoUsd> extras;  // by when they were bought
     NanoUsd posted_leases, posted_unallocated;
   };
   struct LeaseSpan {
@@ -181,10 +216,17 @@ class Books {
     Rate rate;
     template <class V>
     void fields(V& v) {
-      v("from_ns", from); v("node", node); v("price_class", price_class); v("milli", milli); v("charged_milli", charged_milli); v("rate", rate);
+      v("from_ns", from);
+      v("node", node);
+      v("price_class", price_class);
+      v("milli", milli);
+      v("charged_milli", charged_milli);
+      v("rate", rate);
     }
   };
-  struct Amounts { NanoUsd active, idle, charge, egress; };
+  struct Amounts {
+    NanoUsd active, idle, charge, egress;
+  };
   struct Extra {
     NodeId node;
     NanoUsd amount;
@@ -193,11 +235,12 @@ class Books {
   struct LeaseBook {
     LeaseOpened opened;
     std::map<std::int64_t, LeaseSpan> spans;
-    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> marks;  // at → active ns, energy mJ
-    std::map<std::int64_t, Extra> extras;                       // by when they were bought
+    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>>
+        marks;                             // at → active ns, energy mJ
+    std::map<std::int64_t, Extra> extras;  // by when they were bought
     std::optional<WallTime> closed;
     Amounts posted;
-    std::map<NodeId, NanoUsd> posted_on;                        // cost by node
+    std::map<NodeId, NanoUsd> posted_on;  // cost by node
   };
   Status add(const NodePriced& fact);
   Status add(const NodeGone& fact);
@@ -212,7 +255,9 @@ class Books {
   void close_extras(LeaseBook& lease);
   static Extra bought_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on);
   // Amounts of a lease from its beginning; `on` gets the cost by node.
-  Amounts amounts_until(const LeaseBook& lease, WallTime until, std::map<NodeId, NanoUsd>* on) const;
+  Amounts amounts_until(const LeaseBook& lease,
+                        WallTime until,
+                        std::map<NodeId, NanoUsd>* on) const;
   void post_leases(WallTime until, bool correction, std::vector<Entry>& out);
   void post_nodes(WallTime until, bool correction, std::vector<Entry>& out);
   void thin_marks(LeaseBook& lease, WallTime before) const;
@@ -231,23 +276,35 @@ struct Books::Image {
     NodeId id;
     std::vector<NodeSpan> spans;
     NanoUsd posted_leases, posted_unallocated;
-    std::vector<std::int64_t> extras;                           // two numbers each: at, amount
+    std::vector<std::int64_t> extras;  // two numbers each: at, amount
     template <class V>
-    void fields(V& v) { v("id", id); v("spans", spans); v("posted_leases", posted_leases); v("posted_unallocated", posted_unallocated); v("extras", extras); }
+    void fields(V& v) {
+      v("id", id);
+      v("spans", spans);
+      v("posted_leases", posted_leases);
+      v("posted_unallocated", posted_unallocated);
+      v("extras", extras);
+    }
   };
   struct Lease {
     LeaseOpened opened;
     std::vector<LeaseSpan> spans;
-    std::vector<std::int64_t> marks;                            // three numbers each: at, active, energy
+    std::vector<std::int64_t> marks;  // three numbers each: at, active, energy
     bool is_closed = false;
     WallTime closed;
-    std::vector<std::int64_t> posted;                           // active, idle, charge; then node and amount by turns
+    std::vector<std::int64_t> posted;  // active, idle, charge; then node and amount by turns
     NanoUsd posted_egress;
-    std::vector<std::int64_t> extras;                           // four numbers each: at, node, amount, bytes
+    std::vector<std::int64_t> extras;  // four numbers each: at, node, amount, bytes
     template <class V>
     void fields(V& v) {
-      v("opened", opened); v("spans", spans); v("marks", marks); v("is_closed", is_closed); v("closed_ns", closed); v("posted", posted);
-      v("posted_egress", posted_egress); v("extras", extras);
+      v("opened", opened);
+      v("spans", spans);
+      v("marks", marks);
+      v("is_closed", is_closed);
+      v("closed_ns", closed);
+      v("posted", posted);
+      v("posted_egress", posted_egress);
+      v("extras", extras);
     }
   };
   Seq last_seq = 0;
@@ -257,13 +314,19 @@ struct Books::Image {
   std::vector<Lease> leases;
   template <class V>
   void fields(V& v) {
-    v("last_seq", last_seq); v("next_entry", next_entry); v("watermark_ns", watermark); v("kept_from_ns", kept_from); v("nodes", nodes); v("leases", leases);
+    v("last_seq", last_seq);
+    v("next_entry", next_entry);
+    v("watermark_ns", watermark);
+    v("kept_from_ns", kept_from);
+    v("nodes", nodes);
+    v("leases", leases);
   }
 };
 
 // ---- time for money
-// Bills need a clock that never runs back and never skips. Within one boot it advances by steady time, whatever is done to the
-// wall clock; across a restart, by wall time, and by nothing where that went back.
+// Bills need a clock that never runs back and never skips. Within one boot it advances by steady
+// time, whatever is done to the wall clock; across a restart, by wall time, and by nothing where
+// that went back.
 class BillingClock {
  public:
   WallTime at(WallTime wall, SteadyTime steady, std::string_view boot_id);
@@ -278,23 +341,28 @@ class BillingClock {
 
 // ---- prices of one's own hardware
 struct OwnedHardware {
-  NanoUsd purchase;                // of the node
-  std::int64_t years_milli = 4000; // over which it is written off
-  std::int64_t power_w = 0;        // on average, at the wall
-  std::int64_t pue_milli = 1300;   // what cooling and losses add: 1.3 watts drawn per watt used
+  NanoUsd purchase;                 // of the node
+  std::int64_t years_milli = 4000;  // over which it is written off
+  std::int64_t power_w = 0;         // on average, at the wall
+  std::int64_t pue_milli = 1300;    // what cooling and losses add: 1.3 watts drawn per watt used
   NanoUsd per_kwh;
-  NanoUsd upkeep_per_year;         // space, people, support
+  NanoUsd upkeep_per_year;  // space, people, support
 };
 Result<Rate> owned_rate(const OwnedHardware& hardware);
 
 // ---- energy
-struct Energy { double kwh = 0, co2e_kg = 0; };
+struct Energy {
+  double kwh = 0, co2e_kg = 0;
+};
 Energy energy(std::int64_t energy_mj, double grid_g_per_kwh);
 
 }  // namespace billow::ledger
 
 namespace billow {
-BILLOW_ENUM_NAMES(ledger::EntryKind, {ledger::EntryKind::active, "active"}, {ledger::EntryKind::idle, "idle"},
-                  {ledger::EntryKind::unallocated, "unallocated"}, {ledger::EntryKind::charge, "charge"},
+BILLOW_ENUM_NAMES(ledger::EntryKind,
+                  {ledger::EntryKind::active, "active"},
+                  {ledger::EntryKind::idle, "idle"},
+                  {ledger::EntryKind::unallocated, "unallocated"},
+                  {ledger::EntryKind::charge, "charge"},
                   {ledger::EntryKind::egress, "egress"});
 }

@@ -1,4 +1,5 @@
-// Reading the two tables, and finding things in them by the many names people give GPUs and instances.
+// Reading the two tables, and finding things in them by the many names people give GPUs and
+// instances.
 #include "core/ledger/catalogue.h"
 
 #include <algorithm>
@@ -23,91 +24,113 @@ Status each_line(std::string_view text, F f) {
     auto line = text.substr(0, end);
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     ++number;
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    if (line.empty() || line[0] == '#') continue;
-    if (auto ok = f(line); !ok) return pass(ok.error(), fmt::format("line {}", number));
+    if (!line.empty() && line.back() == '\r')
+      line.remove_suffix(1);
+    if (line.empty() || line[0] == '#')
+      continue;
+    if (auto ok = f(line); !ok)
+      return pass(ok.error(), fmt::format("line {}", number));
   }
   return {};
 }
 
 std::optional<double> number(std::string_view text) {
   double value = 0;
-  if (!platform::read_double(std::string(text), value) || !std::isfinite(value)) return std::nullopt;
+  if (!platform::read_double(std::string(text), value) || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 
 Result<std::optional<double>> optional_number(std::string_view text, std::string_view what) {
-  if (text.empty()) return std::optional<double>{};
+  if (text.empty())
+    return std::optional<double>{};
   auto value = number(text);
-  if (!value || *value < 0) return fail(Code::invalid, fmt::format("{} \"{}\" is not a number", what, text));
+  if (!value || *value < 0)
+    return fail(Code::invalid, fmt::format("{} \"{}\" is not a number", what, text));
   return value;
 }
 
-// "-" is unknown; anything else must be a price above zero and below ten thousand dollars an hour (a typo beyond that).
+// "-" is unknown; anything else must be a price above zero and below ten thousand dollars an hour
+// (a typo beyond that).
 Result<std::optional<NanoUsd>> price_field(std::string_view text) {
-  if (text == "-" || text.empty()) return std::optional<NanoUsd>{};
+  if (text == "-" || text.empty())
+    return std::optional<NanoUsd>{};
   auto value = number(text);
   if (!value || !(*value > 0) || *value > 1e4)
-    return fail(Code::invalid, fmt::format("\"{}\" is no hourly price (above 0, at most 10000 USD)", text));
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is no hourly price (above 0, at most 10000 USD)", text));
   return std::optional<NanoUsd>(NanoUsd{std::llround(*value * 1e9)});
 }
 
-// Letters and digits only, lower case, without the maker's name: one spelling for "NVIDIA A100-SXM4-80GB" and "a100_sxm4_80gb".
+// Letters and digits only, lower case, without the maker's name: one spelling for "NVIDIA
+// A100-SXM4-80GB" and "a100_sxm4_80gb".
 std::string squeeze(std::string_view name) {
   std::string text = lower(name), out;
   for (std::string_view maker : {"nvidia", "amd", "instinct", "tesla", "geforce"})
-    if (auto at = text.find(maker); at != std::string::npos) text.erase(at, maker.size());
+    if (auto at = text.find(maker); at != std::string::npos)
+      text.erase(at, maker.size());
   for (char c : text)
-    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) out += c;
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+      out += c;
   return out;
 }
 
 std::vector<std::string> name_words(std::string_view name) {
   std::vector<std::string> out(1);
   for (char c : lower(name)) {
-    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) out.back() += c;
-    else if (!out.back().empty()) out.emplace_back();
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+      out.back() += c;
+    else if (!out.back().empty())
+      out.emplace_back();
   }
-  if (out.back().empty() && out.size() > 1) out.pop_back();
+  if (out.back().empty() && out.size() > 1)
+    out.pop_back();
   return out;
 }
 
 bool date_like(std::string_view text) {
-  if (text.size() != 10 || text[4] != '-' || text[7] != '-') return false;
+  if (text.size() != 10 || text[4] != '-' || text[7] != '-')
+    return false;
   for (std::size_t i = 0; i < 10; ++i)
-    if (i != 4 && i != 7 && (text[i] < '0' || text[i] > '9')) return false;
+    if (i != 4 && i != 7 && (text[i] < '0' || text[i] > '9'))
+      return false;
   return true;
 }
 
 std::vector<std::string> words(std::string_view line) {
   std::vector<std::string> out;
   for (auto& part : split(line, ' '))
-    if (!part.empty()) out.push_back(std::move(part));
+    if (!part.empty())
+      out.push_back(std::move(part));
   return out;
 }
 
 Result<Fabric> parse_fabric(std::string_view text) {
-  for (Fabric f : {Fabric::single, Fabric::pcie, Fabric::bridge, Fabric::nvlink, Fabric::nvswitch, Fabric::nvl72, Fabric::infinity,
-                   Fabric::neuronlink})
-    if (text == fabric_name(f)) return f;
+  for (Fabric f : {Fabric::single, Fabric::pcie, Fabric::bridge, Fabric::nvlink, Fabric::nvswitch,
+                   Fabric::nvl72, Fabric::infinity, Fabric::neuronlink})
+    if (text == fabric_name(f))
+      return f;
   return fail(Code::invalid, fmt::format("unknown fabric \"{}\"", text));
 }
 
 std::pair<std::string, double> name_and_number(std::string_view text) {
   auto colon = text.find(':');
-  if (colon == std::string_view::npos) return {std::string(text), 0};
+  if (colon == std::string_view::npos)
+    return {std::string(text), 0};
   return {std::string(text.substr(0, colon)), number(text.substr(colon + 1)).value_or(0)};
 }
 
 Status check_price(const Price& p) {
   if (p.spot_h && p.on_demand_h && *p.spot_h >= *p.on_demand_h)
-    return fail(Code::invalid, fmt::format("spot {} is not below on-demand {}: that is no spot offer", format_usd(*p.spot_h),
-                                           format_usd(*p.on_demand_h)));
+    return fail(Code::invalid,
+                fmt::format("spot {} is not below on-demand {}: that is no spot offer",
+                            format_usd(*p.spot_h), format_usd(*p.on_demand_h)));
   for (auto& committed : {p.committed_1y_h, p.committed_3y_h})
     if (committed && p.on_demand_h && *committed >= *p.on_demand_h)
-      return fail(Code::invalid, fmt::format("a commitment at {} is not below on-demand {}", format_usd(*committed),
-                                             format_usd(*p.on_demand_h)));
-  if (!date_like(p.date)) return fail(Code::invalid, fmt::format("date \"{}\" is not YYYY-MM-DD", p.date));
+      return fail(Code::invalid, fmt::format("a commitment at {} is not below on-demand {}",
+                                             format_usd(*committed), format_usd(*p.on_demand_h)));
+  if (!date_like(p.date))
+    return fail(Code::invalid, fmt::format("date \"{}\" is not YYYY-MM-DD", p.date));
   return {};
 }
 
@@ -115,46 +138,69 @@ Status check_price(const Price& p) {
 
 const char* fabric_name(Fabric fabric) {
   switch (fabric) {
-    case Fabric::single: return "single";
-    case Fabric::pcie: return "pcie";
-    case Fabric::bridge: return "bridge";
-    case Fabric::nvlink: return "nvlink";
-    case Fabric::nvswitch: return "nvswitch";
-    case Fabric::nvl72: return "nvl72";
-    case Fabric::infinity: return "infinity";
-    case Fabric::neuronlink: return "neuronlink";
+    case Fabric::single:
+      return "single";
+    case Fabric::pcie:
+      return "pcie";
+    case Fabric::bridge:
+      return "bridge";
+    case Fabric::nvlink:
+      return "nvlink";
+    case Fabric::nvswitch:
+      return "nvswitch";
+    case Fabric::nvl72:
+      return "nvl72";
+    case Fabric::infinity:
+      return "infinity";
+    case Fabric::neuronlink:
+      return "neuronlink";
   }
   return "?";
 }
 
 const char* purchase_name(Purchase purchase) {
   switch (purchase) {
-    case Purchase::on_demand: return "on-demand";
-    case Purchase::spot: return "spot";
-    case Purchase::committed_1y: return "committed 1 year";
-    case Purchase::committed_3y: return "committed 3 years";
+    case Purchase::on_demand:
+      return "on-demand";
+    case Purchase::spot:
+      return "spot";
+    case Purchase::committed_1y:
+      return "committed 1 year";
+    case Purchase::committed_3y:
+      return "committed 3 years";
   }
   return "?";
 }
 
 std::optional<NanoUsd> price_of(const Price& price, Purchase purchase) {
   switch (purchase) {
-    case Purchase::on_demand: return price.on_demand_h;
-    case Purchase::spot: return price.spot_h;
-    case Purchase::committed_1y: return price.committed_1y_h;
-    case Purchase::committed_3y: return price.committed_3y_h;
+    case Purchase::on_demand:
+      return price.on_demand_h;
+    case Purchase::spot:
+      return price.spot_h;
+    case Purchase::committed_1y:
+      return price.committed_1y_h;
+    case Purchase::committed_3y:
+      return price.committed_3y_h;
   }
   return std::nullopt;
 }
 
-double usd(NanoUsd amount) { return static_cast<double>(amount.value) / 1e9; }
+double usd(NanoUsd amount) {
+  return static_cast<double>(amount.value) / 1e9;
+}
 
 std::optional<std::int64_t> price_age_days(std::string_view date, WallTime now) {
-  if (!date_like(date)) return std::nullopt;
-  auto part = [&](std::size_t at, std::size_t n) { return static_cast<int>(*number(date.substr(at, n))); };
-  std::chrono::year_month_day ymd{std::chrono::year(part(0, 4)), std::chrono::month(static_cast<unsigned>(part(5, 2))),
+  if (!date_like(date))
+    return std::nullopt;
+  auto part = [&](std::size_t at, std::size_t n) {
+    return static_cast<int>(*number(date.substr(at, n)));
+  };
+  std::chrono::year_month_day ymd{std::chrono::year(part(0, 4)),
+                                  std::chrono::month(static_cast<unsigned>(part(5, 2))),
                                   std::chrono::day(static_cast<unsigned>(part(8, 2)))};
-  if (!ymd.ok()) return std::nullopt;
+  if (!ymd.ok())
+    return std::nullopt;
   auto days = std::chrono::sys_days(ymd).time_since_epoch().count();
   return now.ns / 86'400'000'000'000 - days;
 }
@@ -162,11 +208,13 @@ std::optional<std::int64_t> price_age_days(std::string_view date, WallTime now) 
 Status Catalogue::parse_gpus(std::string_view text) {
   return each_line(text, [&](std::string_view line) -> Status {
     auto f = split(line, '|');
-    if (f.size() != 15) return fail(Code::invalid, fmt::format("{} fields instead of 15", f.size()));
+    if (f.size() != 15)
+      return fail(Code::invalid, fmt::format("{} fields instead of 15", f.size()));
     GpuSpec g;
     g.name = f[0];
     g.is_gpu = f[1] == "gpu";
-    if (auto mib = BILLOW_TRY(optional_number(f[2], "memory"))) g.memory_mib = std::llround(*mib);
+    if (auto mib = BILLOW_TRY(optional_number(f[2], "memory")))
+      g.memory_mib = std::llround(*mib);
     g.bandwidth_gb_s = BILLOW_TRY(optional_number(f[3], "bandwidth"));
     g.bf16_tflops = BILLOW_TRY(optional_number(f[4], "bf16 rate"));
     g.fp16_tflops = BILLOW_TRY(optional_number(f[5], "fp16 rate"));
@@ -178,7 +226,8 @@ Status Catalogue::parse_gpus(std::string_view text) {
     g.mig_max = static_cast<int>(BILLOW_TRY(optional_number(f[11], "mig")).value_or(0));
     g.compute_capability = f[12];
     for (auto& alias : split(f[13], ','))
-      if (!alias.empty()) g.aliases.push_back(alias);
+      if (!alias.empty())
+        g.aliases.push_back(alias);
     g.source = f[14];
     gpus_.push_back(std::move(g));
     return {};
@@ -193,7 +242,8 @@ Status Catalogue::parse_offers(std::string_view text) {
       i.provider = f[1];
       i.name = f[2];
       auto gpu = gpu_by_alias_.find(squeeze(f[3]));
-      if (gpu == gpu_by_alias_.end()) return fail(Code::invalid, fmt::format("unknown GPU \"{}\"", f[3]));
+      if (gpu == gpu_by_alias_.end())
+        return fail(Code::invalid, fmt::format("unknown GPU \"{}\"", f[3]));
       i.gpu = gpu->second;
       i.gpus = static_cast<int>(BILLOW_TRY(parse_int(f[4], 1, 1024)));
       i.vcpus = static_cast<int>(BILLOW_TRY(parse_int(f[5], 0, 100000)));
@@ -202,7 +252,8 @@ Status Catalogue::parse_offers(std::string_view text) {
       i.fabric = BILLOW_TRY(parse_fabric(fabric));
       i.fabric_gb_s = fabric_gb_s;
       std::tie(i.network, i.network_gbps) = name_and_number(f[8]);
-      if (f.size() > 9) i.aliases = split(f[9], ',');
+      if (f.size() > 9)
+        i.aliases = split(f[9], ',');
       instances_.push_back(std::move(i));
       return {};
     }
@@ -215,7 +266,8 @@ Status Catalogue::parse_offers(std::string_view text) {
       p.committed_3y_h = BILLOW_TRY(price_field(f[5]));
       p.regions = split(f[6], ',');
       BILLOW_TRY_VOID(check_price(p));
-      if (p.on_demand_h || p.spot_h) instances_.back().prices.push_back(std::move(p));
+      if (p.on_demand_h || p.spot_h)
+        instances_.back().prices.push_back(std::move(p));
       return {};
     }
     return fail(Code::invalid, "neither an instance nor a price line");
@@ -226,17 +278,21 @@ void Catalogue::index() {
   gpu_by_alias_.clear();
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     gpu_by_alias_[squeeze(gpus_[i].name)] = i;
-    for (auto& alias : gpus_[i].aliases) gpu_by_alias_.try_emplace(squeeze(alias), i);
+    for (auto& alias : gpus_[i].aliases)
+      gpu_by_alias_.try_emplace(squeeze(alias), i);
   }
   instance_by_key_.clear();
-  for (std::size_t i = 0; i < instances_.size(); ++i) instance_by_key_[instances_[i].provider + " " + instances_[i].name] = i;
+  for (std::size_t i = 0; i < instances_.size(); ++i)
+    instance_by_key_[instances_[i].provider + " " + instances_[i].name] = i;
 }
 
 Result<Catalogue> Catalogue::parse(Texts texts) {
   Catalogue c;
-  if (auto ok = c.parse_gpus(texts.gpus); !ok) return pass(ok.error(), "GPU table");
+  if (auto ok = c.parse_gpus(texts.gpus); !ok)
+    return pass(ok.error(), "GPU table");
   c.index();
-  if (auto ok = c.parse_offers(texts.offers); !ok) return pass(ok.error(), "offers");
+  if (auto ok = c.parse_offers(texts.offers); !ok)
+    return pass(ok.error(), "offers");
   c.index();
   return c;
 }
@@ -244,17 +300,22 @@ Result<Catalogue> Catalogue::parse(Texts texts) {
 Catalogue Catalogue::embedded() {
   auto parsed = parse({billow_embedded_gpus(), billow_embedded_offers()});
   // A test reads the embedded tables, so a build that ships has good ones.
-  if (!parsed) check_failed("embedded catalogue", __FILE__, __LINE__, parsed.error().message.c_str());
+  if (!parsed)
+    check_failed("embedded catalogue", __FILE__, __LINE__, parsed.error().message.c_str());
   return std::move(*parsed);
 }
 
 Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
   auto key = squeeze(name);
-  if (auto it = gpu_by_alias_.find(key); it != gpu_by_alias_.end()) return &gpus_[it->second];
-  // NVML says "A100-SXM4-80GB" or "H100 80GB HBM3": match word by word. The form factor may go unsaid, everything else may not.
+  if (auto it = gpu_by_alias_.find(key); it != gpu_by_alias_.end())
+    return &gpus_[it->second];
+  // NVML says "A100-SXM4-80GB" or "H100 80GB HBM3": match word by word. The form factor may go
+  // unsaid, everything else may not.
   auto typed = name_words(name);
   auto said = [&](const std::string& part) {
-    return std::any_of(typed.begin(), typed.end(), [&](auto& w) { return w == part || (part == "sxm" && w.starts_with("sxm")); });
+    return std::any_of(typed.begin(), typed.end(), [&](auto& w) {
+      return w == part || (part == "sxm" && w.starts_with("sxm"));
+    });
   };
   const GpuSpec* best = nullptr;
   std::size_t best_words = 0;
@@ -263,20 +324,26 @@ Result<const GpuSpec*> Catalogue::gpu(std::string_view name) const {
     std::size_t matched = 0;
     bool all = said(parts[0]);
     for (auto& part : parts) {
-      if (said(part)) ++matched;
-      else if (part != "sxm") all = false;
+      if (said(part))
+        ++matched;
+      else if (part != "sxm")
+        all = false;
     }
-    if (all && matched > best_words) best = &g, best_words = matched;
+    if (all && matched > best_words)
+      best = &g, best_words = matched;
   }
-  if (best) return best;
+  if (best)
+    return best;
   std::vector<std::string> names;
   for (auto& g : gpus_) {
     names.push_back(g.name);
-    for (auto& a : g.aliases) names.push_back(a);
+    for (auto& a : g.aliases)
+      names.push_back(a);
   }
   auto near = nearest(name, names);
-  return fail(Code::not_found, fmt::format("no GPU \"{}\" in the catalogue", name),
-              near.empty() ? "billow prices --gpus lists them" : fmt::format("did you mean {}?", near));
+  return fail(
+      Code::not_found, fmt::format("no GPU \"{}\" in the catalogue", name),
+      near.empty() ? "billow prices --gpus lists them" : fmt::format("did you mean {}?", near));
 }
 
 Result<std::vector<const Instance*>> Catalogue::instances_named(std::string_view name) const {
@@ -284,19 +351,26 @@ Result<std::vector<const Instance*>> Catalogue::instances_named(std::string_view
   std::vector<const Instance*> exact, family;
   for (auto& i : instances_) {
     auto own = lower(i.name);
-    bool alias = std::any_of(i.aliases.begin(), i.aliases.end(), [&](auto& a) { return squeeze(a) == squeeze(typed); });
-    if (own == typed || alias) exact.push_back(&i);
-    else if (own.starts_with(typed) && own.size() > typed.size() && (own[typed.size()] == '.' || own[typed.size()] == '-')) family.push_back(&i);
+    bool alias = std::any_of(i.aliases.begin(), i.aliases.end(),
+                             [&](auto& a) { return squeeze(a) == squeeze(typed); });
+    if (own == typed || alias)
+      exact.push_back(&i);
+    else if (own.starts_with(typed) && own.size() > typed.size() &&
+             (own[typed.size()] == '.' || own[typed.size()] == '-'))
+      family.push_back(&i);
   }
   auto& found = exact.empty() ? family : exact;
   if (found.empty()) {
     std::vector<std::string> names;
-    for (auto& i : instances_) names.push_back(i.name);
+    for (auto& i : instances_)
+      names.push_back(i.name);
     auto near = nearest(name, names);
     return fail(Code::not_found, fmt::format("no instance or family \"{}\" in the catalogue", name),
                 near.empty() ? std::string{} : fmt::format("did you mean {}?", near));
   }
-  std::stable_sort(found.begin(), found.end(), [](auto* a, auto* b) { return std::tie(a->gpus, a->vcpus) < std::tie(b->gpus, b->vcpus); });
+  std::stable_sort(found.begin(), found.end(), [](auto* a, auto* b) {
+    return std::tie(a->gpus, a->vcpus) < std::tie(b->gpus, b->vcpus);
+  });
   return std::move(found);
 }
 
@@ -305,35 +379,48 @@ std::vector<Offer> Catalogue::offers(const OfferFilter& filter) const {
   const GpuSpec* only = nullptr;
   if (!filter.gpu.empty()) {
     auto found = gpu(filter.gpu);
-    if (!found) return out;
+    if (!found)
+      return out;
     only = *found;
   }
   for (auto& i : instances_) {
     auto& g = gpus_[i.gpu];
-    if (only && only != &g) continue;
-    if (filter.gpus_only && !g.is_gpu) continue;
-    if (i.gpus < filter.gpus_min || i.gpus > filter.gpus_max) continue;
-    if (!filter.providers.empty() && std::find(filter.providers.begin(), filter.providers.end(), i.provider) == filter.providers.end()) continue;
-    if (i.prices.empty() && filter.with_unknown_price && filter.regions.empty()) out.push_back({&i, &g, nullptr, {}});
+    if (only && only != &g)
+      continue;
+    if (filter.gpus_only && !g.is_gpu)
+      continue;
+    if (i.gpus < filter.gpus_min || i.gpus > filter.gpus_max)
+      continue;
+    if (!filter.providers.empty() && std::find(filter.providers.begin(), filter.providers.end(),
+                                               i.provider) == filter.providers.end())
+      continue;
+    if (i.prices.empty() && filter.with_unknown_price && filter.regions.empty())
+      out.push_back({&i, &g, nullptr, {}});
     for (auto& p : i.prices)
       for (auto& region : p.regions)
-        if (filter.regions.empty() || std::any_of(filter.regions.begin(), filter.regions.end(),
-                                                  [&](auto& prefix) { return starts_with_nocase(region, prefix); }))
+        if (filter.regions.empty() ||
+            std::any_of(filter.regions.begin(), filter.regions.end(),
+                        [&](auto& prefix) { return starts_with_nocase(region, prefix); }))
           out.push_back({&i, &g, &p, region});
   }
   return out;
 }
 
-std::optional<Catalogue::GpuHour> Catalogue::cheapest_gpu_hour(std::string_view gpu, Purchase purchase, const OfferFilter& filter) const {
+std::optional<Catalogue::GpuHour> Catalogue::cheapest_gpu_hour(std::string_view gpu,
+                                                               Purchase purchase,
+                                                               const OfferFilter& filter) const {
   std::optional<GpuHour> best;
   auto wanted = filter;
   wanted.gpu = std::string(gpu);
   for (auto& offer : offers(wanted)) {
-    if (!offer.price) continue;
+    if (!offer.price)
+      continue;
     auto price = price_of(*offer.price, purchase);
-    if (!price) continue;
+    if (!price)
+      continue;
     NanoUsd each{price->value / offer.instance->gpus};
-    if (!best || each < best->per_gpu_h) best = GpuHour{each, offer};
+    if (!best || each < best->per_gpu_h)
+      best = GpuHour{each, offer};
   }
   return best;
 }
@@ -345,41 +432,52 @@ Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
   std::vector<std::pair<Instance, Price>> good;
   int line_number = 0;
   auto refuse = [&](std::string why) {
-    if (report.refused.size() < named_max) report.refused.push_back(fmt::format("line {}: {}", line_number, why));
+    if (report.refused.size() < named_max)
+      report.refused.push_back(fmt::format("line {}: {}", line_number, why));
   };
   for (auto& raw : split(csv, '\n')) {
     ++line_number;
     auto line = trim(raw);
-    if (line.empty() || line[0] == '#') continue;
+    if (line.empty() || line[0] == '#')
+      continue;
     auto f = split(line, ',');
     if (column.empty()) {
-      for (std::size_t i = 0; i < f.size(); ++i) column[lower(trim(f[i]))] = i;
+      for (std::size_t i = 0; i < f.size(); ++i)
+        column[lower(trim(f[i]))] = i;
       for (auto need : {"provider", "instance", "region", "on_demand_usd_h", "date"})
         if (!column.contains(need))
           return fail(Code::invalid, fmt::format("the header has no column \"{}\"", need),
-                      "the first line names the columns: provider,instance,region,on_demand_usd_h,spot_usd_h,date");
+                      "the first line names the columns: "
+                      "provider,instance,region,on_demand_usd_h,spot_usd_h,date");
       continue;
     }
     auto field = [&](const char* name) -> std::string_view {
       auto it = column.find(name);
-      return it == column.end() || it->second >= f.size() ? std::string_view{} : trim(f[it->second]);
+      return it == column.end() || it->second >= f.size() ? std::string_view{}
+                                                          : trim(f[it->second]);
     };
     Instance i;
     i.provider = lower(field("provider"));
     i.name = std::string(field("instance"));
-    if (i.provider.empty() || i.name.empty()) { refuse("no provider or no instance"); continue; }
-    if (auto known = instance_by_key_.find(i.provider + " " + i.name); known != instance_by_key_.end()) {
+    if (i.provider.empty() || i.name.empty()) {
+      refuse("no provider or no instance");
+      continue;
+    }
+    if (auto known = instance_by_key_.find(i.provider + " " + i.name);
+        known != instance_by_key_.end()) {
       i.gpus = 0;
     } else {
       auto g = gpu(field("gpu"));
       auto n = parse_int(field("gpus"), 1, 1024);
       if (!g || !n) {
-        refuse(fmt::format("{} {} is not in the catalogue; give gpu and gpus to add it", i.provider, i.name));
+        refuse(fmt::format("{} {} is not in the catalogue; give gpu and gpus to add it", i.provider,
+                           i.name));
         continue;
       }
       i.gpu = static_cast<std::size_t>(*g - gpus_.data());
       i.gpus = static_cast<int>(*n);
-      i.fabric = i.gpus == 1 ? Fabric::single : Fabric::pcie;  // what is not known to be linked is not
+      i.fabric =
+          i.gpus == 1 ? Fabric::single : Fabric::pcie;  // what is not known to be linked is not
       i.network = "unknown";
     }
     Price p;
@@ -388,17 +486,27 @@ Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
       return {};
     };
     Status ok = read("on_demand_usd_h", p.on_demand_h);
-    if (ok) ok = read("spot_usd_h", p.spot_h);
-    if (ok) ok = read("committed_1y_usd_h", p.committed_1y_h);
-    if (ok) ok = read("committed_3y_usd_h", p.committed_3y_h);
+    if (ok)
+      ok = read("spot_usd_h", p.spot_h);
+    if (ok)
+      ok = read("committed_1y_usd_h", p.committed_1y_h);
+    if (ok)
+      ok = read("committed_3y_usd_h", p.committed_3y_h);
     p.date = std::string(field("date"));
     p.regions = {std::string(field("region").empty() ? "any" : field("region"))};
-    if (ok) ok = check_price(p);
-    if (ok && !p.on_demand_h && !p.spot_h) ok = fail(Code::invalid, "neither an on-demand nor a spot price");
-    if (!ok) { refuse(ok.error().message); continue; }
+    if (ok)
+      ok = check_price(p);
+    if (ok && !p.on_demand_h && !p.spot_h)
+      ok = fail(Code::invalid, "neither an on-demand nor a spot price");
+    if (!ok) {
+      refuse(ok.error().message);
+      continue;
+    }
     good.emplace_back(std::move(i), std::move(p));
   }
-  if (good.empty()) return fail(Code::invalid, report.refused.empty() ? "no price lines" : "no good line: " + report.refused.front());
+  if (good.empty())
+    return fail(Code::invalid, report.refused.empty() ? "no price lines"
+                                                      : "no good line: " + report.refused.front());
   for (auto& [i, p] : good) {
     auto key = i.provider + " " + i.name;
     if (!instance_by_key_.contains(key)) {
@@ -407,10 +515,11 @@ Result<Catalogue::UpdateReport> Catalogue::update(std::string_view csv) {
     }
     auto& instance = instances_[instance_by_key_[key]];
     for (auto& old : instance.prices)
-      if (std::erase(old.regions, p.regions[0]) && old.on_demand_h && p.on_demand_h && *old.on_demand_h != *p.on_demand_h &&
-          report.changed.size() < named_max)
-        report.changed.push_back(fmt::format("{} {}: {}/h → {}/h ({:+.0f} %)", key, p.regions[0], format_usd(*old.on_demand_h),
-                                             format_usd(*p.on_demand_h), 100 * (usd(*p.on_demand_h) / usd(*old.on_demand_h) - 1)));
+      if (std::erase(old.regions, p.regions[0]) && old.on_demand_h && p.on_demand_h &&
+          *old.on_demand_h != *p.on_demand_h && report.changed.size() < named_max)
+        report.changed.push_back(fmt::format(
+            "{} {}: {}/h → {}/h ({:+.0f} %)", key, p.regions[0], format_usd(*old.on_demand_h),
+            format_usd(*p.on_demand_h), 100 * (usd(*p.on_demand_h) / usd(*old.on_demand_h) - 1)));
     std::erase_if(instance.prices, [](auto& old) { return old.regions.empty(); });
     instance.prices.push_back(std::move(p));
     ++report.accepted;

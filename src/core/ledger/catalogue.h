@@ -1,8 +1,10 @@
-// What GPUs are and what they cost: the catalogue that comes with the binary (data/gpus.txt, data/offers.txt), overlaid by
-// what the operator imported (`billow prices update`). It sits with the ledger because both the bills and the advice read it.
+// What GPUs are and what they cost: the catalogue that comes with the binary (data/gpus.txt,
+// data/offers.txt), overlaid by what the operator imported (`billow prices update`). It sits with
+// the ledger because both the bills and the advice read it.
 //
-// Invariants: hardware facts come from the GPU table alone, never from a price list; a price of zero and a spot price at or
-// above on-demand are refused; an unknown price is absent, never zero; every price carries its date.
+// Invariants: hardware facts come from the GPU table alone, never from a price list; a price of
+// zero and a spot price at or above on-demand are refused; an unknown price is absent, never zero;
+// every price carries its date.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +21,16 @@
 namespace billow {
 
 struct GpuSpec {
-  std::string name;                       // "A100-80GB-SXM"
-  bool is_gpu = true;                     // false: an accelerator that runs no CUDA or ROCm (Inferentia, Trainium, …)
-  std::optional<std::int64_t> memory_mib; // what a process can see
+  std::string name;    // "A100-80GB-SXM"
+  bool is_gpu = true;  // false: an accelerator that runs no CUDA or ROCm (Inferentia, Trainium, …)
+  std::optional<std::int64_t> memory_mib;  // what a process can see
   std::optional<double> bandwidth_gb_s;
-  // Dense tensor rates in TFLOP/s (TOP/s for int8); absent where the part has no such unit or it is unknown.
+  // Dense tensor rates in TFLOP/s (TOP/s for int8); absent where the part has no such unit or it is
+  // unknown.
   std::optional<double> bf16_tflops, fp16_tflops, fp8_tflops, fp4_tflops, int8_tops;
-  std::optional<double> nvlink_gb_s;      // both directions; 0: none
+  std::optional<double> nvlink_gb_s;  // both directions; 0: none
   std::optional<double> tdp_w;
-  int mig_max = 0;                        // 0: cannot be partitioned by MIG
+  int mig_max = 0;  // 0: cannot be partitioned by MIG
   std::string compute_capability;
   std::vector<std::string> aliases;
   std::string source;
@@ -38,39 +41,40 @@ enum class Fabric { single, pcie, bridge, nvlink, nvswitch, nvl72, infinity, neu
 const char* fabric_name(Fabric fabric);
 
 struct Price {
-  std::optional<NanoUsd> on_demand_h, spot_h, committed_1y_h, committed_3y_h;  // one instance, one hour
-  std::string date;                       // "2026-08-22"
+  std::optional<NanoUsd> on_demand_h, spot_h, committed_1y_h,
+      committed_3y_h;  // one instance, one hour
+  std::string date;    // "2026-08-22"
   std::vector<std::string> regions;
 };
 
 struct Instance {
   std::string provider, name;
-  std::size_t gpu = 0;                    // index into Catalogue::gpus()
+  std::size_t gpu = 0;  // index into Catalogue::gpus()
   int gpus = 0;
   int vcpus = 0;
   std::int64_t memory_gib = 0;
   Fabric fabric = Fabric::pcie;
-  double fabric_gb_s = 0;                 // per GPU, both directions; 0 for PCIe or a single GPU
-  std::string network;                    // "efa", "ib", "roce", "eth"; "unknown"
-  double network_gbps = 0;                // 0: unknown
+  double fabric_gb_s = 0;   // per GPU, both directions; 0 for PCIe or a single GPU
+  std::string network;      // "efa", "ib", "roce", "eth"; "unknown"
+  double network_gbps = 0;  // 0: unknown
   std::vector<std::string> aliases;
-  std::vector<Price> prices;              // empty: price unknown
+  std::vector<Price> prices;  // empty: price unknown
 };
 
 // One instance in one region.
 struct Offer {
   const Instance* instance = nullptr;
   const GpuSpec* gpu = nullptr;
-  const Price* price = nullptr;           // null: unknown
-  std::string_view region;                // empty: unknown
+  const Price* price = nullptr;  // null: unknown
+  std::string_view region;       // empty: unknown
 };
 
 struct OfferFilter {
-  std::vector<std::string> providers;     // empty: all
-  std::vector<std::string> regions;       // prefixes ("us-", "europe"); empty: all
-  std::string gpu;                        // name or alias; empty: all
+  std::vector<std::string> providers;  // empty: all
+  std::vector<std::string> regions;    // prefixes ("us-", "europe"); empty: all
+  std::string gpu;                     // name or alias; empty: all
   int gpus_min = 1, gpus_max = 1 << 20;
-  bool gpus_only = true;                  // leave out Inferentia and the like
+  bool gpus_only = true;  // leave out Inferentia and the like
   bool with_unknown_price = false;
 };
 
@@ -80,9 +84,12 @@ std::optional<NanoUsd> price_of(const Price& price, Purchase purchase);
 
 class Catalogue {
  public:
-  struct Texts { std::string_view gpus, offers; };
+  struct Texts {
+    std::string_view gpus, offers;
+  };
   static Result<Catalogue> parse(Texts texts);
-  // The catalogue inside this binary. Parsed anew by each call (about a millisecond); keep the result.
+  // The catalogue inside this binary. Parsed anew by each call (about a millisecond); keep the
+  // result.
   static Catalogue embedded();
 
   Catalogue(Catalogue&&) = default;
@@ -91,22 +98,33 @@ class Catalogue {
   const std::vector<GpuSpec>& gpus() const { return gpus_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
-  // A GPU by name or alias, spelling loosely: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM". An error suggests the nearest.
+  // A GPU by name or alias, spelling loosely: "a100-80gb", "NVIDIA A100-SXM4-80GB", "H100_SXM". An
+  // error suggests the nearest.
   Result<const GpuSpec*> gpu(std::string_view name) const;
-  // Instances by exact name, by what people call them ("ND H100 v5") or by family ("g5", "inf2", "p5"), smallest first.
+  // Instances by exact name, by what people call them ("ND H100 v5") or by family ("g5", "inf2",
+  // "p5"), smallest first.
   Result<std::vector<const Instance*>> instances_named(std::string_view name) const;
   std::vector<Offer> offers(const OfferFilter& filter) const;
-  // The cheapest price of this kind for a GPU per GPU-hour over all offers; nothing where none is known.
-  struct GpuHour { NanoUsd per_gpu_h; Offer offer; };
-  std::optional<GpuHour> cheapest_gpu_hour(std::string_view gpu, Purchase purchase, const OfferFilter& filter) const;
+  // The cheapest price of this kind for a GPU per GPU-hour over all offers; nothing where none is
+  // known.
+  struct GpuHour {
+    NanoUsd per_gpu_h;
+    Offer offer;
+  };
+  std::optional<GpuHour> cheapest_gpu_hour(std::string_view gpu,
+                                           Purchase purchase,
+                                           const OfferFilter& filter) const;
 
-  // Fresher prices, as CSV with a header naming at least provider, instance, region, on_demand_usd_h and date; further columns:
-  // spot_usd_h, committed_1y_usd_h, committed_3y_usd_h, and gpu and gpus for an instance the catalogue does not know. Wrong
-  // lines are refused one by one and named; a file without one good line changes nothing.
+  // Fresher prices, as CSV with a header naming at least provider, instance, region,
+  // on_demand_usd_h and date; further columns: spot_usd_h, committed_1y_usd_h, committed_3y_usd_h,
+  // and gpu and gpus for an instance the catalogue does not know. Wrong lines are refused one by
+  // one and named; a file without one good line changes nothing.
   struct UpdateReport {
     int accepted = 0;
-    std::vector<std::string> refused;     // "line 7: spot 3.10 is not below on-demand 3.10", at most 100
-    std::vector<std::string> changed;     // "aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)", at most 100
+    std::vector<std::string>
+        refused;  // "line 7: spot 3.10 is not below on-demand 3.10", at most 100
+    std::vector<std::string>
+        changed;  // "aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)", at most 100
   };
   Result<UpdateReport> update(std::string_view csv);
 
@@ -118,8 +136,8 @@ class Catalogue {
 
   std::vector<GpuSpec> gpus_;
   std::vector<Instance> instances_;
-  std::unordered_map<std::string, std::size_t> gpu_by_alias_;        // normalised spelling
-  std::unordered_map<std::string, std::size_t> instance_by_key_;     // "provider name"
+  std::unordered_map<std::string, std::size_t> gpu_by_alias_;     // normalised spelling
+  std::unordered_map<std::string, std::size_t> instance_by_key_;  // "provider name"
 };
 
 // Days between a price's date and now; nothing where the date cannot be read.

@@ -8,7 +8,8 @@ namespace billow::ledger {
 
 void append_csv_row(std::string& out, const std::vector<std::string>& cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0) out += ',';
+    if (i > 0)
+      out += ',';
     const std::string& cell = cells[i];
     if (cell.find_first_of(",\"\r\n") == std::string::npos) {
       out += cell;
@@ -16,7 +17,8 @@ void append_csv_row(std::string& out, const std::vector<std::string>& cells) {
     }
     out += '"';
     for (const char c : cell) {
-      if (c == '"') out += '"';
+      if (c == '"')
+        out += '"';
       out += c;
     }
     out += '"';
@@ -26,12 +28,14 @@ void append_csv_row(std::string& out, const std::vector<std::string>& cells) {
 
 std::size_t CsvTable::column(std::string_view name) const {
   const auto found = std::find(header.begin(), header.end(), name);
-  return found == header.end() ? std::string::npos : static_cast<std::size_t>(found - header.begin());
+  return found == header.end() ? std::string::npos
+                               : static_cast<std::size_t>(found - header.begin());
 }
 
 Result<CsvTable> parse_csv(std::string_view text) {
   constexpr std::size_t rows_max = 5'000'000;
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  if (text.starts_with("\xEF\xBB\xBF"))
+    text.remove_prefix(3);
   CsvTable table;
   std::vector<std::string> row;
   std::string cell;
@@ -46,8 +50,10 @@ Result<CsvTable> parse_csv(std::string_view text) {
       table.header = std::exchange(row, {});
     } else {
       if (row.size() != table.header.size())
-        return fail(Code::invalid, fmt::format("line {} has {} fields, the header {}", row_line, row.size(), table.header.size()));
-      if (table.rows.size() == rows_max) return fail(Code::too_large, fmt::format("more than {} rows", rows_max), "split the file");
+        return fail(Code::invalid, fmt::format("line {} has {} fields, the header {}", row_line,
+                                               row.size(), table.header.size()));
+      if (table.rows.size() == rows_max)
+        return fail(Code::too_large, fmt::format("more than {} rows", rows_max), "split the file");
       table.rows.push_back(std::exchange(row, {}));
     }
     row_line = line;
@@ -55,13 +61,18 @@ Result<CsvTable> parse_csv(std::string_view text) {
   };
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (c == '\n') ++line;
+    if (c == '\n')
+      ++line;
     if (quoted) {
-      if (c != '"') cell += c;
-      else if (i + 1 < text.size() && text[i + 1] == '"') cell += '"', ++i;
-      else quoted = false;
+      if (c != '"')
+        cell += c;
+      else if (i + 1 < text.size() && text[i + 1] == '"')
+        cell += '"', ++i;
+      else
+        quoted = false;
     } else if (c == '"') {
-      if (!cell.empty() || was_quoted) return fail(Code::invalid, fmt::format("line {}: a quote inside a field", line));
+      if (!cell.empty() || was_quoted)
+        return fail(Code::invalid, fmt::format("line {}: a quote inside a field", line));
       quoted = was_quoted = true;
     } else if (c == ',') {
       row.push_back(std::exchange(cell, {}));
@@ -72,60 +83,87 @@ Result<CsvTable> parse_csv(std::string_view text) {
       cell += c;
     }
   }
-  if (quoted) return fail(Code::invalid, fmt::format("line {}: a quote is not closed", row_line));
-  if (!cell.empty() || !row.empty()) BILLOW_TRY_VOID(end_row());
-  if (table.header.empty()) return fail(Code::invalid, "the file is empty");
+  if (quoted)
+    return fail(Code::invalid, fmt::format("line {}: a quote is not closed", row_line));
+  if (!cell.empty() || !row.empty())
+    BILLOW_TRY_VOID(end_row());
+  if (table.header.empty())
+    return fail(Code::invalid, "the file is empty");
   return table;
 }
 
 std::string decimal_usd(NanoUsd amount) {
-  const std::uint64_t v = amount.value < 0 ? 0 - static_cast<std::uint64_t>(amount.value) : static_cast<std::uint64_t>(amount.value);
-  std::string out = fmt::format("{}{}.{:09}", amount.value < 0 ? "-" : "", v / 1'000'000'000, v % 1'000'000'000);
-  while (out.back() == '0') out.pop_back();
-  if (out.back() == '.') out.pop_back();
+  const std::uint64_t v = amount.value < 0 ? 0 - static_cast<std::uint64_t>(amount.value)
+                                           : static_cast<std::uint64_t>(amount.value);
+  std::string out =
+      fmt::format("{}{}.{:09}", amount.value < 0 ? "-" : "", v / 1'000'000'000, v % 1'000'000'000);
+  while (out.back() == '0')
+    out.pop_back();
+  if (out.back() == '.')
+    out.pop_back();
   return out;
 }
 
 Result<NanoUsd> parse_decimal_usd(std::string_view text) {
   const std::string shown(text);
-  const auto bad = [&] { return fail(Code::invalid, "not an amount: \"" + shown + "\""); };
+  const auto bad = [&] {
+    return fail(Code::invalid, "not an amount: \"" + shown + "\"");
+  };
   bool negative = false;
-  if (!text.empty() && (text.front() == '-' || text.front() == '+')) negative = text.front() == '-', text.remove_prefix(1);
+  if (!text.empty() && (text.front() == '-' || text.front() == '+'))
+    negative = text.front() == '-', text.remove_prefix(1);
   int exponent = 0;
   if (const auto e = text.find_first_of("eE"); e != std::string_view::npos) {
     std::string_view digits = text.substr(e + 1);
     bool below = false;
-    if (!digits.empty() && (digits.front() == '-' || digits.front() == '+')) below = digits.front() == '-', digits.remove_prefix(1);
-    if (digits.empty() || digits.size() > 2) return bad();
+    if (!digits.empty() && (digits.front() == '-' || digits.front() == '+'))
+      below = digits.front() == '-', digits.remove_prefix(1);
+    if (digits.empty() || digits.size() > 2)
+      return bad();
     for (const char c : digits) {
-      if (c < '0' || c > '9') return bad();
+      if (c < '0' || c > '9')
+        return bad();
       exponent = exponent * 10 + (c - '0');
     }
-    if (below) exponent = -exponent;
+    if (below)
+      exponent = -exponent;
     text = text.substr(0, e);
   }
   __int128 value = 0;
   int decimals = -1, digits = 0;
   for (const char c : text) {
-    if (c == '.' && decimals < 0) { decimals = 0; continue; }
-    if (c < '0' || c > '9') return bad();
+    if (c == '.' && decimals < 0) {
+      decimals = 0;
+      continue;
+    }
+    if (c < '0' || c > '9')
+      return bad();
     ++digits;
-    if (value > static_cast<__int128>(1) << 100) {  // far beyond any amount: further decimals cannot matter, further digits can
-      if (decimals < 0) return bad();
+    if (value >
+        static_cast<__int128>(1)
+            << 100) {  // far beyond any amount: further decimals cannot matter, further digits can
+      if (decimals < 0)
+        return bad();
       continue;
     }
     value = value * 10 + (c - '0');
-    if (decimals >= 0) ++decimals;
+    if (decimals >= 0)
+      ++decimals;
   }
-  if (digits == 0) return bad();
+  if (digits == 0)
+    return bad();
   int shift = 9 + exponent - std::max(decimals, 0);  // value × 10^shift nano-dollars
   for (; shift > 0 && value != 0; --shift) {
-    if (value > INT64_MAX) return bad();
+    if (value > INT64_MAX)
+      return bad();
     value *= 10;
   }
-  for (; shift < -1 && value != 0; ++shift) value /= 10;
-  if (shift == -1) value = (value + 5) / 10;
-  if (value > INT64_MAX) return bad();
+  for (; shift < -1 && value != 0; ++shift)
+    value /= 10;
+  if (shift == -1)
+    value = (value + 5) / 10;
+  if (value > INT64_MAX)
+    return bad();
   return NanoUsd{static_cast<std::int64_t>(negative ? -value : value)};
 }
 

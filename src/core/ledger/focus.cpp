@@ -17,37 +17,63 @@ namespace {
 constexpr std::int64_t day_ns = 86'400ll * 1'000'000'000;
 
 const std::vector<std::string>& own_columns() {
-  static const std::vector<std::string> names{"x_Project", "x_User", "x_Job", "x_GpuType", "x_PriceClass", "x_Node",
-                                              "x_HardwareCost", "x_IdleCost", "x_EnergyKwh", "x_EgressBytes"};
+  static const std::vector<std::string> names{
+      "x_Project", "x_User",         "x_Job",      "x_GpuType",   "x_PriceClass",
+      "x_Node",    "x_HardwareCost", "x_IdleCost", "x_EnergyKwh", "x_EgressBytes"};
   return names;
 }
 
 // format_utc shows the zero time as "-"; a bill's columns must be dates.
-std::string time_text(std::int64_t ns) { return ns == 0 ? "1970-01-01T00:00:00Z" : format_utc(WallTime{ns}); }
+std::string time_text(std::int64_t ns) {
+  return ns == 0 ? "1970-01-01T00:00:00Z" : format_utc(WallTime{ns});
+}
 
-// A row is of the time GPUs were held, or of the traffic that left meanwhile: two services, two units.
+// A row is of the time GPUs were held, or of the traffic that left meanwhile: two services, two
+// units.
 enum class FocusRow { compute, egress };
 
-std::string cell(const std::string& column, const CostLine& line, FocusRow kind, const FocusOptions& options, const Period& month) {
+std::string cell(const std::string& column,
+                 const CostLine& line,
+                 FocusRow kind,
+                 const FocusOptions& options,
+                 const Period& month) {
   const std::string hours = fmt::format("{:.6f}", static_cast<double>(line.gpu_milli_ms) / 3.6e9);
   const std::string gib = fmt::format("{:.9f}", static_cast<double>(line.egress_bytes) / (1 << 30));
   const bool egress = kind == FocusRow::egress;
-  if (column == "BilledCost" || column == "EffectiveCost" || column == "ListCost" || column == "ContractedCost") return decimal_usd(line.charge);
-  if (column == "BillingAccountId") return options.account_id;
-  if (column == "BillingAccountName") return options.account_name;
-  if (column == "BillingCurrency") return "USD";
-  if (column == "BillingPeriodStart") return time_text(month.from.ns);
-  if (column == "BillingPeriodEnd") return time_text(month.to.ns);
-  if (column == "ChargePeriodStart") return time_text(line.day * day_ns);
-  if (column == "ChargePeriodEnd") return time_text((line.day + 1) * day_ns);
-  if (column == "ChargeCategory") return "Usage";
-  if (column == "ChargeDescription" && egress) return fmt::format("{} GiB sent to public addresses", gib);
-  if (column == "ChargeDescription") return fmt::format("{} {} GPU-hours{}", hours, line.gpu.empty() ? "mixed" : line.gpu, line.price_class.empty() ? "" : ", " + line.price_class);
-  if (column == "PricingQuantity") return egress ? gib : hours;
-  if (column == "PricingUnit") return egress ? "GiB" : "GPU-Hours";
-  if (column == "InvoiceIssuerName" || column == "ProviderName" || column == "PublisherName") return options.issuer;
-  if (column == "ServiceCategory") return egress ? "Networking" : "Compute";
-  if (column == "ServiceName") return egress ? "Data transfer out" : "GPU compute";
+  if (column == "BilledCost" || column == "EffectiveCost" || column == "ListCost" ||
+      column == "ContractedCost")
+    return decimal_usd(line.charge);
+  if (column == "BillingAccountId")
+    return options.account_id;
+  if (column == "BillingAccountName")
+    return options.account_name;
+  if (column == "BillingCurrency")
+    return "USD";
+  if (column == "BillingPeriodStart")
+    return time_text(month.from.ns);
+  if (column == "BillingPeriodEnd")
+    return time_text(month.to.ns);
+  if (column == "ChargePeriodStart")
+    return time_text(line.day * day_ns);
+  if (column == "ChargePeriodEnd")
+    return time_text((line.day + 1) * day_ns);
+  if (column == "ChargeCategory")
+    return "Usage";
+  if (column == "ChargeDescription" && egress)
+    return fmt::format("{} GiB sent to public addresses", gib);
+  if (column == "ChargeDescription")
+    return fmt::format("{} {} GPU-hours{}", hours, line.gpu.empty() ? "mixed" : line.gpu,
+                       line.price_class.empty() ? "" : ", " + line.price_class);
+  if (column == "PricingQuantity")
+    return egress ? gib : hours;
+  if (column == "PricingUnit")
+    return egress ? "GiB" : "GPU-Hours";
+  if (column == "InvoiceIssuerName" || column == "ProviderName" || column == "PublisherName")
+    return options.issuer;
+  if (column == "ServiceCategory")
+    return egress ? "Networking" : "Compute";
+  if (column == "ServiceName")
+    return egress ? "Data transfer out" : "GPU compute";
   return {};  // ChargeClass: empty, as for anything that corrects no earlier invoice
 }
 
@@ -55,9 +81,12 @@ std::string cell(const std::string& column, const CostLine& line, FocusRow kind,
 
 const std::vector<std::string>& focus_columns() {
   static const std::vector<std::string> names{
-      "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory",
-      "ChargeClass", "ChargeDescription", "ChargePeriodEnd", "ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
-      "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"};
+      "BilledCost",        "BillingAccountId",   "BillingAccountName", "BillingCurrency",
+      "BillingPeriodEnd",  "BillingPeriodStart", "ChargeCategory",     "ChargeClass",
+      "ChargeDescription", "ChargePeriodEnd",    "ChargePeriodStart",  "ContractedCost",
+      "EffectiveCost",     "InvoiceIssuerName",  "ListCost",           "PricingQuantity",
+      "PricingUnit",       "ProviderName",       "PublisherName",      "ServiceCategory",
+      "ServiceName"};
   return names;
 }
 
@@ -69,9 +98,13 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
   const auto put = [&](const CostLine& line, FocusRow kind) {
     const Period month = period_of(BudgetPeriod::monthly, WallTime{line.day * day_ns});
     row.clear();
-    for (const std::string& column : focus_columns()) row.push_back(cell(column, line, kind, options, month));
-    for (const std::string& value : {line.project, line.user, line.job, line.gpu, line.price_class, line.node, decimal_usd(line.cost), decimal_usd(line.idle),
-                                     fmt::format("{:.6f}", static_cast<double>(line.energy_mj) / 3.6e9), fmt::format("{}", line.egress_bytes)})
+    for (const std::string& column : focus_columns())
+      row.push_back(cell(column, line, kind, options, month));
+    for (const std::string& value :
+         {line.project, line.user, line.job, line.gpu, line.price_class, line.node,
+          decimal_usd(line.cost), decimal_usd(line.idle),
+          fmt::format("{:.6f}", static_cast<double>(line.energy_mj) / 3.6e9),
+          fmt::format("{}", line.egress_bytes)})
       row.push_back(value);
     append_csv_row(out, row);
   };
@@ -79,7 +112,8 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
     CostLine compute = line, egress = line;
     compute.charge -= line.egress, compute.cost -= line.egress, compute.egress_bytes = 0;
     put(compute, FocusRow::compute);
-    if (line.egress_bytes == 0 && line.egress.value == 0) continue;
+    if (line.egress_bytes == 0 && line.egress.value == 0)
+      continue;
     egress.charge = egress.cost = line.egress;
     egress.idle = {}, egress.gpu_milli_ms = 0, egress.energy_mj = 0;
     put(egress, FocusRow::egress);
@@ -89,29 +123,45 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
 
 Result<WallTime> parse_focus_time(std::string_view text) {
   const std::string shown(text);
-  const auto bad = [&] { return fail(Code::invalid, "not a time: \"" + shown + "\"", "as in 2026-11-15T01:29:00Z"); };
+  const auto bad = [&] {
+    return fail(Code::invalid, "not a time: \"" + shown + "\"", "as in 2026-11-15T01:29:00Z");
+  };
   const auto number = [&](std::size_t at, std::size_t length) -> int {
-    if (at + length > text.size()) return -1;
+    if (at + length > text.size())
+      return -1;
     int value = 0;
     for (const char c : text.substr(at, length)) {
-      if (c < '0' || c > '9') return -1;
+      if (c < '0' || c > '9')
+        return -1;
       value = value * 10 + (c - '0');
     }
     return value;
   };
-  if (text.ends_with(" UTC")) text.remove_suffix(4);
-  if (text.ends_with("+00:00")) text.remove_suffix(6);
-  if (text.ends_with("Z")) text.remove_suffix(1);
-  if (const auto dot = text.find('.'); dot != std::string_view::npos) text = text.substr(0, dot);
-  if (text.size() != 10 && text.size() != 16 && text.size() != 19) return bad();
+  if (text.ends_with(" UTC"))
+    text.remove_suffix(4);
+  if (text.ends_with("+00:00"))
+    text.remove_suffix(6);
+  if (text.ends_with("Z"))
+    text.remove_suffix(1);
+  if (const auto dot = text.find('.'); dot != std::string_view::npos)
+    text = text.substr(0, dot);
+  if (text.size() != 10 && text.size() != 16 && text.size() != 19)
+    return bad();
   const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
-  if (year < 1970 || month < 1 || day < 1 || text[4] != '-' || text[7] != '-') return bad();
-  const std::chrono::year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)), std::chrono::day(static_cast<unsigned>(day)));
-  if (!date.ok()) return bad();
+  if (year < 1970 || month < 1 || day < 1 || text[4] != '-' || text[7] != '-')
+    return bad();
+  const std::chrono::year_month_day date(std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day)));
+  if (!date.ok())
+    return bad();
   std::int64_t s = std::chrono::sys_days(date).time_since_epoch().count() * 86'400ll;
   if (text.size() >= 16) {
-    const int hour = number(11, 2), minute = number(14, 2), second = text.size() == 19 ? number(17, 2) : 0;
-    if ((text[10] != 'T' && text[10] != ' ') || text[13] != ':' || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60) return bad();
+    const int hour = number(11, 2), minute = number(14, 2),
+              second = text.size() == 19 ? number(17, 2) : 0;
+    if ((text[10] != 'T' && text[10] != ' ') || text[13] != ':' || hour < 0 || hour > 23 ||
+        minute < 0 || minute > 59 || second < 0 || second > 60)
+      return bad();
     s += hour * 3600 + minute * 60 + second;
   }
   return WallTime{s * 1'000'000'000};
@@ -119,32 +169,60 @@ Result<WallTime> parse_focus_time(std::string_view text) {
 
 Result<Bill> parse_focus(std::string_view csv) {
   const CsvTable table = BILLOW_TRY(parse_csv(csv));
-  for (const char* needed : {"BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd"})
+  for (const char* needed :
+       {"BilledCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd"})
     if (table.column(needed) == std::string::npos)
-      return fail(Code::invalid, fmt::format("not a FOCUS file: the column {} is missing", needed), "export with all mandatory columns of FOCUS 1.0 or later");
+      return fail(Code::invalid, fmt::format("not a FOCUS file: the column {} is missing", needed),
+                  "export with all mandatory columns of FOCUS 1.0 or later");
   Bill bill;
   std::size_t number = 1;
   for (const auto& row : table.rows) {
     ++number;
     const auto get = [&](const char* name) -> std::string {
       const std::size_t column = table.column(name);
-      return column == std::string::npos || row[column] == "NULL" || row[column] == "null" ? std::string() : row[column];
+      return column == std::string::npos || row[column] == "NULL" || row[column] == "null"
+                 ? std::string()
+                 : row[column];
     };
-    const auto refuse = [&](const std::string& why) { if (bill.refused.size() < 100) bill.refused.push_back(fmt::format("line {}: {}", number, why)); };
+    const auto refuse = [&](const std::string& why) {
+      if (bill.refused.size() < 100)
+        bill.refused.push_back(fmt::format("line {}: {}", number, why));
+    };
     const auto billed = parse_decimal_usd(get("BilledCost"));
-    const auto effective = parse_decimal_usd(get("EffectiveCost").empty() ? get("BilledCost") : get("EffectiveCost"));
-    const auto from = parse_focus_time(get("ChargePeriodStart")), to = parse_focus_time(get("ChargePeriodEnd"));
-    if (!billed || !effective) { refuse((billed ? effective : billed).error().message); continue; }
-    if (!from || !to) { refuse((from ? to : from).error().message); continue; }
-    if (*to < *from) { refuse("the charge period ends before it begins"); continue; }
+    const auto effective =
+        parse_decimal_usd(get("EffectiveCost").empty() ? get("BilledCost") : get("EffectiveCost"));
+    const auto from = parse_focus_time(get("ChargePeriodStart")),
+               to = parse_focus_time(get("ChargePeriodEnd"));
+    if (!billed || !effective) {
+      refuse((billed ? effective : billed).error().message);
+      continue;
+    }
+    if (!from || !to) {
+      refuse((from ? to : from).error().message);
+      continue;
+    }
+    if (*to < *from) {
+      refuse("the charge period ends before it begins");
+      continue;
+    }
     const std::string currency = get("BillingCurrency");
-    if (bill.currency.empty()) bill.currency = currency;
-    if (currency != bill.currency) { refuse(fmt::format("the currency is {}, the file's is {}", currency, bill.currency)); continue; }
-    bill.lines.push_back({number, get("ProviderName"), get("ServiceName"), get("ChargeCategory"), get("ResourceId"), get("ResourceName"), *from, *to,
-                          *billed, *effective, get("Tags")});
+    if (bill.currency.empty())
+      bill.currency = currency;
+    if (currency != bill.currency) {
+      refuse(fmt::format("the currency is {}, the file's is {}", currency, bill.currency));
+      continue;
+    }
+    bill.lines.push_back({number, get("ProviderName"), get("ServiceName"), get("ChargeCategory"),
+                          get("ResourceId"), get("ResourceName"), *from, *to, *billed, *effective,
+                          get("Tags")});
   }
-  if (bill.lines.empty()) return fail(Code::invalid, "no line of the file could be used" + (bill.refused.empty() ? "" : ": " + bill.refused.front()));
-  if (bill.currency != "USD") return fail(Code::unsupported, fmt::format("the bill is in {}; the books are in USD", bill.currency), "convert the file first");
+  if (bill.lines.empty())
+    return fail(Code::invalid, "no line of the file could be used" +
+                                   (bill.refused.empty() ? "" : ": " + bill.refused.front()));
+  if (bill.currency != "USD")
+    return fail(Code::unsupported,
+                fmt::format("the bill is in {}; the books are in USD", bill.currency),
+                "convert the file first");
   return bill;
 }
 
@@ -152,13 +230,17 @@ std::vector<Variance> compare(const Bill& bill, const std::vector<NodeCost>& our
   std::map<std::string, std::string> node_by_alias;
   for (const NodeCost& node : ours) {
     node_by_alias.emplace(node.node, node.node);
-    if (!node.provider_id.empty()) node_by_alias.insert_or_assign(node.provider_id, node.node);
+    if (!node.provider_id.empty())
+      node_by_alias.insert_or_assign(node.provider_id, node.node);
   }
   // Azure and GCP give paths; the last part is the machine.
   const auto find = [&](const std::string& name) -> const std::string* {
-    if (name.empty()) return nullptr;
-    if (const auto found = node_by_alias.find(name); found != node_by_alias.end()) return &found->second;
-    const auto found = node_by_alias.find(name.substr(name.find_last_of("/:") == std::string::npos ? 0 : name.find_last_of("/:") + 1));
+    if (name.empty())
+      return nullptr;
+    if (const auto found = node_by_alias.find(name); found != node_by_alias.end())
+      return &found->second;
+    const auto found = node_by_alias.find(name.substr(
+        name.find_last_of("/:") == std::string::npos ? 0 : name.find_last_of("/:") + 1));
     return found == node_by_alias.end() ? nullptr : &found->second;
   };
   std::map<std::pair<std::string, std::int64_t>, Variance> by_day;
@@ -173,24 +255,37 @@ std::vector<Variance> compare(const Bill& bill, const std::vector<NodeCost>& our
   std::map<std::string, bool> known;
   for (const BilledLine& line : bill.lines) {
     const std::string* node = find(line.resource_id);
-    if (!node) node = find(line.resource_name);
-    const std::string other = !line.resource_name.empty() ? line.resource_name : !line.resource_id.empty() ? line.resource_id
-                              : fmt::format("{} without a resource", line.category.empty() ? "charges" : line.category);
+    if (!node)
+      node = find(line.resource_name);
+    const std::string other = !line.resource_name.empty() ? line.resource_name
+                              : !line.resource_id.empty()
+                                  ? line.resource_id
+                                  : fmt::format("{} without a resource",
+                                                line.category.empty() ? "charges" : line.category);
     Variance& v = at(node ? *node : other, line.from);
     v.billed += line.billed;
     v.lines.push_back(line.line);
-    if (node) known[*node] = true;
+    if (node)
+      known[*node] = true;
   }
-  for (const NodeCost& node : ours) at(node.node, node.from).ours += node.cost;
+  for (const NodeCost& node : ours)
+    at(node.node, node.from).ours += node.cost;
   std::vector<Variance> out;
   for (auto& [key, v] : by_day) {
     const std::int64_t gap = std::abs(v.difference().value);
-    if (v.lines.empty()) v.kind = VarianceKind::only_ours;
-    else if (!known.contains(v.resource)) v.kind = VarianceKind::only_billed;
-    else v.kind = gap <= std::max<std::int64_t>(10'000'000, std::abs(v.billed.value) / 1000) ? VarianceKind::agrees : VarianceKind::differs;
+    if (v.lines.empty())
+      v.kind = VarianceKind::only_ours;
+    else if (!known.contains(v.resource))
+      v.kind = VarianceKind::only_billed;
+    else
+      v.kind = gap <= std::max<std::int64_t>(10'000'000, std::abs(v.billed.value) / 1000)
+                   ? VarianceKind::agrees
+                   : VarianceKind::differs;
     out.push_back(std::move(v));
   }
-  std::stable_sort(out.begin(), out.end(), [](const Variance& a, const Variance& b) { return std::abs(a.difference().value) > std::abs(b.difference().value); });
+  std::stable_sort(out.begin(), out.end(), [](const Variance& a, const Variance& b) {
+    return std::abs(a.difference().value) > std::abs(b.difference().value);
+  });
   return out;
 }
 

@@ -1,5 +1,6 @@
-// FOCUS 1.2 (the FinOps billing format), both ways. Out: what projects are charged, one row per line of the books and day, with
-// Billow's own columns under x_. In: a provider's file, matched to our nodes, and the variance line by line.
+// FOCUS 1.2 (the FinOps billing format), both ways. Out: what projects are charged, one row per
+// line of the books and day, with Billow's own columns under x_. In: a provider's file, matched to
+// our nodes, and the variance line by line.
 #pragma once
 
 #include <string>
@@ -14,9 +15,9 @@
 namespace billow::ledger {
 
 struct FocusOptions {
-  std::string account_id = "billow";     // BillingAccountId
+  std::string account_id = "billow";  // BillingAccountId
   std::string account_name;
-  std::string issuer = "Billow";         // InvoiceIssuerName, ProviderName and PublisherName
+  std::string issuer = "Billow";  // InvoiceIssuerName, ProviderName and PublisherName
 };
 // The mandatory columns, in the order they are written.
 const std::vector<std::string>& focus_columns();
@@ -25,16 +26,16 @@ std::string focus_csv(const std::vector<CostLine>& lines, const FocusOptions& op
 
 // ---- the provider's bill
 struct BilledLine {
-  std::size_t line = 0;                  // of the file
+  std::size_t line = 0;  // of the file
   std::string provider, service, category, resource_id, resource_name;
   WallTime from, to;
   NanoUsd billed, effective;
   std::string tags;
 };
 struct Bill {
-  std::string currency;                  // one for the whole file
+  std::string currency;  // one for the whole file
   std::vector<BilledLine> lines;
-  std::vector<std::string> refused;      // "line 7: …", at most 100
+  std::vector<std::string> refused;  // "line 7: …", at most 100
 };
 Result<Bill> parse_focus(std::string_view csv);
 // "2026-11-15T01:29:00Z", "2026-11-15 01:29:00", "2026-11-15"
@@ -42,27 +43,30 @@ Result<WallTime> parse_focus_time(std::string_view text);
 
 // What we think a machine cost in some period.
 struct NodeCost {
-  std::string node;                      // name
-  std::string provider_id;               // "i-0abc…", what the provider calls it; may be empty
+  std::string node;         // name
+  std::string provider_id;  // "i-0abc…", what the provider calls it; may be empty
   WallTime from, to;
   NanoUsd cost;
 };
 enum class VarianceKind { agrees, differs, only_billed, only_ours };
 struct Variance {
   VarianceKind kind = VarianceKind::agrees;
-  std::string resource;                  // node name, or the provider's where no node matches
+  std::string resource;  // node name, or the provider's where no node matches
   WallTime from, to;
   NanoUsd billed, ours;
-  std::vector<std::size_t> lines;        // of the bill
+  std::vector<std::size_t> lines;  // of the bill
   NanoUsd difference() const { return billed - ours; }
 };
-// By resource and day. A provider's id decides, else a name; tax and credits without a resource are one line of their own.
-// Agrees: within a thousandth or a cent.
+// By resource and day. A provider's id decides, else a name; tax and credits without a resource are
+// one line of their own. Agrees: within a thousandth or a cent.
 std::vector<Variance> compare(const Bill& bill, const std::vector<NodeCost>& ours);
 
 }  // namespace billow::ledger
 
 namespace billow {
-BILLOW_ENUM_NAMES(ledger::VarianceKind, {ledger::VarianceKind::agrees, "agrees"}, {ledger::VarianceKind::differs, "differs"},
-                  {ledger::VarianceKind::only_billed, "only billed"}, {ledger::VarianceKind::only_ours, "only ours"});
+BILLOW_ENUM_NAMES(ledger::VarianceKind,
+                  {ledger::VarianceKind::agrees, "agrees"},
+                  {ledger::VarianceKind::differs, "differs"},
+                  {ledger::VarianceKind::only_billed, "only billed"},
+                  {ledger::VarianceKind::only_ours, "only ours"});
 }

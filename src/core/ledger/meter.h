@@ -1,5 +1,6 @@
-// What a lease costs. Prices are facts at the moment a lease begins: the rate is written into the event that opens it, and
-// everything billed later comes from that figure, never from a price list looked up again.
+// What a lease costs. Prices are facts at the moment a lease begins: the rate is written into the
+// event that opens it, and everything billed later comes from that figure, never from a price list
+// looked up again.
 #pragma once
 
 #include <map>
@@ -17,17 +18,20 @@ class Catalogue;
 
 namespace billow::ledger {
 
-// Rates by GPU type and class. A type that neither the operator nor the catalogue prices is free: none is invented.
+// Rates by GPU type and class. A type that neither the operator nor the catalogue prices is free:
+// none is invented.
 class PriceBook {
  public:
   static constexpr const char* memory_type = "RAM";
 
-  // What the market asks: the median per GPU over the catalogue's offers, for installations that have not set their own.
+  // What the market asks: the median per GPU over the catalogue's offers, for installations that
+  // have not set their own.
   static PriceBook market();
 
   void set(std::string gpu_type, PriceClass price_class, Rate rate);
   Rate rate(std::string_view gpu_type, PriceClass price_class) const;
-  // Of one GiB of a node's memory that a suspended job holds: priced as type "RAM", class suspended.
+  // Of one GiB of a node's memory that a suspended job holds: priced as type "RAM", class
+  // suspended.
   Rate memory_rate() const;
 
  private:

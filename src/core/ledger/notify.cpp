@@ -9,42 +9,65 @@ namespace billow::ledger {
 
 namespace {
 
-std::string signature(std::string_view secret, std::string_view id, std::string_view timestamp, std::string_view body) {
+std::string signature(std::string_view secret,
+                      std::string_view id,
+                      std::string_view timestamp,
+                      std::string_view body) {
   return "v1=" + hmac_sha256_hex(secret, fmt::format("{}.{}.{}", id, timestamp, body));
 }
 
 }  // namespace
 
-WebhookMessage sign(const Notice& notice, std::string_view installation, std::string_view secret, WallTime now) {
+WebhookMessage sign(const Notice& notice,
+                    std::string_view installation,
+                    std::string_view secret,
+                    WallTime now) {
   WebhookMessage out;
-  out.id = "msg_" + sha256_hex(fmt::format("{}\n{}\n{}", installation, notice.seq, notice.kind)).substr(0, 32);
-  Json body = Json::object({{"id", out.id}, {"kind", notice.kind}, {"at", format_utc(notice.at)}, {"project", notice.project}, {"text", notice.text}, {"data", notice.data}});
+  out.id =
+      "msg_" +
+      sha256_hex(fmt::format("{}\n{}\n{}", installation, notice.seq, notice.kind)).substr(0, 32);
+  Json body = Json::object({{"id", out.id},
+                            {"kind", notice.kind},
+                            {"at", format_utc(notice.at)},
+                            {"project", notice.project},
+                            {"text", notice.text},
+                            {"data", notice.data}});
   out.body = body.dump();
   const std::string timestamp = std::to_string(now.ns / 1'000'000'000);
-  out.headers = {{"Content-Type", "application/json"}, {"Billow-Id", out.id}, {"Billow-Timestamp", timestamp},
+  out.headers = {{"Content-Type", "application/json"},
+                 {"Billow-Id", out.id},
+                 {"Billow-Timestamp", timestamp},
                  {"Billow-Signature", signature(secret, out.id, timestamp, out.body)}};
   return out;
 }
 
 Status verify(const Received& received, std::string_view secret, WallTime now, Duration tolerance) {
   const auto sent = parse_int(received.timestamp, 0, INT64_MAX / 1'000'000'000);
-  if (!sent) return fail(Code::unauthorized, "the timestamp is not a number of seconds");
-  if (!equal_constant_time(signature(secret, received.id, received.timestamp, received.body), received.signature))
+  if (!sent)
+    return fail(Code::unauthorized, "the timestamp is not a number of seconds");
+  if (!equal_constant_time(signature(secret, received.id, received.timestamp, received.body),
+                           received.signature))
     return fail(Code::unauthorized, "the signature is wrong");
   const Duration age = now - WallTime{*sent * 1'000'000'000};
-  if (age > tolerance || age < Duration{} - tolerance) return fail(Code::unauthorized, "the message is too old or from the future", "check both clocks");
+  if (age > tolerance || age < Duration{} - tolerance)
+    return fail(Code::unauthorized, "the message is too old or from the future",
+                "check both clocks");
   return {};
 }
 
 std::optional<Duration> retry_after(std::uint32_t failures) {
-  if (failures == 0) return Duration{};
-  if (failures > 16) return std::nullopt;
+  if (failures == 0)
+    return Duration{};
+  if (failures > 16)
+    return std::nullopt;
   return std::min(hours(1), seconds(std::int64_t{1} << (failures - 1)));
 }
 
 bool delivered_or_refused(int status) {
-  if (status >= 200 && status < 300) return true;
-  return status == 400 || status == 401 || status == 403 || status == 404 || status == 405 || status == 410 || status == 413 || status == 422;
+  if (status >= 200 && status < 300)
+    return true;
+  return status == 400 || status == 401 || status == 403 || status == 404 || status == 405 ||
+         status == 410 || status == 413 || status == 422;
 }
 
 }  // namespace billow::ledger

@@ -1,5 +1,6 @@
-// Reports from the books: cost by any dimensions, waste in its three kinds, right-sizing from what runs really used, days that
-// stand out. Input are lines (one per day, project, … with sums), so a year of leases costs no more than its days.
+// Reports from the books: cost by any dimensions, waste in its three kinds, right-sizing from what
+// runs really used, days that stand out. Input are lines (one per day, project, … with sums), so a
+// year of leases costs no more than its days.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ enum class Dimension { day, project, user, job, gpu, price_class, node };
 
 // Sums of one cell; a dimension that was not kept apart is 0 or empty.
 struct CostLine {
-  std::int64_t day = 0;            // since 1970-01-01 UTC
+  std::int64_t day = 0;  // since 1970-01-01 UTC
   std::string project, user, job, gpu, price_class, node;
-  NanoUsd charge;                  // what the project pays
-  NanoUsd cost;                    // what the hardware cost
-  NanoUsd idle;                    // the part of cost in which nothing was done
+  NanoUsd charge;  // what the project pays
+  NanoUsd cost;    // what the hardware cost
+  NanoUsd idle;    // the part of cost in which nothing was done
   std::int64_t gpu_milli_ms = 0;
   std::int64_t energy_mj = 0;
-  NanoUsd egress = {};             // the part of charge, and of cost, that traffic came to
+  NanoUsd egress = {};  // the part of charge, and of cost, that traffic came to
   std::int64_t egress_bytes = 0;
   bool operator==(const CostLine&) const = default;
 };
@@ -36,7 +37,8 @@ struct CostLine {
 Result<std::vector<Dimension>> parse_dimensions(std::string_view text);
 // Every amount of `line` to that of `sum`.
 void add_amounts(CostLine& sum, const CostLine& line);
-// Summed over all other dimensions, ordered by the given ones (days ascending, all else by charge, highest first).
+// Summed over all other dimensions, ordered by the given ones (days ascending, all else by charge,
+// highest first).
 std::vector<CostLine> group(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
 std::string cost_csv(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
 Json cost_json(const std::vector<CostLine>& lines, const std::vector<Dimension>& by);
@@ -46,57 +48,64 @@ std::string day_text(std::int64_t day);  // "2026-11-15"
 // ---- right-sizing
 // One finished run, as its agent measured it.
 struct RunPeaks {
-  std::string what;                // runs of one name are judged together
-  std::int64_t milli = 1000;       // share of each card it held
+  std::string what;           // runs of one name are judged together
+  std::int64_t milli = 1000;  // share of each card it held
   std::int32_t gpus = 1;
   std::int64_t card_mem_mib = 0;
   std::int64_t mem_peak_mib = 0;
-  double engine_p95_pct = 0;       // of max(SM, memory activity) while it ran
+  double engine_p95_pct = 0;  // of max(SM, memory activity) while it ran
   double sm_peak_pct = 0;
-  bool measured = true;            // false: no GPM and no utilisation; nothing is advised from it
+  bool measured = true;  // false: no GPM and no utilisation; nothing is advised from it
   NanoUsd charge;
   std::string job = {};
-  NanoUsd active = {};             // what the hardware cost while the run worked
+  NanoUsd active = {};  // what the hardware cost while the run worked
 };
 struct RightSize {
   std::string what;
   int runs = 0;
-  std::int64_t milli = 1000;       // what would have done
+  std::int64_t milli = 1000;  // what would have done
   NanoUsd charged, would_have_been;
-  std::string text;                // "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41 instead of $163"
+  std::string text;  // "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41
+                     // instead of $163"
 };
-// Only what saves something: over-provisioned is a p95 of SM and memory activity below 40 % and a memory peak that fits the smaller
-// share with a tenth to spare. The share advised is never below that p95, nor below half of the highest SM activity seen: where runs
-// work in bursts, 95 % of their time says little about them. Several GPUs are not advised on. Highest saving first.
+// Only what saves something: over-provisioned is a p95 of SM and memory activity below 40 % and a
+// memory peak that fits the smaller share with a tenth to spare. The share advised is never below
+// that p95, nor below half of the highest SM activity seen: where runs work in bursts, 95 % of
+// their time says little about them. Several GPUs are not advised on. Highest saving first.
 std::vector<RightSize> right_size(const std::vector<RunPeaks>& runs);
 // What the smaller shares would have saved of the cost of the time worked, by job.
-std::map<std::string, NanoUsd> oversized(const std::vector<RunPeaks>& runs, const std::vector<RightSize>& advice);
+std::map<std::string, NanoUsd> oversized(const std::vector<RunPeaks>& runs,
+                                         const std::vector<RightSize>& advice);
 
 // ---- waste
 struct Waste {
-  NanoUsd fleet, unallocated, idle, inefficient;  // inefficient: what the smaller shares above would have saved of the active cost
-  std::string text() const;        // three lines for people
+  NanoUsd fleet, unallocated, idle, inefficient;  // inefficient: what the smaller shares above
+                                                  // would have saved of the active cost
+  std::string text() const;                       // three lines for people
 };
 
 // One job, user, project, …: dollars of hardware that came to nothing.
 struct WasteLine {
-  CostLine line;                   // kept apart by what was asked for; `idle` is its first part
-  NanoUsd oversized;               // the second: worked on a larger share than was needed
-  std::string what;                // of a job: its name or command
+  CostLine line;      // kept apart by what was asked for; `idle` is its first part
+  NanoUsd oversized;  // the second: worked on a larger share than was needed
+  std::string what;   // of a job: its name or command
   NanoUsd wasted() const { return line.idle + oversized; }
 };
 // Highest waste first; lines that wasted nothing are left out. `oversized` and `names` are by job.
-std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines, const std::vector<Dimension>& by, const std::map<std::string, NanoUsd>& oversized,
+std::vector<WasteLine> waste_by(const std::vector<CostLine>& lines,
+                                const std::vector<Dimension>& by,
+                                const std::map<std::string, NanoUsd>& oversized,
                                 const std::map<std::string, std::string>& names);
 
 // ---- days that stand out
 struct Anomaly {
   std::int64_t day = 0;
-  NanoUsd spent, usual;            // usual: the median of the four weeks before
+  NanoUsd spent, usual;  // usual: the median of the four weeks before
   std::string text;
 };
-// A day is told when it is at least twice the median and beyond it by more than four times the usual deviation (median of the
-// absolute ones, at least a tenth of the median). Needs a week of history.
+// A day is told when it is at least twice the median and beyond it by more than four times the
+// usual deviation (median of the absolute ones, at least a tenth of the median). Needs a week of
+// history.
 std::vector<Anomaly> anomalies(const std::vector<std::pair<std::int64_t, NanoUsd>>& by_day);
 
 // ---- commitments
@@ -104,17 +113,19 @@ struct Commitment {
   std::string name;
   std::string gpu;
   std::int64_t gpus = 0;
-  Rate rate;                       // of one GPU, paid whether used or not
+  Rate rate;                              // of one GPU, paid whether used or not
   std::int64_t from_day = 0, to_day = 0;  // exclusive
 };
 struct CommitmentUse {
   std::string name;
-  double utilisation_pct = 0;      // of what was committed, how much was used
-  double coverage_pct = 0;         // of what was used of this type, how much was committed
+  double utilisation_pct = 0;  // of what was committed, how much was used
+  double coverage_pct = 0;     // of what was used of this type, how much was committed
   NanoUsd unused;
   std::int64_t days_left = 0;
 };
 // `used` are GPU-milliseconds × 1000 by day for the commitment's type.
-CommitmentUse commitment_use(const Commitment& commitment, const std::vector<std::pair<std::int64_t, std::int64_t>>& used, std::int64_t today);
+CommitmentUse commitment_use(const Commitment& commitment,
+                             const std::vector<std::pair<std::int64_t, std::int64_t>>& used,
+                             std::int64_t today);
 
 }  // namespace billow::ledger

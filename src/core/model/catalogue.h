@@ -1,5 +1,5 @@
-// What a project has by name and its jobs ask for: secrets, saved environments, volumes. Each is a fact with an event of its own;
-// what jobs do with it stands in src/core/model/surroundings.h.
+// What a project has by name and its jobs ask for: secrets, saved environments, volumes. Each is a
+// fact with an event of its own; what jobs do with it stands in src/core/model/surroundings.h.
 #pragma once
 
 #include <cstdint>
@@ -12,55 +12,77 @@
 
 namespace billow {
 
-// Known by its project and name. The value is sealed with the installation's key before it gets here.
+// Known by its project and name. The value is sealed with the installation's key before it gets
+// here.
 struct Secret {
   ProjectId project;
   std::string name;
   std::string sealed;
-  std::string by;                          // who set it
+  std::string by;  // who set it
   WallTime at;
   bool operator==(const Secret&) const = default;
   template <class V>
-  void fields(V& v) { v("project", project); v("name", name); v("sealed", sealed); v("by", by); v("at_ns", at); }
+  void fields(V& v) {
+    v("project", project);
+    v("name", name);
+    v("sealed", sealed);
+    v("by", by);
+    v("at_ns", at);
+  }
 };
 
-// A directory tree kept by content, or a root file system out of an image. Saving again under the name gives it new content; jobs
-// submitted before keep theirs.
+// A directory tree kept by content, or a root file system out of an image. Saving again under the
+// name gives it new content; jobs submitted before keep theirs.
 struct SavedEnvironment {
   ProjectId project;
   std::string name;
-  std::string digest;                      // of its content
-  std::string path;                        // where it is mounted: where it was captured; "/" for a root file system
-  std::string origin;                      // for people: "/home/ana/venv on gpu-1", "docker.io/library/python:3.12"
-  std::int64_t bytes = 0;                  // unpacked
+  std::string digest;      // of its content
+  std::string path;        // where it is mounted: where it was captured; "/" for a root file system
+  std::string origin;      // for people: "/home/ana/venv on gpu-1", "docker.io/library/python:3.12"
+  std::int64_t bytes = 0;  // unpacked
   std::int64_t stored_bytes = 0;
   std::map<std::string, std::string> variables;  // that a job in it gets, unless it has its own
-  bool shared = false;                     // a template: other projects may use it
+  bool shared = false;                           // a template: other projects may use it
   std::string by;
   WallTime at;
   bool operator==(const SavedEnvironment&) const = default;
   template <class V>
   void fields(V& v) {
-    v("project", project); v("name", name); v("digest", digest); v("path", path); v("origin", origin); v("bytes", bytes);
-    v("stored_bytes", stored_bytes); v("variables", variables); v("shared", shared); v("by", by); v("at_ns", at);
+    v("project", project);
+    v("name", name);
+    v("digest", digest);
+    v("path", path);
+    v("origin", origin);
+    v("bytes", bytes);
+    v("stored_bytes", stored_bytes);
+    v("variables", variables);
+    v("shared", shared);
+    v("by", by);
+    v("at_ns", at);
   }
 };
 
 // A path that some nodes have: a disk of theirs or a shared file system. Known by its name.
 struct Volume {
   std::string name;
-  std::string path;                        // on those nodes
-  std::string pool;                        // only on nodes of this pool; empty: of any
+  std::string path;                                // on those nodes
+  std::string pool;                                // only on nodes of this pool; empty: of any
   std::map<std::string, std::string> node_labels;  // only on nodes with these
-  std::vector<std::string> projects;       // whose jobs may have it; empty: everybody's
+  std::vector<std::string> projects;               // whose jobs may have it; empty: everybody's
   bool read_only = false;
   std::string by;
   WallTime at;
   bool operator==(const Volume&) const = default;
   template <class V>
   void fields(V& v) {
-    v("name", name); v("path", path); v("pool", pool); v("node_labels", node_labels); v("projects", projects); v("read_only", read_only);
-    v("by", by); v("at_ns", at);
+    v("name", name);
+    v("path", path);
+    v("pool", pool);
+    v("node_labels", node_labels);
+    v("projects", projects);
+    v("read_only", read_only);
+    v("by", by);
+    v("at_ns", at);
   }
 };
 
@@ -69,39 +91,53 @@ struct SecretSet {
   static constexpr const char* kind = "secret_set";
   Secret secret;
   template <class V>
-  void fields(V& v) { v("secret", secret); }
+  void fields(V& v) {
+    v("secret", secret);
+  }
 };
 struct SecretRemoved {
   static constexpr const char* kind = "secret_removed";
   ProjectId project;
   std::string name;
   template <class V>
-  void fields(V& v) { v("project", project); v("name", name); }
+  void fields(V& v) {
+    v("project", project);
+    v("name", name);
+  }
 };
 struct EnvironmentSaved {
   static constexpr const char* kind = "environment_saved";
   SavedEnvironment environment;
   template <class V>
-  void fields(V& v) { v("environment", environment); }
+  void fields(V& v) {
+    v("environment", environment);
+  }
 };
 struct SavedEnvironmentRemoved {
   static constexpr const char* kind = "saved_environment_removed";
   ProjectId project;
   std::string name;
   template <class V>
-  void fields(V& v) { v("project", project); v("name", name); }
+  void fields(V& v) {
+    v("project", project);
+    v("name", name);
+  }
 };
 struct VolumeDeclared {
   static constexpr const char* kind = "volume_declared";
   Volume volume;
   template <class V>
-  void fields(V& v) { v("volume", volume); }
+  void fields(V& v) {
+    v("volume", volume);
+  }
 };
 struct VolumeRemoved {
   static constexpr const char* kind = "volume_removed";
   std::string name;
   template <class V>
-  void fields(V& v) { v("name", name); }
+  void fields(V& v) {
+    v("name", name);
+  }
 };
 
 // ---- commands; `project` by name, empty: the user's default
@@ -140,7 +176,8 @@ inline constexpr std::size_t secrets_max = 10'000;
 inline constexpr std::size_t secret_bytes_max = 64 << 10;
 inline constexpr std::size_t saved_environments_max = 10'000;
 inline constexpr std::size_t volumes_max = 1000;
-inline constexpr std::size_t surroundings_max = 64;        // volumes, secrets, inputs or outputs of one job, of each kind
+inline constexpr std::size_t surroundings_max =
+    64;  // volumes, secrets, inputs or outputs of one job, of each kind
 }  // namespace limits
 
 }  // namespace billow

@@ -1,5 +1,6 @@
-// What the core can be asked. A command is a wish plus the facts that the pure core cannot look up itself (secrets made by
-// the shell, the ends of jobs that have left the state); `decide` turns it into events or an error.
+// What the core can be asked. A command is a wish plus the facts that the pure core cannot look up
+// itself (secrets made by the shell, the ends of jobs that have left the state); `decide` turns it
+// into events or an error.
 #pragma once
 
 #include <map>
@@ -15,20 +16,20 @@ namespace billow {
 struct SubmitJob {
   JobSpec spec;
   Environment env;
-  std::string project;                        // name; empty: the user's default
+  std::string project;  // name; empty: the user's default
   UserId user;
   std::string idempotency_key;
-  std::map<JobId, JobState> finished;         // of the dependencies that have left the state
+  std::map<JobId, JobState> finished;  // of the dependencies that have left the state
 };
 struct StopJob {
-  JobId job;                                  // a job, an array, or an element
+  JobId job;  // a job, an array, or an element
   std::string reason;
-  bool force = false;                         // without grace
+  bool force = false;  // without grace
 };
 struct AgentHello {
   NodeOffer offer;
-  std::vector<TaskStatus> tasks;              // every one the agent still has, ended ones included
-  TokenId credential;                         // what it showed; zero: the shell vouches for it
+  std::vector<TaskStatus> tasks;  // every one the agent still has, ended ones included
+  TokenId credential;             // what it showed; zero: the shell vouches for it
 };
 struct AgentReport {
   NodeId node;
@@ -44,14 +45,15 @@ struct NodeFenced {
 };
 struct DrainNode {
   NodeId node;
-  std::string reason;                         // empty: undrain
-  bool reclaim = false;                       // the machine goes away: what can go on elsewhere is told to leave
+  std::string reason;    // empty: undrain
+  bool reclaim = false;  // the machine goes away: what can go on elsewhere is told to leave
 };
-// By a person, or by the head for a card whose health fell; then `fault_at` says when, and a person's later word stands.
+// By a person, or by the head for a card whose health fell; then `fault_at` says when, and a
+// person's later word stands.
 struct DrainGpu {
   NodeId node;
   std::int32_t gpu = 0;
-  std::string reason;                         // empty: it takes work again
+  std::string reason;  // empty: it takes work again
   WallTime fault_at;
 };
 struct RemoveNode {
@@ -73,7 +75,7 @@ struct SetProject {
   std::string name;
   std::optional<std::uint32_t> weight;
   std::optional<std::int64_t> guaranteed_milli;
-  std::optional<std::int64_t> limit_milli;        // -1: none
+  std::optional<std::int64_t> limit_milli;  // -1: none
   std::optional<std::int64_t> user_limit_milli;
   std::optional<std::int32_t> user_running_max;
   std::optional<bool> may_borrow;
@@ -81,10 +83,10 @@ struct SetProject {
   std::optional<std::vector<std::string>> regions, pools;
 };
 struct Reserve {
-  std::string name;                           // may be empty
+  std::string name;  // may be empty
   std::string project;
   UserId user;
-  Resources resources;                        // per node
+  Resources resources;  // per node
   std::uint32_t nodes = 1;
   PlaceWish place;
   std::map<std::string, std::string> node_labels;
@@ -105,7 +107,7 @@ struct CreateToken {
   std::string user;
   TokenScope scope = TokenScope::full;
   std::string project;
-  Duration life;                              // 0: never expires
+  Duration life;  // 0: never expires
 };
 struct RevokeToken {
   TokenId token;
@@ -121,33 +123,36 @@ struct RemoveSchedule {
 struct StartHead {
   std::string version;
   Epoch epoch = 0;
-  std::string admin;                          // the first user, made with a default project when there is none
+  std::string admin;  // the first user, made with a default project when there is none
   std::string admin_token_hash;
-  std::string node_token_hash;                // of this machine's agent
-  std::string token_suffix;                   // of their names, where several heads share a store
+  std::string node_token_hash;  // of this machine's agent
+  std::string token_suffix;     // of their names, where several heads share a store
 };
 
 struct SuspendJob {
-  JobId job;                                  // a job, an array, or an element
+  JobId job;  // a job, an array, or an element
   std::string reason;
   SuspendCause cause = SuspendCause::request;
   SuspendMode mode = SuspendMode::warm;
 };
 struct ResumeJob {
   JobId job;
-  bool on_demand = false;                     // what waits inside a reservation leaves it, for the price of on-demand work
+  bool on_demand =
+      false;  // what waits inside a reservation leaves it, for the price of on-demand work
 };
 
 // A machine wants to join: its credential is made, and one it had before is worthless.
 struct IssueCredential {
   std::string node;
   std::string hash;
-  UserId user;                                // who let it join
+  UserId user;  // who let it join
   PoolId pool;
-  bool replaces_node = false;                 // the node may be known already (a pool's machine that is asked for again)
+  bool replaces_node =
+      false;  // the node may be known already (a pool's machine that is asked for again)
 };
 
-// Its engine takes the node away soon: nothing new starts there, and what runs there goes back into the queue.
+// Its engine takes the node away soon: nothing new starts there, and what runs there goes back into
+// the queue.
 struct NodeReclaimed {
   NodeId node;
   std::string reason;
@@ -164,7 +169,7 @@ struct RemovePool {
 struct PoolSeen {
   PoolId pool;
   std::vector<MachineSighting> machines;
-  WallTime looked_at;                         // when the look began: what was wanted later may be missing from it
+  WallTime looked_at;  // when the look began: what was wanted later may be missing from it
 };
 // The engine refused to make this machine.
 struct OrderFailed {
@@ -179,7 +184,8 @@ struct ReleaseMachine {
 struct PlanPools {};
 
 // ---- money
-// Time has passed: budgets are looked at, days closed, idle nodes given back. Apart from Tick because it looks at every lease.
+// Time has passed: budgets are looked at, days closed, idle nodes given back. Apart from Tick
+// because it looks at every lease.
 struct MoneyTick {};
 struct SetPrice {
   PriceRule rule;
@@ -189,7 +195,7 @@ struct RemovePrice {
 };
 struct SetBudget {
   Budget budget;
-  NanoUsd spent;                              // in its period, by leases that have left the state
+  NanoUsd spent;  // in its period, by leases that have left the state
 };
 struct RemoveBudget {
   BudgetKey budget;
@@ -206,14 +212,14 @@ struct IdleReported {
   std::string text;
 };
 struct KeepAlive {
-  JobId job;                                  // or, from an agent, its task
+  JobId job;  // or, from an agent, its task
   TaskId task;
-  NodeId node;                                // of the agent that says so
+  NodeId node;  // of the agent that says so
   Duration lasts;
   std::string reason;
 };
 struct SetIdlePolicy {
-  std::string project;                        // empty: of every project without its own
+  std::string project;  // empty: of every project without its own
   std::optional<IdlePolicy> policy;
 };
 struct SetIdleFloor {
@@ -241,7 +247,7 @@ struct TagProject {
 };
 struct CloseMonth {
   std::string month;
-  NanoUsd cost, charge;                       // what the reports say it came to
+  NanoUsd cost, charge;  // what the reports say it came to
 };
 struct RecordBill {
   BillImported bill;
@@ -261,7 +267,7 @@ struct JudgeRevision {
   std::uint32_t revision = 0;
   bool healthy = false;
   std::string reason;
-  JobId job;                   // the replica that failed it
+  JobId job;  // the replica that failed it
 };
 struct ScaleEndpoint {
   std::string endpoint;
@@ -278,20 +284,20 @@ struct DeleteEndpoint {
 struct SetEndpointKey {
   std::string endpoint;
   std::string name;
-  std::string hash;                           // empty: the key of that name is removed
+  std::string hash;  // empty: the key of that name is removed
 };
 struct StartReplica {
   std::string endpoint;
   std::uint32_t revision = 0;
   std::uint16_t port = 0;
   bool spot = false;
-  std::string region = {};                    // of those its endpoint is served in; empty: any of them
+  std::string region = {};  // of those its endpoint is served in; empty: any of them
 };
 struct AcceptCall {
   AsyncCall call;
 };
 struct EndCall {
-  AsyncCall call;                             // its end: state, status, answer, reason
+  AsyncCall call;  // its end: state, status, answer, reason
 };
 
 // From the node of one of its tasks.
@@ -300,18 +306,74 @@ struct ImageFound {
   std::string digest;
 };
 
-using CommandVariant = std::variant<StartHead, SubmitJob, StopJob, AgentHello, AgentReport, NodeSilent, NodeFenced, DrainNode, RemoveNode,
-                             Tick, AddUser, AddProject, SetMember, CreateToken, RevokeToken, AddSchedule, RemoveSchedule,
-                             SuspendJob, ResumeJob,
-                             IssueCredential, AddPool, RemovePool, PoolSeen, OrderFailed, ReleaseMachine, PlanPools, NodeReclaimed, DrainGpu, MoneyTick, SetPrice,
-                             RemovePrice, SetBudget, RemoveBudget, MeterMarks, IdleReported, KeepAlive, SetIdlePolicy, SetIdleFloor, AddWebhook,
-                             RemoveWebhook, DeliveredWebhook, SetCommitment, RemoveCommitment, TagProject, CloseMonth, RecordBill, SetProject, Reserve, CancelReservation,
-                             DeployEndpoint, JudgeRevision, ScaleEndpoint, RollbackEndpoint, DeleteEndpoint, SetEndpointKey, StartReplica,
-                             AcceptCall, EndCall,
-                             SetSecret, RemoveSecret, SaveEnvironment, RemoveEnvironment, DeclareVolume, RemoveVolume, ImageFound>;
+using CommandVariant = std::variant<StartHead,
+                                    SubmitJob,
+                                    StopJob,
+                                    AgentHello,
+                                    AgentReport,
+                                    NodeSilent,
+                                    NodeFenced,
+                                    DrainNode,
+                                    RemoveNode,
+                                    Tick,
+                                    AddUser,
+                                    AddProject,
+                                    SetMember,
+                                    CreateToken,
+                                    RevokeToken,
+                                    AddSchedule,
+                                    RemoveSchedule,
+                                    SuspendJob,
+                                    ResumeJob,
+                                    IssueCredential,
+                                    AddPool,
+                                    RemovePool,
+                                    PoolSeen,
+                                    OrderFailed,
+                                    ReleaseMachine,
+                                    PlanPools,
+                                    NodeReclaimed,
+                                    DrainGpu,
+                                    MoneyTick,
+                                    SetPrice,
+                                    RemovePrice,
+                                    SetBudget,
+                                    RemoveBudget,
+                                    MeterMarks,
+                                    IdleReported,
+                                    KeepAlive,
+                                    SetIdlePolicy,
+                                    SetIdleFloor,
+                                    AddWebhook,
+                                    RemoveWebhook,
+                                    DeliveredWebhook,
+                                    SetCommitment,
+                                    RemoveCommitment,
+                                    TagProject,
+                                    CloseMonth,
+                                    RecordBill,
+                                    SetProject,
+                                    Reserve,
+                                    CancelReservation,
+                                    DeployEndpoint,
+                                    JudgeRevision,
+                                    ScaleEndpoint,
+                                    RollbackEndpoint,
+                                    DeleteEndpoint,
+                                    SetEndpointKey,
+                                    StartReplica,
+                                    AcceptCall,
+                                    EndCall,
+                                    SetSecret,
+                                    RemoveSecret,
+                                    SaveEnvironment,
+                                    RemoveEnvironment,
+                                    DeclareVolume,
+                                    RemoveVolume,
+                                    ImageFound>;
 
-// The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
-// makes commands would otherwise spend its compilation on.
+// The variant with its copying, moving and destroying compiled once: with so many alternatives that
+// is most of what a file that makes commands would otherwise spend its compilation on.
 struct Command : CommandVariant {
   using CommandVariant::CommandVariant;
   Command();

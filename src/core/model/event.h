@@ -1,6 +1,7 @@
-// The facts of Billow. An event says what has happened, carries every figure that was decided (ids, placements, rates,
-// costs), and is never changed afterwards: replay only folds events, so a newer scheduler or price list cannot rewrite the
-// past. Each event in the journal says when, and who caused it.
+// The facts of Billow. An event says what has happened, carries every figure that was decided (ids,
+// placements, rates, costs), and is never changed afterwards: replay only folds events, so a newer
+// scheduler or price list cannot rewrite the past. Each event in the journal says when, and who
+// caused it.
 #pragma once
 
 #include <string>
@@ -23,7 +24,10 @@ struct HeadStarted {
   std::string version;
   Epoch epoch = 0;
   template <class V>
-  void fields(V& v) { v("version", version); v("epoch", epoch); }
+  void fields(V& v) {
+    v("version", version);
+    v("epoch", epoch);
+  }
 };
 
 // ---- identity
@@ -31,13 +35,17 @@ struct UserAdded {
   static constexpr const char* kind = "user_added";
   User user;
   template <class V>
-  void fields(V& v) { v("user", user); }
+  void fields(V& v) {
+    v("user", user);
+  }
 };
 struct ProjectAdded {
   static constexpr const char* kind = "project_added";
   Project project;
   template <class V>
-  void fields(V& v) { v("project", project); }
+  void fields(V& v) {
+    v("project", project);
+  }
 };
 struct MemberSet {
   static constexpr const char* kind = "member_set";
@@ -45,19 +53,27 @@ struct MemberSet {
   std::string user;
   std::optional<Role> role;  // none: no longer a member
   template <class V>
-  void fields(V& v) { v("project", project); v("user", user); v("role", role); }
+  void fields(V& v) {
+    v("project", project);
+    v("user", user);
+    v("role", role);
+  }
 };
 struct TokenCreated {
   static constexpr const char* kind = "token_created";
   Token token;
   template <class V>
-  void fields(V& v) { v("token", token); }
+  void fields(V& v) {
+    v("token", token);
+  }
 };
 struct TokenRevoked {
   static constexpr const char* kind = "token_revoked";
   TokenId token;
   template <class V>
-  void fields(V& v) { v("token", token); }
+  void fields(V& v) {
+    v("token", token);
+  }
 };
 
 // ---- jobs
@@ -67,23 +83,31 @@ struct EnvironmentStored {
   std::string digest;
   Environment env;
   template <class V>
-  void fields(V& v) { v("digest", digest); v("env", env); }
+  void fields(V& v) {
+    v("digest", digest);
+    v("env", env);
+  }
 };
 // One job, or an array: then `first` is the array's own number and its elements follow it.
 struct JobsSubmitted {
   static constexpr const char* kind = "jobs_submitted";
   JobId first;
-  std::uint64_t count = 1;            // numbers taken, the array's own included
+  std::uint64_t count = 1;  // numbers taken, the array's own included
   std::shared_ptr<const JobSpec> spec;
   ProjectId project;
   UserId user;
-  std::uint32_t waiting_for = 0;      // dependencies not met yet: held until they are
-  std::string idempotency_key;        // already scoped to its user
-  Expectation expected;               // how long each of them runs, from earlier runs like it
+  std::uint32_t waiting_for = 0;  // dependencies not met yet: held until they are
+  std::string idempotency_key;    // already scoped to its user
+  Expectation expected;           // how long each of them runs, from earlier runs like it
   template <class V>
   void fields(V& v) {
-    v("first", first); v("count", count); v("spec", spec); v("project", project); v("user", user);
-    v("waiting_for", waiting_for); v("idempotency_key", idempotency_key);
+    v("first", first);
+    v("count", count);
+    v("spec", spec);
+    v("project", project);
+    v("user", user);
+    v("waiting_for", waiting_for);
+    v("idempotency_key", idempotency_key);
     v("expected", expected);
   }
 };
@@ -92,7 +116,9 @@ struct JobReady {
   static constexpr const char* kind = "job_ready";
   JobId job;
   template <class V>
-  void fields(V& v) { v("job", job); }
+  void fields(V& v) {
+    v("job", job);
+  }
 };
 // One dependency of it is met; others may be left.
 struct DependencyMet {
@@ -100,7 +126,10 @@ struct DependencyMet {
   JobId job;
   JobId on;
   template <class V>
-  void fields(V& v) { v("job", job); v("on", on); }
+  void fields(V& v) {
+    v("job", job);
+    v("on", on);
+  }
 };
 // Every task of the next attempt has its place; their leases begin.
 struct JobPlaced {
@@ -108,14 +137,20 @@ struct JobPlaced {
   JobId job;
   std::vector<Task> tasks;
   template <class V>
-  void fields(V& v) { v("job", job); v("tasks", tasks); }
+  void fields(V& v) {
+    v("job", job);
+    v("tasks", tasks);
+  }
 };
 struct TaskStarted {
   static constexpr const char* kind = "task_started";
   TaskId task;
   WallTime at;
   template <class V>
-  void fields(V& v) { v("task", task); v("at_ns", at); }
+  void fields(V& v) {
+    v("task", task);
+    v("at_ns", at);
+  }
 };
 // The task is over and its lease with it.
 struct TaskEnded {
@@ -124,10 +159,17 @@ struct TaskEnded {
   ExitStatus exit;
   TaskUsage usage;
   WallTime lease_to;
-  NanoUsd cost;          // of the lease
+  NanoUsd cost;  // of the lease
   bool never_began = false;
   template <class V>
-  void fields(V& v) { v("task", task); v("exit", exit); v("usage", usage); v("lease_to_ns", lease_to); v("cost", cost); v("never_began", never_began); }
+  void fields(V& v) {
+    v("task", task);
+    v("exit", exit);
+    v("usage", usage);
+    v("lease_to_ns", lease_to);
+    v("cost", cost);
+    v("never_began", never_began);
+  }
 };
 // Its live tasks are being ended.
 struct JobStopping {
@@ -135,10 +177,16 @@ struct JobStopping {
   JobId job;
   std::string reason;
   StopCause cause = StopCause::request;
-  bool force = false;      // without grace
-  JobId for_job;           // preempted: who gets its place
+  bool force = false;  // without grace
+  JobId for_job;       // preempted: who gets its place
   template <class V>
-  void fields(V& v) { v("job", job); v("reason", reason); v("cause", cause); v("force", force); v("for_job", for_job); }
+  void fields(V& v) {
+    v("job", job);
+    v("reason", reason);
+    v("cause", cause);
+    v("force", force);
+    v("for_job", for_job);
+  }
 };
 // The attempt is over and another will come.
 struct JobRequeued {
@@ -146,9 +194,14 @@ struct JobRequeued {
   JobId job;
   WallTime not_before;
   std::string reason;
-  bool failed = false;     // by its own doing: it counts as one of the retries
+  bool failed = false;  // by its own doing: it counts as one of the retries
   template <class V>
-  void fields(V& v) { v("job", job); v("not_before_ns", not_before); v("reason", reason); v("failed", failed); }
+  void fields(V& v) {
+    v("job", job);
+    v("not_before_ns", not_before);
+    v("reason", reason);
+    v("failed", failed);
+  }
 };
 struct JobEnded {
   static constexpr const char* kind = "job_ended";
@@ -157,7 +210,12 @@ struct JobEnded {
   ExitStatus exit;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("job", job); v("state", state); v("exit", exit); v("reason", reason); }
+  void fields(V& v) {
+    v("job", job);
+    v("state", state);
+    v("exit", exit);
+    v("reason", reason);
+  }
 };
 
 // ---- nodes
@@ -165,39 +223,53 @@ struct NodeJoined {
   static constexpr const char* kind = "node_joined";
   Node node;
   template <class V>
-  void fields(V& v) { v("node", node); }
+  void fields(V& v) {
+    v("node", node);
+  }
 };
 struct NodeOfferChanged {
   static constexpr const char* kind = "node_offer_changed";
   NodeId node;
   NodeOffer offer;
   template <class V>
-  void fields(V& v) { v("node", node); v("offer", offer); }
+  void fields(V& v) {
+    v("node", node);
+    v("offer", offer);
+  }
 };
 struct NodeReachable {
   static constexpr const char* kind = "node_reachable";
   NodeId node;
   template <class V>
-  void fields(V& v) { v("node", node); }
+  void fields(V& v) {
+    v("node", node);
+  }
 };
 struct NodeUnreachable {
   static constexpr const char* kind = "node_unreachable";
   NodeId node;
   template <class V>
-  void fields(V& v) { v("node", node); }
+  void fields(V& v) {
+    v("node", node);
+  }
 };
 struct NodeDrained {
   static constexpr const char* kind = "node_drained";
   NodeId node;
-  std::string reason;    // empty: takes work again
+  std::string reason;  // empty: takes work again
   template <class V>
-  void fields(V& v) { v("node", node); v("reason", reason); }
+  void fields(V& v) {
+    v("node", node);
+    v("reason", reason);
+  }
 };
 struct NodeRemoved {
   static constexpr const char* kind = "node_removed";
   NodeId node;
   template <class V>
-  void fields(V& v) { v("node", node); }
+  void fields(V& v) {
+    v("node", node);
+  }
 };
 
 // ---- schedules
@@ -205,15 +277,20 @@ struct ScheduleAdded {
   static constexpr const char* kind = "schedule_added";
   Schedule schedule;
   template <class V>
-  void fields(V& v) { v("schedule", schedule); }
+  void fields(V& v) {
+    v("schedule", schedule);
+  }
 };
 struct ScheduleRemoved {
   static constexpr const char* kind = "schedule_removed";
   ScheduleId schedule;
   template <class V>
-  void fields(V& v) { v("schedule", schedule); }
+  void fields(V& v) {
+    v("schedule", schedule);
+  }
 };
-// The job it made is in the JobsSubmitted right after it. A zero job: the run was skipped, for the reason given.
+// The job it made is in the JobsSubmitted right after it. A zero job: the run was skipped, for the
+// reason given.
 struct ScheduleFired {
   static constexpr const char* kind = "schedule_fired";
   ScheduleId schedule;
@@ -221,7 +298,12 @@ struct ScheduleFired {
   WallTime next_at;
   std::string skipped;
   template <class V>
-  void fields(V& v) { v("schedule", schedule); v("job", job); v("next_at_ns", next_at); v("skipped", skipped); }
+  void fields(V& v) {
+    v("schedule", schedule);
+    v("job", job);
+    v("next_at_ns", next_at);
+    v("skipped", skipped);
+  }
 };
 
 // ---- suspend and resume
@@ -237,20 +319,34 @@ struct JobSuspending {
   std::uint32_t order = 0;
   template <class V>
   void fields(V& v) {
-    v("job", job); v("reason", reason); v("cause", cause); v("mode", mode); v("resume_wanted", resume_wanted); v("for_job", for_job); v("order", order);
+    v("job", job);
+    v("reason", reason);
+    v("cause", cause);
+    v("mode", mode);
+    v("resume_wanted", resume_wanted);
+    v("for_job", for_job);
+    v("order", order);
   }
 };
-// Its memory is kept and its GPUs are free: the lease of them is closed, one of memory begins. Its job is suspended.
+// Its memory is kept and its GPUs are free: the lease of them is closed, one of memory begins. Its
+// job is suspended.
 struct TaskSuspended {
   static constexpr const char* kind = "task_suspended";
   TaskId task;
   WallTime lease_to;
-  NanoUsd cost;                // of the lease that ended
-  Rate rate;                   // of the one that begins, per GiB of memory
+  NanoUsd cost;  // of the lease that ended
+  Rate rate;     // of the one that begins, per GiB of memory
   std::int64_t ram_mib = 0;
-  std::string resume_failed;   // it was to resume and could not, and is as it was before
+  std::string resume_failed;  // it was to resume and could not, and is as it was before
   template <class V>
-  void fields(V& v) { v("task", task); v("lease_to_ns", lease_to); v("cost", cost); v("rate", rate); v("ram_mib", ram_mib); v("resume_failed", resume_failed); }
+  void fields(V& v) {
+    v("task", task);
+    v("lease_to_ns", lease_to);
+    v("cost", cost);
+    v("rate", rate);
+    v("ram_mib", ram_mib);
+    v("resume_failed", resume_failed);
+  }
 };
 // It could not be suspended, and runs on.
 struct SuspendFailed {
@@ -259,7 +355,11 @@ struct SuspendFailed {
   SuspendCause cause = SuspendCause::request;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("job", job); v("cause", cause); v("reason", reason); }
+  void fields(V& v) {
+    v("job", job);
+    v("cause", cause);
+    v("reason", reason);
+  }
 };
 // Of a job that is suspended or about to be: why, and whether it goes on when there is room.
 struct SuspensionChanged {
@@ -269,7 +369,12 @@ struct SuspensionChanged {
   std::string reason;
   bool resume_wanted = false;
   template <class V>
-  void fields(V& v) { v("job", job); v("cause", cause); v("reason", reason); v("resume_wanted", resume_wanted); }
+  void fields(V& v) {
+    v("job", job);
+    v("cause", cause);
+    v("reason", reason);
+    v("resume_wanted", resume_wanted);
+  }
 };
 // It has GPUs again: the lease of memory is closed, one of GPUs begins.
 struct JobResuming {
@@ -279,30 +384,43 @@ struct JobResuming {
   std::vector<GpuGrant> gpus;
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  WallTime lease_to;           // of the lease of memory, and the beginning of the other
-  NanoUsd cost;                // of the lease of memory
+  WallTime lease_to;  // of the lease of memory, and the beginning of the other
+  NanoUsd cost;       // of the lease of memory
   Rate rate;
   PriceClass price_class = PriceClass::on_demand;
   std::uint32_t order = 0;
   template <class V>
   void fields(V& v) {
-    v("job", job); v("task", task); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_to_ns", lease_to);
-    v("cost", cost); v("rate", rate); v("price_class", price_class); v("order", order);
+    v("job", job);
+    v("task", task);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("lease_to_ns", lease_to);
+    v("cost", cost);
+    v("rate", rate);
+    v("price_class", price_class);
+    v("order", order);
   }
 };
 struct TaskResumed {
   static constexpr const char* kind = "task_resumed";
   TaskId task;
   template <class V>
-  void fields(V& v) { v("task", task); }
+  void fields(V& v) {
+    v("task", task);
+  }
 };
 // What its agent has found out about suspending it.
 struct TaskDeclared {
   static constexpr const char* kind = "task_declared";
   TaskId task;
-  std::string unsuspendable;   // empty: it can be suspended
+  std::string unsuspendable;  // empty: it can be suspended
   template <class V>
-  void fields(V& v) { v("task", task); v("unsuspendable", unsuspendable); }
+  void fields(V& v) {
+    v("task", task);
+    v("unsuspendable", unsuspendable);
+  }
 };
 
 // ---- pools
@@ -310,22 +428,30 @@ struct PoolAdded {
   static constexpr const char* kind = "pool_added";
   Pool pool;
   template <class V>
-  void fields(V& v) { v("pool", pool); }
+  void fields(V& v) {
+    v("pool", pool);
+  }
 };
 struct PoolRemoved {
   static constexpr const char* kind = "pool_removed";
   PoolId pool;
   template <class V>
-  void fields(V& v) { v("pool", pool); }
+  void fields(V& v) {
+    v("pool", pool);
+  }
 };
 // The engine said no: nothing is asked of it before `until`.
 struct PoolDenied {
   static constexpr const char* kind = "pool_denied";
   PoolId pool;
-  std::string reason;      // empty: it said yes again
+  std::string reason;  // empty: it said yes again
   WallTime until;
   template <class V>
-  void fields(V& v) { v("pool", pool); v("reason", reason); v("until_ns", until); }
+  void fields(V& v) {
+    v("pool", pool);
+    v("reason", reason);
+    v("until_ns", until);
+  }
 };
 // Written before the engine is asked.
 struct MachineWanted {
@@ -333,7 +459,10 @@ struct MachineWanted {
   Machine machine;
   std::string why;
   template <class V>
-  void fields(V& v) { v("machine", machine); v("why", why); }
+  void fields(V& v) {
+    v("machine", machine);
+    v("why", why);
+  }
 };
 struct MachineSeen {
   static constexpr const char* kind = "machine_seen";
@@ -342,14 +471,22 @@ struct MachineSeen {
   std::string note;
   WallTime ends_at;
   template <class V>
-  void fields(V& v) { v("machine", machine); v("external", external); v("note", note); v("ends_at_ns", ends_at); }
+  void fields(V& v) {
+    v("machine", machine);
+    v("external", external);
+    v("note", note);
+    v("ends_at_ns", ends_at);
+  }
 };
 struct MachineReleased {
   static constexpr const char* kind = "machine_released";
   std::string machine;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("machine", machine); v("reason", reason); }
+  void fields(V& v) {
+    v("machine", machine);
+    v("reason", reason);
+  }
 };
 // The engine no longer has it (or never made it).
 struct MachineGone {
@@ -357,17 +494,25 @@ struct MachineGone {
   std::string machine;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("machine", machine); v("reason", reason); }
+  void fields(V& v) {
+    v("machine", machine);
+    v("reason", reason);
+  }
 };
 
-// A card is taken out of service (with the reason) or takes work again (without). What runs on it goes on.
+// A card is taken out of service (with the reason) or takes work again (without). What runs on it
+// goes on.
 struct GpuDrained {
   static constexpr const char* kind = "gpu_drained";
   NodeId node;
   std::int32_t gpu = 0;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("node", node); v("gpu", gpu); v("reason", reason); }
+  void fields(V& v) {
+    v("node", node);
+    v("gpu", gpu);
+    v("reason", reason);
+  }
 };
 // A restart goes on from here.
 struct JobCheckpointed {
@@ -375,7 +520,10 @@ struct JobCheckpointed {
   JobId job;
   Checkpoint checkpoint;
   template <class V>
-  void fields(V& v) { v("job", job); v("checkpoint", checkpoint); }
+  void fields(V& v) {
+    v("job", job);
+    v("checkpoint", checkpoint);
+  }
 };
 
 // ---- sharing
@@ -386,13 +534,19 @@ struct ProjectChanged {
   std::uint32_t weight = 100;
   Quota quota;
   template <class V>
-  void fields(V& v) { v("project", project); v("weight", weight); v("quota", quota); }
+  void fields(V& v) {
+    v("project", project);
+    v("weight", weight);
+    v("quota", quota);
+  }
 };
 struct ReservationMade {
   static constexpr const char* kind = "reservation_made";
   Reservation reservation;
   template <class V>
-  void fields(V& v) { v("reservation", reservation); }
+  void fields(V& v) {
+    v("reservation", reservation);
+  }
 };
 // It holds other places now: a node of the old ones is gone.
 struct ReservationMoved {
@@ -400,81 +554,177 @@ struct ReservationMoved {
   ReservationId reservation;
   std::vector<ReservedPlace> places;
   template <class V>
-  void fields(V& v) { v("reservation", reservation); v("places", places); }
+  void fields(V& v) {
+    v("reservation", reservation);
+    v("places", places);
+  }
 };
-// Its time is over, or it was cancelled. `unused` is what its jobs did not pay for, closed as a lease of its own.
+// Its time is over, or it was cancelled. `unused` is what its jobs did not pay for, closed as a
+// lease of its own.
 struct ReservationEnded {
   static constexpr const char* kind = "reservation_ended";
   ReservationId reservation;
   std::string reason;
-  Task lease;               // what it held, from–to; its id is taken from the tasks' numbers
+  Task lease;  // what it held, from–to; its id is taken from the tasks' numbers
   NanoUsd unused;
-  ProjectId project;        // who pays
+  ProjectId project;  // who pays
   UserId user;
   std::int64_t unused_milli = 0;  // of a GPU, on average over its time: what its jobs left
   template <class V>
   void fields(V& v) {
-    v("reservation", reservation); v("reason", reason); v("lease", lease); v("unused", unused); v("project", project); v("user", user); v("unused_milli", unused_milli);
+    v("reservation", reservation);
+    v("reason", reason);
+    v("lease", lease);
+    v("unused", unused);
+    v("project", project);
+    v("user", user);
+    v("unused_milli", unused_milli);
   }
 };
 // A lost member of an elastic gang has a new place; the others were not disturbed.
 struct MemberReplaced {
   static constexpr const char* kind = "member_replaced";
   JobId job;
-  Task task;                // of the same rank
+  Task task;  // of the same rank
   template <class V>
-  void fields(V& v) { v("job", job); v("task", task); }
+  void fields(V& v) {
+    v("job", job);
+    v("task", task);
+  }
 };
 
-// A job of a reservation is on-demand work from now on: because somebody asked for that while it waited inside, or because it ran when
-// the reservation was over.
+// A job of a reservation is on-demand work from now on: because somebody asked for that while it
+// waited inside, or because it ran when the reservation was over.
 struct ReservationLeft {
   static constexpr const char* kind = "reservation_left";
   JobId job;
-  std::string reason;          // of one that runs: what it pays now, and why
+  std::string reason;  // of one that runs: what it pays now, and why
   template <class V>
-  void fields(V& v) { v("job", job); v("reason", reason); }
+  void fields(V& v) {
+    v("job", job);
+    v("reason", reason);
+  }
 };
-// A task that runs on has another price from this moment on: its lease ends there and the next begins.
+// A task that runs on has another price from this moment on: its lease ends there and the next
+// begins.
 struct TaskRerated {
   static constexpr const char* kind = "task_rerated";
   TaskId task;
   WallTime lease_to;
-  NanoUsd cost;                // of the lease that ended
-  Rate rate;                   // of the one that begins
+  NanoUsd cost;  // of the lease that ended
+  Rate rate;     // of the one that begins
   PriceClass price_class = PriceClass::on_demand;
   template <class V>
-  void fields(V& v) { v("task", task); v("lease_to_ns", lease_to); v("cost", cost); v("rate", rate); v("price_class", price_class); }
+  void fields(V& v) {
+    v("task", task);
+    v("lease_to_ns", lease_to);
+    v("cost", cost);
+    v("rate", rate);
+    v("price_class", price_class);
+  }
 };
 
 // Which image a job's room was made of on its node: what runs it again in that very one.
 struct JobImageFound {
   static constexpr const char* kind = "job_image_found";
   JobId job;
-  std::string digest;     // "sha256:…" of the manifest
+  std::string digest;  // "sha256:…" of the manifest
   template <class V>
-  void fields(V& v) { v("job", job); v("digest", digest); }
+  void fields(V& v) {
+    v("job", job);
+    v("digest", digest);
+  }
 };
 
-using EventVariant = std::variant<HeadStarted, UserAdded, ProjectAdded, MemberSet, TokenCreated, TokenRevoked, EnvironmentStored,
-                               JobsSubmitted, JobReady, DependencyMet, JobPlaced, TaskStarted, TaskEnded, JobStopping, JobRequeued,
-                               JobEnded, NodeJoined, NodeOfferChanged, NodeReachable, NodeUnreachable, NodeDrained, NodeRemoved,
-                               ScheduleAdded, ScheduleRemoved, ScheduleFired, JobSuspending, TaskSuspended, SuspendFailed,
-                               SuspensionChanged, JobResuming, TaskResumed, TaskDeclared,
-                               PoolAdded, PoolRemoved, PoolDenied, MachineWanted, MachineSeen, MachineReleased, MachineGone, GpuDrained,
-                               JobCheckpointed,
-                               PriceSet, PriceRemoved, NodePriceSet, BudgetSet, BudgetRemoved,
-                               BudgetWarned, JobHeld, MeterMarked, DayClosed, MonthClosed, IdlePolicySet, IdleFloorSet, IdleWarned,
-                               IdleActed, KeptAlive, NodeReleased, WebhookAdded, WebhookRemoved, WebhookDelivered, CommitmentSet,
-                               CommitmentRemoved, ProjectTagged, BillImported, ProjectChanged, ReservationMade, ReservationMoved,
-                               ReservationEnded, MemberReplaced,
-                               EndpointDeployed, RevisionJudged, EndpointScaled, EndpointKeySet, EndpointDeleted,
-                               CallAccepted, CallEnded, CallsForgotten,
-                               SecretSet, SecretRemoved, EnvironmentSaved, SavedEnvironmentRemoved, VolumeDeclared, VolumeRemoved,
-                               ReservationLeft, JobImageFound, TaskRerated>;
+using EventVariant = std::variant<HeadStarted,
+                                  UserAdded,
+                                  ProjectAdded,
+                                  MemberSet,
+                                  TokenCreated,
+                                  TokenRevoked,
+                                  EnvironmentStored,
+                                  JobsSubmitted,
+                                  JobReady,
+                                  DependencyMet,
+                                  JobPlaced,
+                                  TaskStarted,
+                                  TaskEnded,
+                                  JobStopping,
+                                  JobRequeued,
+                                  JobEnded,
+                                  NodeJoined,
+                                  NodeOfferChanged,
+                                  NodeReachable,
+                                  NodeUnreachable,
+                                  NodeDrained,
+                                  NodeRemoved,
+                                  ScheduleAdded,
+                                  ScheduleRemoved,
+                                  ScheduleFired,
+                                  JobSuspending,
+                                  TaskSuspended,
+                                  SuspendFailed,
+                                  SuspensionChanged,
+                                  JobResuming,
+                                  TaskResumed,
+                                  TaskDeclared,
+                                  PoolAdded,
+                                  PoolRemoved,
+                                  PoolDenied,
+                                  MachineWanted,
+                                  MachineSeen,
+                                  MachineReleased,
+                                  MachineGone,
+                                  GpuDrained,
+                                  JobCheckpointed,
+                                  PriceSet,
+                                  PriceRemoved,
+                                  NodePriceSet,
+                                  BudgetSet,
+                                  BudgetRemoved,
+                                  BudgetWarned,
+                                  JobHeld,
+                                  MeterMarked,
+                                  DayClosed,
+                                  MonthClosed,
+                                  IdlePolicySet,
+                                  IdleFloorSet,
+                                  IdleWarned,
+                                  IdleActed,
+                                  KeptAlive,
+                                  NodeReleased,
+                                  WebhookAdded,
+                                  WebhookRemoved,
+                                  WebhookDelivered,
+                                  CommitmentSet,
+                                  CommitmentRemoved,
+                                  ProjectTagged,
+                                  BillImported,
+                                  ProjectChanged,
+                                  ReservationMade,
+                                  ReservationMoved,
+                                  ReservationEnded,
+                                  MemberReplaced,
+                                  EndpointDeployed,
+                                  RevisionJudged,
+                                  EndpointScaled,
+                                  EndpointKeySet,
+                                  EndpointDeleted,
+                                  CallAccepted,
+                                  CallEnded,
+                                  CallsForgotten,
+                                  SecretSet,
+                                  SecretRemoved,
+                                  EnvironmentSaved,
+                                  SavedEnvironmentRemoved,
+                                  VolumeDeclared,
+                                  VolumeRemoved,
+                                  ReservationLeft,
+                                  JobImageFound,
+                                  TaskRerated>;
 
-// The variant with its copying, moving and destroying compiled once: with so many alternatives that is most of what a file that
-// makes events would otherwise spend its compilation on.
+// The variant with its copying, moving and destroying compiled once: with so many alternatives that
+// is most of what a file that makes events would otherwise spend its compilation on.
 struct EventBody : EventVariant {
   using EventVariant::EventVariant;
   EventBody();
@@ -489,8 +739,9 @@ struct EventBody : EventVariant {
 struct Event {
   Seq seq = 0;
   WallTime at;
-  WallTime billed;         // the same moment by the clock of bills, which no setting of the wall clock moves; 0: as `at`
-  std::string actor;       // "user:ana", "node:gpu-1", "head": who caused it
+  WallTime billed;    // the same moment by the clock of bills, which no setting of the wall clock
+                      // moves; 0: as `at`
+  std::string actor;  // "user:ana", "node:gpu-1", "head": who caused it
   std::string request_id;  // of the API call that caused it
   EventBody body;
   WallTime billed_at() const { return billed ? billed : at; }

@@ -10,7 +10,8 @@
 
 namespace billow {
 
-// A new revision, of a new endpoint or of one that is there. It is brought up; what served goes on serving meanwhile.
+// A new revision, of a new endpoint or of one that is there. It is brought up; what served goes on
+// serving meanwhile.
 struct EndpointDeployed {
   static constexpr const char* kind = "endpoint_deployed";
   std::string endpoint;
@@ -18,7 +19,12 @@ struct EndpointDeployed {
   UserId user;
   Revision revision;
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("project", project); v("user", user); v("revision", revision); }
+  void fields(V& v) {
+    v("endpoint", endpoint);
+    v("project", project);
+    v("user", user);
+    v("revision", revision);
+  }
 };
 // A revision takes over, or never will.
 struct RevisionJudged {
@@ -27,16 +33,25 @@ struct RevisionJudged {
   std::uint32_t revision = 0;
   bool healthy = false;
   std::string reason;
-  JobId job;                   // the replica that failed it; zero: none in particular
+  JobId job;  // the replica that failed it; zero: none in particular
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("revision", revision); v("healthy", healthy); v("reason", reason); v("job", job); }
+  void fields(V& v) {
+    v("endpoint", endpoint);
+    v("revision", revision);
+    v("healthy", healthy);
+    v("reason", reason);
+    v("job", job);
+  }
 };
 struct EndpointScaled {
   static constexpr const char* kind = "endpoint_scaled";
   std::string endpoint;
-  EndpointPolicy policy;       // of the revision in force
+  EndpointPolicy policy;  // of the revision in force
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("policy", policy); }
+  void fields(V& v) {
+    v("endpoint", endpoint);
+    v("policy", policy);
+  }
 };
 struct EndpointKeySet {
   static constexpr const char* kind = "endpoint_key_set";
@@ -44,19 +59,27 @@ struct EndpointKeySet {
   EndpointKey key;
   bool removed = false;
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); v("key", key); v("removed", removed); }
+  void fields(V& v) {
+    v("endpoint", endpoint);
+    v("key", key);
+    v("removed", removed);
+  }
 };
 struct EndpointDeleted {
   static constexpr const char* kind = "endpoint_deleted";
   std::string endpoint;
   template <class V>
-  void fields(V& v) { v("endpoint", endpoint); }
+  void fields(V& v) {
+    v("endpoint", endpoint);
+  }
 };
 struct CallAccepted {
   static constexpr const char* kind = "call_accepted";
   AsyncCall call;
   template <class V>
-  void fields(V& v) { v("call", call); }
+  void fields(V& v) {
+    v("call", call);
+  }
 };
 struct CallEnded {
   static constexpr const char* kind = "call_ended";
@@ -67,14 +90,23 @@ struct CallEnded {
   std::string answer;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("id", id); v("state", state); v("status", status); v("answer_headers", answer_headers); v("answer", answer); v("reason", reason); }
+  void fields(V& v) {
+    v("id", id);
+    v("state", state);
+    v("status", status);
+    v("answer_headers", answer_headers);
+    v("answer", answer);
+    v("reason", reason);
+  }
 };
 // Their answers were kept for long enough.
 struct CallsForgotten {
   static constexpr const char* kind = "calls_forgotten";
   std::vector<std::string> ids;
   template <class V>
-  void fields(V& v) { v("ids", ids); }
+  void fields(V& v) {
+    v("ids", ids);
+  }
 };
 
 }  // namespace billow

@@ -11,87 +11,128 @@ namespace billow {
 namespace {
 
 constexpr std::size_t name_bytes_max = 512, tag_bytes_max = 128;
-constexpr const char* example = "write it like docker.io/pytorch/pytorch:2.4, ubuntu:24.04 or host:5000/team/image@sha256:…";
+constexpr const char* example =
+    "write it like docker.io/pytorch/pytorch:2.4, ubuntu:24.04 or host:5000/team/image@sha256:…";
 
-bool lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
-bool word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool lower_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+bool word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
 
 // "a", "a-b", "a__b", "a.b": separators stand between letters and digits only.
 bool good_component(std::string_view text) {
-  if (text.empty() || !lower_or_digit(text.front()) || !lower_or_digit(text.back())) return false;
-  return std::all_of(text.begin(), text.end(), [](char c) { return lower_or_digit(c) || c == '.' || c == '_' || c == '-'; }) && text.find("..") == std::string_view::npos;
+  if (text.empty() || !lower_or_digit(text.front()) || !lower_or_digit(text.back()))
+    return false;
+  return std::all_of(
+             text.begin(), text.end(),
+             [](char c) { return lower_or_digit(c) || c == '.' || c == '_' || c == '-'; }) &&
+         text.find("..") == std::string_view::npos;
 }
 bool good_registry(std::string_view text) {
   const auto colon = text.find(':');
-  if (colon != std::string_view::npos && !parse_int(text.substr(colon + 1), 1, 65535)) return false;
+  if (colon != std::string_view::npos && !parse_int(text.substr(colon + 1), 1, 65535))
+    return false;
   const std::string_view host = text.substr(0, colon);
-  if (host.empty() || !std::isalnum(static_cast<unsigned char>(host.front())) || !std::isalnum(static_cast<unsigned char>(host.back()))) return false;
-  return std::all_of(host.begin(), host.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-'; });
+  if (host.empty() || !std::isalnum(static_cast<unsigned char>(host.front())) ||
+      !std::isalnum(static_cast<unsigned char>(host.back())))
+    return false;
+  return std::all_of(host.begin(), host.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-';
+  });
 }
 bool good_tag(std::string_view text) {
-  return !text.empty() && text.size() <= tag_bytes_max && word(text.front()) && std::all_of(text.begin(), text.end(), [](char c) { return word(c) || c == '.' || c == '-'; });
+  return !text.empty() && text.size() <= tag_bytes_max && word(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return word(c) || c == '.' || c == '-'; });
 }
 // What is shown of a name that may hold anything.
 std::string shown(std::string_view text) {
   std::string out;
-  for (const char c : text.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  for (const char c : text.substr(0, 80))
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   return out + (text.size() > 80 ? "…" : "");
 }
 
 }  // namespace
 
 bool is_image_digest(std::string_view text) {
-  if (!text.starts_with("sha256:") || text.size() != 7 + 64) return false;
-  return std::all_of(text.begin() + 7, text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  if (!text.starts_with("sha256:") || text.size() != 7 + 64)
+    return false;
+  return std::all_of(text.begin() + 7, text.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 Result<ImageName> parse_image_name(std::string_view text) {
-  const auto refuse = [&](std::string_view why) { return fail(Code::invalid, fmt::format("\"{}\" is not the name of an image: {}", shown(text), why), example); };
-  if (text.empty()) return refuse("it is empty");
-  if (text.size() > name_bytes_max) return refuse("it is too long");
-  if (text.front() == '-') return refuse("it begins with a dash, as an option does");
+  const auto refuse = [&](std::string_view why) {
+    return fail(Code::invalid,
+                fmt::format("\"{}\" is not the name of an image: {}", shown(text), why), example);
+  };
+  if (text.empty())
+    return refuse("it is empty");
+  if (text.size() > name_bytes_max)
+    return refuse("it is too long");
+  if (text.front() == '-')
+    return refuse("it begins with a dash, as an option does");
   for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x21 || c == 0x7f) return refuse("it holds a space or a control character");
-    if (static_cast<unsigned char>(c) > 0x7e) return refuse("it holds a character beyond ASCII");
+    if (static_cast<unsigned char>(c) < 0x21 || c == 0x7f)
+      return refuse("it holds a space or a control character");
+    if (static_cast<unsigned char>(c) > 0x7e)
+      return refuse("it holds a character beyond ASCII");
   }
-  if (text.find("://") != std::string_view::npos) return refuse("name the image alone, without docker:// or the like before it");
+  if (text.find("://") != std::string_view::npos)
+    return refuse("name the image alone, without docker:// or the like before it");
   ImageName name;
   std::string_view rest = text;
   if (const auto at = rest.find('@'); at != std::string_view::npos) {
     name.digest = rest.substr(at + 1);
-    if (!is_image_digest(name.digest)) return refuse("after @ stands sha256: and 64 digits");
+    if (!is_image_digest(name.digest))
+      return refuse("after @ stands sha256: and 64 digits");
     rest = rest.substr(0, at);
   }
   // A first part with a dot, a colon or the name localhost is a registry.
   if (const auto slash = rest.find('/'); slash != std::string_view::npos) {
     const std::string_view first = rest.substr(0, slash);
-    if (first == "localhost" || first.find('.') != std::string_view::npos || first.find(':') != std::string_view::npos) {
-      if (!good_registry(first)) return refuse(fmt::format("\"{}\" is not a registry", shown(first)));
+    if (first == "localhost" || first.find('.') != std::string_view::npos ||
+        first.find(':') != std::string_view::npos) {
+      if (!good_registry(first))
+        return refuse(fmt::format("\"{}\" is not a registry", shown(first)));
       name.registry = first;
       rest = rest.substr(slash + 1);
     }
   }
   if (const auto colon = rest.find(':'); colon != std::string_view::npos) {
     name.tag = rest.substr(colon + 1);
-    if (!good_tag(name.tag)) return refuse(fmt::format("\"{}\" is not a tag", shown(name.tag)));
+    if (!good_tag(name.tag))
+      return refuse(fmt::format("\"{}\" is not a tag", shown(name.tag)));
     rest = rest.substr(0, colon);
   }
   for (const std::string& part : split(rest, '/'))
-    if (!good_component(part)) return refuse(part.empty() ? "a part of its path is empty" : fmt::format("\"{}\" is not a part of a path: lower case letters, digits and . _ - between them", shown(part)));
+    if (!good_component(part))
+      return refuse(part.empty() ? "a part of its path is empty"
+                                 : fmt::format("\"{}\" is not a part of a path: lower case "
+                                               "letters, digits and . _ - between them",
+                                               shown(part)));
   name.repository = rest;
   return name;
 }
 
 std::string ImageName::text() const {
-  return registry + (registry.empty() ? "" : "/") + repository + (tag.empty() ? "" : ":") + tag + (digest.empty() ? "" : "@") + digest;
+  return registry + (registry.empty() ? "" : "/") + repository + (tag.empty() ? "" : ":") + tag +
+         (digest.empty() ? "" : "@") + digest;
 }
 
 std::string ImageName::qualified() const {
   ImageName full = *this;
-  if (full.registry.empty()) full.registry = "docker.io";
-  if (full.registry == "docker.io" && full.repository.find('/') == std::string::npos) full.repository = "library/" + full.repository;
-  if (!full.digest.empty()) full.tag.clear();  // podman refuses both, and the digest decides
-  else if (full.tag.empty()) full.tag = "latest";
+  if (full.registry.empty())
+    full.registry = "docker.io";
+  if (full.registry == "docker.io" && full.repository.find('/') == std::string::npos)
+    full.repository = "library/" + full.repository;
+  if (!full.digest.empty())
+    full.tag.clear();  // podman refuses both, and the digest decides
+  else if (full.tag.empty())
+    full.tag = "latest";
   return full.text();
 }
 

@@ -15,31 +15,49 @@ namespace billow {
 int ExitStatus::shell_code() const {
   switch (kind) {
     case ExitKind::exited:
-    case ExitKind::exec_failed: return code;
-    case ExitKind::signaled: return 128 + signal;
-    case ExitKind::oom: return 137;
-    case ExitKind::timed_out: return 124;
-    case ExitKind::stopped: return signal ? 128 + signal : 143;
+    case ExitKind::exec_failed:
+      return code;
+    case ExitKind::signaled:
+      return 128 + signal;
+    case ExitKind::oom:
+      return 137;
+    case ExitKind::timed_out:
+      return 124;
+    case ExitKind::stopped:
+      return signal ? 128 + signal : 143;
     case ExitKind::unpaid:
-    case ExitKind::idle: return 143;
-    case ExitKind::lost: return 125;
+    case ExitKind::idle:
+      return 143;
+    case ExitKind::lost:
+      return 125;
   }
   return 125;
 }
 
 std::string ExitStatus::text() const {
-  if (port_taken && !message.empty()) return message;
+  if (port_taken && !message.empty())
+    return message;
   const std::string name = signal ? platform::signal_name(signal) : "";
   switch (kind) {
-    case ExitKind::exited: return code == 0 ? "done" : fmt::format("exit code {}", code);
-    case ExitKind::signaled: return !name.empty() ? fmt::format("killed by SIG{}", name) : fmt::format("killed by signal {}", signal);
-    case ExitKind::oom: return "out of memory";
-    case ExitKind::timed_out: return "time limit reached";
-    case ExitKind::stopped: return message.empty() ? "stopped" : "stopped: " + message;
-    case ExitKind::exec_failed: return message.empty() ? "could not be started" : message;
-    case ExitKind::unpaid: return "paid time ran out";
-    case ExitKind::idle: return "stopped: " + (message.empty() ? std::string("it idled") : message);
-    case ExitKind::lost: return message.empty() ? "lost" : "lost: " + message;
+    case ExitKind::exited:
+      return code == 0 ? "done" : fmt::format("exit code {}", code);
+    case ExitKind::signaled:
+      return !name.empty() ? fmt::format("killed by SIG{}", name)
+                           : fmt::format("killed by signal {}", signal);
+    case ExitKind::oom:
+      return "out of memory";
+    case ExitKind::timed_out:
+      return "time limit reached";
+    case ExitKind::stopped:
+      return message.empty() ? "stopped" : "stopped: " + message;
+    case ExitKind::exec_failed:
+      return message.empty() ? "could not be started" : message;
+    case ExitKind::unpaid:
+      return "paid time ran out";
+    case ExitKind::idle:
+      return "stopped: " + (message.empty() ? std::string("it idled") : message);
+    case ExitKind::lost:
+      return message.empty() ? "lost" : "lost: " + message;
   }
   return "lost";
 }
@@ -47,40 +65,52 @@ std::string ExitStatus::text() const {
 Result<ArraySpec> parse_array(std::string_view text) {
   const std::string shown(text);
   const auto bad = [&](std::string_view why) {
-    return fail(Code::invalid, fmt::format("--array {}: {}", shown, why), "write it like 0-99, 0-99%10 (ten at a time) or 1-9:2");
+    return fail(Code::invalid, fmt::format("--array {}: {}", shown, why),
+                "write it like 0-99, 0-99%10 (ten at a time) or 1-9:2");
   };
   ArraySpec spec;
   constexpr std::int64_t index_max = 1'000'000'000;
   if (const auto at = text.find('%'); at != std::string_view::npos) {
     const auto n = parse_int(text.substr(at + 1), 1, index_max);
-    if (!n) return bad(n.error().message);
+    if (!n)
+      return bad(n.error().message);
     spec.running_max = static_cast<std::uint64_t>(*n);
     text = text.substr(0, at);
   }
   if (const auto at = text.find(':'); at != std::string_view::npos) {
     const auto n = parse_int(text.substr(at + 1), 1, index_max);
-    if (!n) return bad(n.error().message);
+    if (!n)
+      return bad(n.error().message);
     spec.step = static_cast<std::uint64_t>(*n);
     text = text.substr(0, at);
   }
   const auto dash = text.find('-');
   const auto first = parse_int(text.substr(0, dash), 0, index_max);
-  const auto last = dash == std::string_view::npos ? first : parse_int(text.substr(dash + 1), 0, index_max);
-  if (!first) return bad(first.error().message);
-  if (!last) return bad(last.error().message);
-  if (*last < *first) return bad("the last index is below the first");
+  const auto last =
+      dash == std::string_view::npos ? first : parse_int(text.substr(dash + 1), 0, index_max);
+  if (!first)
+    return bad(first.error().message);
+  if (!last)
+    return bad(last.error().message);
+  if (*last < *first)
+    return bad("the last index is below the first");
   spec.first = static_cast<std::uint64_t>(*first);
   spec.last = static_cast<std::uint64_t>(*last);
-  if (spec.count() > limits::array_elements_max) return bad(fmt::format("more than {} elements", limits::array_elements_max));
+  if (spec.count() > limits::array_elements_max)
+    return bad(fmt::format("more than {} elements", limits::array_elements_max));
   return spec;
 }
 
 Duration checkpoint_interval(Duration cost, Duration mtbf) {
   const double c = cost.seconds(), m = mtbf.seconds();
-  if (c <= 0 || m <= 0) return {};
-  if (c >= 2 * m) return mtbf;  // beyond this no interval helps: the next failure comes before the next checkpoint pays
+  if (c <= 0 || m <= 0)
+    return {};
+  if (c >= 2 * m)
+    return mtbf;  // beyond this no interval helps: the next failure comes before the next
+                  // checkpoint pays
   const double young = std::sqrt(2 * c * m), ratio = c / (2 * m);
-  return milliseconds(static_cast<std::int64_t>((young * (1 + std::sqrt(ratio) / 3 + ratio / 9) - c) * 1000));
+  return milliseconds(
+      static_cast<std::int64_t>((young * (1 + std::sqrt(ratio) / 3 + ratio / 9) - c) * 1000));
 }
 
 }  // namespace billow

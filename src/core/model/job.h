@@ -1,4 +1,5 @@
-// Jobs and tasks as values. A JobSpec is what was asked and never changes; array elements share one.
+// Jobs and tasks as values. A JobSpec is what was asked and never changes; array elements share
+// one.
 #pragma once
 
 #include <map>
@@ -23,13 +24,19 @@ using Environment = std::map<std::string, std::string>;
 
 // When a job that names another may start: after it succeeded, ended at all, or failed.
 enum class AfterKind { ok, any, failed };
-BILLOW_ENUM_NAMES(AfterKind, {AfterKind::ok, "ok"}, {AfterKind::any, "any"}, {AfterKind::failed, "failed"});
+BILLOW_ENUM_NAMES(AfterKind,
+                  {AfterKind::ok, "ok"},
+                  {AfterKind::any, "any"},
+                  {AfterKind::failed, "failed"});
 struct Dependency {
   JobId job;
   AfterKind kind = AfterKind::ok;
   bool operator==(const Dependency&) const = default;
   template <class V>
-  void fields(V& v) { v("job", job); v("kind", kind); }
+  void fields(V& v) {
+    v("job", job);
+    v("kind", kind);
+  }
 };
 
 // Elements first..last, at most `running_max` of them at a time (0: no limit).
@@ -41,7 +48,12 @@ struct ArraySpec {
   std::uint64_t count() const { return (last - first) / step + 1; }
   bool operator==(const ArraySpec&) const = default;
   template <class V>
-  void fields(V& v) { v("first", first); v("last", last); v("step", step); v("running_max", running_max); }
+  void fields(V& v) {
+    v("first", first);
+    v("last", last);
+    v("step", step);
+    v("running_max", running_max);
+  }
 };
 // "0-99", "0-99%10", "1-9:2"
 Result<ArraySpec> parse_array(std::string_view text);
@@ -50,50 +62,80 @@ struct JobSpec {
   std::string name;
   std::vector<std::string> argv;
   std::string cwd;
-  std::string env_digest;                 // the environment is stored once per content, see EnvironmentStored
-  Resources resources;                    // per node
-  std::uint32_t nodes = 1;                // a gang of this many tasks
-  std::uint32_t procs = 1;                // processes of the command on each node, with ranks of their own
-  Duration time_limit;                    // 0: none
+  std::string env_digest;   // the environment is stored once per content, see EnvironmentStored
+  Resources resources;      // per node
+  std::uint32_t nodes = 1;  // a gang of this many tasks
+  std::uint32_t procs = 1;  // processes of the command on each node, with ranks of their own
+  Duration time_limit;      // 0: none
   std::int32_t priority = 0;
   bool spot = false;
   std::uint32_t retries = 0;
-  Duration retry_backoff = seconds(1);    // doubles per attempt, to an hour at most
+  Duration retry_backoff = seconds(1);  // doubles per attempt, to an hour at most
   std::vector<Dependency> after;
   std::optional<ArraySpec> array;
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> node_labels;  // required of the node: zone, rack, …
   PlaceWish place;
-  ReservationId reservation;              // runs inside this one, at its price
-  bool elastic = false;                   // a gang that goes on when a member's node is lost, and takes a new member in its place
+  ReservationId reservation;  // runs inside this one, at its price
+  bool elastic = false;  // a gang that goes on when a member's node is lost, and takes a new member
+                         // in its place
   bool pty = false;
-  bool use_stdin = false;                 // else the job reads from /dev/null
-  std::uint16_t rows = 24, cols = 80;     // of the terminal, at start
+  bool use_stdin = false;              // else the job reads from /dev/null
+  std::uint16_t rows = 24, cols = 80;  // of the terminal, at start
   Duration stop_grace = seconds(10);
-  bool rerun_if_lost = false;             // may start again although an earlier attempt may have had effects
+  bool rerun_if_lost = false;  // may start again although an earlier attempt may have had effects
   Suspendable suspendable = Suspendable::automatic;
-  bool strict = false;                    // a slice's share of compute is a hard cap, also while others leave theirs unused
-  bool time_sliced = false;               // the share is not enforced: the driver's own time-slicing, for what cannot be gated
-  std::string suspend_hook;               // shell commands of the job's user, before a suspend and after a resume
+  bool strict =
+      false;  // a slice's share of compute is a hard cap, also while others leave theirs unused
+  bool time_sliced =
+      false;  // the share is not enforced: the driver's own time-slicing, for what cannot be gated
+  std::string
+      suspend_hook;  // shell commands of the job's user, before a suspend and after a resume
   std::string resume_hook;
-  Duration checkpoint_every;              // 0: the job is not asked to checkpoint
-  std::string checkpoint_cmd;             // how it is asked: a shell command of its user…
-  std::int32_t checkpoint_signal = 0;     // …or a signal to the job
-  std::string checkpoint_dir;             // where they are kept: a directory that every node sees
-  Surroundings surroundings;              // image, environment, volumes, secrets
+  Duration checkpoint_every;           // 0: the job is not asked to checkpoint
+  std::string checkpoint_cmd;          // how it is asked: a shell command of its user…
+  std::int32_t checkpoint_signal = 0;  // …or a signal to the job
+  std::string checkpoint_dir;          // where they are kept: a directory that every node sees
+  Surroundings surroundings;           // image, environment, volumes, secrets
 
   bool operator==(const JobSpec&) const = default;
   template <class V>
   void fields(V& v) {
-    v("name", name); v("argv", argv); v("cwd", cwd); v("env_digest", env_digest); v("resources", resources); v("nodes", nodes); v("procs", procs);
-    v("time_limit_ns", time_limit); v("priority", priority); v("spot", spot); v("retries", retries);
-    v("retry_backoff_ns", retry_backoff); v("after", after); v("array", array); v("labels", labels);
-    v("node_labels", node_labels); v("pty", pty); v("use_stdin", use_stdin); v("rows", rows); v("cols", cols);
-    v("stop_grace_ns", stop_grace); v("rerun_if_lost", rerun_if_lost); v("suspendable", suspendable); v("strict", strict);
-    v("time_sliced", time_sliced); v("suspend_hook", suspend_hook); v("resume_hook", resume_hook);
-    v("checkpoint_every_ns", checkpoint_every); v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal);
+    v("name", name);
+    v("argv", argv);
+    v("cwd", cwd);
+    v("env_digest", env_digest);
+    v("resources", resources);
+    v("nodes", nodes);
+    v("procs", procs);
+    v("time_limit_ns", time_limit);
+    v("priority", priority);
+    v("spot", spot);
+    v("retries", retries);
+    v("retry_backoff_ns", retry_backoff);
+    v("after", after);
+    v("array", array);
+    v("labels", labels);
+    v("node_labels", node_labels);
+    v("pty", pty);
+    v("use_stdin", use_stdin);
+    v("rows", rows);
+    v("cols", cols);
+    v("stop_grace_ns", stop_grace);
+    v("rerun_if_lost", rerun_if_lost);
+    v("suspendable", suspendable);
+    v("strict", strict);
+    v("time_sliced", time_sliced);
+    v("suspend_hook", suspend_hook);
+    v("resume_hook", resume_hook);
+    v("checkpoint_every_ns", checkpoint_every);
+    v("checkpoint_cmd", checkpoint_cmd);
+    v("checkpoint_signal", checkpoint_signal);
     v("checkpoint_dir", checkpoint_dir);
-    v("place", place); v("reservation", reservation); v("elastic", elastic); v("surroundings", surroundings);
+    v("place", place);
+    v("reservation", reservation);
+    v("elastic", elastic);
+    v("surroundings", surroundings);
   }
 };
 
@@ -101,16 +143,23 @@ struct ExitStatus {
   ExitKind kind = ExitKind::exited;
   std::int32_t code = 0;
   std::int32_t signal = 0;
-  std::string message;  // "exec python3: No such file or directory"
+  std::string message;      // "exec python3: No such file or directory"
   bool port_taken = false;  // a replica that could not have its port, because somebody else has it
 
   bool ok() const { return kind == ExitKind::exited && code == 0; }
-  // What a shell would report: the code, 128 + signal, 127 for a command not found, 124 for a time limit.
+  // What a shell would report: the code, 128 + signal, 127 for a command not found, 124 for a time
+  // limit.
   int shell_code() const;
   std::string text() const;  // "exit code 3", "killed by SIGSEGV", "out of memory", …
   bool operator==(const ExitStatus&) const = default;
   template <class V>
-  void fields(V& v) { v("kind", kind); v("code", code); v("signal", signal); v("message", message); v("port_taken", port_taken); }
+  void fields(V& v) {
+    v("kind", kind);
+    v("code", code);
+    v("signal", signal);
+    v("message", message);
+    v("port_taken", port_taken);
+  }
 };
 
 // Resource use of a task, as its supervisor measured it.
@@ -119,12 +168,15 @@ struct TaskUsage {
   std::int64_t cpu_system_ns = 0;
   std::int64_t rss_peak_kib = 0;
   std::int64_t log_bytes_lost = 0;
-  TaskMeter meter;           // as its agent measured it
+  TaskMeter meter;  // as its agent measured it
   bool operator==(const TaskUsage&) const = default;
   template <class V>
   void fields(V& v) {
-    v("cpu_user_ns", cpu_user_ns); v("cpu_system_ns", cpu_system_ns); v("rss_peak_kib", rss_peak_kib);
-    v("log_bytes_lost", log_bytes_lost); v("meter", meter);
+    v("cpu_user_ns", cpu_user_ns);
+    v("cpu_system_ns", cpu_system_ns);
+    v("rss_peak_kib", rss_peak_kib);
+    v("log_bytes_lost", log_bytes_lost);
+    v("meter", meter);
   }
 };
 
@@ -134,11 +186,16 @@ struct GpuGrant {
   std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
   bool operator==(const GpuGrant&) const = default;
   template <class V>
-  void fields(V& v) { v("gpu", gpu); v("share", share); v("mig_start", mig_start); }
+  void fields(V& v) {
+    v("gpu", gpu);
+    v("share", share);
+    v("mig_start", mig_start);
+  }
 };
 
-// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to` (0: still held). A suspended
-// task holds a lease of class `suspended`: of memory, not of GPUs; `gpus` then says which ones its image came from.
+// One attempt of one rank of a job, on one node, holding a lease from `lease_from` until `lease_to`
+// (0: still held). A suspended task holds a lease of class `suspended`: of memory, not of GPUs;
+// `gpus` then says which ones its image came from.
 struct Task {
   TaskId id;
   JobId job;
@@ -152,42 +209,66 @@ struct Task {
   std::int64_t mem_mib = 0;
   WallTime lease_from;
   WallTime lease_to;
-  Rate rate;             // of one whole GPU (or of the node's CPU share, for tasks without GPUs) when the lease began
+  Rate rate;  // of one whole GPU (or of the node's CPU share, for tasks without GPUs) when the
+              // lease began
   PriceClass price_class = PriceClass::on_demand;
   ReservationId reservation;  // inside which it was placed
-  WallTime started_at;   // as the agent said
+  WallTime started_at;        // as the agent said
   ExitStatus exit;
   TaskUsage usage;
-  bool never_began = false;  // ended, and known not to have run: not merely never seen to
+  bool never_began = false;        // ended, and known not to have run: not merely never seen to
   std::uint32_t lease_number = 0;  // a suspend or resume closes one lease and opens the next
-  std::int64_t ram_mib = 0;        // of a suspended one: what its memory and its GPUs' take of the node's
-  std::string unsuspendable;       // as its agent says: why it cannot be suspended; empty: it can
-  Duration suspended_for;          // until it was last resumed, all told
+  std::int64_t ram_mib = 0;  // of a suspended one: what its memory and its GPUs' take of the node's
+  std::string unsuspendable;  // as its agent says: why it cannot be suspended; empty: it can
+  Duration suspended_for;     // until it was last resumed, all told
 
-  bool holds_gpus() const { return state != TaskState::ended && price_class != PriceClass::suspended; }
+  bool holds_gpus() const {
+    return state != TaskState::ended && price_class != PriceClass::suspended;
+  }
   bool operator==(const Task&) const = default;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("job", job); v("rank", rank); v("attempt", attempt); v("node", node); v("boot_id", boot_id);
-    v("state", state); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("lease_from_ns", lease_from);
-    v("lease_to_ns", lease_to); v("rate", rate); v("price_class", price_class); v("started_at_ns", started_at);
-    v("exit", exit); v("usage", usage); v("never_began", never_began); v("lease_number", lease_number); v("ram_mib", ram_mib);
+    v("id", id);
+    v("job", job);
+    v("rank", rank);
+    v("attempt", attempt);
+    v("node", node);
+    v("boot_id", boot_id);
+    v("state", state);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("lease_from_ns", lease_from);
+    v("lease_to_ns", lease_to);
+    v("rate", rate);
+    v("price_class", price_class);
+    v("started_at_ns", started_at);
+    v("exit", exit);
+    v("usage", usage);
+    v("never_began", never_began);
+    v("lease_number", lease_number);
+    v("ram_mib", ram_mib);
     v("unsuspendable", unsuspendable);
-    v("reservation", reservation); v("suspended_for_ns", suspended_for);
+    v("reservation", reservation);
+    v("suspended_for_ns", suspended_for);
   }
 };
 
 // The newest files a job has left to go on from, where they outlive its node.
 struct Checkpoint {
-  std::string path;                  // empty: there are none
+  std::string path;  // empty: there are none
   WallTime at;
-  std::int64_t cost_ms = 0;          // how long making and keeping them took
+  std::int64_t cost_ms = 0;  // how long making and keeping them took
   bool operator==(const Checkpoint&) const = default;
   template <class V>
-  void fields(V& v) { v("path", path); v("at_ns", at); v("cost_ms", cost_ms); }
+  void fields(V& v) {
+    v("path", path);
+    v("at_ns", at);
+    v("cost_ms", cost_ms);
+  }
 };
-// How often to checkpoint so that the time spent on checkpoints and on work done twice is least, where a failure comes every `mtbf`
-// on average (Young 1974, with Daly's correction of 2006).
+// How often to checkpoint so that the time spent on checkpoints and on work done twice is least,
+// where a failure comes every `mtbf` on average (Young 1974, with Daly's correction of 2006).
 Duration checkpoint_interval(Duration cost, Duration mtbf);
 
 // One task as the agent knows it: from its memory or, after a restart, from the task's directory.
@@ -196,53 +277,80 @@ struct TaskStatus {
   TaskState state = TaskState::starting;
   WallTime started_at;
   WallTime ended_at;
-  ExitStatus exit;           // when ended
+  ExitStatus exit;  // when ended
   TaskUsage usage;
-  std::uint64_t log_end = 0; // logical end of its log so far
-  bool never_began = false;  // ended, and no process was ever made for it
-  std::uint32_t order = 0;   // the last suspend or resume order taken up; the state and the next four lines are about it
-  std::string order_error;   // why that order could not be carried out; the task is then as it was before
-  WallTime order_at;         // when it was carried out
-  std::int64_t ram_mib = 0;  // suspended: what it holds of the node's memory
-  std::string unsuspendable; // why it cannot be suspended; empty: it can
-  Checkpoint checkpoint;     // of its newest
-  std::string waits_for;     // starting: what for, for people: "pulling python:3.12: 312 of 1,900 MB"
-  std::string left_behind;   // ended, and the node is not as it was: "2 processes", "GPU 0 holds 4096 MiB"
+  std::uint64_t log_end = 0;  // logical end of its log so far
+  bool never_began = false;   // ended, and no process was ever made for it
+  std::uint32_t order = 0;    // the last suspend or resume order taken up; the state and the next
+                              // four lines are about it
+  std::string
+      order_error;    // why that order could not be carried out; the task is then as it was before
+  WallTime order_at;  // when it was carried out
+  std::int64_t ram_mib = 0;   // suspended: what it holds of the node's memory
+  std::string unsuspendable;  // why it cannot be suspended; empty: it can
+  Checkpoint checkpoint;      // of its newest
+  std::string waits_for;  // starting: what for, for people: "pulling python:3.12: 312 of 1,900 MB"
+  std::string
+      left_behind;  // ended, and the node is not as it was: "2 processes", "GPU 0 holds 4096 MiB"
   PortHolder port_holder = PortHolder::unsaid;  // of a replica's port
   std::uint64_t port_look = 0;                  // and the number of the last LookAtPort it answers
   bool operator==(const TaskStatus&) const = default;
   template <class V>
   void fields(V& v) {
-    v("task", task); v("state", state); v("started_at_ns", started_at); v("ended_at_ns", ended_at); v("exit", exit);
-    v("usage", usage); v("log_end", log_end); v("never_began", never_began); v("order", order); v("order_error", order_error);
-    v("order_at_ns", order_at); v("ram_mib", ram_mib); v("unsuspendable", unsuspendable); v("checkpoint", checkpoint);
-    v("left_behind", left_behind); v("waits_for", waits_for); v("port_holder", port_holder); v("port_look", port_look);
+    v("task", task);
+    v("state", state);
+    v("started_at_ns", started_at);
+    v("ended_at_ns", ended_at);
+    v("exit", exit);
+    v("usage", usage);
+    v("log_end", log_end);
+    v("never_began", never_began);
+    v("order", order);
+    v("order_error", order_error);
+    v("order_at_ns", order_at);
+    v("ram_mib", ram_mib);
+    v("unsuspendable", unsuspendable);
+    v("checkpoint", checkpoint);
+    v("left_behind", left_behind);
+    v("waits_for", waits_for);
+    v("port_holder", port_holder);
+    v("port_look", port_look);
   }
 };
 
-// Where a job stands between running and suspended. Orders are numbered, so that a report is never taken for one about another.
+// Where a job stands between running and suspended. Orders are numbered, so that a report is never
+// taken for one about another.
 struct Suspension {
   SuspendPhase phase = SuspendPhase::none;
   SuspendCause cause = SuspendCause::none;
   SuspendMode mode = SuspendMode::warm;
-  std::uint32_t order = 0;           // of the last suspend or resume order given
-  bool resume_wanted = false;        // it goes on as soon as its GPUs are free
-  WallTime since;                    // of the phase
+  std::uint32_t order = 0;     // of the last suspend or resume order given
+  bool resume_wanted = false;  // it goes on as soon as its GPUs are free
+  WallTime since;              // of the phase
   bool operator==(const Suspension&) const = default;
   template <class V>
   void fields(V& v) {
-    v("phase", phase); v("cause", cause); v("mode", mode); v("order", order); v("resume_wanted", resume_wanted); v("since_ns", since);
+    v("phase", phase);
+    v("cause", cause);
+    v("mode", mode);
+    v("order", order);
+    v("resume_wanted", resume_wanted);
+    v("since_ns", since);
   }
 };
 
 // How long a job will probably run, learned from runs like it. No runs: nothing is known.
 struct Expectation {
-  Duration likely;          // half of them took no longer
-  Duration at_most;         // nine of ten took no longer
+  Duration likely;   // half of them took no longer
+  Duration at_most;  // nine of ten took no longer
   std::uint32_t runs = 0;
   bool operator==(const Expectation&) const = default;
   template <class V>
-  void fields(V& v) { v("likely_ns", likely); v("at_most_ns", at_most); v("runs", runs); }
+  void fields(V& v) {
+    v("likely_ns", likely);
+    v("at_most_ns", at_most);
+    v("runs", runs);
+  }
 };
 
 struct Job {
@@ -251,39 +359,62 @@ struct Job {
   ProjectId project;
   UserId user;
   JobState state = JobState::queued;
-  JobId array;                       // the array this is an element of
+  JobId array;  // the array this is an element of
   std::uint64_t array_index = 0;
   WallTime submitted_at;
-  WallTime started_at;               // of the first attempt
+  WallTime started_at;  // of the first attempt
   WallTime ended_at;
-  WallTime not_before;               // a retry's back-off
-  std::uint32_t attempt = 0;         // attempts begun
-  std::uint32_t failures = 0;        // of them, those that failed by their own doing and were retried; not the preempted or lost
-  std::uint32_t waiting_for = 0;     // dependencies not met yet
+  WallTime not_before;            // a retry's back-off
+  std::uint32_t attempt = 0;      // attempts begun
+  std::uint32_t failures = 0;     // of them, those that failed by their own doing and were retried;
+                                  // not the preempted or lost
+  std::uint32_t waiting_for = 0;  // dependencies not met yet
   StopCause stopping = StopCause::none;  // why its tasks are being ended, while they are
-  bool stop_forced = false;          // without grace
-  JobId gives_way_to;                // preempted: who gets its place
-  std::string reason;                // why it is held, stopped or failed
+  bool stop_forced = false;              // without grace
+  JobId gives_way_to;                    // preempted: who gets its place
+  std::string reason;                    // why it is held, stopped or failed
   ExitStatus exit;
-  NanoUsd cost;                      // of the leases closed so far
-  std::vector<TaskId> tasks;         // of the current attempt
+  NanoUsd cost;               // of the leases closed so far
+  std::vector<TaskId> tasks;  // of the current attempt
   Suspension suspension;
-  Checkpoint checkpoint;             // of any attempt
-  Expectation expected;              // how long it runs, as far as earlier runs tell
-  std::uint32_t repairs = 0;         // members replaced so far
-  WallTime member_lost_at;           // a member of an elastic gang is gone since then, and not replaced yet
-  bool left_reservation = false;     // it goes on without the reservation its spec names, at the price of on-demand work: somebody asked for that
-  std::string image_digest;          // of the image that its room was made of last, as its node found it
+  Checkpoint checkpoint;      // of any attempt
+  Expectation expected;       // how long it runs, as far as earlier runs tell
+  std::uint32_t repairs = 0;  // members replaced so far
+  WallTime member_lost_at;  // a member of an elastic gang is gone since then, and not replaced yet
+  bool left_reservation = false;  // it goes on without the reservation its spec names, at the price
+                                  // of on-demand work: somebody asked for that
+  std::string image_digest;  // of the image that its room was made of last, as its node found it
 
   template <class V>
   void fields(V& v) {
-    v("id", id); v("spec", spec); v("project", project); v("user", user); v("state", state); v("array", array);
-    v("array_index", array_index); v("submitted_at_ns", submitted_at); v("started_at_ns", started_at);
-    v("ended_at_ns", ended_at); v("not_before_ns", not_before); v("attempt", attempt); v("failures", failures); v("waiting_for", waiting_for);
-    v("stopping", stopping); v("stop_forced", stop_forced); v("reason", reason); v("exit", exit); v("cost", cost); v("tasks", tasks);
-    v("gives_way_to", gives_way_to); v("suspension", suspension); v("checkpoint", checkpoint);
-    v("expected", expected); v("repairs", repairs); v("member_lost_at_ns", member_lost_at);
-    v("left_reservation", left_reservation); v("image_digest", image_digest);
+    v("id", id);
+    v("spec", spec);
+    v("project", project);
+    v("user", user);
+    v("state", state);
+    v("array", array);
+    v("array_index", array_index);
+    v("submitted_at_ns", submitted_at);
+    v("started_at_ns", started_at);
+    v("ended_at_ns", ended_at);
+    v("not_before_ns", not_before);
+    v("attempt", attempt);
+    v("failures", failures);
+    v("waiting_for", waiting_for);
+    v("stopping", stopping);
+    v("stop_forced", stop_forced);
+    v("reason", reason);
+    v("exit", exit);
+    v("cost", cost);
+    v("tasks", tasks);
+    v("gives_way_to", gives_way_to);
+    v("suspension", suspension);
+    v("checkpoint", checkpoint);
+    v("expected", expected);
+    v("repairs", repairs);
+    v("member_lost_at_ns", member_lost_at);
+    v("left_reservation", left_reservation);
+    v("image_digest", image_digest);
   }
 };
 

@@ -1,5 +1,6 @@
-// Money as values: prices, budgets, idle rules, commitments, and what a task was measured to use. They stand in events and in
-// messages to agents, so they live here; what follows from them is decided in ledger/, control/ and agent/.
+// Money as values: prices, budgets, idle rules, commitments, and what a task was measured to use.
+// They stand in events and in messages to agents, so they live here; what follows from them is
+// decided in ledger/, control/ and agent/.
 #pragma once
 
 #include <cstdint>
@@ -18,83 +19,130 @@ namespace billow {
 
 // ---- budgets
 enum class BudgetScope { project, user, job };
-enum class BudgetPeriod { daily, monthly, total };   // days and months of UTC
+enum class BudgetPeriod { daily, monthly, total };  // days and months of UTC
 enum class BudgetAction { none, warn, suspend, stop };
-BILLOW_ENUM_NAMES(BudgetScope, {BudgetScope::project, "project"}, {BudgetScope::user, "user"}, {BudgetScope::job, "job"});
-BILLOW_ENUM_NAMES(BudgetPeriod, {BudgetPeriod::daily, "daily"}, {BudgetPeriod::monthly, "monthly"}, {BudgetPeriod::total, "total"});
-BILLOW_ENUM_NAMES(BudgetAction, {BudgetAction::none, "none"}, {BudgetAction::warn, "warn"}, {BudgetAction::suspend, "suspend"},
+BILLOW_ENUM_NAMES(BudgetScope,
+                  {BudgetScope::project, "project"},
+                  {BudgetScope::user, "user"},
+                  {BudgetScope::job, "job"});
+BILLOW_ENUM_NAMES(BudgetPeriod,
+                  {BudgetPeriod::daily, "daily"},
+                  {BudgetPeriod::monthly, "monthly"},
+                  {BudgetPeriod::total, "total"});
+BILLOW_ENUM_NAMES(BudgetAction,
+                  {BudgetAction::none, "none"},
+                  {BudgetAction::warn, "warn"},
+                  {BudgetAction::suspend, "suspend"},
                   {BudgetAction::stop, "stop"});
 
 // There is one budget per scope, owner and period; setting it again replaces it.
 struct BudgetKey {
   BudgetScope scope = BudgetScope::project;
-  std::uint64_t of = 0;                              // ProjectId, UserId or JobId
+  std::uint64_t of = 0;  // ProjectId, UserId or JobId
   BudgetPeriod period = BudgetPeriod::monthly;
   auto operator<=>(const BudgetKey&) const = default;
   template <class V>
-  void fields(V& v) { v("scope", scope); v("of", of); v("period", period); }
+  void fields(V& v) {
+    v("scope", scope);
+    v("of", of);
+    v("period", period);
+  }
 };
 struct Budget {
   BudgetScope scope = BudgetScope::project;
   std::uint64_t of = 0;
   BudgetPeriod period = BudgetPeriod::monthly;
   NanoUsd limit;
-  bool stops = true;                                 // false: only warns
-  Duration grace = minutes(10);                      // between suspending and stopping
+  bool stops = true;             // false: only warns
+  Duration grace = minutes(10);  // between suspending and stopping
   BudgetKey key() const { return {scope, of, period}; }
   bool operator==(const Budget&) const = default;
   template <class V>
-  void fields(V& v) { v("scope", scope); v("of", of); v("period", period); v("limit", limit); v("stops", stops); v("grace_ns", grace); }
+  void fields(V& v) {
+    v("scope", scope);
+    v("of", of);
+    v("period", period);
+    v("limit", limit);
+    v("stops", stops);
+    v("grace_ns", grace);
+  }
 };
 struct BudgetState {
-  WallTime period_from;                              // the warnings below belong to the period that began then
-  std::int32_t warned_pct = 0;                       // the highest given: 50, 80, 100
-  WallTime capped_at;                                // 0: below the cap
+  WallTime period_from;         // the warnings below belong to the period that began then
+  std::int32_t warned_pct = 0;  // the highest given: 50, 80, 100
+  WallTime capped_at;           // 0: below the cap
   bool stopped = false;
   bool operator==(const BudgetState&) const = default;
   template <class V>
-  void fields(V& v) { v("period_from_ns", period_from); v("warned_pct", warned_pct); v("capped_at_ns", capped_at); v("stopped", stopped); }
+  void fields(V& v) {
+    v("period_from_ns", period_from);
+    v("warned_pct", warned_pct);
+    v("capped_at_ns", capped_at);
+    v("stopped", stopped);
+  }
 };
 
 // ---- idleness
 enum class IdleState { active, idle, hung };
 enum class IdleAction { none, warn, suspend, stop, recovered };
-BILLOW_ENUM_NAMES(IdleState, {IdleState::active, "active"}, {IdleState::idle, "idle"}, {IdleState::hung, "hung"});
-BILLOW_ENUM_NAMES(IdleAction, {IdleAction::none, "none"}, {IdleAction::warn, "warn"}, {IdleAction::suspend, "suspend"},
-                  {IdleAction::stop, "stop"}, {IdleAction::recovered, "recovered"});
+BILLOW_ENUM_NAMES(IdleState,
+                  {IdleState::active, "active"},
+                  {IdleState::idle, "idle"},
+                  {IdleState::hung, "hung"});
+BILLOW_ENUM_NAMES(IdleAction,
+                  {IdleAction::none, "none"},
+                  {IdleAction::warn, "warn"},
+                  {IdleAction::suspend, "suspend"},
+                  {IdleAction::stop, "stop"},
+                  {IdleAction::recovered, "recovered"});
 
 // Times of idleness, counted from the last work.
 struct IdlePolicy {
   bool enabled = true;
   Duration warn_after = seconds(9 * 60 + 30);
   Duration suspend_after = minutes(15);
-  Duration stop_after = minutes(22);       // on nodes that bill; with the node's own return, half an hour is not exceeded
-  Duration spin_leash = minutes(3);        // more for a task whose CPU is busy without progress: the verdict's one doubt
-  Duration keepalive_max = hours(4);       // a keep-alive lasts at most this long
+  Duration stop_after =
+      minutes(22);  // on nodes that bill; with the node's own return, half an hour is not exceeded
+  Duration spin_leash =
+      minutes(3);  // more for a task whose CPU is busy without progress: the verdict's one doubt
+  Duration keepalive_max = hours(4);  // a keep-alive lasts at most this long
   bool operator==(const IdlePolicy&) const = default;
   template <class V>
   void fields(V& v) {
-    v("enabled", enabled); v("warn_after_ns", warn_after); v("suspend_after_ns", suspend_after); v("stop_after_ns", stop_after);
-    v("spin_leash_ns", spin_leash); v("keepalive_max_ns", keepalive_max);
+    v("enabled", enabled);
+    v("warn_after_ns", warn_after);
+    v("suspend_after_ns", suspend_after);
+    v("stop_after_ns", stop_after);
+    v("spin_leash_ns", spin_leash);
+    v("keepalive_max_ns", keepalive_max);
   }
 };
 // The administrator's. Zero: no bound.
 struct IdleFloor {
-  Duration suspend_by = hours(12);         // no idleness lasts longer, whatever a project or a keep-alive says
-  Duration stop_by;                        // on nodes that bill
+  Duration suspend_by =
+      hours(12);     // no idleness lasts longer, whatever a project or a keep-alive says
+  Duration stop_by;  // on nodes that bill
   bool operator==(const IdleFloor&) const = default;
   template <class V>
-  void fields(V& v) { v("suspend_by_ns", suspend_by); v("stop_by_ns", stop_by); }
+  void fields(V& v) {
+    v("suspend_by_ns", suspend_by);
+    v("stop_by_ns", stop_by);
+  }
 };
 // What a task's agent needs to know to watch it.
 struct IdleRules {
   IdlePolicy policy;
   IdleFloor floor;
-  bool can_suspend = false;                // its work can be kept while its GPUs are given back
-  bool gang = false;                       // ranks wait for each other: while the head is there it decides, not one node
+  bool can_suspend = false;  // its work can be kept while its GPUs are given back
+  bool gang = false;  // ranks wait for each other: while the head is there it decides, not one node
   bool operator==(const IdleRules&) const = default;
   template <class V>
-  void fields(V& v) { v("policy", policy); v("floor", floor); v("can_suspend", can_suspend); v("gang", gang); }
+  void fields(V& v) {
+    v("policy", policy);
+    v("floor", floor);
+    v("can_suspend", can_suspend);
+    v("gang", gang);
+  }
 };
 
 // ---- what was measured
@@ -102,42 +150,56 @@ struct IdleRules {
 struct TaskMeter {
   Duration active;
   std::int64_t energy_mj = 0;
-  std::int64_t gpu_mem_peak_mib = 0;       // on its fullest card
+  std::int64_t gpu_mem_peak_mib = 0;  // on its fullest card
   std::int32_t sm_peak_pct = 0;
-  std::int32_t engine_p95_pct = 0;         // of max(SM, memory activity)
-  bool measured = false;                   // the card could tell
-  std::int64_t egress_bytes = 0;           // sent to public addresses
-  NanoUsd egress;                          // what they came to, as the head reckoned when it heard of them
+  std::int32_t engine_p95_pct = 0;  // of max(SM, memory activity)
+  bool measured = false;            // the card could tell
+  std::int64_t egress_bytes = 0;    // sent to public addresses
+  NanoUsd egress;                   // what they came to, as the head reckoned when it heard of them
   bool operator==(const TaskMeter&) const = default;
   template <class V>
   void fields(V& v) {
-    v("active_ns", active); v("energy_mj", energy_mj); v("gpu_mem_peak_mib", gpu_mem_peak_mib); v("sm_peak_pct", sm_peak_pct);
-    v("engine_p95_pct", engine_p95_pct); v("measured", measured);
-    v("egress_bytes", egress_bytes); v("egress", egress);
+    v("active_ns", active);
+    v("energy_mj", energy_mj);
+    v("gpu_mem_peak_mib", gpu_mem_peak_mib);
+    v("sm_peak_pct", sm_peak_pct);
+    v("engine_p95_pct", engine_p95_pct);
+    v("measured", measured);
+    v("egress_bytes", egress_bytes);
+    v("egress", egress);
   }
 };
 struct TaskMark {
   TaskId task;
   TaskMeter meter;
   template <class V>
-  void fields(V& v) { v("task", task); v("meter", meter); }
+  void fields(V& v) {
+    v("task", task);
+    v("meter", meter);
+  }
 };
 
 // ---- prices
-// What an operator set for a kind of GPU ("gpu:H100"), a pool ("pool:aws") or one node ("node:gpu-1"); the narrowest counts.
-// Cost is what the hardware costs, charge what projects pay; a charge that is not set is the cost.
+// What an operator set for a kind of GPU ("gpu:H100"), a pool ("pool:aws") or one node
+// ("node:gpu-1"); the narrowest counts. Cost is what the hardware costs, charge what projects pay;
+// a charge that is not set is the cost.
 struct PriceRule {
-  std::string of;                          // "gpu:H100", "pool:aws", "node:gpu-1"
-  std::optional<Rate> cost;                // per GPU-second; on nodes without GPUs per second of the node
+  std::string of;            // "gpu:H100", "pool:aws", "node:gpu-1"
+  std::optional<Rate> cost;  // per GPU-second; on nodes without GPUs per second of the node
   std::optional<Rate> charge;
   std::optional<Rate> charge_spot;
-  NanoUsd storage_gib_month, egress_gib;   // where the pool prices them
-  std::string how;                         // for people: "$250,000 over 4 years, 10.2 kW at $0.15/kWh"
+  NanoUsd storage_gib_month, egress_gib;  // where the pool prices them
+  std::string how;  // for people: "$250,000 over 4 years, 10.2 kW at $0.15/kWh"
   bool operator==(const PriceRule&) const = default;
   template <class V>
   void fields(V& v) {
-    v("of", of); v("cost", cost); v("charge", charge); v("charge_spot", charge_spot); v("storage_gib_month", storage_gib_month);
-    v("egress_gib", egress_gib); v("how", how);
+    v("of", of);
+    v("cost", cost);
+    v("charge", charge);
+    v("charge_spot", charge_spot);
+    v("storage_gib_month", storage_gib_month);
+    v("egress_gib", egress_gib);
+    v("how", how);
   }
 };
 
@@ -146,31 +208,46 @@ struct CommitmentTerms {
   std::string name;
   std::string gpu;
   std::int64_t gpus = 0;
-  Rate rate;                               // of one GPU
-  std::int64_t from_day = 0, to_day = 0;   // days since 1970; the second exclusive
+  Rate rate;                              // of one GPU
+  std::int64_t from_day = 0, to_day = 0;  // days since 1970; the second exclusive
   bool operator==(const CommitmentTerms&) const = default;
   template <class V>
-  void fields(V& v) { v("name", name); v("gpu", gpu); v("gpus", gpus); v("rate", rate); v("from_day", from_day); v("to_day", to_day); }
+  void fields(V& v) {
+    v("name", name);
+    v("gpu", gpu);
+    v("gpus", gpus);
+    v("rate", rate);
+    v("from_day", from_day);
+    v("to_day", to_day);
+  }
 };
 
-// Where notices go. The secret it is signed with is made from the installation's own key and is not kept here.
+// Where notices go. The secret it is signed with is made from the installation's own key and is not
+// kept here.
 struct Webhook {
   std::uint64_t id = 0;
   std::string url;
-  std::vector<std::string> kinds;          // "budget", "idle", "job", "node"; empty: all
-  Seq delivered = 0;                       // every event up to this one has been sent or given up
+  std::vector<std::string> kinds;  // "budget", "idle", "job", "node"; empty: all
+  Seq delivered = 0;               // every event up to this one has been sent or given up
   template <class V>
-  void fields(V& v) { v("id", id); v("url", url); v("kinds", kinds); v("delivered", delivered); }
+  void fields(V& v) {
+    v("id", id);
+    v("url", url);
+    v("kinds", kinds);
+    v("delivered", delivered);
+  }
 };
 
 // Limits of money, beside its values so that a change rebuilds only what counts money.
 namespace limits {
-inline constexpr Duration node_give_back_after = minutes(3);      // without a job, on a node that bills: with the idle ladder under half an hour
-inline constexpr Duration head_gone_after = minutes(10);          // then a node that bills and runs nothing ends itself
-inline constexpr Duration meter_mark_every = minutes(5);          // in the journal, per task
-inline constexpr Duration meter_say_every = minutes(1);            // by an agent, of all its tasks
-inline constexpr Duration lease_renew_every = seconds(30);        // paid time, where a budget limits it
-inline constexpr Duration money_tick = seconds(2);                 // budgets are looked at this often
+inline constexpr Duration node_give_back_after =
+    minutes(3);  // without a job, on a node that bills: with the idle ladder under half an hour
+inline constexpr Duration head_gone_after =
+    minutes(10);  // then a node that bills and runs nothing ends itself
+inline constexpr Duration meter_mark_every = minutes(5);    // in the journal, per task
+inline constexpr Duration meter_say_every = minutes(1);     // by an agent, of all its tasks
+inline constexpr Duration lease_renew_every = seconds(30);  // paid time, where a budget limits it
+inline constexpr Duration money_tick = seconds(2);          // budgets are looked at this often
 inline constexpr std::size_t webhooks_max = 64;
 }  // namespace limits
 

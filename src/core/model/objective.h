@@ -1,4 +1,5 @@
-// What an endpoint's latency objective leaves for waiting: one rule, for whoever deploys and for the replays that the rule was judged by.
+// What an endpoint's latency objective leaves for waiting: one rule, for whoever deploys and for
+// the replays that the rule was judged by.
 #pragma once
 
 #include "base/clock.h"
@@ -6,7 +7,11 @@
 namespace billow {
 
 // The last third is for the replica, to read the request and begin its answer.
-constexpr Duration wait_target_of(Duration first_byte_objective) { return {first_byte_objective.ns / 3 * 2}; }
-constexpr Duration objective_of(Duration wait_target) { return {wait_target.ns / 2 * 3}; }
+constexpr Duration wait_target_of(Duration first_byte_objective) {
+  return {first_byte_objective.ns / 3 * 2};
+}
+constexpr Duration objective_of(Duration wait_target) {
+  return {wait_target.ns / 2 * 3};
+}
 
 }  // namespace billow

@@ -1,5 +1,6 @@
-// Where a job may go beyond what its resources ask for, and how a project shares the installation with others: what people
-// write on the command line, kept as they mean it. The scheduler reads the same values.
+// Where a job may go beyond what its resources ask for, and how a project shares the installation
+// with others: what people write on the command line, kept as they mean it. The scheduler reads the
+// same values.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,12 @@ namespace billow {
 
 // How near to each other the nodes of a gang are.
 enum class Closeness { anywhere, region, zone, rack, switch_ };
-BILLOW_ENUM_NAMES(Closeness, {Closeness::anywhere, "anywhere"}, {Closeness::region, "region"}, {Closeness::zone, "zone"},
-                  {Closeness::rack, "rack"}, {Closeness::switch_, "switch"});
+BILLOW_ENUM_NAMES(Closeness,
+                  {Closeness::anywhere, "anywhere"},
+                  {Closeness::region, "region"},
+                  {Closeness::zone, "zone"},
+                  {Closeness::rack, "rack"},
+                  {Closeness::switch_, "switch"});
 enum class Spread { pack, spread };
 BILLOW_ENUM_NAMES(Spread, {Spread::pack, "pack"}, {Spread::spread, "spread"});
 
@@ -22,39 +27,57 @@ struct PlaceWish {
   std::vector<std::string> regions, zones, pools, fabrics;
   std::string placement_group;
   Closeness close = Closeness::zone;
-  bool close_required = false;       // false: preferred
-  bool nvlink_required = false;      // the GPUs of one task reach each other over NVLink
+  bool close_required = false;   // false: preferred
+  bool nvlink_required = false;  // the GPUs of one task reach each other over NVLink
   Spread spread = Spread::pack;
 
   bool operator==(const PlaceWish&) const = default;
   template <class V>
   void fields(V& v) {
-    v("regions", regions); v("zones", zones); v("pools", pools); v("fabrics", fabrics); v("placement_group", placement_group);
-    v("close", close); v("close_required", close_required); v("nvlink_required", nvlink_required); v("spread", spread);
+    v("regions", regions);
+    v("zones", zones);
+    v("pools", pools);
+    v("fabrics", fabrics);
+    v("placement_group", placement_group);
+    v("close", close);
+    v("close_required", close_required);
+    v("nvlink_required", nvlink_required);
+    v("spread", spread);
   }
 };
 
-// In which order a project's own jobs come; between projects weights decide. fair: of the user who has had least; fifo: strictly as they
-// were submitted; shortest: by what is known or learned of their time.
+// In which order a project's own jobs come; between projects weights decide. fair: of the user who
+// has had least; fifo: strictly as they were submitted; shortest: by what is known or learned of
+// their time.
 enum class OrderPolicy { fair, shortest, fifo };
-BILLOW_ENUM_NAMES(OrderPolicy, {OrderPolicy::fair, "fair"}, {OrderPolicy::shortest, "shortest"}, {OrderPolicy::fifo, "fifo"});
+BILLOW_ENUM_NAMES(OrderPolicy,
+                  {OrderPolicy::fair, "fair"},
+                  {OrderPolicy::shortest, "shortest"},
+                  {OrderPolicy::fifo, "fifo"});
 
 // What a project gets and may take. GPUs are in thousandths.
 struct Quota {
-  std::int64_t guaranteed_milli = 0;     // it gets this much back when it asks
-  std::int64_t limit_milli = -1;         // of all its running work; -1: none
-  std::int64_t user_limit_milli = -1;    // of one user's running work in it
-  std::int32_t user_running_max = -1;    // jobs of one user at once
-  bool may_borrow = true;                // beyond the guarantee, while others leave it idle
+  std::int64_t guaranteed_milli = 0;   // it gets this much back when it asks
+  std::int64_t limit_milli = -1;       // of all its running work; -1: none
+  std::int64_t user_limit_milli = -1;  // of one user's running work in it
+  std::int32_t user_running_max = -1;  // jobs of one user at once
+  bool may_borrow = true;              // beyond the guarantee, while others leave it idle
   OrderPolicy policy = OrderPolicy::fair;
-  std::vector<std::string> regions;      // data residency: its jobs, files and images stay in these; empty: anywhere
+  std::vector<std::string>
+      regions;  // data residency: its jobs, files and images stay in these; empty: anywhere
   std::vector<std::string> pools;
 
   bool operator==(const Quota&) const = default;
   template <class V>
   void fields(V& v) {
-    v("guaranteed_milli", guaranteed_milli); v("limit_milli", limit_milli); v("user_limit_milli", user_limit_milli);
-    v("user_running_max", user_running_max); v("may_borrow", may_borrow); v("policy", policy); v("regions", regions); v("pools", pools);
+    v("guaranteed_milli", guaranteed_milli);
+    v("limit_milli", limit_milli);
+    v("user_limit_milli", user_limit_milli);
+    v("user_running_max", user_running_max);
+    v("may_borrow", may_borrow);
+    v("policy", policy);
+    v("regions", regions);
+    v("pools", pools);
   }
 };
 

@@ -1,7 +1,9 @@
-// GPUs promised to a project from one moment until another, on nodes chosen when the promise was made.
+// GPUs promised to a project from one moment until another, on nodes chosen when the promise was
+// made.
 //
-// It is paid for whether it is used or not, at the reserved price of the day it was made: jobs inside it pay that rate for what
-// they hold while it lasts, and what they leave is charged to the reservation itself when it ends. The two always add up to the whole.
+// It is paid for whether it is used or not, at the reserved price of the day it was made: jobs
+// inside it pay that rate for what they hold while it lasts, and what they leave is charged to the
+// reservation itself when it ends. The two always add up to the whole.
 #pragma once
 
 #include <string>
@@ -22,36 +24,53 @@ struct ReservedPlace {
   std::int64_t mem_mib = 0;
   bool operator==(const ReservedPlace&) const = default;
   template <class V>
-  void fields(V& v) { v("node", node); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); }
+  void fields(V& v) {
+    v("node", node);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+  }
 };
 
 struct Reservation {
   ReservationId id;
   std::string name;
   ProjectId project;
-  UserId user;                  // who made it
+  UserId user;  // who made it
   WallTime from, until;
-  Resources resources;          // per node
+  Resources resources;  // per node
   std::uint32_t nodes = 1;
   PlaceWish place;
   std::vector<ReservedPlace> places;
-  Rate rate;                    // of one whole GPU
-  NanoUsd used;                 // paid by jobs inside it whose leases have closed
+  Rate rate;                       // of one whole GPU
+  NanoUsd used;                    // paid by jobs inside it whose leases have closed
   std::int64_t used_milli_ms = 0;  // and what they held: thousandths of a GPU times milliseconds
   WallTime made_at;
 
   std::int64_t gpu_milli() const {
     std::int64_t milli = 0;
     for (const ReservedPlace& p : places)
-      for (const GpuGrant& g : p.gpus) milli += g.share.milli;
+      for (const GpuGrant& g : p.gpus)
+        milli += g.share.milli;
     return milli;
   }
   bool operator==(const Reservation&) const = default;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("name", name); v("project", project); v("user", user); v("from_ns", from); v("until_ns", until);
-    v("resources", resources); v("nodes", nodes); v("place", place); v("places", places); v("rate", rate); v("used", used);
-    v("made_at_ns", made_at); v("used_milli_ms", used_milli_ms);
+    v("id", id);
+    v("name", name);
+    v("project", project);
+    v("user", user);
+    v("from_ns", from);
+    v("until_ns", until);
+    v("resources", resources);
+    v("nodes", nodes);
+    v("place", place);
+    v("places", places);
+    v("rate", rate);
+    v("used", used);
+    v("made_at_ns", made_at);
+    v("used_milli_ms", used_milli_ms);
   }
 };
 

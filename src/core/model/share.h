@@ -1,4 +1,5 @@
-// Shares of GPUs, and what a task asks of a node. Pure values, used alike by the scheduler, the ledger and the agent.
+// Shares of GPUs, and what a task asks of a node. Pure values, used alike by the scheduler, the
+// ledger and the agent.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace billow {
 
 inline constexpr std::int32_t whole_gpu_milli = 1000;
 
-// A part of one GPU: thousandths of its compute, and mebibytes of its memory. 1000 m is the whole card.
+// A part of one GPU: thousandths of its compute, and mebibytes of its memory. 1000 m is the whole
+// card.
 struct Share {
   std::int32_t milli = 0;
   std::int64_t mem_mib = 0;  // 0: in proportion to milli
@@ -17,27 +19,37 @@ struct Share {
   bool whole() const { return milli >= whole_gpu_milli; }
   bool operator==(const Share&) const = default;
   template <class V>
-  void fields(V& v) { v("milli", milli); v("mem_mib", mem_mib); }
+  void fields(V& v) {
+    v("milli", milli);
+    v("mem_mib", mem_mib);
+  }
 };
 
-// What one task asks of one node. `gpus` cards, each with `share` of it (a task of several GPUs takes whole ones).
+// What one task asks of one node. `gpus` cards, each with `share` of it (a task of several GPUs
+// takes whole ones).
 struct Resources {
   std::int32_t gpus = 0;
-  Share share;                            // per GPU; {1000, 0} for whole cards
-  std::vector<std::string> gpu_types;     // any of these (normalised: "H100", "A100-40"); empty: any type
-  std::string mig_profile;                // "1g.10gb"; empty: none. Then gpus counts instances.
+  Share share;  // per GPU; {1000, 0} for whole cards
+  std::vector<std::string>
+      gpu_types;            // any of these (normalised: "H100", "A100-40"); empty: any type
+  std::string mig_profile;  // "1g.10gb"; empty: none. Then gpus counts instances.
   std::int64_t cpu_milli = 0;
   std::int64_t mem_mib = 0;
-  bool whole_node = false;                // bare metal: every GPU and core, nothing beside it, no sandbox
-  bool exclusive = false;                 // every GPU and core and nothing beside it, in the usual sandbox
+  bool whole_node = false;  // bare metal: every GPU and core, nothing beside it, no sandbox
+  bool exclusive = false;   // every GPU and core and nothing beside it, in the usual sandbox
 
   bool takes_node() const { return whole_node || exclusive; }
 
   bool operator==(const Resources&) const = default;
   template <class V>
   void fields(V& v) {
-    v("gpus", gpus); v("share", share); v("gpu_types", gpu_types); v("mig_profile", mig_profile);
-    v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("whole_node", whole_node);
+    v("gpus", gpus);
+    v("share", share);
+    v("gpu_types", gpu_types);
+    v("mig_profile", mig_profile);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("whole_node", whole_node);
     v("exclusive", exclusive);
   }
 };

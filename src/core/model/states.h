@@ -1,5 +1,6 @@
-// The two life cycles of Billow. A job is what a user asked for; a task is one attempt of it on one node.
-// They are enums with exhaustive switches: what is not a state here cannot be stored, sent or shown.
+// The two life cycles of Billow. A job is what a user asked for; a task is one attempt of it on one
+// node. They are enums with exhaustive switches: what is not a state here cannot be stored, sent or
+// shown.
 #pragma once
 
 #include "base/enums.h"
@@ -13,11 +14,11 @@ enum class JobState {
   suspended,  // its memory is kept, its GPUs are given back
   succeeded,
   failed,
-  stopped,    // by a person, a budget or a policy
-  lost,       // its node went away and the job may not be started again
+  stopped,  // by a person, a budget or a policy
+  lost,     // its node went away and the job may not be started again
 };
 enum class TaskState {
-  starting,     // placed; the agent has not said yet that it runs
+  starting,  // placed; the agent has not said yet that it runs
   running,
   suspending,
   suspended,
@@ -27,23 +28,37 @@ enum class TaskState {
   ended,
 };
 
-BILLOW_ENUM_NAMES(JobState, {JobState::held, "held"}, {JobState::queued, "queued"}, {JobState::running, "running"},
-                  {JobState::suspended, "suspended"}, {JobState::succeeded, "succeeded"}, {JobState::failed, "failed"},
-                  {JobState::stopped, "stopped"}, {JobState::lost, "lost"});
-BILLOW_ENUM_NAMES(TaskState, {TaskState::starting, "starting"}, {TaskState::running, "running"},
-                  {TaskState::suspending, "suspending"}, {TaskState::suspended, "suspended"}, {TaskState::resuming, "resuming"},
-                  {TaskState::stopping, "stopping"}, {TaskState::unreachable, "unreachable"}, {TaskState::ended, "ended"});
+BILLOW_ENUM_NAMES(JobState,
+                  {JobState::held, "held"},
+                  {JobState::queued, "queued"},
+                  {JobState::running, "running"},
+                  {JobState::suspended, "suspended"},
+                  {JobState::succeeded, "succeeded"},
+                  {JobState::failed, "failed"},
+                  {JobState::stopped, "stopped"},
+                  {JobState::lost, "lost"});
+BILLOW_ENUM_NAMES(TaskState,
+                  {TaskState::starting, "starting"},
+                  {TaskState::running, "running"},
+                  {TaskState::suspending, "suspending"},
+                  {TaskState::suspended, "suspended"},
+                  {TaskState::resuming, "resuming"},
+                  {TaskState::stopping, "stopping"},
+                  {TaskState::unreachable, "unreachable"},
+                  {TaskState::ended, "ended"});
 
 constexpr bool is_final(JobState state) {
   switch (state) {
     case JobState::held:
     case JobState::queued:
     case JobState::running:
-    case JobState::suspended: return false;
+    case JobState::suspended:
+      return false;
     case JobState::succeeded:
     case JobState::failed:
     case JobState::stopped:
-    case JobState::lost: return true;
+    case JobState::lost:
+      return true;
   }
   return true;
 }
@@ -60,9 +75,16 @@ enum class ExitKind {
   lost,         // nobody saw its end: the node or its supervisor died
   idle,         // its node stopped it: it idled, and no head was there to decide
 };
-BILLOW_ENUM_NAMES(ExitKind, {ExitKind::exited, "exited"}, {ExitKind::signaled, "signaled"}, {ExitKind::oom, "oom"},
-                  {ExitKind::timed_out, "timed_out"}, {ExitKind::stopped, "stopped"}, {ExitKind::exec_failed, "exec_failed"},
-                  {ExitKind::unpaid, "unpaid"}, {ExitKind::lost, "lost"}, {ExitKind::idle, "idle"});
+BILLOW_ENUM_NAMES(ExitKind,
+                  {ExitKind::exited, "exited"},
+                  {ExitKind::signaled, "signaled"},
+                  {ExitKind::oom, "oom"},
+                  {ExitKind::timed_out, "timed_out"},
+                  {ExitKind::stopped, "stopped"},
+                  {ExitKind::exec_failed, "exec_failed"},
+                  {ExitKind::unpaid, "unpaid"},
+                  {ExitKind::lost, "lost"},
+                  {ExitKind::idle, "idle"});
 
 // Why live tasks are being ended; it decides what becomes of the job when they have.
 enum class StopCause {
@@ -72,36 +94,57 @@ enum class StopCause {
   preempted,    // its place is needed: back into the queue
   moved,        // the same, but it goes on elsewhere from its checkpoint: room there is kept for it
 };
-BILLOW_ENUM_NAMES(StopCause, {StopCause::none, "none"}, {StopCause::request, "request"}, {StopCause::rank_failed, "rank_failed"},
-                  {StopCause::preempted, "preempted"}, {StopCause::moved, "moved"});
+BILLOW_ENUM_NAMES(StopCause,
+                  {StopCause::none, "none"},
+                  {StopCause::request, "request"},
+                  {StopCause::rank_failed, "rank_failed"},
+                  {StopCause::preempted, "preempted"},
+                  {StopCause::moved, "moved"});
 
-// Why a job is or is being suspended. It decides who brings it back: a preempted one resumes by itself when there is room again,
-// the others when somebody asks.
+// Why a job is or is being suspended. It decides who brings it back: a preempted one resumes by
+// itself when there is room again, the others when somebody asks.
 enum class SuspendCause { none, request, preempted, idle, budget };
-BILLOW_ENUM_NAMES(SuspendCause, {SuspendCause::none, "none"}, {SuspendCause::request, "request"}, {SuspendCause::preempted, "preempted"},
-                  {SuspendCause::idle, "idle"}, {SuspendCause::budget, "budget"});
-// warm: the process keeps its context on the GPU (some hundred MiB) and is back soonest; cold: it holds nothing of the GPU.
+BILLOW_ENUM_NAMES(SuspendCause,
+                  {SuspendCause::none, "none"},
+                  {SuspendCause::request, "request"},
+                  {SuspendCause::preempted, "preempted"},
+                  {SuspendCause::idle, "idle"},
+                  {SuspendCause::budget, "budget"});
+// warm: the process keeps its context on the GPU (some hundred MiB) and is back soonest; cold: it
+// holds nothing of the GPU.
 enum class SuspendMode { warm, cold };
 BILLOW_ENUM_NAMES(SuspendMode, {SuspendMode::warm, "warm"}, {SuspendMode::cold, "cold"});
 enum class SuspendPhase {
   none,
   suspending,  // told to; it holds its GPUs until its agent says that it does not
   suspended,
-  resuming,    // it has its GPUs again; its agent has not said yet that it runs
+  resuming,  // it has its GPUs again; its agent has not said yet that it runs
 };
-BILLOW_ENUM_NAMES(SuspendPhase, {SuspendPhase::none, "none"}, {SuspendPhase::suspending, "suspending"},
-                  {SuspendPhase::suspended, "suspended"}, {SuspendPhase::resuming, "resuming"});
-// Who answers on the port that a replica was given, as the agent of its node sees it. A gateway calls a replica only where it is the task.
+BILLOW_ENUM_NAMES(SuspendPhase,
+                  {SuspendPhase::none, "none"},
+                  {SuspendPhase::suspending, "suspending"},
+                  {SuspendPhase::suspended, "suspended"},
+                  {SuspendPhase::resuming, "resuming"});
+// Who answers on the port that a replica was given, as the agent of its node sees it. A gateway
+// calls a replica only where it is the task.
 enum class PortHolder {
   unsaid,  // an agent that does not look (of an earlier version), or a task without a port
   nobody,
-  task,    // a process of the task, and nobody else
-  other,   // somebody else's process: what it answers is not the replica's
+  task,   // a process of the task, and nobody else
+  other,  // somebody else's process: what it answers is not the replica's
 };
-BILLOW_ENUM_NAMES(PortHolder, {PortHolder::unsaid, "unsaid"}, {PortHolder::nobody, "nobody"}, {PortHolder::task, "task"}, {PortHolder::other, "other"});
-// Whether a job is prepared for being suspended fast: `automatic` prepares slices and spot jobs, and leaves a dedicated GPU alone.
+BILLOW_ENUM_NAMES(PortHolder,
+                  {PortHolder::unsaid, "unsaid"},
+                  {PortHolder::nobody, "nobody"},
+                  {PortHolder::task, "task"},
+                  {PortHolder::other, "other"});
+// Whether a job is prepared for being suspended fast: `automatic` prepares slices and spot jobs,
+// and leaves a dedicated GPU alone.
 enum class Suspendable { automatic, yes, no };
-BILLOW_ENUM_NAMES(Suspendable, {Suspendable::automatic, "auto"}, {Suspendable::yes, "yes"}, {Suspendable::no, "no"});
+BILLOW_ENUM_NAMES(Suspendable,
+                  {Suspendable::automatic, "auto"},
+                  {Suspendable::yes, "yes"},
+                  {Suspendable::no, "no"});
 
 enum class Role { viewer, member, admin };
 BILLOW_ENUM_NAMES(Role, {Role::viewer, "viewer"}, {Role::member, "member"}, {Role::admin, "admin"});
@@ -114,11 +157,18 @@ enum class TokenScope {
   node,    // an agent's credential: speaks for its node, nothing else
   join,    // lets machines join: each gets a credential of its own for it, nothing else
 };
-BILLOW_ENUM_NAMES(TokenScope, {TokenScope::full, "full"}, {TokenScope::read, "read"}, {TokenScope::submit, "submit"},
-                  {TokenScope::node, "node"}, {TokenScope::join, "join"});
+BILLOW_ENUM_NAMES(TokenScope,
+                  {TokenScope::full, "full"},
+                  {TokenScope::read, "read"},
+                  {TokenScope::submit, "submit"},
+                  {TokenScope::node, "node"},
+                  {TokenScope::join, "join"});
 
 enum class PriceClass { on_demand, spot, reserved, suspended };
-BILLOW_ENUM_NAMES(PriceClass, {PriceClass::on_demand, "on-demand"}, {PriceClass::spot, "spot"},
-                  {PriceClass::reserved, "reserved"}, {PriceClass::suspended, "suspended"});
+BILLOW_ENUM_NAMES(PriceClass,
+                  {PriceClass::on_demand, "on-demand"},
+                  {PriceClass::spot, "spot"},
+                  {PriceClass::reserved, "reserved"},
+                  {PriceClass::suspended, "suspended"});
 
 }  // namespace billow

@@ -1,8 +1,9 @@
 // What a job's node is to bring beside the command.
 //
-// The tree of its working directory and the paths kept when it ends are variables of the job's environment: they are read by the
-// process that stages them as the job's own user. What the agent or the head must see to (an image, an environment, volumes,
-// secrets) stands in the job's description, and the wire carries it resolved: a secret's value and a volume's source are in no
+// The tree of its working directory and the paths kept when it ends are variables of the job's
+// environment: they are read by the process that stages them as the job's own user. What the agent
+// or the head must see to (an image, an environment, volumes, secrets) stands in the job's
+// description, and the wire carries it resolved: a secret's value and a volume's source are in no
 // description and in no journal.
 #pragma once
 
@@ -14,13 +15,16 @@
 
 namespace billow {
 
-// What a job in an image or an environment sees of the network: its node's, or nothing but a loopback of its own.
+// What a job in an image or an environment sees of the network: its node's, or nothing but a
+// loopback of its own.
 enum class RoomNetwork { host, none };
 BILLOW_ENUM_NAMES(RoomNetwork, {RoomNetwork::host, "host"}, {RoomNetwork::none, "none"});
 
 namespace surroundings {
-inline constexpr const char* files = "BILLOW_FILES";      // digest of the tree that is its working directory
-inline constexpr const char* outputs = "BILLOW_OUTPUTS";  // paths in it that are kept when it ends, one a line
+inline constexpr const char* files =
+    "BILLOW_FILES";  // digest of the tree that is its working directory
+inline constexpr const char* outputs =
+    "BILLOW_OUTPUTS";  // paths in it that are kept when it ends, one a line
 }  // namespace surroundings
 
 // `--volume data:/mnt/data:ro`
@@ -30,17 +34,26 @@ struct VolumeWish {
   bool read_only = false;
   bool operator==(const VolumeWish&) const = default;
   template <class V>
-  void fields(V& v) { v("name", name); v("path", path); v("read_only", read_only); }
+  void fields(V& v) {
+    v("name", name);
+    v("path", path);
+    v("read_only", read_only);
+  }
 };
 
-// `--secret HF_TOKEN`, `--secret HF_TOKEN=TOKEN`, `--secret key:/run/key`: as a variable or as a file, one of the two.
+// `--secret HF_TOKEN`, `--secret HF_TOKEN=TOKEN`, `--secret key:/run/key`: as a variable or as a
+// file, one of the two.
 struct SecretWish {
   std::string name;
   std::string variable;
   std::string file;
   bool operator==(const SecretWish&) const = default;
   template <class V>
-  void fields(V& v) { v("name", name); v("variable", variable); v("file", file); }
+  void fields(V& v) {
+    v("name", name);
+    v("variable", variable);
+    v("file", file);
+  }
 };
 
 // `--input s3://bucket/prefix:path`, `--output path=s3://bucket/prefix`
@@ -49,44 +62,63 @@ struct ObjectWish {
   std::string path;
   bool operator==(const ObjectWish&) const = default;
   template <class V>
-  void fields(V& v) { v("url", url); v("path", path); }
+  void fields(V& v) {
+    v("url", url);
+    v("path", path);
+  }
 };
 
 struct Surroundings {
-  std::string image;               // an OCI image's name; empty: on the node as it is
-  std::string environment;         // a saved environment's name…
-  std::string environment_digest;  // …and its content when the job was submitted, which a rerun uses again
+  std::string image;        // an OCI image's name; empty: on the node as it is
+  std::string environment;  // a saved environment's name…
+  std::string
+      environment_digest;  // …and its content when the job was submitted, which a rerun uses again
   std::vector<VolumeWish> volumes;
   std::vector<SecretWish> secrets;
-  std::vector<ObjectWish> inputs;  // brought before the command starts
-  std::vector<ObjectWish> outputs; // sent when it has ended
+  std::vector<ObjectWish> inputs;   // brought before the command starts
+  std::vector<ObjectWish> outputs;  // sent when it has ended
   RoomNetwork network = RoomNetwork::host;
-  std::int64_t processes_max = 0;  // processes and threads of the job on one node; 0: limits::task_processes_max
+  std::int64_t processes_max =
+      0;  // processes and threads of the job on one node; 0: limits::task_processes_max
   bool operator==(const Surroundings&) const = default;
   template <class V>
   void fields(V& v) {
-    v("image", image); v("environment", environment); v("environment_digest", environment_digest); v("volumes", volumes);
-    v("secrets", secrets); v("inputs", inputs); v("outputs", outputs);
-    v("network", network); v("processes_max", processes_max);
+    v("image", image);
+    v("environment", environment);
+    v("environment_digest", environment_digest);
+    v("volumes", volumes);
+    v("secrets", secrets);
+    v("inputs", inputs);
+    v("outputs", outputs);
+    v("network", network);
+    v("processes_max", processes_max);
   }
 };
 
 // ---- as a node gets them
 struct BoundVolume {
-  std::string source;              // on the node
-  std::string path;                // in the job
+  std::string source;  // on the node
+  std::string path;    // in the job
   bool read_only = false;
   bool operator==(const BoundVolume&) const = default;
   template <class V>
-  void fields(V& v) { v("source", source); v("path", path); v("read_only", read_only); }
+  void fields(V& v) {
+    v("source", source);
+    v("path", path);
+    v("read_only", read_only);
+  }
 };
 struct GivenSecret {
-  std::string variable;            // one of the two
+  std::string variable;  // one of the two
   std::string file;
   std::string value;
   bool operator==(const GivenSecret&) const = default;
   template <class V>
-  void fields(V& v) { v("variable", variable); v("file", file); v("value", value); }
+  void fields(V& v) {
+    v("variable", variable);
+    v("file", file);
+    v("value", value);
+  }
 };
 
 }  // namespace billow

@@ -1,5 +1,6 @@
-// What would have to change for a waiting job to start now. Nothing is guessed: every change is tried by a plan in which the changed
-// job stands at the end of the queue in place of the one that waits, so reservations, limits and those before it count as they do then.
+// What would have to change for a waiting job to start now. Nothing is guessed: every change is
+// tried by a plan in which the changed job stands at the end of the queue in place of the one that
+// waits, so reservations, limits and those before it count as they do then.
 #pragma once
 
 #include "core/sched/index.h"

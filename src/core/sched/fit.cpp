@@ -1,4 +1,5 @@
-// Whether and where a task fits on one node. These functions see one node at a time; choosing among nodes is place.cpp's.
+// Whether and where a task fits on one node. These functions see one node at a time; choosing among
+// nodes is place.cpp's.
 #include <algorithm>
 
 #include "core/sched/index.h"
@@ -11,58 +12,87 @@ bool any_or_empty(const std::vector<T>& wanted, const T& have) {
   return wanted.empty() || std::ranges::find(wanted, have) != wanted.end();
 }
 
-// The share of a card with both numbers filled in: what the request leaves open follows the other in proportion. Compute is never less
-// than memory's part: who fills a card keeps others off it, and is given (and pays for, and has in their quota) what they then could not use.
+// The share of a card with both numbers filled in: what the request leaves open follows the other
+// in proportion. Compute is never less than memory's part: who fills a card keeps others off it,
+// and is given (and pays for, and has in their quota) what they then could not use.
 Share effective_share(const Share& asked, const GpuShape& card) {
   Share s = asked;
   if (s.mem_mib > 0 && card.memory_mib > 0)
-    s.milli = std::max(s.milli, static_cast<std::int32_t>(std::min<std::int64_t>(whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib)));
-  if (s.mem_mib == 0 || s.whole()) s.mem_mib = card.memory_mib * s.milli / 1000;
+    s.milli = std::max(
+        s.milli, static_cast<std::int32_t>(std::min<std::int64_t>(
+                     whole_gpu_milli, (s.mem_mib * 1000 + card.memory_mib - 1) / card.memory_mib)));
+  if (s.mem_mib == 0 || s.whole())
+    s.mem_mib = card.memory_mib * s.milli / 1000;
   return s;
 }
 
 using Cards = std::array<CardChoice, limits::gpus_per_node_max>;
 
-std::size_t cards_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus, Cards& out) {
+std::size_t cards_on(const PlacementClass& c,
+                     const NodeState& node,
+                     const std::vector<GpuState>& gpus,
+                     Cards& out) {
   std::size_t n = 0;
   for (std::uint8_t i : node.ranked) {
-    if (n == out.size()) break;
-    if (auto choice = card_fits(c, node.shape.gpus[i], gpus[i], i)) out[n++] = *choice;
+    if (n == out.size())
+      break;
+    if (auto choice = card_fits(c, node.shape.gpus[i], gpus[i], i))
+      out[n++] = *choice;
   }
   return n;
 }
 
 std::optional<Placement> fit_whole(const PlacementClass& c, const NodeState& node, bool idle) {
-  if (!idle || static_cast<std::int64_t>(node.shape.gpus.size()) < c.resources.gpus) return std::nullopt;
-  if (c.resources.cpu_milli > node.shape.cpu_milli || c.resources.mem_mib > node.shape.mem_mib) return std::nullopt;
-  Placement p{.node = node.shape.id, .cpu_milli = node.shape.cpu_milli, .mem_mib = node.shape.mem_mib};
+  if (!idle || static_cast<std::int64_t>(node.shape.gpus.size()) < c.resources.gpus)
+    return std::nullopt;
+  if (c.resources.cpu_milli > node.shape.cpu_milli || c.resources.mem_mib > node.shape.mem_mib)
+    return std::nullopt;
+  Placement p{
+      .node = node.shape.id, .cpu_milli = node.shape.cpu_milli, .mem_mib = node.shape.mem_mib};
   for (std::size_t i = 0; i < node.shape.gpus.size(); ++i) {
     const GpuShape& card = node.shape.gpus[i];
-    if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
+    if (!card.healthy || !any_or_empty(c.resources.gpu_types, card.type))
+      return std::nullopt;
     p.gpus.push_back({static_cast<std::int32_t>(i), {whole_gpu_milli, card.memory_mib}, -1});
   }
   return p;
 }
 
-std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, const std::vector<GpuState>& gpus,
-                                std::int64_t cpu_milli, std::int64_t mem_mib, bool idle, std::int32_t gpu) {
+std::optional<Placement> fit_on(const PlacementClass& c,
+                                const NodeState& node,
+                                const std::vector<GpuState>& gpus,
+                                std::int64_t cpu_milli,
+                                std::int64_t mem_mib,
+                                bool idle,
+                                std::int32_t gpu) {
   const Resources& r = c.resources;
-  if (r.takes_node()) return fit_whole(c, node, idle);
-  if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib) return std::nullopt;
+  if (r.takes_node())
+    return fit_whole(c, node, idle);
+  if (cpu_milli < r.cpu_milli || mem_mib < r.mem_mib)
+    return std::nullopt;
   Placement p{.node = node.shape.id, .cpu_milli = r.cpu_milli, .mem_mib = r.mem_mib};
-  if (r.gpus <= 0) return p;
+  if (r.gpus <= 0)
+    return p;
   Cards cards;
   std::size_t n = cards_on(c, node, gpus, cards);
   const auto wanted = static_cast<std::size_t>(r.gpus);
-  if (n < wanted) return std::nullopt;
+  if (n < wanted)
+    return std::nullopt;
   const auto begin = cards.begin();
-  const auto domain = [&](const CardChoice& x) { return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain; };
-  const auto left = [&](const CardChoice& x) { return gpus[static_cast<std::size_t>(x.gpu)].free_milli - x.share.milli; };
+  const auto domain = [&](const CardChoice& x) {
+    return node.shape.gpus[static_cast<std::size_t>(x.gpu)].nvlink_domain;
+  };
+  const auto left = [&](const CardChoice& x) {
+    return gpus[static_cast<std::size_t>(x.gpu)].free_milli - x.share.milli;
+  };
   if (wanted == 1) {
     // Unless told which, the fullest card, so that whole ones stay whole.
-    auto best = std::find_if(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& x) { return x.gpu == gpu; });
+    auto best = std::find_if(begin, begin + static_cast<std::ptrdiff_t>(n),
+                             [&](const CardChoice& x) { return x.gpu == gpu; });
     if (gpu < 0 || best == begin + static_cast<std::ptrdiff_t>(n))
-      best = std::min_element(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& a, const CardChoice& b) { return left(a) < left(b); });
+      best = std::min_element(
+          begin, begin + static_cast<std::ptrdiff_t>(n),
+          [&](const CardChoice& a, const CardChoice& b) { return left(a) < left(b); });
     p.gpus.push_back({best->gpu, best->share, best->mig_start});
     return p;
   }
@@ -70,44 +100,69 @@ std::optional<Placement> fit_on(const PlacementClass& c, const NodeState& node, 
   std::optional<std::pair<std::size_t, std::int32_t>> tightest;
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t d = domain(cards[i]);
-    const auto members = static_cast<std::size_t>(std::count_if(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& x) { return domain(x) == d; }));
-    if (members >= wanted && (!tightest || members < tightest->first)) tightest = {members, d};
+    const auto members = static_cast<std::size_t>(
+        std::count_if(begin, begin + static_cast<std::ptrdiff_t>(n),
+                      [&](const CardChoice& x) { return domain(x) == d; }));
+    if (members >= wanted && (!tightest || members < tightest->first))
+      tightest = {members, d};
   }
-  if (!tightest && c.constraints.nvlink_required) return std::nullopt;
-  const auto outside = [&](const CardChoice& x) { return tightest && domain(x) != tightest->second; };
-  std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(n), [&](const CardChoice& a, const CardChoice& b) {
-    return std::tuple(outside(a), left(a), domain(a)) < std::tuple(outside(b), left(b), domain(b));
-  });
-  for (std::size_t i = 0; i < wanted; ++i) p.gpus.push_back({cards[i].gpu, cards[i].share, cards[i].mig_start});
+  if (!tightest && c.constraints.nvlink_required)
+    return std::nullopt;
+  const auto outside = [&](const CardChoice& x) {
+    return tightest && domain(x) != tightest->second;
+  };
+  std::stable_sort(begin, begin + static_cast<std::ptrdiff_t>(n),
+                   [&](const CardChoice& a, const CardChoice& b) {
+                     return std::tuple(outside(a), left(a), domain(a)) <
+                            std::tuple(outside(b), left(b), domain(b));
+                   });
+  for (std::size_t i = 0; i < wanted; ++i)
+    p.gpus.push_back({cards[i].gpu, cards[i].share, cards[i].mig_start});
   std::ranges::sort(p.gpus, {}, &GpuShare::gpu);
   return p;
 }
 
 }  // namespace
 
-std::optional<CardChoice> card_fits(const PlacementClass& c, const GpuShape& card, const GpuState& state, std::int32_t gpu) {
-  if (!card.healthy || card.mig_enabled != c.mig.has_value() || (!c.mig && state.free_milli < c.resources.share.milli)) return std::nullopt;
-  if (!any_or_empty(c.resources.gpu_types, card.type)) return std::nullopt;
-  if (!any_or_empty(c.constraints.only_gpus, gpu)) return std::nullopt;
+std::optional<CardChoice> card_fits(const PlacementClass& c,
+                                    const GpuShape& card,
+                                    const GpuState& state,
+                                    std::int32_t gpu) {
+  if (!card.healthy || card.mig_enabled != c.mig.has_value() ||
+      (!c.mig && state.free_milli < c.resources.share.milli))
+    return std::nullopt;
+  if (!any_or_empty(c.resources.gpu_types, card.type))
+    return std::nullopt;
+  if (!any_or_empty(c.constraints.only_gpus, gpu))
+    return std::nullopt;
   if (c.mig) {
     auto extent = mig_extent(*c.mig, card.type, card.memory_mib);
-    if (!extent) return std::nullopt;
-    const std::int32_t start = mig_start(card, c.resources.mig_profile, *extent, state.mig_used, state.mig_compute_used);
-    if (start < 0) return std::nullopt;
-    const Share share{extent->compute * 1000 / extent->compute_all, card.memory_mib * extent->slices / extent->slices_all};
+    if (!extent)
+      return std::nullopt;
+    const std::int32_t start =
+        mig_start(card, c.resources.mig_profile, *extent, state.mig_used, state.mig_compute_used);
+    if (start < 0)
+      return std::nullopt;
+    const Share share{extent->compute * 1000 / extent->compute_all,
+                      card.memory_mib * extent->slices / extent->slices_all};
     return CardChoice{gpu, share, start};
   }
-  if (c.resources.share.mem_mib > card.memory_mib) return std::nullopt;  // of a whole card too: it is the least memory the job can use
+  if (c.resources.share.mem_mib > card.memory_mib)
+    return std::nullopt;  // of a whole card too: it is the least memory the job can use
   const Share share = effective_share(c.resources.share, card);
-  if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib) return std::nullopt;
+  if (share.milli <= 0 || state.free_milli < share.milli || state.free_mem_mib < share.mem_mib)
+    return std::nullopt;
   return CardChoice{gpu, share, -1};
 }
 
-bool allowed(const PlacementClass& c, const NodeState& node) { return allowed_alike(c, node) && allowed_by_id(c, node.shape.id); }
+bool allowed(const PlacementClass& c, const NodeState& node) {
+  return allowed_alike(c, node) && allowed_by_id(c, node.shape.id);
+}
 
 bool allowed_by_id(const PlacementClass& c, NodeId node) {
   const Constraints& k = c.constraints;
-  return any_or_empty(k.only_nodes, node) && (k.avoid_nodes.empty() || std::ranges::find(k.avoid_nodes, node) == k.avoid_nodes.end());
+  return any_or_empty(k.only_nodes, node) &&
+         (k.avoid_nodes.empty() || std::ranges::find(k.avoid_nodes, node) == k.avoid_nodes.end());
 }
 
 bool allowed_alike(const PlacementClass& c, const NodeState& node) {
@@ -116,20 +171,30 @@ bool allowed_alike(const PlacementClass& c, const NodeState& node) {
 
 bool allowed_place(const PlacementClass& c, const NodeShape& s) {
   const Constraints& k = c.constraints;
-  if (!any_or_empty(k.regions, s.place.region) || !any_or_empty(k.zones, s.place.zone) || !any_or_empty(k.fabrics, s.place.fabric)) return false;
-  if (!any_or_empty(k.pools, s.pool)) return false;
-  if (!any_or_empty(c.home_regions, s.place.region) || !any_or_empty(c.home_pools, s.pool)) return false;
-  if (!k.placement_group.empty() && k.placement_group != s.place.placement_group) return false;
+  if (!any_or_empty(k.regions, s.place.region) || !any_or_empty(k.zones, s.place.zone) ||
+      !any_or_empty(k.fabrics, s.place.fabric))
+    return false;
+  if (!any_or_empty(k.pools, s.pool))
+    return false;
+  if (!any_or_empty(c.home_regions, s.place.region) || !any_or_empty(c.home_pools, s.pool))
+    return false;
+  if (!k.placement_group.empty() && k.placement_group != s.place.placement_group)
+    return false;
   for (const auto& [name, value] : k.labels) {
     auto it = s.labels.find(name);
-    if (it == s.labels.end() || it->second != value) return false;
+    if (it == s.labels.end() || it->second != value)
+      return false;
   }
   return true;
 }
 
-Room room_of(const NodeState& node) { return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks}; }
+Room room_of(const NodeState& node) {
+  return {node.gpus, node.free_cpu_milli, node.free_mem_mib, node.tasks};
+}
 
-std::optional<Placement> fit_room(const PlacementClass& c, const NodeState& node, const Room& room) {
+std::optional<Placement> fit_room(const PlacementClass& c,
+                                  const NodeState& node,
+                                  const Room& room) {
   return fit_on(c, node, room.gpus, room.cpu_milli, room.mem_mib, room.tasks == 0, -1);
 }
 
@@ -140,7 +205,8 @@ std::optional<Placement> fit(const PlacementClass& c, const NodeState& node, std
 std::optional<Placement> fit_empty(const PlacementClass& c, const NodeState& node) {
   std::vector<GpuState> gpus(node.gpus.size());
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (!node.shape.gpus[i].healthy) continue;
+    if (!node.shape.gpus[i].healthy)
+      continue;
     gpus[i].free_milli = whole_gpu_milli;
     gpus[i].free_mem_mib = node.shape.gpus[i].memory_mib;
   }

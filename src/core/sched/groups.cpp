@@ -7,27 +7,32 @@
 namespace billow::sched {
 namespace {
 
-constexpr std::size_t asleep_min = 1024;   // groups without nodes kept at least; beyond it half as many as have nodes
+constexpr std::size_t asleep_min =
+    1024;  // groups without nodes kept at least; beyond it half as many as have nodes
 
 }  // namespace
 
 bool NodeGroups::before(GroupSlot a, GroupSlot b) const {
   const NodeGroup &x = groups_[a], &y = groups_[b];
-  if (x.tie != y.tie) return x.tie < y.tie;
+  if (x.tie != y.tie)
+    return x.tie < y.tie;
   return precedence_[x.members.back()] < precedence_[y.members.back()];
 }
 
 void NodeGroups::log(GroupSlot g) {
   log_.push_back(g);
-  if (log_.size() <= 4 * groups_.size() + 4096) return;
-  const std::size_t half = log_.size() / 2;   // orders that read less than the newer half look at every group once
+  if (log_.size() <= 4 * groups_.size() + 4096)
+    return;
+  const std::size_t half =
+      log_.size() / 2;  // orders that read less than the newer half look at every group once
   log_.erase(log_.begin(), log_.begin() + static_cast<std::ptrdiff_t>(half));
   log_base_ += half;
 }
 
 GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
   auto [it, fresh] = by_key_.try_emplace(key, 0);
-  if (!fresh) return it->second;
+  if (!fresh)
+    return it->second;
   if (free_.empty()) {
     it->second = static_cast<GroupSlot>(groups_.size());
     groups_.emplace_back();
@@ -40,15 +45,20 @@ GroupSlot NodeGroups::slot_for(std::uint64_t key, std::uint64_t tie) {
   g.key = key;
   g.tie = tie;
   g.tenant = next_tenant_++;
-  if (next_tenant_ == 0) next_tenant_ = 1;
+  if (next_tenant_ == 0)
+    next_tenant_ = 1;
   g.seen_by = 0;
   return it->second;
 }
 
-GroupSlot NodeGroups::move(Slot node, GroupSlot from, std::uint64_t key, std::uint64_t tie, Precedence precedence) {
-  if (precedence_.size() <= node) precedence_.resize(node + 1);
-  if (from != no_slot && groups_[from].key == key && precedence_[node] == precedence) return from;
-  if (from != no_slot) leave(node, from);
+GroupSlot NodeGroups::move(
+    Slot node, GroupSlot from, std::uint64_t key, std::uint64_t tie, Precedence precedence) {
+  if (precedence_.size() <= node)
+    precedence_.resize(node + 1);
+  if (from != no_slot && groups_[from].key == key && precedence_[node] == precedence)
+    return from;
+  if (from != no_slot)
+    leave(node, from);
   precedence_[node] = precedence;
   const GroupSlot to = slot_for(key, tie);
   NodeGroup& g = groups_[to];
@@ -57,18 +67,23 @@ GroupSlot NodeGroups::move(Slot node, GroupSlot from, std::uint64_t key, std::ui
     inhabited_[to] = g.tenant;
     log(to);
   }
-  const auto later = [&](Slot a, Slot b) { return precedence_[b] < precedence_[a]; };
+  const auto later = [&](Slot a, Slot b) {
+    return precedence_[b] < precedence_[a];
+  };
   g.members.insert(std::lower_bound(g.members.begin(), g.members.end(), node, later), node);
   return to;
 }
 
 void NodeGroups::leave(Slot node, GroupSlot from) {
   NodeGroup& g = groups_[from];
-  const auto later = [&](Slot a, Slot b) { return precedence_[b] < precedence_[a]; };
+  const auto later = [&](Slot a, Slot b) {
+    return precedence_[b] < precedence_[a];
+  };
   auto at = std::lower_bound(g.members.begin(), g.members.end(), node, later);
   BILLOW_CHECK(at != g.members.end() && *at == node, "a node is a member of its group");
   g.members.erase(at);
-  if (!g.members.empty()) return;
+  if (!g.members.empty())
+    return;
   --awake_;
   inhabited_[from] = 0;
   asleep_.emplace_back(from, ++g.sleeps);
@@ -80,7 +95,8 @@ void NodeGroups::evict() {
     const auto [slot, sleeps] = asleep_.front();
     asleep_.pop_front();
     NodeGroup& g = groups_[slot];
-    if (!g.members.empty() || g.sleeps != sleeps) continue;   // it woke up since
+    if (!g.members.empty() || g.sleeps != sleeps)
+      continue;  // it woke up since
     by_key_.erase(g.key);
     g.tenant = 0;
     free_.push_back(slot);

@@ -6,9 +6,15 @@
 
 namespace billow::sched {
 
-void Holds::keep(const Placement& placement, const JobRequest& holder, Room then, WallTime from, For whom, bool asks_spot) {
+void Holds::keep(const Placement& placement,
+                 const JobRequest& holder,
+                 Room then,
+                 WallTime from,
+                 For whom,
+                 bool asks_spot) {
   auto it = index_.slot_of.find(placement.node);
-  if (it == index_.slot_of.end()) return;
+  if (it == index_.slot_of.end())
+    return;
   shift_room(then, index_.nodes[it->second].shape, placement, holder, -1);
   Held& held = nodes_[it->second];
   hide(it->second, held);
@@ -17,7 +23,8 @@ void Holds::keep(const Placement& placement, const JobRequest& holder, Room then
 }
 
 bool Holds::binds(const Part& part, const Leaves& leaves) {
-  if (leaves.end && leaves.end <= part.from) return false;
+  if (leaves.end && leaves.end <= part.from)
+    return false;
   const bool asks = part.whom == For::reservation || (part.asks_spot && leaves.spot);
   return !asks || !leaves.asked_from || part.from < leaves.asked_from;
 }
@@ -28,13 +35,17 @@ void Holds::show(Slot slot, Held& held) {
 
 // "Showing" a hold makes the node look fuller: every number is cut to the least spare of its parts.
 void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& shown) {
-  if (held.shown || std::ranges::none_of(held.parts, shown)) return;
+  if (held.shown || std::ranges::none_of(held.parts, shown))
+    return;
   NodeState& node = index_.nodes[slot];
   Room& hidden = held.hidden;
   hidden = Room{.gpus = std::vector<GpuState>(node.gpus.size()), .tasks = 1};
-  const auto cut = [](auto& most, auto have, auto spare) { most = std::max<std::decay_t<decltype(most)>>(most, have - std::max<decltype(have)>(spare, 0)); };
+  const auto cut = [](auto& most, auto have, auto spare) {
+    most = std::max<std::decay_t<decltype(most)>>(most, have - std::max<decltype(have)>(spare, 0));
+  };
   for (const Part& part : held.parts) {
-    if (!shown(part)) continue;
+    if (!shown(part))
+      continue;
     cut(hidden.cpu_milli, node.free_cpu_milli, part.spare.cpu_milli);
     cut(hidden.mem_mib, node.free_mem_mib, part.spare.mem_mib);
     for (std::size_t g = 0; g < std::min(node.gpus.size(), part.spare.gpus.size()); ++g) {
@@ -56,7 +67,8 @@ void Holds::show(Slot slot, Held& held, const std::function<bool(const Part&)>& 
 }
 
 void Holds::hide(Slot slot, Held& held) {
-  if (!held.shown) return;
+  if (!held.shown)
+    return;
   NodeState& node = index_.nodes[slot];
   node.free_cpu_milli += held.hidden.cpu_milli;
   node.free_mem_mib += held.hidden.mem_mib;
@@ -71,10 +83,12 @@ void Holds::hide(Slot slot, Held& held) {
 }
 
 void Holds::show_all() {
-  for (auto& [slot, held] : nodes_) show(slot, held);
+  for (auto& [slot, held] : nodes_)
+    show(slot, held);
 }
 void Holds::hide_all() {
-  for (auto& [slot, held] : nodes_) hide(slot, held);
+  for (auto& [slot, held] : nodes_)
+    hide(slot, held);
 }
 
 void Holds::take(const Placement& placement, const JobRequest& request, const Leaves& leaves) {
@@ -87,7 +101,8 @@ void Holds::take(const Placement& placement, const JobRequest& request, const Le
   hide(it->first, it->second);
   index_.take(placement, request);
   for (Part& part : it->second.parts) {
-    if (binds(part, leaves)) shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
+    if (binds(part, leaves))
+      shift_room(part.spare, index_.nodes[it->first].shape, placement, request, -1);
   }
   show(it->first, it->second);
 }
@@ -95,14 +110,17 @@ void Holds::take(const Placement& placement, const JobRequest& request, const Le
 void Holds::take_own(const Placement& placement, const JobRequest& request) {
   auto slot = index_.slot_of.find(placement.node);
   auto it = slot == index_.slot_of.end() ? nodes_.end() : nodes_.find(slot->second);
-  if (it != nodes_.end()) hide(it->first, it->second);
+  if (it != nodes_.end())
+    hide(it->first, it->second);
   index_.take(placement, request);
-  if (it != nodes_.end()) show(it->first, it->second);
+  if (it != nodes_.end())
+    show(it->first, it->second);
 }
 
 Room Holds::true_room(Slot slot, const Held& held) const {
   Room room = room_of(index_.nodes[slot]);
-  if (!held.shown) return room;
+  if (!held.shown)
+    return room;
   room.cpu_milli += held.hidden.cpu_milli;
   room.mem_mib += held.hidden.mem_mib;
   room.tasks -= held.hidden.tasks;
@@ -121,13 +139,16 @@ Room Holds::true_room(Slot slot) const {
 
 bool Holds::truly_free(const Placement& placement, const JobRequest& request) const {
   auto slot = index_.slot_of.find(placement.node);
-  if (slot == index_.slot_of.end()) return false;
+  if (slot == index_.slot_of.end())
+    return false;
   const NodeState& node = index_.nodes[slot->second];
   Room room = true_room(slot->second);
-  if (request.resources.takes_node() && room.tasks > 0) return false;
+  if (request.resources.takes_node() && room.tasks > 0)
+    return false;
   shift_room(room, node.shape, placement, request, -1);
   return room.cpu_milli >= 0 && room.mem_mib >= 0 &&
-         std::ranges::all_of(room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
+         std::ranges::all_of(
+             room.gpus, [](const GpuState& g) { return g.free_milli >= 0 && g.free_mem_mib >= 0; });
 }
 
 std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leaves& leaves) const {
@@ -135,40 +156,57 @@ std::optional<Placement> Holds::place_short(const PlacementClass& c, const Leave
   std::tuple<double, std::uint64_t, NodeGroups::Precedence> best_key;
   for (const auto& [slot, held] : nodes_) {
     const NodeState& node = index_.nodes[slot];
-    if (!allowed(c, node)) continue;
+    if (!allowed(c, node))
+      continue;
     Room room = true_room(slot, held);
     for (const Part& part : held.parts) {  // parts it would outlive still bind it
-      if (!binds(part, leaves)) continue;
+      if (!binds(part, leaves))
+        continue;
       room.tasks = std::max(room.tasks, 1);
       room.cpu_milli = std::min(room.cpu_milli, part.spare.cpu_milli);
       room.mem_mib = std::min(room.mem_mib, part.spare.mem_mib);
       for (std::size_t g = 0; g < std::min(room.gpus.size(), part.spare.gpus.size()); ++g) {
         room.gpus[g].free_milli = std::min(room.gpus[g].free_milli, part.spare.gpus[g].free_milli);
-        room.gpus[g].free_mem_mib = std::min(room.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
+        room.gpus[g].free_mem_mib =
+            std::min(room.gpus[g].free_mem_mib, part.spare.gpus[g].free_mem_mib);
         room.gpus[g].mig_used |= part.spare.gpus[g].mig_used;
       }
     }
     auto p = fit_room(c, node, room);
-    if (!p) continue;
+    if (!p)
+      continue;
     std::int64_t left = 0;
-    for (const GpuState& g : room.gpus) left += g.free_milli;
-    const std::tuple key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6, node.hash, index_.groups.precedence(slot)};
-    if (!best || key < best_key) { best = std::move(p); best_key = key; }
+    for (const GpuState& g : room.gpus)
+      left += g.free_milli;
+    const std::tuple key{static_cast<double>(left) + static_cast<double>(room.cpu_milli) / 1e6,
+                         node.hash, index_.groups.precedence(slot)};
+    if (!best || key < best_key) {
+      best = std::move(p);
+      best_key = key;
+    }
   }
   return best;
 }
 
 namespace {
 
-// The oldest jobs of the node end one after the other until the task fits: when the last of them started, and the room then.
-std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index, const PlacementClass& c, Slot slot, WallTime now, const CutRoom& cut) {
+// The oldest jobs of the node end one after the other until the task fits: when the last of them
+// started, and the room then.
+std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& index,
+                                                    const PlacementClass& c,
+                                                    Slot slot,
+                                                    WallTime now,
+                                                    const CutRoom& cut) {
   const NodeState& node = index.nodes[slot];
-  if (!allowed(c, node)) return std::nullopt;
+  if (!allowed(c, node))
+    return std::nullopt;
   std::vector<std::pair<std::int64_t, JobId>> jobs;
   for (JobId last; JobId id : node.jobs) {
-    if (std::exchange(last, id) == id) continue;
+    if (std::exchange(last, id) == id)
+      continue;
     const RunningJob& job = index.running.at(id);
-    if (!holds_for_its_own(index, job.request, now)) jobs.emplace_back(job.started.ns, id);
+    if (!holds_for_its_own(index, job.request, now))
+      jobs.emplace_back(job.started.ns, id);
   }
   std::ranges::sort(jobs);
   Drain d{.slot = slot, .placement = {}, .then = room_of(node)};
@@ -178,37 +216,54 @@ std::optional<std::pair<std::int64_t, Drain>> drain(const SchedIndex::Impl& inde
     std::int64_t free = 0;
     Room room = d.then;
     cut(room, slot);
-    for (const GpuState& g : room.gpus) free += std::max(g.free_milli, 0);
-    const bool hopeless = c.resources.takes_node() ? next < jobs.size() : !c.mig && free < asked;   // spares the exact look
+    for (const GpuState& g : room.gpus)
+      free += std::max(g.free_milli, 0);
+    const bool hopeless = c.resources.takes_node()
+                              ? next < jobs.size()
+                              : !c.mig && free < asked;  // spares the exact look
     if (auto p = hopeless ? std::nullopt : fit_room(c, node, room)) {
       d.placement = std::move(*p);
       return std::pair(started_ns, std::move(d));
     }
-    if (next == jobs.size()) return std::nullopt;
+    if (next == jobs.size())
+      return std::nullopt;
     started_ns = jobs[next].first;
     const RunningJob& job = index.running.at(jobs[next].second);
     for (const Placement& p : job.placements) {
-      if (p.node == node.shape.id) shift_room(d.then, node.shape, p, job.request, +1);
+      if (p.node == node.shape.id)
+        shift_room(d.then, node.shape, p, job.request, +1);
     }
   }
 }
 
 }  // namespace
 
-std::vector<Drain> drain_oldest(const SchedIndex::Impl& index, const PlacementClass& c, std::size_t tasks, WallTime now, const CutRoom& cut) {
+std::vector<Drain> drain_oldest(const SchedIndex::Impl& index,
+                                const PlacementClass& c,
+                                std::size_t tasks,
+                                WallTime now,
+                                const CutRoom& cut) {
   std::vector<std::pair<std::int64_t, Drain>> found;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
-    if (auto d = drain(index, c, s, now, cut)) found.push_back(std::move(*d));
+    if (auto d = drain(index, c, s, now, cut))
+      found.push_back(std::move(*d));
   }
-  std::ranges::sort(found, {}, [&](const auto& f) { return std::tuple(f.first, index.nodes[f.second.slot].hash, f.second.placement.node); });
-  const Closeness close = c.constraints.close_required && tasks > 1 ? c.constraints.close : Closeness::anywhere;
+  std::ranges::sort(found, {}, [&](const auto& f) {
+    return std::tuple(f.first, index.nodes[f.second.slot].hash, f.second.placement.node);
+  });
+  const Closeness close =
+      c.constraints.close_required && tasks > 1 ? c.constraints.close : Closeness::anywhere;
   std::map<std::string, std::vector<Drain>> places;
   for (auto& [started_ns, d] : found) {
-    const std::string name = close == Closeness::anywhere ? std::string() : domain_name(index.nodes[d.slot].shape.place, close);
-    if (close != Closeness::anywhere && name.empty()) continue;
+    const std::string name = close == Closeness::anywhere
+                                 ? std::string()
+                                 : domain_name(index.nodes[d.slot].shape.place, close);
+    if (close != Closeness::anywhere && name.empty())
+      continue;
     std::vector<Drain>& there = places[name];
     there.push_back(std::move(d));
-    if (there.size() == tasks) return std::move(there);
+    if (there.size() == tasks)
+      return std::move(there);
   }
   return {};
 }

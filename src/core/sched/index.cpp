@@ -1,5 +1,6 @@
-// The mutators of projects, queue and running jobs: each is a fact of the core's journal folded into the derived structures, in
-// time independent of how many nodes and jobs there are (but for changes of a project's settings, which touch its queued jobs).
+// The mutators of projects, queue and running jobs: each is a fact of the core's journal folded
+// into the derived structures, in time independent of how many nodes and jobs there are (but for
+// changes of a project's settings, which touch its queued jobs).
 #include "core/sched/index.h"
 
 #include <algorithm>
@@ -13,19 +14,24 @@ namespace billow::sched {
 std::int64_t gpu_milli_of(const JobRequest&, const std::vector<Placement>& placements) {
   std::int64_t milli = 0;
   for (const Placement& p : placements) {
-    for (const GpuShare& g : p.gpus) milli += g.share.milli;
+    for (const GpuShare& g : p.gpus)
+      milli += g.share.milli;
   }
   return milli;
 }
 std::int64_t gpu_milli_of(const JobRequest& request) {
-  return static_cast<std::int64_t>(request.tasks) * request.resources.gpus * request.resources.share.milli;
+  return static_cast<std::int64_t>(request.tasks) * request.resources.gpus *
+         request.resources.share.milli;
 }
 
 std::int64_t asked_milli(const SchedIndex::Impl& index, const JobRequest& request) {
-  if (!request.resources.takes_node()) return gpu_milli_of(request);
+  if (!request.resources.takes_node())
+    return gpu_milli_of(request);
   std::size_t gpus = 0;  // every node is looked at, for the few jobs that ask for whole ones
-  for (const NodeState& n : index.nodes) gpus = std::max(gpus, n.shape.gpus.size());
-  return static_cast<std::int64_t>(request.tasks) * static_cast<std::int64_t>(gpus) * whole_gpu_milli;
+  for (const NodeState& n : index.nodes)
+    gpus = std::max(gpus, n.shape.gpus.size());
+  return static_cast<std::int64_t>(request.tasks) * static_cast<std::int64_t>(gpus) *
+         whole_gpu_milli;
 }
 
 // ---- Projects
@@ -40,24 +46,31 @@ ProjectState& SchedIndex::Impl::project(ProjectId id) {
 void SchedIndex::upsert_project(const ProjectSettings& settings) {
   Impl& x = *impl_;
   ProjectState& p = x.project(settings.id);
-  const bool requeue = p.settings.policy != settings.policy || p.settings.regions != settings.regions || p.settings.pools != settings.pools;
+  const bool requeue = p.settings.policy != settings.policy ||
+                       p.settings.regions != settings.regions || p.settings.pools != settings.pools;
   p.settings = settings;
   ++x.version;
-  if (!requeue) return;
+  if (!requeue)
+    return;
   std::vector<JobRequest> again;  // the class and the rank of its jobs may be others now
   for (const auto& [id, job] : x.queued) {
-    if (job.kind->proto.project == settings.id) again.push_back(x.request_of(id, job));
+    if (job.kind->proto.project == settings.id)
+      again.push_back(x.request_of(id, job));
   }
-  for (const JobRequest& job : again) x.enqueue(job);
+  for (const JobRequest& job : again)
+    x.enqueue(job);
 }
 
 void SchedIndex::remove_project(ProjectId id) {
   Impl& x = *impl_;
   auto it = x.projects.find(id);
-  if (it == x.projects.end()) return;
+  if (it == x.projects.end())
+    return;
   // Work of a removed project goes on under the defaults; the entry goes when nothing refers to it.
-  if (it->second.kinds.empty() && it->second.users.empty()) x.projects.erase(it);
-  else upsert_project(ProjectSettings{.id = id});
+  if (it->second.kinds.empty() && it->second.users.empty())
+    x.projects.erase(it);
+  else
+    upsert_project(ProjectSettings{.id = id});
   ++x.version;
 }
 
@@ -68,7 +81,8 @@ void SchedIndex::set_usage(const Usage& usage) {
 }
 
 void SchedIndex::Impl::accrue(Usage& usage, std::int64_t rate_milli, WallTime when) const {
-  if (when <= usage.as_of) return;
+  if (when <= usage.as_of)
+    return;
   const double half = static_cast<double>(std::max<std::int64_t>(settings.usage_half_life.ns, 1));
   const double elapsed = static_cast<double>(when.ns - usage.as_of.ns);
   if (usage.as_of.ns == 0) {  // the first time: nothing ran before
@@ -77,7 +91,8 @@ void SchedIndex::Impl::accrue(Usage& usage, std::int64_t rate_milli, WallTime wh
   }
   const double keep = std::exp2(-elapsed / half);
   const double tau_s = half / 1e9 / std::log(2.0);
-  usage.milli_seconds = usage.milli_seconds * keep + static_cast<double>(rate_milli) * tau_s * (1.0 - keep);
+  usage.milli_seconds =
+      usage.milli_seconds * keep + static_cast<double>(rate_milli) * tau_s * (1.0 - keep);
   usage.as_of = when;
 }
 
@@ -91,13 +106,17 @@ void SchedIndex::Impl::accrue(const JobRequest& request, WallTime when) {
 }
 
 std::int64_t SchedIndex::Impl::dominant_milli(const JobRequest& r) const {
-  // Resources are compared as parts of the whole installation; the result is in GPU thousandths (or node thousandths where
-  // there is no GPU at all).
-  const double unit = total_milli > 0 ? static_cast<double>(total_milli) : 1000.0 * static_cast<double>(std::max<std::size_t>(1, slot_of.size()));
+  // Resources are compared as parts of the whole installation; the result is in GPU thousandths (or
+  // node thousandths where there is no GPU at all).
+  const double unit = total_milli > 0
+                          ? static_cast<double>(total_milli)
+                          : 1000.0 * static_cast<double>(std::max<std::size_t>(1, slot_of.size()));
   const auto part = [](std::int64_t asked, std::int64_t total) {
     return total > 0 ? static_cast<double>(asked) / static_cast<double>(total) : 0.0;
   };
-  double share = part(static_cast<std::int64_t>(r.resources.gpus) * std::max(r.resources.share.milli, 1), total_milli);
+  double share =
+      part(static_cast<std::int64_t>(r.resources.gpus) * std::max(r.resources.share.milli, 1),
+           total_milli);
   share = std::max(share, part(r.resources.cpu_milli, total_cpu_milli));
   share = std::max(share, part(r.resources.mem_mib, total_mem_mib));
   return std::llround(share * unit * r.tasks);
@@ -112,14 +131,20 @@ void SchedIndex::Impl::account(const RunningJob& job, int sign) {
   UserRunning& user = p.users[job.request.user];
   user.milli += sign * milli;
   user.jobs += sign;
-  if (user.jobs == 0) p.users.erase(job.request.user);
+  if (user.jobs == 0)
+    p.users.erase(job.request.user);
   const bool gives_way = job.request.spot || job.request.yields != Yields::never;
-  if (gives_way) yielding += sign;
-  else p.firm_milli += sign * milli;
-  if (job.request.moves_after.ns > 0) movable += sign;
-  if (job.request.spot) p.spot_milli += sign * milli;
+  if (gives_way)
+    yielding += sign;
+  else
+    p.firm_milli += sign * milli;
+  if (job.request.moves_after.ns > 0)
+    movable += sign;
+  if (job.request.spot)
+    p.spot_milli += sign * milli;
   if (job.request.array) {
-    if ((array_running[job.request.array] += sign) == 0) array_running.erase(job.request.array);
+    if ((array_running[job.request.array] += sign) == 0)
+      array_running.erase(job.request.array);
   }
 }
 
@@ -128,23 +153,30 @@ WallTime end_of(const RunningJob& job) {
   return d.ns > 0 ? job.started + d : WallTime{};
 }
 void SchedIndex::Impl::note_end(JobId id, const RunningJob& job) {
-  if (const WallTime end = end_of(job); end || job.leaving) ending.emplace(job.leaving ? 0 : end.ns, id);
+  if (const WallTime end = end_of(job); end || job.leaving)
+    ending.emplace(job.leaving ? 0 : end.ns, id);
 }
-void SchedIndex::Impl::forget_end(JobId id, const RunningJob& job) { ending.erase({job.leaving ? 0 : end_of(job).ns, id}); }
+void SchedIndex::Impl::forget_end(JobId id, const RunningJob& job) {
+  ending.erase({job.leaving ? 0 : end_of(job).ns, id});
+}
 
 // ---- Queue
 
 std::uint64_t SchedIndex::Impl::rank_of(const JobRequest& job) {
   switch (project(job.project).settings.policy) {
     case OrderPolicy::fair:
-    case OrderPolicy::fifo: return job.order;
+    case OrderPolicy::fifo:
+      return job.order;
     case OrderPolicy::shortest: {
-      // The shorter one first, but nobody is passed for ever: a job may be passed only by those submitted within
-      // `shortest_patience` times its own length after it. The rank does not change with time, so nothing is sorted again.
+      // The shorter one first, but nobody is passed for ever: a job may be passed only by those
+      // submitted within `shortest_patience` times its own length after it. The rank does not
+      // change with time, so nothing is sorted again.
       Duration d = job.expected.ns > 0 ? job.expected : job.time_limit;
-      if (d.ns <= 0) d = limits::duration_assumed;
+      if (d.ns <= 0)
+        d = limits::duration_assumed;
       d = std::min(d, limits::duration_ranked_max);
-      return static_cast<std::uint64_t>(std::max<std::int64_t>(0, job.submitted.ns) + d.ns * limits::shortest_patience);
+      return static_cast<std::uint64_t>(std::max<std::int64_t>(0, job.submitted.ns) +
+                                        d.ns * limits::shortest_patience);
     }
   }
   return job.order;
@@ -159,7 +191,8 @@ PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job) {
     c.home_pools = it->second.settings.pools;
   }
   if (!job.resources.mig_profile.empty()) {
-    if (auto profile = parse_mig_profile(job.resources.mig_profile)) c.mig = *profile;
+    if (auto profile = parse_mig_profile(job.resources.mig_profile))
+      c.mig = *profile;
   }
   c.key = key_of(c.resources, c.constraints, c.home_regions, c.home_pools);
   return c;
@@ -168,16 +201,19 @@ PlacementClass class_of(const SchedIndex::Impl& index, const JobRequest& job) {
 PlacementClass* SchedIndex::Impl::intern_class(const JobRequest& job) {
   PlacementClass c = class_of(*this, job);
   auto& held = classes[c.key];
-  if (!held) held = std::make_unique<PlacementClass>(std::move(c));
+  if (!held)
+    held = std::make_unique<PlacementClass>(std::move(c));
   ++held->references;
   return held.get();
 }
 
 void SchedIndex::Impl::release_class(PlacementClass* c) {
-  // A class nobody refers to keeps its node order for the next job like it; only many such are dropped, all at once.
+  // A class nobody refers to keeps its node order for the next job like it; only many such are
+  // dropped, all at once.
   constexpr std::size_t classes_kept_max = 4096;
   --c->references;
-  if (classes.size() > classes_kept_max) std::erase_if(classes, [](const auto& entry) { return entry.second->references == 0; });
+  if (classes.size() > classes_kept_max)
+    std::erase_if(classes, [](const auto& entry) { return entry.second->references == 0; });
 }
 
 Kind* SchedIndex::Impl::intern_kind(const JobRequest& job) {
@@ -200,7 +236,8 @@ Kind* SchedIndex::Impl::intern_kind(const JobRequest& job) {
 }
 
 void SchedIndex::Impl::release_kind(Kind* kind) {
-  if (--kind->jobs > 0) return;
+  if (--kind->jobs > 0)
+    return;
   release_class(kind->placement);
   kinds.erase(std::string(kind->key));
 }
@@ -213,7 +250,9 @@ void SchedIndex::Impl::make_ready(JobId id, const QueuedJob& job) {
     return;
   }
   auto& order = project(kind.proto.project).kinds;
-  if (!kind.ready.empty()) order.erase(KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second, &kind});
+  if (!kind.ready.empty())
+    order.erase(KindKey{-kind.proto.priority, kind.ready.begin()->first, kind.ready.begin()->second,
+                        &kind});
   kind.ready.insert(kind.ready.begin(), key);
   order.insert(KindKey{-kind.proto.priority, job.rank, id, &kind, job.submitted});
 }
@@ -224,10 +263,12 @@ void SchedIndex::Impl::make_unready(JobId id, const QueuedJob& job) {
   BILLOW_CHECK(it != kind.ready.end(), "a ready job is in its kind's queue");
   const bool first = it == kind.ready.begin();
   kind.ready.erase(it);
-  if (!first) return;
+  if (!first)
+    return;
   auto& order = project(kind.proto.project).kinds;
   order.erase(KindKey{-kind.proto.priority, job.rank, id, &kind});
-  if (kind.ready.empty()) return;
+  if (kind.ready.empty())
+    return;
   const auto& [rank, next] = *kind.ready.begin();
   order.insert(KindKey{-kind.proto.priority, rank, next, &kind, queued.at(next).submitted});
 }
@@ -253,26 +294,42 @@ JobRequest SchedIndex::Impl::request_of(JobId id, const QueuedJob& job) const {
   return r;
 }
 
-void SchedIndex::enqueue(const JobRequest& job) { impl_->enqueue(job); }
-void SchedIndex::dequeue(JobId id) { impl_->dequeue(id); }
+void SchedIndex::enqueue(const JobRequest& job) {
+  impl_->enqueue(job);
+}
+void SchedIndex::dequeue(JobId id) {
+  impl_->dequeue(id);
+}
 
 void SchedIndex::Impl::enqueue(const JobRequest& job) {
   dequeue(job.id);
-  QueuedJob q{.kind = intern_kind(job), .order = job.order, .rank = rank_of(job), .submitted = job.submitted,
-              .eligible_at = job.eligible_at, .time_limit = job.time_limit, .expected = job.expected, .expected_max = job.expected_max};
+  QueuedJob q{.kind = intern_kind(job),
+              .order = job.order,
+              .rank = rank_of(job),
+              .submitted = job.submitted,
+              .eligible_at = job.eligible_at,
+              .time_limit = job.time_limit,
+              .expected = job.expected,
+              .expected_max = job.expected_max};
   queued.emplace(job.id, q);
-  if (job.eligible_at.ns > 0) sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
-  else make_ready(job.id, q);
-  if (job.moves) moving.insert(job.id);
+  if (job.eligible_at.ns > 0)
+    sleeping.emplace(job.eligible_at.ns, job.id);  // plan() wakes it
+  else
+    make_ready(job.id, q);
+  if (job.moves)
+    moving.insert(job.id);
   ++version;
 }
 
 void SchedIndex::Impl::dequeue(JobId id) {
   auto it = queued.find(id);
-  if (it == queued.end()) return;
-  if (sleeping.erase({it->second.eligible_at.ns, id}) == 0) make_unready(id, it->second);
+  if (it == queued.end())
+    return;
+  if (sleeping.erase({it->second.eligible_at.ns, id}) == 0)
+    make_unready(id, it->second);
   Kind* kind = it->second.kind;
-  if (kind->proto.moves) moving.erase(id);
+  if (kind->proto.moves)
+    moving.erase(id);
   queued.erase(it);
   release_kind(kind);
   ++version;
@@ -284,30 +341,41 @@ namespace {
 
 void count_replica(SchedIndex::Impl& x, const JobRequest& request, NodeId node, int sign) {
   const std::uint64_t key = request.constraints.spread_key;
-  if (key == 0) return;
+  if (key == 0)
+    return;
   auto& nodes = x.spread_groups[key];
-  if ((nodes[node] += sign) == 0) nodes.erase(node);
-  if (nodes.empty()) x.spread_groups.erase(key);
+  if ((nodes[node] += sign) == 0)
+    nodes.erase(node);
+  if (nodes.empty())
+    x.spread_groups.erase(key);
 }
 
-// The model is made anew at doubling intervals, then every 4096 starts, when older starts also count half: often enough to
-// follow a changing workload, seldom enough that node orders are not remade for every job.
+// The model is made anew at doubling intervals, then every 4096 starts, when older starts also
+// count half: often enough to follow a changing workload, seldom enough that node orders are not
+// remade for every job.
 void learn(SchedIndex::Impl& x, const Resources& resources, std::size_t& hint) {
   constexpr std::int64_t period = 4096;
   constexpr std::size_t kinds_max = 512;
   Learned& l = x.learned;
   if (hint >= l.recent.size() || l.recent[hint].first != resources)
-    hint = static_cast<std::size_t>(std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first) - l.recent.begin());
-  if (hint < l.recent.size()) l.recent[hint].second += 1;
-  else if (l.recent.size() < kinds_max) l.recent.emplace_back(resources, 1.0);
-  if (++l.starts < l.next_at) return;
+    hint = static_cast<std::size_t>(
+        std::ranges::find(l.recent, resources, &std::pair<Resources, double>::first) -
+        l.recent.begin());
+  if (hint < l.recent.size())
+    l.recent[hint].second += 1;
+  else if (l.recent.size() < kinds_max)
+    l.recent.emplace_back(resources, 1.0);
+  if (++l.starts < l.next_at)
+    return;
   l.typical = l.recent;
   l.next_at = l.starts < period ? l.starts * 2 : l.starts + period;
   if (l.starts >= period) {
-    for (auto& [r, w] : l.recent) w /= 2;
+    for (auto& [r, w] : l.recent)
+      w /= 2;
     std::erase_if(l.recent, [](const auto& entry) { return entry.second < 0.5; });
   }
-  if (x.typical.empty()) x.model.reset();
+  if (x.typical.empty())
+    x.model.reset();
 }
 
 }  // namespace
@@ -315,8 +383,11 @@ void learn(SchedIndex::Impl& x, const Resources& resources, std::size_t& hint) {
 void SchedIndex::started(JobId id, std::vector<Placement> placements, WallTime when) {
   Impl& x = *impl_;
   auto it = x.queued.find(id);
-  if (it == x.queued.end()) return;
-  RunningJob job{.request = x.request_of(id, it->second), .placements = std::move(placements), .started = when};
+  if (it == x.queued.end())
+    return;
+  RunningJob job{.request = x.request_of(id, it->second),
+                 .placements = std::move(placements),
+                 .started = when};
   job.request.moves = false;  // it has arrived
   job.dominant_milli = x.dominant_milli(job.request);
   learn(x, job.request.resources, it->second.kind->placement->learned_at);
@@ -339,11 +410,15 @@ void SchedIndex::restore_running(const RunningJob& job) {
     }
     x.take(p, job.request);
     count_replica(x, job.request, p.node, +1);
-    if (NodeState* node = x.find(p.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
+    if (NodeState* node = x.find(p.node))
+      node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   }
-  if (lost && job.request.elastic) x.repairs.insert(id);
-  if (job.leaving && job.leaving_for) x.leaving_for[job.leaving_for].insert(id);
-  if (job.request.moves) x.moving.insert(id);
+  if (lost && job.request.elastic)
+    x.repairs.insert(id);
+  if (job.leaving && job.leaving_for)
+    x.leaving_for[job.leaving_for].insert(id);
+  if (job.request.moves)
+    x.moving.insert(id);
   x.note_end(id, job);
   x.running.emplace(id, job);
   ++x.version;
@@ -352,12 +427,14 @@ void SchedIndex::restore_running(const RunningJob& job) {
 namespace {
 
 void leave_node(SchedIndex::Impl& x, JobId id, const Placement& p, const JobRequest& request) {
-  if (!p.node) return;
+  if (!p.node)
+    return;
   x.give(p, request);
   count_replica(x, request, p.node, -1);
   if (NodeState* node = x.find(p.node)) {
     auto at = std::lower_bound(node->jobs.begin(), node->jobs.end(), id);
-    if (at != node->jobs.end() && *at == id) node->jobs.erase(at);
+    if (at != node->jobs.end() && *at == id)
+      node->jobs.erase(at);
   }
 }
 
@@ -366,15 +443,20 @@ void leave_node(SchedIndex::Impl& x, JobId id, const Placement& p, const JobRequ
 void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, bool replace) {
   Impl& x = *impl_;
   auto it = x.running.find(id);
-  if (it == x.running.end()) return;
+  if (it == x.running.end())
+    return;
   RunningJob& job = it->second;
   const auto i = static_cast<std::size_t>(task_index);
-  if (task_index < 0 || i >= job.placements.size()) return;
+  if (task_index < 0 || i >= job.placements.size())
+    return;
   const auto given_up = std::ranges::lower_bound(job.done, task_index);
-  if (!job.placements[i].node) {   // known already; perhaps it was to be replaced until now
-    if (replace || (given_up != job.done.end() && *given_up == task_index)) return;
+  if (!job.placements[i].node) {  // known already; perhaps it was to be replaced until now
+    if (replace || (given_up != job.done.end() && *given_up == task_index))
+      return;
     job.done.insert(given_up, task_index);
-    if (static_cast<std::size_t>(std::ranges::count_if(job.placements, [](const Placement& p) { return !p.node; })) == job.done.size()) x.repairs.erase(id);
+    if (static_cast<std::size_t>(std::ranges::count_if(
+            job.placements, [](const Placement& p) { return !p.node; })) == job.done.size())
+      x.repairs.erase(id);
     ++x.version;
     return;
   }
@@ -383,26 +465,33 @@ void SchedIndex::member_lost(JobId id, std::int32_t task_index, WallTime when, b
   leave_node(x, id, job.placements[i], job.request);
   job.placements[i] = Placement{};
   x.account(job, +1);
-  if (!replace) job.done.insert(given_up, task_index);   // in order, however they ended: contents are canonical
-  else if (job.request.elastic) x.repairs.insert(id);
+  if (!replace)
+    job.done.insert(given_up, task_index);  // in order, however they ended: contents are canonical
+  else if (job.request.elastic)
+    x.repairs.insert(id);
   ++x.version;
 }
 
 void SchedIndex::member_replaced(JobId id, std::int32_t task_index, Placement placement) {
   Impl& x = *impl_;
   auto it = x.running.find(id);
-  if (it == x.running.end()) return;
+  if (it == x.running.end())
+    return;
   RunningJob& job = it->second;
   const auto i = static_cast<std::size_t>(task_index);
-  if (task_index < 0 || i >= job.placements.size() || job.placements[i].node) return;
+  if (task_index < 0 || i >= job.placements.size() || job.placements[i].node)
+    return;
   x.account(job, -1);
   x.take(placement, job.request);
   count_replica(x, job.request, placement.node, +1);
-  if (NodeState* node = x.find(placement.node)) node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
+  if (NodeState* node = x.find(placement.node))
+    node->jobs.insert(std::upper_bound(node->jobs.begin(), node->jobs.end(), id), id);
   job.placements[i] = std::move(placement);
   x.account(job, +1);
-  const auto gone = static_cast<std::size_t>(std::ranges::count_if(job.placements, [](const Placement& p) { return !p.node; }));
-  if (gone == job.done.size()) x.repairs.erase(id);
+  const auto gone = static_cast<std::size_t>(
+      std::ranges::count_if(job.placements, [](const Placement& p) { return !p.node; }));
+  if (gone == job.done.size())
+    x.repairs.erase(id);
   ++x.version;
 }
 
@@ -410,35 +499,42 @@ namespace {
 
 void forget_leaving(SchedIndex::Impl& x, JobId id, const RunningJob& job) {
   auto it = x.leaving_for.find(job.leaving_for);
-  if (it == x.leaving_for.end()) return;
+  if (it == x.leaving_for.end())
+    return;
   it->second.erase(id);
-  if (it->second.empty()) x.leaving_for.erase(it);
+  if (it->second.empty())
+    x.leaving_for.erase(it);
 }
 
 }  // namespace
 
 void SchedIndex::leaving(JobId id, JobId for_job, bool moves) {
   auto it = impl_->running.find(id);
-  if (it == impl_->running.end()) return;
+  if (it == impl_->running.end())
+    return;
   stays(id);
   impl_->forget_end(id, it->second);
   it->second.leaving = true;
   it->second.leaving_for = for_job;
   it->second.request.moves = moves;
-  if (moves) impl_->moving.insert(id);
+  if (moves)
+    impl_->moving.insert(id);
   impl_->note_end(id, it->second);
-  if (for_job) impl_->leaving_for[for_job].insert(id);
+  if (for_job)
+    impl_->leaving_for[for_job].insert(id);
   ++impl_->version;
 }
 
 void SchedIndex::stays(JobId id) {
   auto it = impl_->running.find(id);
-  if (it == impl_->running.end()) return;
+  if (it == impl_->running.end())
+    return;
   forget_leaving(*impl_, id, it->second);
   impl_->forget_end(id, it->second);
   it->second.leaving = false;
   it->second.leaving_for = {};
-  if (std::exchange(it->second.request.moves, false)) impl_->moving.erase(id);
+  if (std::exchange(it->second.request.moves, false))
+    impl_->moving.erase(id);
   impl_->note_end(id, it->second);
   ++impl_->version;
 }
@@ -446,14 +542,17 @@ void SchedIndex::stays(JobId id) {
 void SchedIndex::ended(JobId id, WallTime when) {
   Impl& x = *impl_;
   auto it = x.running.find(id);
-  if (it == x.running.end()) return;
+  if (it == x.running.end())
+    return;
   RunningJob& job = it->second;
   x.accrue(job.request, when);
   x.account(job, -1);
-  for (const Placement& p : job.placements) leave_node(x, id, p, job.request);
+  for (const Placement& p : job.placements)
+    leave_node(x, id, p, job.request);
   x.repairs.erase(id);
   forget_leaving(x, id, job);
-  if (job.request.moves) x.moving.erase(id);
+  if (job.request.moves)
+    x.moving.erase(id);
   x.forget_end(id, job);
   x.running.erase(it);
   ++x.version;
@@ -469,7 +568,8 @@ void SchedIndex::remove_reservation(ReservationId id) {
 }
 void SchedIndex::left_reservation(JobId id) {
   const auto it = impl_->running.find(id);
-  if (it == impl_->running.end()) return;
+  if (it == impl_->running.end())
+    return;
   it->second.request.reservation = {};
   ++impl_->version;
 }

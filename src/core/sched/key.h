@@ -1,4 +1,5 @@
-// A byte string that is equal exactly when two values are: made from their `fields`, for interning and hashing.
+// A byte string that is equal exactly when two values are: made from their `fields`, for interning
+// and hashing.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,20 @@ class KeyWriter {
   std::string out;
 
   template <class T>
-  void operator()(const char*, T& value) { add(value); }
+  void operator()(const char*, T& value) {
+    add(value);
+  }
 
   template <class T>
   void add(const T& value) {
-    if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) number(static_cast<std::uint64_t>(value));
-    else if constexpr (requires { value.ns; }) number(static_cast<std::uint64_t>(value.ns));
-    else if constexpr (requires { value.value; }) number(value.value);
-    else const_cast<T&>(value).fields(*this);
+    if constexpr (std::is_enum_v<T> || std::is_integral_v<T>)
+      number(static_cast<std::uint64_t>(value));
+    else if constexpr (requires { value.ns; })
+      number(static_cast<std::uint64_t>(value.ns));
+    else if constexpr (requires { value.value; })
+      number(value.value);
+    else
+      const_cast<T&>(value).fields(*this);
   }
   void add(const std::string& text) {
     number(text.size());
@@ -33,15 +40,22 @@ class KeyWriter {
   template <class T>
   void add(const std::vector<T>& items) {
     number(items.size());
-    for (const T& item : items) add(item);
+    for (const T& item : items)
+      add(item);
   }
   void add(const std::map<std::string, std::string>& items) {
     number(items.size());
-    for (const auto& [k, v] : items) { add(k); add(v); }
+    for (const auto& [k, v] : items) {
+      add(k);
+      add(v);
+    }
   }
   // Seven bits a byte: small numbers, of which requests are full, stay small.
   void number(std::uint64_t n) {
-    while (n >= 0x80) { out.push_back(static_cast<char>(n | 0x80)); n >>= 7; }
+    while (n >= 0x80) {
+      out.push_back(static_cast<char>(n | 0x80));
+      n >>= 7;
+    }
     out.push_back(static_cast<char>(n));
   }
 };
@@ -60,7 +74,8 @@ inline std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
 }
 inline std::uint64_t hash_text(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ull;
-  for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  for (char c : text)
+    h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h ^ (h >> 29);
 }
 

@@ -1,10 +1,13 @@
-// The order in which a pass looks at what is queued. Every project has a line of its kinds; the pass takes from the line whose
-// first job comes first: what a project is guaranteed, then on-demand, then spot; in each by priority, which grows with long waiting;
-// then starved jobs, those that wait longest first; then the project that has had least for its weight; then age. A project that
-// shares fairly between its users has a part of the line for each of them, and the user who has had least of it comes first.
+// The order in which a pass looks at what is queued. Every project has a line of its kinds; the
+// pass takes from the line whose first job comes first: what a project is guaranteed, then
+// on-demand, then spot; in each by priority, which grows with long waiting; then starved jobs,
+// those that wait longest first; then the project that has had least for its weight; then age. A
+// project that shares fairly between its users has a part of the line for each of them, and the
+// user who has had least of it comes first.
 //
-// A start changes how much its project and its user have had, hence where their line and part stand, and nothing else: so a start
-// costs one look at the lines, not at the kinds. Kinds come in the index's own order and need no sorting here.
+// A start changes how much its project and its user have had, hence where their line and part
+// stand, and nothing else: so a start costs one look at the lines, not at the kinds. Kinds come in
+// the index's own order and need no sorting here.
 #pragma once
 
 #include <array>
@@ -17,18 +20,22 @@
 
 namespace billow::sched {
 
-// What a job's priority counts for. Priorities are compared on a logarithmic scale (±log2(1+|p|), so their order is kept), on which a
-// job that has waited for more than `starve_after` rises by one for each further `starve_after`. Both of two jobs rise alike, so one
-// of priority p is passed by jobs of a higher priority q only if they were submitted before it or within (scale(q) − scale(p) + 1)
-// times `starve_after` after it: who is before it is settled after that long, and it is next when those have started.
+// What a job's priority counts for. Priorities are compared on a logarithmic scale (±log2(1+|p|),
+// so their order is kept), on which a job that has waited for more than `starve_after` rises by one
+// for each further `starve_after`. Both of two jobs rise alike, so one of priority p is passed by
+// jobs of a higher priority q only if they were submitted before it or within (scale(q) − scale(p)
+// + 1) times `starve_after` after it: who is before it is settled after that long, and it is next
+// when those have started.
 double queue_level(std::int32_t priority, Duration waited, Duration starve_after);
 
 // The first job of a kind that has not been looked at.
 struct Front {
-  int tier_down = 0;       // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never comes back first
-  double level_down = 0;   // by priority, and by how long it has waited
-  bool fed = true;         // not starved
-  std::int64_t since_ns = 0;  // of starved ones: when they were submitted. Whoever comes later can no longer pass them.
+  int tier_down = 0;  // guaranteed, borrowed, spot: as victims.h ranks them, so that a victim never
+                      // comes back first
+  double level_down = 0;  // by priority, and by how long it has waited
+  bool fed = true;        // not starved
+  std::int64_t since_ns =
+      0;  // of starved ones: when they were submitted. Whoever comes later can no longer pass them.
   std::uint64_t rank = 0;
   JobId job;
   Kind* kind = nullptr;
@@ -41,8 +48,8 @@ class LinePart {
  public:
   explicit LinePart(double share) : share_(share) {}
   void set_share(double share) { share_ = share; }
-  void add(const Front& front);            // in the order of the project's kinds
-  void add_again(const Front& front);      // in any order
+  void add(const Front& front);        // in the order of the project's kinds
+  void add_again(const Front& front);  // in any order
   bool empty() const { return left_ == 0; }
   const Front& first() const;
   Front take_first();
@@ -54,11 +61,12 @@ class LinePart {
     std::size_t at = 0;
   };
   static constexpr int tiers = 3;
-  int first_stream() const;                // -1: the first is in `again_`
+  int first_stream() const;  // -1: the first is in `again_`
 
-  double share_;                           // what its user has had
-  std::array<Stream, tiers> streams_;      // of jobs that are not starved, by tier: each of them in order as it comes
-  std::vector<Front> again_;               // a heap
+  double share_;  // what its user has had
+  std::array<Stream, tiers>
+      streams_;  // of jobs that are not starved, by tier: each of them in order as it comes
+  std::vector<Front> again_;  // a heap
   std::size_t left_ = 0;
 };
 
@@ -73,24 +81,28 @@ class Line {
   const ProjectState& project() const { return *project_; }
   void set_share(double share) { share_ = share; }
 
-  // The part of a user; the same one for all where the project does not part them. `share` is asked when it is made.
+  // The part of a user; the same one for all where the project does not part them. `share` is asked
+  // when it is made.
   template <class F>
   LinePart& part(UserId user, F share) {
     auto it = parts_.find(user);
     return it != parts_.end() ? it->second : parts_.try_emplace(user, share()).first->second;
   }
-  void form();                             // after all parts have been filled
+  void form();  // after all parts have been filled
   bool empty() const { return order_.empty(); }
-  void close() { order_ = {}; taken_ = nullptr; }  // nothing more of it is looked at in this pass
+  void close() {
+    order_ = {};
+    taken_ = nullptr;
+  }  // nothing more of it is looked at in this pass
   const Front& first() const { return order_.top()->first(); }
-  Front take_first();                      // its part is out of the line until put_back()
+  Front take_first();  // its part is out of the line until put_back()
   LinePart& taken() { return *taken_; }
   void put_back();
-  bool operator>(const Line& o) const;     // compares where the first ones stand
+  bool operator>(const Line& o) const;  // compares where the first ones stand
 
  private:
   const ProjectState* project_;
-  double share_;                           // usage over weight
+  double share_;  // usage over weight
   std::map<UserId, LinePart> parts_;
   std::priority_queue<LinePart*, std::vector<LinePart*>, Later<LinePart>> order_;
   LinePart* taken_ = nullptr;
@@ -98,10 +110,12 @@ class Line {
 
 class Lines {
  public:
-  Line& open(const ProjectState& project, double share) { return all_.emplace_back(project, share); }
-  void form();                             // after all lines have been filled
+  Line& open(const ProjectState& project, double share) {
+    return all_.emplace_back(project, share);
+  }
+  void form();  // after all lines have been filled
   bool empty() const { return order_.empty(); }
-  Line& take();                            // the line that comes first, to be put back
+  Line& take();  // the line that comes first, to be put back
   void put_back(Line& line);
 
  private:

@@ -1,8 +1,9 @@
-// MIG instances: what a profile such as "3g.40gb" takes of a card, and where on the card it may lie.
+// MIG instances: what a profile such as "3g.40gb" takes of a card, and where on the card it may
+// lie.
 //
-// A card has eight memory slices and seven compute slices (an A30 four and four). An instance covers a run of memory slices
-// that may begin only at certain places, so two half-empty cards are not one empty one; the start is chosen so that the most
-// other instances still fit beside it.
+// A card has eight memory slices and seven compute slices (an A30 four and four). An instance
+// covers a run of memory slices that may begin only at certain places, so two half-empty cards are
+// not one empty one; the start is chosen so that the most other instances still fit beside it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace billow::sched {
 struct MigProfile {
   std::int32_t compute = 0;  // the g of 3g.40gb
   std::int32_t gb = 0;
-  bool media = false;        // "+me": at most one on a card
+  bool media = false;  // "+me": at most one on a card
 };
 Result<MigProfile> parse_mig_profile(std::string_view text);
 
@@ -31,15 +32,26 @@ struct MigExtent {
   std::int32_t slices_all = 8;  // of the card
   std::int32_t compute_all = 7;
 };
-// None where the card has no such instance (more memory than it has, or a size that is no run of slices).
-std::optional<MigExtent> mig_extent(const MigProfile& profile, std::string_view gpu_type, std::int64_t memory_mib);
+// None where the card has no such instance (more memory than it has, or a size that is no run of
+// slices).
+std::optional<MigExtent> mig_extent(const MigProfile& profile,
+                                    std::string_view gpu_type,
+                                    std::int64_t memory_mib);
 
-// What a node says of a card's instances: "1g.10gb@6" is one that exists, "any" that more can be made. Older nodes leave the place out
-// and mean both.
-struct MigOffer { std::vector<MigPlace> places; bool any = false; };
+// What a node says of a card's instances: "1g.10gb@6" is one that exists, "any" that more can be
+// made. Older nodes leave the place out and mean both.
+struct MigOffer {
+  std::vector<MigPlace> places;
+  bool any = false;
+};
 MigOffer parse_mig_offer(const std::vector<std::string>& words);
-// The instance that exists and is free, else the best start for a new one where the card allows it, else -1.
-std::int32_t mig_start(const GpuShape& card, const std::string& profile, const MigExtent& extent, std::uint32_t used, std::int32_t compute_used);
+// The instance that exists and is free, else the best start for a new one where the card allows it,
+// else -1.
+std::int32_t mig_start(const GpuShape& card,
+                       const std::string& profile,
+                       const MigExtent& extent,
+                       std::uint32_t used,
+                       std::int32_t compute_used);
 
 // The best free start on a card whose taken slices are `used` (a bit each), or -1.
 std::int32_t mig_start(const MigExtent& extent, std::uint32_t used, std::int32_t compute_used);

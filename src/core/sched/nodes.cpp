@@ -1,4 +1,5 @@
-// The mutators of nodes, and what is kept of each: its room, the order of its cards, the group of nodes it belongs to.
+// The mutators of nodes, and what is kept of each: its room, the order of its cards, the group of
+// nodes it belongs to.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +10,8 @@ namespace billow::sched {
 
 std::int32_t card_room(const GpuShape& card, std::int64_t free_milli, std::int64_t free_mem_mib) {
   std::int64_t milli = std::max<std::int64_t>(free_milli, 0);
-  if (card.memory_mib > 0) milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / card.memory_mib);
+  if (card.memory_mib > 0)
+    milli = std::min(milli, std::max<std::int64_t>(free_mem_mib, 0) * 1000 / card.memory_mib);
   return static_cast<std::int32_t>(milli);
 }
 
@@ -20,20 +22,26 @@ NodeState* SchedIndex::Impl::find(NodeId id) {
 
 namespace {
 
-// Cards that are alike in a row, the fullest first among them, and those first to which no suspended job must come back. Few cards
-// change at a time, so this is nearly sorted.
+// Cards that are alike in a row, the fullest first among them, and those first to which no
+// suspended job must come back. Few cards change at a time, so this is nearly sorted.
 void rank_cards(NodeState& node) {
-  const auto awaited = [&](std::uint8_t card) { return node.awaited.empty() ? std::uint8_t{0} : node.awaited[card]; };
+  const auto awaited = [&](std::uint8_t card) {
+    return node.awaited.empty() ? std::uint8_t{0} : node.awaited[card];
+  };
   const auto before = [&](std::uint8_t a, std::uint8_t b) {
     const GpuState &x = node.gpus[a], &y = node.gpus[b];
-    if (const auto order = std::tie(node.kin[a], x.free_milli, x.free_mem_mib, x.mig_used, x.mig_compute_used) <=>
-                           std::tie(node.kin[b], y.free_milli, y.free_mem_mib, y.mig_used, y.mig_compute_used); order != 0) return order < 0;
+    if (const auto order =
+            std::tie(node.kin[a], x.free_milli, x.free_mem_mib, x.mig_used, x.mig_compute_used) <=>
+            std::tie(node.kin[b], y.free_milli, y.free_mem_mib, y.mig_used, y.mig_compute_used);
+        order != 0)
+      return order < 0;
     return std::pair(awaited(a), a) < std::pair(awaited(b), b);
   };
   for (std::size_t i = 1; i < node.ranked.size(); ++i) {
     const std::uint8_t card = node.ranked[i];
     std::size_t at = i;
-    for (; at > 0 && before(card, node.ranked[at - 1]); --at) node.ranked[at] = node.ranked[at - 1];
+    for (; at > 0 && before(card, node.ranked[at - 1]); --at)
+      node.ranked[at] = node.ranked[at - 1];
     node.ranked[at] = card;
   }
 }
@@ -44,7 +52,8 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
   anonymous.id = {};
   anonymous.name.clear();
   std::vector<std::string> keys;
-  for (const GpuShape& g : node.shape.gpus) keys.push_back(key_of(g));
+  for (const GpuShape& g : node.shape.gpus)
+    keys.push_back(key_of(g));
   std::vector<std::string> distinct = keys;
   std::ranges::sort(distinct);
   std::ranges::sort(anonymous.gpus, {}, [](const GpuShape& g) { return key_of(g); });
@@ -52,7 +61,8 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
   node.kin.clear();
   node.ranked.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    node.kin.push_back(static_cast<std::uint8_t>(std::ranges::lower_bound(distinct, keys[i]) - distinct.begin()));
+    node.kin.push_back(
+        static_cast<std::uint8_t>(std::ranges::lower_bound(distinct, keys[i]) - distinct.begin()));
     node.ranked.push_back(static_cast<std::uint8_t>(i));
   }
   node.shape_hash = hash_text(key_of(anonymous));
@@ -60,11 +70,15 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
   anonymous.place.rack.clear();
   anonymous.place.switch_name.clear();
   node.bare_hash = hash_text(key_of(anonymous));
-  for (Closeness level : {Closeness::anywhere, Closeness::region, Closeness::zone, Closeness::rack, Closeness::switch_}) {
+  for (Closeness level : {Closeness::anywhere, Closeness::region, Closeness::zone, Closeness::rack,
+                          Closeness::switch_}) {
     const auto l = static_cast<std::size_t>(level);
     const std::string& name = domain_name(node.shape.place, level);
     auto& numbers = index.domains[l];
-    node.domain[l] = name.empty() ? -1 : numbers.try_emplace(name, static_cast<std::int32_t>(numbers.size())).first->second;
+    node.domain[l] =
+        name.empty()
+            ? -1
+            : numbers.try_emplace(name, static_cast<std::int32_t>(numbers.size())).first->second;
   }
 }
 
@@ -73,11 +87,16 @@ void describe(SchedIndex::Impl& index, NodeState& node) {
 const std::string& domain_name(const Place& place, Closeness level) {
   static const std::string everywhere = "*";
   switch (level) {
-    case Closeness::anywhere: return everywhere;
-    case Closeness::region: return place.region;
-    case Closeness::zone: return place.zone;
-    case Closeness::rack: return place.rack;
-    case Closeness::switch_: return place.switch_name;
+    case Closeness::anywhere:
+      return everywhere;
+    case Closeness::region:
+      return place.region;
+    case Closeness::zone:
+      return place.zone;
+    case Closeness::rack:
+      return place.rack;
+    case Closeness::switch_:
+      return place.switch_name;
   }
   return everywhere;
 }
@@ -90,50 +109,65 @@ void SchedIndex::Impl::node_changed(NodeState& node) {
   for (std::uint8_t i : node.ranked) {
     const GpuState& g = node.gpus[i];
     node.free_milli += g.free_milli;
-    h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^ static_cast<std::uint64_t>(g.free_mem_mib));
-    if (g.mig_used != 0) h = mix(h, static_cast<std::uint64_t>(g.mig_compute_used) << 32 | g.mig_used);
+    h = mix(h, static_cast<std::uint64_t>(g.free_milli) << 40 ^
+                   static_cast<std::uint64_t>(g.free_mem_mib));
+    if (g.mig_used != 0)
+      h = mix(h, static_cast<std::uint64_t>(g.mig_compute_used) << 32 | g.mig_used);
   }
   node.hash = h;
   for (const std::string& name : labels_asked) {
     auto it = node.shape.labels.find(name);
     h = mix(h, it == node.shape.labels.end() ? 0 : hash_text(it->second) | 1);
   }
-  node.group = groups.move(static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash, {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)), node.shape_hash, node.shape.id.value});
+  node.group = groups.move(
+      static_cast<Slot>(&node - nodes.data()), node.group, h, node.hash,
+      {static_cast<std::uint64_t>(std::reduce(node.awaited.begin(), node.awaited.end(), 0)),
+       node.shape_hash, node.shape.id.value});
   ++version;
 }
 
 SchedIndex::Impl::Capacity SchedIndex::Impl::capacity_of(const PlacementClass& c) {
   constexpr std::size_t kept_max = 4096;
-  if (auto it = capacities.find(c.key); it != capacities.end()) return it->second;
+  if (auto it = capacities.find(c.key); it != capacities.end())
+    return it->second;
   Capacity out;
   const auto level = static_cast<std::size_t>(c.constraints.close);
   std::vector<std::int64_t> in(domains[level].size());
   for (const NodeState& n : nodes) {
-    if (!n.present || !allowed_place(c, n.shape) || !allowed_by_id(c, n.shape.id) || !fit_empty(c, n)) continue;
+    if (!n.present || !allowed_place(c, n.shape) || !allowed_by_id(c, n.shape.id) ||
+        !fit_empty(c, n))
+      continue;
     ++out.nodes;
-    if (n.domain[level] >= 0) out.together = std::max(out.together, ++in[static_cast<std::size_t>(n.domain[level])]);
+    if (n.domain[level] >= 0)
+      out.together = std::max(out.together, ++in[static_cast<std::size_t>(n.domain[level])]);
   }
-  if (capacities.size() >= kept_max) capacities.clear();
+  if (capacities.size() >= kept_max)
+    capacities.clear();
   capacities.emplace(c.key, out);
   return out;
 }
 
 void SchedIndex::Impl::ask_labels(const LabelMap& labels) {
   bool known = true;
-  for (const auto& [name, value] : labels) known &= !labels_asked.insert(name).second;
-  if (known) return;
+  for (const auto& [name, value] : labels)
+    known &= !labels_asked.insert(name).second;
+  if (known)
+    return;
   const std::uint64_t before = version;
   for (NodeState& node : nodes) {
-    if (node.present) node_changed(node);
+    if (node.present)
+      node_changed(node);
   }
   version = before;  // nothing happened
 }
 
 const PackModel& SchedIndex::Impl::packing() {
-  if (model) return *model;
+  if (model)
+    return *model;
   std::map<std::string, std::int64_t> capacity;
   for (const NodeState& n : nodes) {
-    for (const GpuShape& g : n.shape.gpus) capacity[g.type] += n.present && g.healthy;
+    for (const GpuShape& g : n.shape.gpus)
+      capacity[g.type] += n.present && g.healthy;
   }
   const auto& base = !typical.empty() ? typical : learned.typical;
   model = std::make_unique<PackModel>(base.empty() ? typical_prior() : base, capacity);
@@ -142,15 +176,18 @@ const PackModel& SchedIndex::Impl::packing() {
 }
 
 const PackView& SchedIndex::Impl::view_of(NodeGroup& group) {
-  if (group.seen_by == model_version) return group.view;
+  if (group.seen_by == model_version)
+    return group.view;
   const NodeState& node = nodes[group.members.back()];
   PackNode& pack = group.pack;
-  pack.type = node.shape.gpus.empty() ? -1 : model->type_of(node.shape.gpus[node.ranked.front()].type);
+  pack.type =
+      node.shape.gpus.empty() ? -1 : model->type_of(node.shape.gpus[node.ranked.front()].type);
   pack.gpus = static_cast<int>(std::min<std::size_t>(node.gpus.size(), PackNode::gpus_max));
   pack.cpu_milli = node.free_cpu_milli;
   for (std::size_t i = 0; i < static_cast<std::size_t>(pack.gpus); ++i) {
     const std::uint8_t card = node.ranked[i];
-    pack.free[i] = card_room(node.shape.gpus[card], node.gpus[card].free_milli, node.gpus[card].free_mem_mib);
+    pack.free[i] =
+        card_room(node.shape.gpus[card], node.gpus[card].free_milli, node.gpus[card].free_mem_mib);
   }
   model->look(pack, group.view);
   group.seen_by = model_version;
@@ -165,7 +202,8 @@ void set_free(NodeState& node) {
   node.free_mem_mib = shape.mem_mib;
   node.gpus.assign(shape.gpus.size(), {});
   for (std::size_t i = 0; i < shape.gpus.size(); ++i) {
-    if (!shape.gpus[i].healthy) continue;
+    if (!shape.gpus[i].healthy)
+      continue;
     node.gpus[i].free_milli = whole_gpu_milli;
     node.gpus[i].free_mem_mib = shape.gpus[i].memory_mib;
   }
@@ -185,27 +223,35 @@ void shift(NodeState& node, const Placement& placement, const JobRequest& reques
 void add_totals(SchedIndex::Impl& index, const NodeShape& shape, int sign) {
   index.total_cpu_milli += sign * shape.cpu_milli;
   index.total_mem_mib += sign * shape.mem_mib;
-  for (const GpuShape& g : shape.gpus) index.total_milli += g.healthy ? sign * whole_gpu_milli : 0;
+  for (const GpuShape& g : shape.gpus)
+    index.total_milli += g.healthy ? sign * whole_gpu_milli : 0;
 }
 
 }  // namespace
 
-void shift_room(Room& room, const NodeShape& shape, const Placement& placement, const JobRequest& request, int sign) {
+void shift_room(Room& room,
+                const NodeShape& shape,
+                const Placement& placement,
+                const JobRequest& request,
+                int sign) {
   room.cpu_milli += sign * placement.cpu_milli;
   room.mem_mib += sign * placement.mem_mib;
   room.tasks -= sign;
   for (const GpuShare& g : placement.gpus) {
-    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= room.gpus.size()) continue;  // the node came back with fewer cards
+    if (g.gpu < 0 || static_cast<std::size_t>(g.gpu) >= room.gpus.size())
+      continue;  // the node came back with fewer cards
     GpuState& state = room.gpus[static_cast<std::size_t>(g.gpu)];
     const GpuShape& card = shape.gpus[static_cast<std::size_t>(g.gpu)];
     if (card.healthy) {
       state.free_milli += sign * g.share.milli;
       state.free_mem_mib += sign * g.share.mem_mib;
     }
-    if (g.mig_start < 0) continue;
+    if (g.mig_start < 0)
+      continue;
     auto profile = parse_mig_profile(request.resources.mig_profile);
     auto extent = profile ? mig_extent(*profile, card.type, card.memory_mib) : std::nullopt;
-    if (!extent) continue;
+    if (!extent)
+      continue;
     const std::uint32_t mask = ((1u << extent->slices) - 1u) << g.mig_start;
     state.mig_used = sign < 0 ? state.mig_used | mask : state.mig_used & ~mask;
     state.mig_compute_used -= sign * extent->compute;
@@ -214,13 +260,15 @@ void shift_room(Room& room, const NodeShape& shape, const Placement& placement, 
 
 void SchedIndex::Impl::take(const Placement& placement, const JobRequest& request) {
   NodeState* node = find(placement.node);
-  if (!node) return;
+  if (!node)
+    return;
   shift(*node, placement, request, -1);
   node_changed(*node);
 }
 void SchedIndex::Impl::give(const Placement& placement, const JobRequest& request) {
   NodeState* node = find(placement.node);
-  if (!node) return;
+  if (!node)
+    return;
   shift(*node, placement, request, +1);
   node_changed(*node);
 }
@@ -228,10 +276,13 @@ void SchedIndex::Impl::give(const Placement& placement, const JobRequest& reques
 void SchedIndex::Impl::count_sleepers(NodeState& node) {
   node.awaited.clear();
   for (const auto& [id, s] : sleepers) {
-    if (s.node != node.shape.id) continue;
+    if (s.node != node.shape.id)
+      continue;
     node.awaited.resize(node.shape.gpus.size());
     for (const std::int32_t gpu : s.gpus)
-      if (gpu >= 0 && static_cast<std::size_t>(gpu) < node.awaited.size() && node.awaited[static_cast<std::size_t>(gpu)] < UINT8_MAX) ++node.awaited[static_cast<std::size_t>(gpu)];
+      if (gpu >= 0 && static_cast<std::size_t>(gpu) < node.awaited.size() &&
+          node.awaited[static_cast<std::size_t>(gpu)] < UINT8_MAX)
+        ++node.awaited[static_cast<std::size_t>(gpu)];
   }
 }
 
@@ -245,7 +296,8 @@ void SchedIndex::asleep(const Sleeper& sleeper) {
 }
 void SchedIndex::awake(JobId id) {
   const auto found = impl_->sleepers.find(id);
-  if (found == impl_->sleepers.end()) return;
+  if (found == impl_->sleepers.end())
+    return;
   const NodeId at = found->second.node;
   impl_->sleepers.erase(found);
   if (NodeState* node = impl_->find(at)) {
@@ -273,22 +325,27 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
     add_totals(x, node->shape, -1);
   }
   const bool other_cards = !node->present || node->shape.gpus.size() != shape.gpus.size();
-  if (!node->present || node->shape.gpus != shape.gpus) x.model.reset();  // the GPUs per type are others now
+  if (!node->present || node->shape.gpus != shape.gpus)
+    x.model.reset();  // the GPUs per type are others now
   NodeShape as_before = shape;
   as_before.use = node->shape.use;
-  if (as_before != node->shape) x.capacities.clear();
+  if (as_before != node->shape)
+    x.capacities.clear();
   node->present = true;
   node->shape = shape;
   describe(x, *node);
-  if (other_cards) x.count_sleepers(*node);
+  if (other_cards)
+    x.count_sleepers(*node);
   set_free(*node);
   add_totals(x, shape, +1);
   JobId last;
   for (JobId id : node->jobs) {
-    if (std::exchange(last, id) == id) continue;
+    if (std::exchange(last, id) == id)
+      continue;
     const RunningJob& job = x.running.at(id);
     for (const Placement& p : job.placements) {
-      if (p.node == shape.id) shift(*node, p, job.request, -1);
+      if (p.node == shape.id)
+        shift(*node, p, job.request, -1);
     }
   }
   x.node_changed(*node);
@@ -297,12 +354,14 @@ void SchedIndex::upsert_node(const NodeShape& shape) {
 void SchedIndex::remove_node(NodeId id) {
   Impl& x = *impl_;
   auto it = x.slot_of.find(id);
-  if (it == x.slot_of.end()) return;
+  if (it == x.slot_of.end())
+    return;
   NodeState& node = x.nodes[it->second];
   add_totals(x, node.shape, -1);
   x.model.reset();
   x.capacities.clear();
-  if (node.group != no_slot) x.groups.leave(it->second, node.group);
+  if (node.group != no_slot)
+    x.groups.leave(it->second, node.group);
   node = NodeState{};
   x.free_slots.push_back(it->second);
   x.slot_of.erase(it);

@@ -5,7 +5,8 @@
 namespace billow::sched {
 
 void CandidateOrder::grow(std::size_t groups) {
-  if (groups <= marks_.size()) return;
+  if (groups <= marks_.size())
+    return;
   const std::size_t blocks = (groups + block - 1) / block;
   marks_.resize(groups);
   scores_.resize(blocks * block, closed);
@@ -27,10 +28,12 @@ void CandidateOrder::set(GroupSlot g, std::uint32_t tenant, double score, std::i
 }
 
 void CandidateOrder::show(GroupSlot g, double score) {
-  if (scores_[g] == score) return;
+  if (scores_[g] == score)
+    return;
   scores_[g] = score;
   const std::size_t b = g / block;
-  if (stale_[b]) return;
+  if (stale_[b])
+    return;
   stale_[b] = true;
   stale_list_.push_back(static_cast<std::uint32_t>(b));
 }
@@ -39,19 +42,24 @@ const std::vector<GroupSlot>& CandidateOrder::best() {
   for (std::uint32_t b : stale_list_) {
     const double* at = scores_.data() + std::size_t{b} * block;
     double least = closed;
-    for (std::size_t i = 0; i < block; ++i) least = at[i] < least ? at[i] : least;
+    for (std::size_t i = 0; i < block; ++i)
+      least = at[i] < least ? at[i] : least;
     least_[b] = least;
     stale_[b] = false;
   }
   stale_list_.clear();
   best_.clear();
   double least = closed;
-  for (double l : least_) least = l < least ? l : least;
-  if (least == closed) return best_;
+  for (double l : least_)
+    least = l < least ? l : least;
+  if (least == closed)
+    return best_;
   for (std::size_t b = 0; b < least_.size(); ++b) {
-    if (least_[b] != least) continue;
+    if (least_[b] != least)
+      continue;
     for (std::size_t i = 0; i < block; ++i) {
-      if (scores_[b * block + i] == least) best_.push_back(static_cast<GroupSlot>(b * block + i));
+      if (scores_[b * block + i] == least)
+        best_.push_back(static_cast<GroupSlot>(b * block + i));
     }
   }
   return best_;

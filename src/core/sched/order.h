@@ -1,6 +1,7 @@
-// The groups of nodes (groups.h) as one placement class ranks them. A score is kept as long as the group's slot has the same
-// tenant, also while it has no nodes, so reading the best costs the groups that came up since it was last read (most of them known from
-// before, which costs next to nothing), and a walk over the minima of blocks.
+// The groups of nodes (groups.h) as one placement class ranks them. A score is kept as long as the
+// group's slot has the same tenant, also while it has no nodes, so reading the best costs the
+// groups that came up since it was last read (most of them known from before, which costs next to
+// nothing), and a walk over the minima of blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,33 @@ inline constexpr Slot no_slot = ~Slot{0};
 
 class CandidateOrder {
  public:
-  static constexpr double closed = std::numeric_limits<double>::infinity();   // no room; lower scores are better
+  static constexpr double closed =
+      std::numeric_limits<double>::infinity();  // no room; lower scores are better
 
-  std::uint64_t cursor = 0;         // log position read up to; 0: never filled
+  std::uint64_t cursor = 0;  // log position read up to; 0: never filled
   std::uint64_t model_version = 0;
 
   std::size_t size() const { return marks_.size(); }
   void grow(std::size_t groups);
-  void forget();                    // every score is unknown again
+  void forget();  // every score is unknown again
   double score(GroupSlot g) const { return scores_[g]; }
   std::int32_t gpu(GroupSlot g) const { return marks_[g].gpu; }
   // Whether the slot's tenant was scored before: then it is in the order again, as it was.
   bool reopen(GroupSlot g, std::uint32_t tenant) {
     Mark& m = marks_[g];
-    if (m.tenant != tenant) return false;
-    if (!m.shown) { m.shown = true; show(g, m.score); }
+    if (m.tenant != tenant)
+      return false;
+    if (!m.shown) {
+      m.shown = true;
+      show(g, m.score);
+    }
     return true;
   }
   void set(GroupSlot g, std::uint32_t tenant, double score, std::int32_t gpu);
   // It has no nodes now; what it scored is remembered.
   void close(GroupSlot g) {
-    if (!marks_[g].shown) return;
+    if (!marks_[g].shown)
+      return;
     marks_[g].shown = false;
     show(g, closed);
   }
@@ -47,16 +54,16 @@ class CandidateOrder {
   static constexpr std::size_t block = 64;
   struct Mark {
     double score = closed;
-    std::uint32_t tenant = 0;       // of the slot when it was scored; 0: not scored
-    std::int16_t gpu = -1;          // the card a single share goes to, by its rank among the node's cards
-    bool shown = false;             // in scores_
+    std::uint32_t tenant = 0;  // of the slot when it was scored; 0: not scored
+    std::int16_t gpu = -1;  // the card a single share goes to, by its rank among the node's cards
+    bool shown = false;     // in scores_
   };
   void show(GroupSlot g, double score);
 
-  std::vector<double> scores_;      // of those shown, else closed; padded to whole blocks
+  std::vector<double> scores_;  // of those shown, else closed; padded to whole blocks
   std::vector<Mark> marks_;
-  std::vector<double> least_;       // of each block
-  std::vector<bool> stale_;         // blocks whose least is to be found anew
+  std::vector<double> least_;  // of each block
+  std::vector<bool> stale_;    // blocks whose least is to be found anew
   std::vector<std::uint32_t> stale_list_;
   std::vector<GroupSlot> best_;
 };

@@ -13,16 +13,19 @@ std::vector<std::pair<Resources, double>> typical_prior() {
     r.cpu_milli = cpu;
     return r;
   };
-  return {{task(1, 1000, 8000), 5}, {task(1, 500, 4000), 1}, {task(1, 250, 2000), 1},
+  return {{task(1, 1000, 8000), 5},  {task(1, 500, 4000), 1},   {task(1, 250, 2000), 1},
           {task(2, 1000, 16000), 1}, {task(4, 1000, 32000), 1}, {task(8, 1000, 64000), 2}};
 }
 
 namespace {
 
-// The milli a share asks of a typical card; work that names only memory counts by no particular card, as a half.
+// The milli a share asks of a typical card; work that names only memory counts by no particular
+// card, as a half.
 std::int32_t milli_of(const Resources& r) {
-  if (r.gpus == 0) return 0;
-  if (r.share.milli > 0) return r.share.milli;
+  if (r.gpus == 0)
+    return 0;
+  if (r.share.milli > 0)
+    return r.share.milli;
   return r.mig_profile.empty() ? 500 : 0;
 }
 
@@ -32,48 +35,65 @@ bool wants_type(const Resources& r, const std::string& type) {
 
 }  // namespace
 
-PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical, const std::map<std::string, std::int64_t>& capacity,
+PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical,
+                     const std::map<std::string, std::int64_t>& capacity,
                      PackWeights weights)
     : weights_(weights) {
-  for (const auto& [name, count] : capacity) names_.emplace(name, static_cast<int>(names_.size()));
+  for (const auto& [name, count] : capacity)
+    names_.emplace(name, static_cast<int>(names_.size()));
   types_.resize(names_.size());
 
-  // Cores per GPU, and how much of each type the type-bound work would take, were all the typical work to fill the GPUs once.
+  // Cores per GPU, and how much of each type the type-bound work would take, were all the typical
+  // work to fill the GPUs once.
   double gpus = 0, cpus = 0, capacity_all = 0;
-  for (const auto& [name, count] : capacity) capacity_all += static_cast<double>(count);
+  for (const auto& [name, count] : capacity)
+    capacity_all += static_cast<double>(count);
   for (const auto& [r, w] : typical) {
     gpus += w * r.gpus * milli_of(r) / 1000.0;
     cpus += w * static_cast<double>(r.cpu_milli);
   }
   cpu_per_gpu_ = gpus > 0 ? weights_.cores_per_gpu * cpus / gpus : 0;
   for (const auto& [r, w] : typical) {
-    if (r.gpus == 0 || r.gpu_types.empty() || gpus <= 0) continue;
+    if (r.gpus == 0 || r.gpu_types.empty() || gpus <= 0)
+      continue;
     double reachable = 0;
-    for (const auto& [name, count] : capacity) reachable += wants_type(r, name) ? static_cast<double>(count) : 0;
-    if (reachable <= 0) continue;
+    for (const auto& [name, count] : capacity)
+      reachable += wants_type(r, name) ? static_cast<double>(count) : 0;
+    if (reachable <= 0)
+      continue;
     for (const auto& [name, index] : names_) {
-      if (wants_type(r, name)) types_[static_cast<std::size_t>(index)].scarcity += w * r.gpus * milli_of(r) / 1000.0 / gpus * capacity_all / reachable;
+      if (wants_type(r, name))
+        types_[static_cast<std::size_t>(index)].scarcity +=
+            w * r.gpus * milli_of(r) / 1000.0 / gpus * capacity_all / reachable;
     }
   }
 
-  // The most frequent kinds of task that make up most of the work. Only cores and GPUs matter here, so others are merged.
-  std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>, double> merged;
+  // The most frequent kinds of task that make up most of the work. Only cores and GPUs matter here,
+  // so others are merged.
+  std::map<std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>, double>
+      merged;
   double all = 0;
   for (const auto& [r, w] : typical) {
     std::vector<std::string> names;  // only types that exist, in one order
     for (const auto& [name, index] : names_) {
-      if (r.gpus > 0 && !r.gpu_types.empty() && wants_type(r, name)) names.push_back(name);
+      if (r.gpus > 0 && !r.gpu_types.empty() && wants_type(r, name))
+        names.push_back(name);
     }
-    if (r.gpus > 0 && !r.gpu_types.empty() && names.empty()) continue;
+    if (r.gpus > 0 && !r.gpu_types.empty() && names.empty())
+      continue;
     merged[{r.cpu_milli, r.gpus, milli_of(r), names}] += w;
     all += w;
   }
-  std::vector<std::pair<double, std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>>> popular;
-  for (const auto& [key, w] : merged) popular.emplace_back(w, key);
+  std::vector<std::pair<
+      double, std::tuple<std::int64_t, std::int32_t, std::int32_t, std::vector<std::string>>>>
+      popular;
+  for (const auto& [key, w] : merged)
+    popular.emplace_back(w, key);
   std::ranges::stable_sort(popular, std::greater<>{}, [](const auto& p) { return p.first; });
   double covered = 0;
   std::size_t keep = 0;
-  while (keep < popular.size() && covered < weights_.typical_part * all) covered += popular[keep++].first;
+  while (keep < popular.size() && covered < weights_.typical_part * all)
+    covered += popular[keep++].first;
   popular.resize(keep);
 
   for (const auto& [name, index] : names_) {
@@ -82,23 +102,28 @@ PackModel::PackModel(const std::vector<std::pair<Resources, double>>& typical, c
     std::map<std::int32_t, double> shares;
     for (const auto& [w, key] : popular) {
       const auto& [cpu, gpu_count, milli, only] = key;
-      if (gpu_count == 0 || milli == 0 || (!only.empty() && std::ranges::find(only, name) == only.end())) continue;
+      if (gpu_count == 0 || milli == 0 ||
+          (!only.empty() && std::ranges::find(only, name) == only.end()))
+        continue;
       grouped[{milli, gpu_count}][cpu] += w / covered;
       shares[milli] += w;
     }
     fill_usable(type, grouped);
-    // Expected waste of a card, smallest remainders first: each is what the next share leaves, weighted towards good fits.
+    // Expected waste of a card, smallest remainders first: each is what the next share leaves,
+    // weighted towards good fits.
     type.waste.resize(whole_gpu_milli + 1);
     for (std::int32_t left = 0; left <= whole_gpu_milli; ++left) {
       double sum = 0, weight = 0;
       for (const auto& [milli, w] : shares) {
-        if (milli > left) break;
+        if (milli > left)
+          break;
         const double rest = type.waste[static_cast<std::size_t>(left - milli)];
         const double towards = w * std::exp(-weights_.fit_bias * rest);
         sum += towards * rest;
         weight += towards;
       }
-      type.waste[static_cast<std::size_t>(left)] = static_cast<float>(weight > 0 ? sum / weight : left / 1000.0);
+      type.waste[static_cast<std::size_t>(left)] =
+          static_cast<float>(weight > 0 ? sum / weight : left / 1000.0);
     }
   }
 }
@@ -108,39 +133,50 @@ int PackModel::type_of(const std::string& gpu_type) const {
   return it == names_.end() ? -1 : it->second;
 }
 
-void PackModel::fill_usable(Type& type, const std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>>& grouped) const {
+void PackModel::fill_usable(Type& type,
+                            const std::map<std::pair<std::int32_t, std::int32_t>,
+                                           std::map<std::int64_t, double>>& grouped) const {
   for (const auto& [key, by_cpu] : grouped) {
-    if (type.levels.empty() || type.levels.back() != key.first) type.levels.push_back(key.first);
+    if (type.levels.empty() || type.levels.back() != key.first)
+      type.levels.push_back(key.first);
     type.cards_max = std::max(type.cards_max, key.second);
-    for (const auto& [cpu, w] : by_cpu) type.cpu_steps.push_back(cpu);
+    for (const auto& [cpu, w] : by_cpu)
+      type.cpu_steps.push_back(cpu);
   }
   std::ranges::sort(type.cpu_steps);
-  type.cpu_steps.erase(std::unique(type.cpu_steps.begin(), type.cpu_steps.end()), type.cpu_steps.end());
-  const std::size_t width = static_cast<std::size_t>(type.cards_max) + 1, row = type.levels.size() * width;
+  type.cpu_steps.erase(std::unique(type.cpu_steps.begin(), type.cpu_steps.end()),
+                       type.cpu_steps.end());
+  const std::size_t width = static_cast<std::size_t>(type.cards_max) + 1,
+                    row = type.levels.size() * width;
   type.usable.assign((type.cpu_steps.size() + 1) * row, 0.0);
   for (const auto& [key, by_cpu] : grouped) {
-    const auto level = static_cast<std::size_t>(std::ranges::lower_bound(type.levels, key.first) - type.levels.begin());
+    const auto level = static_cast<std::size_t>(std::ranges::lower_bound(type.levels, key.first) -
+                                                type.levels.begin());
     for (const auto& [cpu, w] : by_cpu) {
       // It can use a card wherever there are its cores or more, and as many cards or more.
       for (std::size_t r = type.rank(cpu); r <= type.cpu_steps.size(); ++r) {
-        for (auto n = static_cast<std::size_t>(key.second); n < width; ++n) type.usable[r * row + level * width + n] += w;
+        for (auto n = static_cast<std::size_t>(key.second); n < width; ++n)
+          type.usable[r * row + level * width + n] += w;
       }
     }
   }
 }
 
 std::size_t PackModel::Type::rank(std::int64_t cpu_milli) const {
-  return static_cast<std::size_t>(std::upper_bound(cpu_steps.begin(), cpu_steps.end(), cpu_milli) - cpu_steps.begin());
+  return static_cast<std::size_t>(std::upper_bound(cpu_steps.begin(), cpu_steps.end(), cpu_milli) -
+                                  cpu_steps.begin());
 }
 const double* PackModel::Type::row(std::int64_t cpu_milli) const {
-  return usable.data() + rank(cpu_milli) * levels.size() * (static_cast<std::size_t>(cards_max) + 1);
+  return usable.data() +
+         rank(cpu_milli) * levels.size() * (static_cast<std::size_t>(cards_max) + 1);
 }
 
 void PackModel::look(const PackNode& node, PackView& out) const {
   out.type = node.type;
   out.cpu_milli = node.cpu_milli;
   out.idle_milli = 0;
-  for (int i = 0; i < node.gpus; ++i) out.idle_milli += node.free[static_cast<std::size_t>(i)];
+  for (int i = 0; i < node.gpus; ++i)
+    out.idle_milli += node.free[static_cast<std::size_t>(i)];
   out.stranded = stranded(out.idle_milli, out.cpu_milli);
   out.levels.clear();
   double usable = 0;
@@ -151,7 +187,10 @@ void PackModel::look(const PackNode& node, PackView& out) const {
       PackView::Level level;
       for (int i = 0; i < node.gpus; ++i) {
         const std::int32_t left = node.free[static_cast<std::size_t>(i)];
-        if (left >= milli) { ++level.cards; level.sum += left; }
+        if (left >= milli) {
+          ++level.cards;
+          level.sum += left;
+        }
       }
       out.levels.push_back(level);
       usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
@@ -168,38 +207,60 @@ double PackModel::fragment(const PackNode& node) const {
 }
 
 double PackModel::card_waste(int type, std::int32_t free_milli) const {
-  if (type < 0) return 0;
-  return types_[static_cast<std::size_t>(type)].waste[static_cast<std::size_t>(std::clamp(free_milli, 0, whole_gpu_milli))];
+  if (type < 0)
+    return 0;
+  return types_[static_cast<std::size_t>(type)]
+      .waste[static_cast<std::size_t>(std::clamp(free_milli, 0, whole_gpu_milli))];
 }
 
 double PackModel::stranded(std::int64_t idle_milli, std::int64_t cpu_milli) const {
-  if (cpu_per_gpu_ <= 0) return 0;
-  return std::max(0.0, static_cast<double>(idle_milli) / 1000.0 - static_cast<double>(cpu_milli) / cpu_per_gpu_);
+  if (cpu_per_gpu_ <= 0)
+    return 0;
+  return std::max(0.0, static_cast<double>(idle_milli) / 1000.0 -
+                           static_cast<double>(cpu_milli) / cpu_per_gpu_);
 }
 
-double PackModel::finish(const PackView& before, double fragment_after, double waste, std::int64_t idle_after, std::int64_t cpu_after) const {
+double PackModel::finish(const PackView& before,
+                         double fragment_after,
+                         double waste,
+                         std::int64_t idle_after,
+                         std::int64_t cpu_after) const {
   double total = fragment_after - before.fragment + weights_.card * waste;
   total += weights_.stranded * (stranded(idle_after, cpu_after) - before.stranded);
   if (before.type >= 0)
-    total += weights_.scarce * types_[static_cast<std::size_t>(before.type)].scarcity * static_cast<double>(before.idle_milli - idle_after) / 1000.0;
-  return total + weights_.cores_left * static_cast<double>(cpu_after) / 128000.0 + weights_.gpus_left * static_cast<double>(idle_after) / 8000.0;
+    total += weights_.scarce * types_[static_cast<std::size_t>(before.type)].scarcity *
+             static_cast<double>(before.idle_milli - idle_after) / 1000.0;
+  return total + weights_.cores_left * static_cast<double>(cpu_after) / 128000.0 +
+         weights_.gpus_left * static_cast<double>(idle_after) / 8000.0;
 }
 
-double PackModel::score_card(const PackView& before, std::int32_t room, std::int32_t rest, std::int64_t cpu_after) const {
+double PackModel::score_card(const PackView& before,
+                             std::int32_t room,
+                             std::int32_t rest,
+                             std::int64_t cpu_after) const {
   const std::int64_t idle = before.idle_milli - room + rest;
-  if (before.type < 0) return finish(before, static_cast<double>(idle) / 1000.0, 0, idle, cpu_after);
+  if (before.type < 0)
+    return finish(before, static_cast<double>(idle) / 1000.0, 0, idle, cpu_after);
   const Type& type = types_[static_cast<std::size_t>(before.type)];
   const double* weight = type.row(cpu_after);
   double usable = 0;
   for (std::size_t l = 0; l < type.levels.size(); ++l, weight += type.cards_max + 1) {
     PackView::Level level = before.levels[l];
-    if (level.cards == 0) break;  // levels rise: none of the rest has a card either
+    if (level.cards == 0)
+      break;  // levels rise: none of the rest has a card either
     const std::int32_t milli = type.levels[l];
-    if (room >= milli) { --level.cards; level.sum -= room; }
-    if (rest >= milli) { ++level.cards; level.sum += rest; }
+    if (room >= milli) {
+      --level.cards;
+      level.sum -= room;
+    }
+    if (rest >= milli) {
+      ++level.cards;
+      level.sum += rest;
+    }
     usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
   }
-  const double waste = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) - static_cast<double>(type.waste[static_cast<std::size_t>(room)]);
+  const double waste = static_cast<double>(type.waste[static_cast<std::size_t>(rest)]) -
+                       static_cast<double>(type.waste[static_cast<std::size_t>(room)]);
   return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, cpu_after);
 }
 
@@ -213,31 +274,41 @@ double PackModel::score_cores(const PackView& before, std::int64_t cpu_after) co
       weight += type.cards_max + 1;
     }
   }
-  return finish(before, (static_cast<double>(before.idle_milli) - usable) / 1000.0, 0, before.idle_milli, cpu_after);
+  return finish(before, (static_cast<double>(before.idle_milli) - usable) / 1000.0, 0,
+                before.idle_milli, cpu_after);
 }
 
-double PackModel::score_cards(const PackNode& before_node, const PackView& before, const PackNode& after) const {
+double PackModel::score_cards(const PackNode& before_node,
+                              const PackView& before,
+                              const PackNode& after) const {
   std::int64_t idle = 0;
   double waste = 0;
   for (int i = 0; i < after.gpus; ++i) {
-    const std::int32_t b = before_node.free[static_cast<std::size_t>(i)], a = after.free[static_cast<std::size_t>(i)];
+    const std::int32_t b = before_node.free[static_cast<std::size_t>(i)],
+                       a = after.free[static_cast<std::size_t>(i)];
     idle += a;
-    if (a != b) waste += card_waste(before.type, a) - card_waste(before.type, b);
+    if (a != b)
+      waste += card_waste(before.type, a) - card_waste(before.type, b);
   }
   double usable = 0;
   if (before.type >= 0) {
     const Type& type = types_[static_cast<std::size_t>(before.type)];
     const double* weight = type.row(after.cpu_milli);
-    for (std::size_t l = 0; l < type.levels.size() && before.levels[l].cards > 0; ++l, weight += type.cards_max + 1) {
+    for (std::size_t l = 0; l < type.levels.size() && before.levels[l].cards > 0;
+         ++l, weight += type.cards_max + 1) {
       PackView::Level level;
       for (int i = 0; i < after.gpus; ++i) {
         const std::int32_t left = after.free[static_cast<std::size_t>(i)];
-        if (left >= type.levels[l]) { ++level.cards; level.sum += left; }
+        if (left >= type.levels[l]) {
+          ++level.cards;
+          level.sum += left;
+        }
       }
       usable += weight[std::min(level.cards, type.cards_max)] * level.sum;
     }
   }
-  return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle, after.cpu_milli);
+  return finish(before, (static_cast<double>(idle) - usable) / 1000.0, waste, idle,
+                after.cpu_milli);
 }
 
 }  // namespace billow::sched

@@ -1,11 +1,13 @@
 // How good a place is: the score that keeps GPUs usable for the work that is still to come.
 //
 // Four things make idle GPU useless, and each has a term (lower is better, about one GPU = 1.0):
-//   fragment   what typical tasks could no longer use of the node's idle GPU, as FGD (ATC'23) counts it, unquantised;
-//   card       what is expected to stay unused on the card at last, if typical shares keep filling it, good fits preferred;
-//   stranded   idle GPU beyond what the node's idle cores can feed at the workload's usual cores per GPU;
-//   scarce     taking a GPU type that type-bound work will need.
-// Two small terms prefer nodes that are already nearly full. A tie is decided by what the nodes are, never by names or order.
+//   fragment   what typical tasks could no longer use of the node's idle GPU, as FGD (ATC'23)
+//   counts it, unquantised; card       what is expected to stay unused on the card at last, if
+//   typical shares keep filling it, good fits preferred; stranded   idle GPU beyond what the node's
+//   idle cores can feed at the workload's usual cores per GPU; scarce     taking a GPU type that
+//   type-bound work will need.
+// Two small terms prefer nodes that are already nearly full. A tie is decided by what the nodes
+// are, never by names or order.
 #pragma once
 
 #include <array>
@@ -23,77 +25,93 @@ struct PackWeights {
   double card = 1.0;
   double stranded = 0.5;
   double scarce = 0.3;
-  double cores_left = 0.05;      // per 128 cores
-  double gpus_left = 0.05;       // per 8 GPUs
-  double cores_per_gpu = 1.1;    // times the workload's mean
-  double fit_bias = 10.0;        // how strongly later shares are expected to choose cards they fill well
-  double typical_part = 0.95;    // of the tasks make up the typical workload
+  double cores_left = 0.05;    // per 128 cores
+  double gpus_left = 0.05;     // per 8 GPUs
+  double cores_per_gpu = 1.1;  // times the workload's mean
+  double fit_bias = 10.0;  // how strongly later shares are expected to choose cards they fill well
+  double typical_part = 0.95;  // of the tasks make up the typical workload
 };
 
-// The GPU side of a node as the score sees it. A card's room is the smaller of its compute and its memory.
+// The GPU side of a node as the score sees it. A card's room is the smaller of its compute and its
+// memory.
 struct PackNode {
   static constexpr int gpus_max = 16;
-  int type = -1;                 // of the model; -1: unknown to it
+  int type = -1;  // of the model; -1: unknown to it
   int gpus = 0;
   std::array<std::int32_t, gpus_max> free{};
   std::int64_t cpu_milli = 0;
 };
 
-// What the model makes of a node's room: worked out once per state, so that scoring a change of one card is a short loop.
+// What the model makes of a node's room: worked out once per state, so that scoring a change of one
+// card is a short loop.
 struct PackView {
   int type = -1;
   std::int64_t idle_milli = 0;
   std::int64_t cpu_milli = 0;
-  double fragment = 0;           // in GPUs
+  double fragment = 0;  // in GPUs
   double stranded = 0;
-  struct Level {                 // cards with at least the level's milli left
+  struct Level {  // cards with at least the level's milli left
     std::int32_t cards = 0;
     std::int32_t sum = 0;
   };
-  std::vector<Level> levels;     // as the model's, by rising milli
+  std::vector<Level> levels;  // as the model's, by rising milli
 };
 
 class PackModel {
  public:
-  // `typical`: the work to keep room for, weighted by how often it comes. `capacity`: GPUs per type.
-  PackModel(const std::vector<std::pair<Resources, double>>& typical, const std::map<std::string, std::int64_t>& capacity,
+  // `typical`: the work to keep room for, weighted by how often it comes. `capacity`: GPUs per
+  // type.
+  PackModel(const std::vector<std::pair<Resources, double>>& typical,
+            const std::map<std::string, std::int64_t>& capacity,
             PackWeights weights = {});
 
   int type_of(const std::string& gpu_type) const;
-  double fragment(const PackNode& node) const;   // in GPUs
+  double fragment(const PackNode& node) const;  // in GPUs
   double card_waste(int type, std::int32_t free_milli) const;
   void look(const PackNode& node, PackView& out) const;
 
-  // The score of what a task takes: of one card, which has `room` left before and `rest` after; of no card; or of several, so
-  // that the node becomes `after`.
-  double score_card(const PackView& before, std::int32_t room, std::int32_t rest, std::int64_t cpu_after) const;
+  // The score of what a task takes: of one card, which has `room` left before and `rest` after; of
+  // no card; or of several, so that the node becomes `after`.
+  double score_card(const PackView& before,
+                    std::int32_t room,
+                    std::int32_t rest,
+                    std::int64_t cpu_after) const;
   double score_cores(const PackView& before, std::int64_t cpu_after) const;
-  double score_cards(const PackNode& before_node, const PackView& before, const PackNode& after) const;
+  double score_cards(const PackNode& before_node,
+                     const PackView& before,
+                     const PackNode& after) const;
 
  private:
   struct Type {
-    std::vector<std::int32_t> levels;      // the shares typical tasks ask for, rising
-    std::vector<std::int64_t> cpu_steps;   // the cores they ask for, rising
-    int cards_max = 0;                     // the most cards one of them asks for
-    // Part of the typical work that can use a card of a level, given how many such cards and how many cores are free:
-    // [cpu rank][level][cards], a rank being the number of steps reached.
+    std::vector<std::int32_t> levels;     // the shares typical tasks ask for, rising
+    std::vector<std::int64_t> cpu_steps;  // the cores they ask for, rising
+    int cards_max = 0;                    // the most cards one of them asks for
+    // Part of the typical work that can use a card of a level, given how many such cards and how
+    // many cores are free: [cpu rank][level][cards], a rank being the number of steps reached.
     std::vector<double> usable;
-    std::vector<float> waste;              // by milli left on a card
+    std::vector<float> waste;  // by milli left on a card
     double scarcity = 0;
     std::size_t rank(std::int64_t cpu_milli) const;
     const double* row(std::int64_t cpu_milli) const;
   };
-  void fill_usable(Type& type, const std::map<std::pair<std::int32_t, std::int32_t>, std::map<std::int64_t, double>>& grouped) const;
+  void fill_usable(Type& type,
+                   const std::map<std::pair<std::int32_t, std::int32_t>,
+                                  std::map<std::int64_t, double>>& grouped) const;
   double stranded(std::int64_t idle_milli, std::int64_t cpu_milli) const;
-  double finish(const PackView& before, double fragment_after, double waste, std::int64_t idle_after, std::int64_t cpu_after) const;
+  double finish(const PackView& before,
+                double fragment_after,
+                double waste,
+                std::int64_t idle_after,
+                std::int64_t cpu_after) const;
 
   PackWeights weights_;
   std::map<std::string, int> names_;
   std::vector<Type> types_;
-  double cpu_per_gpu_ = 0;       // milli-cores per GPU of the typical work; 0: not known
+  double cpu_per_gpu_ = 0;  // milli-cores per GPU of the typical work; 0: not known
 };
 
-// What is assumed to be typical before anything has run: mostly single GPUs, some parts and some whole nodes.
+// What is assumed to be typical before anything has run: mostly single GPUs, some parts and some
+// whole nodes.
 std::vector<std::pair<Resources, double>> typical_prior();
 
 }  // namespace billow::sched

@@ -1,9 +1,11 @@
-// One planning pass: jobs in order of what they are owed, each kind tried once per state of the nodes. What the pass decides is
-// taken from the index while it goes on and given back at the end, so that the caller sees an unchanged index.
+// One planning pass: jobs in order of what they are owed, each kind tried once per state of the
+// nodes. What the pass decides is taken from the index while it goes on and given back at the end,
+// so that the caller sees an unchanged index.
 //
-// The order is that of lines.h. The first job that finds no room gets a hold (holds.h) on the room it will have soonest, and the
-// rest of the pass is backfill around it. In three files: plan.cpp walks the queue and starts jobs, promises.cpp keeps what has been
-// promised before the pass began, no_room.cpp looks for room when there is none.
+// The order is that of lines.h. The first job that finds no room gets a hold (holds.h) on the room
+// it will have soonest, and the rest of the pass is backfill around it. In three files: plan.cpp
+// walks the queue and starts jobs, promises.cpp keeps what has been promised before the pass began,
+// no_room.cpp looks for room when there is none.
 #pragma once
 
 #include "core/sched/holds.h"
@@ -18,7 +20,13 @@ namespace billow::sched {
 class Pass {
  public:
   Pass(SchedIndex::Impl& index, WallTime now, PlanLimits limits)
-      : index_(index), now_(now), limits_(limits), holds_(std::in_place, index), reserved_(index, now), tally_(index, now), pass_(++index.passes) {}
+      : index_(index),
+        now_(now),
+        limits_(limits),
+        holds_(std::in_place, index),
+        reserved_(index, now),
+        tally_(index, now),
+        pass_(++index.passes) {}
   Plan run();
 
  private:
@@ -29,22 +37,34 @@ class Pass {
   void keep_for_moving();
   void keep_reservations();
   void clear_for(const Placement& left, Slot slot);
-  // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on; commit_hold() makes it so.
-  void hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from, bool asks_spot = false);
+  // Keeps `placements`, chosen on the rooms the index shows now, for the job from `from` on;
+  // commit_hold() makes it so.
+  void hold_for(const JobRequest& request,
+                std::vector<Placement> placements,
+                WallTime from,
+                bool asks_spot = false);
   void commit_hold();
 
   // ---- The pass and its starts (plan.cpp)
   void fill();
   void look_at(Line& line, Front front);
-  bool try_start(Front& front);      // false: nothing more of this kind starts in this pass
+  bool try_start(Front& front);  // false: nothing more of this kind starts in this pass
   void next_of(Front front, Line& line);
-  Front front_of(Kind* kind, const ProjectState& p, WallTime submitted, std::set<ReadyKey>::const_iterator at) const;
+  Front front_of(Kind* kind,
+                 const ProjectState& p,
+                 WallTime submitted,
+                 std::set<ReadyKey>::const_iterator at) const;
   bool in_order(const Kind& kind) const;
   void repair();
-  void take(const Placement& placement, const JobRequest& request, const Holds::Leaves& leaves, bool own = false);
+  void take(const Placement& placement,
+            const JobRequest& request,
+            const Holds::Leaves& leaves,
+            bool own = false);
   void start(const Front& front, JobId job, std::vector<Placement> placements, bool own = false);
   std::vector<Placement> place_reserved(const Kind& kind) const;
-  std::vector<Placement> place_reserved(const PlacementClass& c, const JobRequest& request, std::size_t tasks) const;
+  std::vector<Placement> place_reserved(const PlacementClass& c,
+                                        const JobRequest& request,
+                                        std::size_t tasks) const;
   bool may_be_short(const Front& front) const;
   bool start_short(Front& front, std::int32_t depth);
   WallTime end_if_started(JobId id) const;
@@ -66,7 +86,8 @@ class Pass {
   template <class F>
   static void each_placement(const RunningJob& job, F f) {
     for (const Placement& p : job.placements) {
-      if (p.node) f(p, job.request);
+      if (p.node)
+        f(p, job.request);
     }
   }
 
@@ -78,10 +99,10 @@ class Pass {
   Tally tally_;
   Plan plan_;
   std::vector<std::pair<Placement, const JobRequest*>> taken_;
-  std::set<JobId> started_jobs_;                    // out of turn, by backfill
+  std::set<JobId> started_jobs_;  // out of turn, by backfill
   std::set<JobId> asked_, waits_for_leavers_;
-  std::map<JobId, std::vector<Placement>> own_;     // room held for these jobs
-  std::vector<std::pair<Placement, Room>> pending_; // a hold found, not yet kept
+  std::map<JobId, std::vector<Placement>> own_;      // room held for these jobs
+  std::vector<std::pair<Placement, Room>> pending_;  // a hold found, not yet kept
   struct Commit {
     JobRequest request;
     WallTime from;
@@ -89,13 +110,13 @@ class Pass {
   };
   Commit commit_;
   std::vector<std::pair<WallTime, const RunningJob*>> releases_;
-  std::deque<RunningJob> started_now_;              // by this pass: they end too
+  std::deque<RunningJob> started_now_;  // by this pass: they end too
   std::int32_t tries_ = 0;
   std::uint64_t pass_ = 0;
   int preemptors_ = 0, holds_tried_ = 0;
-  mutable int gangs_tried_ = 0;                     // short ones, beside holds
+  mutable int gangs_tried_ = 0;  // short ones, beside holds
   bool head_held_ = false, blocked_ = false;
-  bool stuck_ = false;                              // what was tried last found no room
+  bool stuck_ = false;  // what was tried last found no room
 };
 
 }  // namespace billow::sched

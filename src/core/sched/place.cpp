@@ -1,8 +1,10 @@
-// Choosing nodes for a job: the best single node, or a set of them for a gang, close together when asked.
+// Choosing nodes for a job: the best single node, or a set of them for a gang, close together when
+// asked.
 //
-// Every class ranks the groups of nodes (order.h), brought up to date with the groups that came up before it is read. A single
-// task takes the first node of the best group. A gang, or a replica that keeps away from its likes, walks the nodes of all
-// groups that are open to it; that is one pass over small numbers.
+// Every class ranks the groups of nodes (order.h), brought up to date with the groups that came up
+// before it is read. A single task takes the first node of the best group. A gang, or a replica
+// that keeps away from its likes, walks the nodes of all groups that are open to it; that is one
+// pass over small numbers.
 #include <algorithm>
 #include <limits>
 
@@ -15,7 +17,7 @@ using Impl = SchedIndex::Impl;
 
 struct Scored {
   double score = CandidateOrder::closed;
-  std::int32_t gpu = -1;   // rank of the card a single share goes to
+  std::int32_t gpu = -1;  // rank of the card a single share goes to
 };
 
 std::int32_t rest_of(const GpuShape& card, const GpuState& state, const Share& share) {
@@ -28,17 +30,24 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
   const auto shown = static_cast<std::size_t>(PackNode::gpus_max);
   for (std::size_t r = 0; r < node.ranked.size(); ++r) {
     const std::uint8_t i = node.ranked[r];
-    if (!c.mig && node.gpus[i].free_milli < c.resources.share.milli) continue;   // spares the exact look
+    if (!c.mig && node.gpus[i].free_milli < c.resources.share.milli)
+      continue;                                      // spares the exact look
     if (r > 0 && c.constraints.only_gpus.empty()) {  // a card like the one before scores the same
       const std::uint8_t before = node.ranked[r - 1];
-      if (node.kin[i] == node.kin[before] && node.gpus[i] == node.gpus[before]) continue;
+      if (node.kin[i] == node.kin[before] && node.gpus[i] == node.gpus[before])
+        continue;
     }
     const auto fits = card_fits(c, node.shape.gpus[i], node.gpus[i], i);
-    if (!fits) continue;
+    if (!fits)
+      continue;
     const PackView& view = index.view_of(group);
-    const double s = r < shown ? index.model->score_card(view, group.pack.free[r], rest_of(node.shape.gpus[i], node.gpus[i], fits->share), cpu_after)
-                               : index.model->score_cores(view, cpu_after);
-    if (s < best.score) best = {s, static_cast<std::int32_t>(r)};
+    const double s =
+        r < shown ? index.model->score_card(view, group.pack.free[r],
+                                            rest_of(node.shape.gpus[i], node.gpus[i], fits->share),
+                                            cpu_after)
+                  : index.model->score_cores(view, cpu_after);
+    if (s < best.score)
+      best = {s, static_cast<std::int32_t>(r)};
   }
   return best;
 }
@@ -46,25 +55,31 @@ Scored score_share(Impl& index, const PlacementClass& c, const NodeState& node, 
 // `node` is any of the group, but where the class names cards: then it is the one asked about.
 Scored score_node(Impl& index, const PlacementClass& c, const NodeState& node, NodeGroup& group) {
   const Resources& r = c.resources;
-  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node)) return {};
+  if (node.free_cpu_milli < r.cpu_milli || node.free_mem_mib < r.mem_mib || !allowed_alike(c, node))
+    return {};
   Scored out;
   if (r.gpus == 1 && !r.takes_node()) {
-    if (!c.mig && node.free_milli < r.share.milli) return {};
+    if (!c.mig && node.free_milli < r.share.milli)
+      return {};
     out = score_share(index, c, node, group);
-    if (out.gpu < 0) return {};
+    if (out.gpu < 0)
+      return {};
   } else if (r.gpus <= 0 && !r.takes_node()) {
     out.score = index.model->score_cores(index.view_of(group), node.free_cpu_milli - r.cpu_milli);
   } else {
-    if (node.free_milli < std::int64_t{r.gpus} * r.share.milli) return {};
+    if (node.free_milli < std::int64_t{r.gpus} * r.share.milli)
+      return {};
     const auto p = fit(c, node);
-    if (!p) return {};
+    if (!p)
+      return {};
     const PackView& view = index.view_of(group);
     PackNode after = group.pack;
     after.cpu_milli -= p->cpu_milli;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(after.gpus); ++rank) {
       const std::uint8_t card = node.ranked[rank];
       for (const GpuShare& g : p->gpus) {
-        if (g.gpu == card) after.free[rank] = rest_of(node.shape.gpus[card], node.gpus[card], g.share);
+        if (g.gpu == card)
+          after.free[rank] = rest_of(node.shape.gpus[card], node.gpus[card], g.share);
       }
     }
     out.score = index.model->score_cards(group.pack, view, after);
@@ -84,8 +99,10 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
   order.grow(groups.size());
   const auto look = [&](GroupSlot g) {
     const std::uint32_t tenant = groups.tenant_with_nodes(g);
-    if (tenant == 0) return order.close(g);
-    if (order.reopen(g, tenant)) return;
+    if (tenant == 0)
+      return order.close(g);
+    if (order.reopen(g, tenant))
+      return;
     NodeGroup& group = groups.at(g);
     const Scored scored = score_node(index, c, index.nodes[group.members.back()], group);
     order.set(g, tenant, scored.score, scored.gpu);
@@ -95,10 +112,13 @@ CandidateOrder& candidates(Impl& index, const PlacementClass& c) {
     order.forget();
     order.model_version = index.model_version;
   }
-  if (other_model || order.cursor < groups.log_base() || groups.log_end() - order.cursor > groups.size()) {
-    for (GroupSlot g = 0; g < groups.size(); ++g) look(g);
+  if (other_model || order.cursor < groups.log_base() ||
+      groups.log_end() - order.cursor > groups.size()) {
+    for (GroupSlot g = 0; g < groups.size(); ++g)
+      look(g);
   } else {
-    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at) look(groups.logged(at));
+    for (std::uint64_t at = order.cursor; at < groups.log_end(); ++at)
+      look(groups.logged(at));
   }
   order.cursor = groups.log_end();
   return order;
@@ -111,42 +131,52 @@ struct Open {
   double score = 0;
   GroupSlot group = 0;
   Slot slot = no_slot;
-  std::int32_t gpu = -1;    // rank of the card a single share goes to
+  std::int32_t gpu = -1;  // rank of the card a single share goes to
 };
 
 bool better(const Impl& index, const Open& a, const Open& b) {
-  if (a.score != b.score) return a.score < b.score;
+  if (a.score != b.score)
+    return a.score < b.score;
   const NodeGroup &x = index.groups.at(a.group), &y = index.groups.at(b.group);
-  if (x.tie != y.tie) return x.tie < y.tie;
+  if (x.tie != y.tie)
+    return x.tie < y.tie;
   return index.groups.precedence(a.slot) < index.groups.precedence(b.slot);
 }
 
 template <class F>
 void each_open(Impl& index, const PlacementClass& c, const CandidateOrder& order, F f) {
   const Constraints& k = c.constraints;
-  const bool names_cards = !k.only_gpus.empty();   // a group does not tell one slot of a node from another
+  const bool names_cards =
+      !k.only_gpus.empty();  // a group does not tell one slot of a node from another
   const auto look = [&](Slot s) {
     const NodeState& node = index.nodes[s];
-    if (!node.present || !allowed_by_id(c, node.shape.id)) return;
-    const Scored scored = names_cards ? score_node(index, c, node, index.groups.at(node.group)) : Scored{order.score(node.group), order.gpu(node.group)};
-    if (scored.score < CandidateOrder::closed) f(Open{scored.score, node.group, s, scored.gpu});
+    if (!node.present || !allowed_by_id(c, node.shape.id))
+      return;
+    const Scored scored = names_cards ? score_node(index, c, node, index.groups.at(node.group))
+                                      : Scored{order.score(node.group), order.gpu(node.group)};
+    if (scored.score < CandidateOrder::closed)
+      f(Open{scored.score, node.group, s, scored.gpu});
   };
   if (!k.only_nodes.empty()) {
     for (auto id = k.only_nodes.begin(); id != k.only_nodes.end(); ++id) {
       auto it = index.slot_of.find(*id);
-      if (it != index.slot_of.end() && std::find(k.only_nodes.begin(), id, *id) == id) look(it->second);
+      if (it != index.slot_of.end() && std::find(k.only_nodes.begin(), id, *id) == id)
+        look(it->second);
     }
     return;
   }
   if (names_cards) {
-    for (Slot s = 0; s < index.nodes.size(); ++s) look(s);
+    for (Slot s = 0; s < index.nodes.size(); ++s)
+      look(s);
     return;
   }
   for (GroupSlot g = 0; g < order.size(); ++g) {
     const double score = order.score(g);
-    if (score == CandidateOrder::closed) continue;
+    if (score == CandidateOrder::closed)
+      continue;
     for (Slot s : index.groups.at(g).members) {
-      if (k.avoid_nodes.empty() || allowed_by_id(c, index.nodes[s].shape.id)) f(Open{score, g, s, order.gpu(g)});
+      if (k.avoid_nodes.empty() || allowed_by_id(c, index.nodes[s].shape.id))
+        f(Open{score, g, s, order.gpu(g)});
     }
   }
 }
@@ -156,28 +186,41 @@ Open choose_one(Impl& index, const PlacementClass& c, CandidateOrder& order) {
   if (c.constraints.only_nodes.empty() && c.constraints.only_gpus.empty()) {
     for (;;) {
       const std::vector<GroupSlot>& best = order.best();
-      if (best.empty()) return found;
+      if (best.empty())
+        return found;
       GroupSlot first = no_slot, empty = no_slot;
       for (GroupSlot g : best) {
-        if (index.groups.at(g).members.empty()) empty = g;
-        else if (first == no_slot || index.groups.before(g, first)) first = g;
+        if (index.groups.at(g).members.empty())
+          empty = g;
+        else if (first == no_slot || index.groups.before(g, first))
+          first = g;
       }
-      if (empty != no_slot) { order.close(empty); continue; }
+      if (empty != no_slot) {
+        order.close(empty);
+        continue;
+      }
       found = {order.score(first), first, index.groups.at(first).members.back(), order.gpu(first)};
       break;
     }
-    if (allowed_by_id(c, index.nodes[found.slot].shape.id)) return found;
+    if (allowed_by_id(c, index.nodes[found.slot].shape.id))
+      return found;
     found = {};
   }
   each_open(index, c, order, [&](const Open& o) {
-    if (found.slot == no_slot || better(index, o, found)) found = o;
+    if (found.slot == no_slot || better(index, o, found))
+      found = o;
   });
   return found;
 }
 
-// The tightest domain of a level that holds the gang: fewest open nodes, then the better best node, never its name. What must be
-// close at one level stays in one domain of that level, even where a nearer one (a switch that serves two racks) reaches beyond.
-std::vector<Open> in_one_domain(const Impl& index, const Constraints& k, const std::vector<Open>& open, Closeness level, std::size_t tasks) {
+// The tightest domain of a level that holds the gang: fewest open nodes, then the better best node,
+// never its name. What must be close at one level stays in one domain of that level, even where a
+// nearer one (a switch that serves two racks) reaches beyond.
+std::vector<Open> in_one_domain(const Impl& index,
+                                const Constraints& k,
+                                const std::vector<Open>& open,
+                                Closeness level,
+                                std::size_t tasks) {
   const auto l = static_cast<std::size_t>(level), within = static_cast<std::size_t>(k.close);
   const bool nested = k.close_required && level > k.close;
   struct Domain {
@@ -187,38 +230,48 @@ std::vector<Open> in_one_domain(const Impl& index, const Constraints& k, const s
   };
   const auto number_of = [&](const Open& o) -> std::int64_t {
     const NodeState& node = index.nodes[o.slot];
-    if (node.domain[l] < 0 || (nested && node.domain[within] < 0)) return -1;
+    if (node.domain[l] < 0 || (nested && node.domain[within] < 0))
+      return -1;
     return nested ? std::int64_t{node.domain[l]} << 32 | node.domain[within] : node.domain[l];
   };
   std::vector<Domain> domains(nested ? 0 : index.domains[l].size());
   std::unordered_map<std::int64_t, std::size_t> at;
   for (const Open& o : open) {
     const std::int64_t number = number_of(o);
-    if (number < 0) continue;
+    if (number < 0)
+      continue;
     auto i = static_cast<std::size_t>(number);
     if (nested) {
       i = at.try_emplace(number, domains.size()).first->second;
-      if (i == domains.size()) domains.emplace_back();
+      if (i == domains.size())
+        domains.emplace_back();
     }
     Domain& d = domains[i];
     d.number = number;
     ++d.open;
-    if (!d.best || better(index, o, *d.best)) d.best = &o;
+    if (!d.best || better(index, o, *d.best))
+      d.best = &o;
   }
   const Domain* chosen = nullptr;
   for (const Domain& d : domains) {
-    if (d.open < tasks) continue;
-    if (!chosen || d.open < chosen->open || (d.open == chosen->open && better(index, *d.best, *chosen->best))) chosen = &d;
+    if (d.open < tasks)
+      continue;
+    if (!chosen || d.open < chosen->open ||
+        (d.open == chosen->open && better(index, *d.best, *chosen->best)))
+      chosen = &d;
   }
   std::vector<Open> members;
-  if (!chosen) return members;
+  if (!chosen)
+    return members;
   for (const Open& o : open) {
-    if (number_of(o) == chosen->number) members.push_back(o);
+    if (number_of(o) == chosen->number)
+      members.push_back(o);
   }
   return members;
 }
 
-// Members as far apart as there are places: each next one where the fewest are so far, by zone, then by rack.
+// Members as far apart as there are places: each next one where the fewest are so far, by zone,
+// then by rack.
 std::vector<Open> spread_out(const Impl& index, std::vector<Open> open, std::size_t tasks) {
   std::ranges::sort(open, [&](const Open& a, const Open& b) { return better(index, a, b); });
   std::map<std::string, int> in_zone, in_rack;
@@ -228,10 +281,14 @@ std::vector<Open> spread_out(const Impl& index, std::vector<Open> open, std::siz
     std::size_t best = open.size();
     std::pair<int, int> least;
     for (std::size_t i = 0; i < open.size(); ++i) {
-      if (taken[i]) continue;
+      if (taken[i])
+        continue;
       const Place& place = index.nodes[open[i].slot].shape.place;
       const std::pair crowd{in_zone[place.zone], in_rack[place.rack]};
-      if (best == open.size() || crowd < least) { best = i; least = crowd; }
+      if (best == open.size() || crowd < least) {
+        best = i;
+        least = crowd;
+      }
     }
     taken[best] = 1;
     chosen.push_back(open[best]);
@@ -242,22 +299,33 @@ std::vector<Open> spread_out(const Impl& index, std::vector<Open> open, std::siz
   return chosen;
 }
 
-std::vector<Open> choose_gang(Impl& index, const PlacementClass& c, const CandidateOrder& order, std::size_t tasks) {
+std::vector<Open> choose_gang(Impl& index,
+                              const PlacementClass& c,
+                              const CandidateOrder& order,
+                              std::size_t tasks) {
   std::vector<Open> open;
   each_open(index, c, order, [&](const Open& o) { open.push_back(o); });
-  if (open.size() < tasks) return {};
-  if (c.constraints.spread == Spread::spread && !c.constraints.close_required) return spread_out(index, std::move(open), tasks);
+  if (open.size() < tasks)
+    return {};
+  if (c.constraints.spread == Spread::spread && !c.constraints.close_required)
+    return spread_out(index, std::move(open), tasks);
   // From the nearest outwards; what is merely preferred may end up anywhere.
-  static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone, Closeness::region, Closeness::anywhere};
+  static constexpr Closeness outwards[] = {Closeness::switch_, Closeness::rack, Closeness::zone,
+                                           Closeness::region, Closeness::anywhere};
   std::vector<Open> chosen;
   for (Closeness level : outwards) {
-    if (c.constraints.close_required && level < c.constraints.close) break;
-    if (level > c.constraints.close && c.constraints.spread == Spread::spread) continue;
+    if (c.constraints.close_required && level < c.constraints.close)
+      break;
+    if (level > c.constraints.close && c.constraints.spread == Spread::spread)
+      continue;
     chosen = in_one_domain(index, c.constraints, open, level, tasks);
-    if (!chosen.empty()) break;
+    if (!chosen.empty())
+      break;
   }
-  if (chosen.empty()) return {};
-  std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(tasks), chosen.end(),
+  if (chosen.empty())
+    return {};
+  std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(tasks),
+                    chosen.end(),
                     [&](const Open& a, const Open& b) { return better(index, a, b); });
   chosen.resize(tasks);
   return chosen;
@@ -265,30 +333,39 @@ std::vector<Open> choose_gang(Impl& index, const PlacementClass& c, const Candid
 
 // Fewest of its likes in the zone, then on the node and in the rack, then the score.
 Open choose_apart(Impl& index, const PlacementClass& c, const CandidateOrder& order) {
-  constexpr auto zone = static_cast<std::size_t>(Closeness::zone), rack = static_cast<std::size_t>(Closeness::rack);
+  constexpr auto zone = static_cast<std::size_t>(Closeness::zone),
+                 rack = static_cast<std::size_t>(Closeness::rack);
   std::unordered_map<Slot, int> likes;
   std::vector<int> in_zone(index.domains[zone].size()), in_rack(index.domains[rack].size());
-  if (auto it = index.spread_groups.find(c.constraints.spread_key); it != index.spread_groups.end()) {
+  if (auto it = index.spread_groups.find(c.constraints.spread_key);
+      it != index.spread_groups.end()) {
     for (const auto& [id, n] : it->second) {
       auto slot = index.slot_of.find(id);
-      if (slot == index.slot_of.end()) continue;
+      if (slot == index.slot_of.end())
+        continue;
       likes[slot->second] += n;
       const NodeState& node = index.nodes[slot->second];
-      if (node.domain[zone] >= 0) in_zone[static_cast<std::size_t>(node.domain[zone])] += n;
-      if (node.domain[rack] >= 0) in_rack[static_cast<std::size_t>(node.domain[rack])] += n;
+      if (node.domain[zone] >= 0)
+        in_zone[static_cast<std::size_t>(node.domain[zone])] += n;
+      if (node.domain[rack] >= 0)
+        in_rack[static_cast<std::size_t>(node.domain[rack])] += n;
     }
   }
   const auto crowd = [&](Slot s) {
     const NodeState& node = index.nodes[s];
-    const auto count = [](const std::vector<int>& of, std::int32_t number) { return number < 0 ? 0 : of[static_cast<std::size_t>(number)]; };
+    const auto count = [](const std::vector<int>& of, std::int32_t number) {
+      return number < 0 ? 0 : of[static_cast<std::size_t>(number)];
+    };
     auto it = likes.find(s);
-    return std::tuple(count(in_zone, node.domain[zone]), it == likes.end() ? 0 : it->second, count(in_rack, node.domain[rack]));
+    return std::tuple(count(in_zone, node.domain[zone]), it == likes.end() ? 0 : it->second,
+                      count(in_rack, node.domain[rack]));
   };
   Open best;
   std::tuple<int, int, int> least;
   each_open(index, c, order, [&](const Open& o) {
     const auto here = crowd(o.slot);
-    if (best.slot != no_slot && (here > least || (here == least && !better(index, o, best)))) return;
+    if (best.slot != no_slot && (here > least || (here == least && !better(index, o, best))))
+      return;
     best = o;
     least = here;
   });
@@ -303,7 +380,8 @@ std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t 
   if (tasks == 1) {
     const bool apart = c.constraints.spread == Spread::spread && c.constraints.spread_key != 0;
     const Open best = apart ? choose_apart(index, c, order) : choose_one(index, c, order);
-    if (best.slot == no_slot) return {};
+    if (best.slot == no_slot)
+      return {};
     chosen.push_back(best);
   } else {
     chosen = choose_gang(index, c, order, static_cast<std::size_t>(tasks));
@@ -312,25 +390,35 @@ std::vector<Placement> place(Impl& index, const PlacementClass& c, std::int32_t 
   placements.reserve(chosen.size());
   for (const Open& o : chosen) {
     const NodeState& node = index.nodes[o.slot];
-    placements.push_back(*fit(c, node, o.gpu < 0 ? -1 : node.ranked[static_cast<std::size_t>(o.gpu)]));
+    placements.push_back(
+        *fit(c, node, o.gpu < 0 ? -1 : node.ranked[static_cast<std::size_t>(o.gpu)]));
   }
   return placements;
 }
 
-std::optional<Placement> place_beside(Impl& index, const JobRequest& request, const RunningJob& job) {
+std::optional<Placement> place_beside(Impl& index,
+                                      const JobRequest& request,
+                                      const RunningJob& job) {
   const Closeness close = request.constraints.close;
   const NodeState* beside = nullptr;
-  for (const Placement& p : job.placements) beside = p.node && !beside ? index.find(p.node) : beside;
-  const std::string domain = beside && close != Closeness::anywhere ? domain_name(beside->shape.place, close) : std::string();
+  for (const Placement& p : job.placements)
+    beside = p.node && !beside ? index.find(p.node) : beside;
+  const std::string domain = beside && close != Closeness::anywhere
+                                 ? domain_name(beside->shape.place, close)
+                                 : std::string();
   if (!domain.empty()) {
     JobRequest near = request;
     for (const NodeState& n : index.nodes)
-      if (n.present && domain_name(n.shape.place, close) == domain) near.constraints.only_nodes.push_back(n.shape.id);
-    if (auto found = place(index, class_of(index, near), 1); !found.empty()) return std::move(found[0]);
+      if (n.present && domain_name(n.shape.place, close) == domain)
+        near.constraints.only_nodes.push_back(n.shape.id);
+    if (auto found = place(index, class_of(index, near), 1); !found.empty())
+      return std::move(found[0]);
   }
-  if (request.constraints.close_required && close != Closeness::anywhere) return std::nullopt;
+  if (request.constraints.close_required && close != Closeness::anywhere)
+    return std::nullopt;
   auto found = place(index, class_of(index, request), 1);
-  if (found.empty()) return std::nullopt;
+  if (found.empty())
+    return std::nullopt;
   return std::move(found[0]);
 }
 

@@ -1,12 +1,16 @@
 // The scheduler's face: an index kept by the core's `apply`, and pure questions asked of it.
 //
-//   SchedIndex    nodes, running and queued jobs, projects, reservations; every mutator is a fact that already happened.
-//   plan()        what should happen now. It changes nothing: the core turns decisions into events, and their `apply` calls
-//                 the mutators. Work per call is bounded by PlanLimits; `more` says that calling again would find more.
-//   explain()     why a queued job waits.   feasible()  whether the hardware could ever run it; asked at submit.
+//   SchedIndex    nodes, running and queued jobs, projects, reservations; every mutator is a fact
+//   that already happened. plan()        what should happen now. It changes nothing: the core turns
+//   decisions into events, and their `apply` calls
+//                 the mutators. Work per call is bounded by PlanLimits; `more` says that calling
+//                 again would find more.
+//   explain()     why a queued job waits.   feasible()  whether the hardware could ever run it;
+//   asked at submit.
 //
-// The same calls on an equal index give the same answers. Answers do not depend on node names, ids or order except to
-// choose between nodes that are alike in every respect. An index is used by one thread at a time (caches live inside).
+// The same calls on an equal index give the same answers. Answers do not depend on node names, ids
+// or order except to choose between nodes that are alike in every respect. An index is used by one
+// thread at a time (caches live inside).
 #pragma once
 
 #include <memory>
@@ -22,24 +26,28 @@
 namespace billow::sched {
 
 struct SchedSettings {
-  Duration usage_half_life = hours(24 * 7);   // of fair-share usage
-  Duration starve_after = hours(24);          // a job that waited this long goes to the front and others stop passing it
-  std::int32_t backfill_depth = 256;          // jobs of one kind looked at behind a reservation
+  Duration usage_half_life = hours(24 * 7);  // of fair-share usage
+  Duration starve_after =
+      hours(24);  // a job that waited this long goes to the front and others stop passing it
+  std::int32_t backfill_depth = 256;  // jobs of one kind looked at behind a reservation
   bool preemption = true;
   bool consolidation = true;
 
   bool operator==(const SchedSettings&) const = default;
   template <class V>
   void fields(V& v) {
-    v("usage_half_life", usage_half_life); v("starve_after", starve_after); v("backfill_depth", backfill_depth);
-    v("preemption", preemption); v("consolidation", consolidation);
+    v("usage_half_life", usage_half_life);
+    v("starve_after", starve_after);
+    v("backfill_depth", backfill_depth);
+    v("preemption", preemption);
+    v("consolidation", consolidation);
   }
 };
 
 struct Start {
   JobId job;
-  std::vector<Placement> placements;   // one per task, in task order
-  bool backfilled = false;             // passes a job that waits for more
+  std::vector<Placement> placements;  // one per task, in task order
+  bool backfilled = false;            // passes a job that waits for more
   bool operator==(const Start&) const = default;
 };
 // One lost member of a running elastic gang gets a new place.
@@ -52,15 +60,15 @@ struct Repair {
 enum class PreemptCause { spot, reclaim, priority, reservation, consolidation };
 struct Preempt {
   JobId victim;
-  Yields mode = Yields::by_requeue;    // by_suspend or by_requeue
+  Yields mode = Yields::by_requeue;  // by_suspend or by_requeue
   PreemptCause cause = PreemptCause::priority;
-  JobId for_job;                       // who gets the room; none for a reservation
+  JobId for_job;  // who gets the room; none for a reservation
   bool operator==(const Preempt&) const = default;
 };
 // The job first in line cannot start now; this is when and where it is expected to.
 struct Reserve {
   JobId job;
-  WallTime expected_start;             // zero: not known
+  WallTime expected_start;  // zero: not known
   std::vector<NodeId> nodes;
   bool operator==(const Reserve&) const = default;
 };
@@ -69,86 +77,102 @@ struct Plan {
   std::vector<Repair> repairs;
   std::vector<Preempt> preempts;
   std::vector<Reserve> reserves;
-  bool more = false;                   // the limits ended this plan early; ask again
-  WallTime wake_at;                    // nothing but time changes the answer, and not before this; zero: time changes nothing
+  bool more = false;  // the limits ended this plan early; ask again
+  WallTime wake_at;  // nothing but time changes the answer, and not before this; zero: time changes
+                     // nothing
   bool empty() const { return starts.empty() && repairs.empty() && preempts.empty(); }
   bool operator==(const Plan&) const = default;
 };
 struct PlanLimits {
   std::int32_t starts_max = 256;
-  std::int32_t tries_max = 4096;       // kinds of job tried
+  std::int32_t tries_max = 4096;  // kinds of job tried
   std::int32_t preempts_max = 4096;
 };
 
 enum class ReasonKind {
-  held,             // not eligible yet, or not in the queue
+  held,  // not eligible yet, or not in the queue
   budget,
   project_limit,
-  quota,            // over the guarantee and not allowed to borrow
+  quota,  // over the guarantee and not allowed to borrow
   user_limit,
   array_limit,
-  residency,        // the project's allowed regions and pools have no room
-  infeasible,       // no hardware here could ever run it
-  no_room,          // everything that could run it is in use
-  fragmentation,    // enough is free in sum, but not together
-  topology,         // enough is free, but not close together
-  reserved,         // the room is promised to a reservation
-  waiting_behind,   // others come first
-  preempting,       // victims are leaving to make room
-  next,             // it starts with the next plan
+  residency,       // the project's allowed regions and pools have no room
+  infeasible,      // no hardware here could ever run it
+  no_room,         // everything that could run it is in use
+  fragmentation,   // enough is free in sum, but not together
+  topology,        // enough is free, but not close together
+  reserved,        // the room is promised to a reservation
+  waiting_behind,  // others come first
+  preempting,      // victims are leaving to make room
+  next,            // it starts with the next plan
 };
 const char* reason_name(ReasonKind kind);
 
 struct Reason {
   ReasonKind kind = ReasonKind::no_room;
   std::string text;
-  JobId behind;                        // waiting_behind: who is next in line
+  JobId behind;  // waiting_behind: who is next in line
   bool operator==(const Reason&) const = default;
 };
 struct Explanation {
-  std::vector<Reason> reasons;         // the one that decides first
-  WallTime earliest_start;             // as far as time limits and expectations tell; zero: not known
-  std::string would_start_now;         // the smallest change that would; may be empty
+  std::vector<Reason> reasons;  // the one that decides first
+  WallTime earliest_start;      // as far as time limits and expectations tell; zero: not known
+  std::string would_start_now;  // the smallest change that would; may be empty
 };
 
 struct RunningJob {
   JobRequest request;
-  std::vector<Placement> placements;   // a member without node (NodeId 0) is lost or has ended
+  std::vector<Placement> placements;  // a member without node (NodeId 0) is lost or has ended
   WallTime started;
-  std::int64_t dominant_milli = 0;     // what fair share counts it as: GPU thousandths of its dominant resource
-  std::vector<std::int32_t> done;      // members that have ended by themselves: nobody takes their place
-  bool leaving = false;                // told to suspend, requeue or stop; its room is not free yet
+  std::int64_t dominant_milli =
+      0;  // what fair share counts it as: GPU thousandths of its dominant resource
+  std::vector<std::int32_t>
+      done;              // members that have ended by themselves: nobody takes their place
+  bool leaving = false;  // told to suspend, requeue or stop; its room is not free yet
   JobId leaving_for;
   bool operator==(const RunningJob&) const = default;
   template <class V>
   void fields(V& v) {
-    v("request", request); v("placements", placements); v("started", started);
-    v("dominant_milli", dominant_milli); v("done", done); v("leaving", leaving); v("leaving_for", leaving_for);
+    v("request", request);
+    v("placements", placements);
+    v("started", started);
+    v("dominant_milli", dominant_milli);
+    v("done", done);
+    v("leaving", leaving);
+    v("leaving_for", leaving_for);
   }
 };
 
-// Fair-share usage of a project, or of one user in it: GPU-milli-seconds (dominant resource), decayed to `as_of`.
+// Fair-share usage of a project, or of one user in it: GPU-milli-seconds (dominant resource),
+// decayed to `as_of`.
 struct Usage {
   ProjectId project;
-  UserId user;                         // 0: the whole project
+  UserId user;  // 0: the whole project
   double milli_seconds = 0;
   WallTime as_of;
   bool operator==(const Usage&) const = default;
   template <class V>
-  void fields(V& v) { v("project", project); v("user", user); v("milli_seconds", milli_seconds); v("as_of", as_of); }
+  void fields(V& v) {
+    v("project", project);
+    v("user", user);
+    v("milli_seconds", milli_seconds);
+    v("as_of", as_of);
+  }
 };
 
-// The workload seen of late, from which placement learns what to keep room for. It changes with starts only, by a fixed rule,
-// so an index restored from a snapshot plans as the one that was saved.
+// The workload seen of late, from which placement learns what to keep room for. It changes with
+// starts only, by a fixed rule, so an index restored from a snapshot plans as the one that was
+// saved.
 struct Learned {
-  std::vector<std::pair<Resources, double>> recent;    // starts per kind of task, older ones fading
-  std::vector<std::pair<Resources, double>> typical;   // what the model in use was made from
+  std::vector<std::pair<Resources, double>> recent;   // starts per kind of task, older ones fading
+  std::vector<std::pair<Resources, double>> typical;  // what the model in use was made from
   std::int64_t starts = 0;
-  std::int64_t next_at = 16;                            // starts after which the model is made anew
+  std::int64_t next_at = 16;  // starts after which the model is made anew
   bool operator==(const Learned&) const = default;
 };
 
-// A suspended job: the cards its image came from, to which it must come back. Others are placed elsewhere where that is as good.
+// A suspended job: the cards its image came from, to which it must come back. Others are placed
+// elsewhere where that is as good.
 struct Sleeper {
   JobId job;
   NodeId node;
@@ -180,34 +204,41 @@ class SchedIndex {
   ~SchedIndex();
   static SchedIndex rebuild(const IndexContents& contents);
 
-  void upsert_node(const NodeShape& node);       // running tasks on it stay
-  void remove_node(NodeId node);                 // jobs on it must have ended, or their members been lost, before
+  void upsert_node(const NodeShape& node);  // running tasks on it stay
+  void remove_node(NodeId node);  // jobs on it must have ended, or their members been lost, before
   void upsert_project(const ProjectSettings& project);
   void remove_project(ProjectId project);
-  void set_usage(const Usage& usage);            // restores a snapshot's
+  void set_usage(const Usage& usage);  // restores a snapshot's
 
-  void enqueue(const JobRequest& job);           // again with the same id: replaces the queued request
-  void dequeue(JobId job);                       // stopped, held; not an error when absent
-  // A queued job starts. Also used to restore running jobs from a snapshot (then it need not be queued).
+  void enqueue(const JobRequest& job);  // again with the same id: replaces the queued request
+  void dequeue(JobId job);              // stopped, held; not an error when absent
+  // A queued job starts. Also used to restore running jobs from a snapshot (then it need not be
+  // queued).
   void started(JobId job, std::vector<Placement> placements, WallTime when);
   void restore_running(const RunningJob& job);
-  // Its room is free. A lost member of an elastic job is replaced; one that has ended by itself is not.
+  // Its room is free. A lost member of an elastic job is replaced; one that has ended by itself is
+  // not.
   void member_lost(JobId job, std::int32_t task_index, WallTime when, bool replace = true);
-  void member_replaced(JobId job, std::int32_t task_index, Placement placement);  // a Repair happened
-  // A Preempt (or stop) is under way: its room will be free soon. One that moves is queued again (JobRequest::moves), and goes on elsewhere.
+  void member_replaced(JobId job,
+                       std::int32_t task_index,
+                       Placement placement);  // a Repair happened
+  // A Preempt (or stop) is under way: its room will be free soon. One that moves is queued again
+  // (JobRequest::moves), and goes on elsewhere.
   void leaving(JobId job, JobId for_job = {}, bool moves = false);
-  void stays(JobId job);                         // …or was called off
-  // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter two).
+  void stays(JobId job);  // …or was called off
+  // It no longer holds anything: ended, requeued or suspended (enqueue it again for the latter
+  // two).
   void ended(JobId job, WallTime when);
 
-  void asleep(const Sleeper& sleeper);           // it is suspended; whether it is queued to come back is another matter
-  void awake(JobId job);                         // …and no longer; not an error when absent
+  void asleep(const Sleeper&
+                  sleeper);  // it is suspended; whether it is queued to come back is another matter
+  void awake(JobId job);     // …and no longer; not an error when absent
 
   void upsert_reservation(const Reservation& reservation);
   void remove_reservation(ReservationId reservation);
-  void left_reservation(JobId running);   // what it holds is its own from now on
-  // What work is typical here, with relative weights; placement keeps room for it. Unless set, it is learned from what is
-  // queued and running.
+  void left_reservation(JobId running);  // what it holds is its own from now on
+  // What work is typical here, with relative weights; placement keeps room for it. Unless set, it
+  // is learned from what is queued and running.
   void set_typical(std::vector<std::pair<Resources, double>> classes);
   void set_settings(SchedSettings settings);
 
@@ -215,17 +246,21 @@ class SchedIndex {
   std::size_t running_count() const;
   std::size_t queued_count() const;
   const RunningJob* running(JobId job) const;
-  std::optional<JobRequest> queued(JobId job) const;   // stored folded together with its likes, hence by value
+  std::optional<JobRequest> queued(
+      JobId job) const;  // stored folded together with its likes, hence by value
   const NodeShape* node(NodeId node) const;
-  std::int64_t free_milli(NodeId node) const;    // idle thousandths of its healthy GPUs
+  std::int64_t free_milli(NodeId node) const;  // idle thousandths of its healthy GPUs
   std::int64_t free_cpu_milli(NodeId node) const;
   std::int64_t free_mem_mib(NodeId node) const;
-  const std::set<JobId>& waiting_for_members() const;    // elastic jobs with a lost member that has not been replaced
-  double usage(ProjectId project, WallTime now) const;   // decayed GPU-milli-seconds, running work included
+  const std::set<JobId>& waiting_for_members()
+      const;  // elastic jobs with a lost member that has not been replaced
+  double usage(ProjectId project,
+               WallTime now) const;  // decayed GPU-milli-seconds, running work included
   std::int64_t running_milli(ProjectId project) const;
 
   IndexContents contents() const;
-  // Equal in everything that happened. What was learned of the workload is a hint kept apart: it may be lost.
+  // Equal in everything that happened. What was learned of the workload is a hint kept apart: it
+  // may be lost.
   bool equals(const SchedIndex& other) const;
   const Learned& learned() const;
   void set_learned(const Learned& learned);
@@ -240,24 +275,33 @@ class SchedIndex {
 };
 
 Plan plan(const SchedIndex& index, WallTime now, PlanLimits limits = {});
-// Why a queued job waits; what would start it now is asked for apart, because each change that is tried costs a plan.
+// Why a queued job waits; what would start it now is asked for apart, because each change that is
+// tried costs a plan.
 enum class Advice { none, wanted };
-Explanation explain(const SchedIndex& index, JobId job, WallTime now, Advice advice = Advice::wanted);
-// What is to be said of a job that waits inside a reservation which is over; or of an array, so many of whose elements do.
+Explanation explain(const SchedIndex& index,
+                    JobId job,
+                    WallTime now,
+                    Advice advice = Advice::wanted);
+// What is to be said of a job that waits inside a reservation which is over; or of an array, so
+// many of whose elements do.
 Explanation reservation_over(JobId job, ReservationId reservation, std::size_t elements = 1);
-// When the queued job will start if nothing new comes, played forward on a copy; zero: not known. Slower than explain().
+// When the queued job will start if nothing new comes, played forward on a copy; zero: not known.
+// Slower than explain().
 WallTime forecast(const SchedIndex& index, JobId job, WallTime now);
 Status feasible(const SchedIndex& index, const JobRequest& job);
 
-// Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no room then.
+// Nodes for an advance reservation of `tasks` × `resources` from–until, or why there is no room
+// then.
 struct ReservationRequest {
   ProjectId project;
   Resources resources;
   std::int32_t tasks = 1;
   Constraints constraints;
   WallTime from, until;
-  ReservationId instead_of;   // this one gives up its places
+  ReservationId instead_of;  // this one gives up its places
 };
-Result<std::vector<Placement>> place_reservation(const SchedIndex& index, const ReservationRequest& request, WallTime now);
+Result<std::vector<Placement>> place_reservation(const SchedIndex& index,
+                                                 const ReservationRequest& request,
+                                                 WallTime now);
 
 }  // namespace billow::sched

@@ -1,5 +1,5 @@
-// What a pass has to keep before it starts anything: room for jobs whose victims are leaving, for jobs that are on their way to
-// another node, and for advance reservations.
+// What a pass has to keep before it starts anything: room for jobs whose victims are leaving, for
+// jobs that are on their way to another node, and for advance reservations.
 #include <algorithm>
 
 #include "core/sched/pass.h"
@@ -14,15 +14,22 @@ const JobRequest& nobody() {
 
 }  // namespace
 
-void Pass::hold_for(const JobRequest& request, std::vector<Placement> placements, WallTime from, bool asks_spot) {
-  if (placements.empty()) return;
+void Pass::hold_for(const JobRequest& request,
+                    std::vector<Placement> placements,
+                    WallTime from,
+                    bool asks_spot) {
+  if (placements.empty())
+    return;
   pending_.clear();
-  for (const Placement& p : placements) pending_.emplace_back(p, room_of(*index_.find(p.node)));
+  for (const Placement& p : placements)
+    pending_.emplace_back(p, room_of(*index_.find(p.node)));
   own_[request.id] = std::move(placements);
   commit_ = {request, from, asks_spot};
 }
 void Pass::commit_hold() {
-  for (auto& [p, room] : pending_) holds_->keep(p, commit_.request, std::move(room), commit_.from, Holds::For::job, commit_.asks_spot);
+  for (auto& [p, room] : pending_)
+    holds_->keep(p, commit_.request, std::move(room), commit_.from, Holds::For::job,
+                 commit_.asks_spot);
   pending_.clear();
 }
 
@@ -30,7 +37,8 @@ void Pass::commit_hold() {
 void Pass::keep_for_waiting() {
   for (const auto& [id, leavers] : index_.leaving_for) {
     auto it = index_.queued.find(id);
-    if (it == index_.queued.end()) continue;
+    if (it == index_.queued.end())
+      continue;
     const JobRequest request = index_.request_of(id, it->second);
     std::vector<std::pair<Placement, const JobRequest*>> given;
     for (JobId leaver : leavers) {
@@ -46,21 +54,25 @@ void Pass::keep_for_waiting() {
       placements = place(index_, *it->second.kind->placement, request.tasks);
     }
     hold_for(request, std::move(placements), now_);
-    for (const auto& [p, r] : given) index_.take(p, *r);
+    for (const auto& [p, r] : given)
+      index_.take(p, *r);
     commit_hold();
     waits_for_leavers_.insert(id);
   }
 }
 
-// Who moves was promised room elsewhere when it was asked, and gets it: nobody takes it while it saves its work and starts again.
+// Who moves was promised room elsewhere when it was asked, and gets it: nobody takes it while it
+// saves its work and starts again.
 void Pass::keep_for_moving() {
   for (JobId id : index_.moving) {
     const auto queued = index_.queued.find(id);
     const bool leaves = queued == index_.queued.end();
-    const JobRequest request = leaves ? index_.running.at(id).request : index_.request_of(id, queued->second);
+    const JobRequest request =
+        leaves ? index_.running.at(id).request : index_.request_of(id, queued->second);
     std::vector<Placement> placements;
     {
-      const ReservedView view(index_, reserved_, stay_of(request, now_, leaves ? WallTime{} : end_if_started(id)));
+      const ReservedView view(index_, reserved_,
+                              stay_of(request, now_, leaves ? WallTime{} : end_if_started(id)));
       placements = place(index_, class_of(index_, request), 1);
     }
     hold_for(request, std::move(placements), now_);
@@ -70,13 +82,16 @@ void Pass::keep_for_moving() {
 
 void Pass::keep_reservations() {
   for (const auto& [id, r] : index_.reservations) {
-    if (r.until <= now_) continue;
+    if (r.until <= now_)
+      continue;
     wake_at(r.from);
     wake_at(r.until);
-    if (r.from > now_) continue;
+    if (r.from > now_)
+      continue;
     for (const Placement& reserved : r.placements) {
       const auto slot = index_.slot_of.find(reserved.node);
-      if (slot != index_.slot_of.end()) clear_for(left_of(index_, r, reserved, started_now_), slot->second);
+      if (slot != index_.slot_of.end())
+        clear_for(left_of(index_, r, reserved, started_now_), slot->second);
     }
   }
   for (const auto& [slot, steps] : reserved_.steps()) {
@@ -85,12 +100,16 @@ void Pass::keep_reservations() {
       Room then = room_of(node);
       JobId last;
       for (JobId id : node.jobs) {
-        if (std::exchange(last, id) == id) continue;
+        if (std::exchange(last, id) == id)
+          continue;
         const RunningJob& job = index_.running.at(id);
         const WallTime end = surely_over(job, now_);
-        if (((!end || end > step.from) && !gives_way(job.request)) || holds_for_its_own(index_, job.request, step.from)) continue;
+        if (((!end || end > step.from) && !gives_way(job.request)) ||
+            holds_for_its_own(index_, job.request, step.from))
+          continue;
         for (const Placement& p : job.placements) {
-          if (p.node == node.shape.id) shift_room(then, node.shape, p, job.request, +1);
+          if (p.node == node.shape.id)
+            shift_room(then, node.shape, p, job.request, +1);
         }
       }
       holds_->keep(step.used, nobody(), std::move(then), step.from, Holds::For::reservation);
@@ -98,27 +117,34 @@ void Pass::keep_reservations() {
   }
 }
 
-// A reservation has begun and others are still there: of those that can give way as many are asked to as it takes, cheapest first.
+// A reservation has begun and others are still there: of those that can give way as many are asked
+// to as it takes, cheapest first.
 void Pass::clear_for(const Placement& left, Slot slot) {
   const NodeState& node = index_.nodes[slot];
   Room room = holds_->true_room(slot);
   const auto shift = [&](const RunningJob& job) {
     for (const Placement& p : job.placements)
-      if (p.node == node.shape.id) shift_room(room, node.shape, p, job.request, +1);
+      if (p.node == node.shape.id)
+        shift_room(room, node.shape, p, job.request, +1);
   };
   std::vector<std::pair<double, JobId>> jobs;
   JobId last;
   for (JobId id : node.jobs) {
-    if (std::exchange(last, id) == id) continue;
+    if (std::exchange(last, id) == id)
+      continue;
     const RunningJob& job = index_.running.at(id);
-    if (holds_for_its_own(index_, job.request, now_)) continue;   // of this one it is counted already, and another's makes no room here
-    if (job.leaving || asked_.contains(id)) shift(job);
-    else if (gives_way(job.request)) jobs.emplace_back(cost_of(job, now_, mode_of(job.request)), id);
+    if (holds_for_its_own(index_, job.request, now_))
+      continue;  // of this one it is counted already, and another's makes no room here
+    if (job.leaving || asked_.contains(id))
+      shift(job);
+    else if (gives_way(job.request))
+      jobs.emplace_back(cost_of(job, now_, mode_of(job.request)), id);
   }
   std::ranges::sort(jobs);
   const auto lacks = [&](std::int32_t gpu) {
     const auto wanted = std::ranges::find(left.gpus, gpu, &GpuShare::gpu);
-    if (wanted == left.gpus.end() || static_cast<std::size_t>(gpu) >= room.gpus.size()) return false;
+    if (wanted == left.gpus.end() || static_cast<std::size_t>(gpu) >= room.gpus.size())
+      return false;
     const GpuState& state = room.gpus[static_cast<std::size_t>(gpu)];
     return state.free_milli < wanted->share.milli || state.free_mem_mib < wanted->share.mem_mib;
   };
@@ -127,12 +153,15 @@ void Pass::clear_for(const Placement& left, Slot slot) {
     const Yields mode = mode_of(job.request);
     bool helps = false;
     for (const Placement& p : job.placements) {
-      if (p.node != node.shape.id) continue;
+      if (p.node != node.shape.id)
+        continue;
       helps = helps || std::ranges::any_of(p.gpus, [&](const GpuShare& g) { return lacks(g.gpu); });
       helps = helps || (room.cpu_milli < left.cpu_milli && p.cpu_milli > 0);
-      helps = helps || (room.mem_mib < left.mem_mib && p.mem_mib > 0 && mode != Yields::by_suspend);   // its memory stays with its image
+      helps = helps || (room.mem_mib < left.mem_mib && p.mem_mib > 0 &&
+                        mode != Yields::by_suspend);  // its memory stays with its image
     }
-    if (!helps) continue;
+    if (!helps)
+      continue;
     shift(job);
     asked_.insert(id);
     plan_.preempts.push_back({id, mode, PreemptCause::reservation, {}});

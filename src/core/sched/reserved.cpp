@@ -24,7 +24,8 @@ struct Sum {
   Placement placement(NodeId node) const {
     Placement p{.node = node, .gpus = {}, .cpu_milli = cpu_milli, .mem_mib = mem_mib};
     for (const auto& [gpu, share] : gpus)
-      if (share.milli > 0 || share.mem_mib > 0) p.gpus.push_back({gpu, share, -1});
+      if (share.milli > 0 || share.mem_mib > 0)
+        p.gpus.push_back({gpu, share, -1});
     return p;
   }
 };
@@ -45,10 +46,12 @@ Reserved::Reserved(const SchedIndex::Impl& index, WallTime now) {
   static const std::deque<RunningJob> none;
   std::map<Slot, std::vector<Change>> changes;
   for (const auto& [id, r] : index.reservations) {
-    if (r.until <= now) continue;
+    if (r.until <= now)
+      continue;
     for (const Placement& reserved : r.placements) {
       const auto slot = index.slot_of.find(reserved.node);
-      if (slot == index.slot_of.end()) continue;
+      if (slot == index.slot_of.end())
+        continue;
       Placement left = left_of(index, r, reserved, none);
       changes[slot->second].push_back({std::max(r.from, now), left, +1});
       changes[slot->second].push_back({r.until, std::move(left), -1});
@@ -60,24 +63,30 @@ Reserved::Reserved(const SchedIndex::Impl& index, WallTime now) {
     std::vector<Step>& steps = steps_[slot];
     for (std::size_t i = 0; i < list.size();) {
       const WallTime at = list[i].at;
-      for (; i < list.size() && list[i].at == at; ++i) sum.add(list[i].left, list[i].sign);
-      if (sum.holders > 0) steps.push_back({at, list[i].at, sum.placement(index.nodes[slot].shape.id)});
+      for (; i < list.size() && list[i].at == at; ++i)
+        sum.add(list[i].left, list[i].sign);
+      if (sum.holders > 0)
+        steps.push_back({at, list[i].at, sum.placement(index.nodes[slot].shape.id)});
     }
   }
 }
 
 bool Reserved::meets(const Step& step, const Stay& stay) {
-  if (step.until <= stay.from) return false;
-  if (stay.gives_way) return step.from < stay.from + spot_before_reservation_min;
+  if (step.until <= stay.from)
+    return false;
+  if (stay.gives_way)
+    return step.from < stay.from + spot_before_reservation_min;
   return !stay.until || step.from < stay.until;
 }
 
 void Reserved::cut(Room& room, Slot slot, const NodeShape& shape, const Stay& stay) const {
   const auto found = steps_.find(slot);
-  if (found == steps_.end()) return;
+  if (found == steps_.end())
+    return;
   const Room all = room;
   for (const Step& step : found->second) {
-    if (!meets(step, stay)) continue;
+    if (!meets(step, stay))
+      continue;
     Room beside = all;
     shift_room(beside, shape, step.used, nobody(), -1);
     room.tasks = std::max(room.tasks, beside.tasks);
@@ -93,17 +102,20 @@ void Reserved::cut(Room& room, Slot slot, const NodeShape& shape, const Stay& st
 std::vector<WallTime> Reserved::ends() const {
   std::vector<WallTime> ends;
   for (const auto& [slot, steps] : steps_)
-    for (const Step& step : steps) ends.push_back(step.until);
+    for (const Step& step : steps)
+      ends.push_back(step.until);
   std::ranges::sort(ends);
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   return ends;
 }
 
-ReservedView::ReservedView(SchedIndex::Impl& index, const Reserved& reserved, const Stay& stay) : holds_(index) {
+ReservedView::ReservedView(SchedIndex::Impl& index, const Reserved& reserved, const Stay& stay)
+    : holds_(index) {
   for (const auto& [slot, steps] : reserved.steps()) {
     const Room room = room_of(index.nodes[slot]);
     for (const Reserved::Step& step : steps)
-      if (Reserved::meets(step, stay)) holds_.keep(step.used, nobody(), room, step.from);
+      if (Reserved::meets(step, stay))
+        holds_.keep(step.used, nobody(), room, step.from);
   }
 }
 
@@ -113,38 +125,56 @@ bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, Wal
 }
 
 WallTime surely_over(const RunningJob& job, WallTime now) {
-  if (job.leaving) return now;
-  if (job.request.time_limit.ns > 0) return job.started + job.request.time_limit;
+  if (job.leaving)
+    return now;
+  if (job.request.time_limit.ns > 0)
+    return job.started + job.request.time_limit;
   return {};
 }
 
-std::optional<Placement> fit_reserved(const PlacementClass& c, const NodeState& node, const Placement& reserved) {
-  if (c.resources.takes_node()) {   // that is asked of the node, so what is reserved of it must be all
-    const auto whole = std::ranges::count_if(reserved.gpus, [](const GpuShare& g) { return g.share.whole(); });
-    if (static_cast<std::size_t>(whole) < node.gpus.size() || reserved.cpu_milli < node.shape.cpu_milli || reserved.mem_mib < node.shape.mem_mib) return std::nullopt;
+std::optional<Placement> fit_reserved(const PlacementClass& c,
+                                      const NodeState& node,
+                                      const Placement& reserved) {
+  if (c.resources
+          .takes_node()) {  // that is asked of the node, so what is reserved of it must be all
+    const auto whole =
+        std::ranges::count_if(reserved.gpus, [](const GpuShare& g) { return g.share.whole(); });
+    if (static_cast<std::size_t>(whole) < node.gpus.size() ||
+        reserved.cpu_milli < node.shape.cpu_milli || reserved.mem_mib < node.shape.mem_mib)
+      return std::nullopt;
   }
-  Room room{.gpus = std::vector<GpuState>(node.gpus.size()), .cpu_milli = reserved.cpu_milli, .mem_mib = reserved.mem_mib};
+  Room room{.gpus = std::vector<GpuState>(node.gpus.size()),
+            .cpu_milli = reserved.cpu_milli,
+            .mem_mib = reserved.mem_mib};
   for (const GpuShare& g : reserved.gpus) {
-    if (static_cast<std::size_t>(g.gpu) >= room.gpus.size()) continue;   // the node came back with fewer cards
+    if (static_cast<std::size_t>(g.gpu) >= room.gpus.size())
+      continue;  // the node came back with fewer cards
     room.gpus[static_cast<std::size_t>(g.gpu)].free_milli = g.share.milli;
     room.gpus[static_cast<std::size_t>(g.gpu)].free_mem_mib = g.share.mem_mib;
   }
   return fit_room(c, node, room);
 }
 
-Placement left_of(const SchedIndex::Impl& index, const Reservation& r, const Placement& reserved, const std::deque<RunningJob>& started) {
+Placement left_of(const SchedIndex::Impl& index,
+                  const Reservation& r,
+                  const Placement& reserved,
+                  const std::deque<RunningJob>& started) {
   Placement left = reserved;
   const NodeState* node = index.find(reserved.node);
-  if (!node) return left;
+  if (!node)
+    return left;
   const auto less = [&](const RunningJob& job) {
-    if (job.request.reservation != r.id) return;
+    if (job.request.reservation != r.id)
+      return;
     for (const Placement& p : job.placements) {
-      if (p.node != reserved.node) continue;
+      if (p.node != reserved.node)
+        continue;
       left.cpu_milli = std::max<std::int64_t>(0, left.cpu_milli - p.cpu_milli);
       left.mem_mib = std::max<std::int64_t>(0, left.mem_mib - p.mem_mib);
       for (const GpuShare& used : p.gpus) {
         for (GpuShare& g : left.gpus) {
-          if (g.gpu != used.gpu) continue;
+          if (g.gpu != used.gpu)
+            continue;
           g.share.milli = std::max(0, g.share.milli - used.share.milli);
           g.share.mem_mib = std::max<std::int64_t>(0, g.share.mem_mib - used.share.mem_mib);
         }
@@ -153,9 +183,11 @@ Placement left_of(const SchedIndex::Impl& index, const Reservation& r, const Pla
   };
   JobId last;
   for (JobId id : node->jobs) {
-    if (std::exchange(last, id) != id) less(index.running.at(id));
+    if (std::exchange(last, id) != id)
+      less(index.running.at(id));
   }
-  for (const RunningJob& job : started) less(job);
+  for (const RunningJob& job : started)
+    less(job);
   return left;
 }
 

@@ -1,8 +1,10 @@
-// What advance reservations keep of each node, as steps over time: all that is reserved on the node between two moments at which
-// something begins or ends. Every question about room asks this one place what a job may take that stays from then until then:
-// the plan, the search for the soonest room, for victims, for room to move to, and for room that is left to run empty.
+// What advance reservations keep of each node, as steps over time: all that is reserved on the node
+// between two moments at which something begins or ends. Every question about room asks this one
+// place what a job may take that stays from then until then: the plan, the search for the soonest
+// room, for victims, for room to move to, and for room that is left to run empty.
 //
-// Work that gives way (spot) leaves when a reservation begins, so it may stand where one will be; but not if that is about to happen.
+// Work that gives way (spot) leaves when a reservation begins, so it may stand where one will be;
+// but not if that is about to happen.
 #pragma once
 
 #include <map>
@@ -24,8 +26,8 @@ struct Stay {
 class Reserved {
  public:
   struct Step {
-    WallTime from, until;     // from: not before now
-    Placement used;           // by all that are reserved then, less what their own jobs hold already
+    WallTime from, until;  // from: not before now
+    Placement used;        // by all that are reserved then, less what their own jobs hold already
   };
   Reserved(const SchedIndex::Impl& index, WallTime now);
 
@@ -51,13 +53,20 @@ class ReservedView {
 };
 
 // A reservation's placement less what its own jobs hold of it, those just started among them.
-Placement left_of(const SchedIndex::Impl& index, const Reservation& reservation, const Placement& reserved, const std::deque<RunningJob>& started);
+Placement left_of(const SchedIndex::Impl& index,
+                  const Reservation& reservation,
+                  const Placement& reserved,
+                  const std::deque<RunningJob>& started);
 
-// Where on the node a task of the class would go inside what is reserved of it (all of it, or what is left); nothing: nowhere.
-std::optional<Placement> fit_reserved(const PlacementClass& c, const NodeState& node, const Placement& reserved);
+// Where on the node a task of the class would go inside what is reserved of it (all of it, or what
+// is left); nothing: nowhere.
+std::optional<Placement> fit_reserved(const PlacementClass& c,
+                                      const NodeState& node,
+                                      const Placement& reserved);
 
-// Whether what the job holds is its own reservation's at that time: when it ends before, that makes room in the reservation and for
-// nobody else. (What is reserved is counted less what its own jobs hold, so whoever lets them go must not count their room as free.)
+// Whether what the job holds is its own reservation's at that time: when it ends before, that makes
+// room in the reservation and for nobody else. (What is reserved is counted less what its own jobs
+// hold, so whoever lets them go must not count their room as free.)
 bool holds_for_its_own(const SchedIndex::Impl& index, const JobRequest& job, WallTime at);
 
 // When the job is surely over; zero: nobody knows.

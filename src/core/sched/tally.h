@@ -1,4 +1,5 @@
-// What projects, their users and arrays have, together with what a pass has started so far: who is owed most, and who may have more.
+// What projects, their users and arrays have, together with what a pass has started so far: who is
+// owed most, and who may have more.
 #pragma once
 
 #include <map>
@@ -11,13 +12,15 @@ class Tally {
  public:
   Tally(const SchedIndex::Impl& index, WallTime now);
 
-  // Usage over weight: the project that has had least comes first; inside a fair one, the user who has had least.
+  // Usage over weight: the project that has had least comes first; inside a fair one, the user who
+  // has had least.
   double share_of(const ProjectState& project) const;
   double share_of(const ProjectState& project, UserId user) const;
   // Between its users only a fair project looks at what each has had.
   static UserId part_of(const ProjectState& project, const Kind& kind);
   int tier_down(const ProjectState& project, const Kind& kind) const;
-  // Whether the limits of project, user and array, and what is guaranteed to others, let one more of the kind start.
+  // Whether the limits of project, user and array, and what is guaranteed to others, let one more
+  // of the kind start.
   bool within_limits(const Kind& kind) const;
   void started(const JobRequest& proto, const std::vector<Placement>& placements);
 

@@ -1,5 +1,6 @@
-// The values the scheduler speaks in: what a node is, what a job asks for, where its tasks go, and why a job waits.
-// They are plain data, so the head's core, `billow simulate` and the tests hand the scheduler the same thing.
+// The values the scheduler speaks in: what a node is, what a job asks for, where its tasks go, and
+// why a job waits. They are plain data, so the head's core, `billow simulate` and the tests hand
+// the scheduler the same thing.
 #pragma once
 
 #include <cstdint>
@@ -23,44 +24,58 @@ struct MigPlace {
 
   bool operator==(const MigPlace&) const = default;
   template <class V>
-  void fields(V& v) { v("profile", profile); v("start", start); }
+  void fields(V& v) {
+    v("profile", profile);
+    v("start", start);
+  }
 };
 
 struct GpuShape {
-  std::string type;               // normalised: "H100", "A100-40"
+  std::string type;  // normalised: "H100", "A100-40"
   std::int64_t memory_mib = 0;
-  std::int32_t nvlink_domain = 0; // GPUs of one node with the same number reach each other over NVLink
+  std::int32_t nvlink_domain =
+      0;  // GPUs of one node with the same number reach each other over NVLink
   bool healthy = true;
-  bool mig_enabled = false;       // takes MIG instances only
-  bool mig_any = true;            // further ones can be made wherever there is room; else only those that exist are given
+  bool mig_enabled = false;  // takes MIG instances only
+  bool mig_any = true;  // further ones can be made wherever there is room; else only those that
+                        // exist are given
   std::vector<MigPlace> mig_places;
 
   bool operator==(const GpuShape&) const = default;
   template <class V>
   void fields(V& v) {
-    v("type", type); v("memory_mib", memory_mib); v("nvlink_domain", nvlink_domain);
-    v("healthy", healthy); v("mig_enabled", mig_enabled); v("mig_any", mig_any); v("mig_places", mig_places);
+    v("type", type);
+    v("memory_mib", memory_mib);
+    v("nvlink_domain", nvlink_domain);
+    v("healthy", healthy);
+    v("mig_enabled", mig_enabled);
+    v("mig_any", mig_any);
+    v("mig_places", mig_places);
   }
 };
 
-// Where a node stands, outermost first. Empty means unknown: unknown places are never taken for equal ones by a job that
-// requires closeness.
+// Where a node stands, outermost first. Empty means unknown: unknown places are never taken for
+// equal ones by a job that requires closeness.
 struct Place {
   std::string region, zone, rack, switch_name, placement_group;
-  std::string fabric;             // "infiniband", "roce", "efa", "tcp"
+  std::string fabric;  // "infiniband", "roce", "efa", "tcp"
 
   bool operator==(const Place&) const = default;
   template <class V>
   void fields(V& v) {
-    v("region", region); v("zone", zone); v("rack", rack); v("switch", switch_name);
-    v("placement_group", placement_group); v("fabric", fabric);
+    v("region", region);
+    v("zone", zone);
+    v("rack", rack);
+    v("switch", switch_name);
+    v("placement_group", placement_group);
+    v("fabric", fabric);
   }
 };
 
 enum class NodeUse {
   schedulable,
-  draining,      // what runs may end; nothing new starts
-  unreachable,   // its leases hold, nothing new starts
+  draining,     // what runs may end; nothing new starts
+  unreachable,  // its leases hold, nothing new starts
 };
 
 struct NodeShape {
@@ -73,14 +88,24 @@ struct NodeShape {
   Place place;
   LabelMap labels;
   NodeUse use = NodeUse::schedulable;
-  bool spot = false;              // the provider may take this node away
-  std::int64_t nano_usd_per_s = 0;  // what the node costs; among equally good nodes the cheaper one is taken
+  bool spot = false;  // the provider may take this node away
+  std::int64_t nano_usd_per_s =
+      0;  // what the node costs; among equally good nodes the cheaper one is taken
 
   bool operator==(const NodeShape&) const = default;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("name", name); v("pool", pool); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib);
-    v("place", place); v("labels", labels); v("use", use); v("spot", spot); v("nano_usd_per_s", nano_usd_per_s);
+    v("id", id);
+    v("name", name);
+    v("pool", pool);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("place", place);
+    v("labels", labels);
+    v("use", use);
+    v("spot", spot);
+    v("nano_usd_per_s", nano_usd_per_s);
   }
 };
 
@@ -88,23 +113,34 @@ struct NodeShape {
 struct Constraints {
   std::vector<std::string> regions, zones, fabrics;
   std::vector<std::string> pools;
-  std::vector<NodeId> only_nodes;    // a suspended image is here, or the user named a node
-  std::vector<NodeId> avoid_nodes;   // a retry goes elsewhere
+  std::vector<NodeId> only_nodes;       // a suspended image is here, or the user named a node
+  std::vector<NodeId> avoid_nodes;      // a retry goes elsewhere
   std::vector<std::int32_t> only_gpus;  // of the one node: the cards a suspended image came from
-  LabelMap labels;                   // every one must match
+  LabelMap labels;                      // every one must match
   std::string placement_group;
   Closeness close = Closeness::zone;
-  bool close_required = false;       // false: preferred
-  bool nvlink_required = false;      // the GPUs of one task share an NVLink domain
+  bool close_required = false;   // false: preferred
+  bool nvlink_required = false;  // the GPUs of one task share an NVLink domain
   Spread spread = Spread::pack;
-  std::uint64_t spread_key = 0;      // replicas of one endpoint carry the same non-zero key and keep apart
+  std::uint64_t spread_key =
+      0;  // replicas of one endpoint carry the same non-zero key and keep apart
 
   bool operator==(const Constraints&) const = default;
   template <class V>
   void fields(V& v) {
-    v("regions", regions); v("zones", zones); v("fabrics", fabrics); v("pools", pools); v("only_nodes", only_nodes);
-    v("avoid_nodes", avoid_nodes); v("only_gpus", only_gpus); v("labels", labels); v("placement_group", placement_group); v("close", close);
-    v("close_required", close_required); v("nvlink_required", nvlink_required); v("spread", spread);
+    v("regions", regions);
+    v("zones", zones);
+    v("fabrics", fabrics);
+    v("pools", pools);
+    v("only_nodes", only_nodes);
+    v("avoid_nodes", avoid_nodes);
+    v("only_gpus", only_gpus);
+    v("labels", labels);
+    v("placement_group", placement_group);
+    v("close", close);
+    v("close_required", close_required);
+    v("nvlink_required", nvlink_required);
+    v("spread", spread);
     v("spread_key", spread_key);
   }
 };
@@ -116,45 +152,68 @@ struct JobRequest {
   JobId id;
   ProjectId project;
   UserId user;
-  std::int32_t priority = 0;         // higher first
+  std::int32_t priority = 0;  // higher first
   WallTime submitted;
-  std::uint64_t order = 0;           // submit order; equal priority starts in this order
-  Resources resources;               // of each task
-  std::int32_t tasks = 1;            // nodes; all of them or none
+  std::uint64_t order = 0;  // submit order; equal priority starts in this order
+  Resources resources;      // of each task
+  std::int32_t tasks = 1;   // nodes; all of them or none
   Constraints constraints;
-  Duration time_limit;               // 0: none
-  Duration expected;                 // how long it probably runs; 0: unknown
-  Duration expected_max;             // …and hardly ever longer than this
+  Duration time_limit;    // 0: none
+  Duration expected;      // how long it probably runs; 0: unknown
+  Duration expected_max;  // …and hardly ever longer than this
   bool spot = false;
   Yields yields = Yields::never;
-  Duration moves_after;              // having run so long it can go on elsewhere from a checkpoint, so it may be moved to let a larger one in; 0: never
-  Duration run_min;                  // once started it is left alone for this long
-  JobId array;                       // the array this is an element of
+  Duration moves_after;  // having run so long it can go on elsewhere from a checkpoint, so it may
+                         // be moved to let a larger one in; 0: never
+  Duration run_min;      // once started it is left alone for this long
+  JobId array;           // the array this is an element of
   std::int32_t array_running_max = 0;  // of its array at once; 0: no limit
-  bool elastic = false;              // a lost member is replaced alone
-  WallTime eligible_at;              // not before (retry back-off, --begin)
-  ReservationId reservation;         // runs inside this advance reservation
-  bool moves = false;                // it was asked to go on elsewhere, where room is kept for it until it has started there
+  bool elastic = false;                // a lost member is replaced alone
+  WallTime eligible_at;                // not before (retry back-off, --begin)
+  ReservationId reservation;           // runs inside this advance reservation
+  bool moves = false;  // it was asked to go on elsewhere, where room is kept for it until it has
+                       // started there
 
   bool operator==(const JobRequest&) const = default;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("project", project); v("user", user); v("priority", priority); v("submitted", submitted);
-    v("order", order); v("resources", resources); v("tasks", tasks); v("constraints", constraints);
-    v("time_limit", time_limit); v("expected", expected); v("expected_max", expected_max); v("spot", spot); v("yields", yields); v("moves_after", moves_after); v("run_min", run_min);
-    v("array", array); v("array_running_max", array_running_max); v("elastic", elastic); v("eligible_at", eligible_at);
-    v("reservation", reservation); v("moves", moves);
+    v("id", id);
+    v("project", project);
+    v("user", user);
+    v("priority", priority);
+    v("submitted", submitted);
+    v("order", order);
+    v("resources", resources);
+    v("tasks", tasks);
+    v("constraints", constraints);
+    v("time_limit", time_limit);
+    v("expected", expected);
+    v("expected_max", expected_max);
+    v("spot", spot);
+    v("yields", yields);
+    v("moves_after", moves_after);
+    v("run_min", run_min);
+    v("array", array);
+    v("array_running_max", array_running_max);
+    v("elastic", elastic);
+    v("eligible_at", eligible_at);
+    v("reservation", reservation);
+    v("moves", moves);
   }
 };
 
 struct GpuShare {
-  std::int32_t gpu = 0;              // index into the node's gpus
-  Share share;                       // both numbers filled in, whatever the request left open
-  std::int32_t mig_start = -1;       // first memory slice of a MIG instance; -1: none
+  std::int32_t gpu = 0;         // index into the node's gpus
+  Share share;                  // both numbers filled in, whatever the request left open
+  std::int32_t mig_start = -1;  // first memory slice of a MIG instance; -1: none
 
   bool operator==(const GpuShare&) const = default;
   template <class V>
-  void fields(V& v) { v("gpu", gpu); v("share", share); v("mig_start", mig_start); }
+  void fields(V& v) {
+    v("gpu", gpu);
+    v("share", share);
+    v("mig_start", mig_start);
+  }
 };
 
 // What one task holds on one node.
@@ -166,30 +225,43 @@ struct Placement {
 
   bool operator==(const Placement&) const = default;
   template <class V>
-  void fields(V& v) { v("node", node); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); }
+  void fields(V& v) {
+    v("node", node);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+  }
 };
 
 struct ProjectSettings {
   ProjectId id;
   std::string name;
-  std::int64_t weight = 100;             // of fair share
-  std::int64_t guaranteed_milli = 0;     // thousandths of a GPU this project gets back when it asks
-  std::int64_t limit_milli = -1;         // of all its running work; -1: none
-  std::int64_t user_limit_milli = -1;    // of one user's running work in this project
-  std::int32_t user_running_max = -1;    // jobs of one user at once
-  bool may_borrow = true;                // beyond the guarantee, while others leave it idle
-  bool budget_exhausted = false;         // nothing of it starts
+  std::int64_t weight = 100;           // of fair share
+  std::int64_t guaranteed_milli = 0;   // thousandths of a GPU this project gets back when it asks
+  std::int64_t limit_milli = -1;       // of all its running work; -1: none
+  std::int64_t user_limit_milli = -1;  // of one user's running work in this project
+  std::int32_t user_running_max = -1;  // jobs of one user at once
+  bool may_borrow = true;              // beyond the guarantee, while others leave it idle
+  bool budget_exhausted = false;       // nothing of it starts
   OrderPolicy policy = OrderPolicy::fair;
-  std::vector<std::string> regions;      // data residency: its work stays in these; empty: anywhere
+  std::vector<std::string> regions;  // data residency: its work stays in these; empty: anywhere
   std::vector<std::string> pools;
 
   bool operator==(const ProjectSettings&) const = default;
   template <class V>
   void fields(V& v) {
-    v("id", id); v("name", name); v("weight", weight); v("guaranteed_milli", guaranteed_milli);
-    v("limit_milli", limit_milli); v("user_limit_milli", user_limit_milli); v("user_running_max", user_running_max);
-    v("may_borrow", may_borrow); v("budget_exhausted", budget_exhausted); v("policy", policy);
-    v("regions", regions); v("pools", pools);
+    v("id", id);
+    v("name", name);
+    v("weight", weight);
+    v("guaranteed_milli", guaranteed_milli);
+    v("limit_milli", limit_milli);
+    v("user_limit_milli", user_limit_milli);
+    v("user_running_max", user_running_max);
+    v("may_borrow", may_borrow);
+    v("budget_exhausted", budget_exhausted);
+    v("policy", policy);
+    v("regions", regions);
+    v("pools", pools);
   }
 };
 
@@ -202,7 +274,13 @@ struct Reservation {
 
   bool operator==(const Reservation&) const = default;
   template <class V>
-  void fields(V& v) { v("id", id); v("project", project); v("from", from); v("until", until); v("placements", placements); }
+  void fields(V& v) {
+    v("id", id);
+    v("project", project);
+    v("from", from);
+    v("until", until);
+    v("placements", placements);
+  }
 };
 
 }  // namespace billow::sched

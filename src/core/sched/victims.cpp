@@ -21,16 +21,22 @@ struct NodeChoice {
   std::vector<Preempt> victims;
 };
 
-// The cheapest set of jobs on one node whose room lets the task in: cheapest first until it fits, then whoever turns out not
-// to be needed stays, dearest first.
-std::optional<NodeChoice> choose_on(const VictimSearch& search, const PlacementClass& c, Slot slot, const Stay& stay, const Eligible& eligible) {
+// The cheapest set of jobs on one node whose room lets the task in: cheapest first until it fits,
+// then whoever turns out not to be needed stays, dearest first.
+std::optional<NodeChoice> choose_on(const VictimSearch& search,
+                                    const PlacementClass& c,
+                                    Slot slot,
+                                    const Stay& stay,
+                                    const Eligible& eligible) {
   const Impl& index = search.index;
   const NodeState& node = index.nodes[slot];
-  if (!allowed(c, node)) return std::nullopt;
+  if (!allowed(c, node))
+    return std::nullopt;
   NodeChoice choice{.slot = slot};
   Room room = room_of(node);
   const auto fits = [&] {
-    if (!search.reserved.any()) return fit_room(c, node, room);
+    if (!search.reserved.any())
+      return fit_room(c, node, room);
     Room beside = room;
     search.reserved.cut(beside, slot, node.shape, stay);
     return fit_room(c, node, beside);
@@ -42,41 +48,59 @@ std::optional<NodeChoice> choose_on(const VictimSearch& search, const PlacementC
   std::vector<std::pair<double, Preempt>> asked;
   JobId last;
   for (JobId id : node.jobs) {
-    if (std::exchange(last, id) == id) continue;
-    if (auto a = eligible(id, index.running.at(id))) asked.emplace_back(a->cost, a->preempt);
+    if (std::exchange(last, id) == id)
+      continue;
+    if (auto a = eligible(id, index.running.at(id)))
+      asked.emplace_back(a->cost, a->preempt);
   }
-  if (asked.empty()) return std::nullopt;
-  std::ranges::sort(asked, [](const auto& a, const auto& b) { return std::tuple(a.first, a.second.victim) < std::tuple(b.first, b.second.victim); });
+  if (asked.empty())
+    return std::nullopt;
+  std::ranges::sort(asked, [](const auto& a, const auto& b) {
+    return std::tuple(a.first, a.second.victim) < std::tuple(b.first, b.second.victim);
+  });
   const auto shift = [&](JobId id, int sign) {
     const RunningJob& job = index.running.at(id);
     for (const Placement& p : job.placements) {
-      if (p.node == node.shape.id) shift_room(room, node.shape, p, job.request, sign);
+      if (p.node == node.shape.id)
+        shift_room(room, node.shape, p, job.request, sign);
     }
   };
   std::vector<JobId> leave;
-  for (const auto& [cost, preempt] : asked) leave.push_back(preempt.victim);
+  for (const auto& [cost, preempt] : asked)
+    leave.push_back(preempt.victim);
   auto placement = least_asked(leave, shift, fits);
-  if (!placement) return std::nullopt;
+  if (!placement)
+    return std::nullopt;
   choice.placement = std::move(*placement);
   for (auto& [cost, preempt] : asked) {
-    if (std::ranges::find(leave, preempt.victim) == leave.end()) continue;
+    if (std::ranges::find(leave, preempt.victim) == leave.end())
+      continue;
     choice.cost += cost;
     choice.victims.push_back(preempt);
   }
   return choice;
 }
 
-VictimPlan choose(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay, const Eligible& eligible) {
+VictimPlan choose(const VictimSearch& search,
+                  const PlacementClass& c,
+                  const JobRequest& job,
+                  const Stay& stay,
+                  const Eligible& eligible) {
   const Impl& index = search.index;
   std::vector<NodeChoice> choices;
   for (Slot s = 0; s < index.nodes.size(); ++s) {
-    if (!index.nodes[s].present) continue;
-    if (auto choice = choose_on(search, c, s, stay, eligible)) choices.push_back(std::move(*choice));
+    if (!index.nodes[s].present)
+      continue;
+    if (auto choice = choose_on(search, c, s, stay, eligible))
+      choices.push_back(std::move(*choice));
   }
   const auto tasks = static_cast<std::size_t>(job.tasks);
-  if (choices.size() < tasks) return {};
+  if (choices.size() < tasks)
+    return {};
   std::ranges::sort(choices, [&](const NodeChoice& a, const NodeChoice& b) {
-    const auto key = [&](const NodeChoice& x) { return std::tuple(x.cost, index.nodes[x.slot].hash, index.groups.precedence(x.slot)); };
+    const auto key = [&](const NodeChoice& x) {
+      return std::tuple(x.cost, index.nodes[x.slot].hash, index.groups.precedence(x.slot));
+    };
     return key(a) < key(b);
   });
   std::vector<NodeChoice*> best;
@@ -84,25 +108,35 @@ VictimPlan choose(const VictimSearch& search, const PlacementClass& c, const Job
     std::map<std::string, std::vector<NodeChoice*>> domains;
     double best_cost = 0;
     for (NodeChoice& choice : choices) {
-      const std::string& name = domain_name(index.nodes[choice.slot].shape.place, c.constraints.close);
-      if (!name.empty() && domains[name].size() < tasks) domains[name].push_back(&choice);
+      const std::string& name =
+          domain_name(index.nodes[choice.slot].shape.place, c.constraints.close);
+      if (!name.empty() && domains[name].size() < tasks)
+        domains[name].push_back(&choice);
     }
     for (auto& [name, members] : domains) {
-      if (members.size() < tasks) continue;
+      if (members.size() < tasks)
+        continue;
       double cost = 0;
-      for (const NodeChoice* m : members) cost += m->cost;
-      if (best.empty() || cost < best_cost) { best = members; best_cost = cost; }
+      for (const NodeChoice* m : members)
+        cost += m->cost;
+      if (best.empty() || cost < best_cost) {
+        best = members;
+        best_cost = cost;
+      }
     }
   } else {
-    for (std::size_t i = 0; i < tasks; ++i) best.push_back(&choices[i]);
+    for (std::size_t i = 0; i < tasks; ++i)
+      best.push_back(&choices[i]);
   }
-  if (best.size() < tasks) return {};
+  if (best.size() < tasks)
+    return {};
   VictimPlan plan;
   std::set<JobId> named;
   for (NodeChoice* choice : best) {
     plan.placements.push_back(std::move(choice->placement));
     for (const Preempt& p : choice->victims) {
-      if (named.insert(p.victim).second) plan.victims.push_back(p);
+      if (named.insert(p.victim).second)
+        plan.victims.push_back(p);
     }
   }
   return plan;
@@ -111,39 +145,60 @@ VictimPlan choose(const VictimSearch& search, const PlacementClass& c, const Job
 }  // namespace
 
 double cost_of(const RunningJob& job, WallTime now, Yields mode) {
-  const double gpus = std::max<double>(static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, 0.1);
+  const double gpus = std::max<double>(
+      static_cast<double>(gpu_milli_of(job.request, job.placements)) / 1000.0, 0.1);
   const double elapsed = std::max(0.0, (now - job.started).seconds());
   return 30.0 + gpus * (mode == Yields::by_suspend ? 10.0 : 60.0 + elapsed);
 }
 
 Tier tier_of_queued(const Impl& index, const JobRequest& job, std::int64_t project_milli) {
-  if (job.spot) return Tier::spot;
+  if (job.spot)
+    return Tier::spot;
   auto it = index.projects.find(job.project);
   // Guarantees are of GPUs; work without any is never within one.
-  if (it == index.projects.end() || it->second.settings.guaranteed_milli <= 0 || gpu_milli_of(job) == 0) return Tier::borrowed;
-  return project_milli + gpu_milli_of(job) <= it->second.settings.guaranteed_milli ? Tier::guaranteed : Tier::borrowed;
+  if (it == index.projects.end() || it->second.settings.guaranteed_milli <= 0 ||
+      gpu_milli_of(job) == 0)
+    return Tier::borrowed;
+  return project_milli + gpu_milli_of(job) <= it->second.settings.guaranteed_milli
+             ? Tier::guaranteed
+             : Tier::borrowed;
 }
 
-VictimPlan find_victims(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay) {
+VictimPlan find_victims(const VictimSearch& search,
+                        const PlacementClass& c,
+                        const JobRequest& job,
+                        const Stay& stay) {
   const Impl& index = search.index;
-  if (index.yielding == 0) return {};
+  if (index.yielding == 0)
+    return {};
   auto project = index.projects.find(job.project);
-  const Tier tier = tier_of_queued(index, job, project == index.projects.end() ? 0 : project->second.covered_milli());
+  const Tier tier = tier_of_queued(
+      index, job, project == index.projects.end() ? 0 : project->second.covered_milli());
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r) || holds_for_its_own(index, r, search.now)) return std::nullopt;
-    if (search.now - victim.started < r.run_min) return std::nullopt;
+    if (victim.leaving || search.spoken_for.contains(id) || !gives_way(r) ||
+        holds_for_its_own(index, r, search.now))
+      return std::nullopt;
+    if (search.now - victim.started < r.run_min)
+      return std::nullopt;
     const ProjectState& p = index.projects.at(r.project);
     Tier theirs = Tier::borrowed;
-    if (r.spot) theirs = Tier::spot;
-    // What a victim leaves behind must still cover the guarantee, or the project would be owed it back.
-    else if (p.settings.guaranteed_milli > 0 && gpu_milli_of(r) > 0 && p.covered_milli() - gpu_milli_of(r, victim.placements) < p.settings.guaranteed_milli) theirs = Tier::guaranteed;
-    const bool higher = tier > theirs || (tier == theirs && job.priority > r.priority && (tier != Tier::guaranteed || r.project == job.project));
-    if (!higher) return std::nullopt;
+    if (r.spot)
+      theirs = Tier::spot;
+    // What a victim leaves behind must still cover the guarantee, or the project would be owed it
+    // back.
+    else if (p.settings.guaranteed_milli > 0 && gpu_milli_of(r) > 0 &&
+             p.covered_milli() - gpu_milli_of(r, victim.placements) < p.settings.guaranteed_milli)
+      theirs = Tier::guaranteed;
+    const bool higher = tier > theirs || (tier == theirs && job.priority > r.priority &&
+                                          (tier != Tier::guaranteed || r.project == job.project));
+    if (!higher)
+      return std::nullopt;
     Asked a;
     const Yields mode = mode_of(r);
     a.preempt = {.victim = id, .mode = mode, .cause = PreemptCause::priority, .for_job = job.id};
-    if (tier > theirs) a.preempt.cause = theirs == Tier::spot ? PreemptCause::spot : PreemptCause::reclaim;
+    if (tier > theirs)
+      a.preempt.cause = theirs == Tier::spot ? PreemptCause::spot : PreemptCause::reclaim;
     a.cost = cost_of(victim, search.now, mode);
     return a;
   };
@@ -154,43 +209,66 @@ VictimPlan find_victims(const VictimSearch& search, const PlacementClass& c, con
   for (const Preempt& p : plan.victims) {
     const RunningJob& victim = index.running.at(p.victim);
     const ProjectState& owner = index.projects.at(victim.request.project);
-    if (!victim.request.spot && owner.settings.guaranteed_milli > 0 && victim.request.project != job.project) {
+    if (!victim.request.spot && owner.settings.guaranteed_milli > 0 &&
+        victim.request.project != job.project) {
       auto [it, fresh] = left.try_emplace(victim.request.project, owner.covered_milli());
       it->second -= gpu_milli_of(victim.request, victim.placements);
-      if (it->second < owner.settings.guaranteed_milli) break;
+      if (it->second < owner.settings.guaranteed_milli)
+        break;
     }
     ++kept;
   }
   return kept == plan.victims.size() ? plan : VictimPlan{};
 }
 
-VictimPlan find_moves(const VictimSearch& search, const PlacementClass& c, const JobRequest& job, const Stay& stay) {
+VictimPlan find_moves(const VictimSearch& search,
+                      const PlacementClass& c,
+                      const JobRequest& job,
+                      const Stay& stay) {
   Impl& index = search.index;
   const WallTime now = search.now;
-  if (index.movable == 0) return {};
+  if (index.movable == 0)
+    return {};
   const Eligible eligible = [&](JobId id, const RunningJob& victim) -> std::optional<Asked> {
     const JobRequest& r = victim.request;
-    if (victim.leaving || search.spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 || r.resources.takes_node()) return std::nullopt;
-    if (holds_for_its_own(index, r, now) || !r.constraints.only_nodes.empty() || r.resources.gpus > job.resources.gpus || now - victim.started < std::max(r.run_min, r.moves_after)) return std::nullopt;
-    return Asked{{.victim = id, .mode = Yields::by_requeue, .cause = PreemptCause::consolidation, .for_job = job.id}, cost_of(victim, now, Yields::by_suspend)};
+    if (victim.leaving || search.spoken_for.contains(id) || r.moves_after.ns <= 0 || r.tasks != 1 ||
+        r.resources.takes_node())
+      return std::nullopt;
+    if (holds_for_its_own(index, r, now) || !r.constraints.only_nodes.empty() ||
+        r.resources.gpus > job.resources.gpus ||
+        now - victim.started < std::max(r.run_min, r.moves_after))
+      return std::nullopt;
+    return Asked{{.victim = id,
+                  .mode = Yields::by_requeue,
+                  .cause = PreemptCause::consolidation,
+                  .for_job = job.id},
+                 cost_of(victim, now, Yields::by_suspend)};
   };
   VictimPlan plan = choose(search, c, job, stay, eligible);
-  if (!plan.found() || plan.victims.empty()) return {};
+  if (!plan.found() || plan.victims.empty())
+    return {};
   // Everyone moved must have somewhere else to go, all at once.
   std::vector<std::pair<Placement, JobRequest>> trial;
   bool all = true;
   for (const Preempt& p : plan.victims) {
     JobRequest r = index.running.at(p.victim).request;
-    for (const Placement& target : plan.placements) r.constraints.avoid_nodes.push_back(target.node);
+    for (const Placement& target : plan.placements)
+      r.constraints.avoid_nodes.push_back(target.node);
     const PlacementClass elsewhere = class_of(index, r);
-    const ReservedView view(index, search.reserved, {now, r.time_limit.ns > 0 ? now + r.time_limit : WallTime{}, gives_way(r)});
+    const ReservedView view(
+        index, search.reserved,
+        {now, r.time_limit.ns > 0 ? now + r.time_limit : WallTime{}, gives_way(r)});
     std::vector<Placement> found = place(index, elsewhere, 1);
-    if (found.empty()) { all = false; break; }
+    if (found.empty()) {
+      all = false;
+      break;
+    }
     index.take(found[0], r);
     plan.moves.emplace_back(p.victim, found[0]);
     trial.emplace_back(std::move(found[0]), std::move(r));
   }
-  for (const auto& [placement, request] : trial) index.give(placement, request);
+  for (const auto& [placement, request] : trial)
+    index.give(placement, request);
   return all ? plan : VictimPlan{};
 }
 

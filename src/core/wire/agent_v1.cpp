@@ -10,50 +10,74 @@ namespace {
 template <class V>
 std::string encode_any(const V& message, std::string_view blob) {
   std::string out(4, '\0');
-  std::visit([&](const auto& m) {
-    using T = std::decay_t<decltype(m)>;
-    out += "{\"type\":\"";
-    out += T::kind;
-    out += '"';
-    static const T standard{};
-    JsonWriter writer{out, reinterpret_cast<const char*>(&m), reinterpret_cast<const char*>(&standard), false};
-    const_cast<T&>(m).fields(writer);
-    out += '}';
-  }, message);
+  std::visit(
+      [&](const auto& m) {
+        using T = std::decay_t<decltype(m)>;
+        out += "{\"type\":\"";
+        out += T::kind;
+        out += '"';
+        static const T standard{};
+        JsonWriter writer{out, reinterpret_cast<const char*>(&m),
+                          reinterpret_cast<const char*>(&standard), false};
+        const_cast<T&>(m).fields(writer);
+        out += '}';
+      },
+      message);
   const auto length = static_cast<std::uint32_t>(out.size() - 4);
-  for (int i = 0; i < 4; ++i) out[static_cast<std::size_t>(i)] = static_cast<char>(length >> (8 * i));
+  for (int i = 0; i < 4; ++i)
+    out[static_cast<std::size_t>(i)] = static_cast<char>(length >> (8 * i));
   out += blob;
   return out;
 }
 
 template <class V>
 Result<Frame<V>> decode_any(std::string_view frame) {
-  if (frame.size() < 4 || frame.size() > limits::agent_frame_bytes_max) return fail(Code::invalid, "agent frame of a wrong size");
+  if (frame.size() < 4 || frame.size() > limits::agent_frame_bytes_max)
+    return fail(Code::invalid, "agent frame of a wrong size");
   std::uint32_t length = 0;
-  for (int i = 0; i < 4; ++i) length |= static_cast<std::uint32_t>(static_cast<unsigned char>(frame[static_cast<std::size_t>(i)])) << (8 * i);
-  if (length > frame.size() - 4) return fail(Code::invalid, "agent frame cut short");
+  for (int i = 0; i < 4; ++i)
+    length |=
+        static_cast<std::uint32_t>(static_cast<unsigned char>(frame[static_cast<std::size_t>(i)]))
+        << (8 * i);
+  if (length > frame.size() - 4)
+    return fail(Code::invalid, "agent frame cut short");
   const auto json = parse_json(frame.substr(4, length));
-  if (!json) return pass(json.error(), "agent frame");
+  if (!json)
+    return pass(json.error(), "agent frame");
   auto message = variant_from_json<V>((*json)["type"].str_or(""), *json);
-  if (!message) return pass(message.error(), "agent frame");
+  if (!message)
+    return pass(message.error(), "agent frame");
   return Frame<V>{std::move(*message), std::string(frame.substr(4 + length))};
 }
 
-// No length of a frame's JSON: an agent or head that knows no tunnels says that it cannot read this, and goes on.
+// No length of a frame's JSON: an agent or head that knows no tunnels says that it cannot read
+// this, and goes on.
 constexpr std::string_view tunnel_mark("\xfe\xff\xff\xff", 4);
 
 }  // namespace
 
-bool is_tunnel_frame(std::string_view frame) { return frame.starts_with(tunnel_mark); }
-std::string encode_tunnel(const Tunnelled& message, std::string_view blob) { return std::string(tunnel_mark) + encode_any(message, blob); }
+bool is_tunnel_frame(std::string_view frame) {
+  return frame.starts_with(tunnel_mark);
+}
+std::string encode_tunnel(const Tunnelled& message, std::string_view blob) {
+  return std::string(tunnel_mark) + encode_any(message, blob);
+}
 Result<TunnelFrame> decode_tunnel(std::string_view frame) {
   auto decoded = BILLOW_TRY(decode_any<Tunnelled>(frame.substr(tunnel_mark.size())));
   return TunnelFrame{std::move(decoded.message), std::move(decoded.blob)};
 }
 
-std::string encode(const FromAgent& message, std::string_view blob) { return encode_any(message, blob); }
-std::string encode(const ToAgent& message, std::string_view blob) { return encode_any(message, blob); }
-Result<Frame<FromAgent>> decode_from_agent(std::string_view frame) { return decode_any<FromAgent>(frame); }
-Result<Frame<ToAgent>> decode_to_agent(std::string_view frame) { return decode_any<ToAgent>(frame); }
+std::string encode(const FromAgent& message, std::string_view blob) {
+  return encode_any(message, blob);
+}
+std::string encode(const ToAgent& message, std::string_view blob) {
+  return encode_any(message, blob);
+}
+Result<Frame<FromAgent>> decode_from_agent(std::string_view frame) {
+  return decode_any<FromAgent>(frame);
+}
+Result<Frame<ToAgent>> decode_to_agent(std::string_view frame) {
+  return decode_any<ToAgent>(frame);
+}
 
 }  // namespace billow::wire::agent_v1

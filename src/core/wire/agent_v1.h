@@ -1,7 +1,8 @@
-// The agent protocol, version 1: what the head and the one agent of a node say to each other over one WebSocket that the
-// agent dials. A frame is `u32 length of the JSON (little endian) | JSON {"type": …, …} | blob`; only log and terminal
-// data use the blob. Order is kept within a connection. Everything is idempotent: `start` by task id, reports by their
-// sequence number, which the head acknowledges; what was not acknowledged is sent again after a reconnect.
+// The agent protocol, version 1: what the head and the one agent of a node say to each other over
+// one WebSocket that the agent dials. A frame is `u32 length of the JSON (little endian) | JSON
+// {"type": …, …} | blob`; only log and terminal data use the blob. Order is kept within a
+// connection. Everything is idempotent: `start` by task id, reports by their sequence number, which
+// the head acknowledges; what was not acknowledged is sent again after a reconnect.
 #pragma once
 
 #include <map>
@@ -15,13 +16,16 @@
 
 namespace billow::wire::agent_v1 {
 
-inline constexpr int protocol_version = 1;      // the newest this binary speaks
-inline constexpr int protocol_version_min = 1;  // and the oldest; both sides use the newest they share
-// What a message that names no version means, for ever: members equal to their default are not written, so a default that rose with
-// the program would make its newest version look like whatever the other side speaks.
+inline constexpr int protocol_version = 1;  // the newest this binary speaks
+inline constexpr int protocol_version_min =
+    1;  // and the oldest; both sides use the newest they share
+// What a message that names no version means, for ever: members equal to their default are not
+// written, so a default that rose with the program would make its newest version look like whatever
+// the other side speaks.
 inline constexpr int protocol_version_unsaid = 1;
 
-// ---- agent → head -------------------------------------------------------------------------------------------------
+// ---- agent → head
+// -------------------------------------------------------------------------------------------------
 
 using billow::TaskStatus;
 
@@ -29,13 +33,21 @@ using billow::TaskStatus;
 struct Hello {
   static constexpr const char* kind = "hello";
   int version = protocol_version_unsaid;
-  int version_min = 0;         // 0: speaks `version` only
-  Epoch epoch_seen = 0;        // the highest epoch a head has shown this agent
-  SteadyTime sent_at;          // by the node's clock: of two hellos of one boot the later one counts, in whatever order they arrive
+  int version_min = 0;   // 0: speaks `version` only
+  Epoch epoch_seen = 0;  // the highest epoch a head has shown this agent
+  SteadyTime sent_at;    // by the node's clock: of two hellos of one boot the later one counts, in
+                         // whatever order they arrive
   NodeOffer offer;
   std::vector<TaskStatus> tasks;
   template <class V>
-  void fields(V& v) { v("version", version); v("version_min", version_min); v("epoch_seen", epoch_seen); v("sent_at_ns", sent_at); v("offer", offer); v("tasks", tasks); }
+  void fields(V& v) {
+    v("version", version);
+    v("version_min", version_min);
+    v("epoch_seen", epoch_seen);
+    v("sent_at_ns", sent_at);
+    v("offer", offer);
+    v("tasks", tasks);
+  }
 };
 
 // A change of one task. Numbers rise by one within a life of the agent's data directory.
@@ -44,12 +56,15 @@ struct Report {
   std::uint64_t number = 0;
   TaskStatus status;
   template <class V>
-  void fields(V& v) { v("number", number); v("status", status); }
+  void fields(V& v) {
+    v("number", number);
+    v("status", status);
+  }
 };
 
 struct GpuReading {
   std::int32_t gpu = 0;
-  std::int32_t util_pct = -1;        // -1: unknown
+  std::int32_t util_pct = -1;  // -1: unknown
   std::int64_t mem_used_mib = 0;
   std::int64_t power_mw = 0;
   std::int32_t temperature_c = 0;
@@ -59,19 +74,35 @@ struct GpuReading {
   std::int32_t sm_clock_mhz = -1;
   std::int64_t pcie_tx_kib_s = -1, pcie_rx_kib_s = -1, nvlink_tx_kib_s = -1, nvlink_rx_kib_s = -1;
   std::int64_t energy_mj = -1, ecc_corrected = -1, ecc_uncorrected = -1, link_errors = -1;
-  // How well it is, 100 to 0; below 100 with the reason and when the newest fault was. The head drains what is below 50.
+  // How well it is, 100 to 0; below 100 with the reason and when the newest fault was. The head
+  // drains what is below 50.
   std::int32_t score = 100;
   std::string fault;
   WallTime fault_at;
-  std::uint64_t xids = 0;            // since the agent began
+  std::uint64_t xids = 0;  // since the agent began
   template <class V>
   void fields(V& v) {
-    v("gpu", gpu); v("util_pct", util_pct); v("mem_used_mib", mem_used_mib); v("power_mw", power_mw);
-    v("temperature_c", temperature_c); v("unhealthy", unhealthy); v("sm_active_permille", sm_active_permille);
-    v("mem_util_pct", mem_util_pct); v("sm_clock_mhz", sm_clock_mhz); v("pcie_tx_kib_s", pcie_tx_kib_s);
-    v("pcie_rx_kib_s", pcie_rx_kib_s); v("nvlink_tx_kib_s", nvlink_tx_kib_s); v("nvlink_rx_kib_s", nvlink_rx_kib_s);
-    v("energy_mj", energy_mj); v("ecc_corrected", ecc_corrected); v("ecc_uncorrected", ecc_uncorrected);
-    v("link_errors", link_errors); v("score", score); v("fault", fault); v("fault_at_ns", fault_at); v("xids", xids);
+    v("gpu", gpu);
+    v("util_pct", util_pct);
+    v("mem_used_mib", mem_used_mib);
+    v("power_mw", power_mw);
+    v("temperature_c", temperature_c);
+    v("unhealthy", unhealthy);
+    v("sm_active_permille", sm_active_permille);
+    v("mem_util_pct", mem_util_pct);
+    v("sm_clock_mhz", sm_clock_mhz);
+    v("pcie_tx_kib_s", pcie_tx_kib_s);
+    v("pcie_rx_kib_s", pcie_rx_kib_s);
+    v("nvlink_tx_kib_s", nvlink_tx_kib_s);
+    v("nvlink_rx_kib_s", nvlink_rx_kib_s);
+    v("energy_mj", energy_mj);
+    v("ecc_corrected", ecc_corrected);
+    v("ecc_uncorrected", ecc_uncorrected);
+    v("link_errors", link_errors);
+    v("score", score);
+    v("fault", fault);
+    v("fault_at_ns", fault_at);
+    v("xids", xids);
   }
 };
 // What a task's processes use, as rates since the reading before; -1: unknown.
@@ -79,39 +110,56 @@ struct TaskReading {
   TaskId task;
   std::int64_t cpu_milli = -1;
   std::int64_t mem_mib = -1;
-  std::int64_t read_kib_s = -1, write_kib_s = -1;   // through system calls: files, pipes and sockets
-  std::int64_t quiet_s = -1;                        // without work, by the node's idle verdict
-  std::string idle_text;                            // once its idle ladder has warned: the reason and the countdown as of now
+  std::int64_t read_kib_s = -1, write_kib_s = -1;  // through system calls: files, pipes and sockets
+  std::int64_t quiet_s = -1;                       // without work, by the node's idle verdict
+  std::string idle_text;  // once its idle ladder has warned: the reason and the countdown as of now
   template <class V>
   void fields(V& v) {
-    v("task", task); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("read_kib_s", read_kib_s); v("write_kib_s", write_kib_s);
-    v("quiet_s", quiet_s); v("idle_text", idle_text);
+    v("task", task);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("read_kib_s", read_kib_s);
+    v("write_kib_s", write_kib_s);
+    v("quiet_s", quiet_s);
+    v("idle_text", idle_text);
   }
 };
-// Every limits::agent_heartbeat; carries the newest readings, which are samples and never journalled.
+// Every limits::agent_heartbeat; carries the newest readings, which are samples and never
+// journalled.
 struct Heartbeat {
   static constexpr const char* kind = "heartbeat";
   std::vector<GpuReading> gpus;
   std::int64_t cpu_used_milli = 0;
   std::int64_t mem_used_mib = 0;
-  std::int64_t net_rx_kib_s = -1, net_tx_kib_s = -1, disk_read_kib_s = -1, disk_write_kib_s = -1;  // of the node; -1: unknown
+  std::int64_t net_rx_kib_s = -1, net_tx_kib_s = -1, disk_read_kib_s = -1,
+               disk_write_kib_s = -1;  // of the node; -1: unknown
   std::vector<TaskReading> tasks;
-  std::int64_t images_bytes = -1;    // on the disk, of all users' container images; -1: unknown
+  std::int64_t images_bytes = -1;      // on the disk, of all users' container images; -1: unknown
   std::int64_t images_bytes_max = -1;  // of each user; 0: no limit
   template <class V>
   void fields(V& v) {
-    v("gpus", gpus); v("cpu_used_milli", cpu_used_milli); v("mem_used_mib", mem_used_mib); v("net_rx_kib_s", net_rx_kib_s);
-    v("net_tx_kib_s", net_tx_kib_s); v("disk_read_kib_s", disk_read_kib_s); v("disk_write_kib_s", disk_write_kib_s); v("tasks", tasks);
-    v("images_bytes", images_bytes); v("images_bytes_max", images_bytes_max);
+    v("gpus", gpus);
+    v("cpu_used_milli", cpu_used_milli);
+    v("mem_used_mib", mem_used_mib);
+    v("net_rx_kib_s", net_rx_kib_s);
+    v("net_tx_kib_s", net_tx_kib_s);
+    v("disk_read_kib_s", disk_read_kib_s);
+    v("disk_write_kib_s", disk_write_kib_s);
+    v("tasks", tasks);
+    v("images_bytes", images_bytes);
+    v("images_bytes_max", images_bytes_max);
   }
 };
 
-// What has been used up to now, cumulative per task: the ledger takes differences, so a lost mark loses nothing.
+// What has been used up to now, cumulative per task: the ledger takes differences, so a lost mark
+// loses nothing.
 struct MeterMark {
   static constexpr const char* kind = "meter_mark";
   std::vector<TaskMark> marks;
   template <class V>
-  void fields(V& v) { v("marks", marks); }
+  void fields(V& v) {
+    v("marks", marks);
+  }
 };
 
 // What a task's idle ladder has come to, said when it changes and again from time to time.
@@ -122,7 +170,12 @@ struct IdleNote {
   IdleAction action = IdleAction::warn;
   std::string text;
   template <class V>
-  void fields(V& v) { v("task", task); v("state", state); v("action", action); v("text", text); }
+  void fields(V& v) {
+    v("task", task);
+    v("state", state);
+    v("action", action);
+    v("text", text);
+  }
 };
 
 // Asked for inside the job; in force already, here to be recorded.
@@ -132,28 +185,39 @@ struct KeepAliveAsked {
   Duration lasts;
   std::string reason;
   template <class V>
-  void fields(V& v) { v("task", task); v("lasts_ns", lasts); v("reason", reason); }
+  void fields(V& v) {
+    v("task", task);
+    v("lasts_ns", lasts);
+    v("reason", reason);
+  }
 };
 
-// Log records [offset, next_offset) in the blob, framed as the supervisor wrote them. `lost_bytes` were rotated away before.
+// Log records [offset, next_offset) in the blob, framed as the supervisor wrote them. `lost_bytes`
+// were rotated away before.
 struct LogChunk {
   static constexpr const char* kind = "log_chunk";
   std::uint64_t subscription = 0;
   std::uint64_t offset = 0;
   std::uint64_t next_offset = 0;
   std::uint64_t lost_bytes = 0;
-  bool end = false;                 // the task has ended and this was the last of its log (or the read did not follow)
-  std::string error;                // no such task, unreadable
+  bool end =
+      false;  // the task has ended and this was the last of its log (or the read did not follow)
+  std::string error;  // no such task, unreadable
   template <class V>
   void fields(V& v) {
-    v("subscription", subscription); v("offset", offset); v("next_offset", next_offset); v("lost_bytes", lost_bytes);
-    v("end", end); v("error", error);
+    v("subscription", subscription);
+    v("offset", offset);
+    v("next_offset", next_offset);
+    v("lost_bytes", lost_bytes);
+    v("end", end);
+    v("error", error);
   }
 };
 
-// How far a task's input has come, in bytes since it started: what the job has consumed (the head sends only so much ahead of it),
-// what its supervisor has accepted (that much survives the agent), and what has been received here. `refused`: something came that
-// does not follow on what was received; whoever sends goes on from `received`.
+// How far a task's input has come, in bytes since it started: what the job has consumed (the head
+// sends only so much ahead of it), what its supervisor has accepted (that much survives the agent),
+// and what has been received here. `refused`: something came that does not follow on what was
+// received; whoever sends goes on from `received`.
 struct InputTaken {
   static constexpr const char* kind = "input_taken";
   TaskId task;
@@ -162,37 +226,56 @@ struct InputTaken {
   std::uint64_t received = 0;
   bool refused = false;
   template <class V>
-  void fields(V& v) { v("task", task); v("bytes", bytes); v("accepted", accepted); v("received", received); v("refused", refused); }
+  void fields(V& v) {
+    v("task", task);
+    v("bytes", bytes);
+    v("accepted", accepted);
+    v("received", received);
+    v("refused", refused);
+  }
 };
 
-// The node is about to be taken away: its engine said so (a signal in an allocation, a notice in a cloud's metadata). The head sends
-// what runs here back into the queue.
+// The node is about to be taken away: its engine said so (a signal in an allocation, a notice in a
+// cloud's metadata). The head sends what runs here back into the queue.
 struct Reclaimed {
   static constexpr const char* kind = "reclaimed";
   std::string reason;
   template <class V>
-  void fields(V& v) { v("reason", reason); }
+  void fields(V& v) {
+    v("reason", reason);
+  }
 };
 
-// ---- head → agent -------------------------------------------------------------------------------------------------
+// ---- head → agent
+// -------------------------------------------------------------------------------------------------
 
 struct Welcome {
   static constexpr const char* kind = "welcome";
   Epoch epoch = 0;
   NodeId node;
   std::int64_t heartbeat_ms = 0;
-  int version = protocol_version_unsaid;    // of the protocol, as both speak from now on
+  int version = protocol_version_unsaid;  // of the protocol, as both speak from now on
   std::string head_version;
-  bool bills = false;                // somebody bills for every hour of this node: it must not outlive its use
+  bool bills = false;  // somebody bills for every hour of this node: it must not outlive its use
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("node", node); v("heartbeat_ms", heartbeat_ms); v("version", version); v("head_version", head_version); v("bills", bills); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("node", node);
+    v("heartbeat_ms", heartbeat_ms);
+    v("version", version);
+    v("head_version", head_version);
+    v("bills", bills);
+  }
 };
 struct Refused {
   static constexpr const char* kind = "refused";
   std::string message;
   std::string hint;
   template <class V>
-  void fields(V& v) { v("message", message); v("hint", hint); }
+  void fields(V& v) {
+    v("message", message);
+    v("hint", hint);
+  }
 };
 
 struct Start {
@@ -202,45 +285,77 @@ struct Start {
   JobId job;
   std::uint32_t rank = 0;
   std::vector<std::string> argv;
-  Environment env;                   // complete, with Billow's own variables but for the devices', which the agent adds
+  Environment
+      env;  // complete, with Billow's own variables but for the devices', which the agent adds
   std::string cwd;
-  std::string unix_user;             // whom it runs as; empty: as the agent itself
+  std::string unix_user;  // whom it runs as; empty: as the agent itself
   std::vector<GpuGrant> gpus;
-  std::int64_t cpu_milli = 0;        // 0: no limit
+  std::int64_t cpu_milli = 0;  // 0: no limit
   std::int64_t mem_mib = 0;
   bool pty = false;
   bool use_stdin = false;
   std::uint16_t rows = 24, cols = 80;
   Duration time_limit;
   Duration stop_grace;
-  Duration paid_for;                 // from receipt; 0: without limit
-  std::uint32_t procs = 1;           // with ranks; beyond one, or in a gang, `billow ranks` starts them
+  Duration paid_for;        // from receipt; 0: without limit
+  std::uint32_t procs = 1;  // with ranks; beyond one, or in a gang, `billow ranks` starts them
   bool gang = false;
-  bool fenced = false;               // must end when the head has been away for limits::agent_self_fence
-  bool suspendable = false;          // to be prepared for being suspended fast
-  bool strict = false;               // the share of compute is a hard cap
-  bool time_sliced = false;          // no limit is enforced
+  bool fenced = false;       // must end when the head has been away for limits::agent_self_fence
+  bool suspendable = false;  // to be prepared for being suspended fast
+  bool strict = false;       // the share of compute is a hard cap
+  bool time_sliced = false;  // no limit is enforced
   std::string suspend_hook, resume_hook;
   Duration checkpoint_every;
   std::string checkpoint_cmd;
   std::int32_t checkpoint_signal = 0;
   std::string checkpoint_dir;
   IdleRules idle;
-  Surroundings surroundings;         // what was asked; the next three are what came of it
-  std::string environment_path;      // where the environment is mounted
+  Surroundings surroundings;     // what was asked; the next three are what came of it
+  std::string environment_path;  // where the environment is mounted
   std::vector<BoundVolume> volumes;
   std::vector<GivenSecret> secrets;
-  bool bare = false;                 // has the node to itself: no sandbox, no shim, no limits; the node is looked over afterwards
-  std::uint16_t port = 0;            // of a replica: the agent says who has it
+  bool bare = false;  // has the node to itself: no sandbox, no shim, no limits; the node is looked
+                      // over afterwards
+  std::uint16_t port = 0;  // of a replica: the agent says who has it
   template <class V>
   void fields(V& v) {
-    v("epoch", epoch); v("task", task); v("job", job); v("rank", rank); v("argv", argv); v("env", env); v("cwd", cwd);
-    v("unix_user", unix_user); v("gpus", gpus); v("cpu_milli", cpu_milli); v("mem_mib", mem_mib); v("pty", pty);
-    v("use_stdin", use_stdin); v("rows", rows); v("cols", cols); v("time_limit_ns", time_limit); v("stop_grace_ns", stop_grace);
-    v("paid_for_ns", paid_for); v("procs", procs); v("gang", gang); v("fenced", fenced); v("suspendable", suspendable); v("strict", strict); v("time_sliced", time_sliced);
-    v("suspend_hook", suspend_hook); v("resume_hook", resume_hook); v("checkpoint_every_ns", checkpoint_every);
-    v("checkpoint_cmd", checkpoint_cmd); v("checkpoint_signal", checkpoint_signal); v("checkpoint_dir", checkpoint_dir); v("idle", idle);
-    v("bare", bare); v("port", port); v("surroundings", surroundings); v("environment_path", environment_path); v("volumes", volumes); v("secrets", secrets);
+    v("epoch", epoch);
+    v("task", task);
+    v("job", job);
+    v("rank", rank);
+    v("argv", argv);
+    v("env", env);
+    v("cwd", cwd);
+    v("unix_user", unix_user);
+    v("gpus", gpus);
+    v("cpu_milli", cpu_milli);
+    v("mem_mib", mem_mib);
+    v("pty", pty);
+    v("use_stdin", use_stdin);
+    v("rows", rows);
+    v("cols", cols);
+    v("time_limit_ns", time_limit);
+    v("stop_grace_ns", stop_grace);
+    v("paid_for_ns", paid_for);
+    v("procs", procs);
+    v("gang", gang);
+    v("fenced", fenced);
+    v("suspendable", suspendable);
+    v("strict", strict);
+    v("time_sliced", time_sliced);
+    v("suspend_hook", suspend_hook);
+    v("resume_hook", resume_hook);
+    v("checkpoint_every_ns", checkpoint_every);
+    v("checkpoint_cmd", checkpoint_cmd);
+    v("checkpoint_signal", checkpoint_signal);
+    v("checkpoint_dir", checkpoint_dir);
+    v("idle", idle);
+    v("bare", bare);
+    v("port", port);
+    v("surroundings", surroundings);
+    v("environment_path", environment_path);
+    v("volumes", volumes);
+    v("secrets", secrets);
   }
 };
 struct Stop {
@@ -249,9 +364,14 @@ struct Stop {
   TaskId task;
   Duration grace;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("grace_ns", grace); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("task", task);
+    v("grace_ns", grace);
+  }
 };
-// Orders to one task are numbered upwards: one that is not newer than the last taken up was sent before and is only reported again.
+// Orders to one task are numbered upwards: one that is not newer than the last taken up was sent
+// before and is only reported again.
 struct Suspend {
   static constexpr const char* kind = "suspend";
   Epoch epoch = 0;
@@ -259,7 +379,12 @@ struct Suspend {
   std::uint32_t order = 0;
   SuspendMode mode = SuspendMode::warm;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("order", order); v("mode", mode); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("task", task);
+    v("order", order);
+    v("mode", mode);
+  }
 };
 struct Resume {
   static constexpr const char* kind = "resume";
@@ -268,81 +393,122 @@ struct Resume {
   std::uint32_t order = 0;
   std::vector<GpuGrant> gpus;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("order", order); v("gpus", gpus); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("task", task);
+    v("order", order);
+    v("gpus", gpus);
+  }
 };
 struct Signal {
   static constexpr const char* kind = "signal";
   TaskId task;
   std::int32_t number = 0;
   template <class V>
-  void fields(V& v) { v("task", task); v("number", number); }
+  void fields(V& v) {
+    v("task", task);
+    v("number", number);
+  }
 };
-// Bytes for the task's standard input or terminal, in the blob. One without bytes or end asks how far the input has come.
+// Bytes for the task's standard input or terminal, in the blob. One without bytes or end asks how
+// far the input has come.
 struct Input {
   static constexpr const char* kind = "input";
   TaskId task;
   bool eof = false;
-  std::int64_t offset = -1;          // of the first byte in all input; what is known already is left out. -1: after whatever came before
+  std::int64_t offset = -1;  // of the first byte in all input; what is known already is left out.
+                             // -1: after whatever came before
   template <class V>
-  void fields(V& v) { v("task", task); v("eof", eof); v("offset", offset); }
+  void fields(V& v) {
+    v("task", task);
+    v("eof", eof);
+    v("offset", offset);
+  }
 };
 struct Resize {
   static constexpr const char* kind = "resize";
   TaskId task;
   std::uint16_t rows = 0, cols = 0;
   template <class V>
-  void fields(V& v) { v("task", task); v("rows", rows); v("cols", cols); }
+  void fields(V& v) {
+    v("task", task);
+    v("rows", rows);
+    v("cols", cols);
+  }
 };
 struct LeaseRenew {
   static constexpr const char* kind = "lease_renew";
   Epoch epoch = 0;
   std::vector<TaskId> tasks;
-  Duration paid_for;                 // from receipt
+  Duration paid_for;  // from receipt
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("tasks", tasks); v("paid_for_ns", paid_for); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("tasks", tasks);
+    v("paid_for_ns", paid_for);
+  }
 };
 // Reports up to and including this number are durable at the head.
 struct Ack {
   static constexpr const char* kind = "ack";
   std::uint64_t number = 0;
   template <class V>
-  void fields(V& v) { v("number", number); }
+  void fields(V& v) {
+    v("number", number);
+  }
 };
-// The head has the ends of these tasks, or never knew them: an ended one's directory may go after its retention, a live
-// one nobody knows is stopped.
+// The head has the ends of these tasks, or never knew them: an ended one's directory may go after
+// its retention, a live one nobody knows is stopped.
 struct Settle {
   static constexpr const char* kind = "settle";
   Epoch epoch = 0;
   std::vector<TaskId> ended;
   std::vector<TaskId> unknown;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("ended", ended); v("unknown", unknown); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("ended", ended);
+    v("unknown", unknown);
+  }
 };
-// Asks for one LogChunk. With `follow`, the answer waits until there is something to say: more log, or its end. The next
-// chunk is asked for when the last has been passed on, so a slow reader slows nobody but itself.
+// Asks for one LogChunk. With `follow`, the answer waits until there is something to say: more log,
+// or its end. The next chunk is asked for when the last has been passed on, so a slow reader slows
+// nobody but itself.
 struct LogRead {
   static constexpr const char* kind = "log_read";
   std::uint64_t subscription = 0;
   TaskId task;
   std::uint64_t offset = 0;
-  std::int64_t tail_bytes = -1;      // ≥ 0: begin about this many bytes before the end instead of at offset
+  std::int64_t tail_bytes =
+      -1;  // ≥ 0: begin about this many bytes before the end instead of at offset
   bool follow = false;
   template <class V>
-  void fields(V& v) { v("subscription", subscription); v("task", task); v("offset", offset); v("tail_bytes", tail_bytes); v("follow", follow); }
+  void fields(V& v) {
+    v("subscription", subscription);
+    v("task", task);
+    v("offset", offset);
+    v("tail_bytes", tail_bytes);
+    v("follow", follow);
+  }
 };
 struct LogCancel {
   static constexpr const char* kind = "log_cancel";
   std::uint64_t subscription = 0;
   template <class V>
-  void fields(V& v) { v("subscription", subscription); }
+  void fields(V& v) {
+    v("subscription", subscription);
+  }
 };
 // The agent ends itself (jobs go on under their supervisors).
 struct Leave {
   static constexpr const char* kind = "leave";
   bool stop_tasks = false;
-  bool give_back = false;            // and the machine with it: it belongs to a pool that bills
+  bool give_back = false;  // and the machine with it: it belongs to a pool that bills
   template <class V>
-  void fields(V& v) { v("stop_tasks", stop_tasks); v("give_back", give_back); }
+  void fields(V& v) {
+    v("stop_tasks", stop_tasks);
+    v("give_back", give_back);
+  }
 };
 // The rules of a live task changed, or the agent may not know them after a restart.
 struct SetIdleRules {
@@ -351,7 +517,11 @@ struct SetIdleRules {
   TaskId task;
   IdleRules rules;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("rules", rules); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("task", task);
+    v("rules", rules);
+  }
 };
 // Somebody asked that this task be left alone for a while although it idles.
 struct KeepTask {
@@ -360,21 +530,53 @@ struct KeepTask {
   TaskId task;
   Duration lasts;
   template <class V>
-  void fields(V& v) { v("epoch", epoch); v("task", task); v("lasts_ns", lasts); }
+  void fields(V& v) {
+    v("epoch", epoch);
+    v("task", task);
+    v("lasts_ns", lasts);
+  }
 };
 
-// Somebody doubts who has a replica's port: look now. The task's next report has the number. Only to agents that have said who has it.
+// Somebody doubts who has a replica's port: look now. The task's next report has the number. Only
+// to agents that have said who has it.
 struct LookAtPort {
   static constexpr const char* kind = "look_at_port";
   TaskId task;
   std::uint64_t number = 0;
   template <class V>
-  void fields(V& v) { v("task", task); v("number", number); }
+  void fields(V& v) {
+    v("task", task);
+    v("number", number);
+  }
 };
 
-using FromAgent = std::variant<Hello, Report, Heartbeat, MeterMark, LogChunk, InputTaken, Reclaimed, IdleNote, KeepAliveAsked>;
-using ToAgent = std::variant<Welcome, Refused, Start, Stop, Suspend, Resume, Signal, Input, Resize, LeaseRenew, Ack, Settle,
-                             LogRead, LogCancel, Leave, SetIdleRules, KeepTask, LookAtPort>;
+using FromAgent = std::variant<Hello,
+                               Report,
+                               Heartbeat,
+                               MeterMark,
+                               LogChunk,
+                               InputTaken,
+                               Reclaimed,
+                               IdleNote,
+                               KeepAliveAsked>;
+using ToAgent = std::variant<Welcome,
+                             Refused,
+                             Start,
+                             Stop,
+                             Suspend,
+                             Resume,
+                             Signal,
+                             Input,
+                             Resize,
+                             LeaseRenew,
+                             Ack,
+                             Settle,
+                             LogRead,
+                             LogCancel,
+                             Leave,
+                             SetIdleRules,
+                             KeepTask,
+                             LookAtPort>;
 
 template <class M>
 struct Frame {

@@ -1,7 +1,8 @@
-// From one `fields` declaration per struct to JSON and back. Writing leaves out what a default-made struct holds, so
-// documents stay small and a field added later reads as its default from an older record. Reading is lenient for what
-// Billow wrote itself (unknown members are ignored: an older binary can read a newer record's known part) and strict for
-// what people and clients send (unknown members are errors that name the nearest known one).
+// From one `fields` declaration per struct to JSON and back. Writing leaves out what a default-made
+// struct holds, so documents stay small and a field added later reads as its default from an older
+// record. Reading is lenient for what Billow wrote itself (unknown members are ignored: an older
+// binary can read a newer record's known part) and strict for what people and clients send (unknown
+// members are errors that name the nearest known one).
 #pragma once
 
 #include <limits>
@@ -26,43 +27,64 @@ struct JsonWriter;
 struct JsonReader;
 
 template <class T>
-concept HasFields = requires(T& t, JsonWriter& w) { t.fields(w); };
+concept HasFields = requires(T& t, JsonWriter& w) {
+  t.fields(w);
+};
 
 namespace detail {
-template <class T> struct IsVector : std::false_type {};
-template <class T> struct IsVector<std::vector<T>> : std::true_type {};
-template <class T> struct IsOptional : std::false_type {};
-template <class T> struct IsOptional<std::optional<T>> : std::true_type {};
-template <class T> struct IsStringMap : std::false_type {};
-template <class T> struct IsStringMap<std::map<std::string, T>> : std::true_type {};
-template <class T> struct IsId : std::false_type {};
-template <class T> struct IsId<Id<T>> : std::true_type {};
-template <class T> struct IsSharedConst : std::false_type {};
-template <class T> struct IsSharedConst<std::shared_ptr<const T>> : std::true_type {};
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+struct IsStringMap : std::false_type {};
+template <class T>
+struct IsStringMap<std::map<std::string, T>> : std::true_type {};
+template <class T>
+struct IsId : std::false_type {};
+template <class T>
+struct IsId<Id<T>> : std::true_type {};
+template <class T>
+struct IsSharedConst : std::false_type {};
+template <class T>
+struct IsSharedConst<std::shared_ptr<const T>> : std::true_type {};
 }  // namespace detail
 
-// Whether a member holds what a default-made struct holds; containers count as default only when both are empty.
+// Whether a member holds what a default-made struct holds; containers count as default only when
+// both are empty.
 template <class T>
 bool same_as_default(const T& value, const T& standard) {
-  if constexpr (std::is_same_v<T, std::string>) return value == standard;
-  else if constexpr (detail::IsVector<T>::value || detail::IsStringMap<T>::value) return value.empty() && standard.empty();
-  else if constexpr (detail::IsOptional<T>::value) return !value && !standard;
-  else if constexpr (detail::IsSharedConst<T>::value) return !value;
-  else if constexpr (HasFields<T> && !std::equality_comparable<T>) return false;
-  else return value == standard;
+  if constexpr (std::is_same_v<T, std::string>)
+    return value == standard;
+  else if constexpr (detail::IsVector<T>::value || detail::IsStringMap<T>::value)
+    return value.empty() && standard.empty();
+  else if constexpr (detail::IsOptional<T>::value)
+    return !value && !standard;
+  else if constexpr (detail::IsSharedConst<T>::value)
+    return !value;
+  else if constexpr (HasFields<T> && !std::equality_comparable<T>)
+    return false;
+  else
+    return value == standard;
 }
 
 // Appends JSON text directly: no intermediate value on the hot path.
 struct JsonWriter {
   std::string& out;
-  const char* object;    // the struct being written and a default-made one: a member lies at the same offset in both
+  const char* object;  // the struct being written and a default-made one: a member lies at the same
+                       // offset in both
   const char* standard;
   bool first = true;
 
   template <class T>
   void operator()(const char* name, const T& value) {
     const auto offset = reinterpret_cast<const char*>(&value) - object;
-    if (same_as_default(value, *reinterpret_cast<const T*>(standard + offset))) return;
+    if (same_as_default(value, *reinterpret_cast<const T*>(standard + offset)))
+      return;
     member(name);
     write(out, value);
   }
@@ -75,23 +97,43 @@ struct JsonWriter {
 
   template <class T>
   static void write(std::string& out, const T& value) {
-    if constexpr (std::is_same_v<T, bool>) out += value ? "true" : "false";
-    else if constexpr (std::is_floating_point_v<T>) Json(static_cast<double>(value)).dump_to(out);
-    else if constexpr (std::is_integral_v<T>) write_integer(out, value);
-    else if constexpr (NamedEnum<T>) append_json_string(out, enum_name(value));
-    else if constexpr (std::is_same_v<T, std::string>) append_json_string(out, value);
-    else if constexpr (std::is_same_v<T, Json>) value.dump_to(out);
-    else if constexpr (detail::IsId<T>::value) write_integer(out, value.value);
-    else if constexpr (std::is_same_v<T, Duration> || std::is_same_v<T, WallTime> || std::is_same_v<T, SteadyTime>) write_integer(out, value.ns);
-    else if constexpr (std::is_same_v<T, NanoUsd>) write_integer(out, value.value);
-    else if constexpr (std::is_same_v<T, Rate>) write_integer(out, value.nano_usd_per_s);
-    else if constexpr (detail::IsOptional<T>::value) { if (value) write(out, *value); else out += "null"; }
-    else if constexpr (detail::IsSharedConst<T>::value) { if (value) write(out, *value); else out += "null"; }
-    else if constexpr (detail::IsVector<T>::value) {
+    if constexpr (std::is_same_v<T, bool>)
+      out += value ? "true" : "false";
+    else if constexpr (std::is_floating_point_v<T>)
+      Json(static_cast<double>(value)).dump_to(out);
+    else if constexpr (std::is_integral_v<T>)
+      write_integer(out, value);
+    else if constexpr (NamedEnum<T>)
+      append_json_string(out, enum_name(value));
+    else if constexpr (std::is_same_v<T, std::string>)
+      append_json_string(out, value);
+    else if constexpr (std::is_same_v<T, Json>)
+      value.dump_to(out);
+    else if constexpr (detail::IsId<T>::value)
+      write_integer(out, value.value);
+    else if constexpr (std::is_same_v<T, Duration> || std::is_same_v<T, WallTime> ||
+                       std::is_same_v<T, SteadyTime>)
+      write_integer(out, value.ns);
+    else if constexpr (std::is_same_v<T, NanoUsd>)
+      write_integer(out, value.value);
+    else if constexpr (std::is_same_v<T, Rate>)
+      write_integer(out, value.nano_usd_per_s);
+    else if constexpr (detail::IsOptional<T>::value) {
+      if (value)
+        write(out, *value);
+      else
+        out += "null";
+    } else if constexpr (detail::IsSharedConst<T>::value) {
+      if (value)
+        write(out, *value);
+      else
+        out += "null";
+    } else if constexpr (detail::IsVector<T>::value) {
       out += '[';
       bool first = true;
       for (const auto& item : value) {
-        if (!first) out += ',';
+        if (!first)
+          out += ',';
         first = false;
         write(out, item);
       }
@@ -100,7 +142,8 @@ struct JsonWriter {
       out += '{';
       bool first = true;
       for (const auto& [key, item] : value) {
-        if (!first) out += ',';
+        if (!first)
+          out += ',';
         first = false;
         append_json_string(out, key);
         out += ':';
@@ -111,7 +154,8 @@ struct JsonWriter {
       static_assert(HasFields<T>, "give this type a fields() declaration");
       out += '{';
       static const T standard{};
-      JsonWriter inner{out, reinterpret_cast<const char*>(&value), reinterpret_cast<const char*>(&standard)};
+      JsonWriter inner{out, reinterpret_cast<const char*>(&value),
+                       reinterpret_cast<const char*>(&standard)};
       const_cast<T&>(value).fields(inner);
       out += '}';
     }
@@ -119,54 +163,86 @@ struct JsonWriter {
   static void write_integer(std::string& out, std::int64_t value);
   static void write_integer(std::string& out, std::uint64_t value);
   template <class I>
-    requires std::is_integral_v<I>
+  requires std::is_integral_v<I>
   static void write_integer(std::string& out, I value) {
-    if constexpr (std::is_signed_v<I>) write_integer(out, static_cast<std::int64_t>(value));
-    else write_integer(out, static_cast<std::uint64_t>(value));
+    if constexpr (std::is_signed_v<I>)
+      write_integer(out, static_cast<std::int64_t>(value));
+    else
+      write_integer(out, static_cast<std::uint64_t>(value));
   }
 };
 
 struct JsonReader {
   const Json& object;
   bool strict = false;
-  std::string path;                 // of the object being read, for messages: "resources.share"
-  std::optional<Error> error;       // the first one; reading goes on harmlessly after it
-  std::vector<std::string> known;   // names asked for, in strict mode
+  std::string path;                // of the object being read, for messages: "resources.share"
+  std::optional<Error> error;      // the first one; reading goes on harmlessly after it
+  std::vector<std::string> known;  // names asked for, in strict mode
 
   template <class T>
   void operator()(const char* name, T& value) {
-    if (strict) known.emplace_back(name);
-    if (error) return;
+    if (strict)
+      known.emplace_back(name);
+    if (error)
+      return;
     const Json* member = object.find(name);
-    if (!member || member->is_null()) return;
+    if (!member || member->is_null())
+      return;
     read(*member, value, path.empty() ? std::string(name) : path + "." + name);
   }
 
   template <class T>
   void read(const Json& json, T& value, const std::string& where) {
-    if (error) return;
-    if constexpr (std::is_same_v<T, bool>) { if (!json.is_bool()) wrong(where, "true or false", json); else value = json.bool_or(false); }
-    else if constexpr (std::is_floating_point_v<T>) { if (!json.is_number()) wrong(where, "a number", json); else value = static_cast<T>(json.double_or(0)); }
-    else if constexpr (std::is_integral_v<T>) read_integer(json, value, where);
+    if (error)
+      return;
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!json.is_bool())
+        wrong(where, "true or false", json);
+      else
+        value = json.bool_or(false);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      if (!json.is_number())
+        wrong(where, "a number", json);
+      else
+        value = static_cast<T>(json.double_or(0));
+    } else if constexpr (std::is_integral_v<T>)
+      read_integer(json, value, where);
     else if constexpr (NamedEnum<T>) {
       const auto parsed = enum_value<T>(json.str_or(""));
-      if (parsed) { value = *parsed; return; }
+      if (parsed) {
+        value = *parsed;
+        return;
+      }
       std::string names;
-      for (const auto& [e, text] : EnumNames<T>::table) names += (names.empty() ? "" : ", ") + std::string(text);
+      for (const auto& [e, text] : EnumNames<T>::table)
+        names += (names.empty() ? "" : ", ") + std::string(text);
       wrong(where, "one of " + names, json);
-    } else if constexpr (std::is_same_v<T, std::string>) { if (!json.is_string()) wrong(where, "a string", json); else value = json.as_string(); }
-    else if constexpr (std::is_same_v<T, Json>) value = json;
-    else if constexpr (detail::IsId<T>::value) read_integer(json, value.value, where);
-    else if constexpr (std::is_same_v<T, Duration> || std::is_same_v<T, WallTime> || std::is_same_v<T, SteadyTime>) read_integer(json, value.ns, where);
-    else if constexpr (std::is_same_v<T, NanoUsd>) read_integer(json, value.value, where);
-    else if constexpr (std::is_same_v<T, Rate>) read_integer(json, value.nano_usd_per_s, where);
-    else if constexpr (detail::IsOptional<T>::value) { value.emplace(); read(json, *value, where); }
-    else if constexpr (detail::IsSharedConst<T>::value) {
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!json.is_string())
+        wrong(where, "a string", json);
+      else
+        value = json.as_string();
+    } else if constexpr (std::is_same_v<T, Json>)
+      value = json;
+    else if constexpr (detail::IsId<T>::value)
+      read_integer(json, value.value, where);
+    else if constexpr (std::is_same_v<T, Duration> || std::is_same_v<T, WallTime> ||
+                       std::is_same_v<T, SteadyTime>)
+      read_integer(json, value.ns, where);
+    else if constexpr (std::is_same_v<T, NanoUsd>)
+      read_integer(json, value.value, where);
+    else if constexpr (std::is_same_v<T, Rate>)
+      read_integer(json, value.nano_usd_per_s, where);
+    else if constexpr (detail::IsOptional<T>::value) {
+      value.emplace();
+      read(json, *value, where);
+    } else if constexpr (detail::IsSharedConst<T>::value) {
       auto made = std::make_shared<std::remove_const_t<typename T::element_type>>();
       read(json, *made, where);
       value = std::move(made);
     } else if constexpr (detail::IsVector<T>::value) {
-      if (!json.is_array()) return wrong(where, "an array", json);
+      if (!json.is_array())
+        return wrong(where, "an array", json);
       value.clear();
       value.reserve(json.size());
       for (const Json& item : json.items()) {
@@ -174,27 +250,39 @@ struct JsonReader {
         read(item, value.back(), where + "[" + std::to_string(value.size() - 1) + "]");
       }
     } else if constexpr (detail::IsStringMap<T>::value) {
-      if (!json.is_object()) return wrong(where, "an object", json);
+      if (!json.is_object())
+        return wrong(where, "an object", json);
       value.clear();
-      for (const auto& [key, item] : json.members()) read(item, value[key], where + "." + key);
+      for (const auto& [key, item] : json.members())
+        read(item, value[key], where + "." + key);
     } else {
       static_assert(HasFields<T>, "give this type a fields() declaration");
-      if (!json.is_object()) return wrong(where, "an object", json);
+      if (!json.is_object())
+        return wrong(where, "an object", json);
       JsonReader inner{json, strict, where, {}, {}};
       value.fields(inner);
       inner.finish();
-      if (inner.error) error = std::move(inner.error);
+      if (inner.error)
+        error = std::move(inner.error);
     }
   }
   void finish();  // in strict mode: an error for a member nobody asked for
   void wrong(const std::string& where, const std::string& wanted, const Json& got);
-  bool integer_in_range(const Json& json, std::int64_t min, std::uint64_t max, const std::string& where);
+  bool integer_in_range(const Json& json,
+                        std::int64_t min,
+                        std::uint64_t max,
+                        const std::string& where);
   template <class I>
   void read_integer(const Json& json, I& value, const std::string& where) {
-    if (!integer_in_range(json, std::is_signed_v<I> ? static_cast<std::int64_t>(std::numeric_limits<I>::min()) : 0,
-                          static_cast<std::uint64_t>(std::numeric_limits<I>::max()), where)) return;
-    if constexpr (std::is_signed_v<I>) value = static_cast<I>(json.int_or(0));
-    else value = static_cast<I>(json.uint_or(0));
+    if (!integer_in_range(
+            json,
+            std::is_signed_v<I> ? static_cast<std::int64_t>(std::numeric_limits<I>::min()) : 0,
+            static_cast<std::uint64_t>(std::numeric_limits<I>::max()), where))
+      return;
+    if constexpr (std::is_signed_v<I>)
+      value = static_cast<I>(json.int_or(0));
+    else
+      value = static_cast<I>(json.uint_or(0));
   }
 };
 
@@ -211,14 +299,16 @@ Result<T> from_json(const Json& json, bool strict = false) {
   static const Json nothing;
   JsonReader reader{nothing, strict, "", {}, {}};
   reader.read(json, value, "");
-  if (reader.error) return pass(std::move(*reader.error));
+  if (reader.error)
+    return pass(std::move(*reader.error));
   return value;
 }
 
 template <class T>
 Result<T> from_json_text(std::string_view text, bool strict = false) {
   auto json = parse_json(text);
-  if (!json) return pass(std::move(json.error()));
+  if (!json)
+    return pass(std::move(json.error()));
   return from_json<T>(*json, strict);
 }
 
@@ -234,11 +324,15 @@ Result<V> variant_from_json(std::string_view kind, const Json& json) {
     (void)((kind == std::variant_alternative_t<I, V>::kind &&
             [&] {
               auto read = from_json<std::variant_alternative_t<I, V>>(json);
-              if (read) result = V(std::move(*read));
-              else result = pass(std::move(read.error()), kind);
+              if (read)
+                result = V(std::move(*read));
+              else
+                result = pass(std::move(read.error()), kind);
               return true;
-            }()) || ...);
-  }(std::make_index_sequence<std::variant_size_v<V>>{});
+            }()) ||
+           ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<V>>{});
   return result;
 }
 

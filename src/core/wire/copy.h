@@ -1,5 +1,6 @@
-// Files into and out of the directory of a job that runs, asked of its node's agent. The content goes by way of the head's store, as
-// trees do; these frames, marked apart from the protocol's own, only say which.
+// Files into and out of the directory of a job that runs, asked of its node's agent. The content
+// goes by way of the head's store, as trees do; these frames, marked apart from the protocol's own,
+// only say which.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +18,30 @@ struct CopyFiles {
   static constexpr const char* kind = "copy_files";
   std::uint64_t request = 0;
   TaskId task;
-  std::string tree;            // digest of what is to be written there; empty: something is to be brought out
-  std::string path;            // …this; empty: everything
+  std::string tree;  // digest of what is to be written there; empty: something is to be brought out
+  std::string path;  // …this; empty: everything
   template <class V>
-  void fields(V& v) { v("request", request); v("task", task); v("tree", tree); v("path", path); }
+  void fields(V& v) {
+    v("request", request);
+    v("task", task);
+    v("tree", tree);
+    v("path", path);
+  }
 };
 // agent → head
 struct FilesCopied {
   static constexpr const char* kind = "files_copied";
   std::uint64_t request = 0;
-  bool began = false;          // only that it was understood: the end is told by another
-  std::string tree;            // of what was brought out
+  bool began = false;  // only that it was understood: the end is told by another
+  std::string tree;    // of what was brought out
   std::string error;
   template <class V>
-  void fields(V& v) { v("request", request); v("began", began); v("tree", tree); v("error", error); }
+  void fields(V& v) {
+    v("request", request);
+    v("began", began);
+    v("tree", tree);
+    v("error", error);
+  }
 };
 
 using Copying = std::variant<CopyFiles, FilesCopied>;

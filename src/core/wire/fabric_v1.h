@@ -1,5 +1,6 @@
-// Fabric checks over an agent's connection: a small protocol of its own beside agent_v1, in the same frames, told apart by the type,
-// which begins with "fabric_". An agent that knows nothing of it says so in its log and goes on; the head waits for no answer for ever.
+// Fabric checks over an agent's connection: a small protocol of its own beside agent_v1, in the
+// same frames, told apart by the type, which begins with "fabric_". An agent that knows nothing of
+// it says so in its log and goes on; the head waits for no answer for ever.
 #pragma once
 
 #include <map>
@@ -22,7 +23,10 @@ enum class Step {
 };
 }  // namespace billow::wire::fabric_v1
 namespace billow {
-BILLOW_ENUM_NAMES(wire::fabric_v1::Step, {wire::fabric_v1::Step::gpus, "gpus"}, {wire::fabric_v1::Step::listen, "listen"}, {wire::fabric_v1::Step::dial, "dial"},
+BILLOW_ENUM_NAMES(wire::fabric_v1::Step,
+                  {wire::fabric_v1::Step::gpus, "gpus"},
+                  {wire::fabric_v1::Step::listen, "listen"},
+                  {wire::fabric_v1::Step::dial, "dial"},
                   {wire::fabric_v1::Step::keep, "keep"});
 }  // namespace billow
 namespace billow::wire::fabric_v1 {
@@ -37,15 +41,30 @@ struct Ask {
   Duration lasts;
   std::map<std::string, std::string> labels;  // an empty one goes
   template <class V>
-  void fields(V& v) { v("id", id); v("step", step); v("secret", secret); v("address", address); v("port", port); v("lasts_ns", lasts); v("labels", labels); }
+  void fields(V& v) {
+    v("id", id);
+    v("step", step);
+    v("secret", secret);
+    v("address", address);
+    v("port", port);
+    v("lasts_ns", lasts);
+    v("labels", labels);
+  }
 };
 
 struct Pair {
-  std::int32_t from = 0, to = 0;     // GPUs by their index on the node; from -1: the host, the slower of both directions
+  std::int32_t
+      from = 0,
+      to = 0;  // GPUs by their index on the node; from -1: the host, the slower of both directions
   std::int64_t mb_s = 0;
-  std::int64_t expected_mb_s = 0;    // by the hardware; 0: not known
+  std::int64_t expected_mb_s = 0;  // by the hardware; 0: not known
   template <class V>
-  void fields(V& v) { v("from", from); v("to", to); v("mb_s", mb_s); v("expected_mb_s", expected_mb_s); }
+  void fields(V& v) {
+    v("from", from);
+    v("to", to);
+    v("mb_s", mb_s);
+    v("expected_mb_s", expected_mb_s);
+  }
 };
 
 struct Answer {
@@ -60,8 +79,15 @@ struct Answer {
   std::int64_t infiniband_mbit_s = 0;  // of the fastest port; 0: there is none
   template <class V>
   void fields(V& v) {
-    v("id", id); v("error", error); v("pairs", pairs); v("port", port); v("mbit_s", mbit_s); v("latency_us", latency_us); v("interface", interface);
-    v("interface_mbit_s", interface_mbit_s); v("infiniband_mbit_s", infiniband_mbit_s);
+    v("id", id);
+    v("error", error);
+    v("pairs", pairs);
+    v("port", port);
+    v("mbit_s", mbit_s);
+    v("latency_us", latency_us);
+    v("interface", interface);
+    v("interface_mbit_s", interface_mbit_s);
+    v("infiniband_mbit_s", infiniband_mbit_s);
   }
 };
 

@@ -9,7 +9,8 @@ namespace billow::wire {
 
 int spoken_protocol() {
   const char* text = std::getenv("BILLOW_TEST_PROTOCOL");
-  const auto number = text ? parse_int(text, 1, 1000) : Result<std::int64_t>(agent_v1::protocol_version);
+  const auto number =
+      text ? parse_int(text, 1, 1000) : Result<std::int64_t>(agent_v1::protocol_version);
   return number ? static_cast<int>(*number) : agent_v1::protocol_version;
 }
 

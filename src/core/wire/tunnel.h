@@ -1,6 +1,8 @@
-// Connections into a job, carried inside the agent's own: `billow port-forward` and `billow ssh` open one each. Bytes go in the blob, in
-// order; the frames are marked, apart from the protocol's own. Each side may send only as much as the other has granted (`TunnelCredit`), so that a slow end holds up nobody but itself; at
-// first that is tunnel_window_bytes. One side's `TunnelEnd` is its end of file; both, or one with a reason, are the end of the tunnel.
+// Connections into a job, carried inside the agent's own: `billow port-forward` and `billow ssh`
+// open one each. Bytes go in the blob, in order; the frames are marked, apart from the protocol's
+// own. Each side may send only as much as the other has granted (`TunnelCredit`), so that a slow
+// end holds up nobody but itself; at first that is tunnel_window_bytes. One side's `TunnelEnd` is
+// its end of file; both, or one with a reason, are the end of the tunnel.
 #pragma once
 
 #include <cstdint>
@@ -15,50 +17,71 @@ namespace billow::wire::agent_v1 {
 
 inline constexpr std::uint64_t tunnel_window_bytes = 256 << 10;
 inline constexpr std::size_t tunnel_piece_bytes_max = 64 << 10;
-inline constexpr std::size_t tunnels_per_node_max = 200;  // with full windows less than the queue of the connection that carries them
-inline constexpr std::size_t tunnels_per_task_max = 64;   // so that one job's users leave room for those of the others
+inline constexpr std::size_t tunnels_per_node_max =
+    200;  // with full windows less than the queue of the connection that carries them
+inline constexpr std::size_t tunnels_per_task_max =
+    64;  // so that one job's users leave room for those of the others
 
 // head → agent
 struct TunnelOpen {
   static constexpr const char* kind = "tunnel_open";
   std::uint64_t tunnel = 0;
   TaskId task;
-  std::uint16_t port = 0;            // of the job; 0: a secure shell in the job's place…
-  std::string authorized_key;        // …for whoever has this key
+  std::uint16_t port = 0;      // of the job; 0: a secure shell in the job's place…
+  std::string authorized_key;  // …for whoever has this key
   template <class V>
-  void fields(V& v) { v("tunnel", tunnel); v("task", task); v("port", port); v("authorized_key", authorized_key); }
+  void fields(V& v) {
+    v("tunnel", tunnel);
+    v("task", task);
+    v("port", port);
+    v("authorized_key", authorized_key);
+  }
 };
 // agent → head. An error is the end of it.
 struct TunnelOpened {
   static constexpr const char* kind = "tunnel_opened";
   std::uint64_t tunnel = 0;
   std::string error;
-  std::string host_key;              // of a secure shell: the public key it is known by
-  std::string user;                  // and whom one is there
+  std::string host_key;  // of a secure shell: the public key it is known by
+  std::string user;      // and whom one is there
   template <class V>
-  void fields(V& v) { v("tunnel", tunnel); v("error", error); v("host_key", host_key); v("user", user); }
+  void fields(V& v) {
+    v("tunnel", tunnel);
+    v("error", error);
+    v("host_key", host_key);
+    v("user", user);
+  }
 };
 // both ways
 struct TunnelData {
   static constexpr const char* kind = "tunnel_data";
   std::uint64_t tunnel = 0;
   template <class V>
-  void fields(V& v) { v("tunnel", tunnel); }
+  void fields(V& v) {
+    v("tunnel", tunnel);
+  }
 };
 struct TunnelCredit {
   static constexpr const char* kind = "tunnel_credit";
   std::uint64_t tunnel = 0;
-  std::uint64_t bytes = 0;           // more that may be sent
+  std::uint64_t bytes = 0;  // more that may be sent
   template <class V>
-  void fields(V& v) { v("tunnel", tunnel); v("bytes", bytes); }
+  void fields(V& v) {
+    v("tunnel", tunnel);
+    v("bytes", bytes);
+  }
 };
 struct TunnelEnd {
   static constexpr const char* kind = "tunnel_end";
   std::uint64_t tunnel = 0;
-  std::string error;                 // cut rather than ended; "": no more bytes come this way
+  std::string error;  // cut rather than ended; "": no more bytes come this way
   bool cut = false;
   template <class V>
-  void fields(V& v) { v("tunnel", tunnel); v("error", error); v("cut", cut); }
+  void fields(V& v) {
+    v("tunnel", tunnel);
+    v("error", error);
+    v("cut", cut);
+  }
 };
 
 using Tunnelled = std::variant<TunnelOpen, TunnelOpened, TunnelData, TunnelCredit, TunnelEnd>;

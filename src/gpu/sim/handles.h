@@ -1,6 +1,6 @@
-// The opaque objects behind NVML's handles, and the library's one global: NVML has a process-wide state by its design.
-// Handles are interned and never freed before the last shutdown, and every pointer that comes in is looked up, so a stale
-// or made-up one is an error code and not a crash.
+// The opaque objects behind NVML's handles, and the library's one global: NVML has a process-wide
+// state by its design. Handles are interned and never freed before the last shutdown, and every
+// pointer that comes in is looked up, so a stale or made-up one is an error code and not a crash.
 #pragma once
 
 #include <map>
@@ -18,8 +18,12 @@ struct DeviceObject {
   unsigned gpu = 0;
   unsigned gpu_instance = 0;  // 0: the card itself; else a MIG device
 };
-struct GpuInstanceObject { unsigned gpu = 0, id = 0; };
-struct ComputeInstanceObject { unsigned gpu = 0, gpu_instance = 0; };
+struct GpuInstanceObject {
+  unsigned gpu = 0, id = 0;
+};
+struct ComputeInstanceObject {
+  unsigned gpu = 0, gpu_instance = 0;
+};
 struct EventSetObject {
   std::map<unsigned, unsigned long long> wanted;  // by card
   std::size_t position = 0;
@@ -41,14 +45,15 @@ class Library {
 
   std::mutex mutex;
   int users = 0;
-  std::string spec_given, state_given;   // by billowSimConfigure; empty: the environment
+  std::string spec_given, state_given;  // by billowSimConfigure; empty: the environment
   std::string last_error;
   std::unique_ptr<Simulator> simulator;
 
   std::map<unsigned, std::unique_ptr<nvml::DeviceObject>> cards;
   std::map<std::pair<unsigned, unsigned>, std::unique_ptr<nvml::DeviceObject>> mig_devices;
   std::map<std::pair<unsigned, unsigned>, std::unique_ptr<nvml::GpuInstanceObject>> gpu_instances;
-  std::map<std::pair<unsigned, unsigned>, std::unique_ptr<nvml::ComputeInstanceObject>> compute_instances;
+  std::map<std::pair<unsigned, unsigned>, std::unique_ptr<nvml::ComputeInstanceObject>>
+      compute_instances;
   std::map<const void*, std::unique_ptr<nvml::EventSetObject>> event_sets;
   std::map<const void*, std::unique_ptr<nvml::GpmSampleObject>> gpm_samples;
 
@@ -62,17 +67,18 @@ class Library {
   Library() = default;
 };
 
-// What a call about a device begins with: the lock, the model brought up to date, and the card; or why not.
+// What a call about a device begins with: the lock, the model brought up to date, and the card; or
+// why not.
 struct Call {
   std::unique_lock<std::mutex> lock;
   Library& library = Library::instance();
   SimCard* card = nullptr;
-  SimMigInstance* instance = nullptr;     // where the handle is a MIG device's
+  SimMigInstance* instance = nullptr;  // where the handle is a MIG device's
   nvml::Return code = nvml::success;
   explicit operator bool() const { return code == nvml::success; }
   Simulator& simulator() const { return *library.simulator; }
 };
-Call enter();                                        // the library is initialised
+Call enter();                                               // the library is initialised
 Call enter(nvml::Device device, bool mig_allowed = false);  // and this is a card that answers
 Call enter(nvml::GpuInstance instance);
 nvml::Return copy_text(const std::string& text, char* out, unsigned length);
@@ -81,9 +87,11 @@ const SimMigProfile& profile_of(const Call& call);
 }  // namespace billow::sim
 
 // Declares every function with the very signature the binding calls it by.
-#define BILLOW_SIM_DECLARE(name, parameters) extern "C" __attribute__((visibility("default"))) billow::nvml::Return name parameters;
+#define BILLOW_SIM_DECLARE(name, parameters) \
+  extern "C" __attribute__((visibility("default"))) billow::nvml::Return name parameters;
 BILLOW_NVML_REQUIRED(BILLOW_SIM_DECLARE)
 BILLOW_NVML_OPTIONAL(BILLOW_SIM_DECLARE)
 BILLOW_NVML_SIMULATED(BILLOW_SIM_DECLARE)
 #undef BILLOW_SIM_DECLARE
-extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(billow::nvml::Return code);
+extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(
+    billow::nvml::Return code);

@@ -1,2 +1,3 @@
-// Boost.JSON compiled into the simulated library: Debian's archive of it is not position-independent.
+// Boost.JSON compiled into the simulated library: Debian's archive of it is not
+// position-independent.
 #include <boost/json/src.hpp>

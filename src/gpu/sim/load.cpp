@@ -27,10 +27,12 @@ struct SmallFile {
   std::size_t size = 0;
   bool read(const char* path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
+    if (fd < 0)
+      return false;
     const ssize_t n = ::read(fd, text, sizeof text - 1);
     close(fd);
-    if (n < 0) return false;
+    if (n < 0)
+      return false;
     size = static_cast<std::size_t>(n);
     text[size] = 0;
     return true;
@@ -42,7 +44,8 @@ void each_number(const char* text, F f) {
   for (const char* p = text; *p;) {
     char* end = nullptr;
     const long long value = std::strtoll(p, &end, 10);
-    if (end == p) break;
+    if (end == p)
+      break;
     f(value);
     p = end;
   }
@@ -52,16 +55,21 @@ void each_number(const char* text, F f) {
 template <class F>
 void each_pid_in(const char* path, F f) {
   SmallFile file;
-  if (!file.read(path)) return;
-  if (file.size + 1 < sizeof file.text) return each_number(file.text, f);
-  if (const auto whole = read_file(path, pid_list_bytes_max)) each_number(whole->c_str(), f);
+  if (!file.read(path))
+    return;
+  if (file.size + 1 < sizeof file.text)
+    return each_number(file.text, f);
+  if (const auto whole = read_file(path, pid_list_bytes_max))
+    each_number(whole->c_str(), f);
 }
 
 template <class F>
 void each_entry(const char* path, F f) {
   DIR* dir = opendir(path);
-  if (!dir) return;
-  while (const dirent* entry = readdir(dir)) f(*entry);
+  if (!dir)
+    return;
+  while (const dirent* entry = readdir(dir))
+    f(*entry);
   closedir(dir);
 }
 
@@ -70,19 +78,23 @@ std::vector<std::int64_t> threads_of(std::int64_t pid) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%lld/task", static_cast<long long>(pid));
   each_entry(path, [&](const dirent& entry) {
-    if (const long long id = std::atoll(entry.d_name); id > 0) ids.push_back(id);
+    if (const long long id = std::atoll(entry.d_name); id > 0)
+      ids.push_back(id);
   });
   return ids;
 }
 
-// Nanoseconds since boot at which the process began (field 22 of stat, after the name in parentheses).
+// Nanoseconds since boot at which the process began (field 22 of stat, after the name in
+// parentheses).
 std::int64_t started_ns(std::int64_t pid) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(pid));
   SmallFile file;
-  if (!file.read(path)) return 0;
+  if (!file.read(path))
+    return 0;
   const char* p = std::strrchr(file.text, ')');
-  for (int field = 2; p && field < 22; ++field) p = std::strchr(p + 1, ' ');
+  for (int field = 2; p && field < 22; ++field)
+    p = std::strchr(p + 1, ' ');
   return p ? std::atoll(p + 1) * (1'000'000'000LL / sysconf(_SC_CLK_TCK)) : 0;
 }
 
@@ -91,22 +103,27 @@ std::int64_t declared_mib(std::int64_t pid) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%lld/environ", static_cast<long long>(pid));
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
+  if (fd < 0)
+    return -1;
   std::string text;
   for (std::size_t size = 0; size < environ_bytes_max;) {
     text.resize(size + 8192);
     const ssize_t n = read(fd, text.data() + size, 8192);
     text.resize(size + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    if (n <= 0) break;
+    if (n <= 0)
+      break;
     size = text.size();
   }
   close(fd);
   constexpr std::string_view key = "BILLOW_SIM_GPU_MEM=";
   std::size_t at = text.starts_with(key) ? 0 : text.find(std::string(1, '\0') + std::string(key));
-  if (at == std::string::npos) return -1;
-  if (text[at] == '\0') ++at;
+  if (at == std::string::npos)
+    return -1;
+  if (text[at] == '\0')
+    ++at;
   const std::string value(text.c_str() + at + key.size());
-  if (value.find_first_not_of("0123456789") == std::string::npos) return parse_int(value, 0, 1 << 30).value_or(-1);
+  if (value.find_first_not_of("0123456789") == std::string::npos)
+    return parse_int(value, 0, 1 << 30).value_or(-1);
   const auto bytes = parse_bytes(value);
   return bytes ? static_cast<std::int64_t>(*bytes >> 20) : -1;
 }
@@ -125,13 +142,16 @@ std::multimap<std::int64_t, std::int64_t> parents_of_all() {
   std::multimap<std::int64_t, std::int64_t> children;
   each_entry("/proc", [&](const dirent& entry) {
     const long long pid = std::atoll(entry.d_name);
-    if (pid <= 0) return;
+    if (pid <= 0)
+      return;
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/stat", pid);
     SmallFile file;
-    if (!file.read(path)) return;
+    if (!file.read(path))
+      return;
     const char* p = std::strrchr(file.text, ')');
-    if (p && std::strlen(p) > 4) children.emplace(std::atoll(p + 4), pid);
+    if (p && std::strlen(p) > 4)
+      children.emplace(std::atoll(p + 4), pid);
   });
   return children;
 }
@@ -140,16 +160,22 @@ std::multimap<std::int64_t, std::int64_t> parents_of_all() {
 
 std::vector<std::int64_t> SimMeter::tree_of(std::int64_t root) const {
   std::vector<std::int64_t> tree = {root};
-  const auto all = children_listed() ? std::multimap<std::int64_t, std::int64_t>{} : parents_of_all();
+  const auto all =
+      children_listed() ? std::multimap<std::int64_t, std::int64_t>{} : parents_of_all();
   for (std::size_t i = 0; i < tree.size() && tree.size() < tree_processes_max; ++i) {
     if (!children_listed()) {
-      for (auto [it, end] = all.equal_range(tree[i]); it != end; ++it) tree.push_back(it->second);
+      for (auto [it, end] = all.equal_range(tree[i]); it != end; ++it)
+        tree.push_back(it->second);
       continue;
     }
     for (const std::int64_t thread : threads_of(tree[i])) {
       char path[96];
-      snprintf(path, sizeof path, "/proc/%lld/task/%lld/children", static_cast<long long>(tree[i]), static_cast<long long>(thread));
-      each_pid_in(path, [&](long long child) { if (child > 0) tree.push_back(child); });
+      snprintf(path, sizeof path, "/proc/%lld/task/%lld/children", static_cast<long long>(tree[i]),
+               static_cast<long long>(thread));
+      each_pid_in(path, [&](long long child) {
+        if (child > 0)
+          tree.push_back(child);
+      });
     }
   }
   return tree;
@@ -161,9 +187,11 @@ std::vector<std::int64_t> SimMeter::cgroup_processes(const std::string& path) {
   for (std::size_t i = 0; i < folders.size() && pids.size() < tree_processes_max; ++i) {
     const auto [folder, depth] = folders[i];
     each_pid_in((folder + "/cgroup.procs").c_str(), [&](long long pid) { pids.push_back(pid); });
-    if (depth >= cgroup_depth_max) continue;
+    if (depth >= cgroup_depth_max)
+      continue;
     each_entry(folder.c_str(), [&, &name = folder, level = depth](const dirent& entry) {
-      if (entry.d_type == DT_DIR && entry.d_name[0] != '.') folders.emplace_back(name + "/" + entry.d_name, level + 1);
+      if (entry.d_type == DT_DIR && entry.d_name[0] != '.')
+        folders.emplace_back(name + "/" + entry.d_name, level + 1);
     });
   }
   return pids;
@@ -171,20 +199,26 @@ std::vector<std::int64_t> SimMeter::cgroup_processes(const std::string& path) {
 
 bool SimMeter::read_process(std::int64_t pid, bool first_look, SimTreeLoad& load) {
   const auto threads = threads_of(pid);
-  if (threads.empty()) return false;
+  if (threads.empty())
+    return false;
   SimProcess process;
   process.pid = pid;
   char path[96];
   SmallFile file;
   for (const std::int64_t id : threads) {
-    snprintf(path, sizeof path, "/proc/%lld/task/%lld/schedstat", static_cast<long long>(pid), static_cast<long long>(id));
-    if (!file.read(path)) continue;
+    snprintf(path, sizeof path, "/proc/%lld/task/%lld/schedstat", static_cast<long long>(pid),
+             static_cast<long long>(id));
+    if (!file.read(path))
+      continue;
     std::int64_t values[2] = {}, n = 0;
-    each_number(file.text, [&](long long value) { if (n < 2) values[n++] = value; });
+    each_number(file.text, [&](long long value) {
+      if (n < 2)
+        values[n++] = value;
+    });
     const std::int64_t total = values[0] + values[1];
     Thread& thread = threads_[id];
-    // A thread first met began after the last look, or the whole tree is new: all its time falls into the window. A
-    // number that fell means the id was given to another thread.
+    // A thread first met began after the last look, or the whole tree is new: all its time falls
+    // into the window. A number that fell means the id was given to another thread.
     const bool known = thread.round != 0 && total >= thread.total_ns && !first_look;
     process.busy_ns += known ? total - thread.total_ns : total;
     thread = {total, round_};
@@ -192,7 +226,10 @@ bool SimMeter::read_process(std::int64_t pid, bool first_look, SimTreeLoad& load
   snprintf(path, sizeof path, "/proc/%lld/statm", static_cast<long long>(pid));
   if (file.read(path)) {
     std::int64_t pages = 0, n = 0;
-    each_number(file.text, [&](long long value) { if (n++ == 1) pages = value; });
+    each_number(file.text, [&](long long value) {
+      if (n++ == 1)
+        pages = value;
+    });
     process.rss_mib = pages * (sysconf(_SC_PAGESIZE) / 1024) / 1024;
   }
   load.declared_mib = std::max(load.declared_mib, declared_mib(pid));
@@ -207,17 +244,20 @@ SimTreeLoad SimMeter::look(const SimHoldEntry& entry) {
   const bool first = target.looked_ns == 0;
   std::int64_t since_ns = target.looked_ns;
   for (const std::int64_t pid : pids) {
-    if (!read_process(pid, first, load)) continue;
+    if (!read_process(pid, first, load))
+      continue;
     if (first) {
       const std::int64_t start = started_ns(pid);
-      if (start > 0) since_ns = since_ns == 0 ? start : std::min(since_ns, start);
+      if (start > 0)
+        since_ns = since_ns == 0 ? start : std::min(since_ns, start);
     }
   }
   target = {now_ns_, round_};
   // Start times are counted in hundredths of a second; a shorter window would divide by noise.
   const std::int64_t window_ns = std::max<std::int64_t>(now_ns_ - since_ns, 20'000'000);
   std::int64_t busy_ns = 0;
-  for (const SimProcess& process : load.processes) busy_ns += process.busy_ns;
+  for (const SimProcess& process : load.processes)
+    busy_ns += process.busy_ns;
   load.busy = std::min(1.0, static_cast<double>(busy_ns) / static_cast<double>(window_ns));
   return load;
 }

@@ -24,21 +24,31 @@ const std::vector<Shape>& shapes() {
   return table;
 }
 
-// Gigabytes in the names of an eighth, a quarter, a half and the whole card: sold figures, not visible memory.
-struct Names { int eighth, quarter, half, whole; };
+// Gigabytes in the names of an eighth, a quarter, a half and the whole card: sold figures, not
+// visible memory.
+struct Names {
+  int eighth, quarter, half, whole;
+};
 Names names_of(const std::string& type) {
-  if (type == "A100-40") return {5, 10, 20, 40};
-  if (type == "H200") return {18, 35, 71, 141};
-  if (type == "B200") return {23, 45, 90, 180};
-  if (type == "GB200") return {24, 47, 93, 186};
-  if (type == "B300") return {34, 67, 135, 269};
+  if (type == "A100-40")
+    return {5, 10, 20, 40};
+  if (type == "H200")
+    return {18, 35, 71, 141};
+  if (type == "B200")
+    return {23, 45, 90, 180};
+  if (type == "GB200")
+    return {24, 47, 93, 186};
+  if (type == "B300")
+    return {34, 67, 135, 269};
   return {10, 20, 40, 80};
 }
 
-// Visible memory of an instance. A slice of a card that is cut up is a little less than its part of the whole; the figures
-// of the H200 were read from one (driver 580), the others are taken as proportional.
+// Visible memory of an instance. A slice of a card that is cut up is a little less than its part of
+// the whole; the figures of the H200 were read from one (driver 580), the others are taken as
+// proportional.
 long long memory_of(const GpuTypeFacts& facts, unsigned slices) {
-  if (std::string_view(facts.type) == "H200") return slices == 1 ? 16'384 : slices == 2 ? 33'280 : slices == 4 ? 71'424 : 143'360;
+  if (std::string_view(facts.type) == "H200")
+    return slices == 1 ? 16'384 : slices == 2 ? 33'280 : slices == 4 ? 71'424 : 143'360;
   return facts.memory_mib * slices / 8;
 }
 
@@ -46,12 +56,18 @@ long long memory_of(const GpuTypeFacts& facts, unsigned slices) {
 
 std::vector<SimMigProfile> sim_mig_profiles(const GpuTypeFacts& facts) {
   std::vector<SimMigProfile> profiles;
-  if (!facts.mig) return profiles;
+  if (!facts.mig)
+    return profiles;
   const Names names = names_of(facts.type);
   for (const Shape& shape : shapes()) {
-    const int gb = shape.memory == 1 ? names.eighth : shape.memory == 2 ? names.quarter : shape.memory == 4 ? names.half : names.whole;
-    profiles.push_back({shape.number, shape.id, fmt::format("{}g.{}gb{}", shape.compute, gb, shape.suffix), shape.compute, shape.memory,
-                        shape.instances_max, memory_of(facts, shape.memory), shape.starts});
+    const int gb = shape.memory == 1   ? names.eighth
+                   : shape.memory == 2 ? names.quarter
+                   : shape.memory == 4 ? names.half
+                                       : names.whole;
+    profiles.push_back({shape.number, shape.id,
+                        fmt::format("{}g.{}gb{}", shape.compute, gb, shape.suffix), shape.compute,
+                        shape.memory, shape.instances_max, memory_of(facts, shape.memory),
+                        shape.starts});
   }
   return profiles;
 }

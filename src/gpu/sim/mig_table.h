@@ -1,5 +1,5 @@
-// The MIG shapes of the simulated cards, as NVIDIA's MIG user guide lists them. Only the simulator uses this: the
-// product asks the library, real or simulated, and trusts its answer.
+// The MIG shapes of the simulated cards, as NVIDIA's MIG user guide lists them. Only the simulator
+// uses this: the product asks the library, real or simulated, and trusts its answer.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace billow {
 
 struct SimMigProfile {
-  unsigned number;          // NVML_GPU_INSTANCE_PROFILE_…: what the profile is asked for by
-  unsigned id;              // what it is created by
+  unsigned number;  // NVML_GPU_INSTANCE_PROFILE_…: what the profile is asked for by
+  unsigned id;      // what it is created by
   std::string name;
   unsigned compute_slices;
   unsigned memory_slices;

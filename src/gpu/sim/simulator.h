@@ -1,9 +1,10 @@
-// The simulated node behind the NVML functions: cards, who holds them, what they draw, how they are cut up, what is
-// broken. One object per initialised library, behind one mutex.
+// The simulated node behind the NVML functions: cards, who holds them, what they draw, how they are
+// cut up, what is broken. One object per initialised library, behind one mutex.
 //
-// Nothing here runs by itself: every question first brings the model up to date, at most every `refresh_ns`, from the
-// state directory and /proc. Load is what happened between two refreshes; energy and activity are its integral, so that
-// two counters read at any two times agree with the load between them.
+// Nothing here runs by itself: every question first brings the model up to date, at most every
+// `refresh_ns`, from the state directory and /proc. Load is what happened between two refreshes;
+// energy and activity are its integral, so that two counters read at any two times agree with the
+// load between them.
 #pragma once
 
 #include <condition_variable>
@@ -25,20 +26,20 @@ namespace billow {
 struct SimGpuProcess {
   std::int64_t pid = 0;
   std::int64_t mem_mib = 0;
-  double util = 0;                 // 0–1 of the card
+  double util = 0;  // 0–1 of the card
   std::int64_t gpu_instance = -1;
 };
 
 struct SimMigInstance {
-  unsigned id = 0;                 // 1…, as drivers count
-  unsigned profile = 0;            // index into the profiles of the card
+  unsigned id = 0;       // 1…, as drivers count
+  unsigned profile = 0;  // index into the profiles of the card
   unsigned start = 0;
-  bool compute = false;            // has its compute instance
+  bool compute = false;  // has its compute instance
 };
 
 struct SimEvent {
   unsigned gpu = 0;
-  bool xid = true;                 // else a double-bit memory error
+  bool xid = true;  // else a double-bit memory error
   std::int64_t value = 0;
 };
 
@@ -48,16 +49,17 @@ struct SimCard {
   std::string uuid;
   std::string bus_id;
   unsigned numa = 0;
-  std::vector<unsigned> links;     // link number → index of the card at its end; switched cards: own index
+  std::vector<unsigned>
+      links;  // link number → index of the card at its end; switched cards: own index
   std::vector<SimMigProfile> profiles;
   std::vector<SimMigInstance> instances;
   bool lost = false;
   bool hung = false;
-  bool hot = false;                // holds its clocks back
+  bool hot = false;  // holds its clocks back
   std::int64_t link_errors = 0;
   std::int64_t ecc_uncorrected = 0;
-  double load = 0;                 // 0–1
-  double activity_ns = 0;          // integral of SM activity
+  double load = 0;         // 0–1
+  double activity_ns = 0;  // integral of SM activity
   double tensor_ns = 0;
   double dram_ns = 0;
   double energy_mj = 0;
@@ -73,7 +75,7 @@ class Simulator {
  public:
   static Result<std::unique_ptr<Simulator>> create(SimSpec spec, std::string state_dir);
 
-  std::mutex mutex;                // held by every caller of what follows
+  std::mutex mutex;  // held by every caller of what follows
 
   std::vector<SimCard>& cards() { return cards_; }
   const SimSpec& spec() const { return spec_; }
@@ -88,7 +90,8 @@ class Simulator {
   // How many PCIe hops: NVML's topology numbers.
   unsigned pcie_level(const SimCard& a, const SimCard& b) const;
 
-  // MIG: the number of the profile with that id on the card, or -1. Created instances are kept in the state directory.
+  // MIG: the number of the profile with that id on the card, or -1. Created instances are kept in
+  // the state directory.
   int profile_by_id(const SimCard& card, unsigned id) const;
   std::vector<unsigned> free_starts(const SimCard& card, unsigned profile) const;
   const SimMigInstance* create_instance(SimCard& card, unsigned profile, unsigned start);
@@ -96,9 +99,15 @@ class Simulator {
   bool set_compute(SimCard& card, unsigned id, bool present);
 
  private:
-  struct HoldFile { std::int64_t mtime_ns = -1; std::uint64_t inode = 0; std::vector<SimHoldEntry> entries; std::uint64_t round = 0; };
+  struct HoldFile {
+    std::int64_t mtime_ns = -1;
+    std::uint64_t inode = 0;
+    std::vector<SimHoldEntry> entries;
+    std::uint64_t round = 0;
+  };
 
-  Simulator(SimSpec spec, std::string state_dir) : spec_(std::move(spec)), state_dir_(std::move(state_dir)) {}
+  Simulator(SimSpec spec, std::string state_dir)
+      : spec_(std::move(spec)), state_dir_(std::move(state_dir)) {}
   void lay_out();
   void read_holds();
   void read_faults(bool first);

@@ -1,6 +1,7 @@
-// What a simulated node consists of, as people write it: "8xH100", "2xA100-40,4xL4", "2xH100+mig=1g.10gb/3g.40gb", or
-// the path of a JSON file that says the same at length. Used by the product, to refuse a bad specification in plain
-// words before anything starts, and by the simulated library itself.
+// What a simulated node consists of, as people write it: "8xH100", "2xA100-40,4xL4",
+// "2xH100+mig=1g.10gb/3g.40gb", or the path of a JSON file that says the same at length. Used by
+// the product, to refuse a bad specification in plain words before anything starts, and by the
+// simulated library itself.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +19,20 @@ inline constexpr std::size_t sim_gpus_max = 128;
 struct SimGpu {
   const GpuTypeFacts* facts = nullptr;
   std::int64_t memory_mib = 0;
-  bool mig = false;                         // MIG mode is on
-  std::vector<std::string> mig_instances;   // instances that exist from the start
+  bool mig = false;                        // MIG mode is on
+  std::vector<std::string> mig_instances;  // instances that exist from the start
 };
 
 struct SimSpec {
   std::vector<SimGpu> gpus;
   std::string driver_version;
-  std::string runtime_version;              // "13.0"
+  std::string runtime_version;  // "13.0"
   Vendor vendor() const { return gpus.empty() ? Vendor::unknown : gpus.front().facts->vendor; }
 };
 
-// The compact form:  ITEM,ITEM…   ITEM = [COUNTx]TYPE[+mig[=PROFILE/PROFILE…]][+mem=MIB] | driver=VERSION | runtime=VERSION
-// The JSON form:     {"driver": "…", "runtime": "…", "gpus": [{"type": "H100", "count": 8, "mig": true | ["1g.10gb"], "memory_mib": N}]}
+// The compact form:  ITEM,ITEM…   ITEM = [COUNTx]TYPE[+mig[=PROFILE/PROFILE…]][+mem=MIB] |
+// driver=VERSION | runtime=VERSION The JSON form:     {"driver": "…", "runtime": "…", "gpus":
+// [{"type": "H100", "count": 8, "mig": true | ["1g.10gb"], "memory_mib": N}]}
 Result<SimSpec> parse_sim_spec(std::string_view text);
 // The compact form of it, complete: parse_sim_spec of this gives the same specification.
 std::string sim_spec_text(const SimSpec& spec);

@@ -1,5 +1,6 @@
-// billow-vault: one per node with GPUs. Owns the pinned arena in which suspended GPU memory lives, gives jobs their limits, and
-// arbitrates turns. It survives the agent; the agent finds it again by its admin socket.
+// billow-vault: one per node with GPUs. Owns the pinned arena in which suspended GPU memory lives,
+// gives jobs their limits, and arbitrates turns. It survives the agent; the agent finds it again by
+// its admin socket.
 //   billow-vault --socket PATH --admin PATH [--arena BYTES|64G] [--threads N] [--period-ms N]
 //   billow-vault call ADMIN-SOCKET COMMAND…     sends one admin command and prints the answer
 #include <signal.h>
@@ -20,21 +21,29 @@ std::uint64_t bytes_of(const char* text) {
   char* end = nullptr;
   const double value = std::strtod(text, &end);
   const char unit = end ? *end : 0;
-  const double scale = unit == 'K' ? 1024.0 : unit == 'M' ? 1048576.0 : unit == 'G' ? 1073741824.0 : unit == 'T' ? 1099511627776.0 : 1.0;
+  const double scale = unit == 'K'   ? 1024.0
+                       : unit == 'M' ? 1048576.0
+                       : unit == 'G' ? 1073741824.0
+                       : unit == 'T' ? 1099511627776.0
+                                     : 1.0;
   return value <= 0 ? 0 : static_cast<std::uint64_t>(value * scale);
 }
 
 int call(int argc, char** argv) {
   std::string command;
-  for (int i = 3; i < argc; i++) command += (i > 3 ? " " : "") + std::string(argv[i]);
+  for (int i = 3; i < argc; i++)
+    command += (i > 3 ? " " : "") + std::string(argv[i]);
   const auto reply = billow::gpumem::call_vault(argv[2], command);
   if (!reply) {
-    std::fprintf(stderr, "error %s %s\n", billow::code_name(reply.error().code), reply.error().message.c_str());
+    std::fprintf(stderr, "error %s %s\n", billow::code_name(reply.error().code),
+                 reply.error().message.c_str());
     return 1;
   }
-  for (const auto& [key, value] : reply->values) std::printf("%s=%s\n", key.c_str(), value.c_str());
+  for (const auto& [key, value] : reply->values)
+    std::printf("%s=%s\n", key.c_str(), value.c_str());
   for (const auto& line : reply->lines) {
-    for (const auto& [key, value] : line) std::printf("%s=%s ", key.c_str(), value.c_str());
+    for (const auto& [key, value] : line)
+      std::printf("%s=%s ", key.c_str(), value.c_str());
     std::printf("\n");
   }
   return 0;
@@ -42,19 +51,30 @@ int call(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc >= 4 && !std::strcmp(argv[1], "call")) return call(argc, argv);
+  if (argc >= 4 && !std::strcmp(argv[1], "call"))
+    return call(argc, argv);
   billow::gpumem::ServerOptions options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
-    if (name == "--socket") options.job_socket = argv[i + 1];
-    else if (name == "--admin") options.admin_socket = argv[i + 1];
-    else if (name == "--arena") options.node.arena_bytes = bytes_of(argv[i + 1]);
-    else if (name == "--threads") options.node.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
-    else if (name == "--period-ms") options.node.arbiter.period_ns = std::max(1, std::atoi(argv[i + 1])) * 1'000'000ll;
-    else { std::fprintf(stderr, "billow-vault: unknown option %s\n", argv[i]); return 2; }
+    if (name == "--socket")
+      options.job_socket = argv[i + 1];
+    else if (name == "--admin")
+      options.admin_socket = argv[i + 1];
+    else if (name == "--arena")
+      options.node.arena_bytes = bytes_of(argv[i + 1]);
+    else if (name == "--threads")
+      options.node.threads = static_cast<unsigned>(std::max(1, std::atoi(argv[i + 1])));
+    else if (name == "--period-ms")
+      options.node.arbiter.period_ns = std::max(1, std::atoi(argv[i + 1])) * 1'000'000ll;
+    else {
+      std::fprintf(stderr, "billow-vault: unknown option %s\n", argv[i]);
+      return 2;
+    }
   }
   if (options.job_socket.empty() || options.admin_socket.empty()) {
-    std::fprintf(stderr, "usage: billow-vault --socket PATH --admin PATH [--arena 64G] [--threads N] [--period-ms N]\n       billow-vault call ADMIN COMMAND…\n");
+    std::fprintf(stderr,
+                 "usage: billow-vault --socket PATH --admin PATH [--arena 64G] [--threads N] "
+                 "[--period-ms N]\n       billow-vault call ADMIN COMMAND…\n");
     return 2;
   }
   // No core file and no tracing by other users: tenants' memory lies here.
@@ -77,6 +97,7 @@ int main(int argc, char** argv) {
   (*server)->run();
   unlink(options.job_socket.c_str());
   unlink(options.admin_socket.c_str());
-  // Connection threads may still wait on jobs; the kernel takes everything back, the arena included.
+  // Connection threads may still wait on jobs; the kernel takes everything back, the arena
+  // included.
   _exit(0);
 }

@@ -6,15 +6,17 @@
 
 #include "net/http/http_parser.h"
 #include "net/http/http_request.h"
-#include "net/transport.h"
 #include "net/http/ws_frame.h"
+#include "net/transport.h"
 
 namespace billow::net {
 namespace {
 
 constexpr Duration write_timeout = seconds(60);
 
-SteadyTime now() { return system_clock().steady(); }
+SteadyTime now() {
+  return system_clock().steady();
+}
 
 struct Ready {
   bool connection = false;
@@ -25,12 +27,15 @@ struct Ready {
 Ready wait_for(int fd, short events, int other_fd, SteadyTime deadline) {
   for (;;) {
     const auto left = deadline - now();
-    if (left.ns <= 0) return {};
+    if (left.ns <= 0)
+      return {};
     pollfd fds[2] = {{fd, events, 0}, {other_fd, POLLIN, 0}};
     const int timeout_ms = static_cast<int>(std::min<std::int64_t>(left.ms() + 1, 60'000));
     const int rc = ::poll(fds, other_fd >= 0 ? 2 : 1, timeout_ms);
-    if (rc > 0) return {fds[0].revents != 0, other_fd >= 0 && fds[1].revents != 0};
-    if (rc < 0 && errno != EINTR) return {};
+    if (rc > 0)
+      return {fds[0].revents != 0, other_fd >= 0 && fds[1].revents != 0};
+    if (rc < 0 && errno != EINTR)
+      return {};
   }
 }
 
@@ -43,7 +48,8 @@ struct Link {
     const Endpoint& endpoint = options.endpoint;
     const std::string name = endpoint.text();
     const auto deadline = now() + options.connect_timeout;
-    const auto addresses = options.addresses.empty() ? BILLOW_TRY(resolve(endpoint.address)) : options.addresses;
+    const auto addresses =
+        options.addresses.empty() ? BILLOW_TRY(resolve(endpoint.address)) : options.addresses;
     std::string why = "the host has no address";
     for (const auto& address : addresses) {
       auto fd = start_connect(address);
@@ -52,26 +58,34 @@ struct Link {
         continue;
       }
       if (!wait_for(fd->get(), POLLOUT, -1, deadline).connection)
-        return fail(Code::timed_out, fmt::format("cannot connect to {}: no answer", name), "is the address right and the host up?");
+        return fail(Code::timed_out, fmt::format("cannot connect to {}: no answer", name),
+                    "is the address right and the host up?");
       if (const int error = connect_error(fd->get()); error != 0) {
         why = ::strerror(error);
         continue;
       }
-      if (!endpoint.tls) return Link{Transport(std::move(*fd)), name};
+      if (!endpoint.tls)
+        return Link{Transport(std::move(*fd)), name};
       auto context = BILLOW_TRY(TlsContext::client(options.tls));
-      Link link{BILLOW_TRY(Transport::with_tls(std::move(*fd), context, endpoint.address.host)), name};
+      Link link{BILLOW_TRY(Transport::with_tls(std::move(*fd), context, endpoint.address.host)),
+                name};
       BILLOW_TRY_VOID(link.handshake(deadline));
       return link;
     }
-    return fail(Code::unavailable, fmt::format("cannot connect to {}: {}", name, why), "is it running there? `billow up` starts a head");
+    return fail(Code::unavailable, fmt::format("cannot connect to {}: {}", name, why),
+                "is it running there? `billow up` starts a head");
   }
 
   Status handshake(SteadyTime deadline) {
     for (;;) {
       const auto result = transport.handshake();
-      if (result.state == Io::done) return {};
-      if (result.state == Io::closed || result.state == Io::failed) return fail(Code::unavailable, fmt::format("{}: TLS: {}", name, transport.error()), "check the certificate authority or fingerprint");
-      if (!wait_for(transport.fd(), result.state == Io::want_read ? POLLIN : POLLOUT, -1, deadline).connection)
+      if (result.state == Io::done)
+        return {};
+      if (result.state == Io::closed || result.state == Io::failed)
+        return fail(Code::unavailable, fmt::format("{}: TLS: {}", name, transport.error()),
+                    "check the certificate authority or fingerprint");
+      if (!wait_for(transport.fd(), result.state == Io::want_read ? POLLIN : POLLOUT, -1, deadline)
+               .connection)
         return fail(Code::timed_out, fmt::format("{} did not finish the TLS handshake", name));
     }
   }
@@ -81,7 +95,8 @@ struct Link {
     return ::recv(transport.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
   }
 
-  // Writes it all. While the peer takes nothing, `on_readable` is called if it sends instead; true from it stops the writing.
+  // Writes it all. While the peer takes nothing, `on_readable` is called if it sends instead; true
+  // from it stops the writing.
   Status write(std::string_view data, const std::function<bool()>& on_readable) {
     auto deadline = now() + write_timeout;
     while (!data.empty()) {
@@ -93,17 +108,24 @@ struct Link {
           deadline = now() + write_timeout;
           continue;
         case Io::closed:
-        case Io::failed: return fail(Code::unavailable, fmt::format("{}: the connection broke: {}", name, transport.error()));
+        case Io::failed:
+          return fail(Code::unavailable,
+                      fmt::format("{}: the connection broke: {}", name, transport.error()));
         case Io::want_read:
-        case Io::want_write: break;
+        case Io::want_write:
+          break;
       }
-      // Under TLS a readable socket is no answer yet: a server sends session tickets while a large body is still on its way. One that
-      // refuses the body closes, and then its answer is read.
+      // Under TLS a readable socket is no answer yet: a server sends session tickets while a large
+      // body is still on its way. One that refuses the body closes, and then its answer is read.
       const bool may_stop = on_readable && !transport.tls();
-      const short events = result.state == Io::want_read ? POLLIN : may_stop ? static_cast<short>(POLLOUT | POLLIN) : static_cast<short>(POLLOUT);
-      if (!wait_for(transport.fd(), events, -1, deadline).connection) return fail(Code::timed_out, fmt::format("{} takes no more data", name));
+      const short events = result.state == Io::want_read ? POLLIN
+                           : may_stop                    ? static_cast<short>(POLLOUT | POLLIN)
+                                                         : static_cast<short>(POLLOUT);
+      if (!wait_for(transport.fd(), events, -1, deadline).connection)
+        return fail(Code::timed_out, fmt::format("{} takes no more data", name));
       pollfd readable{transport.fd(), POLLIN, 0};
-      if (may_stop && ::poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) && on_readable()) return {};
+      if (may_stop && ::poll(&readable, 1, 0) > 0 && (readable.revents & POLLIN) && on_readable())
+        return {};
     }
     return {};
   }
@@ -128,20 +150,28 @@ struct BlockingClient::Impl {
   }
 
   Status send(const Call& call, const std::string& head) {
-    // A server may answer before it has read everything (413); then sending ends and the answer is read.
-    const auto stop_early = [] { return true; };
+    // A server may answer before it has read everything (413); then sending ends and the answer is
+    // read.
+    const auto stop_early = [] {
+      return true;
+    };
     if (!call.body_source) {
-      if (call.body.size() <= (16u << 10)) return link->write(head + call.body, stop_early);
+      if (call.body.size() <= (16u << 10))
+        return link->write(head + call.body, stop_early);
       BILLOW_TRY_VOID(link->write(head, stop_early));
       return link->write(call.body, stop_early);
     }
     bool answered = false;
-    const auto note_answer = [&] { return answered = true; };
+    const auto note_answer = [&] {
+      return answered = true;
+    };
     BILLOW_TRY_VOID(link->write(head, note_answer));
     while (!answered) {
       const std::string piece = BILLOW_TRY(call.body_source());
-      BILLOW_TRY_VOID(link->write(fmt::format("{:x}\r\n", piece.size()) + piece + "\r\n", note_answer));
-      if (piece.empty()) break;
+      BILLOW_TRY_VOID(
+          link->write(fmt::format("{:x}\r\n", piece.size()) + piece + "\r\n", note_answer));
+      if (piece.empty())
+        break;
     }
     return {};
   }
@@ -149,16 +179,19 @@ struct BlockingClient::Impl {
   Attempt attempt(const Call& call, const std::string& head) {
     // Even when writing broke, the server's answer may already be waiting to be read.
     const auto sent = send(call, head);
-    if (!sent && sent.error().code != Code::unavailable) return {pass(sent.error())};
+    if (!sent && sent.error().code != Code::unavailable)
+      return {pass(sent.error())};
     Attempt out = receive(call);
-    if (!sent && !out.result && !out.answer_began) out.result = pass(sent.error());
+    if (!sent && !out.result && !out.answer_began)
+      out.result = pass(sent.error());
     return out;
   }
 
   Attempt receive(const Call& call) {
     Attempt out{Response{}};
     auto parser = std::make_unique<HttpParser>(HttpParser::Kind::response);
-    if (call.method == Method::head) parser->expect_no_body();
+    if (call.method == Method::head)
+      parser->expect_no_body();
     std::string pending;
     std::vector<char> buffer(64 << 10);
     bool head_seen = false;
@@ -168,28 +201,38 @@ struct BlockingClient::Impl {
       const auto got = link->transport.read(buffer.data(), buffer.size());
       if (got.state == Io::done) {
         out.answer_began = true;
-        if (call.on_chunk && head_seen) deadline = now() + call.timeout;
+        if (call.on_chunk && head_seen)
+          deadline = now() + call.timeout;
         pending.append(buffer.data(), got.bytes);
-        if (auto taken = take(call, *parser, pending, head_seen, ended, *out.result); !taken) return {pass(taken.error()), true};
+        if (auto taken = take(call, *parser, pending, head_seen, ended, *out.result); !taken)
+          return {pass(taken.error()), true};
         if (ended) {
           link.reset();
           return out;
         }
         if (head_seen && parser->done()) {
-          if (!parser->head().keep_alive || !pending.empty()) link.reset();
+          if (!parser->head().keep_alive || !pending.empty())
+            link.reset();
           return out;
         }
         continue;
       }
       if (got.state == Io::closed || got.state == Io::failed) {
         const bool complete = head_seen && got.state == Io::closed && parser->finish();
-        std::string why = got.state == Io::failed ? link->transport.error() : "the server closed the connection before its answer was complete";
+        std::string why = got.state == Io::failed
+                              ? link->transport.error()
+                              : "the server closed the connection before its answer was complete";
         const std::string name = link->name;
         link.reset();
-        if (complete) return out;
-        return {fail(Code::unavailable, fmt::format("{}: {}", name, why), "try again; if it stays so, look at the head's log"), out.answer_began};
+        if (complete)
+          return out;
+        return {fail(Code::unavailable, fmt::format("{}: {}", name, why),
+                     "try again; if it stays so, look at the head's log"),
+                out.answer_began};
       }
-      const auto ready = wait_for(link->transport.fd(), got.state == Io::want_read ? POLLIN : POLLOUT, call.watch_fd, deadline);
+      const auto ready =
+          wait_for(link->transport.fd(), got.state == Io::want_read ? POLLIN : POLLOUT,
+                   call.watch_fd, deadline);
       if (ready.watched && call.on_watch && !call.on_watch()) {
         link.reset();
         return out;
@@ -197,25 +240,36 @@ struct BlockingClient::Impl {
       if (!ready.connection && !ready.watched) {
         const std::string name = link->name;
         link.reset();
-        return {fail(Code::timed_out, fmt::format("{} did not answer within {} s", name, call.timeout.seconds())), true};
+        return {fail(Code::timed_out,
+                     fmt::format("{} did not answer within {} s", name, call.timeout.seconds())),
+                true};
       }
     }
   }
 
-  Status take(const Call& call, HttpParser& parser, std::string& pending, bool& head_seen, bool& ended, Response& response) {
+  Status take(const Call& call,
+              HttpParser& parser,
+              std::string& pending,
+              bool& head_seen,
+              bool& ended,
+              Response& response) {
     std::size_t used = 0;
     while (used < pending.size() && !ended) {
       const auto step = parser.feed(std::string_view(pending).substr(used));
       if (!step) {
         const std::string name = link->name;
         link.reset();
-        return fail(Code::unavailable, fmt::format("{} gave an answer that is no proper HTTP: {}", name, step.error().message), "is this a Billow head?");
+        return fail(
+            Code::unavailable,
+            fmt::format("{} gave an answer that is no proper HTTP: {}", name, step.error().message),
+            "is this a Billow head?");
       }
       used += step->consumed;
       if (!head_seen && parser.head_done()) {
         if (parser.head().status < 200) {
           parser = HttpParser(HttpParser::Kind::response);
-          if (call.method == Method::head) parser.expect_no_body();
+          if (call.method == Method::head)
+            parser.expect_no_body();
           continue;
         }
         head_seen = true;
@@ -228,35 +282,46 @@ struct BlockingClient::Impl {
         } else if (response.body.size() + step->body.size() > call.body_bytes_max) {
           const std::string name = link->name;
           link.reset();
-          return fail(Code::too_large, fmt::format("the answer of {} is larger than {} bytes", name, call.body_bytes_max));
+          return fail(Code::too_large, fmt::format("the answer of {} is larger than {} bytes", name,
+                                                   call.body_bytes_max));
         } else {
           response.body.append(step->body);
         }
       }
-      if (parser.done() || step->consumed == 0) break;
+      if (parser.done() || step->consumed == 0)
+        break;
     }
     pending.erase(0, used);
     return {};
   }
 };
 
-BlockingClient::BlockingClient(Options options) : impl_(std::make_unique<Impl>(Impl{std::move(options), std::nullopt})) {}
+BlockingClient::BlockingClient(Options options)
+    : impl_(std::make_unique<Impl>(Impl{std::move(options), std::nullopt})) {}
 BlockingClient::BlockingClient(BlockingClient&&) noexcept = default;
 BlockingClient& BlockingClient::operator=(BlockingClient&&) noexcept = default;
 BlockingClient::~BlockingClient() = default;
-const Endpoint& BlockingClient::endpoint() const { return impl_->options.endpoint; }
+const Endpoint& BlockingClient::endpoint() const {
+  return impl_->options.endpoint;
+}
 
 Result<Response> BlockingClient::request(const Call& call) {
   auto headers = call.headers;
   std::optional<std::uint64_t> length = call.body.size();
-  if (call.body_source) length.reset();
-  std::string head = BILLOW_TRY(request_head(impl_->options.endpoint, call.method, call.target, headers, length));
-  if (call.body_source) head.insert(head.size() - 2, "Transfer-Encoding: chunked\r\n");
+  if (call.body_source)
+    length.reset();
+  std::string head =
+      BILLOW_TRY(request_head(impl_->options.endpoint, call.method, call.target, headers, length));
+  if (call.body_source)
+    head.insert(head.size() - 2, "Transfer-Encoding: chunked\r\n");
   const bool reused = impl_->link && !impl_->link->closed_by_peer();
-  if (!reused) BILLOW_TRY_VOID(impl_->connect());
+  if (!reused)
+    BILLOW_TRY_VOID(impl_->connect());
   auto attempt = impl_->attempt(call, head);
-  const bool again = !attempt.result && !attempt.answer_began && reused && repeatable(call.method) && !call.body_source;
-  if (!again) return std::move(attempt.result);
+  const bool again = !attempt.result && !attempt.answer_began && reused &&
+                     repeatable(call.method) && !call.body_source;
+  if (!again)
+    return std::move(attempt.result);
   BILLOW_TRY_VOID(impl_->connect());
   return impl_->attempt(call, head).result;
 }
@@ -271,13 +336,16 @@ struct BlockingWebSocket::Impl {
     char buffer[16 << 10];
     for (;;) {
       const auto got = link.transport.read(buffer, sizeof buffer);
-      if (got.state == Io::want_read || got.state == Io::want_write) return true;
-      if (got.state != Io::done) return false;
+      if (got.state == Io::want_read || got.state == Io::want_write)
+        return true;
+      if (got.state != Io::done)
+        return false;
       reader.feed({buffer, got.bytes});
     }
   }
   Status send(WsOp op, std::string_view data) {
-    if (closed) return fail(Code::unavailable, "the WebSocket is closed");
+    if (closed)
+      return fail(Code::unavailable, "the WebSocket is closed");
     // Both sides may be writing at once; what comes in meanwhile is kept, or neither would get on.
     return link.write(ws_frame(op, data, true), [this] {
       pull();
@@ -289,14 +357,19 @@ struct BlockingWebSocket::Impl {
 BlockingWebSocket::BlockingWebSocket(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BlockingWebSocket::BlockingWebSocket(BlockingWebSocket&&) noexcept = default;
 BlockingWebSocket::~BlockingWebSocket() {
-  if (impl_) close();
+  if (impl_)
+    close();
 }
 
-Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target, const Headers& headers, const std::string& subprotocol) {
+Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target,
+                                                    const Headers& headers,
+                                                    const std::string& subprotocol) {
   const auto& options = impl_->options;
   auto hello = ws_hello(subprotocol);
-  for (const auto& [name, value] : headers) hello.headers.add(name, value);
-  const std::string head = BILLOW_TRY(request_head(options.endpoint, Method::get, target, hello.headers, std::nullopt));
+  for (const auto& [name, value] : headers)
+    hello.headers.add(name, value);
+  const std::string head =
+      BILLOW_TRY(request_head(options.endpoint, Method::get, target, hello.headers, std::nullopt));
   auto socket = std::make_unique<BlockingWebSocket::Impl>(BILLOW_TRY(Link::open(options)));
   BILLOW_TRY_VOID(socket->link.write(head, nullptr));
   HttpParser parser(HttpParser::Kind::response);
@@ -305,10 +378,16 @@ Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target, c
   const auto deadline = now() + options.connect_timeout;
   while (!parser.head_done()) {
     const auto got = socket->link.transport.read(buffer, sizeof buffer);
-    if (got.state == Io::closed || got.state == Io::failed) return fail(Code::unavailable, fmt::format("{} closed the connection instead of opening a WebSocket", socket->link.name));
+    if (got.state == Io::closed || got.state == Io::failed)
+      return fail(Code::unavailable,
+                  fmt::format("{} closed the connection instead of opening a WebSocket",
+                              socket->link.name));
     if (got.state != Io::done) {
-      if (!wait_for(socket->link.transport.fd(), got.state == Io::want_read ? POLLIN : POLLOUT, -1, deadline).connection)
-        return fail(Code::timed_out, fmt::format("{} did not open the WebSocket in time", socket->link.name));
+      if (!wait_for(socket->link.transport.fd(), got.state == Io::want_read ? POLLIN : POLLOUT, -1,
+                    deadline)
+               .connection)
+        return fail(Code::timed_out,
+                    fmt::format("{} did not open the WebSocket in time", socket->link.name));
       continue;
     }
     pending.append(buffer, got.bytes);
@@ -320,10 +399,13 @@ Result<BlockingWebSocket> BlockingClient::websocket(const std::string& target, c
   return BlockingWebSocket(std::move(socket));
 }
 
-int BlockingWebSocket::fd() const { return impl_->link.transport.fd(); }
+int BlockingWebSocket::fd() const {
+  return impl_->link.transport.fd();
+}
 
 Result<std::optional<BlockingWebSocket::Message>> BlockingWebSocket::read() {
-  if (impl_->closed) return std::optional<Message>{};
+  if (impl_->closed)
+    return std::optional<Message>{};
   const bool connected = impl_->pull();
   for (;;) {
     auto next = impl_->reader.next();
@@ -331,22 +413,29 @@ Result<std::optional<BlockingWebSocket::Message>> BlockingWebSocket::read() {
       close(impl_->reader.close_code(), next.error().message);
       return pass(next.error());
     }
-    if (!*next) break;
+    if (!*next)
+      break;
     auto& message = **next;
     switch (message.op) {
-      case WsOp::text: return std::optional(Message{Message::Kind::text, std::move(message.payload)});
-      case WsOp::binary: return std::optional(Message{Message::Kind::binary, std::move(message.payload)});
-      case WsOp::ping: BILLOW_TRY_VOID(impl_->send(WsOp::pong, message.payload)); continue;
+      case WsOp::text:
+        return std::optional(Message{Message::Kind::text, std::move(message.payload)});
+      case WsOp::binary:
+        return std::optional(Message{Message::Kind::binary, std::move(message.payload)});
+      case WsOp::ping:
+        BILLOW_TRY_VOID(impl_->send(WsOp::pong, message.payload));
+        continue;
       case WsOp::close: {
         const auto said = parse_ws_close(message.payload).value_or(WsClose{1002, ""});
         close(said.code == 1005 ? 1000 : said.code);
         return std::optional(Message{Message::Kind::closed, said.reason, said.code});
       }
       case WsOp::pong:
-      case WsOp::continuation: continue;
+      case WsOp::continuation:
+        continue;
     }
   }
-  if (connected) return std::optional<Message>{};
+  if (connected)
+    return std::optional<Message>{};
   impl_->closed = true;
   return std::optional(Message{Message::Kind::closed, "the connection was cut", 1006});
 }
@@ -355,16 +444,23 @@ Result<std::optional<BlockingWebSocket::Message>> BlockingWebSocket::wait(Durati
   const auto deadline = now() + at_most;
   for (;;) {
     auto message = BILLOW_TRY(read());
-    if (message || impl_->closed) return message;
-    if (!wait_for(fd(), POLLIN, -1, deadline).connection) return std::optional<Message>{};
+    if (message || impl_->closed)
+      return message;
+    if (!wait_for(fd(), POLLIN, -1, deadline).connection)
+      return std::optional<Message>{};
   }
 }
 
-Status BlockingWebSocket::send_text(std::string_view text) { return impl_->send(WsOp::text, text); }
-Status BlockingWebSocket::send_binary(std::string_view data) { return impl_->send(WsOp::binary, data); }
+Status BlockingWebSocket::send_text(std::string_view text) {
+  return impl_->send(WsOp::text, text);
+}
+Status BlockingWebSocket::send_binary(std::string_view data) {
+  return impl_->send(WsOp::binary, data);
+}
 
 void BlockingWebSocket::close(int code, std::string_view reason) {
-  if (std::exchange(impl_->closed, true)) return;
+  if (std::exchange(impl_->closed, true))
+    return;
   // One try: a goodbye is a courtesy, and the command is about to end.
   const std::string frame = ws_close_frame(code, reason, true);
   const iovec piece{const_cast<char*>(frame.data()), frame.size()};

@@ -6,30 +6,39 @@
 namespace billow::net {
 namespace {
 
-constexpr char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+constexpr char lower_ascii(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
 
 constexpr std::array<bool, 256> make_token_table() {
   std::array<bool, 256> table{};
-  for (int c = '0'; c <= '9'; ++c) table[static_cast<std::size_t>(c)] = true;
-  for (int c = 'a'; c <= 'z'; ++c) table[static_cast<std::size_t>(c)] = table[static_cast<std::size_t>(c - 32)] = true;
-  for (char c : std::string_view("!#$%&'*+-.^_`|~")) table[static_cast<unsigned char>(c)] = true;
+  for (int c = '0'; c <= '9'; ++c)
+    table[static_cast<std::size_t>(c)] = true;
+  for (int c = 'a'; c <= 'z'; ++c)
+    table[static_cast<std::size_t>(c)] = table[static_cast<std::size_t>(c - 32)] = true;
+  for (char c : std::string_view("!#$%&'*+-.^_`|~"))
+    table[static_cast<unsigned char>(c)] = true;
   return table;
 }
 constexpr auto token_table = make_token_table();
 
 int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= '0' && c <= '9')
+    return c - '0';
   c = lower_ascii(c);
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// Decodes the path of a target. An encoded slash stays encoded, so that routing and decoding cannot disagree.
+// Decodes the path of a target. An encoded slash stays encoded, so that routing and decoding cannot
+// disagree.
 Result<std::string> decode_path(std::string_view text) {
-  if (text.find('%') == text.npos) return std::string(text);
+  if (text.find('%') == text.npos)
+    return std::string(text);
   std::string kept;
   std::size_t from = 0;
   for (std::size_t at = 0; (at = text.find('%', at)) != text.npos; ++at) {
-    if (!equal_nocase(text.substr(at, 3), "%2f")) continue;
+    if (!equal_nocase(text.substr(at, 3), "%2f"))
+      continue;
     kept += BILLOW_TRY(percent_decode(text.substr(from, at - from)));
     kept += "%2F";
     from = at + 3;
@@ -41,58 +50,74 @@ Result<std::string> decode_path(std::string_view text) {
 }  // namespace
 
 bool equal_nocase(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
+  if (a.size() != b.size())
+    return false;
   for (std::size_t i = 0; i < a.size(); ++i)
-    if (lower_ascii(a[i]) != lower_ascii(b[i])) return false;
+    if (lower_ascii(a[i]) != lower_ascii(b[i]))
+      return false;
   return true;
 }
 
 bool valid_token(std::string_view text) {
   for (char c : text)
-    if (!token_table[static_cast<unsigned char>(c)]) return false;
+    if (!token_table[static_cast<unsigned char>(c)])
+      return false;
   return !text.empty();
 }
 
 bool valid_field_value(std::string_view text) {
   for (char c : text) {
     const auto u = static_cast<unsigned char>(c);
-    if ((u < 0x20 && u != '\t') || u == 0x7f) return false;
+    if ((u < 0x20 && u != '\t') || u == 0x7f)
+      return false;
   }
   return true;
 }
 
 std::string_view method_name(Method method) {
   switch (method) {
-    case Method::get: return "GET";
-    case Method::head: return "HEAD";
-    case Method::post: return "POST";
-    case Method::put: return "PUT";
-    case Method::patch: return "PATCH";
-    case Method::del: return "DELETE";
-    case Method::options: return "OPTIONS";
+    case Method::get:
+      return "GET";
+    case Method::head:
+      return "HEAD";
+    case Method::post:
+      return "POST";
+    case Method::put:
+      return "PUT";
+    case Method::patch:
+      return "PATCH";
+    case Method::del:
+      return "DELETE";
+    case Method::options:
+      return "OPTIONS";
   }
   return "GET";
 }
 
 std::optional<Method> parse_method(std::string_view name) {
-  for (Method m : {Method::get, Method::post, Method::put, Method::del, Method::head, Method::patch, Method::options})
-    if (method_name(m) == name) return m;
+  for (Method m : {Method::get, Method::post, Method::put, Method::del, Method::head, Method::patch,
+                   Method::options})
+    if (method_name(m) == name)
+      return m;
   return std::nullopt;
 }
 
 std::string_view Headers::get(std::string_view name) const {
   for (const auto& [n, v] : fields_)
-    if (equal_nocase(n, name)) return v;
+    if (equal_nocase(n, name))
+      return v;
   return {};
 }
 bool Headers::has(std::string_view name) const {
   for (const auto& field : fields_)
-    if (equal_nocase(field.first, name)) return true;
+    if (equal_nocase(field.first, name))
+      return true;
   return false;
 }
 std::size_t Headers::count(std::string_view name) const {
   std::size_t n = 0;
-  for (const auto& field : fields_) n += equal_nocase(field.first, name);
+  for (const auto& field : fields_)
+    n += equal_nocase(field.first, name);
   return n;
 }
 void Headers::remove(std::string_view name) {
@@ -104,11 +129,13 @@ void Headers::set(std::string_view name, std::string_view value) {
 }
 bool Headers::has_token(std::string_view name, std::string_view token) const {
   for (const auto& [n, v] : fields_) {
-    if (!equal_nocase(n, name)) continue;
+    if (!equal_nocase(n, name))
+      continue;
     std::string_view rest = v;
     while (!rest.empty()) {
       const auto comma = std::min(rest.find(','), rest.size());
-      if (equal_nocase(trim(rest.substr(0, comma)), token)) return true;
+      if (equal_nocase(trim(rest.substr(0, comma)), token))
+        return true;
       rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
   }
@@ -117,12 +144,14 @@ bool Headers::has_token(std::string_view name, std::string_view token) const {
 
 std::string_view Request::param(std::string_view name) const {
   for (const auto& [n, v] : query)
-    if (n == name) return v;
+    if (n == name)
+      return v;
   return {};
 }
 bool Request::has_param(std::string_view name) const {
   for (const auto& p : query)
-    if (p.first == name) return true;
+    if (p.first == name)
+      return true;
   return false;
 }
 
@@ -135,104 +164,190 @@ Response Response::text(int status, std::string body) {
 
 std::string_view status_text(int status) {
   switch (status) {
-    case 100: return "Continue";
-    case 101: return "Switching Protocols";
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 204: return "No Content";
-    case 206: return "Partial Content";
-    case 301: return "Moved Permanently";
-    case 302: return "Found";
-    case 303: return "See Other";
-    case 304: return "Not Modified";
-    case 307: return "Temporary Redirect";
-    case 308: return "Permanent Redirect";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 406: return "Not Acceptable";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 410: return "Gone";
-    case 411: return "Length Required";
-    case 412: return "Precondition Failed";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 416: return "Range Not Satisfiable";
-    case 417: return "Expectation Failed";
-    case 422: return "Unprocessable Content";
-    case 426: return "Upgrade Required";
-    case 428: return "Precondition Required";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    case 505: return "HTTP Version Not Supported";
-    case 507: return "Insufficient Storage";
-    default: return "Status";
+    case 100:
+      return "Continue";
+    case 101:
+      return "Switching Protocols";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 206:
+      return "Partial Content";
+    case 301:
+      return "Moved Permanently";
+    case 302:
+      return "Found";
+    case 303:
+      return "See Other";
+    case 304:
+      return "Not Modified";
+    case 307:
+      return "Temporary Redirect";
+    case 308:
+      return "Permanent Redirect";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 406:
+      return "Not Acceptable";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 410:
+      return "Gone";
+    case 411:
+      return "Length Required";
+    case 412:
+      return "Precondition Failed";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 416:
+      return "Range Not Satisfiable";
+    case 417:
+      return "Expectation Failed";
+    case 422:
+      return "Unprocessable Content";
+    case 426:
+      return "Upgrade Required";
+    case 428:
+      return "Precondition Required";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    case 505:
+      return "HTTP Version Not Supported";
+    case 507:
+      return "Insufficient Storage";
+    default:
+      return "Status";
   }
 }
 
 int http_status(Code code) {
   switch (code) {
-    case Code::invalid: return 400;
-    case Code::unauthorized: return 401;
-    case Code::forbidden: return 403;
-    case Code::not_found: return 404;
-    case Code::conflict: return 409;
-    case Code::infeasible: return 422;
-    case Code::exhausted: return 429;
-    case Code::unavailable: return 503;
-    case Code::storage_full: return 507;
-    case Code::unsupported: return 501;
-    case Code::too_large: return 413;
-    case Code::timed_out: return 504;
-    case Code::internal: return 500;
+    case Code::invalid:
+      return 400;
+    case Code::unauthorized:
+      return 401;
+    case Code::forbidden:
+      return 403;
+    case Code::not_found:
+      return 404;
+    case Code::conflict:
+      return 409;
+    case Code::infeasible:
+      return 422;
+    case Code::exhausted:
+      return 429;
+    case Code::unavailable:
+      return 503;
+    case Code::storage_full:
+      return 507;
+    case Code::unsupported:
+      return 501;
+    case Code::too_large:
+      return 413;
+    case Code::timed_out:
+      return 504;
+    case Code::internal:
+      return 500;
   }
   return 500;
 }
 
 Code code_of_status(int status) {
   switch (status) {
-    case 401: return Code::unauthorized;
-    case 403: return Code::forbidden;
-    case 404: case 410: return Code::not_found;
-    case 409: case 412: case 428: return Code::conflict;
-    case 422: return Code::infeasible;
-    case 429: return Code::exhausted;
-    case 413: case 431: return Code::too_large;
-    case 408: case 504: return Code::timed_out;
-    case 502: case 503: return Code::unavailable;
-    case 501: case 505: return Code::unsupported;
-    case 507: return Code::storage_full;
-    default: return status >= 500 ? Code::internal : Code::invalid;
+    case 401:
+      return Code::unauthorized;
+    case 403:
+      return Code::forbidden;
+    case 404:
+    case 410:
+      return Code::not_found;
+    case 409:
+    case 412:
+    case 428:
+      return Code::conflict;
+    case 422:
+      return Code::infeasible;
+    case 429:
+      return Code::exhausted;
+    case 413:
+    case 431:
+      return Code::too_large;
+    case 408:
+    case 504:
+      return Code::timed_out;
+    case 502:
+    case 503:
+      return Code::unavailable;
+    case 501:
+    case 505:
+      return Code::unsupported;
+    case 507:
+      return Code::storage_full;
+    default:
+      return status >= 500 ? Code::internal : Code::invalid;
   }
 }
 
 namespace {
-std::string quote_json(std::string_view text) { return Json(std::string(text)).dump(); }
+std::string quote_json(std::string_view text) {
+  return Json(std::string(text)).dump();
+}
 
-Response problem_of(int status, std::string_view code, std::string_view detail, std::string_view hint, std::string_view request_id) {
-  std::string body = fmt::format(R"({{"type":"about:blank","title":{},"status":{},"code":{},"detail":{})", quote_json(status_text(status)),
-                                 status, quote_json(code), quote_json(detail));
-  if (!hint.empty()) body += fmt::format(R"(,"hint":{})", quote_json(hint));
-  if (!request_id.empty()) body += fmt::format(R"(,"request_id":{})", quote_json(request_id));
+Response problem_of(int status,
+                    std::string_view code,
+                    std::string_view detail,
+                    std::string_view hint,
+                    std::string_view request_id) {
+  std::string body =
+      fmt::format(R"({{"type":"about:blank","title":{},"status":{},"code":{},"detail":{})",
+                  quote_json(status_text(status)), status, quote_json(code), quote_json(detail));
+  if (!hint.empty())
+    body += fmt::format(R"(,"hint":{})", quote_json(hint));
+  if (!request_id.empty())
+    body += fmt::format(R"(,"request_id":{})", quote_json(request_id));
   body += '}';
   return {status, {{"Content-Type", "application/problem+json"}}, std::move(body)};
 }
 }  // namespace
 
-Response problem(int status, std::string_view detail, std::string_view hint, std::string_view request_id) {
+Response problem(int status,
+                 std::string_view detail,
+                 std::string_view hint,
+                 std::string_view request_id) {
   return problem_of(status, code_name(code_of_status(status)), detail, hint, request_id);
 }
 Response problem(const Error& error, std::string_view request_id) {
-  return problem_of(http_status(error.code), code_name(error.code), error.message, error.hint, request_id);
+  return problem_of(http_status(error.code), code_name(error.code), error.message, error.hint,
+                    request_id);
 }
 
 Result<std::string> percent_decode(std::string_view text, bool plus_is_space) {
@@ -246,8 +361,10 @@ Result<std::string> percent_decode(std::string_view text, bool plus_is_space) {
     } else {
       const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
       const int low = high >= 0 ? hex_value(text[i + 2]) : -1;
-      if (high < 0 || low < 0) return fail(Code::invalid, "the URL has a broken percent escape", "write % itself as %25");
-      if (high == 0 && low == 0) return fail(Code::invalid, "the URL has an encoded NUL character");
+      if (high < 0 || low < 0)
+        return fail(Code::invalid, "the URL has a broken percent escape", "write % itself as %25");
+      if (high == 0 && low == 0)
+        return fail(Code::invalid, "the URL has an encoded NUL character");
       out += static_cast<char>(high * 16 + low);
       i += 2;
     }
@@ -258,9 +375,12 @@ Result<std::string> percent_decode(std::string_view text, bool plus_is_space) {
 std::string percent_encode(std::string_view text) {
   std::string out;
   for (char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
-    if (plain) out += c;
-    else fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || c == '.' || c == '~';
+    if (plain)
+      out += c;
+    else
+      fmt::format_to(std::back_inserter(out), "%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
 }
@@ -270,13 +390,15 @@ Status parse_target(std::string_view target, Request& into) {
   into.query.clear();
   const auto question = target.find('?');
   into.path = BILLOW_TRY(decode_path(target.substr(0, question)));
-  if (question == target.npos) return {};
+  if (question == target.npos)
+    return {};
   std::string_view rest = target.substr(question + 1);
   while (!rest.empty()) {
     const auto end = std::min(rest.find('&'), rest.size());
     const auto pair = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (pair.empty()) continue;
+    if (pair.empty())
+      continue;
     const auto equals = std::min(pair.find('='), pair.size());
     auto name = BILLOW_TRY(percent_decode(pair.substr(0, equals), true));
     auto value = BILLOW_TRY(percent_decode(pair.substr(std::min(equals + 1, pair.size())), true));

@@ -23,11 +23,14 @@ class Headers {
   Headers() = default;
   Headers(std::initializer_list<Field> fields) : fields_(fields) {}
 
-  std::string_view get(std::string_view name) const;  // the first of that name; empty when there is none
+  std::string_view get(
+      std::string_view name) const;  // the first of that name; empty when there is none
   bool has(std::string_view name) const;
   std::size_t count(std::string_view name) const;
   void set(std::string_view name, std::string_view value);  // replaces all of that name
-  void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
+  void add(std::string name, std::string value) {
+    fields_.emplace_back(std::move(name), std::move(value));
+  }
   void remove(std::string_view name);
   void reserve(std::size_t fields) { fields_.reserve(fields); }
   // Whether a comma-separated field (Connection, Upgrade) names this token.
@@ -45,14 +48,15 @@ class Headers {
 struct Request {
   Method method = Method::get;
   std::string target;  // as sent: "/v1/jobs?state=queued"
-  std::string path;    // percent-decoded, except that "%2F" stays: an encoded slash never makes a new segment
+  std::string
+      path;  // percent-decoded, except that "%2F" stays: an encoded slash never makes a new segment
   std::vector<std::pair<std::string, std::string>> query;  // decoded, in order
   Headers headers;
-  std::string body;        // empty when the body went to a BodyPlan's on_chunk
-  std::any attachment;     // what the BodyPolicy wants the handler to find
-  std::string peer;        // "127.0.0.1:51234" or "unix:uid=0"
+  std::string body;                  // empty when the body went to a BodyPlan's on_chunk
+  std::any attachment;               // what the BodyPolicy wants the handler to find
+  std::string peer;                  // "127.0.0.1:51234" or "unix:uid=0"
   std::optional<unsigned> peer_uid;  // of a Unix socket's other side, as the kernel says
-  std::string request_id;  // the client's X-Request-Id if it is sane, else ours
+  std::string request_id;            // the client's X-Request-Id if it is sane, else ours
   bool tls = false;
 
   std::string_view param(std::string_view name) const;  // empty when absent
@@ -73,7 +77,10 @@ int http_status(Code code);
 // The code a client reads off an answer: 404 → not_found. For statuses of 400 and above.
 Code code_of_status(int status);
 // An RFC 9457 problem document; every error the server itself gives has this form.
-Response problem(int status, std::string_view detail, std::string_view hint = {}, std::string_view request_id = {});
+Response problem(int status,
+                 std::string_view detail,
+                 std::string_view hint = {},
+                 std::string_view request_id = {});
 Response problem(const Error& error, std::string_view request_id = {});
 
 // "%41+b" → "A+b", or "A b" with plus_is_space. Fails on a broken escape or an encoded NUL.

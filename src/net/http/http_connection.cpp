@@ -9,12 +9,16 @@ namespace billow::net {
 namespace {
 
 constexpr Duration goodbye_timeout = seconds(2);
-constexpr std::size_t joined_body_bytes_max = 16 << 10;  // a body up to this travels in one piece with its head
+constexpr std::size_t joined_body_bytes_max =
+    16 << 10;  // a body up to this travels in one piece with its head
 
 bool sane_request_id(std::string_view id) {
-  if (id.empty() || id.size() > 64) return false;
+  if (id.empty() || id.size() > 64)
+    return false;
   for (char c : id)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.')) return false;
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+          c == '_' || c == '.'))
+      return false;
   return true;
 }
 
@@ -29,53 +33,68 @@ auto guarded(Fn&& fn) -> decltype(fn()) {
   }
 }
 
-bool may_have_body(int status) { return status >= 200 && status != 204 && status != 304; }
+bool may_have_body(int status) {
+  return status >= 200 && status != 204 && status != 304;
+}
 
 }  // namespace
 
 // The handler's side of one request. It keeps the connection alive, not the other way round.
 class ServerExchange final : public Exchange {
  public:
-  ServerExchange(std::shared_ptr<Connection> connection, Request request) : connection_(std::move(connection)), request_(std::move(request)) {}
+  ServerExchange(std::shared_ptr<Connection> connection, Request request)
+      : connection_(std::move(connection)), request_(std::move(request)) {}
   ~ServerExchange() override {
-    if (connection_ && connection_->exchange_ == this) connection_->abandoned();
+    if (connection_ && connection_->exchange_ == this)
+      connection_->abandoned();
   }
   Request& request() override { return request_; }
   void respond(Response response) override {
-    if (active()) connection_->respond(std::move(response));
+    if (active())
+      connection_->respond(std::move(response));
   }
   void start_stream(int status, Headers headers) override {
-    if (active()) connection_->start_stream(status, std::move(headers));
+    if (active())
+      connection_->start_stream(status, std::move(headers));
   }
   bool write(std::string_view data) override { return active() && connection_->write_stream(data); }
   std::size_t buffered() const override { return active() ? connection_->stream_->queued() : 0; }
   void finish() override {
-    if (active()) connection_->finish_stream();
+    if (active())
+      connection_->finish_stream();
   }
   void abort() override {
-    if (active()) connection_->close();
+    if (active())
+      connection_->close();
   }
   bool open() const override { return active() && !gone_; }
   void on_close(std::function<void()> fn) override {
-    if (gone_) connection_->loop_.post(std::move(fn));
-    else if (active()) on_close_ = std::move(fn);
+    if (gone_)
+      connection_->loop_.post(std::move(fn));
+    else if (active())
+      on_close_ = std::move(fn);
   }
   void on_drain(std::function<void()> fn) override {
-    if (active()) on_drain_ = std::make_shared<std::function<void()>>(std::move(fn));
+    if (active())
+      on_drain_ = std::make_shared<std::function<void()>>(std::move(fn));
   }
   Result<std::shared_ptr<WebSocket>> upgrade_websocket(WebSocket::Options options) override {
-    if (!active()) return fail(Code::unavailable, "the client has gone");
+    if (!active())
+      return fail(Code::unavailable, "the client has gone");
     return connection_->upgrade(std::move(options));
   }
 
   void client_gone() {
-    if (gone_) return;
+    if (gone_)
+      return;
     gone_ = true;
     // Posted, not called: this may run inside one of the handler's own calls.
-    if (on_close_) connection_->loop_.post(std::exchange(on_close_, nullptr));
+    if (on_close_)
+      connection_->loop_.post(std::exchange(on_close_, nullptr));
   }
   void drained() {
-    if (const auto fn = on_drain_) (*fn)();
+    if (const auto fn = on_drain_)
+      (*fn)();
   }
   // The callbacks may hold this exchange; letting go of them breaks the circle.
   void detach() {
@@ -92,7 +111,11 @@ class ServerExchange final : public Exchange {
   bool gone_ = false;
 };
 
-Connection::Connection(Loop& loop, ConnectionHost& host, Transport transport, std::shared_ptr<void> token) : loop_(loop), host_(&host) {
+Connection::Connection(Loop& loop,
+                       ConnectionHost& host,
+                       Transport transport,
+                       std::shared_ptr<void> token)
+    : loop_(loop), host_(&host) {
   peer_ = peer_of(transport.fd(), peer_uid_);
   stream_ = std::make_shared<Stream>(loop, std::move(transport), this);
   stream_->token = std::move(token);
@@ -100,22 +123,28 @@ Connection::Connection(Loop& loop, ConnectionHost& host, Transport transport, st
 }
 
 Connection::~Connection() {
-  if (stream_) stream_->close();
+  if (stream_)
+    stream_->close();
 }
 
-void Connection::start() { stream_->start(); }
+void Connection::start() {
+  stream_->start();
+}
 
 void Connection::close() {
-  if (state_ == State::closed) return;
+  if (state_ == State::closed)
+    return;
   const auto keep = shared_from_this();
   state_ = State::closed;
-  if (stream_) stream_->close();
+  if (stream_)
+    stream_->close();
   plan_ = {};
   if (auto* exchange = std::exchange(exchange_, nullptr)) {
     exchange->client_gone();
     exchange->detach();
   }
-  if (host_) host_->forget(*this);
+  if (host_)
+    host_->forget(*this);
 }
 
 void Connection::server_gone() {
@@ -125,48 +154,63 @@ void Connection::server_gone() {
 
 void Connection::close_when_idle() {
   keep_alive_ = false;
-  if (state_ == State::head && !(parser_ && parser_->started())) close();
+  if (state_ == State::head && !(parser_ && parser_->started()))
+    close();
 }
 
 void Connection::check_deadlines(SteadyTime now) {
   const auto keep = shared_from_this();
-  if (state_ == State::closed) return;
-  if (stream_->queued() > 0 && now - stream_->last_write_progress() > host_->options().write_stall_timeout) {
-    log_debug("{}: takes nothing for {} s; cut", peer_, host_->options().write_stall_timeout.seconds());
+  if (state_ == State::closed)
+    return;
+  if (stream_->queued() > 0 &&
+      now - stream_->last_write_progress() > host_->options().write_stall_timeout) {
+    log_debug("{}: takes nothing for {} s; cut", peer_,
+              host_->options().write_stall_timeout.seconds());
     return close();
   }
-  // What it has sent ahead of the answer fills the buffer, so nothing of it is read and the loop does not tell when it goes. It counts as an
-  // end that was read does.
-  if ((state_ == State::handling || state_ == State::streaming) && !peer_eof_ && stream_->paused_peer_has_gone(false)) return stream_eof();
-  if (!deadline_ || now < *deadline_) return;
+  // What it has sent ahead of the answer fills the buffer, so nothing of it is read and the loop
+  // does not tell when it goes. It counts as an end that was read does.
+  if ((state_ == State::handling || state_ == State::streaming) && !peer_eof_ &&
+      stream_->paused_peer_has_gone(false))
+    return stream_eof();
+  if (!deadline_ || now < *deadline_)
+    return;
   switch (state_) {
     case State::head:
-      if (parser_ && parser_->started()) refuse(408, "the request's header did not arrive in time");
-      else close();
+      if (parser_ && parser_->started())
+        refuse(408, "the request's header did not arrive in time");
+      else
+        close();
       return;
-    case State::body: return refuse(408, "the request's body did not arrive in time");
-    case State::draining: return close();
+    case State::body:
+      return refuse(408, "the request's body did not arrive in time");
+    case State::draining:
+      return close();
     case State::handling:
     case State::streaming:
-    case State::closed: return;
+    case State::closed:
+      return;
   }
 }
 
 void Connection::stream_data(std::string_view data) {
   const auto keep = shared_from_this();
-  if (state_ == State::draining) return;
+  if (state_ == State::draining)
+    return;
   pending_.append(data);
   process();
   const bool waiting = state_ == State::handling || state_ == State::streaming;
-  if (waiting && pending_.size() >= limits::http_pipelined_bytes_max) stream_->pause_reading();
+  if (waiting && pending_.size() >= limits::http_pipelined_bytes_max)
+    stream_->pause_reading();
 }
 
 void Connection::stream_eof() {
   const auto keep = shared_from_this();
   peer_eof_ = true;
-  // A client may end its side and still read the answer, so a plain answer is still given. Its caller hears of it anyway:
-  // most clients that send an end have gone.
-  if (state_ == State::handling && exchange_) return exchange_->client_gone();
+  // A client may end its side and still read the answer, so a plain answer is still given. Its
+  // caller hears of it anyway: most clients that send an end have gone.
+  if (state_ == State::handling && exchange_)
+    return exchange_->client_gone();
   close();
 }
 
@@ -177,16 +221,19 @@ void Connection::stream_failed(std::string reason) {
 
 void Connection::stream_drained() {
   const auto keep = shared_from_this();
-  if (state_ == State::streaming && exchange_) exchange_->drained();
+  if (state_ == State::streaming && exchange_)
+    exchange_->drained();
 }
 
 // Parses what is there, up to the next request that has to be answered first.
 void Connection::process() {
-  if (processing_) return;
+  if (processing_)
+    return;
   processing_ = true;
   while ((state_ == State::head || state_ == State::body) && consumed_ < pending_.size()) {
     if (!parser_) {
-      parser_.emplace(HttpParser::Kind::request, HttpParser::Limits{.head_bytes_max = host_->options().header_bytes_max});
+      parser_.emplace(HttpParser::Kind::request,
+                      HttpParser::Limits{.head_bytes_max = host_->options().header_bytes_max});
       deadline_ = loop_.steady() + host_->options().header_timeout;
       request_id_.clear();
     }
@@ -196,17 +243,22 @@ void Connection::process() {
       break;
     }
     consumed_ += step->consumed;
-    if (!step->body.empty() && !take_body(step->body)) break;
+    if (!step->body.empty() && !take_body(step->body))
+      break;
     if (state_ == State::head && parser_->head_done()) {
-      if (!head_arrived()) break;
+      if (!head_arrived())
+        break;
     }
-    if (parser_->done()) dispatch();
-    else if (step->consumed == 0) break;
+    if (parser_->done())
+      dispatch();
+    else if (step->consumed == 0)
+      break;
   }
   processing_ = false;
   pending_.erase(0, consumed_);
   consumed_ = 0;
-  if (pending_.empty() && pending_.capacity() > 4096) pending_ = {};
+  if (pending_.empty() && pending_.capacity() > 4096)
+    pending_ = {};
 }
 
 // The head is complete: is it one we serve, and may its body come? False when it was refused.
@@ -219,7 +271,8 @@ bool Connection::head_arrived() {
   request_id_ = sane_request_id(given_id) ? std::string(given_id) : host_->next_request_id();
   const auto method = parse_method(head.method);
   if (!method) {
-    refuse(501, "this method is not supported", "use GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS");
+    refuse(501, "this method is not supported",
+           "use GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS");
     return false;
   }
   request_.method = *method;
@@ -241,10 +294,13 @@ bool Connection::head_arrived() {
     refuse(417, "the only expectation understood is 100-continue");
     return false;
   }
-  if (!head.has_body()) return true;
+  if (!head.has_body())
+    return true;
   deadline_ = loop_.steady() + host_->options().body_idle_timeout;
-  if (!choose_body_plan()) return false;
-  if (!expect.empty()) stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
+  if (!choose_body_plan())
+    return false;
+  if (!expect.empty())
+    stream_->send("HTTP/1.1 100 Continue\r\n\r\n");
   return true;
 }
 
@@ -261,17 +317,20 @@ bool Connection::choose_body_plan() {
   }
   const auto length = parser_->head().content_length;
   if (length && *length > plan_.bytes_max) {
-    refuse(413, fmt::format("the body has {} bytes; this address takes {}", *length, plan_.bytes_max));
+    refuse(413,
+           fmt::format("the body has {} bytes; this address takes {}", *length, plan_.bytes_max));
     return false;
   }
-  if (length && !plan_.on_chunk) request_.body.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(*length, 1 << 20)));
+  if (length && !plan_.on_chunk)
+    request_.body.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(*length, 1 << 20)));
   return true;
 }
 
 bool Connection::take_body(std::string_view data) {
   body_bytes_ += data.size();
   if (body_bytes_ > plan_.bytes_max) {
-    refuse(413, fmt::format("the body is larger than the {} bytes this address takes", plan_.bytes_max));
+    refuse(413,
+           fmt::format("the body is larger than the {} bytes this address takes", plan_.bytes_max));
     return false;
   }
   deadline_ = loop_.steady() + host_->options().body_idle_timeout;
@@ -298,8 +357,10 @@ void Connection::dispatch() {
   exchange_ = exchange.get();
   const auto threw = [&](std::string_view what) {
     log_error("request {}: the handler threw: {}", request_id_, what);
-    if (exchange_ == exchange.get() && state_ == State::handling) respond(problem(500, "this request met a defect of Billow", "see the log", request_id_));
-    else if (exchange_ == exchange.get()) close();
+    if (exchange_ == exchange.get() && state_ == State::handling)
+      respond(problem(500, "this request met a defect of Billow", "see the log", request_id_));
+    else if (exchange_ == exchange.get())
+      close();
   };
   try {
     host_->handler()(exchange);
@@ -312,11 +373,16 @@ void Connection::dispatch() {
 
 void Connection::abandoned() {
   exchange_ = nullptr;
-  if (state_ == State::streaming) return close();
-  if (state_ != State::handling) return;
-  if (peer_eof_) return close();  // the handler was told that its client has left, and owes nobody an answer
+  if (state_ == State::streaming)
+    return close();
+  if (state_ != State::handling)
+    return;
+  if (peer_eof_)
+    return close();  // the handler was told that its client has left, and owes nobody an answer
   log_error("request {}: the handler gave no answer", request_id_);
-  send_whole(problem(500, "this request got no answer, which is a defect of Billow", "see the log", request_id_), keep_alive_);
+  send_whole(problem(500, "this request got no answer, which is a defect of Billow", "see the log",
+                     request_id_),
+             keep_alive_);
 }
 
 void Connection::refuse(int status, std::string_view detail, std::string_view hint) {
@@ -325,47 +391,69 @@ void Connection::refuse(int status, std::string_view detail, std::string_view hi
   send_whole(problem(status, detail, hint, request_id_), false);
 }
 
-std::string Connection::response_head(int status, const Headers& headers, std::optional<std::uint64_t> body_bytes, bool chunked) {
+std::string Connection::response_head(int status,
+                                      const Headers& headers,
+                                      std::optional<std::uint64_t> body_bytes,
+                                      bool chunked) {
   std::string out;
   out.reserve(256);
-  fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\nDate: {}\r\n", status, status_text(status), host_->date());
+  fmt::format_to(std::back_inserter(out), "HTTP/1.1 {} {}\r\nDate: {}\r\n", status,
+                 status_text(status), host_->date());
   for (const auto& [name, value] : headers) {
-    if (equal_nocase(name, "Content-Length") || equal_nocase(name, "Transfer-Encoding") || equal_nocase(name, "Connection")) continue;
+    if (equal_nocase(name, "Content-Length") || equal_nocase(name, "Transfer-Encoding") ||
+        equal_nocase(name, "Connection"))
+      continue;
     if (!valid_token(name) || !valid_field_value(value)) {
-      log_error("request {}: the answer's header {} has characters it may not have; left out", request_id_, valid_token(name) ? name : "?");
+      log_error("request {}: the answer's header {} has characters it may not have; left out",
+                request_id_, valid_token(name) ? name : "?");
       continue;
     }
     out.append(name).append(": ").append(value).append("\r\n");
   }
-  if (chunked) out += "Transfer-Encoding: chunked\r\n";
-  else if (body_bytes) fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", *body_bytes);
-  if (!request_id_.empty() && !headers.has("X-Request-Id")) out.append("X-Request-Id: ").append(request_id_).append("\r\n");
-  if (!keep_alive_) out += "Connection: close\r\n";
-  else if (minor_version_ == 0) out += "Connection: keep-alive\r\n";
+  if (chunked)
+    out += "Transfer-Encoding: chunked\r\n";
+  else if (body_bytes)
+    fmt::format_to(std::back_inserter(out), "Content-Length: {}\r\n", *body_bytes);
+  if (!request_id_.empty() && !headers.has("X-Request-Id"))
+    out.append("X-Request-Id: ").append(request_id_).append("\r\n");
+  if (!keep_alive_)
+    out += "Connection: close\r\n";
+  else if (minor_version_ == 0)
+    out += "Connection: keep-alive\r\n";
   out += "\r\n";
   return out;
 }
 
-// What was answered, under the request's own number: with `--verbose` every call, else only what is a defect or a lack of ours.
+// What was answered, under the request's own number: with `--verbose` every call, else only what is
+// a defect or a lack of ours.
 void Connection::note_answer(int status) const {
   const LogLevel level = status >= 500 ? LogLevel::warn : LogLevel::debug;
-  if (!exchange_ || !log_enabled(level)) return;
+  if (!exchange_ || !log_enabled(level))
+    return;
   const Request& request = exchange_->request();
-  log_line(level, fmt::format("{} {} was answered {}", method_name(request.method), request.path, status),
-           {{"request_id", request_id_}, {"status", fmt::format("{}", status)}, {"took_ms", fmt::format("{:.1f}", (loop_.steady() - dispatched_at_).seconds() * 1000)}, {"peer", peer_}});
+  log_line(level,
+           fmt::format("{} {} was answered {}", method_name(request.method), request.path, status),
+           {{"request_id", request_id_},
+            {"status", fmt::format("{}", status)},
+            {"took_ms", fmt::format("{:.1f}", (loop_.steady() - dispatched_at_).seconds() * 1000)},
+            {"peer", peer_}});
 }
 
 void Connection::send_whole(Response response, bool keep_alive) {
-  if (state_ == State::closed) return;
+  if (state_ == State::closed)
+    return;
   note_answer(response.status);
   keep_alive_ = keep_alive && !peer_eof_ && host_ && !host_->stopping();
   std::optional<std::uint64_t> length;
-  if (may_have_body(response.status)) length = response.body.size();
+  if (may_have_body(response.status))
+    length = response.body.size();
   // An answer to HEAD may state the length of the body it does not carry.
   if (head_only_ && response.body.empty())
-    if (const auto stated = response.headers.get("Content-Length"); !stated.empty()) length = std::strtoull(std::string(stated).c_str(), nullptr, 10);
+    if (const auto stated = response.headers.get("Content-Length"); !stated.empty())
+      length = std::strtoull(std::string(stated).c_str(), nullptr, 10);
   std::string head = response_head(response.status, response.headers, length, false);
-  if (head_only_ || !may_have_body(response.status)) response.body.clear();
+  if (head_only_ || !may_have_body(response.status))
+    response.body.clear();
   if (response.body.size() <= joined_body_bytes_max) {
     head += response.body;
     response.body.clear();
@@ -375,52 +463,67 @@ void Connection::send_whole(Response response, bool keep_alive) {
 }
 
 void Connection::respond(Response response) {
-  if (state_ != State::handling) return;
+  if (state_ != State::handling)
+    return;
   send_whole(std::move(response), keep_alive_);
 }
 
 void Connection::answered() {
-  if (auto* exchange = std::exchange(exchange_, nullptr)) exchange->detach();
-  if (state_ == State::closed) return;
+  if (auto* exchange = std::exchange(exchange_, nullptr))
+    exchange->detach();
+  if (state_ == State::closed)
+    return;
   parser_.reset();
   plan_ = {};
-  if (!keep_alive_) return say_goodbye();
+  if (!keep_alive_)
+    return say_goodbye();
   state_ = State::head;
   deadline_ = loop_.steady() + host_->options().idle_timeout;
   stream_->resume_reading();
   // Pipelined requests go on from the loop, not from inside the handler's call.
   if (!processing_ && !pending_.empty())
     loop_.post([self = shared_from_this()] {
-      if (self->state_ == State::head) self->process();
+      if (self->state_ == State::head)
+        self->process();
     });
 }
 
 void Connection::say_goodbye() {
   state_ = State::draining;
   deadline_ = loop_.steady() + goodbye_timeout;
-  if (stream_->queued() > 0) deadline_ = *deadline_ + host_->options().write_stall_timeout;
+  if (stream_->queued() > 0)
+    deadline_ = *deadline_ + host_->options().write_stall_timeout;
   stream_->resume_reading();
   stream_->end_after_flush(peer_eof_);
-  if (!stream_->open()) close();
+  if (!stream_->open())
+    close();
 }
 
 void Connection::start_stream(int status, Headers headers) {
-  if (state_ != State::handling) return;
+  if (state_ != State::handling)
+    return;
   note_answer(status);
   state_ = State::streaming;
   stream_bytes_left_.reset();
   const auto length = headers.get("Content-Length");
-  if (!length.empty()) stream_bytes_left_ = std::strtoull(std::string(length).c_str(), nullptr, 10);
+  if (!length.empty())
+    stream_bytes_left_ = std::strtoull(std::string(length).c_str(), nullptr, 10);
   chunked_ = !stream_bytes_left_ && minor_version_ == 1 && may_have_body(status);
-  if (!stream_bytes_left_ && minor_version_ == 0) keep_alive_ = false;
+  if (!stream_bytes_left_ && minor_version_ == 0)
+    keep_alive_ = false;
   stream_->send(response_head(status, headers, stream_bytes_left_, chunked_));
-  if (peer_eof_) close();
+  if (peer_eof_)
+    close();
 }
 
 bool Connection::write_stream(std::string_view data) {
-  if (state_ != State::streaming) return false;
-  if (data.empty() || head_only_) return true;
-  if (stream_->queued() > 0 && stream_->queued() + data.size() > host_->options().stream_buffer_bytes_max) return false;
+  if (state_ != State::streaming)
+    return false;
+  if (data.empty() || head_only_)
+    return true;
+  if (stream_->queued() > 0 &&
+      stream_->queued() + data.size() > host_->options().stream_buffer_bytes_max)
+    return false;
   if (stream_bytes_left_) {
     if (data.size() > *stream_bytes_left_) {
       log_error("request {}: the streamed answer is longer than its Content-Length", request_id_);
@@ -442,25 +545,33 @@ bool Connection::write_stream(std::string_view data) {
 }
 
 void Connection::finish_stream() {
-  if (state_ != State::streaming) return;
+  if (state_ != State::streaming)
+    return;
   if (!head_only_ && stream_bytes_left_.value_or(0) != 0) {
-    log_error("request {}: the streamed answer is {} bytes shorter than its Content-Length", request_id_, *stream_bytes_left_);
+    log_error("request {}: the streamed answer is {} bytes shorter than its Content-Length",
+              request_id_, *stream_bytes_left_);
     return close();
   }
-  if (chunked_ && !head_only_) stream_->send("0\r\n\r\n");
+  if (chunked_ && !head_only_)
+    stream_->send("0\r\n\r\n");
   keep_alive_ = keep_alive_ && !peer_eof_ && host_ && !host_->stopping();
   answered();
 }
 
 Result<std::shared_ptr<WebSocket>> Connection::upgrade(WebSocket::Options options) {
-  if (state_ != State::handling) return fail(Code::conflict, "this request has already been answered");
-  auto answer = BILLOW_TRY(ws_accept(exchange_->request().method, exchange_->request().headers, options.subprotocol));
+  if (state_ != State::handling)
+    return fail(Code::conflict, "this request has already been answered");
+  auto answer = BILLOW_TRY(
+      ws_accept(exchange_->request().method, exchange_->request().headers, options.subprotocol));
   std::string head = "HTTP/1.1 101 Switching Protocols\r\n";
-  for (const auto& [name, value] : answer) head.append(name).append(": ").append(value).append("\r\n");
+  for (const auto& [name, value] : answer)
+    head.append(name).append(": ").append(value).append("\r\n");
   head += "\r\n";
-  if (auto* exchange = std::exchange(exchange_, nullptr)) exchange->detach();
+  if (auto* exchange = std::exchange(exchange_, nullptr))
+    exchange->detach();
   stream_->send(std::move(head));
-  auto socket = make_websocket(std::exchange(stream_, nullptr), WsReader::Role::server, std::move(options), pending_.substr(consumed_));
+  auto socket = make_websocket(std::exchange(stream_, nullptr), WsReader::Role::server,
+                               std::move(options), pending_.substr(consumed_));
   pending_.clear();
   consumed_ = 0;
   host_->upgraded(socket);

@@ -1,9 +1,10 @@
 // One server connection: bytes in, exchanges out. Internal to net.
 //
-// It is always in exactly one state. Bytes are parsed only in `head` and `body`; while a request is being answered they wait
-// in `pending_` (bounded: then reading pauses), which is what makes pipelining safe. `draining` is the goodbye: the answer is
-// on its way, writing has ended, and what the client still sends is thrown away for a moment, because closing a socket with
-// unread bytes would reset it and could take the answer along.
+// It is always in exactly one state. Bytes are parsed only in `head` and `body`; while a request is
+// being answered they wait in `pending_` (bounded: then reading pauses), which is what makes
+// pipelining safe. `draining` is the goodbye: the answer is on its way, writing has ended, and what
+// the client still sends is thrown away for a moment, because closing a socket with unread bytes
+// would reset it and could take the answer along.
 #pragma once
 
 #include "net/http/http_parser.h"
@@ -34,7 +35,7 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   ~Connection() override;
   void start();
   void check_deadlines(SteadyTime now);
-  void close();              // at once
+  void close();  // at once
   void server_gone();
   void close_when_idle();
 
@@ -54,9 +55,12 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   void dispatch();
   void refuse(int status, std::string_view detail, std::string_view hint = {});
   void respond(Response response);
-  void answered();                 // the current exchange is over
+  void answered();  // the current exchange is over
   void say_goodbye();
-  std::string response_head(int status, const Headers& headers, std::optional<std::uint64_t> body_bytes, bool chunked);
+  std::string response_head(int status,
+                            const Headers& headers,
+                            std::optional<std::uint64_t> body_bytes,
+                            bool chunked);
   void send_whole(Response response, bool keep_alive);
   void note_answer(int status) const;
 
@@ -64,14 +68,15 @@ class Connection : public StreamOwner, public std::enable_shared_from_this<Conne
   bool write_stream(std::string_view data);
   void finish_stream();
   Result<std::shared_ptr<WebSocket>> upgrade(WebSocket::Options options);
-  void abandoned();                // the handler dropped its exchange
+  void abandoned();  // the handler dropped its exchange
 
   Loop& loop_;
   ConnectionHost* host_;
-  std::shared_ptr<Stream> stream_;  // handed over when this becomes a WebSocket; then null, and closed
+  std::shared_ptr<Stream>
+      stream_;  // handed over when this becomes a WebSocket; then null, and closed
   State state_ = State::head;
   std::optional<HttpParser> parser_;
-  std::string pending_;            // received, from consumed_ on not yet parsed
+  std::string pending_;  // received, from consumed_ on not yet parsed
   std::size_t consumed_ = 0;
   bool processing_ = false;
   std::string peer_;

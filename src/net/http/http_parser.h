@@ -1,13 +1,15 @@
-// Reads one HTTP/1.1 message off a byte stream, strictly. The server and both clients share this one parser, so there is one
-// reading of a message in Billow, and one thing to fuzz.
+// Reads one HTTP/1.1 message off a byte stream, strictly. The server and both clients share this
+// one parser, so there is one reading of a message in Billow, and one thing to fuzz.
 //
-// Why not Beast's parser: it joins folded lines, takes "gzip, chunked" for chunked and repeats of Content-Length for one, so
-// everything that request smuggling lives on would have to be parsed in front of it once more. What this parser accepts is a
-// subset of what Beast accepts, with the same meaning; a test holds the two against each other.
+// Why not Beast's parser: it joins folded lines, takes "gzip, chunked" for chunked and repeats of
+// Content-Length for one, so everything that request smuggling lives on would have to be parsed in
+// front of it once more. What this parser accepts is a subset of what Beast accepts, with the same
+// meaning; a test holds the two against each other.
 //
-// Refused: a bare LF or CR, folded lines, space before the colon, control characters, more than one Content-Length (equal or
-// not), one that is not plain digits, Content-Length together with Transfer-Encoding, any Transfer-Encoding but exactly
-// "chunked", Transfer-Encoding in HTTP/1.0, a missing or repeated Host, and chunk extensions in requests.
+// Refused: a bare LF or CR, folded lines, space before the colon, control characters, more than one
+// Content-Length (equal or not), one that is not plain digits, Content-Length together with
+// Transfer-Encoding, any Transfer-Encoding but exactly "chunked", Transfer-Encoding in HTTP/1.0, a
+// missing or repeated Host, and chunk extensions in requests.
 #pragma once
 
 #include "base/limits.h"
@@ -25,7 +27,7 @@ class HttpParser {
   struct Head {
     std::string method;  // of a request
     std::string target;
-    int status = 0;      // of a response
+    int status = 0;  // of a response
     int minor_version = 1;
     Headers headers;
     std::optional<std::uint64_t> content_length;
@@ -42,8 +44,9 @@ class HttpParser {
   explicit HttpParser(Kind kind) : HttpParser(kind, Limits{}) {}
   HttpParser(Kind kind, Limits limits) : kind_(kind), limits_(limits) {}
 
-  // Takes what it can of the data. `consumed == 0` means more bytes are needed: feed the same ones again with more behind.
-  // Returns right after the head, so that a caller can decide about the body before it is read. After an error: error_status().
+  // Takes what it can of the data. `consumed == 0` means more bytes are needed: feed the same ones
+  // again with more behind. Returns right after the head, so that a caller can decide about the
+  // body before it is read. After an error: error_status().
   Result<Step> feed(std::string_view data);
   // The stream ended here. Fails when that cuts a message short.
   Status finish();
@@ -58,7 +61,17 @@ class HttpParser {
   int error_status() const { return error_status_; }
 
  private:
-  enum class State { start_line, fields, body_length, chunk_size, chunk_data, chunk_end, trailers, body_until_close, done };
+  enum class State {
+    start_line,
+    fields,
+    body_length,
+    chunk_size,
+    chunk_data,
+    chunk_end,
+    trailers,
+    body_until_close,
+    done
+  };
 
   Result<Step> feed_line(std::string_view data);
   Result<Step> feed_body(std::string_view data);
@@ -78,7 +91,7 @@ class HttpParser {
   Head head_;
   bool no_body_ = false;
   bool skipped_blank_ = false;
-  std::size_t scanned_ = 0;      // bytes of an incomplete line already searched for its end
+  std::size_t scanned_ = 0;  // bytes of an incomplete line already searched for its end
   std::size_t head_bytes_ = 0;
   std::size_t trailer_bytes_ = 0;
   std::uint64_t remaining_ = 0;  // of the body, or of this chunk

@@ -6,8 +6,13 @@
 
 namespace billow::net {
 
-// The head of a request, up to and with its empty line. Fails on header fields or targets that would break the framing.
-Result<std::string> request_head(const Endpoint& endpoint, Method method, std::string_view target, const Headers& headers, std::optional<std::uint64_t> body_bytes);
+// The head of a request, up to and with its empty line. Fails on header fields or targets that
+// would break the framing.
+Result<std::string> request_head(const Endpoint& endpoint,
+                                 Method method,
+                                 std::string_view target,
+                                 const Headers& headers,
+                                 std::optional<std::uint64_t> body_bytes);
 bool repeatable(Method method);
 
 }  // namespace billow::net

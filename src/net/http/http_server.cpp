@@ -18,7 +18,8 @@ constexpr Duration accept_pause = milliseconds(100);  // when the process is out
 
 // Often enough for the shortest timeout, never more than a few times a second for nothing.
 Duration sweep_period(const HttpServer::Options& o) {
-  const auto shortest = std::min({o.idle_timeout, o.header_timeout, o.body_idle_timeout, o.write_stall_timeout});
+  const auto shortest =
+      std::min({o.idle_timeout, o.header_timeout, o.body_idle_timeout, o.write_stall_timeout});
   return std::clamp(shortest / 4, milliseconds(5), milliseconds(500));
 }
 }  // namespace
@@ -30,10 +31,12 @@ struct HttpServer::Impl final : ConnectionHost {
     Watch watch;
   };
 
-  Impl(Loop& l, Options o, Handler h) : loop(l), settings(std::move(o)), on_request(std::move(h)), id_prefix(random_token(6)) {}
+  Impl(Loop& l, Options o, Handler h)
+      : loop(l), settings(std::move(o)), on_request(std::move(h)), id_prefix(random_token(6)) {}
   ~Impl() override {
     auto gone = std::exchange(connections, {});
-    for (auto& [key, connection] : gone) connection->server_gone();
+    for (auto& [key, connection] : gone)
+      connection->server_gone();
     for (const auto& weak : sockets) {
       if (const auto socket = weak.lock()) {
         socket->close(WebSocket::close_going_away, "the server is stopping");
@@ -69,9 +72,11 @@ struct HttpServer::Impl final : ConnectionHost {
   }
 
   Status listen() {
-    if (!settings.tls.cert_path.empty()) tls = BILLOW_TRY(TlsContext::server(settings.tls));
+    if (!settings.tls.cert_path.empty())
+      tls = BILLOW_TRY(TlsContext::server(settings.tls));
     for (const auto& text : settings.listen) {
-      auto item = std::make_unique<Listening>(BILLOW_TRY(listen_on(BILLOW_TRY(parse_address(text)))), false, Watch{});
+      auto item = std::make_unique<Listening>(
+          BILLOW_TRY(listen_on(BILLOW_TRY(parse_address(text)))), false, Watch{});
       item->tls = tls && !item->listener.bound.is_unix();
       arm(*item);
       listening.push_back(std::move(item));
@@ -89,11 +94,13 @@ struct HttpServer::Impl final : ConnectionHost {
       Fd fd = sockets::accept_one(item.listener.fd.get());
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-          log_error("cannot accept connections: {}; raise the limit of open files", ::strerror(errno));
+          log_error("cannot accept connections: {}; raise the limit of open files",
+                    ::strerror(errno));
           item.watch.cancel();
           accept_again = loop.after(accept_pause, [this] {
             for (auto& each : listening)
-              if (!each->watch) arm(*each);
+              if (!each->watch)
+                arm(*each);
           });
         }
         return;
@@ -106,19 +113,24 @@ struct HttpServer::Impl final : ConnectionHost {
     if (*live >= settings.connections_max) {
       // Best effort: the answer fits the socket's buffer, and a TLS client sees a broken handshake.
       static constexpr std::string_view busy =
-          "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n";
-      [[maybe_unused]] const auto sent = ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+          "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: "
+          "1\r\nContent-Length: 0\r\n\r\n";
+      [[maybe_unused]] const auto sent =
+          ::send(fd.get(), busy.data(), busy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       return;
     }
     ++*live;
     std::shared_ptr<void> token(nullptr, [count = live](void*) { --*count; });
     auto open = [&]() -> Result<Transport> {
-      if (with_tls) return Transport::with_tls(std::move(fd), tls);
+      if (with_tls)
+        return Transport::with_tls(std::move(fd), tls);
       return Transport(std::move(fd));
     };
     auto transport = open();
-    if (!transport) return log_error("{}", transport.error().message);
-    auto connection = std::make_shared<Connection>(loop, *this, std::move(*transport), std::move(token));
+    if (!transport)
+      return log_error("{}", transport.error().message);
+    auto connection =
+        std::make_shared<Connection>(loop, *this, std::move(*transport), std::move(token));
     connections.emplace(connection.get(), connection);
     connection->start();
   }
@@ -127,15 +139,18 @@ struct HttpServer::Impl final : ConnectionHost {
     const auto now = loop.steady();
     // A connection that closes removes itself, so the sweep goes over a copy.
     swept.clear();
-    for (const auto& [key, connection] : connections) swept.push_back(connection);
-    for (const auto& connection : swept) connection->check_deadlines(now);
+    for (const auto& [key, connection] : connections)
+      swept.push_back(connection);
+    for (const auto& connection : swept)
+      connection->check_deadlines(now);
     swept.clear();
   }
 
   void close_listeners() {
     for (auto& item : listening) {
       item->watch.cancel();
-      if (item->listener.bound.is_unix()) ::unlink(item->listener.bound.unix_path.c_str());
+      if (item->listener.bound.is_unix())
+        ::unlink(item->listener.bound.unix_path.c_str());
     }
     listening.clear();
   }
@@ -149,7 +164,8 @@ struct HttpServer::Impl final : ConnectionHost {
   std::vector<std::shared_ptr<Connection>> swept;
   std::vector<std::weak_ptr<WebSocket>> sockets;
   std::size_t sockets_sweep_at = 64;
-  std::shared_ptr<std::size_t> live = std::make_shared<std::size_t>(0);  // outlives the server with its WebSockets
+  std::shared_ptr<std::size_t> live =
+      std::make_shared<std::size_t>(0);  // outlives the server with its WebSockets
   std::string id_prefix;
   std::uint64_t id_counter = 0;
   std::time_t date_second = 0;
@@ -159,7 +175,9 @@ struct HttpServer::Impl final : ConnectionHost {
   Timer accept_again;
 };
 
-Result<std::unique_ptr<HttpServer>> HttpServer::create(Loop& loop, Options options, Handler handler) {
+Result<std::unique_ptr<HttpServer>> HttpServer::create(Loop& loop,
+                                                       Options options,
+                                                       Handler handler) {
   auto impl = std::make_shared<Impl>(loop, std::move(options), std::move(handler));
   BILLOW_TRY_VOID(impl->listen());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
@@ -169,20 +187,27 @@ HttpServer::~HttpServer() = default;
 
 std::vector<std::string> HttpServer::bound_addresses() const {
   std::vector<std::string> out;
-  for (const auto& item : impl_->listening) out.push_back(item->listener.bound.text());
+  for (const auto& item : impl_->listening)
+    out.push_back(item->listener.bound.text());
   return out;
 }
 
-std::size_t HttpServer::connections() const { return *impl_->live; }
+std::size_t HttpServer::connections() const {
+  return *impl_->live;
+}
 
 void HttpServer::stop_listening() {
   impl_->is_stopping = true;
   impl_->close_listeners();
   std::vector<std::shared_ptr<Connection>> all;
-  for (const auto& [key, connection] : impl_->connections) all.push_back(connection);
-  for (const auto& connection : all) connection->close_when_idle();
+  for (const auto& [key, connection] : impl_->connections)
+    all.push_back(connection);
+  for (const auto& connection : all)
+    connection->close_when_idle();
 }
 
-void HttpServer::adopt(Fd fd) { impl_->serve(std::move(fd), false); }
+void HttpServer::adopt(Fd fd) {
+  impl_->serve(std::move(fd), false);
+}
 
 }  // namespace billow::net

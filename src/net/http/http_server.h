@@ -1,10 +1,11 @@
-// The HTTP/1.1 server: TCP (with or without TLS) and Unix sockets, on the loop's thread. Handlers answer at once or later,
-// whole or as a stream.
+// The HTTP/1.1 server: TCP (with or without TLS) and Unix sockets, on the loop's thread. Handlers
+// answer at once or later, whole or as a stream.
 //
-// Invariants: requests of one connection are answered in order, one at a time. An exchange is answered exactly once: one that
-// its handler drops gets a 500, one that throws too. A stream that is dropped unfinished is cut, so the client can tell.
-// Limits: connections (503 and closed), headers (431), bodies (413), slow headers and bodies (408), readers that take nothing
-// (cut). What is malformed gets a 400 and the connection is closed, for its framing can no longer be trusted.
+// Invariants: requests of one connection are answered in order, one at a time. An exchange is
+// answered exactly once: one that its handler drops gets a 500, one that throws too. A stream that
+// is dropped unfinished is cut, so the client can tell. Limits: connections (503 and closed),
+// headers (431), bodies (413), slow headers and bodies (408), readers that take nothing (cut). What
+// is malformed gets a 400 and the connection is closed, for its framing can no longer be trusted.
 #pragma once
 
 #include <functional>
@@ -15,13 +16,14 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "net/http/http.h"
+#include "net/http/websocket.h"
 #include "net/loop.h"
 #include "net/tls.h"
-#include "net/http/websocket.h"
 
 namespace billow::net {
 
-// One request and the answer to it. All calls on the loop's thread; calls after the client has gone do nothing.
+// One request and the answer to it. All calls on the loop's thread; calls after the client has gone
+// do nothing.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -30,15 +32,16 @@ class Exchange {
 
   // A streamed answer: chunked, unless the headers say Content-Length.
   virtual void start_stream(int status, Headers headers) = 0;
-  // False: the buffer is full and nothing was taken. Go on in on_drain, or abort() a follower that can resume by itself.
+  // False: the buffer is full and nothing was taken. Go on in on_drain, or abort() a follower that
+  // can resume by itself.
   [[nodiscard]] virtual bool write(std::string_view data) = 0;
   virtual std::size_t buffered() const = 0;
   virtual void finish() = 0;
   virtual void abort() = 0;  // cuts the connection
 
   virtual bool open() const = 0;
-  // Once, when the client has gone before the answer was complete. (A client that merely stops sending counts as gone for a
-  // stream; a plain answer can still be given.)
+  // Once, when the client has gone before the answer was complete. (A client that merely stops
+  // sending counts as gone for a stream; a plain answer can still be given.)
   virtual void on_close(std::function<void()> fn) = 0;
   virtual void on_drain(std::function<void()> fn) = 0;  // whenever a backlog has been written
 
@@ -47,15 +50,18 @@ class Exchange {
 };
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
-// What to do with a body, decided from the head alone, before any of it is read (and only where there is a body).
+// What to do with a body, decided from the head alone, before any of it is read (and only where
+// there is a body).
 struct BodyPlan {
   std::uint64_t bytes_max = limits::api_body_bytes_max;
-  // When set, the body is handed over piece by piece and not kept; the handler is called after the last one. An error ends
-  // the request with that answer. When the client vanishes midway, this is destroyed and the handler never called.
+  // When set, the body is handed over piece by piece and not kept; the handler is called after the
+  // last one. An error ends the request with that answer. When the client vanishes midway, this is
+  // destroyed and the handler never called.
   std::function<Status(std::string_view)> on_chunk;
   std::any attachment;  // becomes Request::attachment
 };
-using BodyPolicy = std::function<Result<BodyPlan>(const Request& head)>;  // an error is the answer; the body is not read
+using BodyPolicy = std::function<Result<BodyPlan>(const Request& head)>;  // an error is the answer;
+                                                                          // the body is not read
 
 class HttpServer {
  public:

@@ -7,7 +7,8 @@ namespace {
 void append_single_line(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
   for (char c : value)
-    if (c != '\r' && c != '\n' && c != '\0') out += c;
+    if (c != '\r' && c != '\n' && c != '\0')
+      out += c;
   out += '\n';
 }
 
@@ -16,13 +17,16 @@ void append_single_line(std::string& out, std::string_view name, std::string_vie
 std::string format_sse(const SseEvent& event) {
   std::string out;
   out.reserve(event.data.size() + event.id.size() + event.event.size() + 32);
-  if (!event.id.empty()) append_single_line(out, "id", event.id);
-  if (!event.event.empty()) append_single_line(out, "event", event.event);
+  if (!event.id.empty())
+    append_single_line(out, "id", event.id);
+  if (!event.event.empty())
+    append_single_line(out, "event", event.event);
   std::string_view rest = event.data;
   for (;;) {
     const auto end = rest.find_first_of("\r\n");
     out.append("data: ").append(rest.substr(0, end)).append("\n");
-    if (end == rest.npos) break;
+    if (end == rest.npos)
+      break;
     rest.remove_prefix(end + (rest.substr(end, 2) == "\r\n" ? 2 : 1));
   }
   out += '\n';
@@ -47,8 +51,10 @@ Status SseParser::feed(std::string_view data) {
     const auto end = data.find_first_of("\r\n");
     line_.append(data.substr(0, end));
     if (line_.size() + current_.data.size() > limits::sse_event_bytes_max)
-      return fail(Code::too_large, fmt::format("a server-sent event is larger than {} bytes", limits::sse_event_bytes_max));
-    if (end == data.npos) return {};
+      return fail(Code::too_large, fmt::format("a server-sent event is larger than {} bytes",
+                                               limits::sse_event_bytes_max));
+    if (end == data.npos)
+      return {};
     after_cr_ = data[end] == '\r';
     data.remove_prefix(end + 1);
     const std::string line = std::exchange(line_, {});
@@ -58,7 +64,8 @@ Status SseParser::feed(std::string_view data) {
 }
 
 void SseParser::take_line(std::string_view line) {
-  if (std::exchange(first_, false) && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+  if (std::exchange(first_, false) && line.starts_with("\xef\xbb\xbf"))
+    line.remove_prefix(3);
   if (line.empty()) {
     if (has_data_) {
       current_.data.pop_back();  // each data line added its own line break
@@ -72,7 +79,8 @@ void SseParser::take_line(std::string_view line) {
   const auto colon = std::min(line.find(':'), line.size());
   const auto field = line.substr(0, colon);
   auto value = line.substr(std::min(colon + 1, line.size()));
-  if (value.starts_with(' ')) value.remove_prefix(1);
+  if (value.starts_with(' '))
+    value.remove_prefix(1);
   if (field == "data") {
     current_.data.append(value).append("\n");
     has_data_ = true;

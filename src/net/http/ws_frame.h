@@ -1,4 +1,5 @@
-// WebSocket frames and the opening handshake as pure functions over bytes: shared by server, client and the CLI's terminal.
+// WebSocket frames and the opening handshake as pure functions over bytes: shared by server, client
+// and the CLI's terminal.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,14 @@
 
 namespace billow::net {
 
-enum class WsOp : std::uint8_t { continuation = 0, text = 1, binary = 2, close = 8, ping = 9, pong = 10 };
+enum class WsOp : std::uint8_t {
+  continuation = 0,
+  text = 1,
+  binary = 2,
+  close = 8,
+  ping = 9,
+  pong = 10
+};
 
 // A whole frame. Clients must mask (with fresh random bytes), servers must not.
 std::string ws_frame(WsOp op, std::string_view payload, bool mask);
@@ -21,14 +29,18 @@ std::string ws_close_frame(int code, std::string_view reason, bool mask);
 class WsReader {
  public:
   struct Message {
-    WsOp op;              // text, binary, ping, pong or close
+    WsOp op;  // text, binary, ping, pong or close
     std::string payload;
   };
-  enum class Role { server, client };  // a server insists on masked frames, a client on unmasked ones
+  enum class Role {
+    server,
+    client
+  };  // a server insists on masked frames, a client on unmasked ones
   WsReader(Role role, std::size_t message_bytes_max) : role_(role), bytes_max_(message_bytes_max) {}
 
   void feed(std::string_view data);
-  // The next whole message; nullopt when more bytes are needed. An error's code: too_large → 1009, invalid → 1002 or 1007.
+  // The next whole message; nullopt when more bytes are needed. An error's code: too_large → 1009,
+  // invalid → 1002 or 1007.
   Result<std::optional<Message>> next();
   int close_code() const { return close_code_; }  // to close with after an error
 

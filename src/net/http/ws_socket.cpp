@@ -5,16 +5,25 @@
 namespace billow::net {
 namespace {
 
-class StreamWebSocket final : public WebSocket, public StreamOwner, public std::enable_shared_from_this<StreamWebSocket> {
+class StreamWebSocket final : public WebSocket,
+                              public StreamOwner,
+                              public std::enable_shared_from_this<StreamWebSocket> {
  public:
-  StreamWebSocket(std::shared_ptr<Stream> stream, WsReader::Role role, Options options, std::string already_read)
-      : stream_(std::move(stream)), masks_(role == WsReader::Role::client), options_(std::move(options)), reader_(role, options_.message_bytes_max) {
+  StreamWebSocket(std::shared_ptr<Stream> stream,
+                  WsReader::Role role,
+                  Options options,
+                  std::string already_read)
+      : stream_(std::move(stream)),
+        masks_(role == WsReader::Role::client),
+        options_(std::move(options)),
+        reader_(role, options_.message_bytes_max) {
     reader_.feed(already_read);
     stream_->set_owner(this);
     stream_->pause_reading();
   }
   ~StreamWebSocket() override {
-    if (state_ == State::open) stream_->send(ws_close_frame(close_going_away, "", masks_));
+    if (state_ == State::open)
+      stream_->send(ws_close_frame(close_going_away, "", masks_));
     stream_->close();
   }
 
@@ -26,18 +35,25 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   bool send_binary(std::string_view data) override { return send(WsOp::binary, data); }
 
   void on_message(std::function<void(std::string_view, bool)> fn) override {
-    if (state_ == State::closed) return;
+    if (state_ == State::closed)
+      return;
     on_message_ = std::make_shared<std::function<void(std::string_view, bool)>>(std::move(fn));
-    if (!paused_) start_reading();
+    if (!paused_)
+      start_reading();
   }
   void on_close(std::function<void(const Closed&)> fn) override {
-    if (state_ != State::closed) on_close_ = std::move(fn);
-    else if (fn) stream_->loop().post([fn = std::move(fn), closed = closed_] { fn(closed); });
+    if (state_ != State::closed)
+      on_close_ = std::move(fn);
+    else if (fn)
+      stream_->loop().post([fn = std::move(fn), closed = closed_] { fn(closed); });
   }
-  void on_drain(std::function<void()> fn) override { on_drain_ = std::make_shared<std::function<void()>>(std::move(fn)); }
+  void on_drain(std::function<void()> fn) override {
+    on_drain_ = std::make_shared<std::function<void()>>(std::move(fn));
+  }
 
   void close(int code, std::string_view reason) override {
-    if (state_ != State::open) return;
+    if (state_ != State::open)
+      return;
     state_ = State::closing;
     closed_ = {code, std::string(reason)};
     stream_->send(ws_close_frame(code, reason, masks_));
@@ -57,13 +73,15 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   bool open() const override { return state_ == State::open; }
 
   void pause() override {
-    if (state_ != State::open) return;
+    if (state_ != State::open)
+      return;
     paused_ = true;
     stream_->pause_reading();
   }
   void resume() override {
     paused_ = false;
-    if (on_message_ && state_ != State::closed) start_reading();
+    if (on_message_ && state_ != State::closed)
+      start_reading();
   }
 
   void stream_data(std::string_view data) override {
@@ -78,12 +96,14 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   }
   void stream_failed(std::string reason) override {
     const auto keep = shared_from_this();
-    if (state_ == State::open) closed_ = {1006, std::move(reason)};
+    if (state_ == State::open)
+      closed_ = {1006, std::move(reason)};
     ended();
   }
   void stream_drained() override {
     const auto keep = shared_from_this();
-    if (const auto fn = on_drain_) (*fn)();
+    if (const auto fn = on_drain_)
+      (*fn)();
   }
 
  private:
@@ -92,10 +112,12 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   void start_reading() {
     stream_->loop().post([weak = weak_from_this()] {
       const auto self = weak.lock();
-      if (!self || self->paused_ || self->state_ == State::closed) return;
+      if (!self || self->paused_ || self->state_ == State::closed)
+        return;
       self->heard();
       self->pump();
-      if (!self->paused_) self->stream_->resume_reading();
+      if (!self->paused_)
+        self->stream_->resume_reading();
     });
   }
 
@@ -105,7 +127,8 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   }
 
   bool send(WsOp op, std::string_view payload) {
-    if (state_ != State::open) return false;
+    if (state_ != State::open)
+      return false;
     if (stream_->queued() > 0 && stream_->queued() + payload.size() > options_.queue_bytes_max) {
       stream_->drop_unsent();
       close(close_slow_reader, "the reader is too slow");
@@ -119,11 +142,13 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
     while (state_ != State::closed && !(paused_ && state_ == State::open)) {
       auto next = reader_.next();
       if (!next) {
-        // After a broken frame nothing that follows can be read, so there is no waiting for the peer's goodbye.
+        // After a broken frame nothing that follows can be read, so there is no waiting for the
+        // peer's goodbye.
         close(reader_.close_code(), next.error().message);
         return ended();
       }
-      if (!*next) return;
+      if (!*next)
+        return;
       take(**next);
     }
   }
@@ -135,17 +160,21 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
         return deliver(message);
       case WsOp::ping:
         // A peer that floods pings without reading gets no unbounded queue of pongs.
-        if (state_ == State::open && stream_->queued() < options_.queue_bytes_max) stream_->send(ws_frame(WsOp::pong, message.payload, masks_));
+        if (state_ == State::open && stream_->queued() < options_.queue_bytes_max)
+          stream_->send(ws_frame(WsOp::pong, message.payload, masks_));
         return;
-      case WsOp::close: return peer_closed(message.payload);
+      case WsOp::close:
+        return peer_closed(message.payload);
       case WsOp::pong:
-      case WsOp::continuation: return;
+      case WsOp::continuation:
+        return;
     }
   }
 
   void deliver(const WsReader::Message& message) {
     const auto fn = on_message_;
-    if (!fn || !*fn || state_ != State::open) return;  // an empty one: read on, and drop it
+    if (!fn || !*fn || state_ != State::open)
+      return;  // an empty one: read on, and drop it
     try {
       (*fn)(message.payload, message.op == WsOp::binary);
     } catch (const std::exception& e) {
@@ -157,42 +186,52 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
   void peer_closed(std::string_view payload) {
     auto said = parse_ws_close(payload);
     if (state_ == State::open) {
-      closed_ = said ? Closed{said->code, said->reason} : Closed{close_protocol_error, said.error().message};
-      const int echo = !said ? close_protocol_error : said->code == 1005 ? close_normal : said->code;
+      closed_ = said ? Closed{said->code, said->reason}
+                     : Closed{close_protocol_error, said.error().message};
+      const int echo = !said                ? close_protocol_error
+                       : said->code == 1005 ? close_normal
+                                            : said->code;
       stream_->send(ws_close_frame(echo, "", masks_));
     }
     ended();
   }
 
   void ended() {
-    if (state_ == State::closed) return;
+    if (state_ == State::closed)
+      return;
     state_ = State::closed;
     ping_timer_.cancel();
     close_timer_.cancel();
     stream_->set_owner(nullptr);
-    // What is still queued (a close frame behind data) is written out by the stream alone, for a bounded time.
+    // What is still queued (a close frame behind data) is written out by the stream alone, for a
+    // bounded time.
     if (stream_->open() && stream_->queued() > 0) {
       stream_->pause_reading();
       stream_->end_after_flush(true);
-      flush_timer_ = stream_->loop().after(limits::ws_close_timeout, [stream = stream_] { stream->close(); });
+      flush_timer_ =
+          stream_->loop().after(limits::ws_close_timeout, [stream = stream_] { stream->close(); });
     } else {
       stream_->close();
     }
     on_message_ = nullptr;
     on_drain_ = nullptr;
-    if (auto fn = std::exchange(on_close_, nullptr)) fn(closed_);
+    if (auto fn = std::exchange(on_close_, nullptr))
+      fn(closed_);
   }
 
   void tick() {
     const auto keep = shared_from_this();
-    if (state_ != State::open || paused_ || !on_message_) return;
+    if (state_ != State::open || paused_ || !on_message_)
+      return;
     if (ping_unanswered_ && stream_->loop().steady() - last_heard_ > options_.pong_timeout) {
       closed_ = {1006, "the peer answers no ping"};
       return ended();
     }
-    if (!ping_unanswered_) last_heard_ = stream_->loop().steady();
+    if (!ping_unanswered_)
+      last_heard_ = stream_->loop().steady();
     ping_unanswered_ = true;
-    if (stream_->queued() < options_.queue_bytes_max) stream_->send(ws_frame(WsOp::ping, "", masks_));
+    if (stream_->queued() < options_.queue_bytes_max)
+      stream_->send(ws_frame(WsOp::ping, "", masks_));
   }
 
   std::shared_ptr<Stream> stream_;
@@ -214,8 +253,12 @@ class StreamWebSocket final : public WebSocket, public StreamOwner, public std::
 
 }  // namespace
 
-std::shared_ptr<WebSocket> make_websocket(std::shared_ptr<Stream> stream, WsReader::Role role, WebSocket::Options options, std::string already_read) {
-  auto socket = std::make_shared<StreamWebSocket>(std::move(stream), role, std::move(options), std::move(already_read));
+std::shared_ptr<WebSocket> make_websocket(std::shared_ptr<Stream> stream,
+                                          WsReader::Role role,
+                                          WebSocket::Options options,
+                                          std::string already_read) {
+  auto socket = std::make_shared<StreamWebSocket>(std::move(stream), role, std::move(options),
+                                                  std::move(already_read));
   socket->start();
   return socket;
 }

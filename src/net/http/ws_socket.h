@@ -1,13 +1,16 @@
 // Makes a WebSocket of a Stream whose opening handshake is through. Internal to net.
 #pragma once
 
-#include "net/stream.h"
 #include "net/http/websocket.h"
 #include "net/http/ws_frame.h"
+#include "net/stream.h"
 
 namespace billow::net {
 
 // `already_read`: bytes that came behind the handshake.
-std::shared_ptr<WebSocket> make_websocket(std::shared_ptr<Stream> stream, WsReader::Role role, WebSocket::Options options, std::string already_read);
+std::shared_ptr<WebSocket> make_websocket(std::shared_ptr<Stream> stream,
+                                          WsReader::Role role,
+                                          WebSocket::Options options,
+                                          std::string already_read);
 
 }  // namespace billow::net

@@ -1,10 +1,13 @@
-// One connection to PostgreSQL behind the store's SQL interface, for this module's sources only. Values never become part of a statement.
+// One connection to PostgreSQL behind the store's SQL interface, for this module's sources only.
+// Values never become part of a statement.
 //
-// A pipelined connection sends statements that return nothing (Query::run) without waiting for the answer; the first error of them comes
-// with the next step or sync. That is what makes a commit of a thousand rows cost a few round trips.
+// A pipelined connection sends statements that return nothing (Query::run) without waiting for the
+// answer; the first error of them comes with the next step or sync. That is what makes a commit of
+// a thousand rows cost a few round trips.
 //
-// A connection outside a transaction that finds the server gone connects again and asks once more; inside one it fails with
-// Code::unavailable, which means: connect again and repeat the transaction.
+// A connection outside a transaction that finds the server gone connects again and asks once more;
+// inside one it fails with Code::unavailable, which means: connect again and repeat the
+// transaction.
 #pragma once
 
 #include <functional>
@@ -44,9 +47,13 @@ class Db final : public sql::Db {
   Status sync();      // waits for all that was sent; the first error among it
 
   // For snapshots: the last parameter of the statement is bytes.
-  Status run_with_bytes(std::string_view sql, std::int64_t first, std::int64_t second, std::string_view bytes);
+  Status run_with_bytes(std::string_view sql,
+                        std::int64_t first,
+                        std::int64_t second,
+                        std::string_view bytes);
 
-  // COPY … TO STDOUT and COPY … FROM STDIN, in PostgreSQL's text format; a line ends with a newline.
+  // COPY … TO STDOUT and COPY … FROM STDIN, in PostgreSQL's text format; a line ends with a
+  // newline.
   Status copy_out(const std::string& sql, const std::function<Status(std::string_view line)>& take);
   Status copy_in_begin(const std::string& sql);
   Status copy_in(std::string_view lines);
@@ -65,8 +72,8 @@ class Db final : public sql::Db {
   const Mode mode_;
   pg_conn* conn_ = nullptr;
   bool pipelined_ = false;
-  int unsynced_ = 0;                // statements sent and not yet answered
-  std::uint64_t connection_ = 0;    // counts connections: prepared statements belong to one
+  int unsynced_ = 0;                    // statements sent and not yet answered
+  std::uint64_t connection_ = 0;        // counts connections: prepared statements belong to one
   std::vector<Statement*> unprepared_;  // sent to be prepared, not yet answered
   std::unordered_map<std::string, std::unique_ptr<Statement>> statements_;
 };
@@ -75,7 +82,8 @@ class Db final : public sql::Db {
 std::string shown(const std::string& url);
 // "?" and "?2" as PostgreSQL writes them: "$1", "$2".
 std::string numbered_parameters(std::string_view sql);
-// PostgreSQL's text is valid UTF-8 without zero bytes; what is not becomes U+FFFD. Empty when the text is fine as it is.
+// PostgreSQL's text is valid UTF-8 without zero bytes; what is not becomes U+FFFD. Empty when the
+// text is fine as it is.
 std::string repaired_text(std::string_view text);
 std::string bytes_of_hex(std::string_view text);  // "\x…", as bytea is shown
 

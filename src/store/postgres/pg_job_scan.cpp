@@ -1,5 +1,6 @@
-// Candidates in PostgreSQL, a chunk with its rows for each round trip. A chunk is the top of one short index range per state, which the
-// server merges; chunks grow, because a listing that needs a second one has a filter no index serves.
+// Candidates in PostgreSQL, a chunk with its rows for each round trip. A chunk is the top of one
+// short index range per state, which the server merges; chunks grow, because a listing that needs a
+// second one has a filter no index serves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,24 +16,33 @@ constexpr std::size_t chunk_rows_max = 2000;
 
 class PgJobScan final : public JobScan {
  public:
-  PgJobScan(sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted)
-      : db_(db), filter_(filter), order_(order), last_(from), chunk_(std::clamp<std::size_t>(wanted + 1, 16, chunk_rows_max)) {
+  PgJobScan(
+      sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted)
+      : db_(db),
+        filter_(filter),
+        order_(order),
+        last_(from),
+        chunk_(std::clamp<std::size_t>(wanted + 1, 16, chunk_rows_max)) {
     if (order_ == JobOrder::recently_ended) {
       // The upper bound of the filter is a better place to begin, if it is the lower of the two.
-      if (filter_.ended_before) last_ = std::min(last_, JobPosition{filter_.ended_before.ns - 1, INT64_MAX});
+      if (filter_.ended_before)
+        last_ = std::min(last_, JobPosition{filter_.ended_before.ns - 1, INT64_MAX});
       floor_ = filter_.ended_from.ns;
     }
   }
 
   Result<bool> next() override {
-    if (!rows_) BILLOW_TRY_VOID(load());
+    if (!rows_)
+      BILLOW_TRY_VOID(load());
     while (true) {
       if (BILLOW_TRY(rows_->step())) {
         ++seen_;
-        last_ = at_ = {order_ == JobOrder::newest ? INT64_MAX : rows_->integer(7), rows_->integer(0)};
+        last_ =
+            at_ = {order_ == JobOrder::newest ? INT64_MAX : rows_->integer(7), rows_->integer(0)};
         return at_.ended_at >= floor_;
       }
-      if (seen_ < chunk_) return false;
+      if (seen_ < chunk_)
+        return false;
       chunk_ = std::min(chunk_ * 2, chunk_rows_max);
       BILLOW_TRY_VOID(load());
     }
@@ -45,18 +55,22 @@ class PgJobScan final : public JobScan {
     seen_ = 0;
     const auto limit = static_cast<std::int64_t>(chunk_);
     if (order_ == JobOrder::recently_ended) {
-      rows_.emplace(BILLOW_TRY(db_.query(fmt::format("SELECT {} FROM jobs WHERE ended_at > 0 AND (ended_at, id) < (?, ?) "
-                                                     "ORDER BY ended_at DESC, id DESC LIMIT ?", job_columns))));
+      rows_.emplace(BILLOW_TRY(db_.query(
+          fmt::format("SELECT {} FROM jobs WHERE ended_at > 0 AND (ended_at, id) < (?, ?) "
+                      "ORDER BY ended_at DESC, id DESC LIMIT ?",
+                      job_columns))));
       rows_->bind_all(last_.ended_at, last_.id, limit);
       return {};
     }
     const bool by_key = filter_.array || !filter_.labels.empty() || filter_.user || filter_.project;
     if (!by_key && filter_.states.empty()) {
-      rows_.emplace(BILLOW_TRY(db_.query(fmt::format("SELECT {} FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?", job_columns))));
+      rows_.emplace(BILLOW_TRY(db_.query(
+          fmt::format("SELECT {} FROM jobs WHERE id < ? ORDER BY id DESC LIMIT ?", job_columns))));
       rows_->bind_all(last_.id, limit);
       return {};
     }
-    if (states_.empty()) BILLOW_TRY_VOID(find_states());
+    if (states_.empty())
+      BILLOW_TRY_VOID(find_states());
     return load_ranges(limit);
   }
 
@@ -85,13 +99,22 @@ class PgJobScan final : public JobScan {
     }
     std::string ranges;
     for (std::size_t i = 0; i < states_.size(); ++i)
-      ranges += fmt::format("{}(SELECT {} AS found FROM {} WHERE {} AND state = ?{} AND {} < ?1 ORDER BY {} DESC LIMIT ?2)", i == 0 ? "" : " UNION ALL ", id, table, where, i + 5, id, id);
-    rows_.emplace(BILLOW_TRY(db_.query(fmt::format("SELECT {} FROM jobs WHERE id IN (SELECT found FROM ({}) AS ranges ORDER BY found DESC LIMIT ?2) ORDER BY id DESC", job_columns, ranges))));
+      ranges += fmt::format(
+          "{}(SELECT {} AS found FROM {} WHERE {} AND state = ?{} AND {} < ?1 ORDER BY {} DESC "
+          "LIMIT ?2)",
+          i == 0 ? "" : " UNION ALL ", id, table, where, i + 5, id, id);
+    rows_.emplace(
+        BILLOW_TRY(db_.query(fmt::format("SELECT {} FROM jobs WHERE id IN (SELECT found FROM ({}) "
+                                         "AS ranges ORDER BY found DESC LIMIT ?2) ORDER BY id DESC",
+                                         job_columns, ranges))));
     rows_->bind_all(last_.id, limit);
-    if (by_label) rows_->bind(key);
-    else rows_->bind(number);
+    if (by_label)
+      rows_->bind(key);
+    else
+      rows_->bind(number);
     rows_->bind(value);
-    for (const std::string& state : states_) rows_->bind(state);
+    for (const std::string& state : states_)
+      rows_->bind(state);
     return {};
   }
 
@@ -99,11 +122,13 @@ class PgJobScan final : public JobScan {
     states_ = filter_.states;
     if (states_.empty()) {
       auto q = BILLOW_TRY(db_.query("SELECT DISTINCT state FROM job_counts WHERE jobs > 0"));
-      while (BILLOW_TRY(q.step())) states_.emplace_back(q.text(0));
+      while (BILLOW_TRY(q.step()))
+        states_.emplace_back(q.text(0));
     }
     std::sort(states_.begin(), states_.end());
     states_.erase(std::unique(states_.begin(), states_.end()), states_.end());
-    if (states_.empty()) states_.emplace_back();  // no jobs at all: a range of nothing
+    if (states_.empty())
+      states_.emplace_back();  // no jobs at all: a range of nothing
     return {};
   }
 
@@ -120,7 +145,8 @@ class PgJobScan final : public JobScan {
 
 }  // namespace
 
-Result<std::unique_ptr<JobScan>> open_pg_job_scan(sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted) {
+Result<std::unique_ptr<JobScan>> open_pg_job_scan(
+    sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from, std::size_t wanted) {
   return std::make_unique<PgJobScan>(db, filter, order, from, wanted);
 }
 

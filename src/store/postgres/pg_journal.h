@@ -1,8 +1,10 @@
-// The journal in PostgreSQL. Each commit locks the leader's row first: whoever's epoch it is not writes nothing, and nobody takes over
-// between that look and the commit. A quiet leader renews its lease every second.
+// The journal in PostgreSQL. Each commit locks the leader's row first: whoever's epoch it is not
+// writes nothing, and nobody takes over between that look and the commit. A quiet leader renews its
+// lease every second.
 //
-// A server that goes away (a restart, a failover of its own) is waited for, and the same transaction is tried again on a new connection.
-// Whether a commit whose answer was lost had happened is read from its number, which it leaves in the leader's row.
+// A server that goes away (a restart, a failover of its own) is waited for, and the same
+// transaction is tried again on a new connection. Whether a commit whose answer was lost had
+// happened is read from its number, which it leaves in the leader's row.
 #pragma once
 
 #include <mutex>
@@ -33,7 +35,8 @@ class PgJournal final : public QueuedJournal {
   explicit PgJournal(Parts parts);
   bool commit_group(const std::vector<Batch>& group) override;
   void quiet_moment() override;
-  bool persist(const std::function<Status()>& transaction);  // until it succeeds; false: fatal, or stopping while the server is away
+  bool persist(const std::function<Status()>& transaction);  // until it succeeds; false: fatal, or
+                                                             // stopping while the server is away
   Status write_transaction(const std::vector<Batch>& group);
 
   Parts parts_;

@@ -17,7 +17,8 @@ const Library& library() {
     }
     const auto find = [&](auto& into, const char* name) {
       into = reinterpret_cast<std::decay_t<decltype(into)>>(::dlsym(handle, name));
-      if (!into) l.problem = fmt::format("libpq.so.5 is too old: it has no {}", name);
+      if (!into)
+        l.problem = fmt::format("libpq.so.5 is too old: it has no {}", name);
     };
     find(l.connect, "PQconnectdbParams");
     find(l.finish, "PQfinish");

@@ -1,5 +1,6 @@
-// libpq, loaded when a PostgreSQL store is asked for: whoever keeps the store in the data directory needs no such library, and the bundle
-// stays one binary. As much of its documented C interface as is used here ("libpq — C Library"); the pipeline came with version 14.
+// libpq, loaded when a PostgreSQL store is asked for: whoever keeps the store in the data directory
+// needs no such library, and the bundle stays one binary. As much of its documented C interface as
+// is used here ("libpq — C Library"); the pipeline came with version 14.
 #pragma once
 
 #include <string>
@@ -17,11 +18,13 @@ struct Library {
   int (*transaction_status)(const pg_conn*) = nullptr;
   pg_result* (*exec)(pg_conn*, const char*) = nullptr;
   pg_result* (*prepare)(pg_conn*, const char*, const char*, int, const unsigned*) = nullptr;
-  pg_result* (*exec_prepared)(pg_conn*, const char*, int, const char* const*, const int*, const int*, int) = nullptr;
+  pg_result* (*exec_prepared)(
+      pg_conn*, const char*, int, const char* const*, const int*, const int*, int) = nullptr;
   int (*enter_pipeline)(pg_conn*) = nullptr;
   int (*pipeline_sync)(pg_conn*) = nullptr;
   int (*send_prepare)(pg_conn*, const char*, const char*, int, const unsigned*) = nullptr;
-  int (*send_prepared)(pg_conn*, const char*, int, const char* const*, const int*, const int*, int) = nullptr;
+  int (*send_prepared)(
+      pg_conn*, const char*, int, const char* const*, const int*, const int*, int) = nullptr;
   pg_result* (*get_result)(pg_conn*) = nullptr;
   int (*put_copy_data)(pg_conn*, const char*, int) = nullptr;
   int (*put_copy_end)(pg_conn*, const char*) = nullptr;
@@ -39,9 +42,11 @@ struct Library {
 };
 const Library& library();
 
-// Its numbers: ConnStatusType, PGTransactionStatusType, ExecStatusType, PG_DIAG_SQLSTATE, and the types of parameters.
+// Its numbers: ConnStatusType, PGTransactionStatusType, ExecStatusType, PG_DIAG_SQLSTATE, and the
+// types of parameters.
 inline constexpr int connection_ok = 0, transaction_idle = 0;
-inline constexpr int empty_query = 0, command_ok = 1, tuples_ok = 2, copy_out = 3, copy_in = 4, pipeline_synced = 10, pipeline_aborted = 11;
+inline constexpr int empty_query = 0, command_ok = 1, tuples_ok = 2, copy_out = 3, copy_in = 4,
+                     pipeline_synced = 10, pipeline_aborted = 11;
 inline constexpr int sqlstate_field = 'C';
 inline constexpr unsigned type_bytes = 17, type_integer = 20, type_text = 25;
 

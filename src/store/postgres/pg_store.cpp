@@ -17,21 +17,29 @@ class PgStoreImpl final : public PgStore {
  public:
   explicit PgStoreImpl(const PgStoreOptions& options)
       : url_(options.url),
-        readers_([url = options.url]() -> Result<std::unique_ptr<sql::Db>> { return pg::Db::connect(url, pg::Mode::read_only); }, options.read_connections_max),
+        readers_(
+            [url = options.url]() -> Result<std::unique_ptr<sql::Db>> {
+              return pg::Db::connect(url, pg::Mode::read_only);
+            },
+            options.read_connections_max),
         queries_(readers_) {}
   Journal& journal() override { return *journal_; }
   const Queries& queries() const override { return queries_; }
   Status backup_to(const std::string& path) const override {
     auto done = backup_postgres(url_, path);
-    if (!done) return pass(std::move(done.error()));
+    if (!done)
+      return pass(std::move(done.error()));
     return {};
   }
-  Result<std::string> shared_secret(const std::string& name, const std::string& candidate) override {
+  Result<std::string> shared_secret(const std::string& name,
+                                    const std::string& candidate) override {
     auto db = BILLOW_TRY(pg::Db::connect(url_));
-    BILLOW_TRY_VOID(db->run("INSERT INTO shared (name, value) VALUES (?,?) ON CONFLICT DO NOTHING", name, candidate));
+    BILLOW_TRY_VOID(db->run("INSERT INTO shared (name, value) VALUES (?,?) ON CONFLICT DO NOTHING",
+                            name, candidate));
     auto q = BILLOW_TRY(db->query("SELECT value FROM shared WHERE name = ?"));
     q.bind(name);
-    if (!BILLOW_TRY(q.step())) return fail(Code::internal, fmt::format("{} could not be kept in {}", name, pg::shown(url_)));
+    if (!BILLOW_TRY(q.step()))
+      return fail(Code::internal, fmt::format("{} could not be kept in {}", name, pg::shown(url_)));
     return std::string(q.text(0));
   }
 
@@ -45,36 +53,47 @@ class PgStoreImpl final : public PgStore {
 Result<Epoch> wait_for_lease(pg::Db& db, const PgStoreOptions& options) {
   for (bool said = false;;) {
     auto epoch = pg::take_lease(db, options.holder, options.identity);
-    if (epoch && *epoch) return **epoch;
-    if (!epoch && (epoch.error().code != Code::unavailable || !options.standby)) return pass(std::move(epoch.error()));
+    if (epoch && *epoch)
+      return **epoch;
+    if (!epoch && (epoch.error().code != Code::unavailable || !options.standby))
+      return pass(std::move(epoch.error()));
     if (epoch && !said) {
       const auto leader = pg::leader(db);
       const std::string who = leader ? leader->holder : "another head";
-      if (!options.standby) return fail(Code::conflict, fmt::format("{} leads on {}", who, pg::shown(options.url)), "end it first, or start this one as its standby: --standby");
-      if (options.on_waiting) options.on_waiting(who);
+      if (!options.standby)
+        return fail(Code::conflict, fmt::format("{} leads on {}", who, pg::shown(options.url)),
+                    "end it first, or start this one as its standby: --standby");
+      if (options.on_waiting)
+        options.on_waiting(who);
       said = true;
     }
-    if (options.keep_waiting && !options.keep_waiting()) return fail(Code::unavailable, "no longer waiting to lead");
+    if (options.keep_waiting && !options.keep_waiting())
+      return fail(Code::unavailable, "no longer waiting to lead");
     ::usleep(standby_look_us);
   }
 }
 
 }  // namespace
 
-std::string shown_store(const std::string& url) { return pg::shown(url); }
+std::string shown_store(const std::string& url) {
+  return pg::shown(url);
+}
 
 Result<std::unique_ptr<PgStore>> PgStore::open(PgStoreOptions options) {
   auto db = BILLOW_TRY(pg::Db::connect(options.url));
   BILLOW_TRY_VOID(pg::prepare_lease(*db));
-  BILLOW_TRY(pg::checked_format(*db));  // before the wait: a standby that could never lead says so at once
-  BILLOW_TRY_VOID(db->exec("SET lock_timeout = '1s'"));  // a leader in the middle of a commit holds the row
+  BILLOW_TRY(
+      pg::checked_format(*db));  // before the wait: a standby that could never lead says so at once
+  BILLOW_TRY_VOID(
+      db->exec("SET lock_timeout = '1s'"));  // a leader in the middle of a commit holds the row
   const Epoch epoch = BILLOW_TRY(wait_for_lease(*db, options));
   BILLOW_TRY_VOID(db->exec("SET lock_timeout = 0"));
   BILLOW_TRY_VOID(pg::migrate(*db));
   const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
   log_info("leading with epoch {} on {}", epoch, pg::shown(options.url));
   auto store = std::make_unique<PgStoreImpl>(options);
-  store->journal_ = BILLOW_TRY(PgJournal::create({std::move(db), &store->readers_, epoch, last, std::move(options.hooks)}));
+  store->journal_ = BILLOW_TRY(
+      PgJournal::create({std::move(db), &store->readers_, epoch, last, std::move(options.hooks)}));
   return store;
 }
 

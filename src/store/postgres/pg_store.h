@@ -1,6 +1,6 @@
-// The journal and the query tables in a PostgreSQL database (schema `billow`). One head leads by a lease of a few seconds, renewed with
-// every commit; a standby waits for it to run out and takes over with a higher epoch, which the old leader's commits and its agents
-// notice.
+// The journal and the query tables in a PostgreSQL database (schema `billow`). One head leads by a
+// lease of a few seconds, renewed with every commit; a standby waits for it to run out and takes
+// over with a higher epoch, which the old leader's commits and its agents notice.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,13 @@
 namespace billow {
 
 struct PgStoreOptions {
-  std::string url;                      // "postgres://user@host/database"
-  std::string holder;                   // who we are, for messages
-  std::string identity;                 // of a head that can have no other beside it: it need not wait for its own lease; empty: none
-  bool standby = false;                 // wait for the lease instead of failing with `conflict`
-  std::function<bool()> keep_waiting;   // asked several times a second; false ends the wait (Code::unavailable)
+  std::string url;       // "postgres://user@host/database"
+  std::string holder;    // who we are, for messages
+  std::string identity;  // of a head that can have no other beside it: it need not wait for its own
+                         // lease; empty: none
+  bool standby = false;  // wait for the lease instead of failing with `conflict`
+  std::function<bool()>
+      keep_waiting;  // asked several times a second; false ends the wait (Code::unavailable)
   std::function<void(const std::string& holder)> on_waiting;  // once, when another head leads
   JournalHooks hooks;
   std::size_t read_connections_max = limits::store_read_connections_max;
@@ -27,11 +29,15 @@ class PgStore : public Store {
  public:
   // Waits, or fails with `conflict` naming who leads; then brings an older format up to this one.
   static Result<std::unique_ptr<PgStore>> open(PgStoreOptions options);
-  // A secret all heads of this database have in common: the one that is there, or `candidate` from now on.
-  virtual Result<std::string> shared_secret(const std::string& name, const std::string& candidate) = 0;
+  // A secret all heads of this database have in common: the one that is there, or `candidate` from
+  // now on.
+  virtual Result<std::string> shared_secret(const std::string& name,
+                                            const std::string& candidate) = 0;
 };
 
 std::string shown_store(const std::string& url);  // without its password
-inline bool is_postgres_url(std::string_view text) { return text.starts_with("postgres://") || text.starts_with("postgresql://"); }
+inline bool is_postgres_url(std::string_view text) {
+  return text.starts_with("postgres://") || text.starts_with("postgresql://");
+}
 
 }  // namespace billow

@@ -20,11 +20,25 @@
 namespace billow {
 
 const std::array<SeriesColumn, gpu_columns> gpu_series_columns = {{
-    {"util_pct", 0.1}, {"sm_active_pct", 0.1}, {"mem_used_mib", 1}, {"power_w", 0.1}, {"temperature_c", 1}, {"pcie_rx_kib_s", 1}, {"pcie_tx_kib_s", 1},
-    {"nvlink_rx_kib_s", 1}, {"nvlink_tx_kib_s", 1},
+    {"util_pct", 0.1},
+    {"sm_active_pct", 0.1},
+    {"mem_used_mib", 1},
+    {"power_w", 0.1},
+    {"temperature_c", 1},
+    {"pcie_rx_kib_s", 1},
+    {"pcie_tx_kib_s", 1},
+    {"nvlink_rx_kib_s", 1},
+    {"nvlink_tx_kib_s", 1},
 }};
 const std::array<SeriesColumn, fleet_columns> fleet_series_columns = {{
-    {"util_pct", 0.1}, {"gpus_given", 0.001}, {"gpus", 1}, {"power_w", 1}, {"running", 1}, {"queued", 1}, {"spend_usd_per_h", 0.001}, {"idle_usd_per_h", 0.001},
+    {"util_pct", 0.1},
+    {"gpus_given", 0.001},
+    {"gpus", 1},
+    {"power_w", 1},
+    {"running", 1},
+    {"queued", 1},
+    {"spend_usd_per_h", 0.001},
+    {"idle_usd_per_h", 0.001},
 }};
 
 namespace {
@@ -40,7 +54,8 @@ constexpr std::size_t ring_count = 3;
 
 #pragma pack(push, 1)
 struct Slot {
-  std::uint32_t number = 0;  // seconds since 1970 through the step, plus one: 0 is a slot never written
+  std::uint32_t number =
+      0;  // seconds since 1970 through the step, plus one: 0 is a slot never written
   std::uint16_t values[gpu_columns] = {};
 };
 #pragma pack(pop)
@@ -48,12 +63,15 @@ static_assert(sizeof(Slot) == 4 + 2 * gpu_columns);
 
 constexpr std::int64_t ring_offset(std::size_t ring) {
   std::int64_t offset = 0;
-  for (std::size_t i = 0; i < ring; ++i) offset += rings[i].slots * static_cast<std::int64_t>(sizeof(Slot));
+  for (std::size_t i = 0; i < ring; ++i)
+    offset += rings[i].slots * static_cast<std::int64_t>(sizeof(Slot));
   return offset;
 }
 constexpr std::int64_t region_bytes = ring_offset(ring_count);
 
-std::uint32_t number_of(std::int64_t second, const Ring& ring) { return static_cast<std::uint32_t>(second / ring.step_s + 1); }
+std::uint32_t number_of(std::int64_t second, const Ring& ring) {
+  return static_cast<std::uint32_t>(second / ring.step_s + 1);
+}
 
 class FileHistory final : public History {
  public:
@@ -62,13 +80,15 @@ class FileHistory final : public History {
     auto made = std::unique_ptr<FileHistory>(new FileHistory);
     made->directory_ = directory;
     made->rings_ = Fd(::open((directory + "/rings").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!made->rings_) return fail_errno(directory + "/rings", errno);
+    if (!made->rings_)
+      return fail_errno(directory + "/rings", errno);
     auto opened = made->open_jobs();
     if (!opened) {
       // Samples are no facts: rather begin anew than keep a head from starting.
       log_warn("the history cannot be read and begins anew: {}", opened.error().message);
       made->db_.reset();
-      for (const char* end : {"", "-wal", "-shm"}) ::unlink((directory + "/jobs.db" + end).c_str());
+      for (const char* end : {"", "-wal", "-shm"})
+        ::unlink((directory + "/jobs.db" + end).c_str());
       (void)!::ftruncate(made->rings_.get(), 0);
       BILLOW_TRY_VOID(made->open_jobs());
     }
@@ -80,35 +100,48 @@ class FileHistory final : public History {
     const std::int64_t second = at.ns / 1'000'000'000;
     for (const Sample& sample : samples) {
       const auto region = BILLOW_TRY(region_of(sample.key, second, true));
-      if (!region) continue;  // more GPUs than there is room for
+      if (!region)
+        continue;  // more GPUs than there is room for
       Slot slot;
       slot.number = number_of(second, rings[0]);
-      for (std::size_t c = 0; c < gpu_columns; ++c) slot.values[c] = pack_number(sample.values[c]);
+      for (std::size_t c = 0; c < gpu_columns; ++c)
+        slot.values[c] = pack_number(sample.values[c]);
       BILLOW_TRY_VOID(write_slot(*region, 0, slot));
-      for (std::size_t ring = 1; ring < ring_count; ++ring) BILLOW_TRY_VOID(condense(*region, ring, second));
+      for (std::size_t ring = 1; ring < ring_count; ++ring)
+        BILLOW_TRY_VOID(condense(*region, ring, second));
     }
     return {};
   }
 
-  Result<SeriesAnswer> read(const std::string& key, WallTime from, WallTime to, std::size_t points_max) const override {
+  Result<SeriesAnswer> read(const std::string& key,
+                            WallTime from,
+                            WallTime to,
+                            std::size_t points_max) const override {
     const std::lock_guard guard(mutex_);
     SeriesAnswer out;
-    const std::int64_t end = to.ns / 1'000'000'000, begin = std::min(from.ns / 1'000'000'000, end), now = system_clock().wall().ns / 1'000'000'000;
+    const std::int64_t end = to.ns / 1'000'000'000, begin = std::min(from.ns / 1'000'000'000, end),
+                       now = system_clock().wall().ns / 1'000'000'000;
     std::size_t ring = 0;
-    while (ring + 1 < ring_count && now - begin > rings[ring].step_s * rings[ring].slots) ++ring;
+    while (ring + 1 < ring_count && now - begin > rings[ring].step_s * rings[ring].slots)
+      ++ring;
     const std::int64_t step = rings[ring].step_s;
     points_max = std::max<std::size_t>(1, points_max);
-    const std::int64_t first = begin / step, last = end / step, count = std::min(last - first + 1, rings[ring].slots);
-    const std::int64_t merge = (count + static_cast<std::int64_t>(points_max) - 1) / static_cast<std::int64_t>(points_max);
+    const std::int64_t first = begin / step, last = end / step,
+                       count = std::min(last - first + 1, rings[ring].slots);
+    const std::int64_t merge =
+        (count + static_cast<std::int64_t>(points_max) - 1) / static_cast<std::int64_t>(points_max);
     const std::int64_t groups_from = (last - count + 1) / merge;
     out.step = seconds(step * merge);
     out.from = {groups_from * merge * step * 1'000'000'000};
     const auto region = const_cast<FileHistory*>(this)->region_of(key, now, false);
-    if (!region) return pass(region.error());
+    if (!region)
+      return pass(region.error());
     std::vector<Slot> slots(static_cast<std::size_t>(rings[ring].slots));
     if (*region) {
-      const ssize_t got = ::pread(rings_.get(), slots.data(), slots.size() * sizeof(Slot), **region * region_bytes + ring_offset(ring));
-      if (got < 0) return fail_errno(directory_ + "/rings", errno);
+      const ssize_t got = ::pread(rings_.get(), slots.data(), slots.size() * sizeof(Slot),
+                                  **region * region_bytes + ring_offset(ring));
+      if (got < 0)
+        return fail_errno(directory_ + "/rings", errno);
     }
     for (std::int64_t group = groups_from; group <= last / merge; ++group) {
       GpuSampleRow sum{}, mean;
@@ -116,11 +149,15 @@ class FileHistory final : public History {
       mean.fill(unknown);
       for (std::int64_t n = group * merge; n < (group + 1) * merge; ++n) {
         const Slot& slot = slots[static_cast<std::size_t>(n % rings[ring].slots)];
-        if (slot.number != static_cast<std::uint32_t>(n + 1)) continue;
+        if (slot.number != static_cast<std::uint32_t>(n + 1))
+          continue;
         for (std::size_t c = 0; c < gpu_columns; ++c)
-          if (const double v = unpack_number(slot.values[c]); !std::isnan(v)) sum[c] += v, ++known[c];
+          if (const double v = unpack_number(slot.values[c]); !std::isnan(v))
+            sum[c] += v, ++known[c];
       }
-      for (std::size_t c = 0; c < gpu_columns; ++c) if (known[c]) mean[c] = sum[c] / known[c];
+      for (std::size_t c = 0; c < gpu_columns; ++c)
+        if (known[c])
+          mean[c] = sum[c] / known[c];
       out.points.push_back(mean);
     }
     return out;
@@ -130,22 +167,32 @@ class FileHistory final : public History {
     const std::lock_guard guard(mutex_);
     BILLOW_TRY_VOID(db_->exec("BEGIN"));
     const Status saved = [&]() -> Status {
-      // Counting a hundred thousand rows reads them all, so they are counted once and the number is kept.
-      if (job_count_ < 0) job_count_ = BILLOW_TRY(db_->scalar("SELECT count(*) FROM jobs"));
+      // Counting a hundred thousand rows reads them all, so they are counted once and the number is
+      // kept.
+      if (job_count_ < 0)
+        job_count_ = BILLOW_TRY(db_->scalar("SELECT count(*) FROM jobs"));
       for (const JobRecord& record : jobs) {
-        BILLOW_TRY_VOID(db_->run("UPDATE jobs SET series = ? WHERE id = ?", record.series, record.job));
-        if (BILLOW_TRY(db_->scalar("SELECT changes()")) > 0) continue;
-        BILLOW_TRY_VOID(db_->run("INSERT INTO jobs (id, series) VALUES (?, ?)", record.job, record.series));
+        BILLOW_TRY_VOID(
+            db_->run("UPDATE jobs SET series = ? WHERE id = ?", record.series, record.job));
+        if (BILLOW_TRY(db_->scalar("SELECT changes()")) > 0)
+          continue;
+        BILLOW_TRY_VOID(
+            db_->run("INSERT INTO jobs (id, series) VALUES (?, ?)", record.job, record.series));
         ++job_count_;
       }
-      if (const std::int64_t over = job_count_ - static_cast<std::int64_t>(limits::history_jobs_max); over > 0) {
-        BILLOW_TRY_VOID(db_->run("DELETE FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT ?)", over));
+      if (const std::int64_t over =
+              job_count_ - static_cast<std::int64_t>(limits::history_jobs_max);
+          over > 0) {
+        BILLOW_TRY_VOID(db_->run(
+            "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT ?)", over));
         job_count_ -= over;
       }
       return db_->exec("COMMIT");
     }();
-    if (!saved) db_->rollback(), job_count_ = -1;
-    else if (db_->wal_pages() > 1000) (void)db_->checkpoint();
+    if (!saved)
+      db_->rollback(), job_count_ = -1;
+    else if (db_->wal_pages() > 1000)
+      (void)db_->checkpoint();
     return saved;
   }
 
@@ -153,7 +200,8 @@ class FileHistory final : public History {
     const std::lock_guard guard(mutex_);
     auto query = BILLOW_TRY(db_->query("SELECT series FROM jobs WHERE id = ?"));
     query.bind(id);
-    if (!BILLOW_TRY(query.step())) return std::optional<JobSeries>();
+    if (!BILLOW_TRY(query.step()))
+      return std::optional<JobSeries>();
     return std::optional(BILLOW_TRY(JobSeries::decode(query.text(0))));
   }
 
@@ -161,7 +209,8 @@ class FileHistory final : public History {
     std::uint64_t sum = 0;
     for (const char* name : {"/rings", "/jobs.db", "/jobs.db-wal"}) {
       struct stat info {};
-      if (::stat((directory_ + name).c_str(), &info) == 0) sum += static_cast<std::uint64_t>(info.st_blocks) * 512;
+      if (::stat((directory_ + name).c_str(), &info) == 0)
+        sum += static_cast<std::uint64_t>(info.st_blocks) * 512;
     }
     return sum;
   }
@@ -171,16 +220,23 @@ class FileHistory final : public History {
     db_ = BILLOW_TRY(sqlite::Db::open(directory_ + "/jobs.db", sqlite::Mode::read_write, 512));
     // The space is promised with the log included, so the log is kept to a batch of jobs.
     BILLOW_TRY_VOID(db_->exec("PRAGMA synchronous=OFF; PRAGMA journal_size_limit=4194304"));
-    BILLOW_TRY_VOID(db_->exec("CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, series BLOB NOT NULL)"));
-    BILLOW_TRY_VOID(db_->exec("CREATE TABLE IF NOT EXISTS regions (key TEXT PRIMARY KEY, region INTEGER NOT NULL, seen INTEGER NOT NULL)"));
+    BILLOW_TRY_VOID(db_->exec(
+        "CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, series BLOB NOT NULL)"));
+    BILLOW_TRY_VOID(
+        db_->exec("CREATE TABLE IF NOT EXISTS regions (key TEXT PRIMARY KEY, region INTEGER NOT "
+                  "NULL, seen INTEGER NOT NULL)"));
     regions_.clear();
     auto query = BILLOW_TRY(db_->query("SELECT key, region, seen FROM regions"));
-    while (BILLOW_TRY(query.step())) regions_[std::string(query.text(0))] = {query.integer(1), query.integer(2)};
+    while (BILLOW_TRY(query.step()))
+      regions_[std::string(query.text(0))] = {query.integer(1), query.integer(2)};
     return {};
   }
 
-  // Where a key's rings lie. A new one takes a free region, or that of a GPU unseen for longer than its longest ring.
-  Result<std::optional<std::int64_t>> region_of(const std::string& key, std::int64_t second, bool make) {
+  // Where a key's rings lie. A new one takes a free region, or that of a GPU unseen for longer than
+  // its longest ring.
+  Result<std::optional<std::int64_t>> region_of(const std::string& key,
+                                                std::int64_t second,
+                                                bool make) {
     if (const auto found = regions_.find(key); found != regions_.end()) {
       if (make && second - found->second.seen > 86400) {
         found->second.seen = second;
@@ -188,38 +244,52 @@ class FileHistory final : public History {
       }
       return std::optional(found->second.region);
     }
-    if (!make) return std::optional<std::int64_t>();
+    if (!make)
+      return std::optional<std::int64_t>();
     std::int64_t region = static_cast<std::int64_t>(regions_.size());
     if (regions_.size() > limits::history_gpus_max) {
       auto oldest = regions_.begin();
-      for (auto at = regions_.begin(); at != regions_.end(); ++at) if (at->second.seen < oldest->second.seen) oldest = at;
-      if (second - oldest->second.seen < rings[ring_count - 1].step_s * rings[ring_count - 1].slots) return std::optional<std::int64_t>();
+      for (auto at = regions_.begin(); at != regions_.end(); ++at)
+        if (at->second.seen < oldest->second.seen)
+          oldest = at;
+      if (second - oldest->second.seen < rings[ring_count - 1].step_s * rings[ring_count - 1].slots)
+        return std::optional<std::int64_t>();
       region = oldest->second.region;
       BILLOW_TRY_VOID(db_->run("DELETE FROM regions WHERE key = ?", oldest->first));
       regions_.erase(oldest);
       const std::string nothing(static_cast<std::size_t>(region_bytes), '\0');
-      if (::pwrite(rings_.get(), nothing.data(), nothing.size(), region * region_bytes) < 0) return fail_errno(directory_ + "/rings", errno);
+      if (::pwrite(rings_.get(), nothing.data(), nothing.size(), region * region_bytes) < 0)
+        return fail_errno(directory_ + "/rings", errno);
     }
-    BILLOW_TRY_VOID(db_->run("INSERT INTO regions (key, region, seen) VALUES (?, ?, ?)", key, region, second));
+    BILLOW_TRY_VOID(
+        db_->run("INSERT INTO regions (key, region, seen) VALUES (?, ?, ?)", key, region, second));
     regions_[key] = {region, second};
     return std::optional(region);
   }
 
   Status write_slot(std::int64_t region, std::size_t ring, const Slot& slot) {
     const std::int64_t place = static_cast<std::int64_t>(slot.number - 1) % rings[ring].slots;
-    const ssize_t wrote = ::pwrite(rings_.get(), &slot, sizeof(slot), region * region_bytes + ring_offset(ring) + place * static_cast<std::int64_t>(sizeof(Slot)));
-    return wrote == static_cast<ssize_t>(sizeof(slot)) ? Status{} : fail_errno(directory_ + "/rings", errno);
+    const ssize_t wrote = ::pwrite(rings_.get(), &slot, sizeof(slot),
+                                   region * region_bytes + ring_offset(ring) +
+                                       place * static_cast<std::int64_t>(sizeof(Slot)));
+    return wrote == static_cast<ssize_t>(sizeof(slot)) ? Status{}
+                                                       : fail_errno(directory_ + "/rings", errno);
   }
 
-  // The slot of a coarser ring that `second` lies in, made again from all the finer ones of its time.
+  // The slot of a coarser ring that `second` lies in, made again from all the finer ones of its
+  // time.
   Status condense(std::int64_t region, std::size_t ring, std::int64_t second) {
     const Ring &fine = rings[ring - 1], &coarse = rings[ring];
-    const std::int64_t first = second / coarse.step_s * coarse.step_s / fine.step_s, count = coarse.step_s / fine.step_s;
+    const std::int64_t first = second / coarse.step_s * coarse.step_s / fine.step_s,
+                       count = coarse.step_s / fine.step_s;
     std::array<Slot, 16> slots{};
     for (std::int64_t i = 0; i < count;) {  // in one read, or two where the ring begins anew
-      const std::int64_t place = (first + i) % fine.slots, run = std::min(count - i, fine.slots - place);
-      (void)!::pread(rings_.get(), &slots[static_cast<std::size_t>(i)], static_cast<std::size_t>(run) * sizeof(Slot),
-                     region * region_bytes + ring_offset(ring - 1) + place * static_cast<std::int64_t>(sizeof(Slot)));
+      const std::int64_t place = (first + i) % fine.slots,
+                         run = std::min(count - i, fine.slots - place);
+      (void)!::pread(rings_.get(), &slots[static_cast<std::size_t>(i)],
+                     static_cast<std::size_t>(run) * sizeof(Slot),
+                     region * region_bytes + ring_offset(ring - 1) +
+                         place * static_cast<std::int64_t>(sizeof(Slot)));
       i += run;
     }
     Slot out;
@@ -229,7 +299,9 @@ class FileHistory final : public History {
       int known = 0;
       for (std::int64_t i = 0; i < count; ++i) {
         const Slot& slot = slots[static_cast<std::size_t>(i)];
-        if (slot.number != static_cast<std::uint32_t>(first + i + 1) || slot.values[c] == packed_unknown) continue;
+        if (slot.number != static_cast<std::uint32_t>(first + i + 1) ||
+            slot.values[c] == packed_unknown)
+          continue;
         sum += unpack_number(slot.values[c]);
         ++known;
       }
@@ -251,6 +323,8 @@ class FileHistory final : public History {
 
 }  // namespace
 
-Result<std::unique_ptr<History>> History::open(const std::string& directory) { return FileHistory::open(directory); }
+Result<std::unique_ptr<History>> History::open(const std::string& directory) {
+  return FileHistory::open(directory);
+}
 
 }  // namespace billow

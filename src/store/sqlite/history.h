@@ -1,9 +1,11 @@
-// What GPUs, jobs and the fleet did, so that charts of last week exist without Prometheus. Samples, not events: nothing here is
-// needed to go on after a crash, so nothing is synced, and a damaged file is begun anew.
+// What GPUs, jobs and the fleet did, so that charts of last week exist without Prometheus. Samples,
+// not events: nothing here is needed to go on after a crash, so nothing is synced, and a damaged
+// file is begun anew.
 //
-// Space is known beforehand (limits::history_*). GPUs and the fleet lie in rings in one file, `history/rings`: a slot's place follows
-// from its time, and it carries that time, so there is no position to keep and a restart costs nothing. Coarser rings are made from
-// the finer ones as samples come. Jobs lie in `history/jobs.db`, one row each, the oldest thrown out first.
+// Space is known beforehand (limits::history_*). GPUs and the fleet lie in rings in one file,
+// `history/rings`: a slot's place follows from its time, and it carries that time, so there is no
+// position to keep and a restart costs nothing. Coarser rings are made from the finer ones as
+// samples come. Jobs lie in `history/jobs.db`, one row each, the oldest thrown out first.
 //
 // Safe for any thread: one mutex. Meant for workers: it reads and writes files.
 #pragma once
@@ -19,17 +21,38 @@
 namespace billow {
 
 // What is kept of a GPU, in this order; the fleet keeps its own figures in the same slots.
-enum GpuColumn : std::size_t { gpu_util, gpu_sm_active, gpu_mem, gpu_power, gpu_temperature, gpu_pcie_rx, gpu_pcie_tx, gpu_nvlink_rx, gpu_nvlink_tx, gpu_columns };
-enum FleetColumn : std::size_t { fleet_util, fleet_given, fleet_gpus, fleet_power, fleet_running, fleet_queued, fleet_spend, fleet_idle_spend, fleet_columns };
+enum GpuColumn : std::size_t {
+  gpu_util,
+  gpu_sm_active,
+  gpu_mem,
+  gpu_power,
+  gpu_temperature,
+  gpu_pcie_rx,
+  gpu_pcie_tx,
+  gpu_nvlink_rx,
+  gpu_nvlink_tx,
+  gpu_columns
+};
+enum FleetColumn : std::size_t {
+  fleet_util,
+  fleet_given,
+  fleet_gpus,
+  fleet_power,
+  fleet_running,
+  fleet_queued,
+  fleet_spend,
+  fleet_idle_spend,
+  fleet_columns
+};
 static_assert(std::size_t{fleet_columns} <= std::size_t{gpu_columns});
-using GpuSampleRow = std::array<double, gpu_columns>;   // stored figures; NaN: unknown
+using GpuSampleRow = std::array<double, gpu_columns>;  // stored figures; NaN: unknown
 extern const std::array<SeriesColumn, gpu_columns> gpu_series_columns;
 extern const std::array<SeriesColumn, fleet_columns> fleet_series_columns;
 
 struct SeriesAnswer {
-  WallTime from;                        // the beginning of the first point
+  WallTime from;  // the beginning of the first point
   Duration step;
-  std::vector<GpuSampleRow> points;     // one each step; all unknown where there was nothing
+  std::vector<GpuSampleRow> points;  // one each step; all unknown where there was nothing
 };
 
 class History {
@@ -38,17 +61,22 @@ class History {
   virtual ~History() = default;
 
   struct Sample {
-    std::string key;                    // "NODE/UUID"; "fleet"
+    std::string key;  // "NODE/UUID"; "fleet"
     GpuSampleRow values;
   };
-  // Samples of one moment. Kept in ten-second slots: a second one within the same slot replaces the first.
+  // Samples of one moment. Kept in ten-second slots: a second one within the same slot replaces the
+  // first.
   virtual Status add(WallTime at, const std::vector<Sample>& samples) = 0;
-  // The finest ring that reaches back to `from` and has no more than `points_max` points after merging neighbours.
-  virtual Result<SeriesAnswer> read(const std::string& key, WallTime from, WallTime to, std::size_t points_max) const = 0;
+  // The finest ring that reaches back to `from` and has no more than `points_max` points after
+  // merging neighbours.
+  virtual Result<SeriesAnswer> read(const std::string& key,
+                                    WallTime from,
+                                    WallTime to,
+                                    std::size_t points_max) const = 0;
 
   struct JobRecord {
     JobId job;
-    std::string series;                 // JobSeries::encode
+    std::string series;  // JobSeries::encode
   };
   virtual Status save_jobs(const std::vector<JobRecord>& jobs) = 0;
   virtual Result<std::optional<JobSeries>> job(JobId id) const = 0;

@@ -5,9 +5,11 @@
 namespace billow {
 namespace {
 
-constexpr std::int64_t application_id = 0x42696c6c;  // "Bill" in the file's header: tells ours from any other SQLite file
+constexpr std::int64_t application_id =
+    0x42696c6c;  // "Bill" in the file's header: tells ours from any other SQLite file
 
-// Columns are named as the rows' fields. Listing merges one ordered index range per state, hence (…, state, id) everywhere.
+// Columns are named as the rows' fields. Listing merges one ordered index range per state, hence
+// (…, state, id) everywhere.
 constexpr Migration steps[] = {
     {1, "the journal", R"sql(
       CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -87,37 +89,53 @@ constexpr Migration steps[] = {
 Status apply_step(sqlite::Db& db, const Migration& step) {
   BILLOW_TRY_VOID(db.exec("BEGIN IMMEDIATE"));
   Status status = db.exec(step.sql);
-  if (status) status = db.exec(fmt::format("UPDATE meta SET value = {} WHERE key = 'format'", step.format));
-  if (status) status = db.exec(fmt::format("PRAGMA application_id = {}", application_id));
-  if (status) status = db.exec("COMMIT");
-  if (!status) db.rollback();
+  if (status)
+    status = db.exec(fmt::format("UPDATE meta SET value = {} WHERE key = 'format'", step.format));
+  if (status)
+    status = db.exec(fmt::format("PRAGMA application_id = {}", application_id));
+  if (status)
+    status = db.exec("COMMIT");
+  if (!status)
+    db.rollback();
   return status;
 }
 
 }  // namespace
 
-std::span<const Migration> migrations() { return steps; }
-std::int64_t format_newest() { return steps[std::size(steps) - 1].format; }
+std::span<const Migration> migrations() {
+  return steps;
+}
+std::int64_t format_newest() {
+  return steps[std::size(steps) - 1].format;
+}
 
 Status migrate(sqlite::Db& db, const std::string& data_dir) {
   const auto tables = BILLOW_TRY(db.scalar("SELECT count(*) FROM sqlite_schema"));
   const auto id = BILLOW_TRY(db.scalar("PRAGMA application_id"));
   if (tables > 0 && id != application_id) {
-    return fail(Code::conflict, fmt::format("{} is a database of another program", db.path()), "use --data with another directory");
+    return fail(Code::conflict, fmt::format("{} is a database of another program", db.path()),
+                "use --data with another directory");
   }
   std::int64_t format = 0;
-  if (tables > 0) format = BILLOW_TRY(db.scalar("SELECT value FROM meta WHERE key = 'format'"));
+  if (tables > 0)
+    format = BILLOW_TRY(db.scalar("SELECT value FROM meta WHERE key = 'format'"));
   if (format > format_newest()) {
-    return fail(Code::unsupported,
-                fmt::format("data directory {} was written by a newer Billow (format {}; this one reads up to {})", data_dir, format,
-                            format_newest()),
-                "upgrade billow or use --data with another directory");
+    return fail(
+        Code::unsupported,
+        fmt::format(
+            "data directory {} was written by a newer Billow (format {}; this one reads up to {})",
+            data_dir, format, format_newest()),
+        "upgrade billow or use --data with another directory");
   }
   for (const Migration& step : steps) {
-    if (step.format <= format) continue;
-    if (tables > 0) log_info("data directory {}: from format {} to {} ({})", data_dir, format, step.format, step.what);
+    if (step.format <= format)
+      continue;
+    if (tables > 0)
+      log_info("data directory {}: from format {} to {} ({})", data_dir, format, step.format,
+               step.what);
     if (auto done = apply_step(db, step); !done) {
-      return pass(std::move(done.error()), fmt::format("bringing data directory {} to format {}", data_dir, step.format));
+      return pass(std::move(done.error()),
+                  fmt::format("bringing data directory {} to format {}", data_dir, step.format));
     }
     format = step.format;
   }

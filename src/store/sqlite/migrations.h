@@ -1,5 +1,6 @@
-// The data directory's format, as a list of steps from nothing to the present. Each step is one transaction, so a crash between
-// steps leaves a directory of a definite format, which the next start brings further. A released step is never edited.
+// The data directory's format, as a list of steps from nothing to the present. Each step is one
+// transaction, so a crash between steps leaves a directory of a definite format, which the next
+// start brings further. A released step is never edited.
 #pragma once
 
 #include <span>

@@ -16,13 +16,16 @@
 namespace billow {
 namespace {
 
-// What a head on another machine needs to be the same installation: agents trust the authority, rented machines know the name.
-constexpr const char* kept_files[] = {"token", "node-token", "notify-key", "installation", "tls/ca.pem", "tls/ca.key"};
+// What a head on another machine needs to be the same installation: agents trust the authority,
+// rented machines know the name.
+constexpr const char* kept_files[] = {"token",        "node-token", "notify-key",
+                                      "installation", "tls/ca.pem", "tls/ca.key"};
 
 Status copy_files(const std::string& from, const std::string& to) {
   for (const char* name : kept_files) {
     const std::string source = from + "/" + name, target = to + "/" + name;
-    if (!file_exists(source) || file_exists(target)) continue;
+    if (!file_exists(source) || file_exists(target))
+      continue;
     BILLOW_TRY_VOID(make_directories(target.substr(0, target.rfind('/')), 0700));
     BILLOW_TRY_VOID(write_file_atomic(target, BILLOW_TRY(read_file(source, 1 << 20)), 0600, true));
   }
@@ -34,43 +37,57 @@ Result<CopyReport> copy_into(const std::string& from, const std::string& to) {
   const auto last = static_cast<Seq>(BILLOW_TRY(db->scalar("SELECT max(seq) FROM events")));
   // The snapshot first: the database copied after it reaches at least as far.
   const auto snapshot = BILLOW_TRY(Snapshots(from).load(last));
-  if (snapshot) BILLOW_TRY_VOID(Snapshots(to).save(snapshot->seq, snapshot->bytes));
+  if (snapshot)
+    BILLOW_TRY_VOID(Snapshots(to).save(snapshot->seq, snapshot->bytes));
   BILLOW_TRY_VOID(db->copy_to(to + "/billow.db"));
   ::chmod((to + "/billow.db").c_str(), 0600);
   BILLOW_TRY_VOID(copy_files(from, to));
   auto copied = BILLOW_TRY(sqlite::Db::open(to + "/billow.db", sqlite::Mode::read_only, 4096));
   CopyReport report;
   report.last_seq = static_cast<Seq>(BILLOW_TRY(copied->scalar("SELECT max(seq) FROM events")));
-  report.events = static_cast<std::uint64_t>(BILLOW_TRY(copied->scalar("SELECT count(*) FROM events")));
+  report.events =
+      static_cast<std::uint64_t>(BILLOW_TRY(copied->scalar("SELECT count(*) FROM events")));
   report.jobs = static_cast<std::uint64_t>(BILLOW_TRY(copied->scalar("SELECT count(*) FROM jobs")));
-  report.leases = static_cast<std::uint64_t>(BILLOW_TRY(copied->scalar("SELECT count(*) FROM leases")));
+  report.leases =
+      static_cast<std::uint64_t>(BILLOW_TRY(copied->scalar("SELECT count(*) FROM leases")));
   return report;
 }
 
 }  // namespace
 
 Result<CopyReport> backup_sqlite(const std::string& data_dir, const std::string& path) {
-  if (!file_exists(data_dir + "/billow.db")) return fail(Code::not_found, fmt::format("there is no store in {}", data_dir), "name the data directory of a head: --data DIR; or its database: --store URL");
-  if (file_exists(path)) return fail(Code::conflict, fmt::format("{} exists already", path), "name a directory that does not exist yet");
+  if (!file_exists(data_dir + "/billow.db"))
+    return fail(Code::not_found, fmt::format("there is no store in {}", data_dir),
+                "name the data directory of a head: --data DIR; or its database: --store URL");
+  if (file_exists(path))
+    return fail(Code::conflict, fmt::format("{} exists already", path),
+                "name a directory that does not exist yet");
   const std::string partial = path + ".partial";
   BILLOW_TRY_VOID(remove_tree(partial));
   BILLOW_TRY_VOID(make_directories(partial, 0700));
   auto done = copy_into(data_dir, partial);
   if (done) {
-    if (auto synced = sync_directory(partial); !synced) done = pass(std::move(synced.error()));
-    else if (::rename(partial.c_str(), path.c_str()) != 0) done = fail_errno(path, errno);
+    if (auto synced = sync_directory(partial); !synced)
+      done = pass(std::move(synced.error()));
+    else if (::rename(partial.c_str(), path.c_str()) != 0)
+      done = fail_errno(path, errno);
   }
-  if (done) return done;
-  if (auto removed = remove_tree(partial); !removed) log_warn("{}: {}", partial, removed.error().message);
+  if (done)
+    return done;
+  if (auto removed = remove_tree(partial); !removed)
+    log_warn("{}: {}", partial, removed.error().message);
   return pass(std::move(done.error()), "backup");
 }
 
 Result<CopyReport> restore_sqlite(const std::string& path, const std::string& data_dir) {
   if (!file_exists(path + "/billow.db")) {
-    return fail(Code::not_found, fmt::format("{} is no backup of a data directory", path), file_exists(path) ? "a backup of PostgreSQL goes back into a database: --store URL" : "name the directory `billow store backup` made");
+    return fail(Code::not_found, fmt::format("{} is no backup of a data directory", path),
+                file_exists(path) ? "a backup of PostgreSQL goes back into a database: --store URL"
+                                  : "name the directory `billow store backup` made");
   }
   if (file_exists(data_dir + "/billow.db") || file_exists(store_marker(data_dir)))
-    return fail(Code::conflict, fmt::format("{} holds a store already", data_dir), "restore into another directory: --data DIR; nothing is written over");
+    return fail(Code::conflict, fmt::format("{} holds a store already", data_dir),
+                "restore into another directory: --data DIR; nothing is written over");
   BILLOW_TRY_VOID(make_directories(data_dir, 0700));
   const Fd lock = BILLOW_TRY(lock_data_dir(data_dir));
   const std::string staged = data_dir + "/restoring";
@@ -85,19 +102,24 @@ Result<CopyReport> restore_sqlite(const std::string& path, const std::string& da
   {
     auto db = BILLOW_TRY(sqlite::Db::open(staged + "/billow.db", sqlite::Mode::read_write, 4096));
     auto whole = BILLOW_TRY(db->query("PRAGMA integrity_check"));
-    if (BILLOW_TRY(whole.step()) && whole.text(0) != "ok") return fail(Code::invalid, fmt::format("{} is damaged: {}", path, whole.text(0)), "use another backup");
+    if (BILLOW_TRY(whole.step()) && whole.text(0) != "ok")
+      return fail(Code::invalid, fmt::format("{} is damaged: {}", path, whole.text(0)),
+                  "use another backup");
   }
   {
     auto db = BILLOW_TRY(sqlite::Db::open(staged + "/billow.db", sqlite::Mode::read_write, 4096));
     BILLOW_TRY_VOID(migrate(*db, path));
-    BILLOW_TRY_VOID(db->run("UPDATE meta SET value = value + ? WHERE key = 'epoch'", restored_epoch_leap));
+    BILLOW_TRY_VOID(
+        db->run("UPDATE meta SET value = value + ? WHERE key = 'epoch'", restored_epoch_leap));
     BILLOW_TRY_VOID(db->checkpoint());
   }
   // The database last: with it the directory holds a store.
   BILLOW_TRY_VOID(copy_files(staged, data_dir));
   BILLOW_TRY_VOID(remove_tree(data_dir + "/snapshots"));
   for (const char* name : {"/snapshots", "/billow.db"})
-    if (file_exists(staged + name) && ::rename((staged + name).c_str(), (data_dir + name).c_str()) != 0) return fail_errno(data_dir + name, errno);
+    if (file_exists(staged + name) &&
+        ::rename((staged + name).c_str(), (data_dir + name).c_str()) != 0)
+      return fail_errno(data_dir + name, errno);
   BILLOW_TRY_VOID(sync_directory(data_dir));
   return report;
 }

@@ -1,6 +1,6 @@
-// A thin RAII layer over SQLite's C interface, for this module's sources only. A Db is one connection, used by one thread at a
-// time; it keeps its prepared statements. Errors become our Error, and every way a full disk shows becomes storage_full, which
-// the journal's writer acts on.
+// A thin RAII layer over SQLite's C interface, for this module's sources only. A Db is one
+// connection, used by one thread at a time; it keeps its prepared statements. Errors become our
+// Error, and every way a full disk shows becomes storage_full, which the journal's writer acts on.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ enum class Mode { read_write, read_only };
 
 class Db final : public sql::Db {
  public:
-  // Sets up WAL, synchronous=FULL, foreign keys off, a page cache of `cache_kib` and no checkpoint on its own.
+  // Sets up WAL, synchronous=FULL, foreign keys off, a page cache of `cache_kib` and no checkpoint
+  // on its own.
   static Result<std::unique_ptr<Db>> open(const std::string& path, Mode mode, int cache_kib);
   ~Db() override;
   Db(const Db&) = delete;
@@ -32,10 +33,13 @@ class Db final : public sql::Db {
   Result<Query> query(std::string_view sql, int slot = 0) override;
 
   void rollback() override;
-  void release_memory();                          // gives the page cache back, as far as no transaction holds it
-  Status checkpoint();                            // as much as readers allow, without waiting for them
-  std::int64_t wal_pages() const { return wal_pages_; }  // in the WAL after the last commit of this connection
-  Status copy_to(const std::string& path) const;  // a consistent copy, by the online backup interface
+  void release_memory();  // gives the page cache back, as far as no transaction holds it
+  Status checkpoint();    // as much as readers allow, without waiting for them
+  std::int64_t wal_pages() const {
+    return wal_pages_;
+  }  // in the WAL after the last commit of this connection
+  Status copy_to(
+      const std::string& path) const;  // a consistent copy, by the online backup interface
   const std::string& path() const { return path_; }
 
  private:
@@ -44,9 +48,12 @@ class Db final : public sql::Db {
   sqlite3* db_ = nullptr;
   struct TextHash {  // looks a statement up without making a string of it
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
   };
-  std::unordered_map<std::string, std::unique_ptr<sql::Cursor>, TextHash, std::equal_to<>> statements_;
+  std::unordered_map<std::string, std::unique_ptr<sql::Cursor>, TextHash, std::equal_to<>>
+      statements_;
   std::int64_t wal_pages_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Candidates in SQLite: index ranges stepped through lazily and merged here. Which index serves is said in the statement, for SQLite's
-// planner would sort.
+// Candidates in SQLite: index ranges stepped through lazily and merged here. Which index serves is
+// said in the statement, for SQLite's planner would sort.
 #include <fmt/format.h>
 
 #include "store/job_scan.h"
@@ -13,17 +13,23 @@ struct Source {
   JobPosition at;
 };
 
-// The candidates of a page, in order, merged from one range per state. A merge of short ordered ranges costs the same whether
-// a thousand or a million jobs match; a sort would not.
+// The candidates of a page, in order, merged from one range per state. A merge of short ordered
+// ranges costs the same whether a thousand or a million jobs match; a sort would not.
 class Candidates {
  public:
-  static Result<Candidates> open(sql::Db& db, const JobFilter& f, JobOrder order, JobPosition from) {
+  static Result<Candidates> open(sql::Db& db,
+                                 const JobFilter& f,
+                                 JobOrder order,
+                                 JobPosition from) {
     Candidates c;
     if (order == JobOrder::recently_ended) {
-      auto q = BILLOW_TRY(db.query("SELECT ended_at, id FROM jobs INDEXED BY jobs_ended WHERE ended_at > 0 AND (ended_at, id) < (?, ?) "
-                                   "ORDER BY ended_at DESC, id DESC"));
+      auto q =
+          BILLOW_TRY(db.query("SELECT ended_at, id FROM jobs INDEXED BY jobs_ended WHERE ended_at "
+                              "> 0 AND (ended_at, id) < (?, ?) "
+                              "ORDER BY ended_at DESC, id DESC"));
       // The upper bound of the filter is a better place to begin, if it is the lower of the two.
-      if (f.ended_before) from = std::min(from, JobPosition{f.ended_before.ns - 1, INT64_MAX});
+      if (f.ended_before)
+        from = std::min(from, JobPosition{f.ended_before.ns - 1, INT64_MAX});
       q.bind_all(from.ended_at, from.id);
       c.floor_ = f.ended_from.ns;
       BILLOW_TRY_VOID(c.add(std::move(q)));
@@ -31,7 +37,8 @@ class Candidates {
     }
     const bool by_key = f.array || !f.labels.empty() || f.user || f.project;
     if (!by_key && f.states.empty()) {
-      auto q = BILLOW_TRY(db.query("SELECT 9223372036854775807, id FROM jobs WHERE id < ? ORDER BY id DESC"));
+      auto q = BILLOW_TRY(
+          db.query("SELECT 9223372036854775807, id FROM jobs WHERE id < ? ORDER BY id DESC"));
       q.bind(from.id);
       BILLOW_TRY_VOID(c.add(std::move(q)));
       return c;
@@ -48,28 +55,34 @@ class Candidates {
   // The next candidate, or none.
   std::optional<JobPosition> front() const {
     const Source* best = highest();
-    if (!best || best->at.ended_at < floor_) return std::nullopt;
+    if (!best || best->at.ended_at < floor_)
+      return std::nullopt;
     return best->at;
   }
   Status pop() {
     Source* best = highest();
-    if (BILLOW_TRY(best->query.step())) best->at = {best->query.integer(0), best->query.integer(1)};
-    else std::erase_if(sources_, [&](const auto& s) { return s.get() == best; });
+    if (BILLOW_TRY(best->query.step()))
+      best->at = {best->query.integer(0), best->query.integer(1)};
+    else
+      std::erase_if(sources_, [&](const auto& s) { return s.get() == best; });
     return {};
   }
 
  private:
   Source* highest() const {  // there are about as many as states: a handful
-    const auto it = std::max_element(sources_.begin(), sources_.end(), [](const auto& a, const auto& b) { return a->at < b->at; });
+    const auto it = std::max_element(sources_.begin(), sources_.end(),
+                                     [](const auto& a, const auto& b) { return a->at < b->at; });
     return it == sources_.end() ? nullptr : it->get();
   }
 
-  using States = std::shared_ptr<const std::vector<std::string>>;  // outlives the queries that have them bound
+  using States =
+      std::shared_ptr<const std::vector<std::string>>;  // outlives the queries that have them bound
   static Result<States> states_to_merge(sql::Db& db, const JobFilter& f) {
     std::vector<std::string> states = f.states;
     if (states.empty()) {
       auto q = BILLOW_TRY(db.query("SELECT DISTINCT state FROM job_counts WHERE jobs > 0"));
-      while (BILLOW_TRY(q.step())) states.emplace_back(q.text(0));
+      while (BILLOW_TRY(q.step()))
+        states.emplace_back(q.text(0));
     }
     std::sort(states.begin(), states.end());
     states.erase(std::unique(states.begin(), states.end()), states.end());
@@ -78,7 +91,10 @@ class Candidates {
   static Result<sql::Query> range(sql::Db& db, const JobFilter& f, int slot) {
     constexpr std::string_view tail = " AND state = ? AND id < ? ORDER BY id DESC";
     const auto by = [&](std::string_view index, std::string_view where) {
-      return db.query(fmt::format("SELECT 9223372036854775807, id FROM jobs INDEXED BY {} WHERE {}{}", index, where, tail), slot);
+      return db.query(
+          fmt::format("SELECT 9223372036854775807, id FROM jobs INDEXED BY {} WHERE {}{}", index,
+                      where, tail),
+          slot);
     };
     if (f.array) {
       auto q = BILLOW_TRY(by("jobs_array", "array_id <> 0 AND array_id = ?"));
@@ -86,8 +102,11 @@ class Candidates {
       return q;
     }
     if (!f.labels.empty()) {
-      auto q = BILLOW_TRY(db.query("SELECT 9223372036854775807, job_id FROM job_labels WHERE key = ? AND value = ? AND state = ? "
-                                   "AND job_id < ? ORDER BY job_id DESC", slot));
+      auto q =
+          BILLOW_TRY(db.query("SELECT 9223372036854775807, job_id FROM job_labels WHERE key = ? "
+                              "AND value = ? AND state = ? "
+                              "AND job_id < ? ORDER BY job_id DESC",
+                              slot));
       q.bind_all(f.labels[0].first, f.labels[0].second);
       return q;
     }
@@ -104,7 +123,8 @@ class Candidates {
     return by("jobs_state", "1");
   }
   Status add(sql::Query query) {
-    if (!BILLOW_TRY(query.step())) return {};
+    if (!BILLOW_TRY(query.step()))
+      return {};
     const JobPosition at{query.integer(0), query.integer(1)};
     sources_.push_back(std::make_unique<Source>(Source{std::move(query), at}));
     return {};
@@ -113,7 +133,6 @@ class Candidates {
   std::vector<std::unique_ptr<Source>> sources_;
   std::int64_t floor_ = 0;
 };
-
 
 class SqliteJobScan final : public JobScan {
  public:
@@ -130,17 +149,20 @@ class SqliteJobScan final : public JobScan {
   }
   Result<bool> next() override {
     row_.reset();
-    if (began_) BILLOW_TRY_VOID(candidates_->pop());
+    if (began_)
+      BILLOW_TRY_VOID(candidates_->pop());
     began_ = true;
     const auto found = candidates_->front();
-    if (!found) return false;
+    if (!found)
+      return false;
     at_ = *found;
     return true;
   }
   Result<const sql::Query*> row() override {
     row_.emplace(BILLOW_TRY(db_.query(job_by_id())));
     row_->bind(at_.id);
-    if (!BILLOW_TRY(row_->step())) return nullptr;
+    if (!BILLOW_TRY(row_->step()))
+      return nullptr;
     return &*row_;
   }
 
@@ -153,7 +175,10 @@ class SqliteJobScan final : public JobScan {
 
 }  // namespace
 
-Result<std::unique_ptr<JobScan>> open_sqlite_job_scan(sql::Db& db, const JobFilter& filter, JobOrder order, JobPosition from) {
+Result<std::unique_ptr<JobScan>> open_sqlite_job_scan(sql::Db& db,
+                                                      const JobFilter& filter,
+                                                      JobOrder order,
+                                                      JobPosition from) {
   auto scan = std::make_unique<SqliteJobScan>(db);
   BILLOW_TRY_VOID(scan->open(filter, order, from));
   return scan;

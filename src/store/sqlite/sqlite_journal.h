@@ -1,9 +1,9 @@
-// The journal in SQLite. Its writer also does the WAL's checkpoints in quiet moments, so that a commit seldom waits for one, and carries
-// the store through a full disk:
+// The journal in SQLite. Its writer also does the WAL's checkpoints in quiet moments, so that a
+// commit seldom waits for one, and carries the store through a full disk:
 //
-//   ok ──commit finds no room──► give up the ballast, disk_low ──retry the same transaction until it fits──► commit
-//   disk_low ──room for the ballast and half again──► allocate it, ok
-//   any other failure, or a higher epoch in the database ──► fatal: nothing is committed from there on
+//   ok ──commit finds no room──► give up the ballast, disk_low ──retry the same transaction until
+//   it fits──► commit disk_low ──room for the ballast and half again──► allocate it, ok any other
+//   failure, or a higher epoch in the database ──► fatal: nothing is committed from there on
 #pragma once
 
 #include <mutex>
@@ -34,11 +34,12 @@ class SqliteJournal final : public QueuedJournal {
   Status prune(Seq before) override;
 
  private:
-  bool commit_group(const std::vector<Batch>& group) override;  // false: fatal, or stopping with a full disk
+  bool commit_group(
+      const std::vector<Batch>& group) override;  // false: fatal, or stopping with a full disk
   void quiet_moment() override;
   void after_commit() override;
   Status write_transaction(const std::vector<Batch>& group);
-  bool wait_for_room();                             // false: stopping
+  bool wait_for_room();  // false: stopping
 
   Parts parts_;
   RowWriter rows_;

@@ -1,5 +1,5 @@
-// libFuzzer over the request parser: however the bytes are cut, the verdict is the same, and no byte is used twice.
-// Built with clang and -DBILLOW_FUZZ=ON only, by `./dev fuzz`.
+// libFuzzer over the request parser: however the bytes are cut, the verdict is the same, and no
+// byte is used twice. Built with clang and -DBILLOW_FUZZ=ON only, by `./dev fuzz`.
 #include <cstdint>
 #include <string>
 
@@ -27,12 +27,15 @@ Outcome parse(HttpParser::Kind kind, std::string_view bytes, std::size_t piece) 
     std::size_t used = 0;
     while (used < pending.size() && !parser.done()) {
       const auto step = parser.feed(std::string_view(pending).substr(used));
-      if (!step) return {};
-      BILLOW_CHECK(step->consumed <= pending.size() - used, "the parser used more than it was given");
+      if (!step)
+        return {};
+      BILLOW_CHECK(step->consumed <= pending.size() - used,
+                   "the parser used more than it was given");
       used += step->consumed;
       out.used += step->consumed;
       out.body.append(step->body);
-      if (step->consumed == 0) break;
+      if (step->consumed == 0)
+        break;
     }
     pending.erase(0, used);
   }
@@ -47,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto kind : {HttpParser::Kind::request, HttpParser::Kind::response}) {
     const auto whole = parse(kind, bytes, size + 1);
     const auto cut = parse(kind, bytes, 3);
-    BILLOW_CHECK(whole.ok == cut.ok && (!whole.ok || whole == cut), "cutting the input changed its meaning");
+    BILLOW_CHECK(whole.ok == cut.ok && (!whole.ok || whole == cut),
+                 "cutting the input changed its meaning");
   }
   WsReader reader(WsReader::Role::server, 1 << 16);
   reader.feed(bytes);

@@ -19,7 +19,8 @@ const Catalogue& catalogue() {
 }
 
 TEST(Choose, TakesTheCheapestFairOneUnlessCertaintyIsCheap) {
-  EXPECT_EQ(choose({{10, 0.1}, {20, 0.6}, {50, 0.99}}, {}), 1u) << "the first is not fair, the third too dear";
+  EXPECT_EQ(choose({{10, 0.1}, {20, 0.6}, {50, 0.99}}, {}), 1u)
+      << "the first is not fair, the third too dear";
   EXPECT_EQ(choose({{20, 0.6}, {21, 0.99}}, {}), 1u) << "five percent more for much more";
   EXPECT_EQ(choose({{20, 0.95}, {23, 0.99}}, {}), 0u) << "fifteen percent more for little more";
   EXPECT_EQ(choose({{10, 0.1}, {20, 0.2}}, {}), 1u) << "none is fair: the surest";
@@ -30,7 +31,13 @@ TEST(Choose, TakesTheCheapestFairOneUnlessCertaintyIsCheap) {
 
 TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   auto fleet = fleet_of({{{"H100", {}}, {"H100", {}}}, {{"L4", {}}}}, catalogue());
-  RunMeasured run{.gpu = "H100", .mem_peak_mib = 9000, .sm_p95_pct = 12, .dram_p95_pct = 9, .util_p95_pct = 100, .seconds = 60, .samples = 100};
+  RunMeasured run{.gpu = "H100",
+                  .mem_peak_mib = 9000,
+                  .sm_p95_pct = 12,
+                  .dram_p95_pct = 9,
+                  .util_p95_pct = 100,
+                  .seconds = 60,
+                  .samples = 100};
   auto small = right_size(run, fleet, catalogue());
   ASSERT_TRUE(small.best) << small.verdict;
   EXPECT_GE(small.best->memory_mib, run.mem_peak_mib * 1.1);
@@ -40,7 +47,8 @@ TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   auto busy = right_size(run, fleet, catalogue());
   ASSERT_TRUE(busy.best);
   EXPECT_EQ(busy.best->what, "1 × " + (*catalogue().gpu("H100"))->name);
-  for (auto& o : busy.options) EXPECT_GE(o.memory_mib, busy.mem_needed_mib);
+  for (auto& o : busy.options)
+    EXPECT_GE(o.memory_mib, busy.mem_needed_mib);
   // Without SM activity utilisation is an upper bound, and said so: never less than it says.
   run.sm_p95_pct.reset(), run.dram_p95_pct.reset();
   auto blind = right_size(run, fleet, catalogue());
@@ -48,13 +56,15 @@ TEST(RightSize, SmallWorkGetsASliceAndBusyWorkItsCard) {
   EXPECT_FALSE(blind.notes.empty());
   run.mem_peak_mib = 79000;
   auto full = right_size(run, fleet, catalogue());
-  for (auto& o : full.options) EXPECT_GE(o.memory_mib, 79000);
+  for (auto& o : full.options)
+    EXPECT_GE(o.memory_mib, 79000);
 }
 
 TEST(Fleet, MigShapesHaveTheirNames) {
   auto names = [](const char* gpu) {
     std::string out;
-    for (auto& m : mig_shapes(**catalogue().gpu(gpu))) out += m.name + " ";
+    for (auto& m : mig_shapes(**catalogue().gpu(gpu)))
+      out += m.name + " ";
     return out;
   };
   EXPECT_EQ(names("H100"), "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb ");
@@ -73,12 +83,19 @@ TEST(Review, SavesOnlyWhatWasUsedAndCountsNothingTwice) {
   auto month = month_before(now);
   EXPECT_EQ(month.name, "2026-10");
   EXPECT_NEAR(month.to_s - month.from_s, 31 * 86400, 1);
-  std::vector<UsedSpan> spans{{"H100", month.from_s - 86400, month.to_s + 86400, 4, 4 * 33 * 24 * 9.0}};  // nine dollars an hour, at all hours
+  std::vector<UsedSpan> spans{{"H100", month.from_s - 86400, month.to_s + 86400, 4,
+                               4 * 33 * 24 * 9.0}};  // nine dollars an hour, at all hours
   auto usage = usage_of(spans, month.from_s, month.to_s);
   ASSERT_EQ(usage.size(), 1u);
   EXPECT_NEAR(usage[0].gpu_hours(), 4 * 31 * 24, 1);
   EXPECT_NEAR(usage[0].paid_usd, 4 * 31 * 24 * 9.0, 1);
-  auto r = review({.usage = usage, .period = month.name, .price_changes = {"aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)", "aws nothing-we-use us-east-1: $1/h → $2/h"}, .market = {}, .now = now}, catalogue());
+  auto r = review({.usage = usage,
+                   .period = month.name,
+                   .price_changes = {"aws p5.48xlarge us-east-1: $98.32/h → $55.04/h (-44 %)",
+                                     "aws nothing-we-use us-east-1: $1/h → $2/h"},
+                   .market = {},
+                   .now = now},
+                  catalogue());
   ASSERT_GE(r.actions.size(), 2u);
   EXPECT_EQ(r.changes.size(), 1u);
   double most = 0;
@@ -89,7 +106,9 @@ TEST(Review, SavesOnlyWhatWasUsedAndCountsNothingTwice) {
   EXPECT_EQ(r.usd_month, most);
   EXPECT_NE(r.summary().find("2026-10"), std::string::npos);
   EXPECT_EQ(review_json(r)["saves_usd_month"].double_or(0), std::round(most * 100) / 100);
-  auto empty = review({.usage = {}, .period = "2026-10", .price_changes = {}, .market = {}, .now = now}, catalogue());
+  auto empty =
+      review({.usage = {}, .period = "2026-10", .price_changes = {}, .market = {}, .now = now},
+             catalogue());
   EXPECT_EQ(empty.usd_month, 0);
   EXPECT_TRUE(review_due({now.ns - 86'400ll * 1'000'000'000}, now));
   EXPECT_FALSE(review_due(now, {now.ns + 86'400ll * 1'000'000'000 * 20}));
@@ -102,15 +121,24 @@ TEST(Ask, AnswersAsTheCommandDoesAndNamesWhatIsWrong) {
   EXPECT_GT(a->at("best", "tpot_ms").double_or(0), 0);
   EXPECT_GT((*a)["options"].items().size(), 3u);
   EXPECT_FALSE((*a)["text"].str_or("").empty());
-  auto other = answer(*parse_json(R"({"model":"7B","weights":"bf16","input_tokens":512,"output_tokens":64,"requests_per_s":2,"tpot_ms":80})"), {});
+  auto other = answer(
+      *parse_json(
+          R"({"model":"7B","weights":"bf16","input_tokens":512,"output_tokens":64,"requests_per_s":2,"tpot_ms":80})"),
+      {});
   ASSERT_TRUE(other) << other.error().message;
   EXPECT_LE(other->at("best", "tpot_ms").double_or(1e9), 80);
-  auto config = answer(*parse_json(R"({"config":{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256}})"), {});
+  auto config = answer(
+      *parse_json(
+          R"({"config":{"model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256}})"),
+      {});
   EXPECT_TRUE(config) << config.error().message;
   auto training = answer(*parse_json(R"({"model":"7B","train":true,"tuning":"lora"})"), {});
   EXPECT_TRUE(training);
-  for (auto bad : {R"([])", R"({})", R"({"modle":"7B"})", R"({"model":"/etc/passwd"})", R"({"model":"7B","users":-1})", R"({"model":"7B","users":"many"})", R"({"model":"7B","precision":"fp3"})", R"({"model":"7B","mine":true})",
-                   R"({"config":{"hidden_size":1e300}})", R"({"model":"7B","rps":1,"users":1})", R"({"config":7})"}) {
+  for (auto bad : {R"([])", R"({})", R"({"modle":"7B"})", R"({"model":"/etc/passwd"})",
+                   R"({"model":"7B","users":-1})", R"({"model":"7B","users":"many"})",
+                   R"({"model":"7B","precision":"fp3"})", R"({"model":"7B","mine":true})",
+                   R"({"config":{"hidden_size":1e300}})", R"({"model":"7B","rps":1,"users":1})",
+                   R"({"config":7})"}) {
     auto r = answer(*parse_json(bad), {});
     ASSERT_FALSE(r) << bad;
     EXPECT_FALSE(r.error().message.empty());

@@ -14,17 +14,22 @@ namespace billow::advise {
 namespace {
 
 TEST(Arrivals, ComeAtTheRateAskedAndTheSameForTheSameSeed) {
-  auto a = random_arrivals(20, 100, 512, 128, 7), b = random_arrivals(20, 100, 512, 128, 7), c = random_arrivals(20, 100, 512, 128, 8);
+  auto a = random_arrivals(20, 100, 512, 128, 7), b = random_arrivals(20, 100, 512, 128, 7),
+       c = random_arrivals(20, 100, 512, 128, 8);
   EXPECT_NEAR(static_cast<double>(a.size()), 2000, 200);
   ASSERT_EQ(a.size(), b.size());
   EXPECT_EQ(a[17].at_s, b[17].at_s);
   EXPECT_NE(a[17].at_s, c[17].at_s);
-  for (std::size_t i = 1; i < a.size(); ++i) EXPECT_LE(a[i - 1].at_s, a[i].at_s);
+  for (std::size_t i = 1; i < a.size(); ++i)
+    EXPECT_LE(a[i - 1].at_s, a[i].at_s);
   EXPECT_EQ(random_arrivals(0.01, 1, 1, 1, 1).size(), 1u) << "a test sends something";
 }
 
 TEST(Arrivals, ATraceKeepsItsTimesAndLengths) {
-  auto t = trace_arrivals("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n2023-11-16 18:15:50.5,396,109\n2023-11-16 18:25:46.5,10,10\n", 60, 2);
+  auto t = trace_arrivals(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n2023-11-16 "
+      "18:15:50.5,396,109\n2023-11-16 18:25:46.5,10,10\n",
+      60, 2);
   ASSERT_TRUE(t) << t.error().message;
   ASSERT_EQ(t->size(), 2u);
   EXPECT_NEAR((*t)[1].at_s, 2, 1e-9);
@@ -36,11 +41,14 @@ TEST(Arrivals, ATraceKeepsItsTimesAndLengths) {
 }
 
 TEST(AnswerStream, CountsTokensHoweverTheBytesAreCut) {
-  std::string body = "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"c\"}}]}\r\n\r\ndata: [DONE]\n\n";
+  std::string body =
+      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n\ndata: "
+      "{\"choices\":[{\"delta\":{\"content\":\"c\"}}]}\r\n\r\ndata: [DONE]\n\n";
   for (std::size_t piece : {1u, 3u, 7u, 1000u}) {
     AnswerStream s;
     double t = 10;
-    for (std::size_t at = 0; at < body.size(); at += piece, t += 0.001) s.feed(std::string_view(body).substr(at, piece), t);
+    for (std::size_t at = 0; at < body.size(); at += piece, t += 0.001)
+      s.feed(std::string_view(body).substr(at, piece), t);
     s.finish(t);
     EXPECT_EQ(s.tokens(), 3) << piece;
     EXPECT_TRUE(s.streamed());
@@ -91,7 +99,8 @@ TEST(LoadReport, JudgesByTheNinetyFifthPercentile) {
   EXPECT_TRUE(summarise(answers, {.ttft_ms_max = 1000, .tokens_per_s_min = 40}).meets());
   EXPECT_FALSE(summarise(answers, {.ttft_ms_max = 1000, .tokens_per_s_min = 60}).meets());
   EXPECT_NEAR(r.concurrency, (90 * 0.3 + 10 * 1.1) / r.seconds, 1e-9);
-  for (int i = 0; i < 5; ++i) answers[static_cast<std::size_t>(i)].error = "HTTP 503";
+  for (int i = 0; i < 5; ++i)
+    answers[static_cast<std::size_t>(i)].error = "HTTP 503";
   auto failed = summarise(answers, {});
   EXPECT_FALSE(failed.meets());
   EXPECT_EQ(failed.errors.at(0).second, 5);
@@ -103,7 +112,18 @@ TEST(Measurements, AreKeptReadAndBendTheCalibration) {
   ASSERT_NE(::mkdtemp(made), nullptr);
   std::string dir = made;
   auto catalogue = Catalogue::embedded();
-  ServingMeasurement m{.model = "7B", .gpu = "L4", .engine = "vllm", .version = "0.9, \"nightly\"", .precision = "bf16", .tensor = 1, .concurrency = 4.4, .input = 512, .output = 128, .ttft_ms = 300, .tpot_ms = 200, .measured_at = "2026-11-15T06:00:00Z"};
+  ServingMeasurement m{.model = "7B",
+                       .gpu = "L4",
+                       .engine = "vllm",
+                       .version = "0.9, \"nightly\"",
+                       .precision = "bf16",
+                       .tensor = 1,
+                       .concurrency = 4.4,
+                       .input = 512,
+                       .output = 128,
+                       .ttft_ms = 300,
+                       .tpot_ms = 200,
+                       .measured_at = "2026-11-15T06:00:00Z"};
   ASSERT_TRUE(append_measurement(dir, m));
   ASSERT_TRUE(append_measurement(dir, m));
   auto read = read_measurements(dir, {}, catalogue);
@@ -111,12 +131,15 @@ TEST(Measurements, AreKeptReadAndBendTheCalibration) {
   ASSERT_EQ(read->rows.size(), 2u);
   EXPECT_TRUE(read->left_out.empty());
   EXPECT_NEAR(*read->rows[0].tpot_ms, 200, 1e-6);
-  auto before = Calibration::embedded().predict(read->rows[0]), after = Calibration::embedded().with_local(read->rows).predict(read->rows[0]);
+  auto before = Calibration::embedded().predict(read->rows[0]),
+       after = Calibration::embedded().with_local(read->rows).predict(read->rows[0]);
   ASSERT_TRUE(before && after);
-  EXPECT_LT(std::fabs(std::log(after->tpot_ms.value / 200)), std::fabs(std::log(before->tpot_ms.value / 200)));
+  EXPECT_LT(std::fabs(std::log(after->tpot_ms.value / 200)),
+            std::fabs(std::log(before->tpot_ms.value / 200)));
   EXPECT_EQ(after->kind, Kind::measured);
   auto text = *read_file(measurements_path(dir));
-  ASSERT_TRUE(write_file_atomic(measurements_path(dir), text + "x,vllm,,no such model,L4,,agg,1,1,1,1,1,1,\n"));
+  ASSERT_TRUE(write_file_atomic(measurements_path(dir),
+                                text + "x,vllm,,no such model,L4,,agg,1,1,1,1,1,1,\n"));
   auto mended = read_measurements(dir, {}, catalogue);
   ASSERT_TRUE(mended);
   EXPECT_EQ(mended->rows.size(), 2u);

@@ -1,5 +1,5 @@
-// Memory must be right before anything else is: KV bytes against a table worked out by hand, weights against published sizes,
-// and never a "fits" for what does not.
+// Memory must be right before anything else is: KV bytes against a table worked out by hand,
+// weights against published sizes, and never a "fits" for what does not.
 #include "advise/memory.h"
 
 #include <filesystem>
@@ -13,10 +13,13 @@
 namespace billow::advise {
 namespace {
 
-std::string config(const char* body) { return std::string("{\"vocab_size\":32000,") + body + "}"; }
+std::string config(const char* body) {
+  return std::string("{\"vocab_size\":32000,") + body + "}";
+}
 
 TEST(ModelShape, ReadsGroupedQueryAttention) {
-  auto s = read_model_config(config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,
+  auto s = read_model_config(config(
+      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,
     "num_key_value_heads":8,"intermediate_size":14336)"));
   ASSERT_TRUE(s) << s.error().message;
   EXPECT_EQ(kv_per_token(*s, Precision::bf16).bytes, 32 * 2 * 8 * 128 * 2);
@@ -27,7 +30,8 @@ TEST(ModelShape, ReadsGroupedQueryAttention) {
 }
 
 TEST(ModelShape, LatentAttentionIsNotDoubled) {
-  auto s = read_model_config(config(R"("model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,
+  auto s = read_model_config(config(
+      R"("model_type":"deepseek_v3","hidden_size":7168,"num_hidden_layers":61,"num_attention_heads":128,
     "kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,"v_head_dim":128,"q_lora_rank":1536,"intermediate_size":18432,
     "n_routed_experts":256,"num_experts_per_tok":8,"moe_intermediate_size":2048,"n_shared_experts":1,"first_k_dense_replace":3)"));
   ASSERT_TRUE(s) << s.error().message;
@@ -39,7 +43,8 @@ TEST(ModelShape, LatentAttentionIsNotDoubled) {
 }
 
 TEST(ModelShape, SlidingWindowsAreCapped) {
-  auto s = read_model_config(config(R"("model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":4,"num_attention_heads":64,"head_dim":64,
+  auto s = read_model_config(config(
+      R"("model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":4,"num_attention_heads":64,"head_dim":64,
     "num_key_value_heads":8,"intermediate_size":2880,"num_local_experts":32,"num_experts_per_tok":4,"sliding_window":128,
     "layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"])"));
   ASSERT_TRUE(s) << s.error().message;
@@ -47,11 +52,13 @@ TEST(ModelShape, SlidingWindowsAreCapped) {
   EXPECT_EQ(kv.bytes, 4 * 2 * 8 * 64 * 2);
   EXPECT_EQ(kv.bytes_far, 2 * 2 * 8 * 64 * 2);
   double per_layer = 2 * 8 * 64 * 2;
-  EXPECT_EQ(kv_bytes(*s, Precision::bf16, 160000), 2 * per_layer * 160000 + 2 * per_layer * 144);  // window and a block
+  EXPECT_EQ(kv_bytes(*s, Precision::bf16, 160000),
+            2 * per_layer * 160000 + 2 * per_layer * 144);  // window and a block
 }
 
 TEST(ModelShape, LinearAttentionKeepsAState) {
-  auto s = read_model_config(config(R"("model_type":"qwen3_5_text","hidden_size":2048,"num_hidden_layers":4,"num_attention_heads":16,
+  auto s = read_model_config(config(
+      R"("model_type":"qwen3_5_text","hidden_size":2048,"num_hidden_layers":4,"num_attention_heads":16,
     "num_key_value_heads":2,"head_dim":256,"intermediate_size":4096,"full_attention_interval":4,"linear_num_key_heads":16,
     "linear_num_value_heads":32,"linear_key_head_dim":128,"linear_value_head_dim":128,"linear_conv_kernel_dim":4)"));
   ASSERT_TRUE(s) << s.error().message;
@@ -62,7 +69,8 @@ TEST(ModelShape, LinearAttentionKeepsAState) {
 }
 
 TEST(ModelShape, TensorRanksShareHeadsUntilThereIsOneEach) {
-  auto s = read_model_config(config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":2,"num_attention_heads":32,
+  auto s = read_model_config(config(
+      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":2,"num_attention_heads":32,
     "num_key_value_heads":4,"intermediate_size":1024)"));
   double whole = kv_bytes(*s, Precision::bf16, 1600, 1);
   EXPECT_EQ(kv_bytes(*s, Precision::bf16, 1600, 4), whole / 4);
@@ -70,8 +78,14 @@ TEST(ModelShape, TensorRanksShareHeadsUntilThereIsOneEach) {
 }
 
 // Key/value bytes of one token in BF16 over all attention layers, each worked out by hand as
-// layers × heads × (key + value dimensions) × 2, or layers × (latent + rope) × 2; and the published parameter count in billions.
-struct Known { const char* file; double kv; double far; double billions; };
+// layers × heads × (key + value dimensions) × 2, or layers × (latent + rope) × 2; and the published
+// parameter count in billions.
+struct Known {
+  const char* file;
+  double kv;
+  double far;
+  double billions;
+};
 const Known known[] = {
     {"meta-llama--Meta-Llama-3.1-8B", 32 * 8 * 256 * 2, 32 * 8 * 256 * 2, 8.03},
     {"meta-llama--Meta-Llama-3.1-70B", 80 * 8 * 256 * 2, 80 * 8 * 256 * 2, 70.55},
@@ -94,7 +108,8 @@ const Known known[] = {
     {"deepseek-ai--DeepSeek-V3", 61 * 576 * 2, 61 * 576 * 2, 671},
     {"deepseek-ai--DeepSeek-V3.2", 61 * 576 * 2, 61 * 576 * 2, 671},
     // 21 layers fold 4 tokens into 512, 20 fold 128, two keep a window only
-    {"deepseek-ai--DeepSeek-V4-Flash", (21 * 512 / 4 + 20 * 512 / 128) * 2, (21 * 512 / 4 + 20 * 512 / 128) * 2, 284},
+    {"deepseek-ai--DeepSeek-V4-Flash", (21 * 512 / 4 + 20 * 512 / 128) * 2,
+     (21 * 512 / 4 + 20 * 512 / 128) * 2, 284},
     {"moonshotai--Kimi-K2-Instruct", 61 * 576 * 2, 61 * 576 * 2, 1026},
     {"moonshotai--Kimi-K2.5", 61 * 576 * 2, 61 * 576 * 2, 1026},
     {"moonshotai--Kimi-K3", 24 * 576 * 2, 24 * 576 * 2, 2800},
@@ -120,7 +135,8 @@ const Known known[] = {
 
 TEST(GivenConfigs, KvIsExactAndParametersWithinTwoPercent) {
   auto dir = test::data_dir("advisor/model_configs");
-  if (dir.empty()) GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
+  if (dir.empty())
+    GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
   for (auto& k : known) {
     auto s = read_model_file(dir + "/" + k.file + "_config.json");
     ASSERT_TRUE(s) << k.file << ": " << s.error().message;
@@ -133,18 +149,21 @@ TEST(GivenConfigs, KvIsExactAndParametersWithinTwoPercent) {
 
 TEST(GivenConfigs, EveryOneIsReadAndNamedVariantsAgreeWithTheirBase) {
   auto dir = test::data_dir("advisor/model_configs");
-  if (dir.empty()) GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
+  if (dir.empty())
+    GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
   int read = 0;
   for (auto& entry : std::filesystem::directory_iterator(dir)) {
     auto name = entry.path().filename().string();
-    if (!name.ends_with("_config.json") || name.find("hf_quant") != std::string::npos) continue;
+    if (!name.ends_with("_config.json") || name.find("hf_quant") != std::string::npos)
+      continue;
     auto s = read_model_file(entry.path().string());
     ASSERT_TRUE(s) << name << ": " << s.error().message;
     ++read;
     // The same architecture has the same cache, however its weights are stored.
     for (auto& k : known) {
       std::string base = std::string(k.file).substr(std::string(k.file).find("--") + 2);
-      if (name.find("--" + base + "-") != std::string::npos && name.find("Coder") == std::string::npos) {
+      if (name.find("--" + base + "-") != std::string::npos &&
+          name.find("Coder") == std::string::npos) {
         EXPECT_EQ(kv_per_token(*s, Precision::bf16).bytes, k.kv) << name;
       }
     }
@@ -154,10 +173,16 @@ TEST(GivenConfigs, EveryOneIsReadAndNamedVariantsAgreeWithTheirBase) {
 
 TEST(GivenConfigs, QuantizedCheckpointsWeighWhatTheyDo) {
   auto dir = test::data_dir("advisor/model_configs");
-  if (dir.empty()) GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
-  struct Row { const char* file; double gigabytes; };  // published sizes of the text model's shards
-  for (auto& [file, gb] : {Row{"openai--gpt-oss-120b", 65.2}, Row{"openai--gpt-oss-20b", 13.76}, Row{"Qwen--Qwen3-32B-FP8", 34.3},
-                           Row{"nvidia--Llama-3.1-70B-Instruct-FP8", 72.7}, Row{"moonshotai--Kimi-K2.5", 595}, Row{"nvidia--Qwen3-235B-A22B-NVFP4", 134}}) {
+  if (dir.empty())
+    GTEST_SKIP() << "no measured data here (set BILLOW_DATA_DIR)";
+  struct Row {
+    const char* file;
+    double gigabytes;
+  };  // published sizes of the text model's shards
+  for (auto& [file, gb] :
+       {Row{"openai--gpt-oss-120b", 65.2}, Row{"openai--gpt-oss-20b", 13.76},
+        Row{"Qwen--Qwen3-32B-FP8", 34.3}, Row{"nvidia--Llama-3.1-70B-Instruct-FP8", 72.7},
+        Row{"moonshotai--Kimi-K2.5", 595}, Row{"nvidia--Qwen3-235B-A22B-NVFP4", 134}}) {
     auto s = read_model_file(dir + "/" + file + "_config.json");
     ASSERT_TRUE(s);
     EXPECT_NEAR(weight_parts(*s).total() / 1e9, gb, gb * 0.02) << file;
@@ -169,14 +194,19 @@ TEST(ServingMemory, NothingFitsThatDoesNot) {
   double card = 80.0 * 1024 * 1024 * 1024;
   EXPECT_FALSE(serving_memory(seventy, Precision::bf16, {}, {}, card).fits());
   EXPECT_TRUE(serving_memory(seventy, Precision::bf16, {.tensor = 4}, {}, card).fits());
-  // 70B at INT8 sits on one 80 GB card only with almost nothing beside it: the field's rule needs its context stated.
+  // 70B at INT8 sits on one 80 GB card only with almost nothing beside it: the field's rule needs
+  // its context stated.
   auto eight = at_precision(seventy, Precision::int8);
-  auto tight = serving_memory(eight, Precision::bf16, {}, {.context = 2048, .sequences = 1}, card, {.utilisation = 0.97});
+  auto tight = serving_memory(eight, Precision::bf16, {}, {.context = 2048, .sequences = 1}, card,
+                              {.utilisation = 0.97});
   EXPECT_LT(tight.sequences_max, 20);
-  auto m = serving_memory(*model_of_size("7B"), Precision::bf16, {}, {.context = 4096, .sequences = 4}, 24e9);
+  auto m = serving_memory(*model_of_size("7B"), Precision::bf16, {},
+                          {.context = 4096, .sequences = 4}, 24e9);
   EXPECT_TRUE(m.fits());
   EXPECT_GE(m.sequences_max, 4);
-  EXPECT_FALSE(serving_memory(*model_of_size("7B"), Precision::bf16, {}, {.context = 4096, .sequences = m.sequences_max + 1}, 24e9).fits());
+  EXPECT_FALSE(serving_memory(*model_of_size("7B"), Precision::bf16, {},
+                              {.context = 4096, .sequences = m.sequences_max + 1}, 24e9)
+                   .fits());
 }
 
 TEST(ServingMemory, NothingMeasuredWasCalledImpossibleByMuch) {
@@ -195,15 +225,18 @@ TEST(TrainingMemory, FollowsTheUsualArithmetic) {
   double n = s.parameters();
   auto plain = training_memory(s, {.sequence = 2048});
   EXPECT_NEAR(plain.weights + plain.gradients + plain.optimizer, 16 * n, 1);
-  auto one = training_memory(s, {.zero = Zero::optimizer, .gpus = 8}), two = training_memory(s, {.zero = Zero::gradients, .gpus = 8}),
+  auto one = training_memory(s, {.zero = Zero::optimizer, .gpus = 8}),
+       two = training_memory(s, {.zero = Zero::gradients, .gpus = 8}),
        three = training_memory(s, {.zero = Zero::parameters, .gpus = 8});
   EXPECT_NEAR(one.optimizer, 12 * n / 8, 1);
   EXPECT_NEAR(two.gradients, 2 * n / 8, 1);
   EXPECT_NEAR(three.weights, 2 * n / 8, 1);
-  auto all = training_memory(s, {.checkpointing = Checkpointing::none}), none = training_memory(s, {.checkpointing = Checkpointing::full});
+  auto all = training_memory(s, {.checkpointing = Checkpointing::none}),
+       none = training_memory(s, {.checkpointing = Checkpointing::full});
   EXPECT_GT(all.activations, 2 * none.activations);
   EXPECT_LT(training_memory(s, {.tuning = Tuning::qlora}).total(), 24e9);
-  EXPECT_GT(training_traffic_bytes(s, {.zero = Zero::parameters, .gpus = 8}), training_traffic_bytes(s, {.zero = Zero::optimizer, .gpus = 8}));
+  EXPECT_GT(training_traffic_bytes(s, {.zero = Zero::parameters, .gpus = 8}),
+            training_traffic_bytes(s, {.zero = Zero::optimizer, .gpus = 8}));
 }
 
 TEST(ModelShape, SizesAreExactAndNonsenseIsRefused) {
@@ -213,20 +246,35 @@ TEST(ModelShape, SizesAreExactAndNonsenseIsRefused) {
     EXPECT_FALSE(s->notes.empty());
   }
   EXPECT_NEAR(model_of_size("13B")->parameters(), 13e9, 13e9 * 0.001);
-  for (auto text : {"", "B", "-7B", "7", "nanB", "1e30B", "7BB", "seven"}) EXPECT_FALSE(model_of_size(text)) << text;
+  for (auto text : {"", "B", "-7B", "7", "nanB", "1e30B", "7BB", "seven"})
+    EXPECT_FALSE(model_of_size(text)) << text;
 }
 
 TEST(HostileConfig, IsRefusedWithTheFieldNamed) {
-  struct Row { const char* text; const char* says; };
-  for (auto& [text, says] : {Row{"", "config.json"}, Row{"{", "config.json"}, Row{"[]", "array"}, Row{"{}", "hidden_size"}, Row{"null", "null"},
-                             Row{R"({"hidden_size":-1,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})", "hidden_size"},
-                             Row{R"({"hidden_size":4096,"num_hidden_layers":1e30,"num_attention_heads":2,"vocab_size":100})", "num_hidden_layers"},
-                             Row{R"({"hidden_size":4096,"num_hidden_layers":2.5,"num_attention_heads":2,"vocab_size":100})", "num_hidden_layers"},
-                             Row{R"({"hidden_size":"4096","num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})", "hidden_size"},
-                             Row{R"({"hidden_size":4096,"num_hidden_layers":2,"num_attention_heads":0,"vocab_size":100})", "num_attention_heads"},
-                             Row{R"({"hidden_size":1048576,"num_hidden_layers":4096,"num_attention_heads":64,"vocab_size":100000000,"intermediate_size":16000000})", "no machine"},
-                             Row{R"({"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100,"num_experts":8})", "num_experts_per_tok"},
-                             Row{R"({"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":2,"vocab_size":100,"hybrid_override_pattern":"M*"})", "pattern"}}) {
+  struct Row {
+    const char* text;
+    const char* says;
+  };
+  for (
+      auto& [text, says] :
+      {Row{"", "config.json"}, Row{"{", "config.json"}, Row{"[]", "array"},
+       Row{"{}", "hidden_size"}, Row{"null", "null"},
+       Row{R"({"hidden_size":-1,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})",
+           "hidden_size"},
+       Row{R"({"hidden_size":4096,"num_hidden_layers":1e30,"num_attention_heads":2,"vocab_size":100})",
+           "num_hidden_layers"},
+       Row{R"({"hidden_size":4096,"num_hidden_layers":2.5,"num_attention_heads":2,"vocab_size":100})",
+           "num_hidden_layers"},
+       Row{R"({"hidden_size":"4096","num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100})",
+           "hidden_size"},
+       Row{R"({"hidden_size":4096,"num_hidden_layers":2,"num_attention_heads":0,"vocab_size":100})",
+           "num_attention_heads"},
+       Row{R"({"hidden_size":1048576,"num_hidden_layers":4096,"num_attention_heads":64,"vocab_size":100000000,"intermediate_size":16000000})",
+           "no machine"},
+       Row{R"({"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":100,"num_experts":8})",
+           "num_experts_per_tok"},
+       Row{R"({"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":2,"vocab_size":100,"hybrid_override_pattern":"M*"})",
+           "pattern"}}) {
     auto s = read_model_config(text);
     ASSERT_FALSE(s) << text;
     EXPECT_NE(s.error().message.find(says), std::string::npos) << s.error().message;
@@ -237,16 +285,20 @@ TEST(HostileConfig, IsRefusedWithTheFieldNamed) {
 }
 
 TEST(HostileConfig, TruncationAnywhereIsAnErrorAndNeverACrash) {
-  auto text = config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336)");
-  for (std::size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(read_model_config(std::string_view(text).substr(0, n))) << n;
+  auto text = config(
+      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336)");
+  for (std::size_t n = 0; n < text.size(); ++n)
+    EXPECT_FALSE(read_model_config(std::string_view(text).substr(0, n))) << n;
 }
 
 TEST(ModelShape, UnknownArchitecturesAreSaidSo) {
-  auto s = read_model_config(config(R"("model_type":"brand_new","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32)"));
+  auto s = read_model_config(config(
+      R"("model_type":"brand_new","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32)"));
   ASSERT_TRUE(s);
   ASSERT_FALSE(s->notes.empty());
   EXPECT_NE(s->notes[0].find("unknown: model type \"brand_new\""), std::string::npos);
-  auto q = read_model_config(config(R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32,"quantization_config":{"quant_method":"mystery"})"));
+  auto q = read_model_config(config(
+      R"("model_type":"llama","hidden_size":4096,"num_hidden_layers":4,"num_attention_heads":32,"quantization_config":{"quant_method":"mystery"})"));
   ASSERT_TRUE(q);
   ASSERT_FALSE(q->notes.empty());
   EXPECT_NE(q->notes[0].find("treated as not quantized"), std::string::npos);

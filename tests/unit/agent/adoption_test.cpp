@@ -1,9 +1,9 @@
 // Task directories across restarts, and many tasks at once.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <fcntl.h>
 
 #include "base/rng.h"
 #include "rig.h"
@@ -50,16 +50,19 @@ TEST(TaskDirs, TellsRunningEndedLostAndNeverStartedApart) {
   rig.run(TaskId(2), shell("exit 4"));
   auto doomed = rig.start(TaskId(3), shell("sleep 300"));
   ASSERT_TRUE(running && doomed);
-  ASSERT_TRUE(rig.until(*running, heard, [&] { return heard.reached(sv::SupervisorState::running); }));
+  ASSERT_TRUE(
+      rig.until(*running, heard, [&] { return heard.reached(sv::SupervisorState::running); }));
   ASSERT_TRUE(rig.until(*doomed, lost, [&] { return lost.reached(sv::SupervisorState::running); }));
   ::kill(lost.statuses.back().supervisor_pid, SIGKILL);
   ::kill(lost.statuses.back().job_pid, SIGKILL);
   ASSERT_TRUE(rig.until(*doomed, lost, [&] { return lost.closed; }));
-  ASSERT_TRUE(rig.dirs().create(TaskId(4), shell("true")));  // an agent that died before it started the supervisor
+  ASSERT_TRUE(rig.dirs().create(
+      TaskId(4), shell("true")));  // an agent that died before it started the supervisor
   sv::ExitRecord before{};
   before.magic = sv::exit_magic;
   ASSERT_TRUE(rig.dirs().record_end(TaskId(5), before));
-  ASSERT_TRUE(Rig::pump_until([&] { return rig.dirs().find(TaskId(3))->presence != TaskPresence::supervised; }));
+  ASSERT_TRUE(Rig::pump_until(
+      [&] { return rig.dirs().find(TaskId(3))->presence != TaskPresence::supervised; }));
 
   const auto tasks = rig.dirs().list();
   ASSERT_TRUE(tasks);
@@ -126,7 +129,10 @@ TEST(Launcher, TwoHundredQuickTasksAllEndRightAndLeaveNothing) {
     EXPECT_EQ(one.heard.out, fmt::format("{}\n", i));
     EXPECT_EQ(read_exit(rig.dirs().path(TaskId(i)))->code, static_cast<int>(i % 256));
   }
-  EXPECT_TRUE(Rig::pump_until([&] { rig.launcher().reap(); return rig.launcher().unreaped() == 0; }));
+  EXPECT_TRUE(Rig::pump_until([&] {
+    rig.launcher().reap();
+    return rig.launcher().unreaped() == 0;
+  }));
 }
 
 TEST(Launcher, SaysWhatToDoWithoutTheProgram) {
@@ -148,27 +154,36 @@ TEST(SupervisorFuzz, GarbageOnTheControlSocketHarmsNobody) {
   auto again = rig.launcher().connect(rig.dirs().path(TaskId(1)));
   ASSERT_TRUE(again) << again.error().message;
   *link = std::move(*again);
-  // Frames that would do what they are asked to are left out: stop, deadlines, input and signals that end a job.
+  // Frames that would do what they are asked to are left out: stop, deadlines, input and signals
+  // that end a job.
   const std::uint16_t harmless[] = {3, 7, 8, 9, 10, 11, 99, 100, 102, 103, 104, 105, 106, 65535};
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     Rng rng(seed);
     auto other = rig.launcher().connect(rig.dirs().path(TaskId(1)));
-    if (!other) continue;  // all its places taken for a moment
+    if (!other)
+      continue;  // all its places taken for a moment
     std::string bytes;
     const int frames = static_cast<int>(rng.below(8)) + 1;
     for (int i = 0; i < frames; ++i) {
-      sv::FrameHead head{static_cast<std::uint32_t>(rng.below(64)), harmless[rng.below(std::size(harmless))], static_cast<std::uint16_t>(rng.next())};
-      if (rng.chance(0.1)) head.bytes = static_cast<std::uint32_t>(rng.next());
+      sv::FrameHead head{static_cast<std::uint32_t>(rng.below(64)),
+                         harmless[rng.below(std::size(harmless))],
+                         static_cast<std::uint16_t>(rng.next())};
+      if (rng.chance(0.1))
+        head.bytes = static_cast<std::uint32_t>(rng.next());
       bytes.append(reinterpret_cast<const char*>(&head), sizeof(head));
-      for (std::uint32_t b = 0; b < std::min(head.bytes, 4096u); ++b) bytes.push_back(static_cast<char>(rng.next()));
+      for (std::uint32_t b = 0; b < std::min(head.bytes, 4096u); ++b)
+        bytes.push_back(static_cast<char>(rng.next()));
     }
-    if (rng.chance(0.3)) bytes.resize(rng.below(bytes.size()) + 1);
-    [[maybe_unused]] const ssize_t n = ::send(other->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (rng.chance(0.3))
+      bytes.resize(rng.below(bytes.size()) + 1);
+    [[maybe_unused]] const ssize_t n =
+        ::send(other->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   link->freeze(false);
   link->request_status();
   const std::size_t before = heard.statuses.size();
-  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.statuses.size() > before || heard.closed; }));
+  ASSERT_TRUE(
+      rig.until(*link, heard, [&] { return heard.statuses.size() > before || heard.closed; }));
   link->send_stdin(0, "well\n");
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
   ASSERT_TRUE(heard.exit);

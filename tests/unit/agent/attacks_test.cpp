@@ -1,6 +1,7 @@
-// What a job's user may put in the agent's way, where the agent has more rights than that user: links, pipes and directories at names
-// that can be guessed. Each of these once let a user read or change what only the agent may. They need root: without it the agent has
-// no more rights than the user.
+// What a job's user may put in the agent's way, where the agent has more rights than that user:
+// links, pipes and directories at names that can be guessed. Each of these once let a user read or
+// change what only the agent may. They need root: without it the agent has no more rights than the
+// user.
 #include <grp.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -9,12 +10,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "agent/task/checkpointer.h"
 #include "agent/isolate/look_as_user.h"
-#include "agent/isolate/sandbox.h"
 #include "agent/isolate/own_place.h"
+#include "agent/isolate/sandbox.h"
 #include "agent/isolate/secret_files.h"
 #include "agent/reach/ssh_door.h"
+#include "agent/task/checkpointer.h"
 #include "base/crypto.h"
 #include "base/ssh_key.h"
 #include "rig.h"
@@ -27,7 +28,8 @@ constexpr std::uint32_t nobody = 65534;
 class Attack : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root: an agent that is its jobs' user has nothing to lose to it";
+    if (::geteuid() != 0)
+      GTEST_SKIP() << "needs root: an agent that is its jobs' user has nothing to lose to it";
     owner_ = fmt::format("attack{}", ::getpid());
     root_ = make_temp_dir();
     ASSERT_EQ(::chmod(root_.c_str(), 0711), 0);
@@ -38,15 +40,19 @@ class Attack : public ::testing::Test {
   void TearDown() override {
     for (const char* where : {"/tmp", "/dev/shm", "/run"})
       for (const std::string& path : listed(where, "billow-"))
-        if (path.find(owner_) != std::string::npos) (void)remove_tree(path);
-    if (!root_.empty()) (void)remove_tree(root_);
+        if (path.find(owner_) != std::string::npos)
+          (void)remove_tree(path);
+    if (!root_.empty())
+      (void)remove_tree(root_);
   }
 
   static std::vector<std::string> listed(const std::string& directory, const std::string& prefix) {
     std::vector<std::string> out;
     std::error_code ec;
-    for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end; at.increment(ec))
-      if (at->path().filename().native().starts_with(prefix)) out.push_back(at->path().native());
+    for (std::filesystem::directory_iterator at(directory, ec), end; !ec && at != end;
+         at.increment(ec))
+      if (at->path().filename().native().starts_with(prefix))
+        out.push_back(at->path().native());
     std::sort(out.begin(), out.end());
     return out;
   }
@@ -79,8 +85,10 @@ class Shell : public Attack {
  protected:
   void SetUp() override {
     Attack::SetUp();
-    if (::testing::Test::IsSkipped()) return;
-    ::setenv("BILLOW_SSHD", "/bin/true", 1);   // what is written before it starts is what counts here
+    if (::testing::Test::IsSkipped())
+      return;
+    ::setenv("BILLOW_SSHD", "/bin/true",
+             1);  // what is written before it starts is what counts here
     key_ = make_ssh_key("attacker").public_line;
   }
   void TearDown() override {
@@ -109,7 +117,8 @@ TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
   EXPECT_EQ(look(mine).st_uid, nobody);
   EXPECT_EQ(look(mine).st_mode & 0777, 0700u);
   const std::string by_key = mine + "/key-" + sha256_hex(key_).substr(0, 16);
-  for (const std::string& name : {mine + "/host_key", mine + "/host_key.pub", mine + "/authorized", mine + "/config", by_key, by_key + ".conf"}) {
+  for (const std::string& name : {mine + "/host_key", mine + "/host_key.pub", mine + "/authorized",
+                                  mine + "/config", by_key, by_key + ".conf"}) {
     ::unlink(name.c_str());
     ASSERT_EQ(::symlink((victim_ + "/file").c_str(), name.c_str()), 0);
     const std::string temporary = fmt::format("{}.{}.tmp", name, ::getpid());
@@ -117,13 +126,14 @@ TEST_F(Shell, IsNotWrittenThroughWhatItsUserPutIntoItsDirectory) {
   }
   const auto second = doors.open(place(), key_);
   ASSERT_TRUE(second) << second.error().message;
-  EXPECT_EQ(second->host_key, first->host_key);   // and not what the link leads to
+  EXPECT_EQ(second->host_key, first->host_key);  // and not what the link leads to
   expect_victim_untouched();
-  EXPECT_EQ(directories().size(), 2u);            // one for each connection
+  EXPECT_EQ(directories().size(), 2u);  // one for each connection
 }
 
 TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
-  // At the name an earlier agent used for all connections of a task: owned by the user and closed to others, as it was itself.
+  // At the name an earlier agent used for all connections of a task: owned by the user and closed
+  // to others, as it was itself.
   const std::string guessed = root_ + "/ssh-7";
   SshDoors doors(root_);
   ASSERT_EQ(::mkdir(guessed.c_str(), 0700), 0);
@@ -134,7 +144,8 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
   EXPECT_TRUE(door->host_key.starts_with("ssh-ed25519 ")) << door->host_key;
   expect_victim_untouched();
   for (const std::string& dir : directories()) {
-    if (dir == guessed) continue;
+    if (dir == guessed)
+      continue;
     for (const char* name : {"/host_key", "/authorized", "/config"}) {
       EXPECT_EQ(look(dir + name).st_mode & 0777, 0600u);
       EXPECT_EQ(look(dir + name).st_uid, nobody);
@@ -144,7 +155,9 @@ TEST_F(Shell, DoesNotTrustADirectoryThatWasThereBefore) {
 
 TEST_F(Shell, TakesKeysAndNothingThatComesBeforeOne) {
   SshDoors doors(root_);
-  for (const std::string& bad : std::vector<std::string>{"", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_, "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})
+  for (const std::string& bad : std::vector<std::string>{
+           "", "command=\"reboot\" " + key_, key_ + "\n" + key_, "@cert-authority * " + key_,
+           "ssh-ed25519", "ssh-ed25519 !!!", "ssh-ed25519 " + std::string(10000, 'A')})
     EXPECT_FALSE(doors.open(place(), bad)) << bad.substr(0, 60);
   EXPECT_TRUE(directories().empty());
 }
@@ -186,7 +199,9 @@ TEST_F(Checkpoint, DoesNotUseADirectoryThatSomebodyElseMade) {
 class Secret : public Attack {
  protected:
   Status write(const SecretFiles& files) {
-    const auto written = files.write(TaskId(3), {{.name = "KEY", .variable = "", .file = "/run/secrets/KEY"}}, {{.variable = "", .file = "/run/secrets/KEY", .value = base64("value")}}, user());
+    const auto written = files.write(
+        TaskId(3), {{.name = "KEY", .variable = "", .file = "/run/secrets/KEY"}},
+        {{.variable = "", .file = "/run/secrets/KEY", .value = base64("value")}}, user());
     return written ? Status{} : pass(written.error());
   }
   std::string directory(const SecretFiles& files) {
@@ -219,18 +234,21 @@ TEST_F(Secret, RemovesALinkAndNotWhatItLeadsTo) {
 // ---- directories of the agent's own
 TEST_F(Attack, ADirectoryOfTheAgentsOwnIsFoundAgainAndNeverTakenFromOthers) {
   const std::string data = root_ + "/data", under = root_ + "/open";
-  for (const std::string& dir : {data, under}) ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);
+  for (const std::string& dir : {data, under})
+    ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);
   ASSERT_EQ(::chmod(under.c_str(), 01777), 0);
   const auto first = own_place(data, under);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(look(*first).st_mode & 0777, 0711u);
-  EXPECT_EQ(own_place(data, under).value(), *first);   // the next life of the agent
+  EXPECT_EQ(own_place(data, under).value(), *first);  // the next life of the agent
   // It went (a reboot clears such places), and somebody who had seen the name is first there.
   for (const bool linked : {false, true}) {
     const std::string before = own_place(data, under).value();
     ASSERT_TRUE(remove_tree(before));
-    if (linked) ASSERT_EQ(::symlink(victim_.c_str(), before.c_str()), 0);
-    else ASSERT_EQ(::mkdir(before.c_str(), 0777) | ::lchown(before.c_str(), nobody, nobody), 0);
+    if (linked)
+      ASSERT_EQ(::symlink(victim_.c_str(), before.c_str()), 0);
+    else
+      ASSERT_EQ(::mkdir(before.c_str(), 0777) | ::lchown(before.c_str(), nobody, nobody), 0);
     const auto after = own_place(data, under);
     ASSERT_TRUE(after) << after.error().message;
     EXPECT_NE(*after, before);
@@ -253,9 +271,12 @@ TEST_F(Attack, WhatTheJobsUserCannotSeeIsNotSeenForIt) {
   ASSERT_TRUE(write_file_atomic(open + "/file", "x", 0644));
   EXPECT_EQ(look_as_user(user, open), Sight::used);
   EXPECT_EQ(look_as_user(user, open + "/file"), Sight::used);
-  // Where only root looks, what is there and what is not look the same; also by a link of the user's own.
+  // Where only root looks, what is there and what is not look the same; also by a link of the
+  // user's own.
   ASSERT_EQ(::symlink(victim_.c_str(), (open + "/link").c_str()), 0);
-  for (const std::string& path : {victim_, victim_ + "/file", victim_ + "/none", open + "/link", open + "/link/none"}) EXPECT_EQ(look_as_user(user, path), Sight::closed) << path;
+  for (const std::string& path :
+       {victim_, victim_ + "/file", victim_ + "/none", open + "/link", open + "/link/none"})
+    EXPECT_EQ(look_as_user(user, path), Sight::closed) << path;
   EXPECT_EQ(look_as_user(std::nullopt, victim_ + "/none"), Sight::nothing);
   EXPECT_EQ(look_as_user(std::nullopt, victim_), Sight::used);
 }
@@ -265,9 +286,11 @@ class Place : public Attack {
  protected:
   void SetUp() override {
     Attack::SetUp();
-    if (::testing::Test::IsSkipped()) return;
+    if (::testing::Test::IsSkipped())
+      return;
     sandbox_.emplace(Sandbox::detect());
-    if (sandbox_->kind() == SandboxKind::variables_only) GTEST_SKIP() << sandbox_->report();
+    if (sandbox_->kind() == SandboxKind::variables_only)
+      GTEST_SKIP() << sandbox_->report();
     volume_ = root_ + "/volume";
     ASSERT_EQ(::mkdir(volume_.c_str(), 0777), 0);
     ASSERT_EQ(::chmod(volume_.c_str(), 0777), 0);
@@ -284,7 +307,8 @@ class Place : public Attack {
       return {};
     }
     const Heard heard = rig_.run(TaskId(++next_), spec);
-    if (heard.exit) refused_ = heard.exit->detail;
+    if (heard.exit)
+      refused_ = heard.exit->detail;
     return heard;
   }
   Rig rig_;
@@ -302,7 +326,8 @@ TEST_F(Place, LeavesADirectoryAsClosedAsItWas) {
 }
 
 TEST_F(Place, IsNotWhereTheSystemsFilesAre) {
-  for (const char* path : {"/proc", "//proc", "/proc/x", "///proc//x", "/proc/../proc", "/mnt/../proc/x", "/./proc", "/sys/fs", "/dev/shm/x", "//dev"}) {
+  for (const char* path : {"/proc", "//proc", "/proc/x", "///proc//x", "/proc/../proc",
+                           "/mnt/../proc/x", "/./proc", "/sys/fs", "/dev/shm/x", "//dev"}) {
     refused_.clear();
     const Heard heard = run(path, "echo ran");
     EXPECT_EQ(heard.out, "") << path;
@@ -312,14 +337,20 @@ TEST_F(Place, IsNotWhereTheSystemsFilesAre) {
 
 TEST_F(Place, IsNotWhereALinkLeadsIntoTheSystemsFiles) {
   const std::string link = root_ + "/link";
-  for (const auto& [to, place] : std::vector<std::pair<std::string, std::string>>{{"/proc", link}, {"/proc", link + "/new"}, {"/dev", link + "/new/deeper"}, {"/sys/fs", link}, {"//proc/self/..", link}}) {
+  for (const auto& [to, place] :
+       std::vector<std::pair<std::string, std::string>>{{"/proc", link},
+                                                        {"/proc", link + "/new"},
+                                                        {"/dev", link + "/new/deeper"},
+                                                        {"/sys/fs", link},
+                                                        {"//proc/self/..", link}}) {
     ::unlink(link.c_str());
     ASSERT_EQ(::symlink(to.c_str(), link.c_str()), 0);
     refused_.clear();
     const Heard heard = run(place, "echo ran; test -e /proc/self/status && echo real");
     ASSERT_TRUE(heard.exit) << to;
     EXPECT_EQ(heard.out, "") << to << " " << place;
-    EXPECT_NE(refused_.find("leads into /proc, /sys or /dev"), std::string::npos) << to << " " << place << ": " << refused_;
+    EXPECT_NE(refused_.find("leads into /proc, /sys or /dev"), std::string::npos)
+        << to << " " << place << ": " << refused_;
   }
 }
 
@@ -327,17 +358,24 @@ TEST_F(Place, MayBeALinkToAnOrdinaryDirectory) {
   const std::string link = root_ + "/link", real = root_ + "/real";
   ASSERT_EQ(::mkdir(real.c_str(), 0755), 0);
   ASSERT_EQ(::symlink(real.c_str(), link.c_str()), 0);
-  EXPECT_EQ(run(link, fmt::format("cat {}/data {}/data", link, real)).out, "of the volume\nof the volume\n") << refused_;
-  EXPECT_EQ(run(link + "/below", fmt::format("cat {}/below/data; echo x > {}/below/no", real, real), true).out, "of the volume\n") << refused_;
+  EXPECT_EQ(run(link, fmt::format("cat {}/data {}/data", link, real)).out,
+            "of the volume\nof the volume\n")
+      << refused_;
+  EXPECT_EQ(
+      run(link + "/below", fmt::format("cat {}/below/data; echo x > {}/below/no", real, real), true)
+          .out,
+      "of the volume\n")
+      << refused_;
   EXPECT_FALSE(file_exists(volume_ + "/no"));
-  EXPECT_FALSE(file_exists(real + "/below"));   // nothing of it is seen on the node
+  EXPECT_FALSE(file_exists(real + "/below"));  // nothing of it is seen on the node
 }
 
 TEST_F(Place, IsMadeForRealWhereTheJobsUserMay) {
   const std::string own = root_ + "/own";
   ASSERT_EQ(::mkdir(own.c_str(), 0755), 0);
   ASSERT_EQ(::chown(own.c_str(), nobody, nobody), 0);
-  const Heard heard = run(own + "/new/place", fmt::format("cat {0}/new/place/data; echo kept > {0}/result", own));
+  const Heard heard =
+      run(own + "/new/place", fmt::format("cat {0}/new/place/data; echo kept > {0}/result", own));
   EXPECT_EQ(heard.out, "of the volume\n") << refused_ << heard.err;
   EXPECT_TRUE(file_exists(own + "/result")) << "what a job writes beside its volume stays";
   EXPECT_EQ(look(own + "/new/place").st_uid, nobody);
@@ -345,11 +383,13 @@ TEST_F(Place, IsMadeForRealWhereTheJobsUserMay) {
 
 TEST_F(Place, IsNotMadeInADirectoryOfSomebodyElses) {
   const std::string other = root_ + "/other", own = root_ + "/own";
-  for (const std::string& dir : {other, own}) ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
+  for (const std::string& dir : {other, own})
+    ASSERT_EQ(::mkdir(dir.c_str(), 0755), 0);
   ASSERT_EQ(::chown(other.c_str(), 1, 1), 0);
   ASSERT_EQ(::chown(own.c_str(), nobody, nobody), 0);
   ASSERT_EQ(::symlink(victim_.c_str(), (own + "/link").c_str()), 0);
-  ASSERT_EQ(::mkdir((other + "/closed").c_str(), 0755), 0);   // the system's, in a directory whose owner could exchange it
+  ASSERT_EQ(::mkdir((other + "/closed").c_str(), 0755),
+            0);  // the system's, in a directory whose owner could exchange it
   for (const std::string& place : {other + "/new", other + "/closed/new"}) {
     refused_.clear();
     EXPECT_EQ(run(place, "echo ran").out, "") << place;
@@ -361,13 +401,20 @@ TEST_F(Place, IsNotMadeInADirectoryOfSomebodyElses) {
 
 TEST_F(Place, MayBeANewDirectoryBelowTheRoot) {
   const std::string top = "/billow-" + owner_;
-  const Heard heard = run(top, fmt::format("cat {0}/data; echo more > {0}/made; test -d /usr && test -e /proc/self/status && test -c /dev/null && echo all there; pwd; stat -c %a:%u /", top));
+  const Heard heard = run(
+      top,
+      fmt::format("cat {0}/data; echo more > {0}/made; test -d /usr && test -e /proc/self/status "
+                  "&& test -c /dev/null && echo all there; pwd; stat -c %a:%u /",
+                  top));
   ASSERT_TRUE(heard.exit);
   const struct stat slash = look("/");
-  EXPECT_EQ(heard.out, fmt::format("of the volume\nall there\n/\n{:o}:{}\n", slash.st_mode & 07777, slash.st_uid)) << refused_ << heard.err;
+  EXPECT_EQ(heard.out, fmt::format("of the volume\nall there\n/\n{:o}:{}\n", slash.st_mode & 07777,
+                                   slash.st_uid))
+      << refused_ << heard.err;
   EXPECT_TRUE(file_exists(volume_ + "/made"));
   EXPECT_FALSE(file_exists(top));
-  const Heard deeper = run(top + "/a/b", fmt::format("cat {0}/a/b/data; echo no > {0}/a/b/x", top), true);
+  const Heard deeper =
+      run(top + "/a/b", fmt::format("cat {0}/a/b/data; echo no > {0}/a/b/x", top), true);
   EXPECT_EQ(deeper.out, "of the volume\n") << refused_;
   EXPECT_FALSE(file_exists(volume_ + "/x"));
 }

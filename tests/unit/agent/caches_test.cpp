@@ -1,4 +1,5 @@
-// The limit of what projects' jobs keep on a node: the longest unused goes first, and nothing outside is touched.
+// The limit of what projects' jobs keep on a node: the longest unused goes first, and nothing
+// outside is touched.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 #include "agent/content/residue.h"
 #include "base/file.h"
 #include "container/environment.h"
-#include "files/pack.h"
 #include "core/model/surroundings.h"
+#include "files/pack.h"
 
 namespace billow::agent {
 namespace {
@@ -68,9 +69,12 @@ TEST_F(ProjectCaches, WhatAJobLinkedToIsNeitherCountedNorRemoved) {
   EXPECT_FALSE(file_exists(one + "/own"));
 }
 
-TEST_F(ProjectCaches, NothingThereIsNoTrouble) { trim_project_caches(root + "/nowhere", 0); }
+TEST_F(ProjectCaches, NothingThereIsNoTrouble) {
+  trim_project_caches(root + "/nowhere", 0);
+}
 
-// Two projects used one tree and one environment, and each has others of its own: what is alone the first one's goes with it.
+// Two projects used one tree and one environment, and each has others of its own: what is alone the
+// first one's goes with it.
 TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
   auto store = files::Store::open({.directory = root + "/files", .bytes_max = 1 << 30});
   auto objects = ObjectCache::open({work + "/objects", 1 << 30});
@@ -89,12 +93,17 @@ TEST_F(ProjectCaches, WhatAProjectLeftGoesWithItButForWhatOthersBroughtToo) {
     EXPECT_TRUE((*store)->add_tree("", sha256(list), list));
     return files::digest_hex(sha256(list));
   };
-  const std::string own = tree("own"), shared = tree("shared"), env_own = std::string(64, 'a'), env_shared = std::string(64, 'b');
-  const auto env_dir = [&](const std::string& digest) { return container::environment_dir(work + "/boxes/1000", digest); };
-  for (const std::string& digest : {env_own, env_shared}) put(env_dir(digest) + "/tree/bin/python", 1);
+  const std::string own = tree("own"), shared = tree("shared"), env_own = std::string(64, 'a'),
+                    env_shared = std::string(64, 'b');
+  const auto env_dir = [&](const std::string& digest) {
+    return container::environment_dir(work + "/boxes/1000", digest);
+  };
+  for (const std::string& digest : {env_own, env_shared})
+    put(env_dir(digest) + "/tree/bin/python", 1);
   put(work + "/objects/objects/model", 1);
   objects = ObjectCache::open({work + "/objects", 1 << 30});
-  const auto start = [&](const char* project, const std::string& files, const std::string& environment) {
+  const auto start = [&](const char* project, const std::string& files,
+                         const std::string& environment) {
     wire::agent_v1::Start s;
     s.env = {{"BILLOW_PROJECT", project}, {surroundings::files, files}};
     s.surroundings.environment_digest = environment;

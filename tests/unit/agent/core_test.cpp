@@ -9,20 +9,25 @@ namespace {
 
 namespace v1 = wire::agent_v1;
 
-Now at(std::int64_t second) { return {WallTime{1'700'000'000'000'000'000 + second * 1'000'000'000}, SteadyTime{(1000 + second) * 1'000'000'000}}; }
+Now at(std::int64_t second) {
+  return {WallTime{1'700'000'000'000'000'000 + second * 1'000'000'000},
+          SteadyTime{(1000 + second) * 1'000'000'000}};
+}
 
 template <class T>
 std::vector<T> only(const Effects& effects) {
   std::vector<T> out;
   for (const Effect& e : effects)
-    if (const T* t = std::get_if<T>(&e)) out.push_back(*t);
+    if (const T* t = std::get_if<T>(&e))
+      out.push_back(*t);
   return out;
 }
 template <class M>
 std::vector<M> sent(const Effects& effects) {
   std::vector<M> out;
   for (const auto& s : only<effect::Send>(effects))
-    if (const M* m = std::get_if<M>(&s.message)) out.push_back(*m);
+    if (const M* m = std::get_if<M>(&s.message))
+      out.push_back(*m);
   return out;
 }
 
@@ -95,7 +100,8 @@ TEST_F(AgentCore, AStartingTaskSaysWhatItWaitsForUntilItRuns) {
 TEST_F(AgentCore, WhoHasAReplicasPortIsReportedWhenItChangesAndWhenAsked) {
   connect();
   say(start_of(5));
-  EXPECT_TRUE(sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::nobody})).empty()) << "the report that it runs says so";
+  EXPECT_TRUE(sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::nobody})).empty())
+      << "the report that it runs says so";
   const auto runs = sent<v1::Report>(happen(task_event::Started{TaskId(5), at(1).wall}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].status.port_holder, PortHolder::nobody);
@@ -105,7 +111,8 @@ TEST_F(AgentCore, WhoHasAReplicasPortIsReportedWhenItChangesAndWhenAsked) {
   EXPECT_TRUE(sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task})).empty());
   const auto look = only<effect::LookAtPort>(say(v1::LookAtPort{TaskId(5), 77}));
   ASSERT_EQ(look.size(), 1u);
-  const auto answer = sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task, look[0].number}));
+  const auto answer =
+      sent<v1::Report>(happen(task_event::PortSeen{TaskId(5), PortHolder::task, look[0].number}));
   ASSERT_EQ(answer.size(), 1u) << "nothing has changed, and somebody waits for that word";
   EXPECT_EQ(answer[0].status.port_look, 77u);
   EXPECT_TRUE(only<effect::LookAtPort>(say(v1::LookAtPort{TaskId(6), 78})).empty());
@@ -124,7 +131,8 @@ TEST_F(AgentCore, AReplicaWhosePortSomebodyElseHasIsEnded) {
   record.cause = static_cast<std::uint32_t>(supervise::EndCause::stop_request);
   record.stop_reason = static_cast<std::uint32_t>(StopReason::port_taken);
   const TaskStatus status = status_of(TaskId(5), record);
-  EXPECT_EQ(status.exit.kind, ExitKind::exec_failed) << "it has failed, and was not stopped by anybody";
+  EXPECT_EQ(status.exit.kind, ExitKind::exec_failed)
+      << "it has failed, and was not stopped by anybody";
   EXPECT_TRUE(status.exit.port_taken);
 }
 
@@ -223,8 +231,11 @@ TEST_F(AgentCore, KeepsAcknowledgedDirectoriesForTheirRetentionAndNeverStartsThe
   say(start_of(5));
   const auto end = sent<v1::Report>(happen(task_event::Ended{ended(5)}));
   say(v1::Ack{end[0].number}, 10);
-  EXPECT_TRUE(only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000)).empty());
-  EXPECT_EQ(only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000 + 11)).size(), 1u);
+  EXPECT_TRUE(
+      only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000)).empty());
+  EXPECT_EQ(
+      only<effect::RemoveTask>(pass_time(limits::task_retention.ns / 1'000'000'000 + 11)).size(),
+      1u);
   EXPECT_TRUE(only<effect::StartTask>(say(start_of(5))).empty());
 }
 
@@ -269,12 +280,14 @@ TEST_F(AgentCore, AQuietConnectionIsNoReasonToFence) {
   v1::Start fenced = start_of(5);
   fenced.fenced = true;
   say(fenced);
-  for (std::int64_t second = 1; second <= 600; ++second) EXPECT_TRUE(only<effect::StopTask>(pass_time(second)).empty()) << second;
+  for (std::int64_t second = 1; second <= 600; ++second)
+    EXPECT_TRUE(only<effect::StopTask>(pass_time(second)).empty()) << second;
   core.on_disconnected(at(600));
   EXPECT_EQ(only<effect::StopTask>(pass_time(661)).size(), 1u);
 }
 
-// The agent itself may be away when the fence falls: the supervisor has been told beforehand, and is told again as it moves.
+// The agent itself may be away when the fence falls: the supervisor has been told beforehand, and
+// is told again as it moves.
 TEST_F(AgentCore, ASupervisorKnowsTheFenceBeforeItIsNeeded) {
   connect();
   v1::Start fenced = start_of(5);
@@ -319,7 +332,8 @@ TEST_F(AgentCore, SuspendsAndResumes) {
   connect();
   say(start_of(5));
   happen(task_event::Started{TaskId(5), at(1).wall});
-  EXPECT_EQ(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1, SuspendMode::cold}))[0].mode, SuspendMode::cold);
+  EXPECT_EQ(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1, SuspendMode::cold}))[0].mode,
+            SuspendMode::cold);
   EXPECT_TRUE(only<effect::SuspendTask>(say(v1::Suspend{1, TaskId(5), 1})).empty());  // sent twice
   happen(task_event::Suspended{TaskId(5), 1, 512, ""});
   EXPECT_EQ(core.find(TaskId(5))->state, TaskState::suspended);

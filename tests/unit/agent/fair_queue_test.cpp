@@ -11,12 +11,13 @@ FairQueue::Item item(std::uint64_t task, std::uint32_t user, std::string what = 
 
 TEST(FairQueue, OneUserNeverHasMoreThanItsPart) {
   FairQueue queue({.running_max = 4, .per_user_max = 2});
-  for (std::uint64_t task = 1; task <= 10; ++task) ASSERT_TRUE(queue.add(item(task, 7)));
+  for (std::uint64_t task = 1; task <= 10; ++task)
+    ASSERT_TRUE(queue.add(item(task, 7)));
   EXPECT_EQ(queue.next()->task, TaskId(1));
   EXPECT_EQ(queue.next()->task, TaskId(2));
   EXPECT_FALSE(queue.next());
   ASSERT_TRUE(queue.add(item(11, 8)));
-  EXPECT_EQ(queue.next()->task, TaskId(11));   // who comes late is not behind the other's eight
+  EXPECT_EQ(queue.next()->task, TaskId(11));  // who comes late is not behind the other's eight
   queue.ended(item(1, 7), true);
   EXPECT_EQ(queue.next()->task, TaskId(3));
   EXPECT_EQ(queue.running(), 3u);
@@ -24,17 +25,21 @@ TEST(FairQueue, OneUserNeverHasMoreThanItsPart) {
 
 TEST(FairQueue, AFreePlaceGoesToWhoeverHasFewestAndWaitedLongest) {
   FairQueue queue({.running_max = 3, .per_user_max = 3});
-  for (std::uint64_t task = 1; task <= 4; ++task) ASSERT_TRUE(queue.add(item(task, 1)));
-  for (std::uint64_t task = 11; task <= 12; ++task) ASSERT_TRUE(queue.add(item(task, 2)));
+  for (std::uint64_t task = 1; task <= 4; ++task)
+    ASSERT_TRUE(queue.add(item(task, 1)));
+  for (std::uint64_t task = 11; task <= 12; ++task)
+    ASSERT_TRUE(queue.add(item(task, 2)));
   ASSERT_TRUE(queue.add(item(21, 3)));
   std::vector<std::uint64_t> begun;
-  while (const auto one = queue.next()) begun.push_back(one->task.value);
+  while (const auto one = queue.next())
+    begun.push_back(one->task.value);
   EXPECT_EQ(begun, (std::vector<std::uint64_t>{1, 11, 21}));
   queue.ended(item(1, 1), true);
   queue.ended(item(11, 2), true);
   queue.ended(item(21, 3), true);
   begun.clear();
-  while (const auto one = queue.next()) begun.push_back(one->task.value);
+  while (const auto one = queue.next())
+    begun.push_back(one->task.value);
   EXPECT_EQ(begun, (std::vector<std::uint64_t>{2, 12, 3}));
 }
 
@@ -44,7 +49,7 @@ TEST(FairQueue, WhatIsBeingBroughtIsNotBroughtTwiceAndTakesNoPlaceMeanwhile) {
   ASSERT_TRUE(queue.add(item(2, 1, "torch")));
   ASSERT_TRUE(queue.add(item(3, 1, "torch")));
   ASSERT_TRUE(queue.add(item(4, 1, "other")));
-  ASSERT_TRUE(queue.add(item(5, 2, "torch")));   // of another user, who has a store of its own
+  ASSERT_TRUE(queue.add(item(5, 2, "torch")));  // of another user, who has a store of its own
   EXPECT_EQ(queue.next()->task, TaskId(1));
   EXPECT_EQ(queue.next()->task, TaskId(5));
   EXPECT_EQ(queue.next()->task, TaskId(4));
@@ -52,9 +57,9 @@ TEST(FairQueue, WhatIsBeingBroughtIsNotBroughtTwiceAndTakesNoPlaceMeanwhile) {
   queue.ended(item(4, 1, "other"), false);
   EXPECT_FALSE(queue.next());
   queue.ended(item(1, 1, "torch"), true);
-  EXPECT_EQ(queue.next()->task, TaskId(2));      // it is here: both at once
+  EXPECT_EQ(queue.next()->task, TaskId(2));  // it is here: both at once
   EXPECT_EQ(queue.next()->task, TaskId(3));
-  queue.ended(item(2, 1, "torch"), false);       // and went again
+  queue.ended(item(2, 1, "torch"), false);  // and went again
   queue.ended(item(3, 1, "torch"), false);
   ASSERT_TRUE(queue.add(item(6, 1, "torch")));
   ASSERT_TRUE(queue.add(item(7, 1, "torch")));
@@ -67,7 +72,7 @@ TEST(FairQueue, OneThatIsGivenUpWhileItWaitsIsNotBegunAndAUsersQueueIsBounded) {
   ASSERT_TRUE(queue.add(item(1, 1)));
   ASSERT_TRUE(queue.add(item(2, 1)));
   EXPECT_EQ(queue.add(item(3, 1)).error().code, Code::exhausted);
-  ASSERT_TRUE(queue.add(item(4, 2)));            // another's is its own
+  ASSERT_TRUE(queue.add(item(4, 2)));  // another's is its own
   queue.remove(TaskId(1));
   EXPECT_EQ(queue.next()->task, TaskId(2));
   queue.ended(item(2, 1), true);

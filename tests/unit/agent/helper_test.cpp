@@ -11,7 +11,8 @@ Helper shell(const std::string& script) {
   out.argv = {"/bin/sh", "-c", script};
   out.env = {"PATH=/usr/bin:/bin"};
   out.what = "image docker.io/x";
-  out.line = [](std::string_view) {};
+  out.line = [](std::string_view) {
+  };
   return out;
 }
 
@@ -21,18 +22,23 @@ TEST(Helper, OneThatSaysNothingForTooLongIsGivenUpWithAWord) {
   const auto code = run_helper(helper);
   ASSERT_FALSE(code);
   EXPECT_EQ(code.error().code, Code::timed_out);
-  EXPECT_NE(code.error().message.find("image docker.io/x was given up: nothing came of it for"), std::string::npos) << code.error().message;
+  EXPECT_NE(code.error().message.find("image docker.io/x was given up: nothing came of it for"),
+            std::string::npos)
+      << code.error().message;
 }
 
 TEST(Helper, ProgressIsLifeByItsLinesOrByWhatIsCounted) {
-  // Far longer in all than the patience for silence; each pause is far shorter, also on a machine that is busy.
+  // Far longer in all than the patience for silence; each pause is far shorter, also on a machine
+  // that is busy.
   Helper lines = shell("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done; exit 3");
   lines.quiet_max = seconds(3);
   EXPECT_EQ(run_helper(lines).value_or(-1), 3);
   Helper counted = shell("sleep 4; exit 4");
   counted.quiet_max = seconds(3);
   std::uint64_t count = 0;
-  counted.progress = [&] { return ++count; };
+  counted.progress = [&] {
+    return ++count;
+  };
   EXPECT_EQ(run_helper(counted).value_or(-1), 4);
 }
 
@@ -43,11 +49,12 @@ TEST(Helper, ThereIsAnEndToProgressToo) {
   const auto code = run_helper(helper);
   ASSERT_FALSE(code);
   EXPECT_EQ(code.error().code, Code::timed_out);
-  EXPECT_NE(code.error().message.find("was given up after"), std::string::npos) << code.error().message;
+  EXPECT_NE(code.error().message.find("was given up after"), std::string::npos)
+      << code.error().message;
 }
 
 TEST(Helper, WhatItStartedDoesNotKeepItWaitedFor) {
-  Helper helper = shell("sleep 600 & exec sleep 600");   // both hold the pipe
+  Helper helper = shell("sleep 600 & exec sleep 600");  // both hold the pipe
   helper.quiet_max = milliseconds(300);
   EXPECT_FALSE(run_helper(helper));
 }

@@ -4,16 +4,25 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/agent/health.h"
 #include "agent/observe/readings.h"
 #include "base/limits.h"
+#include "core/agent/health.h"
 
 namespace billow::agent {
 namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
-WallTime at(std::int64_t s) { return {(1'000'000 + s) * second}; }
-GpuEvent xid(std::int64_t s, std::int64_t code, FaultClass fault) { return {.index = 0, .kind = GpuEventKind::xid, .code = code, .fault = fault, .text = "XID " + std::to_string(code), .time = at(s)}; }
+WallTime at(std::int64_t s) {
+  return {(1'000'000 + s) * second};
+}
+GpuEvent xid(std::int64_t s, std::int64_t code, FaultClass fault) {
+  return {.index = 0,
+          .kind = GpuEventKind::xid,
+          .code = code,
+          .fault = fault,
+          .text = "XID " + std::to_string(code),
+          .time = at(s)};
+}
 GpuSample look(std::int64_t s) {
   GpuSample sample;
   sample.time = at(s);
@@ -39,7 +48,8 @@ TEST(GpuHealthWatch, AProgramsFaultIsNotTheCards) {
   GpuHealthWatch watch;
   watch.take(xid(0, 31, FaultClass::application));
   EXPECT_EQ(watch.verdict(at(1)).score, 100);
-  for (int i = 1; i < 6; ++i) watch.take(xid(i * 60, 31, FaultClass::application));
+  for (int i = 1; i < 6; ++i)
+    watch.take(xid(i * 60, 31, FaultClass::application));
   const auto often = watch.verdict(at(400));
   EXPECT_LT(often.score, 100) << "again and again: perhaps the card after all";
   EXPECT_EQ(watch.verdict(at(400 + 7200)).score, 100) << "and forgotten";
@@ -48,7 +58,7 @@ TEST(GpuHealthWatch, AProgramsFaultIsNotTheCards) {
 TEST(GpuHealthWatch, CountsOnlyWhatIsNew) {
   GpuHealthWatch watch;
   GpuSample first = look(0);
-  first.ecc_uncorrected = 12;   // from before this agent
+  first.ecc_uncorrected = 12;  // from before this agent
   first.link_errors = 500;
   watch.take(first);
   EXPECT_EQ(watch.verdict(at(1)).score, 100);
@@ -97,9 +107,12 @@ TEST(UsageReader, TellsRatesAndNeverAZeroForUnknown) {
   const std::int64_t ticks = ::sysconf(_SC_CLK_TCK);
   const auto write = [&](std::int64_t cpu, std::int64_t read, std::int64_t net) {
     put("stat", "cpu " + std::to_string(cpu) + " 0 0 0 0 0 0 0 0 0\n");
-    put("net/dev", "h\nh\n  lo: 999 0 0 0 0 0 0 0 999 0\n eth0: " + std::to_string(net) + " 0 0 0 0 0 0 0 " + std::to_string(net / 2) + " 0\n");
-    put("diskstats", " 8 0 sda 1 0 " + std::to_string(read / 512) + " 0 1 0 0 0 0 0 0\n 8 1 sda1 1 0 99999 0 1 0 0 0 0 0 0\n");
-    put("12/stat", "12 (py) R 11 1 1 0 -1 0 0 0 0 0 " + std::to_string(cpu) + " 0 0 0 20 0 1 0 99 1000000 25600 0");
+    put("net/dev", "h\nh\n  lo: 999 0 0 0 0 0 0 0 999 0\n eth0: " + std::to_string(net) +
+                       " 0 0 0 0 0 0 0 " + std::to_string(net / 2) + " 0\n");
+    put("diskstats", " 8 0 sda 1 0 " + std::to_string(read / 512) +
+                         " 0 1 0 0 0 0 0 0\n 8 1 sda1 1 0 99999 0 1 0 0 0 0 0 0\n");
+    put("12/stat", "12 (py) R 11 1 1 0 -1 0 0 0 0 0 " + std::to_string(cpu) +
+                       " 0 0 0 20 0 1 0 99 1000000 25600 0");
     put("12/io", "rchar: " + std::to_string(read) + "\nwchar: 0\n");
     put("11/stat", "11 (sup) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 99 1000000 10 0");
   };
@@ -110,7 +123,8 @@ TEST(UsageReader, TellsRatesAndNeverAZeroForUnknown) {
   EXPECT_EQ(first.net_rx_kib_s, -1);
   ASSERT_EQ(first.tasks.size(), 1u);
   EXPECT_EQ(first.tasks[0].cpu_milli, -1);
-  write(4 * ticks, 10 << 20, 2 << 20);   // in two seconds: four CPU seconds, 10 MiB read, 2 MiB received
+  write(4 * ticks, 10 << 20,
+        2 << 20);  // in two seconds: four CPU seconds, 10 MiB read, 2 MiB received
   reader.read({3 * second}, {{TaskId(7), 11}}, then);
   EXPECT_EQ(then.cpu_used_milli, 2000);
   EXPECT_EQ(then.tasks[0].cpu_milli, 2000);

@@ -15,18 +15,25 @@ namespace sv = supervise;
 
 // A job that writes numbered lines on both streams: what is missing, doubled or out of order shows.
 TaskSpec writer(int lines_per_stream) {
-  TaskSpec spec = shell(fmt::format("awk 'BEGIN {{ for (i = 0; i < {0}; i++) {{ printf \"%09d ......................................................................................\\n\", i; "
-                                    "printf \"%09d e.....................................................................................\\n\", i | \"cat >&2\" }} }}'",
-                                    lines_per_stream));
+  TaskSpec spec =
+      shell(fmt::format("awk 'BEGIN {{ for (i = 0; i < {0}; i++) {{ printf \"%09d "
+                        ".........................................................................."
+                        "............\\n\", i; "
+                        "printf \"%09d "
+                        "e........................................................................."
+                        "............\\n\", i | \"cat >&2\" }} }}'",
+                        lines_per_stream));
   spec.subscription = sv::Subscription::notify;
   return spec;
 }
 // The first line that is not the one expected; -1 where all are right.
 std::int64_t first_wrong_line(const std::string& text, std::int64_t first, std::int64_t count) {
   constexpr std::size_t line_bytes = 97;
-  if (text.size() != static_cast<std::size_t>(count) * line_bytes) return static_cast<std::int64_t>(text.size() / line_bytes);
+  if (text.size() != static_cast<std::size_t>(count) * line_bytes)
+    return static_cast<std::int64_t>(text.size() / line_bytes);
   for (std::int64_t i = 0; i < count; ++i)
-    if (std::atoll(text.c_str() + static_cast<std::size_t>(i) * line_bytes) != first + i) return i;
+    if (std::atoll(text.c_str() + static_cast<std::size_t>(i) * line_bytes) != first + i)
+      return i;
   return -1;
 }
 
@@ -48,11 +55,14 @@ TEST(TaskLog, FiftyMegabytesSurviveAnAgentKilledAgainAndAgain) {
     ASSERT_GE(agent, 0);
     if (agent == 0) {
       Heard heard;
-      auto link = launched ? rig.launcher().connect(rig.dirs().path(TaskId(1))) : rig.launcher().launch(std::move(*task));
-      if (!link) ::_exit(1);
+      auto link = launched ? rig.launcher().connect(rig.dirs().path(TaskId(1)))
+                           : rig.launcher().launch(std::move(*task));
+      if (!link)
+        ::_exit(1);
       link->subscribe(sv::Subscription::live);
       char byte = 1;
-      if (::write(gate[1], &byte, 1) != 1) ::_exit(1);
+      if (::write(gate[1], &byte, 1) != 1)
+        ::_exit(1);
       while (link->open()) {
         pollfd p{link->fd(), POLLIN, 0};
         ::poll(&p, 1, 1000);
@@ -61,7 +71,8 @@ TEST(TaskLog, FiftyMegabytesSurviveAnAgentKilledAgainAndAgain) {
       ::_exit(0);
     }
     ::close(gate[1]);
-    if (!launched) task->lock.reset();  // the agent process has handed its copy on
+    if (!launched)
+      task->lock.reset();  // the agent process has handed its copy on
     launched = true;
     char byte = 0;
     [[maybe_unused]] const ssize_t n = ::read(gate[0], &byte, 1);
@@ -117,9 +128,12 @@ TEST(TaskLog, AFollowerResumesByOffsetWhereItWas) {
       auto chunk = fresh.read(next, chunk_bytes);
       ASSERT_TRUE(chunk);
       ASSERT_EQ(chunk->offset, next);
-      ASSERT_TRUE(for_each_record(chunk->frames, chunk->offset, [&](const LogRecord& r) { (r.stream == sv::Stream::out ? out : err).append(r.data); }));
+      ASSERT_TRUE(for_each_record(chunk->frames, chunk->offset, [&](const LogRecord& r) {
+        (r.stream == sv::Stream::out ? out : err).append(r.data);
+      }));
       next = chunk->next_offset;
-      if (chunk->at_end) break;
+      if (chunk->at_end)
+        break;
     }
     EXPECT_EQ(out, whole.out);
     EXPECT_EQ(err, whole.err);
@@ -150,25 +164,31 @@ TEST(TaskLog, AFollowerThatDoesNotReadNeverHoldsTheJob) {
   spec.subscription = sv::Subscription::live;
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
-  ASSERT_TRUE(Rig::pump_until([&] { return read_exit(rig.dirs().path(TaskId(1))).has_value(); })) << "the job waits for its follower";
+  ASSERT_TRUE(Rig::pump_until([&] { return read_exit(rig.dirs().path(TaskId(1))).has_value(); }))
+      << "the job waits for its follower";
   Heard heard;
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
-  EXPECT_LT(heard.out.size() + heard.err.size(), 2u * 40'000 * 97);  // it was not buffered for us either
+  EXPECT_LT(heard.out.size() + heard.err.size(),
+            2u * 40'000 * 97);  // it was not buffered for us either
   const auto log = rig.read_log(TaskId(1));
   EXPECT_EQ(first_wrong_line(log.out, 0, 40'000), -1);
   EXPECT_EQ(first_wrong_line(log.err, 0, 40'000), -1);
 }
 
 TEST(TaskLog, AFullDiskLosesBytesButNotTheJobNorItsExit) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to mount a small filesystem";
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root to mount a small filesystem";
   Rig rig;
   const std::string small = rig.root() + "/small";
   ASSERT_EQ(::mkdir(small.c_str(), 0755), 0);
-  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=512k") != 0) GTEST_SKIP() << "cannot mount a tmpfs: " << strerrordesc_np(errno);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=512k") != 0)
+    GTEST_SKIP() << "cannot mount a tmpfs: " << strerrordesc_np(errno);
   {
     auto dirs = TaskDirs::open(small + "/tasks");
     ASSERT_TRUE(dirs);
-    TaskSpec spec = shell("head -c 2000000 /dev/zero | tr '\\0' x; echo full > go; while [ -f go ]; do sleep 0.01; done; echo after; exit 3");
+    TaskSpec spec = shell(
+        "head -c 2000000 /dev/zero | tr '\\0' x; echo full > go; while [ -f go ]; do sleep 0.01; "
+        "done; echo after; exit 3");
     spec.cwd = rig.root();
     auto task = dirs->create(TaskId(1), spec);
     ASSERT_TRUE(task) << task.error().message;
@@ -188,15 +208,18 @@ TEST(TaskLog, AFullDiskLosesBytesButNotTheJobNorItsExit) {
     for (std::uint64_t next = 0;;) {
       auto chunk = reader.read(next, 64 << 10);
       ASSERT_TRUE(chunk);
-      for_each_record(chunk->frames, chunk->offset, [&](const LogRecord& r) { (r.notice ? notice : out).append(r.data); });
+      for_each_record(chunk->frames, chunk->offset,
+                      [&](const LogRecord& r) { (r.notice ? notice : out).append(r.data); });
       next = chunk->next_offset;
-      if (chunk->at_end) break;
+      if (chunk->at_end)
+        break;
     }
     EXPECT_TRUE(out.ends_with("after\n"));
     // Every lost byte is told of, in as many notices as there were gaps.
     std::uint64_t told = 0;
     for (const auto& line : split(notice, '\n')) {
-      if (line.empty()) continue;
+      if (line.empty())
+        continue;
       EXPECT_TRUE(line.starts_with("billow: ") && line.ends_with(" bytes lost: disk full")) << line;
       told += std::strtoull(line.c_str() + 8, nullptr, 10);
     }
@@ -208,11 +231,13 @@ TEST(TaskLog, AFullDiskLosesBytesButNotTheJobNorItsExit) {
 }
 
 TEST(TaskLog, TheExitReachesADiskThatStaysFull) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to mount a small filesystem";
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root to mount a small filesystem";
   Rig rig;
   const std::string small = rig.root() + "/small";
   ASSERT_EQ(::mkdir(small.c_str(), 0755), 0);
-  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=256k") != 0) GTEST_SKIP() << "cannot mount a tmpfs: " << strerrordesc_np(errno);
+  if (::mount("tmpfs", small.c_str(), "tmpfs", 0, "size=256k") != 0)
+    GTEST_SKIP() << "cannot mount a tmpfs: " << strerrordesc_np(errno);
   {
     auto dirs = TaskDirs::open(small + "/tasks");
     auto task = dirs->create(TaskId(1), shell("head -c 2000000 /dev/zero; exit 9"));

@@ -1,12 +1,13 @@
-// The node's own facilities: users, cgroups, devices, usage. Where this machine cannot, the test says so.
+// The node's own facilities: users, cgroups, devices, usage. Where this machine cannot, the test
+// says so.
 #include <signal.h>
 #include <sys/stat.h>
 
 #include "agent/isolate/cgroup.h"
-#include "agent/observe/proc_stats.h"
 #include "agent/isolate/sandbox.h"
-#include "agent/task/task_status.h"
 #include "agent/isolate/users.h"
+#include "agent/observe/proc_stats.h"
+#include "agent/task/task_status.h"
 #include "rig.h"
 
 namespace billow::agent {
@@ -17,8 +18,10 @@ namespace sv = supervise;
 TEST(Users, RefusesRootOnBehalfOfOthers) {
   EXPECT_EQ(resolve_job_user({"root", false}).error().code, Code::forbidden);
   EXPECT_EQ(resolve_job_user({"no-such-user-here", false}).error().code, Code::not_found);
-  if (::geteuid() != 0) return;
-  EXPECT_EQ(resolve_job_user({"", false}).error().code, Code::forbidden);  // the agent is root; the owner is not
+  if (::geteuid() != 0)
+    return;
+  EXPECT_EQ(resolve_job_user({"", false}).error().code,
+            Code::forbidden);  // the agent is root; the owner is not
   const auto root = resolve_job_user({"root", true});
   ASSERT_TRUE(root);
   EXPECT_EQ(root->identity.uid, 0u);
@@ -29,7 +32,8 @@ TEST(Users, RefusesRootOnBehalfOfOthers) {
 }
 
 struct CgroupTest : ::testing::Test {
-  Cgroups groups = Cgroups::detect({"/proc/self/mounts", fmt::format("billow-test-{}", ::getpid())});
+  Cgroups groups =
+      Cgroups::detect({"/proc/self/mounts", fmt::format("billow-test-{}", ::getpid())});
   ~CgroupTest() override {
     if (auto mounts = read_file("/proc/self/mounts"))
       for (const char* mount : {"cpu", "memory", "pids", "freezer", "unified", "."})
@@ -53,7 +57,8 @@ TEST_F(CgroupTest, SaysWhatItCanAndCannot) {
 }
 
 TEST_F(CgroupTest, FlagsOutOfMemoryAndCleansUp) {
-  if (groups.memory() == CgroupKind::none) GTEST_SKIP() << groups.report()[1];
+  if (groups.memory() == CgroupKind::none)
+    GTEST_SKIP() << groups.report()[1];
   Rig rig;
   const auto group = groups.create(TaskId(1), {0, 32, 0});
   ASSERT_TRUE(group) << group.error().message;
@@ -71,11 +76,13 @@ TEST_F(CgroupTest, FlagsOutOfMemoryAndCleansUp) {
 }
 
 TEST_F(CgroupTest, LimitsCpuAndProcesses) {
-  if (groups.cpu() == CgroupKind::none || groups.pids() == CgroupKind::none || !groups.tracks()) GTEST_SKIP() << groups.report()[0];
+  if (groups.cpu() == CgroupKind::none || groups.pids() == CgroupKind::none || !groups.tracks())
+    GTEST_SKIP() << groups.report()[0];
   Rig rig;
   const auto group = groups.create(TaskId(2), {500, 0, 8});
   ASSERT_TRUE(group) << group.error().message;
-  TaskSpec spec = shell("cat /proc/self/cgroup; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 30 & done; echo all");
+  TaskSpec spec = shell(
+      "cat /proc/self/cgroup; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 30 & done; echo all");
   group->apply_to(spec);
   const Heard heard = rig.run(TaskId(2), spec);
   ASSERT_TRUE(heard.exit);
@@ -85,7 +92,8 @@ TEST_F(CgroupTest, LimitsCpuAndProcesses) {
 }
 
 TEST_F(CgroupTest, KillsAndFreezesThroughTheGroup) {
-  if (!groups.tracks()) GTEST_SKIP() << groups.report()[3];
+  if (!groups.tracks())
+    GTEST_SKIP() << groups.report()[3];
   Rig rig;
   const auto group = groups.create(TaskId(3), {});
   ASSERT_TRUE(group) << group.error().message;
@@ -114,7 +122,8 @@ TEST(ProcStats, CountsTheTreeOfASupervisor) {
   Heard heard;
   auto link = rig.start(TaskId(1), shell("sleep 300 & sleep 300 & echo up; wait"));
   ASSERT_TRUE(link);
-  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n" && !heard.statuses.empty(); }));
+  ASSERT_TRUE(
+      rig.until(*link, heard, [&] { return heard.out == "up\n" && !heard.statuses.empty(); }));
   const auto pids = ProcessTable::read().descendants(heard.statuses.back().supervisor_pid);
   EXPECT_EQ(pids.size(), 3u);
   const ProcessUsage usage = usage_of(pids);
@@ -137,7 +146,10 @@ TEST(ProcStats, FindsWhatADeadSupervisorLeftBehind) {
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n"; }));
   ::kill(heard.statuses.front().supervisor_pid, SIGKILL);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
-  ASSERT_TRUE(Rig::pump_until([&] { rig.launcher().reap(); return rig.launcher().unreaped() == 0; }));
+  ASSERT_TRUE(Rig::pump_until([&] {
+    rig.launcher().reap();
+    return rig.launcher().unreaped() == 0;
+  }));
   const auto found = rig.dirs().find(TaskId(1));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->presence, TaskPresence::lost);
@@ -165,7 +177,8 @@ TEST(SandboxPlan, HidesEveryGpuButTheGrantedOnes) {
 
 TEST(SandboxPlan, FindsTheNodesOfSingleGpus) {
   const std::string dir = make_temp_dir();
-  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"}) ASSERT_TRUE(write_file_atomic(dir + "/" + name, ""));
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"})
+    ASSERT_TRUE(write_file_atomic(dir + "/" + name, ""));
   const auto nodes = list_nvidia_nodes({1, 0}, dir);
   ASSERT_EQ(nodes.size(), 2u);
   EXPECT_EQ(nodes[0].path, "nvidia1");
@@ -174,7 +187,8 @@ TEST(SandboxPlan, FindsTheNodesOfSingleGpus) {
 }
 
 TEST(SandboxPlan, TakesDeviceFilesOfAnyVendor) {
-  const auto nodes = device_nodes({{"/dev/dri/renderD128"}, {"/dev/dri/renderD129", "/dev/dri/card1"}});
+  const auto nodes =
+      device_nodes({{"/dev/dri/renderD128"}, {"/dev/dri/renderD129", "/dev/dri/card1"}});
   ASSERT_EQ(nodes.size(), 3u);
   TaskSpec spec;
   Sandbox(SandboxKind::private_dev).apply_to(spec, nodes, {0});
@@ -205,7 +219,12 @@ TEST(TaskStatusOf, TellsTheKindsOfEndApart) {
   r.kind = static_cast<std::uint32_t>(sv::ExitKind::exited);
   r.code = 0;
   EXPECT_EQ(status_of(TaskId(1), r).exit.kind, ExitKind::exited);
-  const TaskStatus stopped = [] { TaskStatus s; s.task = TaskId(2); s.exit = {ExitKind::stopped, 143, 0, "stopped before it began"}; return s; }();
+  const TaskStatus stopped = [] {
+    TaskStatus s;
+    s.task = TaskId(2);
+    s.exit = {ExitKind::stopped, 143, 0, "stopped before it began"};
+    return s;
+  }();
   EXPECT_EQ(status_of(TaskId(2), record_of(stopped)).exit, stopped.exit);
 }
 

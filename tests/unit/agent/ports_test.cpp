@@ -20,9 +20,13 @@ ListeningSocket socket_at(const char* address, std::uint16_t port, std::uint64_t
 
 struct Net {
   std::vector<ListeningSocket> sockets;
-  std::map<std::uint64_t, int> own;      // of the task's only process
+  std::map<std::uint64_t, int> own;  // of the task's only process
   SteadyTime now{1'000'000'000'000};
-  PortWatch watch{{[this] { return sockets; }, [](TaskId) { return std::vector<int>{4194303}; }, [this](int) { return own; }, [] { return Reach::loopback; }}};
+  PortWatch watch{{[this] { return sockets; }, [](TaskId) { return std::vector<int>{4194303}; },
+                   [this](int) { return own; },
+                   [] {
+                     return Reach::loopback;
+                   }}};
   Net() { watch.add(TaskId(1), 20001, now); }
   PortHolder look() {
     now = now + milliseconds(1);
@@ -61,15 +65,23 @@ TEST(PortWatch, SomebodyElseIsNamedByASecondLookOnly) {
 }
 
 TEST(PortWatch, TheSocketsThatCountAreThoseAConnectionComesTo) {
-  const std::vector<ListeningSocket> sockets = {socket_at("0.0.0.0", 20001, 1),   socket_at("::", 20001, 2),  socket_at("127.0.0.1", 20001, 3),
-                                                socket_at("127.0.0.2", 20001, 4), socket_at("::1", 20001, 5), socket_at("10.0.0.9", 20001, 6),
+  const std::vector<ListeningSocket> sockets = {socket_at("0.0.0.0", 20001, 1),
+                                                socket_at("::", 20001, 2),
+                                                socket_at("127.0.0.1", 20001, 3),
+                                                socket_at("127.0.0.2", 20001, 4),
+                                                socket_at("::1", 20001, 5),
+                                                socket_at("10.0.0.9", 20001, 6),
                                                 socket_at("::ffff:127.0.0.1", 20001, 7)};
   EXPECT_EQ(answering(sockets, 20001, Reach::loopback), (std::vector<std::uint64_t>{3, 7}));
-  EXPECT_EQ(answering({sockets[0], sockets[1], sockets[5]}, 20001, Reach::loopback), std::vector<std::uint64_t>{1});
-  EXPECT_EQ(answering({sockets[1], sockets[3], sockets[4]}, 20001, Reach::loopback), std::vector<std::uint64_t>{2});
-  EXPECT_TRUE(answering({sockets[3], sockets[4], sockets[5]}, 20001, Reach::loopback).empty()) << "a neighbour's own address is no trouble";
+  EXPECT_EQ(answering({sockets[0], sockets[1], sockets[5]}, 20001, Reach::loopback),
+            std::vector<std::uint64_t>{1});
+  EXPECT_EQ(answering({sockets[1], sockets[3], sockets[4]}, 20001, Reach::loopback),
+            std::vector<std::uint64_t>{2});
+  EXPECT_TRUE(answering({sockets[3], sockets[4], sockets[5]}, 20001, Reach::loopback).empty())
+      << "a neighbour's own address is no trouble";
   // From another machine at an address that is not known here, every one may be meant.
-  EXPECT_EQ(answering({sockets[0], sockets[2], sockets[5]}, 20001, Reach::unknown), (std::vector<std::uint64_t>{3, 6}));
+  EXPECT_EQ(answering({sockets[0], sockets[2], sockets[5]}, 20001, Reach::unknown),
+            (std::vector<std::uint64_t>{3, 6}));
   EXPECT_TRUE(answering(sockets, 20002, Reach::unknown).empty());
 }
 
@@ -77,7 +89,8 @@ TEST(PortWatch, LooksEverMoreSeldomUntilTheFirstListenerAndSteadilyAfterwards) {
   Net net;
   int looks = 0;
   const SteadyTime end = net.now + seconds(10);
-  for (; *net.watch.next() < end; ++looks) (void)net.watch.look(net.now = *net.watch.next());
+  for (; *net.watch.next() < end; ++looks)
+    (void)net.watch.look(net.now = *net.watch.next());
   EXPECT_GT(looks, 100);
   EXPECT_LT(looks, 400);
   EXPECT_LE((*net.watch.next() - net.now).ms(), 100);
@@ -109,16 +122,19 @@ TEST(PortWatch, FindsRealListenersAndTheirEnd) {
   ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &length), 0);
   std::vector<int> mine = {::getpid()};
   int tables = 0;
-  PortWatch watch({[&] { return ++tables, listening_here(); }, [&](TaskId) { return mine; }, sockets_of, {}});
+  PortWatch watch(
+      {[&] { return ++tables, listening_here(); }, [&](TaskId) { return mine; }, sockets_of, {}});
   SteadyTime now{1'000'000'000'000};
   watch.add(TaskId(1), ntohs(at.sin_port), now);
   watch.add(TaskId(2), ntohs(at.sin_port), now);
   EXPECT_EQ(watch.look_at(TaskId(1), now), PortHolder::task);
   mine.clear();
-  EXPECT_EQ(watch.look_at(TaskId(1), now), PortHolder::task) << "that process has it still: nobody's list is needed";
+  EXPECT_EQ(watch.look_at(TaskId(1), now), PortHolder::task)
+      << "that process has it still: nobody's list is needed";
   EXPECT_EQ(watch.look_at(TaskId(2), now), PortHolder::nobody);
   EXPECT_EQ(watch.look_at(TaskId(2), now + milliseconds(50)), PortHolder::other);
-  // While the task has its socket it is not looked for among all others at every turn; when it is gone that is seen at the next.
+  // While the task has its socket it is not looked for among all others at every turn; when it is
+  // gone that is seen at the next.
   watch.remove(TaskId(2));
   tables = 0;
   for (int turn = 0; turn < 20; ++turn) {

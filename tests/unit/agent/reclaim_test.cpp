@@ -1,4 +1,5 @@
-// What a cloud's metadata says, and what it does not. The protocol itself is in tests/e2e/reclaim_test.py.
+// What a cloud's metadata says, and what it does not. The protocol itself is in
+// tests/e2e/reclaim_test.py.
 #include "agent/node/reclaim_watch.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,8 @@ TEST(ReclaimNotice, OfAwsIsAnActionAndNothingElse) {
   EXPECT_FALSE(aws_notice(404, "not found"));
   EXPECT_FALSE(aws_notice(200, "<html>a proxy's page</html>"));
   EXPECT_FALSE(aws_notice(401, R"({"action":"stop"})"));
-  EXPECT_EQ(aws_notice(200, R"({"action":"stop","time":"2030-01-01T00:00:00Z"})"), "AWS takes it back (stop at 2030-01-01T00:00:00Z)");
+  EXPECT_EQ(aws_notice(200, R"({"action":"stop","time":"2030-01-01T00:00:00Z"})"),
+            "AWS takes it back (stop at 2030-01-01T00:00:00Z)");
 }
 
 TEST(ReclaimNotice, OfGcpLeavesMovesAlone) {
@@ -23,7 +25,8 @@ TEST(ReclaimNotice, OfGcpLeavesMovesAlone) {
 
 TEST(ReclaimNotice, OfAzureIsForTheNamedMachine) {
   const auto events = [](const char* type, const char* name) {
-    return *parse_json(std::string(R"({"Events":[{"EventType":")") + type + R"(","Resources":[")" + name + R"("],"NotBefore":""}]})");
+    return *parse_json(std::string(R"({"Events":[{"EventType":")") + type + R"(","Resources":[")" +
+                       name + R"("],"NotBefore":""}]})");
   };
   EXPECT_TRUE(azure_notice(events("Preempt", "vm-1"), "vm-1"));
   EXPECT_TRUE(azure_notice(events("Terminate", "vm-1"), "vm-1"));

@@ -17,8 +17,11 @@
 namespace billow::agent {
 
 inline std::string make_temp_dir() {
-  std::string pattern = (std::getenv("TMPDIR") != nullptr ? std::string(std::getenv("TMPDIR")) : "/tmp") + "/billow-agent-XXXXXX";
-  if (::mkdtemp(pattern.data()) == nullptr) std::abort();
+  std::string pattern =
+      (std::getenv("TMPDIR") != nullptr ? std::string(std::getenv("TMPDIR")) : "/tmp") +
+      "/billow-agent-XXXXXX";
+  if (::mkdtemp(pattern.data()) == nullptr)
+    std::abort();
   return pattern;
 }
 
@@ -35,7 +38,8 @@ struct Heard : LinkEvents {
 
   void on_status(const supervise::StatusFrame& f) override { statuses.push_back(f); }
   void on_output(const supervise::OutputHead& h, std::string_view data) override {
-    if (h.offset != live_next) live_gap = true;
+    if (h.offset != live_next)
+      live_gap = true;
     live_next = h.offset + sizeof(supervise::RecordHead) + data.size();
     (h.record.stream == 1 ? out : err).append(data);
   }
@@ -53,18 +57,24 @@ class Rig {
  public:
   Rig() : root_(make_temp_dir()) {
     auto dirs = TaskDirs::open(root_ + "/tasks");
-    if (!dirs) ADD_FAILURE() << dirs.error().message;
+    if (!dirs)
+      ADD_FAILURE() << dirs.error().message;
     dirs_.emplace(std::move(*dirs));
     auto launcher = Launcher::create({BILLOW_SUPERVISE_PATH});
-    if (!launcher) ADD_FAILURE() << launcher.error().message;
+    if (!launcher)
+      ADD_FAILURE() << launcher.error().message;
     launcher_.emplace(std::move(*launcher));
   }
   ~Rig() {
     // What a failed test left running ends with it.
     if (auto tasks = dirs_->list())
       for (const FoundTask& task : *tasks)
-        if (task.presence == TaskPresence::supervised && task.supervisor_pid > 0) ::kill(task.supervisor_pid, SIGTERM);
-    pump_until([&] { launcher_->reap(); return launcher_->unreaped() == 0; });
+        if (task.presence == TaskPresence::supervised && task.supervisor_pid > 0)
+          ::kill(task.supervisor_pid, SIGTERM);
+    pump_until([&] {
+      launcher_->reap();
+      return launcher_->unreaped() == 0;
+    });
     (void)remove_tree(root_);
   }
 
@@ -74,26 +84,34 @@ class Rig {
 
   Result<SupervisorLink> start(TaskId id, const TaskSpec& spec, std::string_view meta = {}) {
     auto task = dirs_->create(id, spec, meta);
-    if (!task) return pass(task.error());
+    if (!task)
+      return pass(task.error());
     return launcher_->launch(std::move(*task));
   }
   // Reads from the link until the condition holds. False after the deadline.
   template <class Condition>
   bool until(SupervisorLink& link, Heard& heard, Condition condition, int seconds_max = 60) {
-    return pump_until([&] {
-      if (condition()) return true;
-      pollfd p{link.fd(), static_cast<short>(link.wants_write() ? POLLIN | POLLOUT : POLLIN), 0};
-      ::poll(&p, 1, 10);
-      if ((p.revents & POLLOUT) != 0) link.on_writable();
-      if ((p.revents & (POLLIN | POLLHUP)) != 0) link.on_readable(heard);
-      return condition();
-    }, seconds_max);
+    return pump_until(
+        [&] {
+          if (condition())
+            return true;
+          pollfd p{link.fd(), static_cast<short>(link.wants_write() ? POLLIN | POLLOUT : POLLIN),
+                   0};
+          ::poll(&p, 1, 10);
+          if ((p.revents & POLLOUT) != 0)
+            link.on_writable();
+          if ((p.revents & (POLLIN | POLLHUP)) != 0)
+            link.on_readable(heard);
+          return condition();
+        },
+        seconds_max);
   }
   template <class Condition>
   static bool pump_until(Condition condition, int seconds_max = 60) {
     const SteadyTime end = system_clock().steady() + seconds(seconds_max);
     while (!condition()) {
-      if (system_clock().steady() > end) return false;
+      if (system_clock().steady() > end)
+        return false;
       ::poll(nullptr, 0, 1);
     }
     return true;
@@ -128,7 +146,8 @@ class Rig {
         (r.stream == supervise::Stream::out ? log.out : log.err).append(r.data);
       }));
       log.next = chunk->next_offset;
-      if (chunk->at_end) return log;
+      if (chunk->at_end)
+        return log;
     }
   }
 

@@ -12,16 +12,20 @@ namespace {
 using namespace supervise;
 
 bool alive(int pid) {
-  if (::kill(pid, 0) != 0) return false;
+  if (::kill(pid, 0) != 0)
+    return false;
   auto stat = read_file(fmt::format("/proc/{}/stat", pid));
   return stat && stat->find(") Z ") == std::string::npos;
 }
-int number_in(const std::string& text) { return std::atoi(text.c_str()); }
+int number_in(const std::string& text) {
+  return std::atoi(text.c_str());
+}
 
 TEST(Supervisor, RecordsExitCodesAndOutput) {
   Rig rig;
   for (int code : {0, 1, 3, 77, 255}) {
-    const Heard heard = rig.run(TaskId(100u + static_cast<unsigned>(code)), shell(fmt::format("echo out; echo err >&2; exit {}", code)));
+    const Heard heard = rig.run(TaskId(100u + static_cast<unsigned>(code)),
+                                shell(fmt::format("echo out; echo err >&2; exit {}", code)));
     ASSERT_TRUE(heard.exit);
     EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(ExitKind::exited));
     EXPECT_EQ(heard.exit->code, code);
@@ -32,7 +36,8 @@ TEST(Supervisor, RecordsExitCodesAndOutput) {
     EXPECT_GT(heard.exit->rss_max_kib, 0);
     // It tells the end before it is gone itself; what its directory says counts from then on.
     auto found = rig.dirs().find(TaskId(100u + static_cast<unsigned>(code)));
-    for (int tries = 0; found && found->presence == TaskPresence::supervised && tries < 2000; ++tries) {
+    for (int tries = 0; found && found->presence == TaskPresence::supervised && tries < 2000;
+         ++tries) {
       ::usleep(5000);
       found = rig.dirs().find(TaskId(100u + static_cast<unsigned>(code)));
     }
@@ -45,7 +50,8 @@ TEST(Supervisor, RecordsExitCodesAndOutput) {
 TEST(Supervisor, RecordsSignals) {
   Rig rig;
   for (int number : {SIGKILL, SIGSEGV, SIGUSR1}) {
-    const Heard heard = rig.run(TaskId(static_cast<unsigned>(number)), shell(fmt::format("kill -{} $$", number)));
+    const Heard heard =
+        rig.run(TaskId(static_cast<unsigned>(number)), shell(fmt::format("kill -{} $$", number)));
     ASSERT_TRUE(heard.exit);
     EXPECT_EQ(heard.exit->kind, static_cast<std::uint32_t>(ExitKind::signaled));
     EXPECT_EQ(heard.exit->signal, number);
@@ -73,7 +79,8 @@ TEST(Supervisor, SaysWhyAProgramCouldNotStart) {
   spec.cwd = "/no/such/place";
   heard = rig.run(TaskId(3), spec);
   ASSERT_TRUE(heard.exit);
-  EXPECT_STREQ(heard.exit->detail, "enter the working directory /no/such/place: No such file or directory");
+  EXPECT_STREQ(heard.exit->detail,
+               "enter the working directory /no/such/place: No such file or directory");
 }
 
 TEST(Supervisor, SearchesTheJobsOwnPathAndRunsScriptsWithoutAnInterpreterLine) {
@@ -91,19 +98,21 @@ TEST(Supervisor, GivesTheJobExactlyItsEnvironmentDirectoryAndMask) {
   spec.env = {"A=1", "B=two words", "PATH=/usr/bin:/bin"};
   spec.cwd = rig.root();
   spec.umask = 027;
-  EXPECT_EQ(rig.run(TaskId(1), spec).out,
-            "A=1\nB=two words\nPATH=/usr/bin:/bin\nPWD=" + rig.root() + "\n" + rig.root() + "\n0027\n");
+  EXPECT_EQ(rig.run(TaskId(1), spec).out, "A=1\nB=two words\nPATH=/usr/bin:/bin\nPWD=" +
+                                              rig.root() + "\n" + rig.root() + "\n0027\n");
 }
 
 TEST(Supervisor, LeavesNoDescriptorOfItsOwnToTheJob) {
   Rig rig;
-  EXPECT_EQ(rig.run(TaskId(1), shell("cd /proc/self/fd && echo *")).out, "0 1 2 3\n");  // 3: the shell's own reading of the directory
+  EXPECT_EQ(rig.run(TaskId(1), shell("cd /proc/self/fd && echo *")).out,
+            "0 1 2 3\n");  // 3: the shell's own reading of the directory
 }
 
 TEST(Supervisor, KillsDaemonsThatForkedTwiceAndChangedSession) {
   Rig rig;
-  TaskSpec spec = shell("setsid sh -c 'trap \"\" TERM HUP; sleep 300 & echo $! > daemon; wait' >/dev/null 2>&1 & "
-                        "while [ ! -s daemon ]; do sleep 0.01; done; exit 5");
+  TaskSpec spec = shell(
+      "setsid sh -c 'trap \"\" TERM HUP; sleep 300 & echo $! > daemon; wait' >/dev/null 2>&1 & "
+      "while [ ! -s daemon ]; do sleep 0.01; done; exit 5");
   spec.cwd = rig.root();
   const Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
@@ -123,7 +132,8 @@ TEST(Supervisor, ABackgroundProcessHoldingThePipeDoesNotHangTheEnd) {
 TEST(Supervisor, StopsByTermFirst) {
   Rig rig;
   Heard heard;
-  auto link = rig.start(TaskId(1), shell("trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.05; done"));
+  auto link = rig.start(
+      TaskId(1), shell("trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.05; done"));
   ASSERT_TRUE(link);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n"; }));
   link->stop(seconds(30), 42);
@@ -139,7 +149,9 @@ TEST(Supervisor, StopsByTermFirst) {
 TEST(Supervisor, EscalatesToKillForTheWholeTree) {
   Rig rig;
   Heard heard;
-  TaskSpec spec = shell("trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & echo $! ; while :; do sleep 0.05; done");
+  TaskSpec spec = shell(
+      "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & echo $! ; while "
+      ":; do sleep 0.05; done");
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out.ends_with('\n'); }));
@@ -184,8 +196,8 @@ TEST(Supervisor, PassesStdinAndItsEnd) {
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
   link->send_stdin(0, "hello ");
-  link->send_stdin(0, "hello ");       // sent again by an agent that was not sure: taken once
-  link->send_stdin(3, "lo world\n");   // overlaps
+  link->send_stdin(0, "hello ");      // sent again by an agent that was not sure: taken once
+  link->send_stdin(3, "lo world\n");  // overlaps
   link->send_stdin_eof(12);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.closed; }));
   EXPECT_EQ(heard.out, "hello world\nEND\n");
@@ -196,7 +208,8 @@ TEST(Supervisor, StdinOfMoreThanTheWindowArrivesWholeWhenAcknowledged) {
   TaskSpec spec = shell("cksum");
   spec.stdin_open = true;
   std::string data;
-  for (int i = 0; data.size() < 3 * stdin_window_bytes; ++i) data += fmt::format("{:07}\n", i);
+  for (int i = 0; data.size() < 3 * stdin_window_bytes; ++i)
+    data += fmt::format("{:07}\n", i);
   Heard heard;
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
@@ -206,7 +219,9 @@ TEST(Supervisor, StdinOfMoreThanTheWindowArrivesWholeWhenAcknowledged) {
     const std::uint64_t part = std::min<std::uint64_t>(data.size(), window) - sent;
     link->send_stdin(sent, std::string_view(data).substr(sent, part));
     sent += part;
-    ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.ack.consumed + stdin_window_bytes > sent || heard.closed; }));
+    ASSERT_TRUE(rig.until(*link, heard, [&] {
+      return heard.ack.consumed + stdin_window_bytes > sent || heard.closed;
+    }));
     ASSERT_FALSE(heard.closed);
   }
   link->send_stdin_eof(data.size());
@@ -216,15 +231,20 @@ TEST(Supervisor, StdinOfMoreThanTheWindowArrivesWholeWhenAcknowledged) {
 
 TEST(Supervisor, TerminalEchoesResizesAndInterrupts) {
   Rig rig;
-  TaskSpec spec = shell("trap 'echo INT; exit 7' INT; stty size; read line; echo \"got $line\"; stty size; echo ready; while :; do sleep 0.05; done");
+  TaskSpec spec = shell(
+      "trap 'echo INT; exit 7' INT; stty size; read line; echo \"got $line\"; stty size; echo "
+      "ready; while :; do sleep 0.05; done");
   spec.terminal = TerminalSize{30, 100};
   Heard heard;
   auto link = rig.start(TaskId(1), spec);
   ASSERT_TRUE(link);
-  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out.find("30 100") != std::string::npos; })) << heard.out;
+  ASSERT_TRUE(rig.until(*link, heard, [&] {
+    return heard.out.find("30 100") != std::string::npos;
+  })) << heard.out;
   link->resize({50, 132});
   link->send_stdin(stdin_append, "abc\n");
-  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out.find("ready") != std::string::npos; })) << heard.out;
+  ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out.find("ready") != std::string::npos; }))
+      << heard.out;
   EXPECT_NE(heard.out.find("abc\r\n"), std::string::npos);
   EXPECT_NE(heard.out.find("got abc"), std::string::npos);
   EXPECT_NE(heard.out.find("50 132"), std::string::npos);
@@ -248,7 +268,8 @@ TEST(Supervisor, TerminalEchoesResizesAndInterrupts) {
 }
 
 TEST(Supervisor, StoppingAnInteractiveShellNeedsNoKill) {
-  if (!file_exists("/bin/bash")) GTEST_SKIP() << "no bash here";
+  if (!file_exists("/bin/bash"))
+    GTEST_SKIP() << "no bash here";
   Rig rig;
   TaskSpec spec = shell("");
   spec.argv = {"/bin/bash", "--norc", "-i"};
@@ -276,8 +297,10 @@ TEST(Supervisor, FreezesAndThaws) {
   const int job = heard.statuses.back().job_pid;
   EXPECT_TRUE(Rig::pump_until([&] {
     const auto stat = read_file(fmt::format("/proc/{}/stat", job));
-    // D: a shell that was caught between vfork and its child's exec waits for the stopped child, and runs as little.
-    return stat && (stat->find(") T ") != std::string::npos || stat->find(") D ") != std::string::npos);
+    // D: a shell that was caught between vfork and its child's exec waits for the stopped child,
+    // and runs as little.
+    return stat &&
+           (stat->find(") T ") != std::string::npos || stat->find(") D ") != std::string::npos);
   }));
   const std::size_t frozen_at = heard.out.size();
   link->freeze(false);
@@ -291,7 +314,9 @@ TEST(Supervisor, FreezesAndThaws) {
 TEST(Supervisor, ForwardsSignalsToTheGroup) {
   Rig rig;
   Heard heard;
-  auto link = rig.start(TaskId(1), shell("trap 'echo usr1' USR1; trap 'exit 4' INT; echo up; while :; do sleep 0.02; done"));
+  auto link = rig.start(
+      TaskId(1),
+      shell("trap 'echo usr1' USR1; trap 'exit 4' INT; echo up; while :; do sleep 0.02; done"));
   ASSERT_TRUE(link);
   ASSERT_TRUE(rig.until(*link, heard, [&] { return heard.out == "up\n"; }));
   link->signal(SIGUSR1, SignalScope::main_only);
@@ -302,28 +327,38 @@ TEST(Supervisor, ForwardsSignalsToTheGroup) {
 }
 
 TEST(Supervisor, RunsAsTheUserAndCannotComeBack) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root to become another user";
   Rig rig;
-  TaskSpec spec = shell("id -u; id -g; id -G; grep NoNewPrivs /proc/self/status; cat /proc/1/environ 2>/dev/null | wc -c; "
-                        "touch /etc/billow-test-must-not-exist 2>/dev/null && echo bad; exit 0");
+  TaskSpec spec = shell(
+      "id -u; id -g; id -G; grep NoNewPrivs /proc/self/status; cat /proc/1/environ 2>/dev/null | "
+      "wc -c; "
+      "touch /etc/billow-test-must-not-exist 2>/dev/null && echo bad; exit 0");
   spec.identity = Identity{65534, 65534, {65534}};
   spec.no_new_privs = true;
   const Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
-  EXPECT_EQ(heard.out, "65534\n65534\n65534\nNoNewPrivs:\t1\n0\n") << heard.err << heard.exit->detail;
+  EXPECT_EQ(heard.out, "65534\n65534\n65534\nNoNewPrivs:\t1\n0\n")
+      << heard.err << heard.exit->detail;
 }
 
 TEST(Supervisor, HidesDevicesInAPrivateDev) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root for a mount namespace";
+  if (::geteuid() != 0)
+    GTEST_SKIP() << "needs root for a mount namespace";
   Rig rig;
-  TaskSpec spec = shell("ls /dev/full /dev/null /dev/zero 2>&1; echo x > /dev/null && head -c1 /dev/urandom | wc -c; ls -d /dev/pts /dev/shm; "
-                        "stat -c '%a %t:%T' /dev/null; mknod /dev/full c 1 7 2>/dev/null || echo refused; echo x > /dev/shm/billow-test-$$ && rm /dev/shm/billow-test-$$");
+  TaskSpec spec = shell(
+      "ls /dev/full /dev/null /dev/zero 2>&1; echo x > /dev/null && head -c1 /dev/urandom | wc -c; "
+      "ls -d /dev/pts /dev/shm; "
+      "stat -c '%a %t:%T' /dev/null; mknod /dev/full c 1 7 2>/dev/null || echo refused; echo x > "
+      "/dev/shm/billow-test-$$ && rm /dev/shm/billow-test-$$");
   spec.hide_devices = {"full"};
   const Heard heard = rig.run(TaskId(1), spec);
   ASSERT_TRUE(heard.exit);
-  if (heard.exit->kind == static_cast<std::uint32_t>(ExitKind::not_started)) GTEST_SKIP() << "not permitted here: " << heard.exit->detail;
+  if (heard.exit->kind == static_cast<std::uint32_t>(ExitKind::not_started))
+    GTEST_SKIP() << "not permitted here: " << heard.exit->detail;
   EXPECT_EQ(heard.out,
-            "ls: cannot access '/dev/full': No such file or directory\n/dev/null\n/dev/zero\n1\n/dev/pts\n/dev/shm\n666 1:3\nrefused\n");
+            "ls: cannot access '/dev/full': No such file or "
+            "directory\n/dev/null\n/dev/zero\n1\n/dev/pts\n/dev/shm\n666 1:3\nrefused\n");
   EXPECT_TRUE(file_exists("/dev/full"));  // of the machine: untouched
 }
 

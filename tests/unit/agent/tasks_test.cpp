@@ -1,4 +1,5 @@
-// The agent's hands across its own restarts: what it adopts, and what it says of a task whose supervisor was killed.
+// The agent's hands across its own restarts: what it adopts, and what it says of a task whose
+// supervisor was killed.
 #include "agent/task/tasks.h"
 
 #include <signal.h>
@@ -17,19 +18,26 @@ struct Life {
 
   explicit Life(const std::string& data_dir) {
     ::setenv("BILLOW_SUPERVISE", BILLOW_SUPERVISE_PATH, 1);
-    auto made = Tasks::create(loop, {data_dir, "", {}}, {.event = [this](const TaskEvent& e) { events.push_back(e); }, .send = [](const auto&, auto) {}});
-    if (!made) ADD_FAILURE() << made.error().message;
+    auto made = Tasks::create(loop, {data_dir, "", {}},
+                              {.event = [this](const TaskEvent& e) { events.push_back(e); },
+                               .send =
+                                   [](const auto&, auto) {
+                                   }});
+    if (!made)
+      ADD_FAILURE() << made.error().message;
     tasks = std::move(*made);
     recovered = tasks->recover();
   }
   const TaskStatus* end() const {
     for (const TaskEvent& e : events)
-      if (const auto* ended = std::get_if<task_event::Ended>(&e)) return &ended->status;
+      if (const auto* ended = std::get_if<task_event::Ended>(&e))
+        return &ended->status;
     return nullptr;
   }
   bool started() const {
     for (const TaskEvent& e : events)
-      if (std::holds_alternative<task_event::Started>(e)) return true;
+      if (std::holds_alternative<task_event::Started>(e))
+        return true;
     return false;
   }
 };
@@ -49,9 +57,11 @@ TEST(Tasks, AnAdoptedTaskTakesInputWhereItStood) {
   Rig rig;
   {
     Life first(rig.root());
-    first.tasks->perform(effect::StartTask{start_of(1, fmt::format("read a; echo $a > {}/heard; read b; exit $b", rig.root())), {}});
+    first.tasks->perform(effect::StartTask{
+        start_of(1, fmt::format("read a; echo $a > {}/heard; read b; exit $b", rig.root())), {}});
     first.tasks->perform(effect::InputTask{TaskId(1), false, "one\n"});
-    ASSERT_TRUE(first.loop.run_until([&] { return file_exists(rig.root() + "/heard"); }, seconds(60)));
+    ASSERT_TRUE(
+        first.loop.run_until([&] { return file_exists(rig.root() + "/heard"); }, seconds(60)));
   }
   Life second(rig.root());
   ASSERT_EQ(second.recovered.size(), 1u);
@@ -72,7 +82,8 @@ TEST(Tasks, EndsWhatAKilledSupervisorLeftBehindAndCallsItLost) {
   ::kill(found->supervisor_pid, SIGKILL);
   ASSERT_TRUE(life.loop.run_until([&] { return life.end() != nullptr; }, seconds(60)));
   EXPECT_EQ(life.end()->exit.kind, ExitKind::lost);
-  EXPECT_TRUE(Rig::pump_until([&] { return pids_with_environment(fmt::format("BILLOW_TASK_ID={}", id)).empty(); }));
+  EXPECT_TRUE(Rig::pump_until(
+      [&] { return pids_with_environment(fmt::format("BILLOW_TASK_ID={}", id)).empty(); }));
   life.tasks->reap();
 }
 

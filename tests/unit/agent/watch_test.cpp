@@ -1,4 +1,5 @@
-// A task under watch and the machine around it: what is said, who acts, what is metered, and when a rented machine ends itself.
+// A task under watch and the machine around it: what is said, who acts, what is metered, and when a
+// rented machine ends itself.
 #include "core/agent/watch.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,9 @@
 namespace billow::agent {
 namespace {
 
-SteadyTime at_s(double s) { return {static_cast<std::int64_t>((1000 + s) * 1e9)}; }
+SteadyTime at_s(double s) {
+  return {static_cast<std::int64_t>((1000 + s) * 1e9)};
+}
 
 struct Watched {
   TaskWatch watch;
@@ -32,9 +35,11 @@ struct Watched {
       cpu_ns += works ? 1'000'000'000 : 1'000'000;
       sample.idle.cpu_ns = cpu_ns;
       sample.idle.io_bytes = sample.idle.page_faults = 0;
-      sample.energy = {TaskSample::Energy{static_cast<std::int64_t>(now_s * 1000) * (works ? 600 : 71), 500}};
+      sample.energy = {
+          TaskSample::Energy{static_cast<std::int64_t>(now_s * 1000) * (works ? 600 : 71), 500}};
       const auto out = watch.add(sample, around);
-      if (out.action != IdleAction::none || out.act_alone) said.push_back(out);
+      if (out.action != IdleAction::none || out.act_alone)
+        said.push_back(out);
     }
   }
 };
@@ -45,10 +50,13 @@ TEST(Watch, SaysWhyWhatAndWhenAndTheHeadActs) {
   w.run(12 * 60, false);
   ASSERT_FALSE(w.said.empty());
   EXPECT_EQ(w.said[0].action, IdleAction::warn);
-  EXPECT_EQ(w.said[0].text, "idle 9m: SM 0 %, 71 W (idle 71 W), 9.1 GiB held, CPU 0.1 %, no I/O; suspending in 5m 30s");
+  EXPECT_EQ(
+      w.said[0].text,
+      "idle 9m: SM 0 %, 71 W (idle 71 W), 9.1 GiB held, CPU 0.1 %, no I/O; suspending in 5m 30s");
   w.run(4 * 60, false);
   EXPECT_EQ(w.said.back().action, IdleAction::suspend);
-  for (const auto& s : w.said) EXPECT_FALSE(s.act_alone) << "the head is there";
+  for (const auto& s : w.said)
+    EXPECT_FALSE(s.act_alone) << "the head is there";
 }
 
 TEST(Watch, TheCountdownGoesOnBetweenWarnings) {
@@ -76,7 +84,7 @@ TEST(Watch, TrafficNeverShrinksAndIsCountedOnceOverLivesOfTheAgent) {
   TaskWatch anew({}, at_s(20), first.meter(at_s(20)));
   anew.sent({500, false});
   EXPECT_EQ(anew.meter(at_s(30)).egress_bytes, 1500);
-  anew.sent({0, true});          // the end of a task whose kernel count did not hold all of it
+  anew.sent({0, true});  // the end of a task whose kernel count did not hold all of it
   EXPECT_EQ(anew.meter(at_s(30)).egress_bytes, 1500);
 }
 
@@ -85,14 +93,16 @@ TEST(Watch, WithoutAHeadTheNodeStopsItsOwnTaskButNotOneRankOfAGang) {
   alone.around.head_here = false;
   alone.run(60, true);
   alone.run(21 * 60, false);
-  for (const auto& s : alone.said) EXPECT_FALSE(s.act_alone);
+  for (const auto& s : alone.said)
+    EXPECT_FALSE(s.act_alone);
   alone.run(90, false);
   EXPECT_TRUE(alone.said.back().act_alone);
   Watched gang({.gang = true});
   gang.around.head_here = false;
   gang.run(60, true);
   gang.run(55 * 60, false);
-  for (const auto& s : gang.said) EXPECT_FALSE(s.act_alone) << "its other ranks may be at work";
+  for (const auto& s : gang.said)
+    EXPECT_FALSE(s.act_alone) << "its other ranks may be at work";
   gang.run(6 * 60, false);
   EXPECT_TRUE(gang.said.back().act_alone);
 }
@@ -142,12 +152,15 @@ CoreOptions rented() {
 }
 
 TEST(DeadMan, ARentedMachineWithoutHeadAndWorkEndsItself) {
-  const auto now = [](double s) { return Now{{}, at_s(s)}; };
+  const auto now = [](double s) {
+    return Now{{}, at_s(s)};
+  };
   Core core(rented(), now(0));
   const auto given_back = [&](double s) {
     Effects effects;
     core.tick(now(s), effects);
-    return std::any_of(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<effect::GiveBack>(e); });
+    return std::any_of(effects.begin(), effects.end(),
+                       [](const Effect& e) { return std::holds_alternative<effect::GiveBack>(e); });
   };
   EXPECT_FALSE(given_back(9 * 60));
   EXPECT_TRUE(given_back(10 * 60 + 1));
@@ -167,7 +180,8 @@ TEST(DeadMan, ATaskKeepsItThere) {
   for (int minute = 1; minute < 100; ++minute) {
     Effects effects;
     core.tick({{}, at_s(minute * 60)}, effects);
-    for (const Effect& e : effects) EXPECT_FALSE(std::holds_alternative<effect::GiveBack>(e));
+    for (const Effect& e : effects)
+      EXPECT_FALSE(std::holds_alternative<effect::GiveBack>(e));
   }
 }
 

@@ -1,4 +1,5 @@
-// What is sealed can be read with its key and nothing else, and a key made here is one that OpenSSH's files have.
+// What is sealed can be read with its key and nothing else, and a key made here is one that
+// OpenSSH's files have.
 #include <gtest/gtest.h>
 
 #include "base/crypto.h"
@@ -10,12 +11,15 @@ namespace {
 
 TEST(Sealed, ComesBackWithItsKeyOnly) {
   const std::string key = random_bytes(seal_key_bytes), other = random_bytes(seal_key_bytes);
-  for (const std::string& value : {std::string("hf_token"), std::string(), std::string("with\0zero", 9), random_bytes(65536)}) {
+  for (const std::string& value : {std::string("hf_token"), std::string(),
+                                   std::string("with\0zero", 9), random_bytes(65536)}) {
     const std::string sealed = seal(key, value, "secret 1 A");
     const auto back = unseal(key, sealed, "secret 1 A");
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(*back, value);
-    if (value.size() > 4) { EXPECT_EQ(sealed.find(value), std::string::npos); }
+    if (value.size() > 4) {
+      EXPECT_EQ(sealed.find(value), std::string::npos);
+    }
     const auto wrong = unseal(other, sealed, "secret 1 A");
     ASSERT_FALSE(wrong);
     EXPECT_EQ(wrong.error().code, Code::forbidden);
@@ -31,17 +35,23 @@ TEST(Sealed, CannotBePutInAnothersPlaceOrAltered) {
     std::string altered = sealed;
     altered[at] = altered[at] == 'A' ? 'B' : 'A';
     const auto back = unseal(key, altered, "secret 1 A");
-    EXPECT_TRUE(!back || *back == "value") << at;  // bits of the last digit that base64 does not use
-    if (at + 4 < sealed.size()) { EXPECT_FALSE(back) << at; }
+    EXPECT_TRUE(!back || *back == "value")
+        << at;  // bits of the last digit that base64 does not use
+    if (at + 4 < sealed.size()) {
+      EXPECT_FALSE(back) << at;
+    }
   }
-  for (const char* nonsense : {"", "1.", "1.abcdef01.", "2.abcdef01.AAAA", "1.abcdef01.AAAA", "AAAA"}) EXPECT_FALSE(unseal(key, nonsense, "")) << nonsense;
+  for (const char* nonsense :
+       {"", "1.", "1.abcdef01.", "2.abcdef01.AAAA", "1.abcdef01.AAAA", "AAAA"})
+    EXPECT_FALSE(unseal(key, nonsense, "")) << nonsense;
 }
 
 TEST(SshKey, HasTheFormsOfOpenSsh) {
   const SshKey key = make_ssh_key("billow");
   EXPECT_TRUE(key.public_line.starts_with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI"));
   EXPECT_TRUE(key.public_line.ends_with(" billow"));
-  EXPECT_TRUE(key.private_file.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA"));
+  EXPECT_TRUE(
+      key.private_file.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA"));
   EXPECT_NE(key.public_line, make_ssh_key("billow").public_line);
 }
 

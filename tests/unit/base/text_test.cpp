@@ -16,7 +16,8 @@ TEST(Text, DurationsReadAsPeopleWriteThem) {
   EXPECT_EQ(parse_duration("1.5h"), minutes(90));
   EXPECT_EQ(parse_duration("250ms"), milliseconds(250));
   EXPECT_EQ(parse_duration("45"), seconds(45));
-  for (const char* bad : {"", "h", "5x", "-3s", "1h junk", "99999999999999999999d", "1:2:3:4", "."}) EXPECT_FALSE(parse_duration(bad)) << bad;
+  for (const char* bad : {"", "h", "5x", "-3s", "1h junk", "99999999999999999999d", "1:2:3:4", "."})
+    EXPECT_FALSE(parse_duration(bad)) << bad;
 }
 
 TEST(Text, SizesArePowersOf1024) {
@@ -24,7 +25,8 @@ TEST(Text, SizesArePowersOf1024) {
   EXPECT_EQ(parse_bytes("1.5T"), 3ull << 39);
   EXPECT_EQ(parse_bytes("512MiB"), 512ull << 20);
   EXPECT_EQ(parse_bytes("7"), 7u);
-  for (const char* bad : {"", "G", "1X", "1GG", "-1G", "9999999999P"}) EXPECT_FALSE(parse_bytes(bad)) << bad;
+  for (const char* bad : {"", "G", "1X", "1GG", "-1G", "9999999999P"})
+    EXPECT_FALSE(parse_bytes(bad)) << bad;
 }
 
 TEST(Text, MilliTakesAtMostThreeDecimals) {
@@ -39,7 +41,9 @@ TEST(Text, NearestFindsTypos) {
   EXPECT_EQ(nearest("zebra", {"A100", "H100"}), "");
 }
 
-TEST(Text, ShellQuotingSurvivesQuotes) { EXPECT_EQ(shell_join({"echo", "it's", "a b", ""}), "echo 'it'\\''s' 'a b' ''"); }
+TEST(Text, ShellQuotingSurvivesQuotes) {
+  EXPECT_EQ(shell_join({"echo", "it's", "a b", ""}), "echo 'it'\\''s' 'a b' ''");
+}
 
 TEST(Json, RoundTripsAndNamesTheErrorPlace) {
   const char* text = R"({"a":[1,-2,3.5,18446744073709551615,true,null],"b":{"c":"x\ny"}})";
@@ -68,7 +72,8 @@ TEST(Money, RoundsOnlyWhenShown) {
 
 TEST(Crypto, KnownAnswers) {
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(hmac_sha256_hex("key", "The quick brown fox jumps over the lazy dog"), "f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8");
+  EXPECT_EQ(hmac_sha256_hex("key", "The quick brown fox jumps over the lazy dog"),
+            "f7bc83f430538424b13298e6aa6fb143ef4d59a14946175997479dbc2d1a3cd8");
   std::string out;
   EXPECT_TRUE(base64_decode(base64("any carnal pleas"), out));
   EXPECT_EQ(out, "any carnal pleas");
@@ -78,7 +83,8 @@ TEST(Crypto, KnownAnswers) {
 
 TEST(Text, WhatIsNoLetterIsRepairedAndNoLetterIsCut) {
   EXPECT_TRUE(valid_utf8("né\xf0\x9f\x8c\x8a"));
-  for (const char* bad : {"\xc3", "a\xff", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
+  for (const char* bad :
+       {"\xc3", "a\xff", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"}) {
     EXPECT_FALSE(valid_utf8(bad));
     EXPECT_TRUE(valid_utf8(repaired_utf8(bad)));
   }
@@ -89,7 +95,8 @@ TEST(Text, WhatIsNoLetterIsRepairedAndNoLetterIsCut) {
 }
 
 TEST(Text, WhateverIsWrittenAsJsonCanBeReadAgain) {
-  for (const std::string& text : {std::string("a\xc3"), std::string("\xff\xfe\0x", 4), std::string("\xed\xa0\x80\"\\"), std::string("fine: né")}) {
+  for (const std::string& text : {std::string("a\xc3"), std::string("\xff\xfe\0x", 4),
+                                  std::string("\xed\xa0\x80\"\\"), std::string("fine: né")}) {
     const auto read = parse_json(Json::object({{text, text}}).dump());
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->members().front().second.as_string(), repaired_utf8(text));

@@ -14,34 +14,42 @@ struct Ran {
   std::string out, err;
 };
 Ran run(std::vector<std::string> args) {
-  Child child(BILLOW_CLIENT, std::move(args), {{"XDG_DATA_HOME", "/nonexistent"}, {"XDG_CONFIG_HOME", "/nonexistent"}});
+  Child child(BILLOW_CLIENT, std::move(args),
+              {{"XDG_DATA_HOME", "/nonexistent"}, {"XDG_CONFIG_HOME", "/nonexistent"}});
   const int code = child.wait();
   return {code, child.out, child.err};
 }
 
 TEST(ClientOnly, KnowsTheNamesOfEveryCommandOfTheServer) {
   std::set<std::string> named, there;
-  for (const std::string& name : server_command_names()) named.insert(name);
-  for (const CommandSpec& command : server_commands()) there.insert(command.name);
+  for (const std::string& name : server_command_names())
+    named.insert(name);
+  for (const CommandSpec& command : server_commands())
+    there.insert(command.name);
   EXPECT_EQ(named, there);
 }
 
 TEST(ClientOnly, EveryCommandIsTheClientsOrTheServers) {
   std::set<std::string> both;
-  for (const CommandSpec& command : client_commands()) both.insert(command.name);
-  for (const CommandSpec& command : server_commands()) EXPECT_TRUE(both.insert(command.name).second) << command.name << " is in both";
+  for (const CommandSpec& command : client_commands())
+    both.insert(command.name);
+  for (const CommandSpec& command : server_commands())
+    EXPECT_TRUE(both.insert(command.name).second) << command.name << " is in both";
   std::set<std::string> all;
-  for (const CommandSpec& command : all_commands()) all.insert(command.name);
+  for (const CommandSpec& command : all_commands())
+    all.insert(command.name);
   EXPECT_EQ(both, all);
 }
 
 TEST(ClientOnly, SaysWhereTheServersCommandsAre) {
   for (const std::string& name : server_command_names()) {
     std::vector<std::string> words = {name.substr(0, name.find(' '))};
-    if (const auto space = name.find(' '); space != std::string::npos) words.push_back(name.substr(space + 1));
+    if (const auto space = name.find(' '); space != std::string::npos)
+      words.push_back(name.substr(space + 1));
     const Ran r = run(words);
     EXPECT_EQ(r.code, 1) << name;
-    EXPECT_EQ(r.err, "billow: this build is a client only; run `billow " + name + "` on the head (Linux)\nhint: `billow help` lists what a client has\n");
+    EXPECT_EQ(r.err, "billow: this build is a client only; run `billow " + name +
+                         "` on the head (Linux)\nhint: `billow help` lists what a client has\n");
   }
   EXPECT_EQ(run({"simulate"}).code, 1);
   EXPECT_EQ(run({"rnu"}).code, 2) << "a mistake is still one";
@@ -49,8 +57,11 @@ TEST(ClientOnly, SaysWhereTheServersCommandsAre) {
 
 TEST(ClientOnly, ListsWhatItHas) {
   const std::string help = run({"help"}).out;
-  for (const char* name : {"  run ", "  submit ", "  ps ", "  logs ", "  login ", "  cp ", "  port-forward ", "  ssh ", "  top ", "  cost "}) EXPECT_NE(help.find(name), std::string::npos) << name;
-  for (const char* name : {"\n  up ", "\n  agent ", "\n  join ", "\n  store backup "}) EXPECT_EQ(help.find(name), std::string::npos) << name;
+  for (const char* name : {"  run ", "  submit ", "  ps ", "  logs ", "  login ", "  cp ",
+                           "  port-forward ", "  ssh ", "  top ", "  cost "})
+    EXPECT_NE(help.find(name), std::string::npos) << name;
+  for (const char* name : {"\n  up ", "\n  agent ", "\n  join ", "\n  store backup "})
+    EXPECT_EQ(help.find(name), std::string::npos) << name;
   EXPECT_EQ(run({"version"}).out, std::string("billow ") + version() + " (client)\n");
 }
 

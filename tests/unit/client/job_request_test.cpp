@@ -12,27 +12,50 @@ namespace {
 Result<JobRequest> with(std::vector<std::pair<const char*, const char*>> options) {
   JobRequest request;
   request.spec.argv = {"true"};
-  for (const auto& [name, value] : options) BILLOW_TRY_VOID(set_option(request, name, value));
+  for (const auto& [name, value] : options)
+    BILLOW_TRY_VOID(set_option(request, name, value));
   BILLOW_TRY_VOID(complete(request));
   return request;
 }
-const Resources& resources(const Result<JobRequest>& r) { return r->spec.resources; }
+const Resources& resources(const Result<JobRequest>& r) {
+  return r->spec.resources;
+}
 
 TEST(JobOptions, GpusAreWholeOnesOrAPartOfOne) {
   EXPECT_EQ(resources(with({{"gpus", "2"}})), (Resources{.gpus = 2, .share = {1000, 0}}));
   EXPECT_EQ(resources(with({{"gpus", "0.25"}})), (Resources{.gpus = 1, .share = {250, 0}}));
-  EXPECT_EQ(resources(with({{"gpus", "0.5"}, {"gpu-mem", "20G"}})), (Resources{.gpus = 1, .share = {500, 20480}}));
-  EXPECT_EQ(resources(with({{"gpu-mem", "20G"}})), (Resources{.gpus = 1, .share = {0, 20480}})) << "compute follows memory";
+  EXPECT_EQ(resources(with({{"gpus", "0.5"}, {"gpu-mem", "20G"}})),
+            (Resources{.gpus = 1, .share = {500, 20480}}));
+  EXPECT_EQ(resources(with({{"gpu-mem", "20G"}})), (Resources{.gpus = 1, .share = {0, 20480}}))
+      << "compute follows memory";
   EXPECT_EQ(resources(with({{"gpus", "0"}})), Resources{});
-  EXPECT_EQ(resources(with({{"mig", "1G.10GB"}})), (Resources{.gpus = 1, .share = {1000, 0}, .mig_profile = "1g.10gb"}));
-  EXPECT_EQ(resources(with({{"gpus", "1"}, {"gpu-type", "H100, A100-80"}})).gpu_types, (std::vector<std::string>{"H100", "A100-80"}));
+  EXPECT_EQ(resources(with({{"mig", "1G.10GB"}})),
+            (Resources{.gpus = 1, .share = {1000, 0}, .mig_profile = "1g.10gb"}));
+  EXPECT_EQ(resources(with({{"gpus", "1"}, {"gpu-type", "H100, A100-80"}})).gpu_types,
+            (std::vector<std::string>{"H100", "A100-80"}));
 }
 
 TEST(JobOptions, WhatMakesNoSenseIsRefusedWithAHint) {
-  for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
-           {"gpus", "1.5"}, {"gpus", "-1"}, {"gpus", "many"}, {"gpus", "0.0001"}, {"mem", "0"}, {"mem", "x"}, {"time", "soon"}, {"nodes", "0"},
-           {"array", "9-1"}, {"array", "0-999999999"}, {"label", "novalue"}, {"label", "=v"}, {"after", "1/2"}, {"after", "maybe:12"}, {"after", ""},
-           {"retries", "1000"}, {"cwd", "/no/such/dir"}, {"name", "a b"}, {"gpu-type", ","}}) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, const char*>>{{"gpus", "1.5"},
+                                                        {"gpus", "-1"},
+                                                        {"gpus", "many"},
+                                                        {"gpus", "0.0001"},
+                                                        {"mem", "0"},
+                                                        {"mem", "x"},
+                                                        {"time", "soon"},
+                                                        {"nodes", "0"},
+                                                        {"array", "9-1"},
+                                                        {"array", "0-999999999"},
+                                                        {"label", "novalue"},
+                                                        {"label", "=v"},
+                                                        {"after", "1/2"},
+                                                        {"after", "maybe:12"},
+                                                        {"after", ""},
+                                                        {"retries", "1000"},
+                                                        {"cwd", "/no/such/dir"},
+                                                        {"name", "a b"},
+                                                        {"gpu-type", ","}}) {
     const auto r = with({{name, value}});
     ASSERT_FALSE(r) << name << " " << value;
     EXPECT_FALSE(r.error().message.empty());
@@ -66,7 +89,12 @@ TEST(JobOptions, EveryOptionOfTheTableIsUnderstood) {
 }
 
 TEST(JobOptions, TheBodyReadsBackAsTheSameSpec) {
-  auto request = with({{"gpus", "2"}, {"time", "2h"}, {"label", "k=v"}, {"array", "0-99%10"}, {"retries", "3"}, {"project", "p"}});
+  auto request = with({{"gpus", "2"},
+                       {"time", "2h"},
+                       {"label", "k=v"},
+                       {"array", "0-99%10"},
+                       {"retries", "3"},
+                       {"project", "p"}});
   ASSERT_TRUE(request);
   const auto body = parse_json(submit_body(*request, {{"A", "1"}}));
   ASSERT_TRUE(body);
@@ -80,14 +108,21 @@ TEST(JobOptions, TheBodyReadsBackAsTheSameSpec) {
 // ---- environment
 
 TEST(Environment, CredentialsStayBehindUnlessNamed) {
-  for (const char* name : {"GITHUB_TOKEN", "HF_TOKEN", "MY_SECRET_THING", "DB_PASSWORD", "OPENAI_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_REGION", "SSH_AUTH_SOCK", "api_key", "BILLOW_TOKEN",
-                           "GOOGLE_APPLICATION_CREDENTIALS", "WANDB_API_KEY"})
+  for (const char* name :
+       {"GITHUB_TOKEN", "HF_TOKEN", "MY_SECRET_THING", "DB_PASSWORD", "OPENAI_API_KEY",
+        "AWS_ACCESS_KEY_ID", "AWS_REGION", "SSH_AUTH_SOCK", "api_key", "BILLOW_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS", "WANDB_API_KEY"})
     EXPECT_TRUE(looks_like_credential(name)) << name;
-  for (const char* name : {"PATH", "HOME", "TOKENIZERS_PARALLELISM", "KEYBOARD", "LD_LIBRARY_PATH", "PYTHONPATH", "MONKEY", "OMP_NUM_THREADS"})
+  for (const char* name : {"PATH", "HOME", "TOKENIZERS_PARALLELISM", "KEYBOARD", "LD_LIBRARY_PATH",
+                           "PYTHONPATH", "MONKEY", "OMP_NUM_THREADS"})
     EXPECT_FALSE(looks_like_credential(name)) << name;
-  const std::vector<std::string> environment = {"PATH=/bin", "HF_TOKEN=hf_x", "SHLVL=2", "CUDA_VISIBLE_DEVICES=3", "EMPTY=", "odd", "A=b=c", "BAD=\xff"};
-  EXPECT_EQ(*job_environment(environment, {}), (Environment{{"PATH", "/bin"}, {"EMPTY", ""}, {"A", "b=c"}}));
-  EXPECT_EQ(*job_environment(environment, {.none = true, .named = {"HF_TOKEN", "X=1=2"}}), (Environment{{"HF_TOKEN", "hf_x"}, {"X", "1=2"}}));
+  const std::vector<std::string> environment = {
+      "PATH=/bin", "HF_TOKEN=hf_x", "SHLVL=2", "CUDA_VISIBLE_DEVICES=3",
+      "EMPTY=",    "odd",           "A=b=c",   "BAD=\xff"};
+  EXPECT_EQ(*job_environment(environment, {}),
+            (Environment{{"PATH", "/bin"}, {"EMPTY", ""}, {"A", "b=c"}}));
+  EXPECT_EQ(*job_environment(environment, {.none = true, .named = {"HF_TOKEN", "X=1=2"}}),
+            (Environment{{"HF_TOKEN", "hf_x"}, {"X", "1=2"}}));
 }
 
 TEST(Environment, NamingWhatIsNotSetIsAnError) {
@@ -115,7 +150,8 @@ cwd = "/usr"
 [env]
 LR = 0.01
 NAME = "x"
-)", "job.toml", "");
+)",
+                                "job.toml", "");
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ(r->spec.argv, (std::vector<std::string>{"python", "train.py", "3"}));
   EXPECT_EQ(r->spec.resources.share.milli, 250);
@@ -158,11 +194,16 @@ TEST(JobFile, AnyTextParsesOrIsRefused) {
   rc::check([](const std::string& text) { (void)parse_job_file(text, "fuzz", ""); });
   rc::check([] {
     // Damaged versions of a good file come closer to the parser's edges than noise does.
-    std::string text = "[job]\ncommand = [\"a\", 'b']\ngpus = 0.5\nlabel = { a = \"b\" }\nafter = [\"1\"]\ntime = \"1h\"\n[env]\nX = \"y\"\n";
-    const auto edits = *rc::gen::container<std::vector<std::pair<std::uint8_t, char>>>(rc::gen::pair(rc::gen::arbitrary<std::uint8_t>(), rc::gen::arbitrary<char>()));
-    for (const auto& [at, c] : edits) text[at % text.size()] = c;
+    std::string text =
+        "[job]\ncommand = [\"a\", 'b']\ngpus = 0.5\nlabel = { a = \"b\" }\nafter = [\"1\"]\ntime = "
+        "\"1h\"\n[env]\nX = \"y\"\n";
+    const auto edits = *rc::gen::container<std::vector<std::pair<std::uint8_t, char>>>(
+        rc::gen::pair(rc::gen::arbitrary<std::uint8_t>(), rc::gen::arbitrary<char>()));
+    for (const auto& [at, c] : edits)
+      text[at % text.size()] = c;
     const auto r = parse_job_file(text, "fuzz", "");
-    if (!r) RC_ASSERT(!r.error().message.empty());
+    if (!r)
+      RC_ASSERT(!r.error().message.empty());
   });
 }
 

@@ -1,4 +1,5 @@
-// The OpenAPI file against the program: the same routes, no dangling reference, and the members the codecs really have.
+// The OpenAPI file against the program: the same routes, no dangling reference, and the members the
+// codecs really have.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,7 +18,8 @@ namespace {
 const Json& description() {
   static const Json json = [] {
     auto parsed = parse_json(billow_embedded_openapi());
-    if (!parsed) throw std::runtime_error(parsed.error().message);
+    if (!parsed)
+      throw std::runtime_error(parsed.error().message);
     return std::move(*parsed);
   }();
   return json;
@@ -26,16 +28,23 @@ const Json& description() {
 TEST(OpenApi, HasExactlyTheRoutesThereAre) {
   std::set<std::string> described, real;
   for (const auto& [path, operations] : description()["paths"].members())
-    for (const auto& [method, operation] : operations.members()) described.insert(method + " " + path);
-  for (const api::RouteInfo& route : api::Api::routes()) real.insert(lower(net::method_name(route.method)) + " " + route.pattern);
+    for (const auto& [method, operation] : operations.members())
+      described.insert(method + " " + path);
+  for (const api::RouteInfo& route : api::Api::routes())
+    real.insert(lower(net::method_name(route.method)) + " " + route.pattern);
   EXPECT_EQ(described, real);
 }
 
-void collect(const Json& json, std::set<std::string>& references, std::set<std::string>& operation_ids) {
-  for (const Json& item : json.items()) collect(item, references, operation_ids);
+void collect(const Json& json,
+             std::set<std::string>& references,
+             std::set<std::string>& operation_ids) {
+  for (const Json& item : json.items())
+    collect(item, references, operation_ids);
   for (const auto& [key, value] : json.members()) {
-    if (key == "$ref" && value.is_string()) references.insert(value.as_string());
-    if (key == "operationId" && !operation_ids.insert(std::string(value.str_or(""))).second) ADD_FAILURE() << value.str_or("") << " is there twice";
+    if (key == "$ref" && value.is_string())
+      references.insert(value.as_string());
+    if (key == "operationId" && !operation_ids.insert(std::string(value.str_or(""))).second)
+      ADD_FAILURE() << value.str_or("") << " is there twice";
     collect(value, references, operation_ids);
   }
 }
@@ -61,10 +70,14 @@ TEST(OpenApi, PathParametersAreDescribed) {
       for (const Json& p : operation["parameters"].items()) {
         const Json* parameter = &p;
         if (const auto reference = p["$ref"].str_or(""); !reference.empty())
-          parameter = &description().at("components", "parameters", reference.substr(reference.rfind('/') + 1));
-        if ((*parameter)["in"].str_or("") == "path") named.insert(std::string((*parameter)["name"].str_or("")));
+          parameter = &description().at("components", "parameters",
+                                        reference.substr(reference.rfind('/') + 1));
+        if ((*parameter)["in"].str_or("") == "path")
+          named.insert(std::string((*parameter)["name"].str_or("")));
       }
-      for (const std::string& part : split(path, '/')) if (part.starts_with('{')) wanted.insert(part.substr(1, part.size() - 2));
+      for (const std::string& part : split(path, '/'))
+        if (part.starts_with('{'))
+          wanted.insert(part.substr(1, part.size() - 2));
       EXPECT_EQ(named, wanted) << method << " " << path;
       EXPECT_FALSE(operation["summary"].str_or("").empty()) << method << " " << path;
     }
@@ -74,7 +87,9 @@ TEST(OpenApi, PathParametersAreDescribed) {
 struct Names {
   std::set<std::string> names;
   template <class T>
-  void operator()(const char* name, T&) { names.insert(name); }
+  void operator()(const char* name, T&) {
+    names.insert(name);
+  }
 };
 template <class T>
 void expect_members(const char* schema) {
@@ -82,7 +97,9 @@ void expect_members(const char* schema) {
   T value{};
   value.fields(names);
   std::set<std::string> described;
-  for (const auto& [name, member] : description().at("components", "schemas", schema, "properties").members()) described.insert(name);
+  for (const auto& [name, member] :
+       description().at("components", "schemas", schema, "properties").members())
+    described.insert(name);
   EXPECT_EQ(described, names.names) << schema;
 }
 
@@ -97,8 +114,10 @@ TEST(OpenApi, RequestSchemasHaveTheMembersTheCodecsRead) {
 
 TEST(OpenApi, EnumerationsAreThoseOfTheModel) {
   std::set<std::string> described, real;
-  for (const Json& state : description().at("components", "schemas", "JobState", "enum").items()) described.insert(std::string(state.str_or("")));
-  for (const auto& [state, name] : EnumNames<JobState>::table) real.insert(name);
+  for (const Json& state : description().at("components", "schemas", "JobState", "enum").items())
+    described.insert(std::string(state.str_or("")));
+  for (const auto& [state, name] : EnumNames<JobState>::table)
+    real.insert(name);
   EXPECT_EQ(described, real);
 }
 

@@ -12,19 +12,23 @@ namespace {
 
 const CommandSpec& command(std::string_view name) {
   static const CommandTable table = all_commands();
-  for (const CommandSpec& c : table) if (c.name == name) return c;
+  for (const CommandSpec& c : table)
+    if (c.name == name)
+      return c;
   throw std::runtime_error("no command " + std::string(name));
 }
 
 TEST(Options, AreReadInEveryUsualForm) {
-  const auto p = parse(command("submit"), {"--gpus", "2", "--mem=4G", "-n", "x", "-lk=v", "--label", "a=b", "--spot", "python", "--gpus", "9"});
+  const auto p = parse(command("submit"), {"--gpus", "2", "--mem=4G", "-n", "x", "-lk=v", "--label",
+                                           "a=b", "--spot", "python", "--gpus", "9"});
   ASSERT_TRUE(p) << p.error().message;
   EXPECT_EQ(p->get("gpus"), "2");
   EXPECT_EQ(p->get("mem"), "4G");
   EXPECT_EQ(p->get("name"), "x");
   EXPECT_EQ(p->all("label"), (std::vector<std::string>{"k=v", "a=b"}));
   EXPECT_TRUE(p->has("spot"));
-  EXPECT_EQ(p->operands, (std::vector<std::string>{"python", "--gpus", "9"})) << "what follows the command belongs to it";
+  EXPECT_EQ(p->operands, (std::vector<std::string>{"python", "--gpus", "9"}))
+      << "what follows the command belongs to it";
 }
 
 TEST(Options, DashesEndThem) {
@@ -51,7 +55,8 @@ TEST(Options, UnknownOnesNameTheNearest) {
 TEST(Options, MistakesAreRefused) {
   EXPECT_FALSE(parse(command("run"), {"--gpus"})) << "a value is missing";
   EXPECT_FALSE(parse(command("run"), {"--spot=yes", "--", "true"})) << "a switch takes no value";
-  EXPECT_FALSE(parse(command("run"), {"--gpus", "1", "--gpus", "2", "--", "true"})) << "given twice";
+  EXPECT_FALSE(parse(command("run"), {"--gpus", "1", "--gpus", "2", "--", "true"}))
+      << "given twice";
   EXPECT_FALSE(parse(command("ps"), {"extra"})) << "takes no argument";
   EXPECT_FALSE(parse(command("ps"), {"-Z"}));
 }
@@ -74,7 +79,8 @@ TEST(Commands, AreFoundByOneOrTwoWords) {
   const auto half = find_command(table, {"schedule"});
   ASSERT_FALSE(half);
   EXPECT_NE(half.error().message.find("add, list, rm"), std::string::npos);
-  EXPECT_EQ(find_command(table, {"token", "revok"}).error().hint, "did you mean `billow token revoke`?");
+  EXPECT_EQ(find_command(table, {"token", "revok"}).error().hint,
+            "did you mean `billow token revoke`?");
 }
 
 TEST(Commands, AllHaveASummaryAnExampleAndHelp) {
@@ -92,9 +98,11 @@ TEST(Commands, AllHaveASummaryAnExampleAndHelp) {
 
 TEST(Commands, TheOverviewFitsATerminalAndBeginsWithWhatIsNeededFirst) {
   const std::string text = overview_text(all_commands(), "1");
-  for (const std::string& line : split(text, '\n')) EXPECT_LE(display_width(line), 80u) << line;
+  for (const std::string& line : split(text, '\n'))
+    EXPECT_LE(display_width(line), 80u) << line;
   std::size_t last = 0;
-  for (const char* heading : {"\nfirst steps:", "\njobs:", "\nendpoints:", "\nhead:", "\nmoney and advice:", "\nother:"}) {
+  for (const char* heading : {"\nfirst steps:", "\njobs:", "\nendpoints:", "\nhead:",
+                              "\nmoney and advice:", "\nother:"}) {
     const std::size_t at = text.find(heading);
     ASSERT_NE(at, std::string::npos) << heading;
     EXPECT_GE(at, last) << heading;
@@ -107,7 +115,8 @@ TEST(Commands, NoOptionIsThereTwice) {
     std::set<std::string> seen;
     for (const OptionSpec* o : options_of(c)) {
       EXPECT_TRUE(seen.insert(o->name).second) << c.name << " --" << o->name;
-      if (!o->letter) continue;
+      if (!o->letter)
+        continue;
       EXPECT_TRUE(seen.insert(std::string(1, o->letter)).second) << c.name << " -" << o->letter;
     }
   }
@@ -120,8 +129,12 @@ TEST(Completion, MentionsEveryCommandAndOption) {
     ASSERT_TRUE(script);
     for (const CommandSpec& c : table) {
       const auto space = c.name.find(' ');
-      EXPECT_NE(script->find(c.name.substr(space == std::string::npos ? 0 : space + 1)), std::string::npos) << shell << " " << c.name;
-      for (const OptionSpec* o : options_of(c)) EXPECT_NE(script->find(o->name), std::string::npos) << shell << " " << c.name << " " << o->name;
+      EXPECT_NE(script->find(c.name.substr(space == std::string::npos ? 0 : space + 1)),
+                std::string::npos)
+          << shell << " " << c.name;
+      for (const OptionSpec* o : options_of(c))
+        EXPECT_NE(script->find(o->name), std::string::npos)
+            << shell << " " << c.name << " " << o->name;
     }
   }
   EXPECT_FALSE(completion_script(table, "tcsh"));
@@ -129,14 +142,17 @@ TEST(Completion, MentionsEveryCommandAndOption) {
 
 TEST(Options, AnyWordsParseOrAreRefused) {
   rc::check([](const std::vector<std::string>& words) {
-    for (const char* name : {"run", "submit", "ps", "stop", "token create"}) (void)parse(command(name), words);
+    for (const char* name : {"run", "submit", "ps", "stop", "token create"})
+      (void)parse(command(name), words);
   });
   rc::check([] {
     const auto words = *rc::gen::container<std::vector<std::string>>(
-        rc::gen::element<std::string>("--gpus", "-g", "--label", "k=v", "--", "-", "--spot", "--x", "", "-fq", "--mem=", "12", "a.toml"));
+        rc::gen::element<std::string>("--gpus", "-g", "--label", "k=v", "--", "-", "--spot", "--x",
+                                      "", "-fq", "--mem=", "12", "a.toml"));
     for (const char* name : {"run", "submit", "ps", "stop"}) {
       const auto p = parse(command(name), words);
-      if (!p) RC_ASSERT(!p.error().message.empty());
+      if (!p)
+        RC_ASSERT(!p.error().message.empty());
     }
   });
 }

@@ -13,7 +13,8 @@ struct Ran {
   int code;
   std::string out, err;
 };
-Ran run(std::vector<std::string> args, std::map<std::string, std::string> env = {{"BILLOW_DATA", "/nonexistent/billow"}}) {
+Ran run(std::vector<std::string> args,
+        std::map<std::string, std::string> env = {{"BILLOW_DATA", "/nonexistent/billow"}}) {
   Child child(BILLOW_PROGRAM, std::move(args), env);
   const int code = child.wait();
   return {code, child.out, child.err};
@@ -22,14 +23,18 @@ Ran run(std::vector<std::string> args, std::map<std::string, std::string> env = 
 TEST(Program, ReferenceInDocsIsCurrent) {
   const auto committed = read_file(std::string(BILLOW_SOURCE_ROOT) + "/docs/cli.md");
   ASSERT_TRUE(committed) << committed.error().message;
-  EXPECT_EQ(run({"help", "--markdown"}).out, *committed) << "write it again: build/bin/billow help --markdown > docs/cli.md";
+  EXPECT_EQ(run({"help", "--markdown"}).out, *committed)
+      << "write it again: build/bin/billow help --markdown > docs/cli.md";
 }
 
 TEST(Program, PackagedCompletionIsCurrent) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
-    const auto committed = read_file(std::string(BILLOW_SOURCE_ROOT) + "/packaging/completion/billow." + shell);
+    const auto committed =
+        read_file(std::string(BILLOW_SOURCE_ROOT) + "/packaging/completion/billow." + shell);
     ASSERT_TRUE(committed) << committed.error().message;
-    EXPECT_EQ(run({"completion", shell}).out, *committed) << "write it again: build/bin/billow completion " << shell << " > packaging/completion/billow." << shell;
+    EXPECT_EQ(run({"completion", shell}).out, *committed)
+        << "write it again: build/bin/billow completion " << shell
+        << " > packaging/completion/billow." << shell;
   }
 }
 
@@ -39,8 +44,19 @@ TEST(Program, SaysItsVersion) {
 }
 
 TEST(Program, MistakesAreUsageErrors) {
-  for (const auto& args : std::vector<std::vector<std::string>>{{"rnu"}, {"run"}, {"run", "--gpus"}, {"run", "--gpus", "x", "--", "true"}, {"logs"}, {"logs", "a b"}, {"wait", "-1"},
-                                                                {"schedule"}, {"token", "create"}, {"completion", "tcsh"}, {"ps", "--limit", "0"}, {"submit", "/no/such.toml"}}) {
+  for (const auto& args :
+       std::vector<std::vector<std::string>>{{"rnu"},
+                                             {"run"},
+                                             {"run", "--gpus"},
+                                             {"run", "--gpus", "x", "--", "true"},
+                                             {"logs"},
+                                             {"logs", "a b"},
+                                             {"wait", "-1"},
+                                             {"schedule"},
+                                             {"token", "create"},
+                                             {"completion", "tcsh"},
+                                             {"ps", "--limit", "0"},
+                                             {"submit", "/no/such.toml"}}) {
     const Ran r = run(args);
     EXPECT_EQ(r.code, 2) << args[0] << ": " << r.err;
     EXPECT_TRUE(r.err.starts_with("billow: ")) << r.err;
@@ -51,7 +67,8 @@ TEST(Program, MistakesAreUsageErrors) {
 TEST(Program, EveryCommandHasHelp) {
   for (const CommandSpec& c : all_commands()) {
     std::vector<std::string> args = {c.name.substr(0, c.name.find(' '))};
-    if (const auto space = c.name.find(' '); space != std::string::npos) args.push_back(c.name.substr(space + 1));
+    if (const auto space = c.name.find(' '); space != std::string::npos)
+      args.push_back(c.name.substr(space + 1));
     args.push_back("--help");
     const Ran r = run(args);
     EXPECT_EQ(r.code, 0) << c.name;
@@ -62,13 +79,16 @@ TEST(Program, EveryCommandHasHelp) {
 TEST(Program, AGroupSaysWhatItHas) {
   const Ran r = run({"schedule", "--help"});
   EXPECT_EQ(r.code, 0);
-  for (const char* name : {"schedule add", "schedule list", "schedule rm"}) EXPECT_NE(r.out.find(name), std::string::npos);
+  for (const char* name : {"schedule add", "schedule list", "schedule rm"})
+    EXPECT_NE(r.out.find(name), std::string::npos);
 }
 
 TEST(Program, NoHeadIsExitCode69WithWhatToDo) {
   const Ran r = run({"ps"});
   EXPECT_EQ(r.code, 69);
-  EXPECT_EQ(r.err, "billow: no head is running here (looked in /nonexistent/billow)\nhint: start one with `billow up`, or name one with --head or BILLOW_HEAD\n");
+  EXPECT_EQ(r.err,
+            "billow: no head is running here (looked in /nonexistent/billow)\nhint: start one with "
+            "`billow up`, or name one with --head or BILLOW_HEAD\n");
 }
 
 TEST(Program, OptionsOfTheHeadMayComeFirst) {
@@ -86,10 +106,13 @@ TEST(Program, AContextFileOthersCanReadIsRefused) {
   char name[] = "/tmp/billow-cli-test-XXXXXX";
   const std::string dir = ::mkdtemp(name);
   ASSERT_TRUE(make_directories(dir + "/billow"));
-  ASSERT_TRUE(write_file_atomic(dir + "/billow/contexts.json", R"({"http://127.0.0.1:1":{"token":"t"}})", 0644));
-  const std::map<std::string, std::string> env = {{"BILLOW_HEAD", "http://127.0.0.1:1"}, {"XDG_CONFIG_HOME", dir}};
+  ASSERT_TRUE(write_file_atomic(dir + "/billow/contexts.json",
+                                R"({"http://127.0.0.1:1":{"token":"t"}})", 0644));
+  const std::map<std::string, std::string> env = {{"BILLOW_HEAD", "http://127.0.0.1:1"},
+                                                  {"XDG_CONFIG_HOME", dir}};
   EXPECT_NE(run({"ps"}, env).err.find("chmod 600"), std::string::npos);
-  ASSERT_TRUE(write_file_atomic(dir + "/billow/contexts.json", R"({"http://127.0.0.1:1":{"token":"t"}})", 0600));
+  ASSERT_TRUE(write_file_atomic(dir + "/billow/contexts.json",
+                                R"({"http://127.0.0.1:1":{"token":"t"}})", 0600));
   EXPECT_EQ(run({"ps"}, env).code, 69);
   (void)remove_tree(dir);
 }

@@ -2,10 +2,10 @@
 #include <rapidcheck.h>
 
 #include "base/text.h"
-#include "client/request/job_list.h"
-#include "client/jobs/session.h"
 #include "client/frame/table.h"
 #include "client/frame/terminal.h"
+#include "client/jobs/session.h"
+#include "client/request/job_list.h"
 
 namespace billow::client {
 namespace {
@@ -21,19 +21,24 @@ TEST(Table, CutsOnlyWhatMayShrinkAndFits) {
   Table table({{"ID"}, {"TEXT", Table::Align::left, 6}});
   table.row({"1234567890", "a long remark that cannot fit"});
   const std::string text = table.text({.columns = 24});
-  for (const auto& line : split(text, '\n')) EXPECT_LE(display_width(line), 24u);
+  for (const auto& line : split(text, '\n'))
+    EXPECT_LE(display_width(line), 24u);
   EXPECT_NE(text.find("1234567890"), std::string::npos);
   EXPECT_NE(text.find("…"), std::string::npos);
-  EXPECT_NE(table.text({}).find("cannot fit"), std::string::npos) << "without a width nothing is cut";
+  EXPECT_NE(table.text({}).find("cannot fit"), std::string::npos)
+      << "without a width nothing is cut";
 }
 
 TEST(Table, LeavesOutWhatMattersLeastWhereNothingCanShrink) {
-  Table table({{"ID"}, {"USER", Table::Align::left, 0, 2}, {"AGE", Table::Align::right, 0, 1}, {"WHERE"}});
+  Table table(
+      {{"ID"}, {"USER", Table::Align::left, 0, 2}, {"AGE", Table::Align::right, 0, 1}, {"WHERE"}});
   table.row({"12345", "somebody", "1m 2s", "at-the-end"});
-  EXPECT_EQ(table.text({.columns = 40}), "ID     USER        AGE  WHERE\n12345  somebody  1m 2s  at-the-end\n");
+  EXPECT_EQ(table.text({.columns = 40}),
+            "ID     USER        AGE  WHERE\n12345  somebody  1m 2s  at-the-end\n");
   EXPECT_EQ(table.text({.columns = 30}), "ID     USER      WHERE\n12345  somebody  at-the-end\n");
   EXPECT_EQ(table.text({.columns = 20}), "ID     WHERE\n12345  at-the-end\n");
-  EXPECT_EQ(table.text({.columns = 5}), table.text({.columns = 20})) << "what is left is shown, fit or not";
+  EXPECT_EQ(table.text({.columns = 5}), table.text({.columns = 20}))
+      << "what is left is shown, fit or not";
   EXPECT_NE(table.text({}).find("AGE"), std::string::npos) << "what goes to a file is whole";
 }
 
@@ -68,14 +73,23 @@ TEST(Times, AreReadAndShownAsAges) {
 }
 
 Json job(int id, const char* state, int array = 0, int index = 0) {
-  Json j = Json::object({{"id", id}, {"label", array ? std::to_string(array) + "." + std::to_string(index) : std::to_string(id)}, {"state", state}, {"name", "n"},
-                         {"final", std::string_view(state) == "succeeded"}, {"gpus", 1}, {"gpu_milli", 250}});
-  if (array) j.set("array", Json::object({{"id", array}, {"index", index}}));
+  Json j = Json::object(
+      {{"id", id},
+       {"label", array ? std::to_string(array) + "." + std::to_string(index) : std::to_string(id)},
+       {"state", state},
+       {"name", "n"},
+       {"final", std::string_view(state) == "succeeded"},
+       {"gpus", 1},
+       {"gpu_milli", 250}});
+  if (array)
+    j.set("array", Json::object({{"id", array}, {"index", index}}));
   return j;
 }
 
 TEST(Ps, ArraysAreOneRow) {
-  const auto rows = collapse_arrays({job(20, "queued"), job(12, "running", 10, 1), job(11, "succeeded", 10, 0), job(13, "queued", 10, 2), job(3, "running")});
+  const auto rows =
+      collapse_arrays({job(20, "queued"), job(12, "running", 10, 1), job(11, "succeeded", 10, 0),
+                       job(13, "queued", 10, 2), job(3, "running")});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[1]["label"].str_or(""), "10");
   EXPECT_EQ(rows[1].at("elements", "count").int_or(0), 3);
@@ -89,11 +103,19 @@ TEST(Ps, ArraysAreOneRow) {
 
 TEST(Ps, ASuspendedJobSaysWhenItGoesOn) {
   const auto row = [](bool by_itself, const char* reason) {
-    Json job = Json::object({{"id", 7}, {"label", "7"}, {"name", "train"}, {"state", "suspended"}, {"reason", reason}, {"suspension", Json::object({{"phase", "suspended"}, {"resumes_by_itself", by_itself}})}});
+    Json job = Json::object(
+        {{"id", 7},
+         {"label", "7"},
+         {"name", "train"},
+         {"state", "suspended"},
+         {"reason", reason},
+         {"suspension", Json::object({{"phase", "suspended"}, {"resumes_by_itself", by_itself}})}});
     return jobs_table({std::move(job)}, WallTime{}).text({});
   };
   EXPECT_NE(row(true, "").find("resumes when its GPUs are free"), std::string::npos);
-  EXPECT_NE(row(true, "preempted by job 9").find("preempted by job 9; resumes when its GPUs are free"), std::string::npos);
+  EXPECT_NE(
+      row(true, "preempted by job 9").find("preempted by job 9; resumes when its GPUs are free"),
+      std::string::npos);
   EXPECT_NE(row(false, "").find("goes on with `billow resume 7`"), std::string::npos);
 }
 
@@ -115,7 +137,16 @@ TEST(Describe, ShowsWhatThereIsAndSurvivesWhatThereIsNot) {
 
 TEST(Describe, AnyDocumentIsShown) {
   rc::check([](const std::string& a, int n) {
-    const Json odd = Json::object({{"label", n}, {"state", Json::array()}, {"tasks", Json::array()}, {"gpus", a}, {"elements", n}, {"array", a}, {"labels", n}, {"exit", a}, {"cost", n}, {"submitted_at", a}});
+    const Json odd = Json::object({{"label", n},
+                                   {"state", Json::array()},
+                                   {"tasks", Json::array()},
+                                   {"gpus", a},
+                                   {"elements", n},
+                                   {"array", a},
+                                   {"labels", n},
+                                   {"exit", a},
+                                   {"cost", n},
+                                   {"submitted_at", a}});
     RC_ASSERT(!describe_text(odd, WallTime{}, {}).empty());
     RC_ASSERT(!jobs_table(collapse_arrays({odd}), WallTime{}).text({.columns = 40}).empty());
   });

@@ -1,8 +1,9 @@
-// What newcomers type, and what they read: hints for other programs' words, negative amounts, events in words.
+// What newcomers type, and what they read: hints for other programs' words, negative amounts,
+// events in words.
 #include <gtest/gtest.h>
 
-#include "client/frame/commands.h"
 #include "client/fleet/event_line.h"
+#include "client/frame/commands.h"
 #include "client/request/job_names.h"
 #include "client/request/job_request.h"
 
@@ -14,7 +15,9 @@ const CommandTable& table() {
   return all;
 }
 const CommandSpec& command(std::string_view name) {
-  for (const CommandSpec& c : table()) if (c.name == name) return c;
+  for (const CommandSpec& c : table())
+    if (c.name == name)
+      return c;
   throw std::runtime_error("no command " + std::string(name));
 }
 std::string hint_for(const std::vector<std::string>& words) {
@@ -28,18 +31,21 @@ TEST(Words, OfOtherProgramsLeadToOurs) {
   EXPECT_EQ(hint_for({"list"}), "it is called `billow ps`");
   EXPECT_EQ(hint_for({"squeue"}), "it is called `billow ps`");
   EXPECT_EQ(hint_for({"sbatch"}), "it is called `billow submit`");
-  EXPECT_EQ(hint_for({"sumbit"}), "did you mean `billow submit`?") << "a slip of the finger still finds the nearest";
+  EXPECT_EQ(hint_for({"sumbit"}), "did you mean `billow submit`?")
+      << "a slip of the finger still finds the nearest";
 }
 
 TEST(Words, NoSynonymHidesACommand) {
   for (const char* word : {"kill", "jobs", "list", "queue", "exec", "start", "history"})
-    for (const CommandSpec& c : table()) EXPECT_NE(c.name.substr(0, c.name.find(' ')), word);
+    for (const CommandSpec& c : table())
+      EXPECT_NE(c.name.substr(0, c.name.find(' ')), word);
 }
 
 TEST(Words, OptionsOfOtherProgramsLeadToOurs) {
   const auto up = parse(command("up"), {"--port", "8080"});
   ASSERT_FALSE(up);
-  EXPECT_TRUE(up.error().hint.starts_with("it is called --listen ADDR: address of the API")) << up.error().hint;
+  EXPECT_TRUE(up.error().hint.starts_with("it is called --listen ADDR: address of the API"))
+      << up.error().hint;
   const auto run = parse(command("run"), {"--memory", "4G", "--", "true"});
   ASSERT_FALSE(run);
   EXPECT_TRUE(run.error().hint.starts_with("it is called --mem ")) << run.error().hint;
@@ -53,36 +59,81 @@ TEST(Words, ANegativeAmountIsAnAmount) {
 }
 
 TEST(JobWords, AreNumbersOrNames) {
-  for (const char* good : {"12", "12.3", "train", "train-2", "my.job", "2026-11-15"}) EXPECT_TRUE(check_job_word(good)) << good;
-  for (const char* bad : {"", "-1", "0", "12.", "a b", "a/b", "1.2.3"}) EXPECT_FALSE(check_job_word(bad)) << bad;
+  for (const char* good : {"12", "12.3", "train", "train-2", "my.job", "2026-11-15"})
+    EXPECT_TRUE(check_job_word(good)) << good;
+  for (const char* bad : {"", "-1", "0", "12.", "a b", "a/b", "1.2.3"})
+    EXPECT_FALSE(check_job_word(bad)) << bad;
 }
 
-Json event(const char* kind, Json body) { return Json::object({{"seq", 7}, {"at", "2026-11-15T16:28:33Z"}, {"kind", kind}, {"actor", "user:ana"}, {"event", std::move(body)}}); }
+Json event(const char* kind, Json body) {
+  return Json::object({{"seq", 7},
+                       {"at", "2026-11-15T16:28:33Z"},
+                       {"kind", kind},
+                       {"actor", "user:ana"},
+                       {"event", std::move(body)}});
+}
 
 TEST(Events, AreOneLineInWords) {
   EventNames names;
   names.nodes[1] = "box1";
-  const Json task = Json::object({{"id", 40}, {"node", 1}, {"rate", 1'000'000}, {"gpus", Json(Json::Array{Json::object(), Json::object()})}});
-  EXPECT_EQ(event_line(event("job_placed", Json::object({{"job", 12}, {"tasks", Json(Json::Array{task})}})), names), "     7  2026-11-15 16:28:33  ana         job 12 placed on box1, 2 GPUs, $3.60/h each");
-  EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 40}})), names), "job 12 started") << "the task is known from its placing";
-  EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 41}})), names), "task 41 started");
-  EXPECT_EQ(event_text(event("job_ended", Json::object({{"job", 12}, {"state", "failed"}, {"exit", Json::object({{"code", 3}})}, {"reason", "it gave up"}})), names), "job 12 failed, exit code 3: it gave up");
-  EXPECT_EQ(event_text(event("node_unreachable", Json::object({{"node", 2}})), names), "node 2 does not answer");
-  EXPECT_EQ(event_text(event("jobs_submitted", Json::object({{"first", 3}, {"spec", Json::object({{"name", "x"}, {"argv", Json(Json::Array{"sh", "-c", "echo hi"})}})}})), names), "job 3 submitted (x): sh -c 'echo hi'");
+  const Json task = Json::object({{"id", 40},
+                                  {"node", 1},
+                                  {"rate", 1'000'000},
+                                  {"gpus", Json(Json::Array{Json::object(), Json::object()})}});
+  EXPECT_EQ(event_line(event("job_placed",
+                             Json::object({{"job", 12}, {"tasks", Json(Json::Array{task})}})),
+                       names),
+            "     7  2026-11-15 16:28:33  ana         job 12 placed on box1, 2 GPUs, $3.60/h each");
+  EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 40}})), names),
+            "job 12 started")
+      << "the task is known from its placing";
+  EXPECT_EQ(event_text(event("task_started", Json::object({{"task", 41}})), names),
+            "task 41 started");
+  EXPECT_EQ(event_text(event("job_ended", Json::object({{"job", 12},
+                                                        {"state", "failed"},
+                                                        {"exit", Json::object({{"code", 3}})},
+                                                        {"reason", "it gave up"}})),
+                       names),
+            "job 12 failed, exit code 3: it gave up");
+  EXPECT_EQ(event_text(event("node_unreachable", Json::object({{"node", 2}})), names),
+            "node 2 does not answer");
+  EXPECT_EQ(
+      event_text(event("jobs_submitted",
+                       Json::object(
+                           {{"first", 3},
+                            {"spec",
+                             Json::object({{"name", "x"},
+                                           {"argv", Json(Json::Array{"sh", "-c", "echo hi"})}})}})),
+                 names),
+      "job 3 submitted (x): sh -c 'echo hi'");
 }
 
 TEST(Events, OfAKindWithoutASentenceStillReadAsWords) {
   EventNames names;
   names.projects[1] = "vision";
-  EXPECT_EQ(event_text(event("project_tagged", Json::object({{"project", 1}, {"key", "team"}, {"value", "a"}, {"at_ns", 5}})), names), "project tagged: vision, team, a");
-  const std::string text = event_text(event("something_new", Json::object({{"deep", Json::object({{"er", Json::object()}})}, {"list", Json(Json::Array{1, 2})}, {"on", true}})), names);
+  EXPECT_EQ(
+      event_text(
+          event("project_tagged",
+                Json::object({{"project", 1}, {"key", "team"}, {"value", "a"}, {"at_ns", 5}})),
+          names),
+      "project tagged: vision, team, a");
+  const std::string text = event_text(
+      event("something_new", Json::object({{"deep", Json::object({{"er", Json::object()}})},
+                                           {"list", Json(Json::Array{1, 2})},
+                                           {"on", true}})),
+      names);
   EXPECT_EQ(text, "something new: 2 list, on true");
   EXPECT_EQ(text.find('{'), std::string::npos);
 }
 
 TEST(Events, WithControlCharactersStayOnTheirLine) {
   EventNames names;
-  EXPECT_EQ(event_text(event("job_ended", Json::object({{"job", 1}, {"state", "stopped"}, {"reason", "a\nb\x1b[2J"}})), names).find_first_of("\n\x1b"), std::string::npos);
+  EXPECT_EQ(
+      event_text(event("job_ended",
+                       Json::object({{"job", 1}, {"state", "stopped"}, {"reason", "a\nb\x1b[2J"}})),
+                 names)
+          .find_first_of("\n\x1b"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Rooms without a machine: names, descriptions and figures.
-#include <gtest/gtest.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,32 +9,35 @@
 
 #include <algorithm>
 
+#include "base/crypto.h"
 #include "base/file.h"
 #include "container/bundle.h"
 #include "container/cdi.h"
 #include "container/environment.h"
 #include "container/plan.h"
 #include "container/podman.h"
-#include "base/crypto.h"
+#include "core/model/image_name.h"
 #include "files/image.h"
 #include "files/scan.h"
 #include "files/tree.h"
-#include "core/model/image_name.h"
 
 namespace billow::container {
 namespace {
 
 bool holds(const Json& list, std::string_view text) {
-  return std::any_of(list.items().begin(), list.items().end(), [&](const Json& item) { return item.str_or("") == text; });
+  return std::any_of(list.items().begin(), list.items().end(),
+                     [&](const Json& item) { return item.str_or("") == text; });
 }
 const Json* mount_at(const Json& bundle, std::string_view target) {
   for (const Json& m : bundle["mounts"].items())
-    if (m["destination"].str_or("") == target) return &m;
+    if (m["destination"].str_or("") == target)
+      return &m;
   return nullptr;
 }
 
 TEST(ImageName, IsTakenApart) {
-  const auto full = parse_image_name("host.example:5000/team/sub/image:1.2-x@sha256:" + std::string(64, 'a'));
+  const auto full =
+      parse_image_name("host.example:5000/team/sub/image:1.2-x@sha256:" + std::string(64, 'a'));
   ASSERT_TRUE(full);
   EXPECT_EQ(full->registry, "host.example:5000");
   EXPECT_EQ(full->repository, "team/sub/image");
@@ -42,30 +45,69 @@ TEST(ImageName, IsTakenApart) {
   EXPECT_EQ(parse_image_name("ubuntu")->qualified(), "docker.io/library/ubuntu:latest");
   EXPECT_EQ(parse_image_name("pytorch/pytorch:2.4")->qualified(), "docker.io/pytorch/pytorch:2.4");
   EXPECT_EQ(parse_image_name("localhost/mine")->qualified(), "localhost/mine:latest");
-  EXPECT_EQ(parse_image_name("a/b:t")->pinned("sha256:" + std::string(64, '0')), "a/b@sha256:" + std::string(64, '0'));
+  EXPECT_EQ(parse_image_name("a/b:t")->pinned("sha256:" + std::string(64, '0')),
+            "a/b@sha256:" + std::string(64, '0'));
   EXPECT_TRUE(parse_image_name("127.0.0.1:5000/x")->on_loopback());
   EXPECT_FALSE(parse_image_name("127x.example/x")->on_loopback());
 }
 
 TEST(ImageName, RefusesWhatCouldBeReadAsSomethingElse) {
-  for (const std::string& bad : std::vector<std::string>{"", "-v", "--privileged", "a b", "a\tb", "a\nb", std::string("a\0b", 3), "docker://a", "oci:/x", "dir:/etc", "UPPER", "a//b", "/a", "a/", "../a", "a:", "a:-t", "a@sha256:1", "a;b", "$(a)", "`a`", "a|b",
-                                                         "ä", std::string(600, 'a'), "host:0/x", "host:99999/x", "-h.example/x", "a:" + std::string(129, 't')})
+  for (const std::string& bad : std::vector<std::string>{"",
+                                                         "-v",
+                                                         "--privileged",
+                                                         "a b",
+                                                         "a\tb",
+                                                         "a\nb",
+                                                         std::string("a\0b", 3),
+                                                         "docker://a",
+                                                         "oci:/x",
+                                                         "dir:/etc",
+                                                         "UPPER",
+                                                         "a//b",
+                                                         "/a",
+                                                         "a/",
+                                                         "../a",
+                                                         "a:",
+                                                         "a:-t",
+                                                         "a@sha256:1",
+                                                         "a;b",
+                                                         "$(a)",
+                                                         "`a`",
+                                                         "a|b",
+                                                         "ä",
+                                                         std::string(600, 'a'),
+                                                         "host:0/x",
+                                                         "host:99999/x",
+                                                         "-h.example/x",
+                                                         "a:" + std::string(129, 't')})
     EXPECT_FALSE(parse_image_name(bad)) << bad;
 }
 
 TEST(Bundle, StartsTheJobsCommandBehindTheImagesEntrypoint) {
   Plan plan;
-  plan.config = {.env = {"PATH=/opt/bin", "A=image"}, .entrypoint = {"/entry"}, .command = {"serve"}, .directory = "/srv", .user = "app"};
-  const auto bundle = make_bundle(plan, {.root = "/r", .command = {"python", "x.py"}, .env = {"A=job"}, .passwd = "root:x:0:0::/root:/bin/sh\napp:x:5:5::/home/app:/bin/sh\n"});
+  plan.config = {.env = {"PATH=/opt/bin", "A=image"},
+                 .entrypoint = {"/entry"},
+                 .command = {"serve"},
+                 .directory = "/srv",
+                 .user = "app"};
+  const auto bundle =
+      make_bundle(plan, {.root = "/r",
+                         .command = {"python", "x.py"},
+                         .env = {"A=job"},
+                         .passwd = "root:x:0:0::/root:/bin/sh\napp:x:5:5::/home/app:/bin/sh\n"});
   ASSERT_TRUE(bundle);
   const Json& process = (*bundle)["process"];
-  EXPECT_EQ(process["args"].dump(), R"(["/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");   // as the image's user
+  EXPECT_EQ(
+      process["args"].dump(),
+      R"(["/usr/lib/billow/billow-as-user","5","5","/entry","python","x.py"])");  // as the image's
+                                                                                  // user
   EXPECT_EQ(process["cwd"].str_or(""), "/srv");
   EXPECT_TRUE(holds(process["env"], "PATH=/opt/bin"));
   EXPECT_TRUE(holds(process["env"], "A=job"));
   EXPECT_TRUE(holds(process["env"], "HOME=/home/app"));
   EXPECT_TRUE(process["noNewPrivileges"].bool_or(false));
-  EXPECT_FALSE(make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));   // whom it does not know
+  EXPECT_FALSE(make_bundle(
+      plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""}));  // whom it does not know
   plan.config.user = "";
   const auto own = make_bundle(plan, {.root = "/r", .command = {}, .env = {}, .passwd = ""});
   EXPECT_EQ((*own)["process"]["args"].dump(), R"(["/entry","serve"])");
@@ -76,29 +118,54 @@ TEST(Bundle, MakesNoNamespaceButOfMountsAndMakesNoDevice) {
   Plan plan;
   plan.devices = {"/dev/nvidia0"};
   plan.mounts = {{.source = "/data", .target = "/data", .read_only = true}};
-  const auto bundle = make_bundle(plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = ""});
+  const auto bundle =
+      make_bundle(plan, {.root = "/r", .command = {"true"}, .env = {}, .passwd = ""});
   ASSERT_TRUE(bundle);
   EXPECT_EQ(bundle->at("linux", "namespaces").dump(), R"([{"type":"mount"}])");
   ASSERT_NE(mount_at(*bundle, "/dev/nvidia0"), nullptr);
   ASSERT_NE(mount_at(*bundle, "/data"), nullptr);
   EXPECT_TRUE(holds((*mount_at(*bundle, "/data"))["options"], "ro"));
-  EXPECT_TRUE(bundle->at("linux", "resources").is_null());   // limits are the job's control group's
+  EXPECT_TRUE(bundle->at("linux", "resources").is_null());  // limits are the job's control group's
 }
 
 TEST(ImageUser, IsWhomTheImageNames) {
-  const std::string passwd = "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\nbroken:x:a:b::/:/bin/sh\n", groups = "root:x:0:\nstaff:x:50:app\n";
+  const std::string passwd =
+                        "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/"
+                        "sh\nbroken:x:a:b::/:/bin/sh\n",
+                    groups = "root:x:0:\nstaff:x:50:app\n";
   const auto of = [&](std::string_view user) {
     const auto found = user_of(user, passwd, groups);
-    return found ? fmt::format("{}:{}", found->uid, found->gid) : std::string(found.error().message.find("does not know") != std::string::npos ? "unknown" : "?");
+    return found ? fmt::format("{}:{}", found->uid, found->gid)
+                 : std::string(found.error().message.find("does not know") != std::string::npos
+                                   ? "unknown"
+                                   : "?");
   };
-  for (const auto& [user, expected] : std::vector<std::pair<const char*, const char*>>{{"", "0:0"}, {"root", "0:0"}, {"0", "0:0"}, {"app", "1000:1001"}, {"1000", "1000:1001"}, {"app:staff", "1000:50"}, {"app:7", "1000:7"}, {"4321", "4321:0"}, {"4321:staff", "4321:50"},
-                                                                                      {"stranger", "unknown"}, {"app:strangers", "unknown"}, {"broken", "unknown"}, {"-1", "unknown"}, {"4294967295", "unknown"}, {"1 2", "unknown"}})
+  for (const auto& [user, expected] :
+       std::vector<std::pair<const char*, const char*>>{{"", "0:0"},
+                                                        {"root", "0:0"},
+                                                        {"0", "0:0"},
+                                                        {"app", "1000:1001"},
+                                                        {"1000", "1000:1001"},
+                                                        {"app:staff", "1000:50"},
+                                                        {"app:7", "1000:7"},
+                                                        {"4321", "4321:0"},
+                                                        {"4321:staff", "4321:50"},
+                                                        {"stranger", "unknown"},
+                                                        {"app:strangers", "unknown"},
+                                                        {"broken", "unknown"},
+                                                        {"-1", "unknown"},
+                                                        {"4294967295", "unknown"},
+                                                        {"1 2", "unknown"}})
     EXPECT_EQ(of(user), expected) << user;
 }
 
 TEST(Bundle, ShowsOnlyDirectoriesThatHideNothing) {
-  for (const char* good : {"/home/ana/project", "/data", "/tmp/x", "/var/tmp/billow-1/7", "/work", "/usrlocal"}) EXPECT_TRUE(may_show(good)) << good;
-  for (const char* bad : {"/", "", "relative", "/usr", "/usr/local/src", "/etc", "/home", "/root", "/proc/1", "/lib64"}) EXPECT_FALSE(may_show(bad)) << bad;
+  for (const char* good :
+       {"/home/ana/project", "/data", "/tmp/x", "/var/tmp/billow-1/7", "/work", "/usrlocal"})
+    EXPECT_TRUE(may_show(good)) << good;
+  for (const char* bad : {"/", "", "relative", "/usr", "/usr/local/src", "/etc", "/home", "/root",
+                          "/proc/1", "/lib64"})
+    EXPECT_FALSE(may_show(bad)) << bad;
 }
 
 TEST(Cdi, GivesAJobItsOwnCardsAndTheDriver) {
@@ -109,7 +176,10 @@ TEST(Cdi, GivesAJobItsOwnCardsAndTheDriver) {
   two.index = 1;
   two.uuid = "GPU-b";
   two.device_files = {"/dev/zero"};
-  const Json cdi = make_cdi({one, two}, {.libraries = {"/usr/lib/x/libcuda.so.1"}, .programs = {"/usr/bin/nvidia-smi"}, .sockets = {}, .devices = {"/dev/full"}});
+  const Json cdi = make_cdi({one, two}, {.libraries = {"/usr/lib/x/libcuda.so.1"},
+                                         .programs = {"/usr/bin/nvidia-smi"},
+                                         .sockets = {},
+                                         .devices = {"/dev/full"}});
   EXPECT_EQ(cdi["kind"].str_or(""), "billow.io/gpu");
   Plan plan;
   ASSERT_TRUE(add_devices(cdi, {"1"}, plan));
@@ -132,7 +202,9 @@ TEST(PullProgress, AddsUpLayers) {
   PullProgress p;
   EXPECT_FALSE(p.take("Trying to pull x...\r\n"));
   EXPECT_TRUE(p.take("Copying blob 1a2b3c4d5e6f [=>-------] 10.0MiB / 100.0MiB\r\n"));
-  EXPECT_TRUE(p.take("\x1b[1A\x1b[JCopying blob 9f8e7d6c5b4a [=>-------] 512.0KiB / 1.0GiB\r\nCopying blob 1a2b3c4d5e6f [==>------] 5"));
+  EXPECT_TRUE(
+      p.take("\x1b[1A\x1b[JCopying blob 9f8e7d6c5b4a [=>-------] 512.0KiB / 1.0GiB\r\nCopying blob "
+             "1a2b3c4d5e6f [==>------] 5"));
   EXPECT_EQ(p.total_bytes(), (100ll << 20) + (1ll << 30));
   EXPECT_TRUE(p.take("0.0MiB / 100.0MiB\r\n"));
   EXPECT_EQ(p.done_bytes(), (50ll << 20) + (512ll << 10));
@@ -141,7 +213,8 @@ TEST(PullProgress, AddsUpLayers) {
   EXPECT_EQ(p.text("x"), "pulling x: 105 of 1,178 MB");
 }
 
-// The store is its user's, and whoever looks into it may be root: what lies at the description's name may be anything.
+// The store is its user's, and whoever looks into it may be root: what lies at the description's
+// name may be anything.
 class Store : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -184,7 +257,8 @@ TEST_F(Store, APipeIsNotWaitedFor) {
   EXPECT_EQ(look(), 0);
 }
 
-// Saved environments as they come from a head: how much of them is kept, and what is never taken away.
+// Saved environments as they come from a head: how much of them is kept, and what is never taken
+// away.
 class Unpacked : public ::testing::Test {
  protected:
   struct Saved {
@@ -202,13 +276,17 @@ class Unpacked : public ::testing::Test {
     EXPECT_TRUE(scan) << scan.error().message;
     const std::string list = files::encode(scan->tree);
     Saved out{sha256_hex(list), {}};
-    for (int i = 0; i < 8; ++i) out.stream += static_cast<char>(list.size() >> (8 * i));
+    for (int i = 0; i < 8; ++i)
+      out.stream += static_cast<char>(list.size() >> (8 * i));
     out.stream += list;
     for (const files::Entry& entry : scan->tree.entries)
-      if (entry.kind == files::Kind::file) out.stream += read_file(into + "/" + entry.path).value_or("");
+      if (entry.kind == files::Kind::file)
+        out.stream += read_file(into + "/" + entry.path).value_or("");
     return out;
   }
-  Result<std::optional<Environment>> unpack(const Saved& saved, const std::string& key, std::uint64_t bytes_max) {
+  Result<std::optional<Environment>> unpack(const Saved& saved,
+                                            const std::string& key,
+                                            std::uint64_t bytes_max) {
     const std::string path = top_ + "/stream";
     EXPECT_TRUE(write_file_atomic(path, saved.stream, 0600));
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -223,8 +301,9 @@ TEST_F(Unpacked, OneIsHeldForItsTaskFromTheMomentItIsHere) {
   const Saved a = save("a"), b = save("b"), c = save("c");
   ASSERT_TRUE(unpack(a, "task-1", 150'000).value().has_value());
   ASSERT_TRUE(unpack(b, "task-2", 150'000).value().has_value());
-  EXPECT_TRUE(here(a) && here(b)) << "a task that has not even begun lost its environment to the next one";
-  ASSERT_TRUE(remove_tree(scratch_dir(store_(), "task-1")));   // as when its task has ended
+  EXPECT_TRUE(here(a) && here(b))
+      << "a task that has not even begun lost its environment to the next one";
+  ASSERT_TRUE(remove_tree(scratch_dir(store_(), "task-1")));  // as when its task has ended
   ASSERT_TRUE(remove_tree(scratch_dir(store_(), "task-2")));
   ASSERT_TRUE(hold_environment({store_(), b.digest, "task-3", 0}).value().has_value());
   ASSERT_TRUE(unpack(c, "task-4", 150'000).value().has_value());
@@ -236,13 +315,17 @@ TEST_F(Unpacked, OneIsHeldForItsTaskFromTheMomentItIsHere) {
 TEST_F(Unpacked, NobodyWaitsForWhatSomebodyElseHolds) {
   const Saved a = save("a"), b = save("b");
   ASSERT_TRUE(unpack(a, "task-1", 0).value().has_value());
-  const Fd unpacking(::open(fmt::format("{}/env/.unpacking-{}", store_(), b.digest).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const Fd unpacking(::open(fmt::format("{}/env/.unpacking-{}", store_(), b.digest).c_str(),
+                            O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(::flock(unpacking.get(), LOCK_EX), 0);
-  ASSERT_TRUE(make_directories(environment_dir(store_(), b.digest) + "/tree", 0700));   // half of it
-  EXPECT_FALSE(unpack(b, "task-2", 0).value().has_value());                             // busy, said at once
-  EXPECT_TRUE(hold_environment({store_(), a.digest, "task-3", 0}).value().has_value()); // another one is not held up
+  ASSERT_TRUE(make_directories(environment_dir(store_(), b.digest) + "/tree", 0700));  // half of it
+  EXPECT_FALSE(unpack(b, "task-2", 0).value().has_value());  // busy, said at once
+  EXPECT_TRUE(hold_environment({store_(), a.digest, "task-3", 0})
+                  .value()
+                  .has_value());  // another one is not held up
   ASSERT_TRUE(unpack(save("c"), "task-4", 1).value().has_value());
-  EXPECT_TRUE(file_exists(environment_dir(store_(), b.digest))) << "what is being unpacked was taken for one that broke off";
+  EXPECT_TRUE(file_exists(environment_dir(store_(), b.digest)))
+      << "what is being unpacked was taken for one that broke off";
   ASSERT_EQ(::flock(unpacking.get(), LOCK_UN), 0);
   EXPECT_TRUE(unpack(b, "task-2", 0).value().has_value());
 }

@@ -17,13 +17,16 @@ TEST(Believed, OnlyCardsThatWereOfferedAndTasksThatRunThere) {
   other.gpus[0].uuid = "other";
   w.must(AgentHello{other, {}});
   w.must(w.job(2));
-  const NodeId honest = w.core.state().node_by_name("honest")->id, liar = w.core.state().node_by_name("liar")->id;
+  const NodeId honest = w.core.state().node_by_name("honest")->id,
+               liar = w.core.state().node_by_name("liar")->id;
   const TaskId task = w.task_of(JobId(1));
   ASSERT_EQ(w.core.state().find_task(task)->node, honest);
 
   Heartbeat beat;
-  for (const int gpu : {0, 0, 1, 7, -1, INT32_MIN}) beat.gpus.push_back({.gpu = gpu, .util_pct = 50});
-  beat.tasks = {{.task = task, .cpu_milli = 5}, {.task = task, .cpu_milli = 6}, {.task = TaskId(999)}};
+  for (const int gpu : {0, 0, 1, 7, -1, INT32_MIN})
+    beat.gpus.push_back({.gpu = gpu, .util_pct = 50});
+  beat.tasks = {
+      {.task = task, .cpu_milli = 5}, {.task = task, .cpu_milli = 6}, {.task = TaskId(999)}};
   Heartbeat copy = beat;
   EXPECT_EQ(keep_believed(w.core.state(), honest, copy), 6u);
   ASSERT_EQ(copy.gpus.size(), 2u);
@@ -32,7 +35,8 @@ TEST(Believed, OnlyCardsThatWereOfferedAndTasksThatRunThere) {
   ASSERT_EQ(copy.tasks.size(), 1u);
   EXPECT_EQ(copy.tasks[0].cpu_milli, 5);
   copy = beat;
-  EXPECT_EQ(keep_believed(w.core.state(), liar, copy), 8u) << "somebody else's task, and cards it never offered";
+  EXPECT_EQ(keep_believed(w.core.state(), liar, copy), 8u)
+      << "somebody else's task, and cards it never offered";
   ASSERT_EQ(copy.gpus.size(), 1u);
   EXPECT_TRUE(copy.tasks.empty());
   copy = beat;
@@ -67,7 +71,8 @@ TEST(Believed, CardsAreNumberedAsTheyAreOffered) {
   World w;
   for (const std::vector<int>& numbers : {std::vector{1}, {0, 0}, {-1}, {0, 2}}) {
     NodeOffer lies = offer("n1", static_cast<int>(numbers.size()));
-    for (std::size_t i = 0; i < numbers.size(); ++i) lies.gpus[i].index = numbers[i];
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      lies.gpus[i].index = numbers[i];
     EXPECT_FALSE(w.run(AgentHello{lies, {}}));
   }
   w.must(AgentHello{offer("n1", 2), {}});

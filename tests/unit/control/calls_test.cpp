@@ -1,4 +1,5 @@
-// Asynchronous calls: how many may wait and for whom, whose an idempotency key is, and which kept answers go first.
+// Asynchronous calls: how many may wait and for whom, whose an idempotency key is, and which kept
+// answers go first.
 #include "base/call_limits.h"
 #include "base/limits.h"
 #include "world.h"
@@ -30,7 +31,8 @@ struct Calls : testing::Test {
   int fill(const std::string& endpoint, std::size_t bytes) {
     for (int taken = 0;; ++taken) {
       const auto step = w.core.execute(AcceptCall{call(endpoint, bytes)}, {"gateway", ""}, w.now);
-      if (step) continue;
+      if (step)
+        continue;
       EXPECT_EQ(step.error().code, Code::exhausted);
       EXPECT_FALSE(step.error().hint.empty());
       return taken;
@@ -38,7 +40,8 @@ struct Calls : testing::Test {
   }
   std::size_t waiting_bytes() {
     std::size_t sum = 0;
-    for (const auto& [id, c] : w.core.state().calls) sum += c.state == CallState::waiting ? c.body.size() : 0;
+    for (const auto& [id, c] : w.core.state().calls)
+      sum += c.state == CallState::waiting ? c.body.size() : 0;
     return sum;
   }
 };
@@ -50,9 +53,11 @@ TEST_F(Calls, WhatWaitsHasALimitForEachEndpointForOpenOnesAndForAll) {
   deploy("open", EndpointAccess::open);
   deploy("closed", EndpointAccess::key);
   const int of_open = fill("open", mib);
-  EXPECT_EQ(of_open, static_cast<int>(limits::async_waiting_of_open_endpoint_bytes_max / (mib + 1024)));
+  EXPECT_EQ(of_open,
+            static_cast<int>(limits::async_waiting_of_open_endpoint_bytes_max / (mib + 1024)));
   const int of_closed = fill("closed", mib);
-  EXPECT_EQ(of_closed, static_cast<int>(limits::async_waiting_of_endpoint_bytes_max / (mib + 1024)));
+  EXPECT_EQ(of_closed,
+            static_cast<int>(limits::async_waiting_of_endpoint_bytes_max / (mib + 1024)));
   for (int i = 0; i < 20; ++i) {
     deploy("flood-" + std::to_string(i), EndpointAccess::key);
     fill("flood-" + std::to_string(i), mib);
@@ -61,7 +66,8 @@ TEST_F(Calls, WhatWaitsHasALimitForEachEndpointForOpenOnesAndForAll) {
   EXPECT_GT(waiting_bytes(), limits::async_waiting_bytes_max - 2 * mib);
   // Whoever has nothing waiting gets in all the same.
   deploy("theirs", EndpointAccess::key, "other");
-  EXPECT_EQ(fill("theirs", mib), static_cast<int>(limits::async_sure_of_project_bytes / (mib + 1024)));
+  EXPECT_EQ(fill("theirs", mib),
+            static_cast<int>(limits::async_sure_of_project_bytes / (mib + 1024)));
 }
 
 TEST_F(Calls, OpenEndpointsTogetherHaveAPart) {
@@ -82,7 +88,9 @@ TEST_F(Calls, ManySmallOnesHaveALimitToo) {
 
 TEST_F(Calls, AKeyIsItsCallersAndStandsForOneRequest) {
   deploy("app", EndpointAccess::key);
-  const auto accept = [&](std::string key) { return w.core.execute(AcceptCall{call("app", 1, std::move(key))}, {"gateway", ""}, w.now); };
+  const auto accept = [&](std::string key) {
+    return w.core.execute(AcceptCall{call("app", 1, std::move(key))}, {"gateway", ""}, w.now);
+  };
   EXPECT_EQ(accept("bound:mine:one")->events.size(), 1U);
   EXPECT_TRUE(accept("bound:mine:one")->events.empty());
   const auto other_request = accept("bound:mine:two");
@@ -108,9 +116,11 @@ TEST_F(Calls, KeptAnswersMakeRoomAndWhoHasMostLosesTheOldest) {
   serve("quiet", mib);
   const std::string kept = "call-1", first = "call-2";
   const auto times = 2 * limits::async_kept_bytes_max / mib;
-  for (std::size_t i = 0; i < times; ++i) serve("loud", mib);
+  for (std::size_t i = 0; i < times; ++i)
+    serve("loud", mib);
   std::size_t bytes = 0;
-  for (const auto& [id, c] : w.core.state().calls) bytes += c.answer.size();
+  for (const auto& [id, c] : w.core.state().calls)
+    bytes += c.answer.size();
   EXPECT_LE(bytes, limits::async_kept_bytes_max);
   EXPECT_GT(bytes, limits::async_kept_bytes_max - 2 * mib);
   EXPECT_TRUE(w.core.state().calls.contains(kept));

@@ -1,4 +1,5 @@
-// Secrets, saved environments and volumes: who has them, what a job that asks for them gets, and that replay knows all of it.
+// Secrets, saved environments and volumes: who has them, what a job that asks for them gets, and
+// that replay knows all of it.
 #include "world.h"
 
 namespace billow::control {
@@ -14,7 +15,8 @@ struct Catalogue : testing::Test {
   }
   const Start* started(JobId id) const {
     for (const Effect& e : w.effects)
-      if (const auto* start = std::get_if<Start>(&e.message); start && start->job == id) return start;
+      if (const auto* start = std::get_if<Start>(&e.message); start && start->job == id)
+        return start;
     return nullptr;
   }
 };
@@ -59,18 +61,23 @@ TEST_F(Catalogue, WhatAnEndpointIsServedWithCannotBeRemoved) {
   volume.name = "models";
   volume.path = "/srv/models";
   w.must(DeclareVolume{ana, volume});
-  DeployEndpoint deploy{.name = "llm", .spec = w.job().spec, .env = {}, .project = "", .user = ana, .policy = {}};
+  DeployEndpoint deploy{
+      .name = "llm", .spec = w.job().spec, .env = {}, .project = "", .user = ana, .policy = {}};
   deploy.spec.surroundings.environment = "torch";
   deploy.spec.surroundings.secrets = {{"HF_TOKEN", "HF_TOKEN", ""}};
   deploy.spec.surroundings.volumes = {{"models", "/mnt/models", true}};
   w.must(deploy);
-  for (const Command& remove : {Command(RemoveEnvironment{"", ana, "torch"}), Command(RemoveSecret{"", ana, "HF_TOKEN"}), Command(RemoveVolume{"models"})}) {
+  for (const Command& remove :
+       {Command(RemoveEnvironment{"", ana, "torch"}), Command(RemoveSecret{"", ana, "HF_TOKEN"}),
+        Command(RemoveVolume{"models"})}) {
     const Status refused = w.run(remove);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::conflict);
-    EXPECT_NE(refused.error().message.find("endpoint llm"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("endpoint llm"), std::string::npos)
+        << refused.error().message;
   }
-  // Once a revision without them serves nothing holds them; the one that had them cannot be brought up again.
+  // Once a revision without them serves nothing holds them; the one that had them cannot be brought
+  // up again.
   w.must(JudgeRevision{"llm", 1, true, ""});
   DeployEndpoint plain = deploy;
   plain.spec.surroundings = {};
@@ -147,18 +154,19 @@ TEST_F(Catalogue, AnImageIsRememberedByItsDigestAndOnlyOfAJobThatRunsInOne) {
   const std::string one = "sha256:" + std::string(64, '1'), two = "sha256:" + std::string(64, '2');
   SubmitJob job = w.job();
   w.must(job);
-  EXPECT_FALSE(w.run(ImageFound{w.task_of(JobId(1)), one}));   // it runs in none
+  EXPECT_FALSE(w.run(ImageFound{w.task_of(JobId(1)), one}));  // it runs in none
   job.spec.surroundings.image = "docker.io/a/b:1";
   w.must(job);
   const TaskId task = w.task_of(JobId(2));
-  for (const char* bad : {"", "sha256:1", "latest"}) EXPECT_FALSE(w.run(ImageFound{task, bad})) << bad;
+  for (const char* bad : {"", "sha256:1", "latest"})
+    EXPECT_FALSE(w.run(ImageFound{task, bad})) << bad;
   EXPECT_FALSE(w.run(ImageFound{TaskId(999), one}));
   w.must(ImageFound{task, one});
   const std::size_t known = w.history.size();
-  w.must(ImageFound{task, one});                                // told again
+  w.must(ImageFound{task, one});  // told again
   EXPECT_EQ(w.history.size(), known);
   EXPECT_EQ(w.core.state().find_job(JobId(2))->image_digest, one);
-  w.must(ImageFound{task, two});                                // the tag moved between two attempts: the last one counts
+  w.must(ImageFound{task, two});  // the tag moved between two attempts: the last one counts
   EXPECT_EQ(w.core.state().find_job(JobId(2))->image_digest, two);
   w.check_replay();
 }
@@ -180,7 +188,8 @@ TEST_F(Catalogue, AVolumeDecidesWhereItsJobsRun) {
   w.must(job);
   ASSERT_TRUE(started(JobId(1)));
   EXPECT_EQ(started(JobId(1))->volumes, (std::vector<BoundVolume>{{"/srv/data", "/data", true}}));
-  EXPECT_EQ(w.core.state().nodes.at(w.core.state().find_task(w.task_of(JobId(1)))->node).offer.name, "gpu-3");
+  EXPECT_EQ(w.core.state().nodes.at(w.core.state().find_task(w.task_of(JobId(1)))->node).offer.name,
+            "gpu-3");
 
   Volume again = data;
   again.read_only = false;

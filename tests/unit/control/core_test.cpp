@@ -135,7 +135,10 @@ TEST(Core, ArraysShareADescriptionAndEndTogether) {
   w.must(after);
   for (int round = 0; round < 5; ++round) {
     for (const auto& [id, j] : w.core.state().jobs) {
-      if (j.array == JobId(1) && j.state == JobState::running) { w.report(j.tasks.front(), TaskState::ended); break; }
+      if (j.array == JobId(1) && j.state == JobState::running) {
+        w.report(j.tasks.front(), TaskState::ended);
+        break;
+      }
     }
     w.check_replay();
   }
@@ -154,7 +157,8 @@ TEST(Core, StoppingAnArrayEndsWaitingElementsBeforeRunningOnes) {
   EXPECT_EQ(w.finished.size(), 9u);
   EXPECT_EQ(w.core.state().jobs.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<Stop>(w.effects.back().message));
-  w.report(w.core.state().jobs.begin()->second.tasks.front(), TaskState::ended, {.kind = ExitKind::stopped, .signal = 15});
+  w.report(w.core.state().jobs.begin()->second.tasks.front(), TaskState::ended,
+           {.kind = ExitKind::stopped, .signal = 15});
   EXPECT_TRUE(w.core.state().jobs.empty());
   EXPECT_EQ(w.finished.back().job.state, JobState::stopped);
   w.check_replay();
@@ -193,11 +197,16 @@ TEST(Core, AnUnreachableNodeKeepsItsLeasesUntilItsAgentHasFencedItself) {
   w.must(NodeFenced{NodeId(1)});
   EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::unreachable);
   EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::held);
-  w.must(AgentHello{offer("n1", 1), {{.task = kept, .state = TaskState::running}, {.task = fenced, .state = TaskState::running}}});
-  EXPECT_FALSE(w.core.state().nodes.at(NodeId(1)).reachable) << "what is not its own any more still runs there";
+  w.must(AgentHello{offer("n1", 1),
+                    {{.task = kept, .state = TaskState::running},
+                     {.task = fenced, .state = TaskState::running}}});
+  EXPECT_FALSE(w.core.state().nodes.at(NodeId(1)).reachable)
+      << "what is not its own any more still runs there";
   w.must(AgentHello{offer("n1", 1), {{.task = kept, .state = TaskState::running}}});
   EXPECT_EQ(w.core.state().find_task(kept)->state, TaskState::running);
-  const auto effects = hello_effects(w.core.state(), NodeId(1), {{.task = fenced, .state = TaskState::running}, {.task = kept, .state = TaskState::running}});
+  const auto effects = hello_effects(
+      w.core.state(), NodeId(1),
+      {{.task = fenced, .state = TaskState::running}, {.task = kept, .state = TaskState::running}});
   ASSERT_FALSE(effects.empty());
   EXPECT_EQ(std::get<Settle>(effects[0].message).unknown, std::vector<TaskId>{fenced});
   w.check_replay();
@@ -210,7 +219,8 @@ TEST(Core, ARebootedNodeHasLostItsTasksAndARestartedAgentIsToldAgain) {
   w.must(w.job(1));
   w.report(w.task_of(JobId(1)), TaskState::running);
   // The agent restarts and knows only the first: the second's start is sent again.
-  const std::vector<TaskStatus> known = {{.task = w.task_of(JobId(1)), .state = TaskState::running}};
+  const std::vector<TaskStatus> known = {
+      {.task = w.task_of(JobId(1)), .state = TaskState::running}};
   w.must(AgentHello{offer("n1", 2), known});
   const auto effects = orders_after_hello(w.core.state(), NodeId(1), known);
   ASSERT_EQ(effects.size(), 1u);
@@ -269,7 +279,8 @@ TEST(Core, AGangThatBeganOnOneNodeDoesNotBeginAgainBecauseOfTheOther) {
   w.must(gang);
   const auto tasks = w.core.state().find_job(JobId(1))->tasks;
   w.report(tasks[0], TaskState::running);
-  const std::string name = w.core.state().nodes.at(w.core.state().find_task(tasks[1])->node).offer.name;
+  const std::string name =
+      w.core.state().nodes.at(w.core.state().find_task(tasks[1])->node).offer.name;
   w.must(AgentHello{offer(name, 1, "boot-2"), {}});  // it restarted before it began
   w.report(tasks[0], TaskState::ended, {.kind = ExitKind::stopped});
   ASSERT_EQ(w.finished.size(), 1u);
@@ -282,7 +293,8 @@ TEST(Core, AForcedStopIsForcedAgainAfterAReconnect) {
   w.must(w.job(1));
   const TaskId task = w.task_of(JobId(1));
   w.must(StopJob{JobId(1), "", true});
-  const auto effects = orders_after_hello(w.core.state(), w.core.state().find_task(task)->node, {{.task = task, .state = TaskState::running}});
+  const auto effects = orders_after_hello(w.core.state(), w.core.state().find_task(task)->node,
+                                          {{.task = task, .state = TaskState::running}});
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(std::get<Stop>(effects[0].message).grace, Duration{0});
 }
@@ -293,12 +305,20 @@ TEST(Core, FairShareGoesOnCountingAfterARestart) {
   w.must(w.job(1));
   auto restored = restore(image(w.core.state()));
   ASSERT_TRUE(restored);
-  const Event end{.seq = w.core.state().seq + 1, .at = w.now + hours(1), .actor = "", .request_id = "",
-                  .body = TaskEnded{.task = w.task_of(JobId(1)), .exit = {}, .usage = {}, .lease_to = w.now + hours(1), .cost = {}}};
+  const Event end{.seq = w.core.state().seq + 1,
+                  .at = w.now + hours(1),
+                  .actor = "",
+                  .request_id = "",
+                  .body = TaskEnded{.task = w.task_of(JobId(1)),
+                                    .exit = {},
+                                    .usage = {},
+                                    .lease_to = w.now + hours(1),
+                                    .cost = {}}};
   State live = std::move(*restored);
   apply(live, end);
   w.core.replay(end);
-  EXPECT_EQ(live.index.contents().usage.at(0).milli_seconds, w.core.state().index.contents().usage.at(0).milli_seconds);
+  EXPECT_EQ(live.index.contents().usage.at(0).milli_seconds,
+            w.core.state().index.contents().usage.at(0).milli_seconds);
   EXPECT_GT(live.index.contents().usage.at(0).milli_seconds, 0);
 }
 
@@ -365,7 +385,8 @@ TEST(Core, AScheduleStopsSubmittingWhenItsUserHasLeftTheProject) {
   w.now = w.core.state().schedules.begin()->second.next_at;
   w.must(Tick{});
   EXPECT_TRUE(w.core.state().jobs.empty());
-  EXPECT_EQ(std::get<ScheduleFired>(w.history.back().body).skipped, "its user may no longer submit to the project");
+  EXPECT_EQ(std::get<ScheduleFired>(w.history.back().body).skipped,
+            "its user may no longer submit to the project");
   w.check_replay();
 }
 
@@ -387,7 +408,12 @@ TEST(Core, RefusesAnEnvironmentAndADirectoryNoProcessCanHave) {
 TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
   World w;
   w.must(AddUser{"bo", "", Role::member});
-  w.must(CreateToken{.name = "laptop", .hash = "hash-bo", .user = "bo", .scope = TokenScope::full, .project = "", .life = hours(1)});
+  w.must(CreateToken{.name = "laptop",
+                     .hash = "hash-bo",
+                     .user = "bo",
+                     .scope = TokenScope::full,
+                     .project = "",
+                     .life = hours(1)});
   EXPECT_EQ(authenticate(w.core.state(), "hash-bo", w.now)->name, "bo");
   EXPECT_FALSE(authenticate(w.core.state(), "hash-bo", w.now + hours(2)));
   EXPECT_FALSE(authenticate(w.core.state(), "nonsense", w.now));
@@ -399,22 +425,43 @@ TEST(Core, TokensAuthenticateUntilTheyExpireOrAreRevoked) {
 TEST(Core, ASessionIsItsTokenForATime) {
   World w;
   w.must(AddUser{"bo", "", Role::member});
-  w.must(CreateToken{.name = "laptop", .hash = "hash-bo", .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(1)});
+  w.must(CreateToken{.name = "laptop",
+                     .hash = "hash-bo",
+                     .user = "bo",
+                     .scope = TokenScope::read,
+                     .project = "",
+                     .life = hours(1)});
   const TokenId parent = w.core.state().token_by_hash.at("hash-bo");
   // It takes everything from the token, whatever it is called with, and ends no later.
-  w.must(CreateToken{.name = "dashboard", .hash = session_hash(parent, "s1"), .user = "ana", .scope = TokenScope::full, .project = "", .life = hours(12)});
+  w.must(CreateToken{.name = "dashboard",
+                     .hash = session_hash(parent, "s1"),
+                     .user = "ana",
+                     .scope = TokenScope::full,
+                     .project = "",
+                     .life = hours(12)});
   const TokenId session = w.core.state().token_by_hash.at(session_hash(parent, "s1"));
   const auto who = authenticate(w.core.state(), session_hash(parent, "s1"), w.now);
   ASSERT_TRUE(who);
   EXPECT_EQ(who->name, "bo");
   EXPECT_EQ(who->scope, TokenScope::read);
-  EXPECT_EQ(w.core.state().tokens.at(session).expires_at, w.core.state().tokens.at(parent).expires_at);
+  EXPECT_EQ(w.core.state().tokens.at(session).expires_at,
+            w.core.state().tokens.at(parent).expires_at);
   EXPECT_EQ(session_parent(w.core.state().tokens.at(session)), parent);
   EXPECT_FALSE(session_parent(w.core.state().tokens.at(parent)));
   EXPECT_FALSE(authenticate(w.core.state(), "s1", w.now));
   // None comes from a session, or from a token that is not there.
-  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard", .hash = session_hash(session, "s2"), .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(12)}));
-  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard", .hash = session_hash(TokenId(99), "s2"), .user = "bo", .scope = TokenScope::read, .project = "", .life = hours(12)}));
+  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard",
+                                 .hash = session_hash(session, "s2"),
+                                 .user = "bo",
+                                 .scope = TokenScope::read,
+                                 .project = "",
+                                 .life = hours(12)}));
+  EXPECT_FALSE(w.run(CreateToken{.name = "dashboard",
+                                 .hash = session_hash(TokenId(99), "s2"),
+                                 .user = "bo",
+                                 .scope = TokenScope::read,
+                                 .project = "",
+                                 .life = hours(12)}));
   w.must(RevokeToken{parent});
   EXPECT_FALSE(authenticate(w.core.state(), session_hash(parent, "s1"), w.now));
   EXPECT_FALSE(principal_of(w.core.state(), session, w.now));
@@ -424,12 +471,15 @@ TEST(Core, ASessionIsItsTokenForATime) {
 
 TEST(Core, NobodyWhoIsAddedRunsJobsAsRoot) {
   World w;
-  for (const AddUser& command : {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin}, AddUser{"root", "", Role::member}, AddUser{"eve", "0", Role::member}})
+  for (const AddUser& command :
+       {AddUser{"eve", "root", Role::member}, AddUser{"eve", "root", Role::admin},
+        AddUser{"root", "", Role::member}, AddUser{"eve", "0", Role::member}})
     EXPECT_FALSE(w.run(command));
   EXPECT_TRUE(w.run(AddUser{"eve", "nobody", Role::member}));
 }
 
-// Random lives: whatever is asked in whatever order, the invariants hold after every event and replay equals living.
+// Random lives: whatever is asked in whatever order, the invariants hold after every event and
+// replay equals living.
 TEST(Core, RandomHistoriesKeepTheInvariantsAndReplay) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -441,71 +491,95 @@ TEST(Core, RandomHistoriesKeepTheInvariantsAndReplay) {
       const auto& state = w.core.state();
       switch (rng.below(9)) {
         case 0:
-          if (nodes < 4) (void)w.run(AgentHello{offer("n" + std::to_string(nodes++), static_cast<int>(rng.below(5))), {}});
+          if (nodes < 4)
+            (void)w.run(AgentHello{
+                offer("n" + std::to_string(nodes++), static_cast<int>(rng.below(5))), {}});
           break;
         case 1:
         case 2: {
-          auto job = w.job(rng.chance(0.5) ? 0.25 * static_cast<double>(1 + rng.below(3)) : static_cast<double>(rng.below(4)));
+          auto job = w.job(rng.chance(0.5) ? 0.25 * static_cast<double>(1 + rng.below(3))
+                                           : static_cast<double>(rng.below(4)));
           job.spec.retries = static_cast<std::uint32_t>(rng.below(2));
           job.spec.spot = rng.chance(0.3);
           job.spec.rerun_if_lost = rng.chance(0.3);
           job.spec.priority = static_cast<std::int32_t>(rng.below(3));
-          if (rng.chance(0.2)) job.spec.array = ArraySpec{0, rng.below(5), 1, rng.below(3)};
-          if (rng.chance(0.2)) job.spec.nodes = 2;
+          if (rng.chance(0.2))
+            job.spec.array = ArraySpec{0, rng.below(5), 1, rng.below(3)};
+          if (rng.chance(0.2))
+            job.spec.nodes = 2;
           if (rng.chance(0.3) && !state.jobs.empty()) {
             auto at = state.jobs.begin();
             std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
             job.spec.after = {{at->first, static_cast<AfterKind>(rng.below(3))}};
           }
-          if (rng.chance(0.5)) job.env["N"] = std::to_string(rng.below(3));
+          if (rng.chance(0.5))
+            job.env["N"] = std::to_string(rng.below(3));
           (void)w.run(job);
           break;
         }
         case 3:
         case 4:
         case 5: {
-          if (state.tasks.empty()) break;
+          if (state.tasks.empty())
+            break;
           std::vector<TaskId> ids;
-          for (const auto& [id, t] : state.tasks) if (t.state != TaskState::ended) ids.push_back(id);
+          for (const auto& [id, t] : state.tasks)
+            if (t.state != TaskState::ended)
+              ids.push_back(id);
           std::sort(ids.begin(), ids.end());
-          if (ids.empty()) break;
+          if (ids.empty())
+            break;
           const TaskId id = ids[rng.below(ids.size())];
-          w.report(id, rng.chance(0.3) ? TaskState::running : TaskState::ended, {.kind = ExitKind::exited, .code = static_cast<int>(rng.below(2))});
+          w.report(id, rng.chance(0.3) ? TaskState::running : TaskState::ended,
+                   {.kind = ExitKind::exited, .code = static_cast<int>(rng.below(2))});
           break;
         }
         case 6:
           if (!state.jobs.empty()) {
             auto at = state.jobs.begin();
             std::advance(at, static_cast<std::ptrdiff_t>(rng.below(state.jobs.size())));
-            (void)w.run(StopJob{rng.chance(0.2) && at->second.array ? at->second.array : at->first, "", rng.chance(0.5)});
+            (void)w.run(StopJob{rng.chance(0.2) && at->second.array ? at->second.array : at->first,
+                                "", rng.chance(0.5)});
           }
           break;
         case 7:
-          if (nodes == 0) break;
-          if (rng.chance(0.5)) (void)w.run(NodeSilent{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
-          else (void)w.run(NodeFenced{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
+          if (nodes == 0)
+            break;
+          if (rng.chance(0.5))
+            (void)w.run(NodeSilent{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
+          else
+            (void)w.run(NodeFenced{NodeId(1 + rng.below(static_cast<std::uint64_t>(nodes)))});
           break;
         case 8: {
           (void)w.run(Tick{});
-          if (nodes == 0) break;
-          const Node& node = std::next(state.nodes.begin(), static_cast<std::ptrdiff_t>(rng.below(state.nodes.size())))->second;
+          if (nodes == 0)
+            break;
+          const Node& node = std::next(state.nodes.begin(),
+                                       static_cast<std::ptrdiff_t>(rng.below(state.nodes.size())))
+                                 ->second;
           std::vector<TaskStatus> known;
           if (const auto on = state.tasks_on.find(node.id); on != state.tasks_on.end())
-            for (TaskId id : on->second) if (rng.chance(0.8)) known.push_back({.task = id, .state = TaskState::running});
+            for (TaskId id : on->second)
+              if (rng.chance(0.8))
+                known.push_back({.task = id, .state = TaskState::running});
           NodeOffer again = node.offer;
-          if (rng.chance(0.1)) again.boot_id += "x";
+          if (rng.chance(0.1))
+            again.boot_id += "x";
           (void)w.run(AgentHello{again, known});
           break;
         }
       }
-      if (testing::Test::HasFatalFailure()) return;
+      if (testing::Test::HasFatalFailure())
+        return;
     }
     w.check_replay();
   }
 }
 
 TEST(Cron, MatchesAsCronDoes) {
-  const auto at = [](const char* text, std::int64_t after_s) { return next_match(*parse_cron(text), {after_s * 1'000'000'000}).ns / 1'000'000'000; };
+  const auto at = [](const char* text, std::int64_t after_s) {
+    return next_match(*parse_cron(text), {after_s * 1'000'000'000}).ns / 1'000'000'000;
+  };
   EXPECT_EQ(at("* * * * *", 0), 60);
   EXPECT_EQ(at("30 2 * * *", 0), 2 * 3600 + 30 * 60);
   EXPECT_EQ(at("0 0 1 * *", 86400), 31 * 86400);
@@ -513,7 +587,9 @@ TEST(Cron, MatchesAsCronDoes) {
   EXPECT_EQ(at("@hourly", 3599), 3600);
   EXPECT_EQ(at("0 0 29 2 *", 0), 789 * 86400ll);
   EXPECT_EQ(at("0 0 30 2 *", 0), 0);
-  for (const char* bad : {"", "* * * *", "60 * * * *", "* * 0 * *", "a * * * *", "5-1 * * * *", "*/0 * * * *"}) EXPECT_FALSE(parse_cron(bad)) << bad;
+  for (const char* bad :
+       {"", "* * * *", "60 * * * *", "* * 0 * *", "a * * * *", "5-1 * * * *", "*/0 * * * *"})
+    EXPECT_FALSE(parse_cron(bad)) << bad;
 }
 
 TEST(Core, TextsAreRepairedBeforeTheyCount) {
@@ -528,12 +604,15 @@ TEST(Core, TextsAreRepairedBeforeTheyCount) {
 }
 
 TEST(Core, AJournalFromBeforeTextsWereCheckedIsRead) {
-  const auto event = decode_event(1, WallTime{1}, "job_stopping", "{\"actor\":\"user:a\xc3\",\"event\":{\"job\":1,\"reason\":\"cut\xc3\"}}");
+  const auto event =
+      decode_event(1, WallTime{1}, "job_stopping",
+                   "{\"actor\":\"user:a\xc3\",\"event\":{\"job\":1,\"reason\":\"cut\xc3\"}}");
   ASSERT_TRUE(event) << event.error().message;
   EXPECT_EQ(std::get<JobStopping>(event->body).reason, "cut\xef\xbf\xbd");
   const auto broken = decode_event(7, WallTime{1}, "job_stopping", "{");
   ASSERT_FALSE(broken);
-  EXPECT_NE(broken.error().message.find("record 7 (job_stopping)"), std::string::npos) << broken.error().message;
+  EXPECT_NE(broken.error().message.find("record 7 (job_stopping)"), std::string::npos)
+      << broken.error().message;
 }
 
 }  // namespace

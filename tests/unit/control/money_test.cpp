@@ -1,6 +1,7 @@
-// Money in the core: books that add up whatever happens, budgets that hold, warn and stop, idleness that ends jobs.
-#include "base/limits.h"
+// Money in the core: books that add up whatever happens, budgets that hold, warn and stop, idleness
+// that ends jobs.
 #include "core/control/money.h"
+#include "base/limits.h"
 
 #include <gtest/gtest.h>
 
@@ -10,16 +11,25 @@
 namespace billow::control {
 namespace {
 
-constexpr std::int64_t start_ns = 20'000 * day_ns + 3600ll * 1'000'000'000;  // 01:00 UTC of some day
+constexpr std::int64_t start_ns =
+    20'000 * day_ns + 3600ll * 1'000'000'000;  // 01:00 UTC of some day
 
 NodeOffer offer(std::string name, int gpus, bool bills = false) {
   NodeOffer o;
   o.name = std::move(name);
   o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = o.name + "-" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  for (int i = 0; i < gpus; ++i)
+    o.gpus.push_back({.index = i,
+                      .uuid = o.name + "-" + std::to_string(i),
+                      .vendor = "nvidia",
+                      .model = "NVIDIA H100",
+                      .type = "H100",
+                      .mem_mib = 81559,
+                      .nvlink_domain = 0});
   o.cpu_milli = 16000;
   o.mem_mib = 65536;
-  if (bills) o.labels = {{"pool", "cloud"}, {"bills", "yes"}};
+  if (bills)
+    o.labels = {{"pool", "cloud"}, {"bills", "yes"}};
   return o;
 }
 
@@ -40,28 +50,44 @@ struct World {
     book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{900});
     return book;
   }
-  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+  World() {
+    must(StartHead{.version = "1",
+                   .epoch = 1,
+                   .admin = "ana",
+                   .admin_token_hash = "h",
+                   .node_token_hash = "n"});
+  }
 
   void take(Step step) {
     for (auto& e : step.events) {
-      const auto decoded = decode_event(e.seq, e.at, std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body), encode_event(e));
+      const auto decoded = decode_event(
+          e.seq, e.at,
+          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
+          encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);
     }
-    for (auto& e : step.effects) effects.push_back(std::move(e));
-    for (auto& j : step.jobs) finished.push_back(std::move(j));
-    for (auto& l : step.leases) leases.push_back(std::move(l));
-    for (auto& e : step.entries) entries.push_back(std::move(e));
-    for (auto& d : step.node_days) node_days.push_back(std::move(d));
+    for (auto& e : step.effects)
+      effects.push_back(std::move(e));
+    for (auto& j : step.jobs)
+      finished.push_back(std::move(j));
+    for (auto& l : step.leases)
+      leases.push_back(std::move(l));
+    for (auto& e : step.entries)
+      entries.push_back(std::move(e));
+    for (auto& d : step.node_days)
+      node_days.push_back(std::move(d));
     const Status ok = check_invariants(core.state());
     ASSERT_TRUE(ok) << ok.error().message;
   }
   Status run(const Command& command) {
     take(core.catch_up(wall, billed));
     auto step = core.execute(command, {"user:ana", "r"}, wall, billed);
-    if (!step) return pass(step.error());
+    if (!step)
+      return pass(step.error());
     take(std::move(*step));
-    do take(core.plan(wall, billed));
+    do
+      take(core.plan(wall, billed));
     while (core.more());
     return {};
   }
@@ -86,7 +112,8 @@ struct World {
   }
   const Job* job(JobId id) { return core.state().find_job(id); }
   void end(TaskId task, int code = 0, TaskMeter meter = {}) {
-    TaskStatus status{.task = task, .state = TaskState::ended, .started_at = wall, .ended_at = wall};
+    TaskStatus status{
+        .task = task, .state = TaskState::ended, .started_at = wall, .ended_at = wall};
     status.exit.code = code;
     status.usage.meter = meter;
     must(AgentReport{core.state().find_task(task)->node, status});
@@ -94,12 +121,15 @@ struct World {
   template <class E>
   std::vector<E> all() const {
     std::vector<E> out;
-    for (const Event& e : history) if (const auto* x = std::get_if<E>(&e.body)) out.push_back(*x);
+    for (const Event& e : history)
+      if (const auto* x = std::get_if<E>(&e.body))
+        out.push_back(*x);
     return out;
   }
   void check_replay() {
     Core again(State{}, {});
-    for (const Event& e : history) again.replay(e);
+    for (const Event& e : history)
+      again.replay(e);
     EXPECT_EQ(image(again.state()), image(core.state()));
     const auto restored = restore(image(core.state()));
     ASSERT_TRUE(restored) << restored.error().message;
@@ -112,7 +142,10 @@ struct World {
   }
 };
 
-BudgetKey project_budget(World& w, NanoUsd limit, BudgetPeriod period = BudgetPeriod::monthly, bool stops = true) {
+BudgetKey project_budget(World& w,
+                         NanoUsd limit,
+                         BudgetPeriod period = BudgetPeriod::monthly,
+                         bool stops = true) {
   const ProjectId project = w.core.state().projects.begin()->first;
   w.must(SetBudget{{BudgetScope::project, project.value, period, limit, stops, minutes(10)}, {}});
   return {BudgetScope::project, project.value, period};
@@ -124,7 +157,8 @@ TEST(Money, ANodeCostsWhatItsPriceSaysAndALeasePartOfIt) {
   w.pass_time(seconds(100));
   const JobId id = w.submit(1);
   w.pass_time(seconds(50));
-  w.end(w.job(id)->tasks.front(), 0, {.active = seconds(20), .energy_mj = 5'000'000, .measured = true});
+  w.end(w.job(id)->tasks.front(), 0,
+        {.active = seconds(20), .energy_mj = 5'000'000, .measured = true});
   const auto totals = w.core.state().money.books.totals({start_ns}, w.billed);
   EXPECT_EQ(totals.fleet.value, 150 * 4'000'000);
   EXPECT_EQ(totals.active.value, 20 * 1'000'000);
@@ -149,10 +183,12 @@ TEST(Money, APriceHoldsForLeasesThatBeginAfterItAndForNodesAtOnce) {
   EXPECT_EQ(w.finished[1].job.cost.value, 10 * 3'000'000) << "charged apart from cost";
   EXPECT_EQ(w.leases[1].cost.value, 10 * 2'000'000);
   EXPECT_FALSE(w.run(SetPrice{{.of = "gpu:H100", .cost = Rate{0}}})) << "zero is no price";
-  EXPECT_FALSE(w.run(SetPrice{{.of = "gpu:H100", .cost = Rate{5}, .charge_spot = Rate{5}}})) << "spot is below on-demand";
+  EXPECT_FALSE(w.run(SetPrice{{.of = "gpu:H100", .cost = Rate{5}, .charge_spot = Rate{5}}}))
+      << "spot is below on-demand";
   EXPECT_FALSE(w.run(SetPrice{{.of = "H100", .cost = Rate{5}}}));
   w.must(SetPrice{{.of = "node:n1", .cost = Rate{7'000'000}}});
-  EXPECT_EQ(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s, 14'000'000) << "the narrowest counts";
+  EXPECT_EQ(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s, 14'000'000)
+      << "the narrowest counts";
   w.must(RemovePrice{"node:n1"});
   EXPECT_EQ(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s, 4'000'000);
   w.check_replay();
@@ -172,7 +208,8 @@ TEST(Money, AJobWhoseMinimumCannotBePaidIsHeldWithTheReasonAndGoesOnWhenThereIsM
   w.must(MoneyTick{});
   EXPECT_EQ(w.job(id)->state, JobState::running);
   const JobId second = w.submit(1);
-  EXPECT_EQ(w.job(second)->state, JobState::held) << "what the first one needs at least is reserved";
+  EXPECT_EQ(w.job(second)->state, JobState::held)
+      << "what the first one needs at least is reserved";
   w.must(StopJob{second, "", false});
   EXPECT_EQ(w.job(second), nullptr);
   w.check_replay();
@@ -188,7 +225,9 @@ TEST(Money, ABudgetWarnsThreeTimesAndEndsWhatItPaysFor) {
     w.must(MoneyTick{});
   }
   std::vector<std::int32_t> marks;
-  for (const BudgetWarned& e : w.all<BudgetWarned>()) if (e.action != BudgetAction::none) marks.push_back(e.pct);
+  for (const BudgetWarned& e : w.all<BudgetWarned>())
+    if (e.action != BudgetAction::none)
+      marks.push_back(e.pct);
   EXPECT_EQ(marks, (std::vector<std::int32_t>{50, 80, 100}));
   ASSERT_EQ(w.job(id)->stopping, StopCause::request);
   EXPECT_NE(w.job(id)->reason.find("budget"), std::string::npos);
@@ -214,13 +253,15 @@ TEST(Money, AtTheCapARunningJobIsSuspendedAndAfterTheGraceStopped) {
   w.must(MoneyTick{});
   ASSERT_EQ(w.job(id)->suspension.phase, SuspendPhase::suspending);
   EXPECT_EQ(w.job(id)->suspension.cause, SuspendCause::budget);
-  w.must(AgentReport{NodeId(1), {.task = task, .state = TaskState::suspended, .order = 1, .ram_mib = 2048}});
+  w.must(AgentReport{NodeId(1),
+                     {.task = task, .state = TaskState::suspended, .order = 1, .ram_mib = 2048}});
   ASSERT_EQ(w.job(id)->state, JobState::suspended);
   w.pass_time(minutes(5));
   w.must(MoneyTick{});
   EXPECT_EQ(w.job(id)->stopping, StopCause::none) << "the grace runs";
   w.must(ResumeJob{id});
-  EXPECT_EQ(w.job(id)->state, JobState::suspended) << "nobody resumes it on money that is not there";
+  EXPECT_EQ(w.job(id)->state, JobState::suspended)
+      << "nobody resumes it on money that is not there";
   EXPECT_NE(w.job(id)->reason.find("budget"), std::string::npos);
   w.pass_time(minutes(6));
   w.must(MoneyTick{});
@@ -230,8 +271,11 @@ TEST(Money, AtTheCapARunningJobIsSuspendedAndAfterTheGraceStopped) {
   EXPECT_EQ(w.leases[0].charge.value, 1001 * 1'000'000);
   EXPECT_FALSE(w.leases[0].open);
   NanoUsd spent;
-  for (const ClosedLease& lease : w.leases) if (!lease.open) spent += lease.charge;
-  EXPECT_EQ(spent.value, w.finished.back().job.cost.value) << "what was suspended and resumed is billed once";
+  for (const ClosedLease& lease : w.leases)
+    if (!lease.open)
+      spent += lease.charge;
+  EXPECT_EQ(spent.value, w.finished.back().job.cost.value)
+      << "what was suspended and resumed is billed once";
   w.check_replay();
 }
 
@@ -244,7 +288,8 @@ TEST(Money, WhatABudgetSuspendedGoesOnWhenTheBudgetIsRaised) {
   project_budget(w, {1'000'000'000});
   w.pass_time(seconds(1001));
   w.must(MoneyTick{});
-  w.must(AgentReport{NodeId(1), {.task = task, .state = TaskState::suspended, .order = 1, .ram_mib = 2048}});
+  w.must(AgentReport{NodeId(1),
+                     {.task = task, .state = TaskState::suspended, .order = 1, .ram_mib = 2048}});
   project_budget(w, {9'000'000'000});
   w.must(MoneyTick{});
   EXPECT_EQ(w.job(id)->state, JobState::running);
@@ -256,13 +301,15 @@ TEST(Money, ALeaseSaysHowLongItIsPaidFor) {
   World w;
   w.must(AgentHello{offer("n1", 4), {}});
   w.submit(1);
-  EXPECT_EQ(std::get<wire::agent_v1::Start>(w.effects.back().message).paid_for.ns, 0) << "no budget, no limit";
+  EXPECT_EQ(std::get<wire::agent_v1::Start>(w.effects.back().message).paid_for.ns, 0)
+      << "no budget, no limit";
   project_budget(w, {4'000'000'000});
   w.submit(1);
   const Duration paid = std::get<wire::agent_v1::Start>(w.effects.back().message).paid_for;
   EXPECT_EQ(paid.ns, seconds(2000).ns) << "two burn from it";
   const auto uses = budget_uses(w.core.state(), w.billed);
-  for (const auto& [id, task] : w.core.state().tasks) EXPECT_EQ(task_paid_for(w.core.state(), task, uses).ns, seconds(2000).ns);
+  for (const auto& [id, task] : w.core.state().tasks)
+    EXPECT_EQ(task_paid_for(w.core.state(), task, uses).ns, seconds(2000).ns);
 }
 
 TEST(Money, IdleTasksEndTheirJobOnlyWhenAllOfThemIdle) {
@@ -279,8 +326,11 @@ TEST(Money, IdleTasksEndTheirJobOnlyWhenAllOfThemIdle) {
   const JobId id(1);
   ASSERT_EQ(w.job(id)->tasks.size(), 2u);
   const TaskId a = w.job(id)->tasks[0], b = w.job(id)->tasks[1];
-  const auto node = [&](TaskId t) { return w.core.state().find_task(t)->node; };
-  w.must(IdleReported{node(a), a, IdleState::idle, IdleAction::warn, "idle 10m: …; stopping in 12m"});
+  const auto node = [&](TaskId t) {
+    return w.core.state().find_task(t)->node;
+  };
+  w.must(
+      IdleReported{node(a), a, IdleState::idle, IdleAction::warn, "idle 10m: …; stopping in 12m"});
   w.must(IdleReported{node(a), a, IdleState::idle, IdleAction::stop, "idle 22m"});
   EXPECT_EQ(w.job(id)->stopping, StopCause::none) << "the other rank works";
   w.must(IdleReported{node(a), a, IdleState::active, IdleAction::recovered, "working again"});
@@ -294,7 +344,8 @@ TEST(Money, IdleTasksEndTheirJobOnlyWhenAllOfThemIdle) {
   w.check_replay();
 }
 
-// A replica that an endpoint keeps awake is paid for while it waits, on purpose: idleness does not touch it, on its node neither.
+// A replica that an endpoint keeps awake is paid for while it waits, on purpose: idleness does not
+// touch it, on its node neither.
 TEST(Money, ReplicasThatAreKeptAwakeOnPurposeAreLeftAlone) {
   for (const std::uint32_t min : {1u, 0u}) {
     SCOPED_TRACE(min);
@@ -316,7 +367,8 @@ TEST(Money, ReplicasThatAreKeptAwakeOnPurposeAreLeftAlone) {
     w.must(AgentReport{node, {.task = task, .state = TaskState::running, .started_at = w.wall}});
     EXPECT_EQ(idle_rules(w.core.state(), *w.job(id)).policy.enabled, min == 0);
     w.must(IdleReported{node, task, IdleState::idle, IdleAction::suspend, "idle 15m"});
-    EXPECT_EQ(w.job(id)->suspension.phase, min == 0 ? SuspendPhase::suspending : SuspendPhase::none);
+    EXPECT_EQ(w.job(id)->suspension.phase,
+              min == 0 ? SuspendPhase::suspending : SuspendPhase::none);
     EXPECT_EQ(w.all<IdleActed>().size(), min == 0 ? 1u : 0u);
     w.check_replay();
   }
@@ -341,12 +393,18 @@ TEST(Money, ABillingNodeIsGivenBackWhenEmptyAndAnOwnedOneStays) {
   EXPECT_NE(w.core.state().node_by_name("own"), nullptr);
   const NanoUsd before = w.core.state().money.books.totals({start_ns}, w.billed).fleet;
   w.pass_time(hours(1));
-  EXPECT_EQ((w.core.state().money.books.totals({start_ns}, w.billed).fleet - before).value, 3600ll * 1'000'000) << "only the owned one costs from here on";
+  EXPECT_EQ((w.core.state().money.books.totals({start_ns}, w.billed).fleet - before).value,
+            3600ll * 1'000'000)
+      << "only the owned one costs from here on";
   w.pass_time(hours(24));
   w.must(MoneyTick{});
   NanoUsd by_day;
-  for (const NodeDay& day : w.node_days) by_day += day.cost;
-  EXPECT_EQ(by_day.value, w.core.state().money.books.totals({}, {w.core.state().money.days_closed * day_ns}).fleet.value) << "the days hold what the fleet cost, nodes that left included";
+  for (const NodeDay& day : w.node_days)
+    by_day += day.cost;
+  EXPECT_EQ(by_day.value, w.core.state()
+                              .money.books.totals({}, {w.core.state().money.days_closed * day_ns})
+                              .fleet.value)
+      << "the days hold what the fleet cost, nodes that left included";
   w.check_replay();
 }
 
@@ -357,11 +415,15 @@ TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt)
   w.must(AgentHello{rented, {}});
   const std::int64_t bare = w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s;
   w.must(SetPrice{{.of = "pool:cloud", .storage_gib_month = {100'000'000}}});  // $0.10
-  const std::int64_t disk = 100'000'000'000 / 2'629'800;                       // of 1,000 GiB, a second
-  EXPECT_NEAR(static_cast<double>(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s - bare), static_cast<double>(disk), 1);
+  const std::int64_t disk = 100'000'000'000 / 2'629'800;  // of 1,000 GiB, a second
+  EXPECT_NEAR(
+      static_cast<double>(w.core.state().money.books.node_rate(NodeId(1)).nano_usd_per_s - bare),
+      static_cast<double>(disk), 1);
   const JobId id = w.submit(1);
   const Rate rate = w.core.state().find_task(w.job(id)->tasks.front())->rate;
-  EXPECT_NEAR(static_cast<double>(rate.nano_usd_per_s), 1'000'000 + static_cast<double>(disk) / 2, 1) << "half of the GPUs, half of the disk";
+  EXPECT_NEAR(static_cast<double>(rate.nano_usd_per_s), 1'000'000 + static_cast<double>(disk) / 2,
+              1)
+      << "half of the GPUs, half of the disk";
   w.pass_time(seconds(100));
   w.end(w.job(id)->tasks.front());
   EXPECT_EQ(w.finished[0].job.cost.value, 100 * rate.nano_usd_per_s);
@@ -373,19 +435,25 @@ TEST(Money, StorageIsPartOfWhatANodeCostsAndALeaseIsChargedWhereThePoolPricesIt)
 TEST(Money, EgressIsChargedWhereThePoolPricesIt) {
   World w;
   w.must(AgentHello{offer("n1", 2, true), {}});
-  w.must(SetPrice{{.of = "pool:cloud", .egress_gib = {90'000'001}}});  // $0.09 and a bit, so that rounding shows
+  w.must(SetPrice{{.of = "pool:cloud",
+                   .egress_gib = {90'000'001}}});  // $0.09 and a bit, so that rounding shows
   const JobId id = w.submit(1);
   const TaskId task = w.job(id)->tasks.front();
   const Rate rate = w.core.state().find_task(task)->rate;
   const WallTime began = w.billed;
-  const auto mark = [&](std::int64_t bytes) { w.must(MeterMarks{NodeId(1), {{task, {.active = seconds(100), .measured = true, .egress_bytes = bytes}}}}); };
+  const auto mark = [&](std::int64_t bytes) {
+    w.must(MeterMarks{NodeId(1),
+                      {{task, {.active = seconds(100), .measured = true, .egress_bytes = bytes}}}});
+  };
   const std::int64_t gib = 1 << 30;
   w.pass_time(seconds(100));
-  for (int i = 1; i <= 7; ++i) mark(3 * gib / 7 * i);
+  for (int i = 1; i <= 7; ++i)
+    mark(3 * gib / 7 * i);
   mark(3 * gib);
-  mark(3 * gib);                 // said again
-  mark(gib);                     // an agent that came back and knows less
-  EXPECT_EQ(egress_so_far(w.core.state(), task).value, 3 * 90'000'001) << "however often it is told";
+  mark(3 * gib);  // said again
+  mark(gib);      // an agent that came back and knows less
+  EXPECT_EQ(egress_so_far(w.core.state(), task).value, 3 * 90'000'001)
+      << "however often it is told";
   w.crash();
   EXPECT_EQ(egress_so_far(w.core.state(), task).value, 3 * 90'000'001);
   w.must(SetPrice{{.of = "pool:cloud", .egress_gib = {50'000'000}}});  // from here on
@@ -420,9 +488,12 @@ TEST(Money, EgressWithoutAPriceIsKeptAndNotChargedAndCountsAgainstABudgetWhereIt
   w.must(MeterMarks{NodeId(1), {{task, {.egress_bytes = 2ll << 30}}}});
   w.pass_time(seconds(1));
   const std::int64_t second = w.core.state().find_task(task)->rate.nano_usd_per_s;
-  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value, 2'000'000'000 + second);
+  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value,
+            2'000'000'000 + second);
   w.end(task);
-  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value, 2'000'000'000 + second) << "the same once it has ended, though its end said nothing of traffic";
+  EXPECT_EQ((budget_uses(w.core.state(), w.billed).at(key).spent - before).value,
+            2'000'000'000 + second)
+      << "the same once it has ended, though its end said nothing of traffic";
   w.check_replay();
 }
 
@@ -459,23 +530,29 @@ TEST(Money, ABudgetThatIsSetTellsTheAgentsAtOnceHowLongIsPaid) {
   EXPECT_EQ(renewed->paid_for, seconds(3000));
 }
 
-// Whatever happens (crashes, clocks that are set, price changes, marks that are late or wrong, days that end), what is posted adds up
-// to what the nodes cost, each lease is charged for exactly the seconds it was held, and replay gives the identical ledger.
+// Whatever happens (crashes, clocks that are set, price changes, marks that are late or wrong, days
+// that end), what is posted adds up to what the nodes cost, each lease is charged for exactly the
+// seconds it was held, and replay gives the identical ledger.
 TEST(Money, ReconcilesToZeroForRandomHistories) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
     World w;
-    for (int n = 0; n < 3; ++n) w.must(AgentHello{offer("n" + std::to_string(n), 4), {}});
+    for (int n = 0; n < 3; ++n)
+      w.must(AgentHello{offer("n" + std::to_string(n), 4), {}});
     std::set<TaskId> open;
     const auto look = [&] {
       open.clear();
-      for (const auto& [id, task] : w.core.state().tasks) if (task.state != TaskState::ended) open.insert(id);
+      for (const auto& [id, task] : w.core.state().tasks)
+        if (task.state != TaskState::ended)
+          open.insert(id);
     };
     for (int step = 0; step < 150; ++step) {
       w.pass_time(seconds(rng.between(0, rng.chance(0.05) ? 90'000 : 900)));
-      if (rng.chance(0.1)) w.wall = w.wall + seconds(rng.between(-20'000, 20'000));  // somebody sets the clock
-      if (rng.chance(0.08)) w.crash();
+      if (rng.chance(0.1))
+        w.wall = w.wall + seconds(rng.between(-20'000, 20'000));  // somebody sets the clock
+      if (rng.chance(0.08))
+        w.crash();
       const auto& state = w.core.state();
       const double what = rng.unit();
       if (what < 0.35) {
@@ -484,27 +561,51 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
         auto at = open.begin();
         std::advance(at, rng.between(0, static_cast<std::int64_t>(open.size()) - 1));
         const TaskId id = *at;
-        if (state.find_task(id)) w.end(id, rng.chance(0.2) ? 1 : 0, {.active = seconds(rng.between(0, 50'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true, .egress_bytes = rng.between(0, 1ll << 40)});
+        if (state.find_task(id))
+          w.end(id, rng.chance(0.2) ? 1 : 0,
+                {.active = seconds(rng.between(0, 50'000)),
+                 .energy_mj = rng.between(0, 1'000'000),
+                 .measured = true,
+                 .egress_bytes = rng.between(0, 1ll << 40)});
       } else if (what < 0.75 && !open.empty()) {
         MeterMarks marks;
         const TaskId id = *open.begin();
         if (const Task* task = state.find_task(id)) {
           marks.node = task->node;
-          marks.marks.push_back({id, {.active = seconds(rng.between(0, 100'000)), .energy_mj = rng.between(0, 1'000'000), .measured = true, .egress_bytes = rng.between(0, 1ll << 40)}});
+          marks.marks.push_back({id,
+                                 {.active = seconds(rng.between(0, 100'000)),
+                                  .energy_mj = rng.between(0, 1'000'000),
+                                  .measured = true,
+                                  .egress_bytes = rng.between(0, 1ll << 40)}});
           w.must(marks);
         }
       } else if (what < 0.85) {
-        w.must(SetPrice{{.of = rng.chance(0.5) ? "gpu:H100" : "node:n1", .cost = Rate{rng.between(1, 5'000'000)}, .egress_gib = {rng.between(0, 120'000'000)}}});
+        w.must(SetPrice{{.of = rng.chance(0.5) ? "gpu:H100" : "node:n1",
+                         .cost = Rate{rng.between(1, 5'000'000)},
+                         .egress_gib = {rng.between(0, 120'000'000)}}});
       } else if (what < 0.9) {
-        if (!state.jobs.empty()) w.must(StopJob{state.jobs.begin()->first, "", false});
+        if (!state.jobs.empty())
+          w.must(StopJob{state.jobs.begin()->first, "", false});
       } else if (what < 0.95 && !open.empty()) {
         const Task* task = state.find_task(*open.begin());
         const Job* job = task ? state.find_job(task->job) : nullptr;
         if (job && job->stopping == StopCause::none) {
-          if (!task->started_at) w.must(AgentReport{task->node, {.task = task->id, .state = TaskState::running, .started_at = w.wall}});
-          else if (job->state == JobState::suspended) w.must(ResumeJob{job->id});
-          else if (job->suspension.phase == SuspendPhase::none) (void)w.run(SuspendJob{job->id, "", SuspendCause::request, SuspendMode::warm});
-          else w.must(AgentReport{task->node, {.task = task->id, .state = job->suspension.phase == SuspendPhase::suspending ? TaskState::suspended : TaskState::running, .started_at = w.wall, .order = job->suspension.order, .ram_mib = 4096}});
+          if (!task->started_at)
+            w.must(AgentReport{
+                task->node, {.task = task->id, .state = TaskState::running, .started_at = w.wall}});
+          else if (job->state == JobState::suspended)
+            w.must(ResumeJob{job->id});
+          else if (job->suspension.phase == SuspendPhase::none)
+            (void)w.run(SuspendJob{job->id, "", SuspendCause::request, SuspendMode::warm});
+          else
+            w.must(AgentReport{
+                task->node,
+                {.task = task->id,
+                 .state = job->suspension.phase == SuspendPhase::suspending ? TaskState::suspended
+                                                                            : TaskState::running,
+                 .started_at = w.wall,
+                 .order = job->suspension.order,
+                 .ram_mib = 4096}});
         }
       } else {
         w.must(MoneyTick{});
@@ -512,7 +613,9 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
       look();
     }
     look();
-    for (const TaskId id : open) if (w.core.state().find_task(id)) w.end(id);
+    for (const TaskId id : open)
+      if (w.core.state().find_task(id))
+        w.end(id);
     w.pass_time(hours(25));  // what came late is posted when the next day is closed
     w.must(MoneyTick{});
     // From the journal alone: every lease from its opening to its end, no second twice or lost.
@@ -528,7 +631,9 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
       ++task.lease_number;
     };
     for (const Event& e : w.history) {
-      if (const auto* p = std::get_if<JobPlaced>(&e.body)) for (const Task& t : p->tasks) held[t.id] = t;
+      if (const auto* p = std::get_if<JobPlaced>(&e.body))
+        for (const Task& t : p->tasks)
+          held[t.id] = t;
       if (const auto* t = std::get_if<TaskEnded>(&e.body)) {
         EXPECT_GE(t->usage.meter.egress, traffic[t->task]);
         close(held.at(t->task), t->lease_to, t->cost, t->usage.meter.egress);
@@ -540,32 +645,40 @@ TEST(Money, ReconcilesToZeroForRandomHistories) {
         }
       if (const auto* t = std::get_if<TaskSuspended>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
-        held.at(t->task).price_class = PriceClass::suspended, held.at(t->task).rate = t->rate, held.at(t->task).ram_mib = t->ram_mib;
+        held.at(t->task).price_class = PriceClass::suspended, held.at(t->task).rate = t->rate,
+        held.at(t->task).ram_mib = t->ram_mib;
       }
       if (const auto* t = std::get_if<JobResuming>(&e.body)) {
         close(held.at(t->task), t->lease_to, t->cost);
-        held.at(t->task).price_class = t->price_class, held.at(t->task).rate = t->rate, held.at(t->task).gpus = t->gpus;
+        held.at(t->task).price_class = t->price_class, held.at(t->task).rate = t->rate,
+        held.at(t->task).gpus = t->gpus;
       }
     }
     NanoUsd by_lease;
-    for (const ClosedLease& lease : w.leases) if (!lease.open) by_job += lease.charge, by_lease += lease.egress;
+    for (const ClosedLease& lease : w.leases)
+      if (!lease.open)
+        by_job += lease.charge, by_lease += lease.egress;
     EXPECT_EQ(charged.value, by_job.value) << "the books charge what the journal says";
     EXPECT_EQ(egress.value, by_lease.value) << "traffic included";
     // The entries: what was posted is what the nodes cost up to the last midnight.
     const auto& books = w.core.state().money.books;
     const WallTime midnight{w.core.state().money.days_closed * day_ns};
     NanoUsd posted, by_events;
-    for (const ledger::Entry& e : w.entries) if (e.kind != ledger::EntryKind::charge && e.kind != ledger::EntryKind::egress) posted += e.amount;
+    for (const ledger::Entry& e : w.entries)
+      if (e.kind != ledger::EntryKind::charge && e.kind != ledger::EntryKind::egress)
+        posted += e.amount;
     for (const DayClosed& d : w.all<DayClosed>()) {
       EXPECT_EQ((d.active + d.idle + d.unallocated).value, d.fleet.value);
       by_events += d.fleet;
     }
     NanoUsd fleet;
-    for (const auto& [id, node] : w.core.state().nodes) fleet += books.fleet_between(id, {}, midnight);
+    for (const auto& [id, node] : w.core.state().nodes)
+      fleet += books.fleet_between(id, {}, midnight);
     EXPECT_EQ(posted.value, fleet.value);
     EXPECT_EQ(by_events.value, fleet.value);
     NanoUsd by_day;
-    for (const NodeDay& day : w.node_days) by_day += day.cost;
+    for (const NodeDay& day : w.node_days)
+      by_day += day.cost;
     EXPECT_EQ(by_day.value, fleet.value) << "so do the days in the store";
     const auto totals = books.totals(midnight, w.billed);
     EXPECT_EQ((totals.active + totals.idle + totals.unallocated).value, totals.fleet.value);

@@ -1,11 +1,18 @@
-// Nodes that go away: what runs there is kept and not charged for a time in which nobody heard of it, what is stopped is over for people
-// at once, and nothing starts on a node that this head has not heard of.
+// Nodes that go away: what runs there is kept and not charged for a time in which nobody heard of
+// it, what is stopped is over for people at once, and nothing starts on a node that this head has
+// not heard of.
 #include "world.h"
 
 namespace billow::control {
 namespace {
 
-StartHead head_of(Epoch epoch) { return {.version = "1", .epoch = epoch, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}; }
+StartHead head_of(Epoch epoch) {
+  return {.version = "1",
+          .epoch = epoch,
+          .admin = "ana",
+          .admin_token_hash = "h",
+          .node_token_hash = "n"};
+}
 
 struct Nodes : World {
   TaskId start(JobId id) {
@@ -14,7 +21,10 @@ struct Nodes : World {
     return task;
   }
   const Node& node(std::uint64_t id) { return core.state().nodes.at(NodeId(id)); }
-  NanoUsd charged(TaskId id) { return core.state().money.books.charge_between(ledger::lease_id(*core.state().find_task(id)), {}, core.state().billed); }
+  NanoUsd charged(TaskId id) {
+    return core.state().money.books.charge_between(ledger::lease_id(*core.state().find_task(id)),
+                                                   {}, core.state().billed);
+  }
   // The clock moves with something that the journal has.
   void pass(Duration d) {
     now = now + d;
@@ -38,9 +48,11 @@ TEST(Nodes, NothingStartsOnANodeThatHasNotSaidHelloToThisHead) {
   ASSERT_EQ(w.core.state().find_job(JobId(1))->state, JobState::running) << "what runs goes on";
   const NodeId there = w.core.state().find_task(running)->node;
   const NodeId other(3 - there.value);
-  w.must(AgentHello{w.core.state().nodes.at(there).offer, {{.task = running, .state = TaskState::running}}});
+  w.must(AgentHello{w.core.state().nodes.at(there).offer,
+                    {{.task = running, .state = TaskState::running}}});
   EXPECT_EQ(w.core.state().find_task(running)->state, TaskState::running);
-  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::queued) << "the other one is still away";
+  EXPECT_EQ(w.core.state().find_job(JobId(2))->state, JobState::queued)
+      << "the other one is still away";
   w.must(AgentHello{w.core.state().nodes.at(other).offer, {}});
   EXPECT_EQ(w.core.state().find_task(w.task_of(JobId(2)))->node, other);
   w.check_replay();
@@ -78,8 +90,10 @@ TEST(Nodes, WhatEndedMeanwhileIsChargedUntilItsEndAndWhatWasLostUntilItWasHeardO
   w.must(AgentHello{offer("n1", 2), {{.task = ended, .state = TaskState::ended, .ended_at = end}}});
   ASSERT_EQ(w.finished.size(), 2u);
   for (const FinishedJob& f : w.finished)
-    EXPECT_EQ(f.job.cost.value, (f.job.id == JobId(1) ? 150 : 100) * rate) << "job " << f.job.id.value;
-  EXPECT_EQ(w.core.state().money.books.charge_between(lease, {}, w.now).value, 150 * rate) << "and the books say the same";
+    EXPECT_EQ(f.job.cost.value, (f.job.id == JobId(1) ? 150 : 100) * rate)
+        << "job " << f.job.id.value;
+  EXPECT_EQ(w.core.state().money.books.charge_between(lease, {}, w.now).value, 150 * rate)
+      << "and the books say the same";
   (void)lost;
   w.check_replay();
 }

@@ -1,4 +1,5 @@
-// Pools in the core: what the queue brings, what goes back, what an engine's no does, and who may say hello.
+// Pools in the core: what the queue brings, what goes back, what an engine's no does, and who may
+// say hello.
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
@@ -12,7 +13,12 @@ NodeOffer offer(std::string name, int gpus, std::string type = "H100") {
   NodeOffer o;
   o.name = std::move(name);
   o.boot_id = "boot";
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = o.name + "-" + std::to_string(i), .vendor = "nvidia", .type = type, .mem_mib = 81559});
+  for (int i = 0; i < gpus; ++i)
+    o.gpus.push_back({.index = i,
+                      .uuid = o.name + "-" + std::to_string(i),
+                      .vendor = "nvidia",
+                      .type = type,
+                      .mem_mib = 81559});
   o.cpu_milli = 64000;
   o.mem_mib = 65536;
   return o;
@@ -23,19 +29,30 @@ struct World {
   std::vector<Event> history;
   WallTime now{1'000'000'000'000};
 
-  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+  World() {
+    must(StartHead{.version = "1",
+                   .epoch = 1,
+                   .admin = "ana",
+                   .admin_token_hash = "h",
+                   .node_token_hash = "n"});
+  }
   const State& state() const { return core.state(); }
   Status run(const Command& command) {
     auto step = core.execute(command, {"head", ""}, now);
-    if (!step) return pass(step.error());
+    if (!step)
+      return pass(step.error());
     keep(std::move(*step));
-    do keep(core.plan(now));
+    do
+      keep(core.plan(now));
     while (core.more());
     return {};
   }
   void keep(Step step) {
     for (Event& e : step.events) {
-      const auto decoded = decode_event(e.seq, e.at, std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body), encode_event(e));
+      const auto decoded = decode_event(
+          e.seq, e.at,
+          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body),
+          encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);
     }
@@ -67,24 +84,33 @@ struct World {
     p.gpu_type = "H100";
     p.partition = "gpu";
     p.gres = "gpu:h100";
-    if (kind == PoolKind::command) p.create_command = p.list_command = p.delete_command = "true";
+    if (kind == PoolKind::command)
+      p.create_command = p.list_command = p.delete_command = "true";
     return p;
   }
   std::vector<Machine> machines(std::string_view pool = {}) const {
     std::vector<Machine> out;
-    for (const auto& [name, m] : state().machines) if (pool.empty() || name.starts_with(std::string(pool) + "-")) out.push_back(m);
+    for (const auto& [name, m] : state().machines)
+      if (pool.empty() || name.starts_with(std::string(pool) + "-"))
+        out.push_back(m);
     return out;
   }
   // The engine made it, and its agents say hello.
   void arrives(const Machine& m) {
-    must(IssueCredential{.node = m.name, .hash = "hash-" + m.name, .user = ana(), .pool = m.pool, .replaces_node = true});
+    must(IssueCredential{.node = m.name,
+                         .hash = "hash-" + m.name,
+                         .user = ana(),
+                         .pool = m.pool,
+                         .replaces_node = true});
     const TokenId token = state().token_by_hash.at("hash-" + m.name);
     for (std::uint32_t i = 0; i < m.nodes; ++i)
-      must(AgentHello{offer(m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name, m.gpus), {}, token});
+      must(AgentHello{
+          offer(m.nodes > 1 ? m.name + "." + std::to_string(i) : m.name, m.gpus), {}, token});
   }
   void check_replay() {
     Core again(State{}, {});
-    for (const Event& e : history) again.replay(e);
+    for (const Event& e : history)
+      again.replay(e);
     EXPECT_TRUE(image(again.state()) == image(core.state()));
     const auto restored = restore(image(core.state()));
     ASSERT_TRUE(restored);
@@ -92,7 +118,9 @@ struct World {
   }
   void ends(JobId job) {
     const TaskId task = state().find_job(job)->tasks.front();
-    must(AgentReport{state().find_task(task)->node, {.task = task, .state = TaskState::ended, .started_at = now, .ended_at = now}});
+    must(
+        AgentReport{state().find_task(task)->node,
+                    {.task = task, .state = TaskState::ended, .started_at = now, .ended_at = now}});
   }
 };
 
@@ -120,7 +148,11 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
   w.must(PlanPools{});
   ASSERT_EQ(w.machines().size(), 1u);
   const Machine m = w.machines()[0];
-  w.must(IssueCredential{.node = m.name, .hash = "hash-" + m.name, .user = w.ana(), .pool = m.pool, .replaces_node = true});
+  w.must(IssueCredential{.node = m.name,
+                         .hash = "hash-" + m.name,
+                         .user = w.ana(),
+                         .pool = m.pool,
+                         .replaces_node = true});
   const TokenId token = w.state().token_by_hash.at("hash-" + m.name);
   w.must(AgentHello{offer(m.name + ".0", m.gpus), {}, token});
   w.must(PlanPools{});
@@ -135,8 +167,10 @@ TEST(Pools, AGangDoesNotOrderAgainWhileItsNodesArriveOneByOne) {
 TEST(Pools, NeverAskForMoreThanTheirMaximum) {
   World w;
   w.must(AddPool{w.pool("fast")});
-  for (int i = 0; i < 100; ++i) w.submit(8);
-  for (int i = 0; i < 5; ++i) w.must(PlanPools{});
+  for (int i = 0; i < 100; ++i)
+    w.submit(8);
+  for (int i = 0; i < 5; ++i)
+    w.must(PlanPools{});
   EXPECT_EQ(w.machines().size(), 4u);
 }
 
@@ -163,9 +197,11 @@ TEST(Pools, AMachineIsGivenBackWhenIdleAndNotBefore) {
   EXPECT_EQ(w.state().find_job(late)->state, JobState::queued);
   w.now = w.now + minutes(1);
   w.must(PoolSeen{w.machines()[0].pool, {}, w.now});
-  for (const Machine& m : w.machines()) EXPECT_NE(m.state, MachineState::releasing);
+  for (const Machine& m : w.machines())
+    EXPECT_NE(m.state, MachineState::releasing);
   EXPECT_TRUE(w.state().nodes.empty());
-  EXPECT_FALSE(w.state().token_by_hash.contains("hash-fast-1")) << "the credential goes with the machine";
+  EXPECT_FALSE(w.state().token_by_hash.contains("hash-fast-1"))
+      << "the credential goes with the machine";
   w.check_replay();
 }
 
@@ -244,7 +280,8 @@ TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue
   const Machine m = w.machines()[0];
   w.arrives(m);
   const WallTime end = w.now + hours(1);
-  w.must(PoolSeen{m.pool, {{.name = m.name, .external = "77", .note = "RUNNING", .ends_at = end}}, w.now});
+  w.must(PoolSeen{
+      m.pool, {{.name = m.name, .external = "77", .note = "RUNNING", .ends_at = end}}, w.now});
   w.now = end - limits::pool_end_margin + seconds(1);
   w.must(PlanPools{});
   EXPECT_FALSE(w.state().nodes.begin()->second.drained.empty());
@@ -253,7 +290,12 @@ TEST(Pools, BeforeAnAllocationEndsNothingNewStartsAndTheRestGoesBackIntoTheQueue
   w.must(PlanPools{});
   EXPECT_EQ(w.state().find_job(job)->stopping, StopCause::preempted);
   const TaskId task = w.state().find_job(job)->tasks.front();
-  w.must(AgentReport{w.state().find_task(task)->node, {.task = task, .state = TaskState::ended, .started_at = w.now, .ended_at = w.now, .exit = {.kind = ExitKind::stopped}}});
+  w.must(AgentReport{w.state().find_task(task)->node,
+                     {.task = task,
+                      .state = TaskState::ended,
+                      .started_at = w.now,
+                      .ended_at = w.now,
+                      .exit = {.kind = ExitKind::stopped}}});
   EXPECT_EQ(w.state().find_job(job)->state, JobState::queued);
   w.check_replay();
 }
@@ -292,29 +334,59 @@ TEST(Pools, AFleetOfRandomEventsKeepsItsBooks) {
     for (int step = 0; step < 150; ++step) {
       w.now = w.now + seconds(rng.between(1, 120));
       switch (rng.below(6)) {
-        case 0: w.submit(static_cast<int>(rng.between(1, 8)), rng.chance(0.2) ? 2 : 1); break;
-        case 1: w.must(PlanPools{}); break;
+        case 0:
+          w.submit(static_cast<int>(rng.between(1, 8)), rng.chance(0.2) ? 2 : 1);
+          break;
+        case 1:
+          w.must(PlanPools{});
+          break;
         case 2:
-          for (const Machine& m : w.machines()) if (m.state == MachineState::wanted && rng.chance(0.6)) { w.arrives(m); break; }
+          for (const Machine& m : w.machines())
+            if (m.state == MachineState::wanted && rng.chance(0.6)) {
+              w.arrives(m);
+              break;
+            }
           break;
         case 3:
           for (const auto& [id, pool] : std::map(w.state().pools)) {
             PoolSeen seen{id, {}, w.now};
-            for (const Machine& m : w.machines()) if (m.pool == id && rng.chance(0.8)) seen.machines.push_back({.name = m.name, .external = "e", .note = "", .ends_at = {}});
+            for (const Machine& m : w.machines())
+              if (m.pool == id && rng.chance(0.8))
+                seen.machines.push_back(
+                    {.name = m.name, .external = "e", .note = "", .ends_at = {}});
             w.must(seen);
           }
           break;
         case 4:
-          for (const auto& [id, job] : std::map(w.state().jobs)) if (job.state == JobState::running && rng.chance(0.5)) { for (TaskId t : std::vector(job.tasks)) { const Task* task = w.state().find_task(t); if (task && task->state != TaskState::ended) w.must(AgentReport{task->node, {.task = t, .state = TaskState::ended, .started_at = w.now, .ended_at = w.now}}); } break; }
+          for (const auto& [id, job] : std::map(w.state().jobs))
+            if (job.state == JobState::running && rng.chance(0.5)) {
+              for (TaskId t : std::vector(job.tasks)) {
+                const Task* task = w.state().find_task(t);
+                if (task && task->state != TaskState::ended)
+                  w.must(AgentReport{task->node,
+                                     {.task = t,
+                                      .state = TaskState::ended,
+                                      .started_at = w.now,
+                                      .ended_at = w.now}});
+              }
+              break;
+            }
           break;
         case 5:
-          for (const Machine& m : w.machines()) if (m.state == MachineState::wanted && rng.chance(0.3)) { w.must(OrderFailed{m.name, "no"}); break; }
+          for (const Machine& m : w.machines())
+            if (m.state == MachineState::wanted && rng.chance(0.3)) {
+              w.must(OrderFailed{m.name, "no"});
+              break;
+            }
           break;
       }
       std::map<PoolId, std::uint32_t> nodes;
-      for (const Machine& m : w.machines()) nodes[m.pool] += m.nodes;
-      for (const auto& [id, count] : nodes) EXPECT_LE(count, w.state().pools.at(id).machines_max);
-      if (::testing::Test::HasFatalFailure()) return;
+      for (const Machine& m : w.machines())
+        nodes[m.pool] += m.nodes;
+      for (const auto& [id, count] : nodes)
+        EXPECT_LE(count, w.state().pools.at(id).machines_max);
+      if (::testing::Test::HasFatalFailure())
+        return;
     }
     w.check_replay();
   }
@@ -326,12 +398,14 @@ TEST(Joining, ACredentialSpeaksForOneNameAndForWhatWasAskedFor) {
   const TokenId token = w.state().token_by_hash.at("x");
   EXPECT_FALSE(w.run(AgentHello{offer("other", 1), {}, token}));
   w.must(AgentHello{offer("box", 1), {}, token});
-  EXPECT_FALSE(w.run(IssueCredential{.node = "box", .hash = "y", .user = w.ana()})) << "the name is taken";
+  EXPECT_FALSE(w.run(IssueCredential{.node = "box", .hash = "y", .user = w.ana()}))
+      << "the name is taken";
   w.must(AddPool{w.pool("fast")});
   w.submit(2);
   w.must(PlanPools{});
   const Machine m = w.machines()[0];
-  w.must(IssueCredential{.node = m.name, .hash = "m", .user = w.ana(), .pool = m.pool, .replaces_node = true});
+  w.must(IssueCredential{
+      .node = m.name, .hash = "m", .user = w.ana(), .pool = m.pool, .replaces_node = true});
   const TokenId pooled = w.state().token_by_hash.at("m");
   EXPECT_FALSE(w.run(AgentHello{offer(m.name, 8), {}, pooled})) << "more GPUs than were asked for";
   EXPECT_FALSE(w.run(AgentHello{offer(m.name, 2, "A100"), {}, pooled})) << "of another type";

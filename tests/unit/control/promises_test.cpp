@@ -1,5 +1,6 @@
-// What is promised and must hold though much happens in between: room for who moves, room before and after a reservation begins, where
-// a project's data may be; and that many who wait for one job cost little each.
+// What is promised and must hold though much happens in between: room for who moves, room before
+// and after a reservation begins, where a project's data may be; and that many who wait for one job
+// cost little each.
 #include <fmt/format.h>
 
 #include "base/crypto.h"
@@ -61,14 +62,15 @@ TEST(Moving, ASnapshotInBetweenKnowsIt) {
   w.now = w.now + minutes(11);
   w.submit(w.job(2));
   ASSERT_EQ(w.core.state().find_job(moves)->stopping, StopCause::moved);
-  w.check_replay();   // the index rebuilt from an image equals this one, those that move included
+  w.check_replay();  // the index rebuilt from an image equals this one, those that move included
   EXPECT_TRUE(restore(image(w.core.state()))->index.equals(w.core.state().index));
   w.report(w.task_of(moves), TaskState::ended, {.kind = ExitKind::stopped, .code = 143});
   EXPECT_EQ(w.node_of(moves), w.node_of(stays));
   EXPECT_TRUE(restore(image(w.core.state()))->index.equals(w.core.state().index));
 }
 
-// The wall's clock was stepped: leases go by the clock of bills, and what the scheduler knows of limits by the wall's, also after a restart.
+// The wall's clock was stepped: leases go by the clock of bills, and what the scheduler knows of
+// limits by the wall's, also after a restart.
 TEST(Snapshot, KnowsWhenAJobWasPlacedByTheWallsClock) {
   Fleet w;
   w.join("n1", 1);
@@ -87,11 +89,13 @@ TEST(Snapshot, KnowsWhenAJobWasPlacedByTheWallsClock) {
 
 TEST(Snapshot, KnowsWhichMembersHaveEndedInWhateverOrderTheyDid) {
   Fleet w;
-  for (const char* name : {"n1", "n2", "n3"}) w.join(name, 1);
+  for (const char* name : {"n1", "n2", "n3"})
+    w.join(name, 1);
   SubmitJob gang = w.job(1);
   gang.spec.nodes = 3;
   const JobId id = w.submit(gang);
-  for (const std::size_t rank : {2u, 0u}) w.report(w.core.state().find_job(id)->tasks.at(rank), TaskState::ended);
+  for (const std::size_t rank : {2u, 0u})
+    w.report(w.core.state().find_job(id)->tasks.at(rank), TaskState::ended);
   EXPECT_EQ(w.core.state().index.running(id)->done, (std::vector<std::int32_t>{0, 2}));
   w.check_replay();
 }
@@ -131,7 +135,8 @@ TEST(Reservations, AJobThatOutlivesItsOwnCountsForTheNext) {
   SubmitJob inside = w.job(2);
   inside.spec.reservation = ReservationId(1);
   ASSERT_EQ(w.state(w.submit(inside)), JobState::running);
-  EXPECT_FALSE(w.run(w.reserve(1, hours(3), hours(1)))) << "when its reservation is over it goes on, and nobody knows how long";
+  EXPECT_FALSE(w.run(w.reserve(1, hours(3), hours(1))))
+      << "when its reservation is over it goes on, and nobody knows how long";
 }
 
 TEST(Residency, ContentGoesOnlyToWhereAJobThatBringsItMayBe) {
@@ -151,7 +156,8 @@ TEST(Residency, ContentGoesOnlyToWhereAJobThatBringsItMayBe) {
   EXPECT_TRUE(projects_at(w.core.state(), NodeId(1)).empty());
   w.must(AddProject{.name = "other"});
   const std::vector<std::string> there{"default", "other", "unheard-of"};
-  EXPECT_EQ(must_leave(w.core.state(), NodeId(1), there), (std::vector<std::string>{"default", "unheard-of"}));
+  EXPECT_EQ(must_leave(w.core.state(), NodeId(1), there),
+            (std::vector<std::string>{"default", "unheard-of"}));
   EXPECT_EQ(must_leave(w.core.state(), NodeId(2), there), std::vector<std::string>{"unheard-of"});
   w.report(w.task_of(id), TaskState::ended);
   EXPECT_FALSE(may_send(w.core.state(), NodeId(2), digest)) << "nobody needs it there any more";
@@ -165,13 +171,22 @@ TEST(Residency, NothingThatRunsOrIsSuspendedOutsideBecomesForbiddenUnnoticed) {
   const SetProject to_eu{.name = "default", .regions = std::vector<std::string>{"eu-1"}};
   const Status running = w.run(to_eu);
   ASSERT_FALSE(running);
-  EXPECT_NE(running.error().message.find(fmt::format("job {} (running on us)", id.value)), std::string::npos) << running.error().message;
+  EXPECT_NE(running.error().message.find(fmt::format("job {} (running on us)", id.value)),
+            std::string::npos)
+      << running.error().message;
   w.must(SuspendJob{.job = id, .reason = "lunch"});
   const Task task = *w.core.state().find_task(w.task_of(id));
-  w.must(AgentReport{task.node, {.task = task.id, .state = TaskState::suspended, .started_at = task.started_at, .order = w.core.state().find_job(id)->suspension.order, .order_at = w.now, .ram_mib = 2048}});
+  w.must(AgentReport{task.node,
+                     {.task = task.id,
+                      .state = TaskState::suspended,
+                      .started_at = task.started_at,
+                      .order = w.core.state().find_job(id)->suspension.order,
+                      .order_at = w.now,
+                      .ram_mib = 2048}});
   const Status suspended = w.run(to_eu);
   ASSERT_FALSE(suspended) << "its image is kept there";
-  EXPECT_NE(suspended.error().message.find("suspended on us"), std::string::npos) << suspended.error().message;
+  EXPECT_NE(suspended.error().message.find("suspended on us"), std::string::npos)
+      << suspended.error().message;
   w.must(SetProject{.name = "default", .regions = std::vector<std::string>{"us-1"}});
   // The image resumes where it is, though another node of the region is free.
   w.join("us2", 1, {{"region", "us-1"}});
@@ -183,7 +198,8 @@ TEST(Residency, NothingThatRunsOrIsSuspendedOutsideBecomesForbiddenUnnoticed) {
   w.check_replay();
 }
 
-// Ten times as many cost about ten times as much, whichever way they leave. Comparisons and moves are counted, not time.
+// Ten times as many cost about ten times as much, whichever way they leave. Comparisons and moves
+// are counted, not time.
 TEST(Dependents, ManyOfOneJobCostLittleEach) {
   for (const bool stopped : {true, false}) {
     Fleet w;
@@ -196,10 +212,13 @@ TEST(Dependents, ManyOfOneJobCostLittleEach) {
     const JobId array = w.submit(many);
     ASSERT_EQ(w.core.state().dependents.of(first).size(), n);
     const std::uint64_t before = w.core.state().dependents.work();
-    if (stopped) w.must(StopJob{.job = array, .reason = "enough"});
-    else w.report(w.task_of(first), TaskState::ended);
+    if (stopped)
+      w.must(StopJob{.job = array, .reason = "enough"});
+    else
+      w.report(w.task_of(first), TaskState::ended);
     EXPECT_TRUE(w.core.state().dependents.of(first).empty());
-    EXPECT_LT(w.core.state().dependents.work() - before, n * 16) << "12 halvings and at most two moves each";
+    EXPECT_LT(w.core.state().dependents.work() - before, n * 16)
+        << "12 halvings and at most two moves each";
     EXPECT_EQ(w.core.state().count.contains(JobState::held), false);
   }
 }
@@ -217,12 +236,15 @@ TEST(Dependents, LeaveInAnyOrderAndComeAgain) {
       model[on].insert(who);
     } else if (!model[on].empty()) {
       auto at = model[on].begin();
-      std::advance(at, static_cast<std::ptrdiff_t>(rng.below(std::min<std::uint64_t>(model[on].size(), 5))));
-      if (rng.chance(0.3)) at = std::prev(model[on].end());
+      std::advance(
+          at, static_cast<std::ptrdiff_t>(rng.below(std::min<std::uint64_t>(model[on].size(), 5))));
+      if (rng.chance(0.3))
+        at = std::prev(model[on].end());
       d.forget(JobId{on}, *at);
       model[on].erase(at);
     }
-    if (step % 500 != 0) continue;
+    if (step % 500 != 0)
+      continue;
     ASSERT_EQ(d.of(JobId{on}), std::vector<JobId>(model[on].begin(), model[on].end()));
   }
 }

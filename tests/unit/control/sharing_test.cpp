@@ -1,5 +1,5 @@
-// What projects share: quotas, reservations and their bill, elastic gangs, learned durations; and that replay and a snapshot know
-// all of it.
+// What projects share: quotas, reservations and their bill, elastic gangs, learned durations; and
+// that replay and a snapshot know all of it.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -17,7 +17,14 @@ NodeOffer offer(std::string name, int gpus, std::map<std::string, std::string> l
   NodeOffer o;
   o.name = std::move(name);
   o.boot_id = "boot-1";
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  for (int i = 0; i < gpus; ++i)
+    o.gpus.push_back({.index = i,
+                      .uuid = "u" + std::to_string(i),
+                      .vendor = "nvidia",
+                      .model = "NVIDIA H100",
+                      .type = "H100",
+                      .mem_mib = 81559,
+                      .nvlink_domain = 0});
   o.cpu_milli = 64000;
   o.mem_mib = 262144;
   o.labels = std::move(labels);
@@ -39,26 +46,38 @@ struct World {
     book.set("H100", PriceClass::reserved, Rate{600'000});
     return book;
   }
-  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+  World() {
+    must(StartHead{.version = "1",
+                   .epoch = 1,
+                   .admin = "ana",
+                   .admin_token_hash = "h",
+                   .node_token_hash = "n"});
+  }
 
   void take(Step step) {
     for (auto& e : step.events) {
-      const char* kind = std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
+      const char* kind =
+          std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
       const auto decoded = decode_event(e.seq, e.at, kind, encode_event(e));
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);
     }
-    for (auto& e : step.effects) effects.push_back(std::move(e));
-    for (auto& j : step.jobs) finished.push_back(std::move(j));
-    for (auto& l : step.leases) leases.push_back(std::move(l));
+    for (auto& e : step.effects)
+      effects.push_back(std::move(e));
+    for (auto& j : step.jobs)
+      finished.push_back(std::move(j));
+    for (auto& l : step.leases)
+      leases.push_back(std::move(l));
     const Status ok = check_invariants(core.state());
     ASSERT_TRUE(ok) << ok.error().message;
   }
   Status run(const Command& command) {
     auto step = core.execute(command, {"user:ana", "r1"}, now);
-    if (!step) return pass(step.error());
+    if (!step)
+      return pass(step.error());
     take(std::move(*step));
-    for (int i = 0; i < 8; ++i) take(core.plan(now));
+    for (int i = 0; i < 8; ++i)
+      take(core.plan(now));
     return {};
   }
   void must(const Command& command) {
@@ -102,13 +121,20 @@ struct World {
     const std::vector<TaskId> tasks = core.state().find_job(id)->tasks;
     for (TaskId t : tasks) {
       const Task* task = core.state().find_task(t);
-      if (!task || task->state == TaskState::ended) continue;
-      must(AgentReport{task->node, {.task = t, .state = TaskState::ended, .started_at = task->lease_from, .ended_at = now, .exit = exit}});
+      if (!task || task->state == TaskState::ended)
+        continue;
+      must(AgentReport{task->node,
+                       {.task = t,
+                        .state = TaskState::ended,
+                        .started_at = task->lease_from,
+                        .ended_at = now,
+                        .exit = exit}});
     }
   }
   void check_replay() {
     Core again(State{}, {});
-    for (const Event& e : history) again.replay(e);
+    for (const Event& e : history)
+      again.replay(e);
     EXPECT_EQ(image(again.state()), image(core.state()));
     const auto restored = restore(image(core.state()));
     ASSERT_TRUE(restored) << restored.error().message;
@@ -122,7 +148,8 @@ struct World {
 
 TEST(Endpoints, ReplicasKeepApartByDefault) {
   World w;
-  for (const char* name : {"n1", "n2", "n3"}) w.must(AgentHello{offer(name, 4), {}});
+  for (const char* name : {"n1", "n2", "n3"})
+    w.must(AgentHello{offer(name, 4), {}});
   DeployEndpoint deploy;
   deploy.name = "chat";
   deploy.user = w.ana();
@@ -131,10 +158,16 @@ TEST(Endpoints, ReplicasKeepApartByDefault) {
   deploy.policy.max = 6;
   w.must(deploy);
   std::map<NodeId, int> on;
-  for (std::uint16_t i = 0; i < 6; ++i) w.must(StartReplica{.endpoint = "chat", .revision = 1, .port = static_cast<std::uint16_t>(9000 + i), .spot = false});
-  for (const auto& [id, task] : w.core.state().tasks) ++on[task.node];
+  for (std::uint16_t i = 0; i < 6; ++i)
+    w.must(StartReplica{.endpoint = "chat",
+                        .revision = 1,
+                        .port = static_cast<std::uint16_t>(9000 + i),
+                        .spot = false});
+  for (const auto& [id, task] : w.core.state().tasks)
+    ++on[task.node];
   ASSERT_EQ(on.size(), 3u);
-  for (const auto& [node, count] : on) EXPECT_EQ(count, 2);
+  for (const auto& [node, count] : on)
+    EXPECT_EQ(count, 2);
   w.check_replay();
 }
 
@@ -149,10 +182,14 @@ TEST(Endpoints, AReplicaRunsInWhatItsRevisionWasDeployedWith) {
   w.must(deploy);
   w.must(StartReplica{.endpoint = "chat", .revision = 1, .port = 9000});
   ASSERT_EQ(w.core.state().replicas.at("chat").size(), 1u);
-  EXPECT_EQ(w.core.state().find_job(*w.core.state().replicas.at("chat").begin())->spec->surroundings.image, deploy.spec.surroundings.image);
+  EXPECT_EQ(w.core.state()
+                .find_job(*w.core.state().replicas.at("chat").begin())
+                ->spec->surroundings.image,
+            deploy.spec.surroundings.image);
   deploy.spec.surroundings = {};
   deploy.spec.surroundings.volumes = {{"nosuch", "/data", false}};
-  EXPECT_FALSE(w.run(deploy)) << "a volume that is not there is told when it is deployed, not when a replica starts";
+  EXPECT_FALSE(w.run(deploy))
+      << "a volume that is not there is told when it is deployed, not when a replica starts";
   w.check_replay();
 }
 
@@ -170,9 +207,14 @@ TEST(Endpoints, AReplicaIsPlacedInTheRegionItIsFor) {
   deploy.spec.place.regions = {"eu", "us"};
   deploy.policy.max = 2;
   w.must(deploy);
-  const auto start = [](const char* region) { return StartReplica{.endpoint = "chat", .revision = 1, .port = 9000, .spot = false, .region = region}; };
-  for (int i = 0; i < 2; ++i) w.must(start("us"));
-  for (const auto& [id, task] : w.core.state().tasks) EXPECT_EQ(w.core.state().nodes.at(task.node).offer.name, "n-us");
+  const auto start = [](const char* region) {
+    return StartReplica{
+        .endpoint = "chat", .revision = 1, .port = 9000, .spot = false, .region = region};
+  };
+  for (int i = 0; i < 2; ++i)
+    w.must(start("us"));
+  for (const auto& [id, task] : w.core.state().tasks)
+    EXPECT_EQ(w.core.state().nodes.at(task.node).offer.name, "n-us");
   EXPECT_FALSE(w.run(start("us"))) << "its maximum there";
   w.must(start("eu"));
   EXPECT_EQ(w.core.state().tasks.size(), 3u);
@@ -193,27 +235,37 @@ TEST(Consolidation, AJobThatCheckpointsMovesAndGoesOnElsewhere) {
     moving.spec.checkpoint_dir = "/shared";
     const JobId stays = w.submit(w.job()), leaves = w.submit(w.job()), moves = w.submit(moving);
     w.end(leaves);
-    const auto node_of = [&](JobId id) { return w.core.state().tasks.at(w.core.state().find_job(id)->tasks.front()).node; };
+    const auto node_of = [&](JobId id) {
+      return w.core.state().tasks.at(w.core.state().find_job(id)->tasks.front()).node;
+    };
     ASSERT_NE(node_of(stays), node_of(moves));
     const Task task = w.core.state().tasks.at(w.core.state().find_job(moves)->tasks.front());
     TaskStatus running{.task = task.id, .state = TaskState::running, .started_at = w.now};
-    if (has_checkpoint) running.checkpoint = {"/shared/job-3/1", w.now + seconds(1), 100};
+    if (has_checkpoint)
+      running.checkpoint = {"/shared/job-3/1", w.now + seconds(1), 100};
     w.must(AgentReport{task.node, running});
     const JobId large = w.submit(w.job(2));
     EXPECT_EQ(w.state(large), JobState::queued);
-    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none) << "it has not run long enough";
+    EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none)
+        << "it has not run long enough";
     w.wait(minutes(11));
     if (!has_checkpoint) {
-      EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none) << "it would lose everything";
+      EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::none)
+          << "it would lose everything";
       continue;
     }
     EXPECT_EQ(w.core.state().find_job(moves)->stopping, StopCause::moved);
-    EXPECT_NE(w.core.state().find_job(moves)->reason.find(fmt::format("moves, so that job {} fits", large.value)), std::string::npos);
+    EXPECT_NE(w.core.state().find_job(moves)->reason.find(
+                  fmt::format("moves, so that job {} fits", large.value)),
+              std::string::npos);
     w.end(moves, {.kind = ExitKind::stopped, .code = 143});
     EXPECT_EQ(w.state(large), JobState::running);
     EXPECT_EQ(w.state(moves), JobState::running);
     EXPECT_EQ(node_of(moves), node_of(stays));
-    const auto start = std::find_if(w.effects.rbegin(), w.effects.rend(), [&](const Effect& e) { const auto* s = std::get_if<Start>(&e.message); return s && s->job == moves; });
+    const auto start = std::find_if(w.effects.rbegin(), w.effects.rend(), [&](const Effect& e) {
+      const auto* s = std::get_if<Start>(&e.message);
+      return s && s->job == moves;
+    });
     ASSERT_NE(start, w.effects.rend());
     EXPECT_EQ(std::get<Start>(start->message).env.at("BILLOW_CHECKPOINT"), "/shared/job-3/1");
     w.check_replay();
@@ -288,12 +340,14 @@ TEST(Reservations, AreBilledWholeUsedOrNot) {
   ASSERT_GE(w.leases.size(), 2u);
   const ClosedLease& unused = w.leases[w.leases.size() - 2];
   EXPECT_FALSE(unused.task.job);
-  EXPECT_EQ(unused.milli, 5000) << "GPU-hours stand where they were used: one and two of eight in the rows of the jobs";
+  EXPECT_EQ(unused.milli, 5000)
+      << "GPU-hours stand where they were used: one and two of eight in the rows of the jobs";
   EXPECT_EQ(w.leases.back().task.job, second);
   EXPECT_EQ(w.leases.back().charge.value, 2ll * 600'000 * 3600);
   EXPECT_EQ(unused.task.price_class, PriceClass::reserved);
   // Eight GPUs for an hour, less two for half of it and two for all of it.
-  EXPECT_EQ(unused.charge.value, 600'000ll * 3600 * 8 - 600'000ll * 1800 * 2 - 600'000ll * 3600 * 2);
+  EXPECT_EQ(unused.charge.value,
+            600'000ll * 3600 * 8 - 600'000ll * 1800 * 2 - 600'000ll * 3600 * 2);
   w.end(second);
   w.check_replay();
 }
@@ -340,7 +394,8 @@ TEST(Reservations, CancelledBeforeTheyBeginTheyCostNothing) {
   const JobId holder = w.submit(inside);
   w.must(CancelReservation{ReservationId(1), ""});
   EXPECT_TRUE(w.leases.empty());
-  EXPECT_EQ(w.state(holder), JobState::queued) << "it was submitted at another price than that of the room there is";
+  EXPECT_EQ(w.state(holder), JobState::queued)
+      << "it was submitted at another price than that of the room there is";
   EXPECT_FALSE(w.run(CancelReservation{ReservationId(1), ""}));
   w.check_replay();
 }
@@ -352,7 +407,8 @@ TEST(Reservations, MoveWhenTheirNodeIsGone) {
   w.must(AgentHello{offer("n2", 8), {}});
   w.must(NodeSilent{NodeId(1)});
   w.must(RemoveNode{NodeId(1)});
-  for (int s = 0; s < 31; ++s) w.wait(seconds(1));
+  for (int s = 0; s < 31; ++s)
+    w.wait(seconds(1));
   EXPECT_EQ(w.core.state().reservations.at(ReservationId(1)).places.at(0).node, NodeId(2));
   w.check_replay();
 }
@@ -395,15 +451,20 @@ TEST(Quota, LimitsHoldForProjectsAndUsers) {
   w.must(AgentHello{offer("n1", 8), {}});
   w.must(SetProject{.name = "default", .limit_milli = 4000, .user_running_max = 3});
   std::vector<JobId> jobs;
-  for (int i = 0; i < 5; ++i) jobs.push_back(w.submit(w.job(1)));
+  for (int i = 0; i < 5; ++i)
+    jobs.push_back(w.submit(w.job(1)));
   EXPECT_EQ(w.core.state().count.at(JobState::running), 3u);
-  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind, sched::ReasonKind::user_limit);
+  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind,
+            sched::ReasonKind::user_limit);
   w.must(SetProject{.name = "default", .user_running_max = -1});
   EXPECT_EQ(w.core.state().count.at(JobState::running), 4u);
-  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind, sched::ReasonKind::project_limit);
+  EXPECT_EQ(sched::explain(w.core.state().index, jobs[4], w.now).reasons.at(0).kind,
+            sched::ReasonKind::project_limit);
   EXPECT_FALSE(w.run(w.job(5))) << "it could never run";
-  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 5000})) << "more than it is held to";
-  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 9000, .limit_milli = -1})) << "more than there is";
+  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 5000}))
+      << "more than it is held to";
+  EXPECT_FALSE(w.run(SetProject{.name = "default", .guaranteed_milli = 9000, .limit_milli = -1}))
+      << "more than there is";
   EXPECT_FALSE(w.run(SetProject{.name = "nobody", .weight = 3}));
   w.check_replay();
 }
@@ -418,7 +479,8 @@ TEST(Residency, HoldsForJobsAndAnswersForData) {
   ASSERT_EQ(w.state(first), JobState::running);
   EXPECT_EQ(w.core.state().find_task(w.core.state().find_job(first)->tasks[0])->node, NodeId(2));
   EXPECT_EQ(w.state(second), JobState::queued);
-  EXPECT_EQ(sched::explain(w.core.state().index, second, w.now).reasons.at(0).kind, sched::ReasonKind::residency);
+  EXPECT_EQ(sched::explain(w.core.state().index, second, w.now).reasons.at(0).kind,
+            sched::ReasonKind::residency);
   EXPECT_FALSE(w.run(w.job(2))) << "no node of its region has two";
   const ProjectId p = w.core.state().projects.begin()->first;
   EXPECT_TRUE(may_hold(w.core.state(), p, NodeId(2)));
@@ -431,7 +493,8 @@ TEST(Residency, HoldsForJobsAndAnswersForData) {
 
 TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
   World w;
-  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  for (const char* name : {"a", "b", "c"})
+    w.must(AgentHello{offer(name, 8), {}});
   auto gang = w.job(8);
   gang.spec.nodes = 2;
   gang.spec.elastic = true;
@@ -463,31 +526,39 @@ TEST(Elastic, ALostMemberIsReplacedAndTheOthersGoOn) {
 
 TEST(Elastic, AMemberThatEndsByItselfIsNotReplaced) {
   World w;
-  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  for (const char* name : {"a", "b", "c"})
+    w.must(AgentHello{offer(name, 8), {}});
   auto gang = w.job(8);
   gang.spec.nodes = 2;
   gang.spec.elastic = true;
   const JobId id = w.submit(gang);
   const std::vector<TaskId> tasks = w.core.state().find_job(id)->tasks;
-  w.must(AgentReport{w.core.state().find_task(tasks[1])->node, {.task = tasks[1], .state = TaskState::ended, .ended_at = w.now, .exit = {}}});
+  w.must(AgentReport{w.core.state().find_task(tasks[1])->node,
+                     {.task = tasks[1], .state = TaskState::ended, .ended_at = w.now, .exit = {}}});
   EXPECT_EQ(w.core.state().find_job(id)->tasks, tasks);
   w.check_replay();
 }
 
 TEST(Elastic, OfMembersThatFailAtTheSameTimeNoMoreAreReplacedThanThereAreRetries) {
   World w;
-  for (const char* name : {"a", "b", "c"}) w.must(AgentHello{offer(name, 8), {}});
+  for (const char* name : {"a", "b", "c"})
+    w.must(AgentHello{offer(name, 8), {}});
   auto gang = w.job(8);
   gang.spec.nodes = 3;
   gang.spec.elastic = true;
   gang.spec.retries = 1;
   const JobId id = w.submit(gang);
   const std::vector<TaskId> tasks = w.core.state().find_job(id)->tasks;
-  for (std::uint64_t node : {1, 2, 3}) w.must(DrainNode{NodeId(node), "nothing starts there"});
+  for (std::uint64_t node : {1, 2, 3})
+    w.must(DrainNode{NodeId(node), "nothing starts there"});
   // The later number is heard of first; neither has a new place yet.
   for (std::size_t rank : {2u, 1u}) {
     EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::none);
-    w.must(AgentReport{w.core.state().find_task(tasks[rank])->node, {.task = tasks[rank], .state = TaskState::ended, .ended_at = w.now, .exit = {ExitKind::signaled, 0, 11}}});
+    w.must(AgentReport{w.core.state().find_task(tasks[rank])->node,
+                       {.task = tasks[rank],
+                        .state = TaskState::ended,
+                        .ended_at = w.now,
+                        .exit = {ExitKind::signaled, 0, 11}}});
     w.check_replay();
   }
   EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::rank_failed);
@@ -496,7 +567,8 @@ TEST(Elastic, OfMembersThatFailAtTheSameTimeNoMoreAreReplacedThanThereAreRetries
 
 TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
   World w;
-  for (const char* name : {"a", "b"}) w.must(AgentHello{offer(name, 8), {}});
+  for (const char* name : {"a", "b"})
+    w.must(AgentHello{offer(name, 8), {}});
   auto gang = w.job(8);
   gang.spec.nodes = 2;
   gang.spec.elastic = true;
@@ -509,7 +581,11 @@ TEST(Elastic, WithoutAFreeNodeItStartsAgainWholeAfterAWhile) {
   w.wait(minutes(2));
   EXPECT_EQ(w.core.state().find_job(id)->stopping, StopCause::rank_failed);
   const TaskId left = w.core.state().find_job(id)->tasks[0];
-  w.must(AgentReport{w.core.state().find_task(left)->node, {.task = left, .state = TaskState::ended, .ended_at = w.now, .exit = {.kind = ExitKind::stopped}}});
+  w.must(AgentReport{w.core.state().find_task(left)->node,
+                     {.task = left,
+                      .state = TaskState::ended,
+                      .ended_at = w.now,
+                      .exit = {.kind = ExitKind::stopped}}});
   EXPECT_EQ(w.state(id), JobState::held) << "it comes again after its back-off";
   w.check_replay();
 }
@@ -575,8 +651,10 @@ TEST(Policy, ShortestGoesByWhatWasLearnedAndFifoDoesNot) {
     const JobId running = w.submit(slow), before = w.submit(slow), after = w.submit(brief);
     w.now = w.now + hours(5);
     w.end(running);
-    EXPECT_EQ(w.state(after), policy == OrderPolicy::shortest ? JobState::running : JobState::queued);
-    EXPECT_EQ(w.state(before), policy == OrderPolicy::shortest ? JobState::queued : JobState::running);
+    EXPECT_EQ(w.state(after),
+              policy == OrderPolicy::shortest ? JobState::running : JobState::queued);
+    EXPECT_EQ(w.state(before),
+              policy == OrderPolicy::shortest ? JobState::queued : JobState::running);
     w.check_replay();
   }
 }
@@ -590,7 +668,12 @@ TEST(WholeNode, WhatItLeavesBehindDrainsTheNode) {
   ASSERT_EQ(w.state(id), JobState::running);
   EXPECT_TRUE(std::get<Start>(w.effects.back().message).bare);
   const TaskId task = w.core.state().find_job(id)->tasks[0];
-  w.must(AgentReport{NodeId(1), {.task = task, .state = TaskState::ended, .ended_at = w.now, .exit = {}, .left_behind = "GPU 3 holds 512 MiB"}});
+  w.must(AgentReport{NodeId(1),
+                     {.task = task,
+                      .state = TaskState::ended,
+                      .ended_at = w.now,
+                      .exit = {},
+                      .left_behind = "GPU 3 holds 512 MiB"}});
   EXPECT_NE(w.core.state().nodes.at(NodeId(1)).drained.find("GPU 3"), std::string::npos);
   const JobId next = w.submit(w.job(1));
   EXPECT_EQ(w.state(next), JobState::queued);

@@ -1,4 +1,5 @@
-// Suspend and resume in the core: what is held, what it costs, who comes back when, and what happens when it cannot be done.
+// Suspend and resume in the core: what is held, what it costs, who comes back when, and what
+// happens when it cannot be done.
 #include "world.h"
 
 namespace billow::control {
@@ -16,18 +17,27 @@ struct SuspendWorld : World {
     c.spec.spot = spot;
     const JobId id(core.state().next_job);
     must(c);
-    if (at(static_cast<int>(id.value)).state == JobState::running) report(task_of(id), TaskState::running);
+    if (at(static_cast<int>(id.value)).state == JobState::running)
+      report(task_of(id), TaskState::running);
     return id;
   }
   // The agent's answer to the last order.
   void answer(int id, TaskState state, std::string error = {}, std::int64_t ram_mib = 2048) {
     const Task task = the_task(id);
-    must(AgentReport{task.node, {.task = task.id, .state = state, .started_at = task.started_at, .order = at(id).suspension.order,
-                                 .order_error = std::move(error), .order_at = now, .ram_mib = ram_mib}});
+    must(AgentReport{task.node,
+                     {.task = task.id,
+                      .state = state,
+                      .started_at = task.started_at,
+                      .order = at(id).suspension.order,
+                      .order_error = std::move(error),
+                      .order_at = now,
+                      .ram_mib = ram_mib}});
   }
   template <class T>
   std::size_t sent() const {
-    return static_cast<std::size_t>(std::count_if(effects.begin(), effects.end(), [](const Effect& e) { return std::holds_alternative<T>(e.message); }));
+    return static_cast<std::size_t>(
+        std::count_if(effects.begin(), effects.end(),
+                      [](const Effect& e) { return std::holds_alternative<T>(e.message); }));
   }
   void pass(int s) { now = now + seconds(s); }
 };
@@ -111,7 +121,8 @@ TEST(Suspend, ComesBackToTheCardsItsImageCameFrom) {
   w.report(before.id, TaskState::running);
   w.must(SuspendJob{.job = JobId(1)});
   w.answer(1, TaskState::suspended);
-  // Every card but two is free; the one it came from is taken, so it waits although others are free.
+  // Every card but two is free; the one it came from is taken, so it waits although others are
+  // free.
   SubmitJob other = w.job(1);
   std::vector<JobId> others;
   while (w.core.state().index.free_milli(before.node) > 0) {
@@ -121,7 +132,9 @@ TEST(Suspend, ComesBackToTheCardsItsImageCameFrom) {
   w.must(ResumeJob{JobId(1)});
   EXPECT_EQ(w.at(1).state, JobState::suspended);
   for (JobId id : others) {
-    if (w.core.state().find_task(w.task_of(id))->node != before.node || w.core.state().find_task(w.task_of(id))->gpus != before.gpus) continue;
+    if (w.core.state().find_task(w.task_of(id))->node != before.node ||
+        w.core.state().find_task(w.task_of(id))->gpus != before.gpus)
+      continue;
     w.report(w.task_of(id), TaskState::running);
     w.report(w.task_of(id), TaskState::ended);
   }
@@ -160,7 +173,11 @@ TEST(Suspend, DeclaredUnsuspendableIsNeverTried) {
   SuspendWorld w;
   w.submit(1, true);
   const Task task = w.the_task(1);
-  w.must(AgentReport{task.node, {.task = task.id, .state = TaskState::running, .started_at = w.now, .unsuspendable = "it uses managed memory"}});
+  w.must(AgentReport{task.node,
+                     {.task = task.id,
+                      .state = TaskState::running,
+                      .started_at = w.now,
+                      .unsuspendable = "it uses managed memory"}});
   const Status asked = w.run(SuspendJob{.job = JobId(1)});
   ASSERT_FALSE(asked);
   EXPECT_NE(asked.error().message.find("it uses managed memory"), std::string::npos);
@@ -189,7 +206,12 @@ TEST(Suspend, LateAndDoubledReportsChangeNothing) {
   w.answer(1, TaskState::suspended);
   w.must(ResumeJob{JobId(1)});
   const Task task = w.the_task(1);
-  TaskStatus late{.task = task.id, .state = TaskState::suspended, .started_at = task.started_at, .order = 1, .order_at = w.now, .ram_mib = 2048};
+  TaskStatus late{.task = task.id,
+                  .state = TaskState::suspended,
+                  .started_at = task.started_at,
+                  .order = 1,
+                  .order_at = w.now,
+                  .ram_mib = 2048};
   w.must(AgentReport{task.node, late});
   EXPECT_EQ(w.the_task(1).state, TaskState::resuming);
   w.answer(1, TaskState::running);

@@ -1,4 +1,5 @@
-// A core driven by hand: commands in, what it said kept so that it can be replayed, the invariants checked after each.
+// A core driven by hand: commands in, what it said kept so that it can be replayed, the invariants
+// checked after each.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,10 +13,15 @@ using wire::agent_v1::Settle;
 using wire::agent_v1::Start;
 using wire::agent_v1::Stop;
 
-// What a node that comes back is told to do. The rules of idleness are repeated for every task it knows, and are looked at elsewhere.
-inline std::vector<Effect> orders_after_hello(const State& state, NodeId node, const std::vector<TaskStatus>& tasks) {
+// What a node that comes back is told to do. The rules of idleness are repeated for every task it
+// knows, and are looked at elsewhere.
+inline std::vector<Effect> orders_after_hello(const State& state,
+                                              NodeId node,
+                                              const std::vector<TaskStatus>& tasks) {
   std::vector<Effect> effects = hello_effects(state, node, tasks);
-  std::erase_if(effects, [](const Effect& e) { return std::holds_alternative<wire::agent_v1::SetIdleRules>(e.message); });
+  std::erase_if(effects, [](const Effect& e) {
+    return std::holds_alternative<wire::agent_v1::SetIdleRules>(e.message);
+  });
   return effects;
 }
 
@@ -23,7 +29,14 @@ inline NodeOffer offer(std::string name, int gpus, std::string boot = "boot-1") 
   NodeOffer o;
   o.name = std::move(name);
   o.boot_id = std::move(boot);
-  for (int i = 0; i < gpus; ++i) o.gpus.push_back({.index = i, .uuid = "u" + std::to_string(i), .vendor = "nvidia", .model = "NVIDIA H100", .type = "H100", .mem_mib = 81559, .nvlink_domain = 0});
+  for (int i = 0; i < gpus; ++i)
+    o.gpus.push_back({.index = i,
+                      .uuid = "u" + std::to_string(i),
+                      .vendor = "nvidia",
+                      .model = "NVIDIA H100",
+                      .type = "H100",
+                      .mem_mib = 81559,
+                      .nvlink_domain = 0});
   o.cpu_milli = 16000;
   o.mem_mib = 65536;
   return o;
@@ -44,7 +57,13 @@ struct World {
     book.set(ledger::PriceBook::memory_type, PriceClass::suspended, Rate{1'000});
     return book;
   }
-  World() { must(StartHead{.version = "1", .epoch = 1, .admin = "ana", .admin_token_hash = "h", .node_token_hash = "n"}); }
+  World() {
+    must(StartHead{.version = "1",
+                   .epoch = 1,
+                   .admin = "ana",
+                   .admin_token_hash = "h",
+                   .node_token_hash = "n"});
+  }
 
   void take(Step step) {
     for (auto& e : step.events) {
@@ -52,17 +71,23 @@ struct World {
       ASSERT_TRUE(decoded) << decoded.error().message;
       history.push_back(*decoded);
     }
-    for (auto& e : step.effects) effects.push_back(std::move(e));
-    for (auto& j : step.jobs) finished.push_back(std::move(j));
+    for (auto& e : step.effects)
+      effects.push_back(std::move(e));
+    for (auto& j : step.jobs)
+      finished.push_back(std::move(j));
     const Status ok = check_invariants(core.state());
     ASSERT_TRUE(ok) << ok.error().message;
   }
-  static const char* wire_kind(const Event& e) { return std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body); }
+  static const char* wire_kind(const Event& e) {
+    return std::visit([](const auto& b) { return std::decay_t<decltype(b)>::kind; }, e.body);
+  }
   Status run(const Command& command) {
     auto step = core.execute(command, {"user:ana", "r1"}, now);
-    if (!step) return pass(step.error());
+    if (!step)
+      return pass(step.error());
     take(std::move(*step));
-    do take(core.plan(now));
+    do
+      take(core.plan(now));
     while (core.more());
     return {};
   }
@@ -80,16 +105,20 @@ struct World {
   }
   TaskId task_of(JobId id) { return core.state().find_job(id)->tasks.front(); }
   void report(TaskId task, TaskState state, ExitStatus exit = {}) {
-    must(AgentReport{core.state().find_task(task)->node, {.task = task, .state = state, .started_at = now, .ended_at = now, .exit = exit}});
+    must(AgentReport{
+        core.state().find_task(task)->node,
+        {.task = task, .state = state, .started_at = now, .ended_at = now, .exit = exit}});
   }
   void check_replay() {
     Core again(State{}, {});
-    for (const Event& e : history) again.replay(e);
+    for (const Event& e : history)
+      again.replay(e);
     EXPECT_TRUE(image(again.state()) == image(core.state()));
     const auto restored = restore(image(core.state()));
     ASSERT_TRUE(restored) << restored.error().message;
     EXPECT_TRUE(image(*restored) == image(core.state()));
-    EXPECT_TRUE(restored->index.equals(core.state().index)) << "the index rebuilt from an image plans otherwise";
+    EXPECT_TRUE(restored->index.equals(core.state().index))
+        << "the index rebuilt from an image plans otherwise";
     const Status ok = check_invariants(*restored);
     EXPECT_TRUE(ok) << ok.error().message;
   }

@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <filesystem>
 
 #include "base/file.h"
 #include "files/ignore.h"
@@ -32,15 +32,32 @@ class Files : public testing::Test {
   }
   std::vector<std::string> paths(const Tree& tree) {
     std::vector<std::string> out;
-    for (const Entry& e : tree.entries) out.push_back(e.path);
+    for (const Entry& e : tree.entries)
+      out.push_back(e.path);
     return out;
   }
   std::string root_;
 };
 
-Entry file(std::string path, std::string_view text) { return {.path = std::move(path), .kind = Kind::file, .mode = 0644, .size = text.size(), .target = {}, .pieces = {sha256(text)}}; }
-Entry directory(std::string path) { return {.path = std::move(path), .kind = Kind::directory, .mode = 0755}; }
-Entry link(std::string path, std::string target) { return {.path = std::move(path), .kind = Kind::link, .mode = 0777, .size = 0, .target = std::move(target), .pieces = {}}; }
+Entry file(std::string path, std::string_view text) {
+  return {.path = std::move(path),
+          .kind = Kind::file,
+          .mode = 0644,
+          .size = text.size(),
+          .target = {},
+          .pieces = {sha256(text)}};
+}
+Entry directory(std::string path) {
+  return {.path = std::move(path), .kind = Kind::directory, .mode = 0755};
+}
+Entry link(std::string path, std::string target) {
+  return {.path = std::move(path),
+          .kind = Kind::link,
+          .mode = 0777,
+          .size = 0,
+          .target = std::move(target),
+          .pieces = {}};
+}
 
 TEST(Tree, ReadsBackWhatWasWritten) {
   const Tree tree{{directory("a"), file("a/b", "hello"), link("a/c", "b"), link("d", "a/b")}};
@@ -60,7 +77,8 @@ TEST(Tree, RefusesWhatLeadsOutOfIt) {
       {{{link("a", "../..")}}, "out of the tree"},
       {{{directory("d"), link("d/a", "../../x")}}, "out of the tree"},
       // Each looks as if it stayed inside; through the first the second does not.
-      {{{directory("p"), directory("p/q"), link("p/q/x", "../.."), link("p/q/y", "x/../../..")}}, "out of the tree"},
+      {{{directory("p"), directory("p/q"), link("p/q/x", "../.."), link("p/q/y", "x/../../..")}},
+       "out of the tree"},
       {{{directory("d"), link("a", "d/../d")}}, "out of the tree"},
       {{{directory("d"), link("d/l", "."), file("d/l/x", "1")}}, "no directory"},
       {{{file("a", "1"), file("a", "2")}}, "twice"},
@@ -89,7 +107,9 @@ TEST(Tree, RefusesBombs) {
     return e;
   };
   EXPECT_TRUE(decode(encode(Tree{{large("a", tree_bytes_max)}})));
-  for (const Tree& bomb : {Tree{{large("a", tree_bytes_max + 1)}}, Tree{{large("a", tree_bytes_max / 2), large("b", tree_bytes_max / 2), large("c", 1)}}}) {
+  for (const Tree& bomb :
+       {Tree{{large("a", tree_bytes_max + 1)}},
+        Tree{{large("a", tree_bytes_max / 2), large("b", tree_bytes_max / 2), large("c", 1)}}}) {
     const auto refused = decode(encode(bomb));
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::too_large) << refused.error().message;
@@ -97,14 +117,20 @@ TEST(Tree, RefusesBombs) {
   std::string list = encode(Tree{});
   list[list.size() - 1] = '\x7f';  // two billion entries
   EXPECT_FALSE(decode(list));
-  for (std::size_t cut = 0; cut < 60; ++cut) EXPECT_FALSE(decode(encode(Tree{{directory("a"), file("a/b", "hello")}}).substr(0, cut)));
+  for (std::size_t cut = 0; cut < 60; ++cut)
+    EXPECT_FALSE(decode(encode(Tree{{directory("a"), file("a/b", "hello")}}).substr(0, cut)));
 }
 
 TEST(Ignore, ReadsPatternsAsGitDoes) {
   IgnoreRules rules;
-  rules.add("", "# comment\n*.pyc\n/build\nlogs/\n!keep.pyc\ndocs/**/draft\n**/cache\ndata/*.bin\n[ab]?.txt\n\\#odd\n");
+  rules.add("",
+            "# "
+            "comment\n*.pyc\n/build\nlogs/\n!keep.pyc\ndocs/**/draft\n**/cache\ndata/"
+            "*.bin\n[ab]?.txt\n\\#odd\n");
   rules.add("sub", "local\n/here\n");
-  const auto ignored = [&](const char* path, bool dir = false) { return rules.ignored(path, dir); };
+  const auto ignored = [&](const char* path, bool dir = false) {
+    return rules.ignored(path, dir);
+  };
   EXPECT_TRUE(ignored("x.pyc"));
   EXPECT_TRUE(ignored("deep/down/x.pyc"));
   EXPECT_FALSE(ignored("keep.pyc"));
@@ -139,9 +165,14 @@ TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
   write(".env", "TOKEN=1");
   ASSERT_EQ(::symlink("train.py", at("src/inside").c_str()), 0);
   ASSERT_EQ(::symlink("/etc/passwd", at("outside").c_str()), 0);
-  const auto found = scan({.root = root_, .only = {}, .ignore_files = true, .cache = at("../cache-" + root_.substr(root_.rfind('/') + 1))});
+  const auto found = scan({.root = root_,
+                           .only = {},
+                           .ignore_files = true,
+                           .cache = at("../cache-" + root_.substr(root_.rfind('/') + 1))});
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".gitignore", "keep.log", "src", "src/data.bin", "src/inside", "src/train.py"}));
+  EXPECT_EQ(paths(found->tree),
+            (std::vector<std::string>{".billowignore", ".gitignore", "keep.log", "src",
+                                      "src/data.bin", "src/inside", "src/train.py"}));
   ASSERT_EQ(found->warnings.size(), 2u);
   EXPECT_NE(found->warnings[0].find(".env"), std::string::npos);
   EXPECT_NE(found->warnings[1].find("outside"), std::string::npos);
@@ -150,17 +181,22 @@ TEST_F(Files, ScanLeavesOutWhatIsIgnoredAndWarnsOfSecrets) {
 }
 
 TEST_F(Files, ASecretGoesAlongOnlyWhereItIsAskedForByName) {
-  for (const char* name : {".env", ".env.local", "keys/id_rsa", "tls/server.key", ".netrc"}) write(name, "secret");
-  for (const char* name : {".env.example", "envs/env", "monkey"}) write(name, "plain");
+  for (const char* name : {".env", ".env.local", "keys/id_rsa", "tls/server.key", ".netrc"})
+    write(name, "secret");
+  for (const char* name : {".env.example", "envs/env", "monkey"})
+    write(name, "plain");
   const ScanOptions options{.root = root_, .only = {}, .ignore_files = true, .cache = {}};
   auto found = scan(options);
   ASSERT_TRUE(found);
-  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".env.example", "envs", "envs/env", "keys", "monkey", "tls"}));
+  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".env.example", "envs", "envs/env",
+                                                          "keys", "monkey", "tls"}));
   EXPECT_EQ(found->warnings.size(), 5u);
   write(".billowignore", "!.env\n");
   found = scan(options);
   ASSERT_TRUE(found);
-  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{".billowignore", ".env", ".env.example", "envs", "envs/env", "keys", "monkey", "tls"}));
+  EXPECT_EQ(paths(found->tree),
+            (std::vector<std::string>{".billowignore", ".env", ".env.example", "envs", "envs/env",
+                                      "keys", "monkey", "tls"}));
 }
 
 // By its size, before anything is read: holes of a hundred gigabytes would take minutes.
@@ -176,7 +212,8 @@ TEST_F(Files, WhatIsTooLargeIsRefusedBeforeItIsRead) {
 
 TEST_F(Files, AFileThatCannotBeReadIsAnErrorNotAnEmptyOne) {
   ASSERT_TRUE(make_directories(at("d")));
-  // A file of the kernel's that says it has bytes and gives an error for them: /proc/self/mem at zero.
+  // A file of the kernel's that says it has bytes and gives an error for them: /proc/self/mem at
+  // zero.
   const auto piece = read_piece({"/proc/self/mem", 0, 16}, sha256(""));
   ASSERT_FALSE(piece);
   EXPECT_NE(piece.error().code, Code::conflict) << piece.error().message;
@@ -190,7 +227,8 @@ TEST_F(Files, ACachedLookGivesTheSameTreeAndSeesChanges) {
     const timespec times[2] = {{1'600'000'000, 0}, {1'600'000'000, 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, at(name).c_str(), times, 0), 0);
   }
-  const ScanOptions options{.root = at("w"), .only = {}, .ignore_files = true, .cache = at("cache/x")};
+  const ScanOptions options{
+      .root = at("w"), .only = {}, .ignore_files = true, .cache = at("cache/x")};
   const auto first = scan(options), second = scan(options);
   ASSERT_TRUE(first && second);
   EXPECT_TRUE(file_exists(at("cache/x")));
@@ -199,7 +237,8 @@ TEST_F(Files, ACachedLookGivesTheSameTreeAndSeesChanges) {
   const auto third = scan(options);
   ASSERT_TRUE(third);
   EXPECT_NE(encode(third->tree), encode(first->tree));
-  ASSERT_TRUE(write_file_atomic(at("cache/x"), "billow-scan-1\nnonsense that is no cache at all, whatever wrote it there"));
+  ASSERT_TRUE(write_file_atomic(
+      at("cache/x"), "billow-scan-1\nnonsense that is no cache at all, whatever wrote it there"));
   EXPECT_EQ(encode(scan(options)->tree), encode(third->tree));
 }
 
@@ -214,7 +253,8 @@ TEST_F(Files, TravelsThroughAStoreAndIsWrittenOutAsItWas) {
   auto store = Store::open({.directory = at("store"), .bytes_max = 1 << 30});
   ASSERT_TRUE(store);
   std::vector<Sha256> all;
-  for (const Entry& e : found->tree.entries) all.insert(all.end(), e.pieces.begin(), e.pieces.end());
+  for (const Entry& e : found->tree.entries)
+    all.insert(all.end(), e.pieces.begin(), e.pieces.end());
   EXPECT_EQ((*store)->missing("", all).size(), 3u);
   for (const Sha256& digest : (*store)->missing("", all)) {
     std::string pack;
@@ -227,9 +267,11 @@ TEST_F(Files, TravelsThroughAStoreAndIsWrittenOutAsItWas) {
   ASSERT_TRUE(store);
   EXPECT_TRUE((*store)->missing("", all).empty());
   ASSERT_TRUE(make_directories(at("out")));
-  const Status done = write_tree(at("out"), found->tree, [&](const Sha256& digest) { return (*store)->read(digest); });
+  const Status done = write_tree(at("out"), found->tree,
+                                 [&](const Sha256& digest) { return (*store)->read(digest); });
   ASSERT_TRUE(done) << done.error().message;
-  EXPECT_EQ(encode(scan({.root = at("out"), .only = {}, .ignore_files = true, .cache = {}})->tree), encode(found->tree));
+  EXPECT_EQ(encode(scan({.root = at("out"), .only = {}, .ignore_files = true, .cache = {}})->tree),
+            encode(found->tree));
 }
 
 TEST_F(Files, AStoreBelievesNothingThatIsNotItsDigest) {
@@ -269,26 +311,36 @@ TEST_F(Files, ContentIsKeptOnceAndKnownToThoseWhoBroughtIt) {
 }
 
 TEST_F(Files, TheLongestUnusedGoesButNothingThatIsNeeded) {
-  const auto content = [](char c) { return std::string(1000, c); };
+  const auto content = [](char c) {
+    return std::string(1000, c);
+  };
   const auto pack_of = [&](char c) {
     std::string pack;
     add_piece(pack, sha256(content(c)), content(c));
     return pack;
   };
   Store::Needed needed;
-  auto store = Store::open({.directory = at("store"), .bytes_max = 3500, .bytes_refused = 5000, .kept_at_least = {}, .needed = [&] { return needed; }});
+  auto store = Store::open({.directory = at("store"),
+                            .bytes_max = 3500,
+                            .bytes_refused = 5000,
+                            .kept_at_least = {},
+                            .needed = [&] {
+                              return needed;
+                            }});
   const std::string list = encode(Tree{{file("a", content('a'))}});
   ASSERT_TRUE((*store)->add("", pack_of('a')));
   ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
   needed.trees = {sha256(list)};
-  for (const char c : {'b', 'c', 'd', 'e'}) ASSERT_TRUE((*store)->add("", pack_of(c)));
+  for (const char c : {'b', 'c', 'd', 'e'})
+    ASSERT_TRUE((*store)->add("", pack_of(c)));
   EXPECT_LE((*store)->bytes(), 3500u);
-  EXPECT_TRUE((*store)->has(sha256(content('a'))));   // the oldest, and needed
+  EXPECT_TRUE((*store)->has(sha256(content('a'))));  // the oldest, and needed
   EXPECT_FALSE((*store)->has(sha256(content('b'))));
   EXPECT_TRUE((*store)->has(sha256(content('e'))));
   EXPECT_TRUE((*store)->read_tree(sha256(list)));
   // Where everything is needed, more is refused rather than something lost.
-  for (const char c : {'d', 'e', 'f', 'g'}) needed.pieces.push_back(sha256(content(c)));
+  for (const char c : {'d', 'e', 'f', 'g'})
+    needed.pieces.push_back(sha256(content(c)));
   ASSERT_TRUE((*store)->add("", pack_of('f')));
   const Status full = (*store)->add("", pack_of('g'));
   ASSERT_FALSE(full);
@@ -298,13 +350,19 @@ TEST_F(Files, TheLongestUnusedGoesButNothingThatIsNeeded) {
 // One pack holds pieces of both; what the other tree has stays, wherever it lay.
 TEST_F(Files, WhatIsForgottenLeavesWithAllThatNobodyElseHas) {
   Store::Needed needed;
-  const Store::Options options{.directory = at("store"), .bytes_max = 1 << 30, .needed = [&] { return needed; }};
+  const Store::Options options{.directory = at("store"), .bytes_max = 1 << 30, .needed = [&] {
+                                 return needed;
+                               }};
   auto store = Store::open(options);
   std::string pack;
-  for (const char* content : {"mine", "ours", "theirs", "staged"}) add_piece(pack, sha256(content), content);
+  for (const char* content : {"mine", "ours", "theirs", "staged"})
+    add_piece(pack, sha256(content), content);
   ASSERT_TRUE((*store)->add("", pack));
-  const std::string mine = encode(Tree{{file("a", "mine"), file("b", "ours"), file("c", "staged")}}), theirs = encode(Tree{{file("b", "ours"), file("d", "theirs")}});
-  for (const std::string& list : {mine, theirs}) ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
+  const std::string mine =
+                        encode(Tree{{file("a", "mine"), file("b", "ours"), file("c", "staged")}}),
+                    theirs = encode(Tree{{file("b", "ours"), file("d", "theirs")}});
+  for (const std::string& list : {mine, theirs})
+    ASSERT_TRUE((*store)->add_tree("", sha256(list), list));
   needed.pieces = {sha256("staged")};
   for (int again = 0; again < 2; ++again) {
     const Status done = (*store)->forget({sha256(mine)});
@@ -312,12 +370,16 @@ TEST_F(Files, WhatIsForgottenLeavesWithAllThatNobodyElseHas) {
     EXPECT_FALSE((*store)->has(sha256("mine")));
     EXPECT_FALSE((*store)->read_tree(sha256(mine)));
     EXPECT_TRUE((*store)->read_tree(sha256(theirs)));
-    for (const char* content : {"ours", "theirs", "staged"}) EXPECT_EQ((*store)->read(sha256(content)).value_or(""), content);
+    for (const char* content : {"ours", "theirs", "staged"})
+      EXPECT_EQ((*store)->read(sha256(content)).value_or(""), content);
     store->reset();
-    store = Store::open(options);   // as after a restart
+    store = Store::open(options);  // as after a restart
     ASSERT_TRUE(store);
     for (const auto& file : std::filesystem::recursive_directory_iterator(at("store")))
-      if (file.is_regular_file()) { EXPECT_EQ(read_file(file.path()).value_or("").find("mine"), std::string::npos) << file.path(); }
+      if (file.is_regular_file()) {
+        EXPECT_EQ(read_file(file.path()).value_or("").find("mine"), std::string::npos)
+            << file.path();
+      }
   }
   ASSERT_TRUE((*store)->forget({sha256(theirs)}));
   EXPECT_FALSE((*store)->has(sha256("ours")));
@@ -328,7 +390,9 @@ TEST_F(Files, WritingNeverFollowsALinkThatIsThere) {
   ASSERT_TRUE(make_directories(at("work")));
   ASSERT_EQ(::symlink("../outside", at("work/d").c_str()), 0);
   ASSERT_EQ(::symlink("../outside/precious", at("work/f").c_str()), 0);
-  const auto give = [](const Sha256&) -> Result<std::string> { return std::string("evil"); };
+  const auto give = [](const Sha256&) -> Result<std::string> {
+    return std::string("evil");
+  };
   const Tree through{{directory("d"), file("d/precious", "evil")}};
   EXPECT_FALSE(write_tree(at("work"), through, give));
   const Tree over{{file("f", "evil")}};
@@ -340,9 +404,11 @@ TEST_F(Files, NamedOutputsComeWithTheWayToThem) {
   write("out/deep/model.pt", "weights");
   write("out/other", "x");
   write("log.txt", "y");
-  const auto found = scan({.root = root_, .only = {"out/deep", "log.txt"}, .ignore_files = false, .cache = {}});
+  const auto found =
+      scan({.root = root_, .only = {"out/deep", "log.txt"}, .ignore_files = false, .cache = {}});
   ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(paths(found->tree), (std::vector<std::string>{"log.txt", "out", "out/deep", "out/deep/model.pt"}));
+  EXPECT_EQ(paths(found->tree),
+            (std::vector<std::string>{"log.txt", "out", "out/deep", "out/deep/model.pt"}));
   EXPECT_TRUE(decode(encode(found->tree)));
 }
 

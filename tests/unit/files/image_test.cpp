@@ -1,4 +1,5 @@
-// Environments as images: what goes in comes out, and what was made by somebody with bad intentions does not.
+// Environments as images: what goes in comes out, and what was made by somebody with bad intentions
+// does not.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -26,9 +27,12 @@ class ImageTest : public testing::Test {
   // As a node does it: files in the order of their names.
   Status unpack(const std::string& image, const std::string& into) {
     ImageReader reader(path(into));
-    BILLOW_TRY_VOID(reader.take(image_manifest_name, BILLOW_TRY(read_file(path(image) + "/" + image_manifest_name))));
+    BILLOW_TRY_VOID(reader.take(image_manifest_name,
+                                BILLOW_TRY(read_file(path(image) + "/" + image_manifest_name))));
     for (int i = 0; file_exists(fmt::format("{}/blocks/{:08}", path(image), i)); ++i)
-      BILLOW_TRY_VOID(reader.take(fmt::format("blocks/{:08}", i), BILLOW_TRY(read_file(fmt::format("{}/blocks/{:08}", path(image), i)))));
+      BILLOW_TRY_VOID(
+          reader.take(fmt::format("blocks/{:08}", i),
+                      BILLOW_TRY(read_file(fmt::format("{}/blocks/{:08}", path(image), i)))));
     return reader.finish();
   }
   Status take_manifest(const ImageManifest& manifest) {
@@ -40,13 +44,21 @@ class ImageTest : public testing::Test {
 
 TEST_F(ImageTest, WhatGoesInComesOut) {
   std::string large;
-  for (int i = 0; i < 2'000'000; ++i) large += static_cast<char>(i * 2654435761u >> 13);
-  large += large + large + large + large + large;   // several blocks
+  for (int i = 0; i < 2'000'000; ++i)
+    large += static_cast<char>(i * 2654435761u >> 13);
+  large += large + large + large + large + large;  // several blocks
   write("in/bin/tool", "#!/bin/sh\n", 0755);
   write("in/lib/large", large);
   write("in/lib/empty", "");
   ASSERT_EQ(::symlink("/usr/bin/python3", path("in/bin/python").c_str()), 0);
-  const auto written = write_image({.directory = path("in"), .place = "/opt/env", .variables = {{"A", "b"}}, .programs = {"bin"}, .command = {}, .start_directory = {}, .progress = {}}, path("image"));
+  const auto written = write_image({.directory = path("in"),
+                                    .place = "/opt/env",
+                                    .variables = {{"A", "b"}},
+                                    .programs = {"bin"},
+                                    .command = {},
+                                    .start_directory = {},
+                                    .progress = {}},
+                                   path("image"));
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_EQ(written->bytes, large.size() + 10);
   EXPECT_LT(written->stored_bytes, written->bytes);
@@ -56,14 +68,24 @@ TEST_F(ImageTest, WhatGoesInComesOut) {
   char target[64] = "";
   ASSERT_GT(::readlink(path("out/bin/python").c_str(), target, sizeof target - 1), 0);
   EXPECT_STREQ(target, "/usr/bin/python3");
-  struct stat before {}, after {};
+  struct stat before {
+  }, after{};
   ASSERT_EQ(::stat(path("in/bin/tool").c_str(), &before), 0);
   ASSERT_EQ(::stat(path("out/bin/tool").c_str(), &after), 0);
   EXPECT_EQ(after.st_mode & 0777, 0755u);
-  EXPECT_EQ(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);   // or Python would compile everything again
+  EXPECT_EQ(before.st_mtim.tv_nsec,
+            after.st_mtim.tv_nsec);  // or Python would compile everything again
   // The same tree gives the same image.
-  ASSERT_TRUE(write_image({.directory = path("in"), .place = "/opt/env", .variables = {{"A", "b"}}, .programs = {"bin"}, .command = {}, .start_directory = {}, .progress = {}}, path("again")));
-  EXPECT_EQ(*read_file(path("image") + "/" + image_manifest_name), *read_file(path("again") + "/" + image_manifest_name));
+  ASSERT_TRUE(write_image({.directory = path("in"),
+                           .place = "/opt/env",
+                           .variables = {{"A", "b"}},
+                           .programs = {"bin"},
+                           .command = {},
+                           .start_directory = {},
+                           .progress = {}},
+                          path("again")));
+  EXPECT_EQ(*read_file(path("image") + "/" + image_manifest_name),
+            *read_file(path("again") + "/" + image_manifest_name));
 }
 
 TEST_F(ImageTest, RefusesPathsThatLeaveIt) {
@@ -85,7 +107,8 @@ TEST_F(ImageTest, WritesNothingThroughALink) {
 }
 
 TEST_F(ImageTest, RefusesPlacesThatAreNone) {
-  for (const char* bad : {"", "opt/x", "/opt/../etc", "/a//b", "/a/."}) EXPECT_FALSE(take_manifest({.place = bad})) << bad;
+  for (const char* bad : {"", "opt/x", "/opt/../etc", "/a//b", "/a/."})
+    EXPECT_FALSE(take_manifest({.place = bad})) << bad;
 }
 
 TEST_F(ImageTest, UnpacksNoMoreThanTheManifestSays) {
@@ -94,7 +117,7 @@ TEST_F(ImageTest, UnpacksNoMoreThanTheManifestSays) {
   const std::string zeros(1 << 20, '\0');
   std::string bomb(ZSTD_compressBound(zeros.size()), '\0');
   bomb.resize(ZSTD_compress(bomb.data(), bomb.size(), zeros.data(), zeros.size(), 19));
-  EXPECT_LT(bomb.size(), 200u);   // a megabyte in a hundred bytes
+  EXPECT_LT(bomb.size(), 200u);  // a megabyte in a hundred bytes
   ImageReader reader(path("out"));
   ASSERT_TRUE(reader.take(image_manifest_name, encode_manifest(m)));
   EXPECT_FALSE(reader.take("blocks/00000000", bomb));

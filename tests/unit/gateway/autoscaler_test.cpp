@@ -1,18 +1,26 @@
-// The autoscaler and the router in virtual time: what each must never do, and what it must do in time.
+// The autoscaler and the router in virtual time: what each must never do, and what it must do in
+// time.
 #include <gtest/gtest.h>
 
-#include "base/rng.h"
 #include <map>
+#include "base/rng.h"
 
 #include "gateway/autoscaler.h"
 
 namespace billow::gateway {
 namespace {
 
-SteadyTime at(double s) { return {static_cast<std::int64_t>(s * 1e9) + 1}; }
+SteadyTime at(double s) {
+  return {static_cast<std::int64_t>(s * 1e9) + 1};
+}
 
 struct Fixture {
-  ScalePolicy policy{.min = 0, .max = 8, .concurrency = 4, .wait_target = seconds(1), .idle = seconds(120), .keep_suspended = hours(1)};
+  ScalePolicy policy{.min = 0,
+                     .max = 8,
+                     .concurrency = 4,
+                     .wait_target = seconds(1),
+                     .idle = seconds(120),
+                     .keep_suspended = hours(1)};
   Router router{{.concurrency = 4, .queue_max = 100}};
   Autoscaler scaler{policy};
   RequestId last = 0;
@@ -22,9 +30,12 @@ struct Fixture {
     scaler.arrived(at(s));
     return router.arrive(++last, at(s), at(s + 60));
   }
-  std::vector<ScaleAction> decide(double s, ScaleCaps caps = {}) { return scaler.decide(router, caps, at(s)); }
+  std::vector<ScaleAction> decide(double s, ScaleCaps caps = {}) {
+    return scaler.decide(router, caps, at(s));
+  }
   static std::size_t count(const std::vector<ScaleAction>& actions, ScaleAction::Kind kind) {
-    return static_cast<std::size_t>(std::count_if(actions.begin(), actions.end(), [&](const ScaleAction& a) { return a.kind == kind; }));
+    return static_cast<std::size_t>(std::count_if(
+        actions.begin(), actions.end(), [&](const ScaleAction& a) { return a.kind == kind; }));
   }
 };
 using Kind = ScaleAction::Kind;
@@ -34,7 +45,8 @@ TEST(Router, FillsOneReplicaBeforeTheNextSoThatOthersCanSleep) {
   f.add(1, Phase::ready, 0);
   f.add(2, Phase::ready, 0);
   const ReplicaKey first = f.arrive(0).replica;
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(f.arrive(0).replica, first);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(f.arrive(0).replica, first);
   EXPECT_NE(f.arrive(0).replica, first);
 }
 
@@ -55,7 +67,8 @@ TEST(Router, AFullQueueRefusesAndSaysWhenToComeBack) {
   EXPECT_EQ(router.arrive(1, at(0), at(60)).verdict, Router::Verdict::held);
   EXPECT_EQ(router.arrive(2, at(0), at(60)).verdict, Router::Verdict::held);
   EXPECT_EQ(router.arrive(3, at(0), at(60)).verdict, Router::Verdict::full);
-  EXPECT_EQ(router.arrive(4, at(0), at(60), 9).verdict, Router::Verdict::held) << "who failed elsewhere had a place already";
+  EXPECT_EQ(router.arrive(4, at(0), at(60), 9).verdict, Router::Verdict::held)
+      << "who failed elsewhere had a place already";
   EXPECT_GE(router.retry_after_s(seconds(10)), 10);
   EXPECT_LE(router.retry_after_s(hours(1)), 60);
 }
@@ -102,7 +115,8 @@ TEST(Autoscaler, TheFirstRequestWakesASleeperAtOnce) {
   EXPECT_TRUE(f.decide(10.1).empty()) << "asked for once";
 }
 
-// A request that comes while the only replica is on its way to sleep calls it back; a cold one beside it would be paid for nothing.
+// A request that comes while the only replica is on its way to sleep calls it back; a cold one
+// beside it would be paid for nothing.
 TEST(Autoscaler, OneThatFallsAsleepIsCalledBackAndNoneIsStarted) {
   Fixture f;
   f.add(7, Phase::falling, 0);
@@ -127,16 +141,19 @@ TEST(Autoscaler, NobodySleepsInFavourOfOneThatIsOnlyStarting) {
   EXPECT_EQ(Fixture::count(f.decide(0.2), Kind::suspend), 1u);
 }
 
-// A rate that fades slowly promised work long after the last request: the last replica stayed awake for minutes beyond its idle time.
+// A rate that fades slowly promised work long after the last request: the last replica stayed awake
+// for minutes beyond its idle time.
 TEST(Autoscaler, TheLastOneSleepsAfterTheIdleTimeHoweverBusyItWas) {
   for (const double service_s : {0.1, 8.0, 30.0}) {
     SCOPED_TRACE(service_s);
     Fixture f;
     f.policy.idle = seconds(10);
     f.scaler.configure(f.policy);
-    f.scaler.woke(seconds(3));      // slower than a request may wait, so that capacity is kept for what may come
+    f.scaler.woke(
+        seconds(3));  // slower than a request may wait, so that capacity is kept for what may come
     f.scaler.came_up(seconds(40));
-    for (ReplicaKey k : {1, 2, 3}) f.add(k, Phase::ready, 0);
+    for (ReplicaKey k : {1, 2, 3})
+      f.add(k, Phase::ready, 0);
     std::multimap<double, ReplicaKey> done;
     double last = 0;
     for (double t = 0; t < 400; t += 0.05) {
@@ -147,13 +164,18 @@ TEST(Autoscaler, TheLastOneSleepsAfterTheIdleTimeHoweverBusyItWas) {
         done.erase(done.begin());
       }
       if (t < 60)
-        if (const auto a = f.arrive(t); a.verdict == Router::Verdict::go) done.emplace(t + service_s, a.replica);
-      for (const auto& a : f.router.dispatch(at(t))) done.emplace(t + service_s, a.replica);
+        if (const auto a = f.arrive(t); a.verdict == Router::Verdict::go)
+          done.emplace(t + service_s, a.replica);
+      for (const auto& a : f.router.dispatch(at(t)))
+        done.emplace(t + service_s, a.replica);
       for (const auto& action : f.decide(t))
-        if (action.kind == Kind::suspend) f.add(action.replica, Phase::suspended, t);
-        else if (action.kind == Kind::resume) f.add(action.replica, Phase::ready, t);
+        if (action.kind == Kind::suspend)
+          f.add(action.replica, Phase::suspended, t);
+        else if (action.kind == Kind::resume)
+          f.add(action.replica, Phase::ready, t);
       std::size_t awake = 0;
-      for (const auto& [key, r] : f.router.replicas()) awake += r.phase == Phase::ready;
+      for (const auto& [key, r] : f.router.replicas())
+        awake += r.phase == Phase::ready;
       if (t > 61 && done.empty() && f.router.held() == 0 && t > last + 17) {
         ASSERT_EQ(awake, 0u) << "at " << t << ", the last request ended at " << last;
       }
@@ -162,17 +184,19 @@ TEST(Autoscaler, TheLastOneSleepsAfterTheIdleTimeHoweverBusyItWas) {
   }
 }
 
-// A stream that has only begun may be many times as large when a replica that is started now is there; one call is no stream, and what
-// has been watched for long needs no such margin.
+// A stream that has only begun may be many times as large when a replica that is started now is
+// there; one call is no stream, and what has been watched for long needs no such margin.
 TEST(Autoscaler, AYoungStreamHasMoreReplicasMadeThanItNeedsYet) {
   Fixture f;
   f.add(1, Phase::ready, 0);
   (void)f.arrive(0);
   EXPECT_TRUE(f.decide(0).empty()) << "a single call";
-  for (int i = 1; i < 4; ++i) (void)f.arrive(i);
+  for (int i = 1; i < 4; ++i)
+    (void)f.arrive(i);
   EXPECT_GE(Fixture::count(f.decide(3), Kind::start), 4u);
   Fixture old;
-  for (ReplicaKey k : {1, 2}) old.add(k, Phase::ready, 0);
+  for (ReplicaKey k : {1, 2})
+    old.add(k, Phase::ready, 0);
   for (double t = 0; t < 2000; t += 2) {
     const auto a = old.arrive(t);
     old.router.finished(a.replica, at(t + 1));
@@ -202,7 +226,8 @@ TEST(Autoscaler, ABusyReplicaIsNeverChosen) {
   Fixture f;
   f.add(1, Phase::ready, 0);
   (void)f.arrive(0);
-  for (double t = 0; t < 100'000; t += 500) EXPECT_TRUE(f.decide(t).empty()) << t;
+  for (double t = 0; t < 100'000; t += 500)
+    EXPECT_TRUE(f.decide(t).empty()) << t;
   f.router.finished(1, at(100'000));
   EXPECT_TRUE(f.decide(100'119).empty()) << "the last one rests for the endpoint's idle time";
   const auto actions = f.decide(100'121);
@@ -214,7 +239,8 @@ TEST(Autoscaler, SpareOnesSleepSoonAndTheMinimumStays) {
   Fixture f;
   f.policy.min = 1;
   f.scaler.configure(f.policy);
-  for (ReplicaKey k : {1, 2, 3}) f.add(k, Phase::ready, 0);
+  for (ReplicaKey k : {1, 2, 3})
+    f.add(k, Phase::ready, 0);
   EXPECT_EQ(Fixture::count(f.decide(10), Kind::suspend), 2u);
   f.add(1, Phase::suspended, 10);
   f.add(2, Phase::suspended, 10);
@@ -238,7 +264,8 @@ TEST(Autoscaler, WithoutKeepingIdleOnesAreStoppedNotSuspended) {
 
 TEST(Autoscaler, NeverAboveMaximumQuotaOrBudget) {
   Fixture f;
-  for (int i = 0; i < 90; ++i) (void)f.arrive(1);
+  for (int i = 0; i < 90; ++i)
+    (void)f.arrive(1);
   EXPECT_EQ(f.decide(1, {.replicas_max = 3}).size(), 3u);
   EXPECT_EQ(f.decide(1, {.replicas_max = 0}).size(), 0u);
   EXPECT_EQ(f.decide(1).size(), 8u);
@@ -249,22 +276,28 @@ TEST(Autoscaler, TheBaseIsOnDemandAndTheBurstOnSpot) {
   f.policy.base_on_demand = 2;
   f.policy.spot_burst = true;
   f.scaler.configure(f.policy);
-  for (int i = 0; i < 20; ++i) (void)f.arrive(1);
+  for (int i = 0; i < 20; ++i)
+    (void)f.arrive(1);
   std::size_t spot = 0, firm = 0;
-  for (const auto& a : f.decide(1)) ++(a.spot ? spot : firm);
+  for (const auto& a : f.decide(1))
+    ++(a.spot ? spot : firm);
   EXPECT_EQ(firm, 2u);
   EXPECT_GE(spot, 3u);
 }
 
 TEST(Autoscaler, HoldsWhileFreedSlotsServeInTimeAndWakesWhenTheyWillNot) {
   Fixture f;
-  for (int i = 0; i < 200; ++i) f.scaler.served(milliseconds(200), at(0));
+  for (int i = 0; i < 200; ++i)
+    f.scaler.served(milliseconds(200), at(0));
   f.scaler.woke(milliseconds(100));
   f.add(1, Phase::ready, 0);
   f.add(2, Phase::suspended, 0);
-  for (int i = 0; i < 6; ++i) (void)f.arrive(1);
-  EXPECT_EQ(Fixture::count(f.decide(1), Kind::resume), 0u) << "two wait, and 4 slots of 0.2 s serve 18 within the second allowed";
-  for (int i = 0; i < 40; ++i) (void)f.arrive(1);
+  for (int i = 0; i < 6; ++i)
+    (void)f.arrive(1);
+  EXPECT_EQ(Fixture::count(f.decide(1), Kind::resume), 0u)
+      << "two wait, and 4 slots of 0.2 s serve 18 within the second allowed";
+  for (int i = 0; i < 40; ++i)
+    (void)f.arrive(1);
   EXPECT_EQ(Fixture::count(f.decide(1), Kind::resume), 1u);
 }
 
@@ -280,7 +313,8 @@ TEST(Autoscaler, KeepsItsRulesUnderRandomTraffic) {
     for (double t = 0; t < 300; t += 0.05) {
       if (rng.below(1000) < (static_cast<std::uint64_t>(t) % 60 < 15 ? 900u : 30u)) {
         ++wanted;
-        if (const auto a = f.arrive(t); a.verdict == Router::Verdict::go) done.emplace(t + 0.1 + rng.below(2000) / 1000.0, a.replica);
+        if (const auto a = f.arrive(t); a.verdict == Router::Verdict::go)
+          done.emplace(t + 0.1 + rng.below(2000) / 1000.0, a.replica);
       }
       while (!done.empty() && done.begin()->first <= t) {
         f.router.finished(done.begin()->second, at(t));
@@ -291,18 +325,33 @@ TEST(Autoscaler, KeepsItsRulesUnderRandomTraffic) {
         f.add(ready.begin()->second, Phase::ready, t);
         ready.erase(ready.begin());
       }
-      for (const auto& a : f.router.dispatch(at(t))) done.emplace(t + 0.1 + rng.below(2000) / 1000.0, a.replica);
+      for (const auto& a : f.router.dispatch(at(t)))
+        done.emplace(t + 0.1 + rng.below(2000) / 1000.0, a.replica);
       for (const auto& action : f.decide(t)) {
         const Replica* r = f.router.find(action.replica);
         switch (action.kind) {
-          case Kind::start: f.add(++next, Phase::starting, t); ready.emplace(t + 5, next); break;
-          case Kind::resume: ASSERT_EQ(r->phase, Phase::suspended); f.add(action.replica, Phase::resuming, t); ready.emplace(t + 0.5, action.replica); break;
-          case Kind::suspend: ASSERT_EQ(r->in_flight, 0u); f.add(action.replica, Phase::suspended, t); break;
-          case Kind::stop: ASSERT_EQ(r->in_flight, 0u); f.router.remove(action.replica); break;
+          case Kind::start:
+            f.add(++next, Phase::starting, t);
+            ready.emplace(t + 5, next);
+            break;
+          case Kind::resume:
+            ASSERT_EQ(r->phase, Phase::suspended);
+            f.add(action.replica, Phase::resuming, t);
+            ready.emplace(t + 0.5, action.replica);
+            break;
+          case Kind::suspend:
+            ASSERT_EQ(r->in_flight, 0u);
+            f.add(action.replica, Phase::suspended, t);
+            break;
+          case Kind::stop:
+            ASSERT_EQ(r->in_flight, 0u);
+            f.router.remove(action.replica);
+            break;
         }
       }
       ASSERT_LE(f.router.replicas().size(), f.policy.max);
-      ASSERT_TRUE(f.router.expire(at(t)).empty()) << "a request waited a minute with eight replicas allowed";
+      ASSERT_TRUE(f.router.expire(at(t)).empty())
+          << "a request waited a minute with eight replicas allowed";
     }
     EXPECT_EQ(wanted, served + done.size() + f.router.held());
     EXPECT_GT(wanted, 500u);

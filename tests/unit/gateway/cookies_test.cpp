@@ -10,17 +10,23 @@ TEST(SessionCookie, IsTakenOutAndOthersStay) {
   EXPECT_EQ(without_session("billow_session=x"), "");
   EXPECT_EQ(without_session(" billow_session = x ;"), "");
   EXPECT_EQ(without_session("a=1; billow_session=x; b=2"), "a=1; b=2");
-  EXPECT_EQ(without_session("billow_session=x; billow_session=y;a=billow_session"), "a=billow_session");
+  EXPECT_EQ(without_session("billow_session=x; billow_session=y;a=billow_session"),
+            "a=billow_session");
   EXPECT_EQ(without_session("billow_session"), "");
-  EXPECT_EQ(without_session("my_billow_session=1; billow_session2=2"), "my_billow_session=1; billow_session2=2");
+  EXPECT_EQ(without_session("my_billow_session=1; billow_session2=2"),
+            "my_billow_session=1; billow_session2=2");
   EXPECT_EQ(without_session("a=\"1=2\";billow_session=\"x\"; flag"), "a=\"1=2\"; flag");
   EXPECT_EQ(without_session(""), "");
 }
 
 TEST(SessionCookie, NoReplicaSetsIt) {
-  for (const char* text : {"billow_session=x", "billow_session=x; Path=/; HttpOnly", "  billow_session =x", "=billow_session=x", " = = billow_session=x", "billow_session", "Billow_Session=x", "billow_session=; Max-Age=0"})
+  for (const char* text : {"billow_session=x", "billow_session=x; Path=/; HttpOnly",
+                           "  billow_session =x", "=billow_session=x", " = = billow_session=x",
+                           "billow_session", "Billow_Session=x", "billow_session=; Max-Age=0"})
     EXPECT_TRUE(sets_session(text)) << text;
-  for (const char* text : {"theme=billow_session=x", "billow_session2=x", "a=b; billow_session=x", "", "=", "x"}) EXPECT_FALSE(sets_session(text)) << text;
+  for (const char* text :
+       {"theme=billow_session=x", "billow_session2=x", "a=b; billow_session=x", "", "=", "x"})
+    EXPECT_FALSE(sets_session(text)) << text;
 }
 
 }  // namespace

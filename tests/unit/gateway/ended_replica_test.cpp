@@ -1,5 +1,6 @@
-// Requests whose replica ends without its connection being reset: its node is gone, or behind its port is a process that is frozen and
-// takes connections without ever answering. The table says that it has ended, and nobody waits for it until the request's own deadline.
+// Requests whose replica ends without its connection being reset: its node is gone, or behind its
+// port is a process that is frozen and takes connections without ever answering. The table says
+// that it has ended, and nobody waits for it until the request's own deadline.
 #include <gtest/gtest.h>
 
 #include "gateway/gateway.h"
@@ -11,25 +12,34 @@ namespace {
 using net::RawClient;
 
 struct Stage {
-  net::ServerFixture app{[](std::shared_ptr<net::Exchange> x) { x->respond(net::Response::text(200, "the successor")); }};
-  net::Listener frozen = std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));  // nobody accepts: the kernel does
+  net::ServerFixture app{[](std::shared_ptr<net::Exchange> x) {
+    x->respond(net::Response::text(200, "the successor"));
+  }};
+  net::Listener frozen = std::move(*net::listen_on(
+      {.host = "127.0.0.1", .port = 0, .unix_path = {}}));  // nobody accepts: the kernel does
   std::unique_ptr<Gateway> gateway;
   Table t;
 
   Stage() {
     Proxy::Options options;
     options.listen = {"127.0.0.1:0"};
-    gateway = std::move(*Gateway::create(app.loop, {.proxy = options, .data_dir = "", .advertise = ""}));
+    gateway =
+        std::move(*Gateway::create(app.loop, {.proxy = options, .data_dir = "", .advertise = ""}));
     EndpointRow row{.name = "app"};
     row.serving = 1;
     row.policy.timeout = minutes(10);
     t.endpoints = {row};
     show(1, frozen.bound.text());
-    gateway->find("app")->checked(1, true, app.loop.steady());  // somebody answered its health check
+    gateway->find("app")->checked(1, true,
+                                  app.loop.steady());  // somebody answered its health check
   }
   ~Stage() { gateway.reset(); }
   void show(std::uint64_t job, const std::string& address) {
-    t.endpoints[0].replicas = {{.job = job, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running}};
+    t.endpoints[0].replicas = {{.job = job,
+                                .revision = 1,
+                                .address = address,
+                                .job_state = JobState::running,
+                                .task_state = TaskState::running}};
     gateway->take_table(t);
   }
   RawClient client() {
@@ -68,7 +78,9 @@ TEST(EndedReplica, OneThatMayHaveBeenCarriedOutIsTold) {
 TEST(EndedReplica, AReplicaThatIsSomewhereElseNowAnswersFromThere) {
   Stage s;
   auto c = s.ask("GET /f/app/ HTTP/1.1\r\nHost: h\r\n\r\n");
-  s.show(1, s.app.server->bound_addresses()[0]);  // its node was lost, and the same job runs on another
+  s.show(
+      1,
+      s.app.server->bound_addresses()[0]);  // its node was lost, and the same job runs on another
   EXPECT_TRUE(s.app.run_until([&] { return c.has("the successor"); })) << c.received;
 }
 

@@ -1,4 +1,5 @@
-// One endpoint's decisions over the tables it is shown: revisions that take over or fail, and replicas that end. No socket, no clock.
+// One endpoint's decisions over the tables it is shown: revisions that take over or fail, and
+// replicas that end. No socket, no clock.
 #include <gtest/gtest.h>
 
 #include "gateway/endpoint.h"
@@ -9,7 +10,10 @@ namespace {
 
 struct Stage {
   std::vector<FromGateway> said;
-  LiveEndpoint endpoint{"app", [this](FromGateway m) { said.push_back(std::move(m)); }, [] { return std::uint16_t{20001}; }};
+  LiveEndpoint endpoint{"app", [this](FromGateway m) { said.push_back(std::move(m)); },
+                        [] {
+                          return std::uint16_t{20001};
+                        }};
   EndpointRow row{.name = "app"};
   SteadyTime now{1'000'000'000'000};
 
@@ -18,7 +22,12 @@ struct Stage {
     endpoint.steer(now);
   }
   void add(std::uint64_t job, std::uint32_t revision, PortHolder holder = PortHolder::task) {
-    row.replicas.push_back({.job = job, .revision = revision, .address = "127.0.0.1:9", .job_state = JobState::running, .task_state = TaskState::running, .port_holder = holder});
+    row.replicas.push_back({.job = job,
+                            .revision = revision,
+                            .address = "127.0.0.1:9",
+                            .job_state = JobState::running,
+                            .task_state = TaskState::running,
+                            .port_holder = holder});
     show();
   }
   void healthy(std::uint64_t job) {
@@ -35,7 +44,8 @@ struct Stage {
   std::vector<T> all() const {
     std::vector<T> out;
     for (const auto& m : said)
-      if (const auto* t = std::get_if<T>(&m)) out.push_back(*t);
+      if (const auto* t = std::get_if<T>(&m))
+        out.push_back(*t);
     return out;
   }
 };
@@ -150,18 +160,26 @@ TEST(LiveEndpoint, AnAnswerFromBeforeItFellAsleepMakesNobodyReady) {
   EXPECT_EQ(s.all<MoveReplica>()[0].what, "resume");
 }
 
-// Fifty endpoints that are deployed together are given their ports before any of their replicas has bound its own.
+// Fifty endpoints that are deployed together are given their ports before any of their replicas has
+// bound its own.
 TEST(Ports, NobodyIsGivenThePortOfAnother) {
   Ports ports({.from = 20000, .to = 20060});
   SteadyTime now{1'000'000'000'000};
   std::set<std::uint16_t> given;
   for (std::uint64_t i = 0; i < 50; ++i)
-    EXPECT_TRUE(given.insert(ports.propose({}, [](std::uint16_t) { return true; }, i % 3, now).value()).second) << "the " << i << "th";
+    EXPECT_TRUE(given
+                    .insert(ports
+                                .propose(
+                                    {}, [](std::uint16_t) { return true; }, i % 3, now)
+                                .value())
+                    .second)
+        << "the " << i << "th";
   // Known from the table they stay taken, however long ago they were proposed.
   now = now + minutes(10);
   const std::uint64_t left = 60 - given.size() - (given.contains(20055) ? 0 : 1);
   for (std::uint64_t i = 0; i < left + 3; ++i) {
-    const auto port = ports.propose(given, [](std::uint16_t p) { return p != 20055; }, i, now);
+    const auto port = ports.propose(
+        given, [](std::uint16_t p) { return p != 20055; }, i, now);
     // When those that are left are gone nothing is proposed, rather than somebody else's.
     ASSERT_EQ(port.has_value(), i < left) << i;
     if (!port) {
@@ -177,7 +195,9 @@ TEST(Ports, NobodyIsGivenThePortOfAnother) {
 TEST(Ports, ARowOfTakenPortsIsSteppedOver) {
   Ports ports;
   int asked = 0;
-  const auto port = ports.propose({}, [&](std::uint16_t p) { return ++asked, p < 20000 || p >= 26000; }, 0, SteadyTime{1'000'000'000'000});
+  const auto port = ports.propose(
+      {}, [&](std::uint16_t p) { return ++asked, p < 20000 || p >= 26000; }, 0,
+      SteadyTime{1'000'000'000'000});
   ASSERT_TRUE(port.has_value());
   EXPECT_GE(*port, 26000);
   EXPECT_LT(asked, 20);
@@ -194,7 +214,8 @@ TEST(LiveEndpoint, AReplicaIsAskedAndCalledOnlyOnceItsAgentVouchesForItsPort) {
   EXPECT_FALSE(s.endpoint.awake());
   s.row.replicas[0].port_holder = PortHolder::task;
   s.show();
-  ASSERT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1}) << "at once, however long the pause had become";
+  ASSERT_EQ(s.endpoint.due_checks(s.now), std::vector<ReplicaKey>{1})
+      << "at once, however long the pause had become";
   s.healthy(1);
   EXPECT_TRUE(s.endpoint.awake());
 }
@@ -315,7 +336,10 @@ TEST(LiveEndpoint, APortThatSomebodyElseHasIsNoFaultOfTheRevisionUntilItIsTheFif
 
 TEST(LiveEndpoint, WhereNoPortIsFreeNothingIsStartedAndTheReasonIsSaid) {
   std::vector<FromGateway> said;
-  LiveEndpoint endpoint{"app", [&](FromGateway m) { said.push_back(std::move(m)); }, []() -> Result<std::uint16_t> { return fail(Code::exhausted, "no port is free"); }};
+  LiveEndpoint endpoint{"app", [&](FromGateway m) { said.push_back(std::move(m)); },
+                        []() -> Result<std::uint16_t> {
+                          return fail(Code::exhausted, "no port is free");
+                        }};
   const SteadyTime now{1'000'000'000'000};
   EndpointRow row{.name = "app"};
   row.serving = 1;
@@ -326,8 +350,9 @@ TEST(LiveEndpoint, WhereNoPortIsFreeNothingIsStartedAndTheReasonIsSaid) {
   EXPECT_EQ(endpoint.hopeless(now), "no port is free");
 }
 
-// The request that meets a replica on its way to sleep: the order to wake follows the order to sleep at once, no other replica is asked
-// for, and nothing that was said before the order to sleep is taken for an answer to it.
+// The request that meets a replica on its way to sleep: the order to wake follows the order to
+// sleep at once, no other replica is asked for, and nothing that was said before the order to sleep
+// is taken for an answer to it.
 TEST(LiveEndpoint, ARequestCallsBackWhoIsOnItsWayToSleep) {
   Stage s;
   s.row.serving = 1;
@@ -339,7 +364,8 @@ TEST(LiveEndpoint, ARequestCallsBackWhoIsOnItsWayToSleep) {
   s.endpoint.steer(s.now);
   const auto moves = [&] {
     std::vector<std::string> out;
-    for (const auto& m : s.all<MoveReplica>()) out.push_back(m.what);
+    for (const auto& m : s.all<MoveReplica>())
+      out.push_back(m.what);
     return out;
   };
   ASSERT_EQ(moves(), std::vector<std::string>{"suspend"});

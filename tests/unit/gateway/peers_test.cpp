@@ -1,4 +1,5 @@
-// Two gateways of two regions on one loop: what one passes on to the other goes over TLS, and to nobody but the gateway that the head named.
+// Two gateways of two regions on one loop: what one passes on to the other goes over TLS, and to
+// nobody but the gateway that the head named.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -27,7 +28,11 @@ struct Two {
     EndpointRow row{.name = "app"};
     row.serving = 1;
     row.policy.min = 1;
-    row.replicas = {{.job = 1, .revision = 1, .address = app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+    row.replicas = {{.job = 1,
+                     .revision = 1,
+                     .address = app.server->bound_addresses()[0],
+                     .job_state = JobState::running,
+                     .task_state = TaskState::running}};
     t.endpoints = {row};
     far->take_table(t);
     EXPECT_TRUE(app.run_until([&] { return far->find("app")->figures().ready == 1; }));

@@ -1,4 +1,5 @@
-// The proxy over real sockets on one loop: framing, smuggling, streaming, backpressure, WebSockets, disconnects, limits in time.
+// The proxy over real sockets on one loop: framing, smuggling, streaming, backpressure, WebSockets,
+// disconnects, limits in time.
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -8,18 +9,19 @@
 namespace billow::gateway {
 namespace {
 
-using net::RawClient;
 using net::occurrences;
+using net::RawClient;
 
 struct Rig {
-  net::ServerFixture app;      // the replica
+  net::ServerFixture app;  // the replica
   std::unique_ptr<Gateway> gateway;
   std::vector<std::string> seen;  // requests the replica got: "METHOD target body"
   std::shared_ptr<net::Exchange> open;
   bool gone = false;
 
   explicit Rig(Proxy::Options options = {}, net::HttpServer::Options app_options = {})
-      : app([this](std::shared_ptr<net::Exchange> x) { serve(std::move(x)); }, std::move(app_options)) {
+      : app([this](std::shared_ptr<net::Exchange> x) { serve(std::move(x)); },
+            std::move(app_options)) {
     options.listen = {"127.0.0.1:0"};
     auto made = Gateway::create(app.loop, {.proxy = options, .data_dir = ""});
     if (!made) {
@@ -42,13 +44,18 @@ struct Rig {
     row.policy = policy;
     row.policy.concurrency = concurrency == 1 ? 100 : concurrency;
     row.policy.min = 1;
-    row.replicas = {{.job = 1, .revision = 1, .address = app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+    row.replicas = {{.job = 1,
+                     .revision = 1,
+                     .address = app.server->bound_addresses()[0],
+                     .job_state = JobState::running,
+                     .task_state = TaskState::running}};
     t.endpoints = {row};
     gateway->take_table(t);
   }
   void serve(std::shared_ptr<net::Exchange> x) {
     const auto& r = x->request();
-    seen.push_back(fmt::format("{} {} {}", net::method_name(r.method), r.target, r.body.substr(0, 100)));
+    seen.push_back(
+        fmt::format("{} {} {}", net::method_name(r.method), r.target, r.body.substr(0, 100)));
     if (r.path == "/stream") {
       x->start_stream(200, {{"Content-Type", "text/event-stream"}});
       x->on_close([this] { gone = true; });
@@ -62,19 +69,24 @@ struct Rig {
     }
     if (r.path == "/ws") {
       auto socket = x->upgrade_websocket({});
-      if (!socket) return x->respond(net::problem(400, "no websocket"));
+      if (!socket)
+        return x->respond(net::problem(400, "no websocket"));
       auto held = *socket;
-      held->on_message([held](std::string_view m, bool) { held->send_text("echo " + std::string(m)); });
+      held->on_message(
+          [held](std::string_view m, bool) { held->send_text("echo " + std::string(m)); });
       held->on_close([held](const auto&) {});
       return;
     }
     if (r.path == "/headers") {
       std::string all;
-      for (const auto& [n, v] : r.headers) all += n + ": " + v + "\n";
+      for (const auto& [n, v] : r.headers)
+        all += n + ": " + v + "\n";
       return x->respond(net::Response::text(200, all));
     }
-    if (r.path == "/knows") return x->respond({302, {{"Location", "/f/app/there"}}, ""});
-    if (r.path == "/redirect") return x->respond({302, {{"Location", "/there"}}, ""});
+    if (r.path == "/knows")
+      return x->respond({302, {{"Location", "/f/app/there"}}, ""});
+    if (r.path == "/redirect")
+      return x->respond({302, {{"Location", "/there"}}, ""});
     x->respond(net::Response::text(200, "hello " + std::to_string(r.body.size())));
   }
   RawClient client() {
@@ -88,7 +100,8 @@ struct Rig {
   std::string exchange(std::string_view request) {
     auto c = client();
     c.send(request);
-    EXPECT_TRUE(run_until([&] { return c.pull() || c.received.find("\r\n\r\n") != std::string::npos; }));
+    EXPECT_TRUE(
+        run_until([&] { return c.pull() || c.received.find("\r\n\r\n") != std::string::npos; }));
     (void)app.loop.run_until([&] { return c.pull(); }, milliseconds(30));
     return c.received;
   }
@@ -96,7 +109,8 @@ struct Rig {
 
 TEST(Proxy, PassesARequestAndItsAnswer) {
   Rig rig;
-  const auto answer = rig.exchange("POST /f/app/a/b?q=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
+  const auto answer =
+      rig.exchange("POST /f/app/a/b?q=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12345");
   EXPECT_NE(answer.find("200 OK"), std::string::npos);
   EXPECT_NE(answer.find("hello 5"), std::string::npos);
   EXPECT_NE(answer.find("X-Request-Id: "), std::string::npos);
@@ -106,26 +120,35 @@ TEST(Proxy, PassesARequestAndItsAnswer) {
 
 TEST(Proxy, TellsTheReplicaWhoAsksAndBelievesNoClientAboutIt) {
   Rig rig;
-  const auto answer = rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
+  const auto answer = rig.exchange(
+      "GET /f/app/headers HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nX-Custom: "
+      "yes\r\nConnection: X-Secret\r\nX-Secret: 1\r\nTE: trailers\r\n\r\n");
   EXPECT_NE(answer.find("X-Forwarded-For: 127.0.0.1"), std::string::npos);
   EXPECT_EQ(answer.find("6.6.6.6"), std::string::npos);
   EXPECT_NE(answer.find("X-Forwarded-Prefix: /f/app"), std::string::npos);
   EXPECT_NE(answer.find("X-Custom: yes"), std::string::npos);
-  EXPECT_EQ(answer.find("X-Secret"), std::string::npos) << "named by Connection: it belongs to this hop";
+  EXPECT_EQ(answer.find("X-Secret"), std::string::npos)
+      << "named by Connection: it belongs to this hop";
   EXPECT_EQ(answer.find("TE: "), std::string::npos);
 }
 
 TEST(Proxy, RedirectsStayBelowTheEndpoint) {
   Rig rig;
-  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there\r\n"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/knows HTTP/1.1\r\nHost: h\r\n\r\n").find("Location: /f/app/there\r\n"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/redirect HTTP/1.1\r\nHost: h\r\n\r\n")
+                .find("Location: /f/app/there\r\n"),
+            std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/knows HTTP/1.1\r\nHost: h\r\n\r\n")
+                .find("Location: /f/app/there\r\n"),
+            std::string::npos);
 }
 
 TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
   Rig rig;
   auto c = rig.client();
   std::string all;
-  for (int i = 0; i < 20; ++i) all += fmt::format("POST /f/app/{} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{}", i, i, std::string(static_cast<std::size_t>(i), 'x'));
+  for (int i = 0; i < 20; ++i)
+    all += fmt::format("POST /f/app/{} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{}", i, i,
+                       std::string(static_cast<std::size_t>(i), 'x'));
   c.send(all);
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 19"); }));
   EXPECT_EQ(occurrences(c.received, "200 OK"), 20u);
@@ -139,7 +162,10 @@ TEST(Proxy, PipelinedRequestsAreAnsweredInOrderOverOneConnection) {
 
 TEST(Proxy, AChunkedBodyIsPassedOnInChunks) {
   Rig rig;
-  EXPECT_NE(rig.exchange("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").find("hello 7"), std::string::npos);
+  EXPECT_NE(rig.exchange("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+                         "chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")
+                .find("hello 7"),
+            std::string::npos);
   EXPECT_EQ(rig.seen.at(0), "POST /x abcdefg");
 }
 
@@ -151,21 +177,31 @@ TEST(Proxy, HeadAndNoContentHaveNoBody) {
   EXPECT_EQ(occurrences(c.received, "hello"), 1u);
 }
 
-// Every case must be refused, and nothing of it may reach the replica: neither the request nor what is hidden behind it.
+// Every case must be refused, and nothing of it may reach the replica: neither the request nor what
+// is hidden behind it.
 TEST(Proxy, SmugglingIsRefusedAndNothingReachesTheReplica) {
   const std::string hidden = "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n";
   const std::string cases[] = {
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: "
+      "4\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" +
+          hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\n12345" + hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 5, 5\r\n\r\n12345" + hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0x5\r\n\r\n12345" + hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,
-      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: "
+      "identity\r\n\r\n0\r\n\r\n" +
+          hidden,
+      "POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" +
+          hidden,
       "POST /f/app/x HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
       "POST /f/app/x HTTP/1.1\r\nHost: h\r\nX: 1\r\n Transfer-Encoding: chunked\r\n\r\n" + hidden,
       "POST /f/app/x HTTP/1.1\nHost: h\nContent-Length: 0\n\n" + hidden,
@@ -188,31 +224,41 @@ TEST(Proxy, SmugglingIsRefusedAndNothingReachesTheReplica) {
     ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 4") || c.has("HTTP/1.1 505"); }));
     c.end_writing();
     ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
-    EXPECT_EQ(occurrences("\n" + c.received, "\nHTTP/1.1 "), 1u) << "one answer, then the connection ends";
-    for (const auto& each : rig.seen) EXPECT_EQ(each.find("hidden"), std::string::npos);
+    EXPECT_EQ(occurrences("\n" + c.received, "\nHTTP/1.1 "), 1u)
+        << "one answer, then the connection ends";
+    for (const auto& each : rig.seen)
+      EXPECT_EQ(each.find("hidden"), std::string::npos);
   }
 }
 
-// A chunk that lies about its size breaks a request that has begun: the replica must not take the rest for another one.
+// A chunk that lies about its size breaks a request that has begun: the replica must not take the
+// rest for another one.
 TEST(Proxy, ABrokenChunkCutsTheRequestAndHidesNothing) {
-  for (const std::string broken : {"3\r\nabcd\r\n0\r\n\r\n", "zz\r\nabc\r\n", "3;ext=1\r\nabc\r\n0\r\n\r\n", "ffffffffffffffff1\r\nabc", "3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n", "-1\r\nabc\r\n"}) {
+  for (const std::string broken : {"3\r\nabcd\r\n0\r\n\r\n", "zz\r\nabc\r\n",
+                                   "3;ext=1\r\nabc\r\n0\r\n\r\n", "ffffffffffffffff1\r\nabc",
+                                   "3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n", "-1\r\nabc\r\n"}) {
     SCOPED_TRACE(broken);
     Rig rig;
     auto c = rig.client();
-    c.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + broken + "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n");
+    c.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + broken +
+           "GET /f/app/hidden HTTP/1.1\r\nHost: h\r\n\r\n");
     ASSERT_TRUE(rig.run_until([&] { return c.has("HTTP/1.1 400"); }));
     c.end_writing();
     ASSERT_TRUE(rig.run_until([&] { return c.pull(); }));
-    for (const auto& each : rig.seen) EXPECT_EQ(each.find("hidden"), std::string::npos);
+    for (const auto& each : rig.seen)
+      EXPECT_EQ(each.find("hidden"), std::string::npos);
   }
 }
 
 TEST(Proxy, HeaderFloodsAreCutOff) {
   Rig rig;
   std::string many = "GET /f/app/x HTTP/1.1\r\nHost: h\r\n";
-  for (int i = 0; i < 500; ++i) many += fmt::format("X-{}: y\r\n", i);
+  for (int i = 0; i < 500; ++i)
+    many += fmt::format("X-{}: y\r\n", i);
   EXPECT_NE(rig.exchange(many + "\r\n").find("431"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: " + std::string(100'000, 'a')).find("431"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nX: " + std::string(100'000, 'a'))
+                .find("431"),
+            std::string::npos);
   EXPECT_TRUE(rig.seen.empty());
 }
 
@@ -233,7 +279,8 @@ TEST(Proxy, ASlowlorisIsTold408) {
   e.send("POST /f/app/x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n123");
   ASSERT_TRUE(rig.run_until([&] { return e.has("408"); }));
   auto idle = rig.client();
-  EXPECT_TRUE(rig.run_until([&] { return idle.pull(); })) << "a connection that says nothing is closed";
+  EXPECT_TRUE(rig.run_until([&] { return idle.pull(); }))
+      << "a connection that says nothing is closed";
 }
 
 TEST(Proxy, AnAnswerThatNeverComesIsATypedTimeout) {
@@ -274,7 +321,8 @@ TEST(Proxy, AClientThatGoesTakesItsRequestAlong) {
   EXPECT_EQ(rig.gateway->find("app")->totals.cancelled, 1u);
 }
 
-// More was sent than is read ahead of an answer: the client's end lies behind bytes that stay in the kernel.
+// More was sent than is read ahead of an answer: the client's end lies behind bytes that stay in
+// the kernel.
 TEST(Proxy, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
   for (const bool abrupt : {false, true}) {
     SCOPED_TRACE(abrupt);
@@ -301,7 +349,8 @@ TEST(Proxy, AClientThatGoesWhileItsLargeBodyIsHeldIsNotWaitedFor) {
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto c = rig.client();
-  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" + std::string(100'000, 'x'));
+  c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\n" +
+         std::string(100'000, 'x'));
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
   (void)rig.app.loop.run_until([] { return false; }, milliseconds(50));
   c.hang_up(false);
@@ -312,25 +361,37 @@ TEST(Proxy, AClientThatGoesWhileItsLargeBodyIsHeldIsNotWaitedFor) {
 // A tunnel to a replica that is a bare socket, and does nothing by itself.
 struct BareTunnel {
   Rig rig;
-  net::Listener listener = std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
-  std::vector<RawClient> links;  // the last is the tunnel, others may ask after the replica's health
+  net::Listener listener =
+      std::move(*net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}}));
+  std::vector<RawClient>
+      links;  // the last is the tunnel, others may ask after the replica's health
   RawClient c = rig.client();
   BareTunnel() {
     Table t;
     EndpointRow row{.name = "bare"};
     row.serving = 1;
     row.policy.min = 1;
-    row.replicas = {{.job = 3, .revision = 1, .address = listener.bound.text(), .job_state = JobState::running, .task_state = TaskState::running}};
+    row.replicas = {{.job = 3,
+                     .revision = 1,
+                     .address = listener.bound.text(),
+                     .job_state = JobState::running,
+                     .task_state = TaskState::running}};
     t.endpoints = {row};
     rig.gateway->take_table(t);
     rig.gateway->find("bare")->checked(3, true, rig.app.loop.steady());
-    c.send("GET /f/bare/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    c.send(
+        "GET /f/bare/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     EXPECT_TRUE(rig.run_until([&] {
       pollfd p{listener.fd.get(), POLLIN, 0};
-      if (::poll(&p, 1, 0) == 1) links.emplace_back(Fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+      if (::poll(&p, 1, 0) == 1)
+        links.emplace_back(
+            Fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
       for (auto& link : links) {
-        if (!link.has("Upgrade: websocket")) continue;
-        link.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        if (!link.has("Upgrade: websocket"))
+          continue;
+        link.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "
+            "websocket\r\n\r\n");
         std::swap(link, links.back());
         return true;
       }
@@ -341,7 +402,8 @@ struct BareTunnel {
   std::size_t connections() { return rig.gateway->proxy().connections(); }
 };
 
-// What a client that only stopped sending has sent is kept for a replica that reads nothing; one that hung up is gone.
+// What a client that only stopped sending has sent is kept for a replica that reads nothing; one
+// that hung up is gone.
 TEST(Proxy, ATunnelThatIsFullEndsWhenItsClientHangsUp) {
   BareTunnel tunnel;
   const std::string piece(64 << 10, 'z');
@@ -362,12 +424,15 @@ TEST(Proxy, AReplicaThatDoesNotHearOfATunnelsEndIsCutOff) {
   BareTunnel tunnel;
   tunnel.c.send("last words");
   tunnel.c.end_writing();
-  ASSERT_TRUE(tunnel.rig.run_until([&] { return tunnel.links.back().pull(); })) << "the end is passed on";
+  ASSERT_TRUE(tunnel.rig.run_until([&] { return tunnel.links.back().pull(); }))
+      << "the end is passed on";
   EXPECT_TRUE(tunnel.links.back().received.ends_with("last words"));
   tunnel.links.back().send("an answer to them");
-  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.c.has("an answer to them"); })) << "a client that stopped sending may still read";
+  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.c.has("an answer to them"); }))
+      << "a client that stopped sending may still read";
   tunnel.c.hang_up(false);
-  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.connections() == 0; })) << "the replica says nothing and closes nothing";
+  EXPECT_TRUE(tunnel.rig.run_until([&] { return tunnel.connections() == 0; }))
+      << "the replica says nothing and closes nothing";
 }
 
 TEST(Proxy, AReplicaThatDiesMidwayCutsTheAnswerSoThatTheClientCanTell) {
@@ -413,11 +478,13 @@ TEST(Proxy, ASlowReaderHoldsItsReplicaBackInsteadOfFillingMemory) {
   const std::string piece(64 << 10, 'z');
   std::size_t taken = 0;
   ASSERT_TRUE(rig.run_until([&] {
-    while (rig.open->write(piece)) taken += piece.size();
+    while (rig.open->write(piece))
+      taken += piece.size();
     return rig.open->buffered() > (512 << 10);
   })) << "the replica's own buffer fills: nothing in between swallows without end";
   EXPECT_LT(taken, std::size_t{64} << 20);
-  // With so small a window the kernel sends a few kilobytes at a time, after a pause; the rest may come faster.
+  // With so small a window the kernel sends a few kilobytes at a time, after a pause; the rest may
+  // come faster.
   const int large = 1 << 20;
   ::setsockopt(c.fd(), SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
   std::size_t got = 0;
@@ -426,7 +493,8 @@ TEST(Proxy, ASlowReaderHoldsItsReplicaBackInsteadOfFillingMemory) {
     c.pull();
     got += c.received.size();
     const bool end = c.received.find("THE END") != std::string::npos;
-    if (c.received.size() > 16) c.received.erase(0, c.received.size() - 16);
+    if (c.received.size() > 16)
+      c.received.erase(0, c.received.size() - 16);
     return end || c.received.find("THE END") != std::string::npos;
   }));
   EXPECT_GE(got, taken);
@@ -444,7 +512,11 @@ TEST(Proxy, AHeldRequestIsAnsweredWhenAReplicaComes) {
   c.send("POST /f/late/x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("late")->router.held() == 1; }));
   EXPECT_EQ(c.received, "");
-  t.endpoints[0].replicas = {{.job = 9, .revision = 1, .address = address, .job_state = JobState::running, .task_state = TaskState::running}};
+  t.endpoints[0].replicas = {{.job = 9,
+                              .revision = 1,
+                              .address = address,
+                              .job_state = JobState::running,
+                              .task_state = TaskState::running}};
   rig.gateway->take_table(t);
   ASSERT_TRUE(rig.run_until([&] { return c.has("hello 3"); }));
 }
@@ -456,13 +528,19 @@ TEST(Proxy, AReplicaNobodyCanReachHasNoRequestInItsKeeping) {
   row.serving = 1;
   row.policy.timeout = milliseconds(300);
   row.policy.min = 1;
-  row.replicas = {{.job = 3, .revision = 1, .address = "", .job_state = JobState::running, .task_state = TaskState::running}};
+  row.replicas = {{.job = 3,
+                   .revision = 1,
+                   .address = "",
+                   .job_state = JobState::running,
+                   .task_state = TaskState::running}};
   t.endpoints = {row};
   rig.gateway->take_table(t);
-  rig.gateway->find("lost")->checked(3, true, rig.app.loop.steady());  // healthy, as far as anybody knows
+  rig.gateway->find("lost")->checked(3, true,
+                                     rig.app.loop.steady());  // healthy, as far as anybody knows
   auto c = rig.client();
   c.send("GET /f/lost/ HTTP/1.1\r\nHost: h\r\n\r\n");
-  ASSERT_TRUE(rig.run_until([&] { return c.has("504"); })) << "its deadline is kept: " << c.received;
+  ASSERT_TRUE(rig.run_until([&] { return c.has("504"); }))
+      << "its deadline is kept: " << c.received;
   EXPECT_EQ(rig.gateway->find("lost")->router.in_flight(), 0u);
 }
 
@@ -476,7 +554,8 @@ TEST(Proxy, AFullQueueIs429AndADeadlineIs504) {
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto a = rig.client(), b = rig.client(), c = rig.client();
-  for (auto* each : {&a, &b}) each->send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
+  for (auto* each : {&a, &b})
+    each->send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return rig.gateway->find("full")->router.held() == 2; }));
   c.send("GET /f/full/ HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_TRUE(rig.run_until([&] { return c.has("429"); }));
@@ -514,13 +593,24 @@ TEST(Proxy, KeysAreAskedForAndNotPassedOn) {
   row.policy = keyed;
   row.policy.min = 1;
   row.keys = {sha256_hex("the-key")};
-  row.replicas = {{.job = 1, .revision = 1, .address = rig.app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+  row.replicas = {{.job = 1,
+                   .revision = 1,
+                   .address = rig.app.server->bound_addresses()[0],
+                   .job_state = JobState::running,
+                   .task_state = TaskState::running}};
   t.endpoints = {row};
   rig.gateway->take_table(t);
-  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n\r\n").find("401"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer wrong\r\n\r\n").find("401"), std::string::npos);
-  for (const std::string header : {"Authorization: Bearer the-key", "X-Api-Key: the-key", "Authorization: Basic " "dTp0aGUta2V5"}) {
-    const auto answer = rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n" + header + "\r\n\r\n");
+  EXPECT_NE(rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n\r\n").find("401"),
+            std::string::npos);
+  EXPECT_NE(
+      rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer wrong\r\n\r\n")
+          .find("401"),
+      std::string::npos);
+  for (const std::string header : {"Authorization: Bearer the-key", "X-Api-Key: the-key",
+                                   "Authorization: Basic "
+                                   "dTp0aGUta2V5"}) {
+    const auto answer =
+        rig.exchange("GET /f/app/headers HTTP/1.1\r\nHost: h\r\n" + header + "\r\n\r\n");
     EXPECT_NE(answer.find("200 OK"), std::string::npos) << header;
     EXPECT_EQ(answer.find("the-key"), std::string::npos);
     EXPECT_EQ(answer.find("Authorization"), std::string::npos);
@@ -532,11 +622,17 @@ TEST(Proxy, CorsForTheOriginsThatWereNamed) {
   EndpointPolicy policy;
   policy.cors = {"https://a.example"};
   rig.table(1, policy);
-  const auto yes = rig.exchange("OPTIONS /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+  const auto yes = rig.exchange(
+      "OPTIONS /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: "
+      "https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
   EXPECT_NE(yes.find("204"), std::string::npos);
   EXPECT_NE(yes.find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\n\r\n").find("Access-Control-Allow-Origin: https://a.example"), std::string::npos);
-  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://evil.example\r\n\r\n").find("403"), std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\n\r\n")
+                .find("Access-Control-Allow-Origin: https://a.example"),
+            std::string::npos);
+  EXPECT_NE(rig.exchange("GET /f/app/x HTTP/1.1\r\nHost: h\r\nOrigin: https://evil.example\r\n\r\n")
+                .find("403"),
+            std::string::npos);
 }
 
 TEST(Proxy, ADeadReplicaIsNotTheClientsProblemWhenAnotherIsThere) {
@@ -549,34 +645,73 @@ TEST(Proxy, ADeadReplicaIsNotTheClientsProblemWhenAnotherIsThere) {
   // The first one accepts nobody: its port was free a moment ago.
   auto closed = net::listen_on({.host = "127.0.0.1", .port = 0, .unix_path = {}});
   const std::string dead = closed->bound.text();
-  net::ServerFixture second([](std::shared_ptr<net::Exchange> x) { x->respond(net::Response::text(200, "second")); });
+  net::ServerFixture second(
+      [](std::shared_ptr<net::Exchange> x) { x->respond(net::Response::text(200, "second")); });
   (void)second;
-  row.replicas = {{.job = 1, .revision = 1, .address = rig.app.server->bound_addresses()[0], .job_state = JobState::running, .task_state = TaskState::running}};
+  row.replicas = {{.job = 1,
+                   .revision = 1,
+                   .address = rig.app.server->bound_addresses()[0],
+                   .job_state = JobState::running,
+                   .task_state = TaskState::running}};
   t.endpoints = {row};
   rig.gateway->take_table(t);
   auto two = rig.gateway->find("two");
   ASSERT_TRUE(rig.run_until([&] { return two->figures().ready == 1; }));
-  t.endpoints[0].replicas.insert(t.endpoints[0].replicas.begin(), {.job = 0x7, .revision = 1, .address = dead, .job_state = JobState::running, .task_state = TaskState::running});
+  t.endpoints[0].replicas.insert(t.endpoints[0].replicas.begin(),
+                                 {.job = 0x7,
+                                  .revision = 1,
+                                  .address = dead,
+                                  .job_state = JobState::running,
+                                  .task_state = TaskState::running});
   rig.gateway->take_table(t);
   two->checked(7, true, rig.app.loop.steady());  // it was healthy once
   closed->fd.reset();
-  for (int i = 0; i < 3; ++i) two->router.replica(7, rig.app.loop.steady()).in_flight = 3;  // the fuller one: it is chosen first
-  const auto answer = rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+  for (int i = 0; i < 3; ++i)
+    two->router.replica(7, rig.app.loop.steady()).in_flight =
+        3;  // the fuller one: it is chosen first
+  const auto answer =
+      rig.exchange("POST /f/two/x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
   EXPECT_NE(answer.find("hello 2"), std::string::npos) << answer;
   EXPECT_EQ(two->totals.retried, 1u);
 }
 
 TEST(Usage, IsReadWhereAnswersReportIt) {
-  const auto u = usage_of(R"(data: {"choices":[],"usage":{"prompt_tokens": 12,"completion_tokens":345,"total_tokens":357}})");
+  const auto u = usage_of(
+      R"(data: {"choices":[],"usage":{"prompt_tokens": 12,"completion_tokens":345,"total_tokens":357}})");
   EXPECT_EQ(u.in, 12u);
   EXPECT_EQ(u.out, 345u);
   EXPECT_EQ(usage_of("nothing").out, 0u);
 }
 
-// Random bytes made out of pieces of HTTP: whatever comes, the proxy answers or closes, and goes on serving others.
+// Random bytes made out of pieces of HTTP: whatever comes, the proxy answers or closes, and goes on
+// serving others.
 TEST(Proxy, SurvivesWhateverIsSentToIt) {
-  static constexpr std::string_view pieces[] = {"GET ", "POST ", "/f/app/x", " HTTP/1.1", "\r\n", "\r\n\r\n", "Host: h", "Content-Length: 5", "Transfer-Encoding: chunked", "0\r\n\r\n", "5\r\nhello\r\n",
-                                               "\n", "\r", ":", " ", "\t", "Connection: close", "Connection: upgrade", "Upgrade: websocket", "Expect: 100-continue", "ffff\r\n", "HTTP/1.0", "\x00", "/", "%00", "Prefer: respond-async"};
+  static constexpr std::string_view pieces[] = {"GET ",
+                                                "POST ",
+                                                "/f/app/x",
+                                                " HTTP/1.1",
+                                                "\r\n",
+                                                "\r\n\r\n",
+                                                "Host: h",
+                                                "Content-Length: 5",
+                                                "Transfer-Encoding: chunked",
+                                                "0\r\n\r\n",
+                                                "5\r\nhello\r\n",
+                                                "\n",
+                                                "\r",
+                                                ":",
+                                                " ",
+                                                "\t",
+                                                "Connection: close",
+                                                "Connection: upgrade",
+                                                "Upgrade: websocket",
+                                                "Expect: 100-continue",
+                                                "ffff\r\n",
+                                                "HTTP/1.0",
+                                                "\x00",
+                                                "/",
+                                                "%00",
+                                                "Prefer: respond-async"};
   Rig rig;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -584,21 +719,26 @@ TEST(Proxy, SurvivesWhateverIsSentToIt) {
     auto c = rig.client();
     std::string bytes = rng.below(2) == 0 ? "GET /f/app/x HTTP/1.1\r\nHost: h\r\n" : "";
     const auto n = 1 + rng.below(30);
-    for (std::uint64_t i = 0; i < n; ++i) bytes += pieces[rng.below(std::size(pieces))];
+    for (std::uint64_t i = 0; i < n; ++i)
+      bytes += pieces[rng.below(std::size(pieces))];
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t take = std::min<std::size_t>(1 + rng.below(40), bytes.size() - at);
       c.send(std::string_view(bytes).substr(at, take));
       at += take;
-      if (rng.below(4) == 0) (void)rig.app.loop.run_until([&] { return c.pull(); }, milliseconds(1));
+      if (rng.below(4) == 0)
+        (void)rig.app.loop.run_until([&] { return c.pull(); }, milliseconds(1));
     }
-    if (rng.below(2) == 0) c.end_writing();
-    else c.close();
+    if (rng.below(2) == 0)
+      c.end_writing();
+    else
+      c.close();
     if (rng.below(8) == 0) {
       const auto answer = rig.exchange("GET /f/app/still HTTP/1.1\r\nHost: h\r\n\r\n");
       ASSERT_NE(answer.find("hello 0"), std::string::npos) << answer;
     }
   }
-  EXPECT_TRUE(rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0 || rig.open; }));
+  EXPECT_TRUE(
+      rig.run_until([&] { return rig.gateway->find("app")->router.in_flight() == 0 || rig.open; }));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The simulated library as a stranger meets it: through dlopen, with wrong arguments, and from many threads.
+// The simulated library as a stranger meets it: through dlopen, with wrong arguments, and from many
+// threads.
 #include "fixture.h"
 
 #include <dlfcn.h>
@@ -45,7 +46,8 @@ class SimAbi : public testing::Test {
   }
 };
 
-// A scope in which the library reads this specification from the environment, as a foreign NVML client would.
+// A scope in which the library reads this specification from the environment, as a foreign NVML
+// client would.
 class Initialised {
  public:
   template <class F>
@@ -56,14 +58,19 @@ class Initialised {
     unsetenv("BILLOW_SIM");
     unsetenv("BILLOW_SIM_STATE");
   }
-  ~Initialised() { if (code == nvml::success) shutdown_(); }
+  ~Initialised() {
+    if (code == nvml::success)
+      shutdown_();
+  }
   nvml::Return code;
 
  private:
   nvml::Return (*shutdown_)();
 };
 
-TEST_F(SimAbi, HasEveryFunctionTheBindingKnows) { all(); }
+TEST_F(SimAbi, HasEveryFunctionTheBindingKnows) {
+  all();
+}
 
 TEST_F(SimAbi, NothingAnswersBeforeInitAndAfterShutdown) {
   const auto f = all();
@@ -113,10 +120,14 @@ TEST_F(SimAbi, WrongArgumentsAreErrorCodes) {
     EXPECT_EQ(f.nvmlDeviceGetMigMode(bad, &number, &number), nvml::error_invalid_argument);
   }
   EXPECT_EQ(f.nvmlDeviceGetMemoryInfo(card, nullptr), nvml::error_invalid_argument);
-  EXPECT_EQ(f.nvmlGpuInstanceDestroy(reinterpret_cast<nvml::GpuInstance>(&not_a_card)), nvml::error_invalid_argument);
-  EXPECT_EQ(f.nvmlComputeInstanceDestroy(reinterpret_cast<nvml::ComputeInstance>(&not_a_card)), nvml::error_invalid_argument);
-  EXPECT_EQ(f.nvmlEventSetFree(reinterpret_cast<nvml::EventSet>(&not_a_card)), nvml::error_invalid_argument);
-  EXPECT_EQ(f.nvmlGpmSampleFree(reinterpret_cast<nvml::GpmSample>(&not_a_card)), nvml::error_invalid_argument);
+  EXPECT_EQ(f.nvmlGpuInstanceDestroy(reinterpret_cast<nvml::GpuInstance>(&not_a_card)),
+            nvml::error_invalid_argument);
+  EXPECT_EQ(f.nvmlComputeInstanceDestroy(reinterpret_cast<nvml::ComputeInstance>(&not_a_card)),
+            nvml::error_invalid_argument);
+  EXPECT_EQ(f.nvmlEventSetFree(reinterpret_cast<nvml::EventSet>(&not_a_card)),
+            nvml::error_invalid_argument);
+  EXPECT_EQ(f.nvmlGpmSampleFree(reinterpret_cast<nvml::GpmSample>(&not_a_card)),
+            nvml::error_invalid_argument);
   EXPECT_EQ(f.nvmlGpmMetricsGet(nullptr), nvml::error_invalid_argument);
 }
 
@@ -131,7 +142,8 @@ TEST_F(SimAbi, VersionedStructuresMustSayTheirVersion) {
   EXPECT_EQ(f.nvmlDeviceGetMemoryInfo_v2(card, &memory), nvml::success);
   EXPECT_EQ(memory.total, 81559ull << 20);
   nvml::GpuInstanceProfileV2 profile{};
-  EXPECT_EQ(f.nvmlDeviceGetGpuInstanceProfileInfoV(card, 0, &profile), nvml::error_argument_version);
+  EXPECT_EQ(f.nvmlDeviceGetGpuInstanceProfileInfoV(card, 0, &profile),
+            nvml::error_argument_version);
   profile.version = 152 | 2u << 24;
   EXPECT_EQ(f.nvmlDeviceGetGpuInstanceProfileInfoV(card, 0, &profile), nvml::success);
   EXPECT_STREQ(profile.name, "MIG 1g.10gb");
@@ -148,7 +160,8 @@ TEST_F(SimAbi, ProcessListsTellHowMuchRoomTheyNeed) {
   nvml::Device card = nullptr;
   ASSERT_EQ(f.nvmlDeviceGetHandleByIndex_v2(0, &card), nvml::success);
   unsigned count = 0;
-  EXPECT_EQ(f.nvmlDeviceGetComputeRunningProcesses_v3(card, &count, nullptr), nvml::error_insufficient_size);
+  EXPECT_EQ(f.nvmlDeviceGetComputeRunningProcesses_v3(card, &count, nullptr),
+            nvml::error_insufficient_size);
   ASSERT_EQ(count, 1u);
   nvml::ProcessInfo info{};
   EXPECT_EQ(f.nvmlDeviceGetComputeRunningProcesses_v3(card, &count, &info), nvml::success);
@@ -168,7 +181,8 @@ TEST_F(SimAbi, AStaleMigHandleIsNotFoundAndNotReused) {
   nvml::GpuInstance instance = nullptr;
   nvml::ComputeInstance compute = nullptr;
   ASSERT_EQ(f.nvmlDeviceCreateGpuInstance(card, 19, &instance), nvml::success);
-  EXPECT_EQ(f.nvmlDeviceGetMigDeviceHandleByIndex(card, 0, &mig), nvml::error_not_found);  // no compute instance yet
+  EXPECT_EQ(f.nvmlDeviceGetMigDeviceHandleByIndex(card, 0, &mig),
+            nvml::error_not_found);  // no compute instance yet
   ASSERT_EQ(f.nvmlGpuInstanceCreateComputeInstance(instance, 0, &compute), nvml::success);
   ASSERT_EQ(f.nvmlDeviceGetMigDeviceHandleByIndex(card, 0, &mig), nvml::success);
   EXPECT_EQ(f.nvmlGpuInstanceDestroy(instance), nvml::error_in_use);
@@ -176,7 +190,8 @@ TEST_F(SimAbi, AStaleMigHandleIsNotFoundAndNotReused) {
   EXPECT_EQ(f.nvmlDeviceGetMemoryInfo(mig, &memory), nvml::success);
   EXPECT_EQ(memory.total, (81559ull / 8) << 20);
   unsigned power = 0;
-  EXPECT_EQ(f.nvmlDeviceGetPowerUsage(mig, &power), nvml::error_invalid_argument);  // a card's question
+  EXPECT_EQ(f.nvmlDeviceGetPowerUsage(mig, &power),
+            nvml::error_invalid_argument);  // a card's question
   EXPECT_EQ(f.nvmlComputeInstanceDestroy(compute), nvml::success);
   EXPECT_EQ(f.nvmlGpuInstanceDestroy(instance), nvml::success);
   EXPECT_EQ(f.nvmlDeviceGetMemoryInfo(mig, &memory), nvml::error_not_found);
@@ -201,16 +216,20 @@ TEST_F(SimAbi, ManyThreadsAskAtOnce) {
         nvml::EventSet set = nullptr;
         nvml::EventData data{};
         unsigned power = 0;
-        if (f.nvmlDeviceGetHandleByIndex_v2(t, &card) != nvml::success || f.nvmlDeviceGetMemoryInfo(card, &memory) != nvml::success ||
-            f.nvmlDeviceGetUtilizationRates(card, &utilization) != nvml::success || f.nvmlDeviceGetPowerUsage(card, &power) != nvml::success ||
-            f.nvmlEventSetCreate(&set) != nvml::success || f.nvmlEventSetWait_v2(set, &data, 0) != nvml::error_timeout ||
+        if (f.nvmlDeviceGetHandleByIndex_v2(t, &card) != nvml::success ||
+            f.nvmlDeviceGetMemoryInfo(card, &memory) != nvml::success ||
+            f.nvmlDeviceGetUtilizationRates(card, &utilization) != nvml::success ||
+            f.nvmlDeviceGetPowerUsage(card, &power) != nvml::success ||
+            f.nvmlEventSetCreate(&set) != nvml::success ||
+            f.nvmlEventSetWait_v2(set, &data, 0) != nvml::error_timeout ||
             f.nvmlEventSetFree(set) != nvml::success) {
           ++wrong;
         }
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   EXPECT_EQ(wrong, 0);
 }
 

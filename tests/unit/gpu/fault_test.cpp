@@ -10,7 +10,10 @@ TEST(SimFaults, XidIsReportedOnceWithItsMeaning) {
   EXPECT_TRUE(backend->poll_events(milliseconds(0))->empty());
   ASSERT_TRUE(inject_sim_fault(state.path(), "xid 3 48"));
   std::vector<GpuEvent> events;
-  ASSERT_TRUE(eventually([&] { events = *backend->poll_events(milliseconds(50)); return !events.empty(); }));
+  ASSERT_TRUE(eventually([&] {
+    events = *backend->poll_events(milliseconds(50));
+    return !events.empty();
+  }));
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].index, 3u);
   EXPECT_EQ(events[0].kind, GpuEventKind::xid);
@@ -86,7 +89,8 @@ TEST(SimFaults, EccErrorsDegradeTheCard) {
 
 TEST(SimFaults, LinesThatMeanNothingAreRefused) {
   const TempDir state;
-  for (const char* line : {"", "xid", "xid 1", "xid a 79", "lost", "lost 1 2", "melt 3", "ecc 1 many"}) {
+  for (const char* line :
+       {"", "xid", "xid 1", "xid a 79", "lost", "lost 1 2", "melt 3", "ecc 1 many"}) {
     EXPECT_EQ(inject_sim_fault(state.path(), line).error().code, Code::invalid) << line;
   }
 }

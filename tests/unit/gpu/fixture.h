@@ -1,4 +1,5 @@
-// What the GPU tests share: a state directory of their own, real child processes, and waiting for something to become true.
+// What the GPU tests share: a state directory of their own, real child processes, and waiting for
+// something to become true.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,19 +53,29 @@ class Child {
  private:
   pid_t pid_;
 };
-inline void spin() { for (volatile unsigned n = 0;;) n = n + 1; }
-inline void rest() { for (;;) pause(); }
+inline void spin() {
+  for (volatile unsigned n = 0;;)
+    n = n + 1;
+}
+inline void rest() {
+  for (;;)
+    pause();
+}
 
-inline bool eventually(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(20)) {
+inline bool eventually(const std::function<bool()>& condition,
+                       std::chrono::seconds limit = std::chrono::seconds(20)) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   do {
-    if (condition()) return true;
+    if (condition())
+      return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   } while (std::chrono::steady_clock::now() < deadline);
   return condition();
 }
 
-inline std::unique_ptr<GpuBackend> open_sim(const std::string& spec, const std::string& state = "", bool mig_changes = false) {
+inline std::unique_ptr<GpuBackend> open_sim(const std::string& spec,
+                                            const std::string& state = "",
+                                            bool mig_changes = false) {
   GpuBackendOptions options;
   options.sim = spec;
   options.sim_state_dir = state;

@@ -34,7 +34,8 @@ TEST(GpuInventory, HgxNodeIsEightSwitchedCards) {
       EXPECT_EQ(peer.level, LinkLevel::fabric);
       EXPECT_EQ(peer.links, 18u);
     }
-    EXPECT_EQ(gpu.device_files, std::vector<std::string>{"/dev/nvidia" + std::to_string(gpu.index)});
+    EXPECT_EQ(gpu.device_files,
+              std::vector<std::string>{"/dev/nvidia" + std::to_string(gpu.index)});
     uuids.insert(gpu.uuid);
     buses.insert(gpu.pci_bus_id);
   }
@@ -54,7 +55,7 @@ TEST(GpuInventory, MixedNodeKeepsItsOrderAndItsTypesApart) {
   EXPECT_EQ(inventory->gpus[2].type, "L4");
   EXPECT_EQ(inventory->topology.between(0, 1), LinkLevel::fabric);
   EXPECT_NE(inventory->topology.between(0, 2), LinkLevel::fabric);
-  EXPECT_EQ(inventory->topology.between(2, 5), LinkLevel::system);   // other socket
+  EXPECT_EQ(inventory->topology.between(2, 5), LinkLevel::system);  // other socket
   EXPECT_EQ(inventory->topology.between(4, 5), LinkLevel::pcie_switch);
   EXPECT_EQ(inventory->topology.fabric_domains, (std::vector<std::uint32_t>{0, 0, 2, 3, 4, 5}));
   EXPECT_FALSE(inventory->gpus[2].missing.empty());  // an L4 has no GPM, and says so
@@ -69,14 +70,17 @@ TEST(GpuInventory, EightV100AreTwoSquaresJoinedAtTheirCorners) {
   EXPECT_EQ(inventory->topology.between(0, 5), LinkLevel::system);
   EXPECT_EQ(inventory->gpus[0].fabric_links, 6u);
   std::uint32_t links = 0;
-  for (const GpuPeer& peer : inventory->gpus[0].peers) links += peer.links;
+  for (const GpuPeer& peer : inventory->gpus[0].peers)
+    links += peer.links;
   EXPECT_EQ(links, 6u);
   EXPECT_EQ(inventory->topology.fabric_domains, std::vector<std::uint32_t>(8, 0));
 }
 
 TEST(GpuInventory, IdentitiesAreStablePerStateDirectoryAndDifferBetweenThem) {
   const TempDir a, b;
-  const auto uuid = [](const std::string& state) { return open_sim("1xL4", state)->inventory()->gpus[0].uuid; };
+  const auto uuid = [](const std::string& state) {
+    return open_sim("1xL4", state)->inventory()->gpus[0].uuid;
+  };
   const std::string first = uuid(a.path());
   EXPECT_EQ(first, uuid(a.path()));
   EXPECT_NE(first, uuid(b.path()));
@@ -96,7 +100,8 @@ TEST(GpuInventory, PosesAsAnAmdInstinctNode) {
   EXPECT_FALSE(gpu.fabric_switched);
   EXPECT_EQ(gpu.device_files.front(), "/dev/dri/renderD133");
   ASSERT_EQ(gpu.peers.size(), 7u);
-  for (const GpuPeer& peer : gpu.peers) EXPECT_EQ(peer.links, 1u);
+  for (const GpuPeer& peer : gpu.peers)
+    EXPECT_EQ(peer.links, 1u);
   EXPECT_EQ(backend->mig_profiles(5).error().code, Code::unsupported);
   const auto sample = backend->sample(5);
   ASSERT_TRUE(sample);
@@ -152,7 +157,7 @@ TEST(GpuBackend, OldDriverDegradesAndSaysSo) {
   const auto sample = (*backend)->sample(0);
   ASSERT_TRUE(sample);
   EXPECT_EQ(sample->mem_used_mib, 100);
-  EXPECT_FALSE(sample->util_pct);       // unknown is not zero
+  EXPECT_FALSE(sample->util_pct);  // unknown is not zero
   EXPECT_FALSE(sample->power_mw);
   EXPECT_FALSE(sample->sm_active_pct);
   ASSERT_EQ(sample->processes.size(), 1u);

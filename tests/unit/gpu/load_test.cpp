@@ -10,7 +10,11 @@ class SimLoad : public testing::Test {
  protected:
   TempDir state;
 
-  Status hold(const std::string& task, std::uint32_t gpu, const Child& child, std::int32_t milli = 1000, std::int64_t mem_mib = 0) {
+  Status hold(const std::string& task,
+              std::uint32_t gpu,
+              const Child& child,
+              std::int32_t milli = 1000,
+              std::int64_t mem_mib = 0) {
     return write_sim_hold(state.path(), task, {{gpu, milli, mem_mib, child.pid(), "", -1}});
   }
 };
@@ -24,7 +28,8 @@ TEST_F(SimLoad, BusyLoopLooksBusyAndSleepLooksIdle) {
   EXPECT_TRUE(eventually([&] {
     b = backend->sample(2);
     i = backend->sample(5);
-    return b->util_pct > 50 && b->sm_active_pct.value_or(0) > 50 && i->util_pct < 2 && i->sm_active_pct.value_or(100) < 5;
+    return b->util_pct > 50 && b->sm_active_pct.value_or(0) > 50 && i->util_pct < 2 &&
+           i->sm_active_pct.value_or(100) < 5;
   }));
   EXPECT_EQ(backend->sample(0)->util_pct, 0);
   EXPECT_GT(*b->power_mw, 350'000);
@@ -44,10 +49,13 @@ TEST_F(SimLoad, BusyOnACrowdedMachineToo) {
   // Four loops on however few cores there are: waiting for a core counts as being busy.
   const Child a(spin), b(spin), c(spin), d(spin);
   const Child* all[] = {&a, &b, &c, &d};
-  for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(hold("t" + std::to_string(i), i, *all[i]));
+  for (std::uint32_t i = 0; i < 4; ++i)
+    ASSERT_TRUE(hold("t" + std::to_string(i), i, *all[i]));
   const auto backend = open_sim("4xL4", state.path());
   EXPECT_TRUE(eventually([&] {
-    for (std::uint32_t i = 0; i < 4; ++i) if (*backend->sample(i)->util_pct <= 80) return false;
+    for (std::uint32_t i = 0; i < 4; ++i)
+      if (*backend->sample(i)->util_pct <= 80)
+        return false;
     return true;
   }));
 }
@@ -55,7 +63,8 @@ TEST_F(SimLoad, BusyOnACrowdedMachineToo) {
 TEST_F(SimLoad, GrandchildrenCount) {
   const Child shell([] {
     if (fork() == 0) {
-      if (fork() == 0) spin();
+      if (fork() == 0)
+        spin();
       rest();
     }
     rest();
@@ -66,9 +75,12 @@ TEST_F(SimLoad, GrandchildrenCount) {
     const auto s = backend->sample(0);
     return *s->util_pct > 50 && s->processes.size() == 3;
   }));
-  // The test's own child is killed by the fixture; the two below it are found by the list and ended here.
+  // The test's own child is killed by the fixture; the two below it are found by the list and ended
+  // here.
   const auto last = backend->sample(0);
-  for (const GpuProcess& p : last->processes) if (p.pid != shell.pid()) kill(static_cast<pid_t>(p.pid), SIGKILL);
+  for (const GpuProcess& p : last->processes)
+    if (p.pid != shell.pid())
+      kill(static_cast<pid_t>(p.pid), SIGKILL);
 }
 
 TEST_F(SimLoad, ThreadsCount) {
@@ -85,10 +97,16 @@ TEST_F(SimLoad, SharesWeighAndAddUp) {
   const Child a(spin), b(spin), c(rest);
   ASSERT_TRUE(hold("a", 0, a, 250));
   const auto backend = open_sim("1xL4", state.path());
-  EXPECT_TRUE(eventually([&] { const int u = *backend->sample(0)->util_pct; return u > 15 && u <= 25; }));
+  EXPECT_TRUE(eventually([&] {
+    const int u = *backend->sample(0)->util_pct;
+    return u > 15 && u <= 25;
+  }));
   ASSERT_TRUE(hold("b", 0, b, 500));
   ASSERT_TRUE(hold("c", 0, c, 250));
-  EXPECT_TRUE(eventually([&] { const int u = *backend->sample(0)->util_pct; return u > 50 && u <= 75; }));
+  EXPECT_TRUE(eventually([&] {
+    const int u = *backend->sample(0)->util_pct;
+    return u > 50 && u <= 75;
+  }));
   EXPECT_EQ(backend->sample(0)->processes.size(), 3u);
 }
 
@@ -99,9 +117,11 @@ TEST_F(SimLoad, ReleasedAndDeadHoldersLeaveNoTrace) {
   {
     const Child short_lived(spin);
     ASSERT_TRUE(hold("b", 1, short_lived));
-    ASSERT_TRUE(eventually([&] { return *backend->sample(0)->util_pct > 50 && *backend->sample(1)->util_pct > 50; }));
+    ASSERT_TRUE(eventually(
+        [&] { return *backend->sample(0)->util_pct > 50 && *backend->sample(1)->util_pct > 50; }));
   }
-  EXPECT_TRUE(eventually([&] { return *backend->sample(1)->util_pct == 0 && backend->sample(1)->processes.empty(); }));
+  EXPECT_TRUE(eventually(
+      [&] { return *backend->sample(1)->util_pct == 0 && backend->sample(1)->processes.empty(); }));
   ASSERT_TRUE(remove_sim_hold(state.path(), "a"));
   EXPECT_TRUE(remove_sim_hold(state.path(), "a"));  // twice is fine
   EXPECT_TRUE(eventually([&] {
@@ -123,8 +143,10 @@ TEST_F(SimLoad, MemoryIsDeclaredOrResidentAndNeverBeyondTheShare) {
   const Child twenty(declare("20G")), mib(declare("1234")), greedy(declare("500G"));
   const Child resident([] {
     constexpr std::size_t size = 96 << 20;
-    auto* p = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    for (std::size_t i = 0; i < size; i += 4096) p[i] = 1;
+    auto* p = static_cast<char*>(
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (std::size_t i = 0; i < size; i += 4096)
+      p[i] = 1;
     rest();
   });
   ASSERT_TRUE(hold("a", 0, twenty));
@@ -137,7 +159,10 @@ TEST_F(SimLoad, MemoryIsDeclaredOrResidentAndNeverBeyondTheShare) {
   EXPECT_TRUE(eventually([&] { return backend->sample(1)->mem_used_mib == 1234; }));
   EXPECT_TRUE(eventually([&] { return backend->sample(2)->mem_used_mib == 81559 / 2; }));
   EXPECT_TRUE(eventually([&] { return backend->sample(3)->mem_used_mib == 10'000; }));
-  EXPECT_TRUE(eventually([&] { const auto m = *backend->sample(4)->mem_used_mib; return m >= 96 && m < 200; }));
+  EXPECT_TRUE(eventually([&] {
+    const auto m = *backend->sample(4)->mem_used_mib;
+    return m >= 96 && m < 200;
+  }));
   EXPECT_EQ(backend->sample(0)->processes[0].mem_mib, 20 * 1024);
 }
 
@@ -160,7 +185,8 @@ TEST_F(SimLoad, AControlGroupHoldsItsOrphansToo) {
   ASSERT_TRUE(make_directories(group + "/inner"));
   ASSERT_TRUE(write_file_atomic(group + "/cgroup.procs", std::to_string(idle.pid()) + "\n"));
   ASSERT_TRUE(write_file_atomic(group + "/inner/cgroup.procs", std::to_string(busy.pid()) + "\n"));
-  ASSERT_TRUE(write_sim_hold(state.path(), "t", {{0, 1000, 0, 0, group, -1}, {1, 1000, 0, 0, group, -1}}));
+  ASSERT_TRUE(
+      write_sim_hold(state.path(), "t", {{0, 1000, 0, 0, group, -1}, {1, 1000, 0, 0, group, -1}}));
   const auto backend = open_sim("2xL4", state.path());
   EXPECT_TRUE(eventually([&] {
     const auto a = backend->sample(0), b = backend->sample(1);
@@ -178,7 +204,9 @@ TEST_F(SimLoad, MigInstanceHoldersAreListedWithTheirInstance) {
 }
 
 TEST(SimHolds, NonsenseIsLeftOut) {
-  const auto entries = parse_sim_hold("# a comment\n0 1000 0 4711\nx y z\n1 500 0\n2 250 100 cgroup:/sys/fs/cgroup/a gi=3 # with one\n3 1001 0 5\n-1 1 1 1\n4 10 0 0\n");
+  const auto entries = parse_sim_hold(
+      "# a comment\n0 1000 0 4711\nx y z\n1 500 0\n2 250 100 cgroup:/sys/fs/cgroup/a gi=3 # with "
+      "one\n3 1001 0 5\n-1 1 1 1\n4 10 0 0\n");
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0], (SimHoldEntry{0, 1000, 0, 4711, "", -1}));
   EXPECT_EQ(entries[1], (SimHoldEntry{2, 250, 100, 0, "/sys/fs/cgroup/a", 3}));

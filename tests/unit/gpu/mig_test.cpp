@@ -9,13 +9,16 @@
 namespace billow {
 namespace {
 
-MigCreate at(const char* profile, std::uint32_t start, std::uint32_t size) { return {0, profile, MigPlacement{start, size}}; }
+MigCreate at(const char* profile, std::uint32_t start, std::uint32_t size) {
+  return {0, profile, MigPlacement{start, size}};
+}
 
 TEST(Mig, ProfilesOfTheCards) {
   const auto names = [](const char* spec) {
     std::string text;
     const auto profiles = open_sim(spec)->mig_profiles(0);
-    for (const MigProfile& p : *profiles) text += p.name + " ";
+    for (const MigProfile& p : *profiles)
+      text += p.name + " ";
     return text;
   };
   EXPECT_EQ(names("1xA100-40+mig"), "1g.5gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb 1g.5gb+me 1g.10gb ");
@@ -76,7 +79,8 @@ TEST(Mig, AnInstanceInUseIsNotDestroyed) {
   const auto made = backend->create_mig({0, "1g.10gb", std::nullopt});
   ASSERT_TRUE(made);
   const Child child(rest);
-  ASSERT_TRUE(write_sim_hold(state.path(), "t", {{0, 142, 0, child.pid(), "", made->gpu_instance}}));
+  ASSERT_TRUE(
+      write_sim_hold(state.path(), "t", {{0, 142, 0, child.pid(), "", made->gpu_instance}}));
   ASSERT_TRUE(eventually([&] { return !backend->processes(0)->empty(); }));
   EXPECT_EQ(backend->destroy_mig(0, made->gpu_instance).error().code, Code::conflict);
   ASSERT_TRUE(remove_sim_hold(state.path(), "t"));
@@ -92,13 +96,17 @@ TEST(Mig, InstancesOutliveTheProcessThatMadeThem) {
   }
   const auto instances = open_sim("1xH100+mig=3g.40gb", state.path())->mig_instances(0);
   ASSERT_EQ(instances->size(), 2u);
-  EXPECT_TRUE(std::ranges::any_of(*instances, [&](const MigInstance& i) { return i.uuid == uuid; }));
+  EXPECT_TRUE(
+      std::ranges::any_of(*instances, [&](const MigInstance& i) { return i.uuid == uuid; }));
 }
 
 TEST(Mig, ChangesNeedPermissionAndTheMode) {
-  EXPECT_EQ(open_sim("1xH100+mig")->create_mig({0, "1g.10gb", std::nullopt}).error().code, Code::forbidden);
-  EXPECT_EQ(open_sim("1xH100", "", true)->create_mig({0, "1g.10gb", std::nullopt}).error().code, Code::conflict);
-  EXPECT_EQ(open_sim("1xL4", "", true)->create_mig({0, "1g.10gb", std::nullopt}).error().code, Code::unsupported);
+  EXPECT_EQ(open_sim("1xH100+mig")->create_mig({0, "1g.10gb", std::nullopt}).error().code,
+            Code::forbidden);
+  EXPECT_EQ(open_sim("1xH100", "", true)->create_mig({0, "1g.10gb", std::nullopt}).error().code,
+            Code::conflict);
+  EXPECT_EQ(open_sim("1xL4", "", true)->create_mig({0, "1g.10gb", std::nullopt}).error().code,
+            Code::unsupported);
   const auto unknown = open_sim("1xH100+mig", "", true)->create_mig({0, "1g.11gb", std::nullopt});
   EXPECT_EQ(unknown.error().code, Code::infeasible);
   EXPECT_NE(unknown.error().message.find("3g.40gb"), std::string::npos);

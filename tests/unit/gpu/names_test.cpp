@@ -29,7 +29,8 @@ TEST(GpuTypes, NamesOfRealCards) {
 }
 
 TEST(GpuTypes, EveryTypeOfTheTableIsReadBackFromItsModel) {
-  for (const GpuTypeFacts& facts : gpu_types()) EXPECT_EQ(normalise_gpu_type(facts.model, facts.memory_mib), facts.type) << facts.model;
+  for (const GpuTypeFacts& facts : gpu_types())
+    EXPECT_EQ(normalise_gpu_type(facts.model, facts.memory_mib), facts.type) << facts.model;
 }
 
 TEST(SimSpec, WhatPeopleWrite) {
@@ -66,14 +67,16 @@ TEST(SimSpec, UnknownTypeListsTheKnownOnesAndTheNearest) {
 }
 
 TEST(SimSpec, NonsenseIsRefused) {
-  for (const char* text : {"", ",", "0xH100", "129xH100", "8x", "x", "H100,", "8xH100+turbo", "8xH100+mem=lots", "4xL4+mig", "1xH100+mig=9g.1gb",
-                           "4xH100,4xMI300X", "/nonexistent.json", "99999999999999999999xL4"}) {
+  for (const char* text : {"", ",", "0xH100", "129xH100", "8x", "x", "H100,", "8xH100+turbo",
+                           "8xH100+mem=lots", "4xL4+mig", "1xH100+mig=9g.1gb", "4xH100,4xMI300X",
+                           "/nonexistent.json", "99999999999999999999xL4"}) {
     const auto spec = parse_sim_spec(text);
     ASSERT_FALSE(spec) << text;
     EXPECT_FALSE(spec.error().message.empty()) << text;
   }
   const TempDir dir;
-  for (const char* text : {"{", "[]", "{\"gpus\": 3}", "{\"gpus\": [{\"type\": \"FOO\"}]}", "{\"gpus\": [{\"type\": \"H100\", \"count\": -1}]}"}) {
+  for (const char* text : {"{", "[]", "{\"gpus\": 3}", "{\"gpus\": [{\"type\": \"FOO\"}]}",
+                           "{\"gpus\": [{\"type\": \"H100\", \"count\": -1}]}"}) {
     ASSERT_TRUE(write_file_atomic(dir.path() + "/spec.json", text));
     EXPECT_FALSE(parse_sim_spec(dir.path() + "/spec.json")) << text;
   }
@@ -94,8 +97,11 @@ TEST(Visibility, NvidiaJobSeesItsOwnCards) {
   const Visibility v = visibility({mine, {}});
   EXPECT_EQ(v.env.at("CUDA_VISIBLE_DEVICES"), gpus[1].uuid + "," + gpus[6].uuid);
   EXPECT_EQ(v.env.at("ROCR_VISIBLE_DEVICES"), "-1");
-  const auto has = [&](const char* file) { return std::ranges::find(v.device_files, file) != v.device_files.end(); };
-  EXPECT_TRUE(has("/dev/nvidia1") && has("/dev/nvidia6") && has("/dev/nvidiactl") && has("/dev/nvidia-uvm"));
+  const auto has = [&](const char* file) {
+    return std::ranges::find(v.device_files, file) != v.device_files.end();
+  };
+  EXPECT_TRUE(has("/dev/nvidia1") && has("/dev/nvidia6") && has("/dev/nvidiactl") &&
+              has("/dev/nvidia-uvm"));
   EXPECT_FALSE(has("/dev/nvidia0") || has("/dev/kfd"));
 }
 
@@ -106,7 +112,9 @@ TEST(Visibility, AmdJobIsCountedWithinWhatItSees) {
   EXPECT_EQ(v.env.at("ROCR_VISIBLE_DEVICES"), gpus[3].uuid + "," + gpus[4].uuid);
   EXPECT_EQ(v.env.at("HIP_VISIBLE_DEVICES"), "0,1");
   EXPECT_EQ(v.env.at("CUDA_VISIBLE_DEVICES"), "-1");
-  const auto has = [&](const char* file) { return std::ranges::find(v.device_files, file) != v.device_files.end(); };
+  const auto has = [&](const char* file) {
+    return std::ranges::find(v.device_files, file) != v.device_files.end();
+  };
   EXPECT_TRUE(has("/dev/kfd") && has("/dev/dri/renderD131") && has("/dev/dri/card4"));
 }
 

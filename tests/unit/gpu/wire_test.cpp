@@ -1,8 +1,8 @@
 // What gpu/ knows survives the wire: zero stays zero and unknown stays unknown.
 #include "fixture.h"
 
-#include "gpu/host.h"
 #include "core/wire/codec.h"
+#include "gpu/host.h"
 
 namespace billow {
 namespace {

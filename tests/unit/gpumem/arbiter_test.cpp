@@ -10,11 +10,18 @@
 namespace billow::gpumem {
 namespace {
 
-// Jobs that always want the GPU, or only in part of each second; a turn ends some time after its gate closes.
+// Jobs that always want the GPU, or only in part of each second; a turn ends some time after its
+// gate closes.
 struct World {
   Arbiter arbiter;
   std::int64_t now = 1'000'000'000;
-  struct Job { double busy_part = 1; std::uint64_t launches = 0; std::uint32_t gate = 0; std::int64_t worked = 0, drains_at = 0; bool uses = true; };
+  struct Job {
+    double busy_part = 1;
+    std::uint64_t launches = 0;
+    std::uint32_t gate = 0;
+    std::int64_t worked = 0, drains_at = 0;
+    bool uses = true;
+  };
   std::map<Arbiter::Id, Job> jobs;
 
   void add(Arbiter::Id id, std::uint32_t share, bool strict = false, double busy_part = 1) {
@@ -25,23 +32,36 @@ struct World {
     const std::int64_t step = 200'000, end = now + static_cast<std::int64_t>(seconds * 1e9);
     for (; now < end; now += step) {
       for (auto& [id, job] : jobs) {
-        const bool wants = job.uses && static_cast<double>(now % 1'000'000'000) / 1e9 < job.busy_part;
+        const bool wants =
+            job.uses && static_cast<double>(now % 1'000'000'000) / 1e9 < job.busy_part;
         const bool open = !(job.gate & BILLOW_GATE_CLOSED);
-        if (wants && open) { job.launches++; job.worked += step; }
-        if (job.drains_at && now >= job.drains_at) { job.drains_at = 0; arbiter.drained(id, now); }
+        if (wants && open) {
+          job.launches++;
+          job.worked += step;
+        }
+        if (job.drains_at && now >= job.drains_at) {
+          job.drains_at = 0;
+          arbiter.drained(id, now);
+        }
         arbiter.see(id, {job.uses, wants && !open, job.launches, 0}, now);
       }
       const auto decision = arbiter.tick(now);
-      for (const auto& [id, word] : decision.gates) jobs[id].gate = word;
-      for (auto id : decision.drain) jobs[id].drains_at = now + drain_ns;
+      for (const auto& [id, word] : decision.gates)
+        jobs[id].gate = word;
+      for (auto id : decision.drain)
+        jobs[id].drains_at = now + drain_ns;
       int open = 0;
-      for (const auto& [id, job] : jobs) open += job.uses && !(job.gate & BILLOW_GATE_CLOSED);
-      if (arbiter.contended()) { ASSERT_LE(open, 1) << "two jobs had the GPU at once"; }
+      for (const auto& [id, job] : jobs)
+        open += job.uses && !(job.gate & BILLOW_GATE_CLOSED);
+      if (arbiter.contended()) {
+        ASSERT_LE(open, 1) << "two jobs had the GPU at once";
+      }
     }
   }
   double part(Arbiter::Id id) const {
     double sum = 0;
-    for (const auto& entry : jobs) sum += static_cast<double>(arbiter.used_ns(entry.first));
+    for (const auto& entry : jobs)
+      sum += static_cast<double>(arbiter.used_ns(entry.first));
     return static_cast<double>(arbiter.used_ns(id)) / sum;
   }
 };
@@ -86,7 +106,8 @@ TEST(Arbiter, AStrictJobGetsNoMoreThanItsShareEvenAlone) {
     World w;
     w.add(1, share, true);
     w.run(20);
-    EXPECT_NEAR(static_cast<double>(w.arbiter.used_ns(1)) / 20e9, share / 1000.0, 0.05 * share / 1000.0);
+    EXPECT_NEAR(static_cast<double>(w.arbiter.used_ns(1)) / 20e9, share / 1000.0,
+                0.05 * share / 1000.0);
   }
 }
 
@@ -113,7 +134,8 @@ TEST(Arbiter, TimeNobodyElseWantedIsNotHeldAgainstAJob) {
   w.jobs[1].busy_part = 1;
   const auto before = w.jobs[1].worked, other = w.jobs[2].worked;
   w.run(10);
-  const double mine = static_cast<double>(w.jobs[1].worked - before), theirs = static_cast<double>(w.jobs[2].worked - other);
+  const double mine = static_cast<double>(w.jobs[1].worked - before),
+               theirs = static_cast<double>(w.jobs[2].worked - other);
   EXPECT_NEAR(mine / (mine + theirs), 0.1, 0.01);
 }
 

@@ -31,10 +31,12 @@ TEST(Arena, GivesOutEverySlotOnce) {
 
 TEST(Arena, AnotherTenantNeverSeesWhatWasThere) {
   auto a = arena(4);
-  for (std::uint32_t slot : a->take(1, 4)) std::memset(a->at(slot), 0xee, Arena::slot_bytes);
+  for (std::uint32_t slot : a->take(1, 4))
+    std::memset(a->at(slot), 0xee, Arena::slot_bytes);
   a->give(1, {0, 1, 2, 3});
   for (std::uint32_t slot : a->take(2, 4))
-    for (std::uint64_t i = 0; i < Arena::slot_bytes; i += 64) ASSERT_EQ(a->at(slot)[i], 0);
+    for (std::uint64_t i = 0; i < Arena::slot_bytes; i += 64)
+      ASSERT_EQ(a->at(slot)[i], 0);
 }
 
 TEST(Arena, GivingWhatIsNotYoursChangesNothing) {

@@ -1,4 +1,5 @@
-// The catalogue that ships: every GPU and instance people name resolves to the right hardware, and no price is a lie.
+// The catalogue that ships: every GPU and instance people name resolves to the right hardware, and
+// no price is a lie.
 #include "core/ledger/catalogue.h"
 
 #include <gtest/gtest.h>
@@ -12,13 +13,20 @@ const Catalogue& shipped() {
 }
 
 TEST(Catalogue, ResolvesEveryGpuOfTheField) {
-  struct Row { const char* name; const char* is; double memory_gb; };
-  for (auto& [name, is, gb] : {Row{"A100", "A100-40GB-SXM", 40}, Row{"A100-80GB", "A100-80GB-SXM", 80}, Row{"H100", "H100-SXM", 80},
-                               Row{"H200", "H200-SXM", 141}, Row{"B100", "B100", 180}, Row{"B200", "B200-SXM", 180},
-                               Row{"GB200", "GB200", 186}, Row{"A10G", "A10G", 22.5}, Row{"L4", "L4", 22.5}, Row{"MI300X", "MI300X", 192},
-                               Row{"L40S", "L40S", 45}, Row{"T4", "T4", 15}, Row{"V100", "V100-16GB", 15.8}, Row{"h100_pcie", "H100-PCIe", 80},
-                               Row{"b200_sxm", "B200-SXM", 180}, Row{"NVIDIA A100-SXM4-80GB", "A100-80GB-SXM", 80},
-                               Row{"NVIDIA H100 80GB HBM3", "H100-SXM", 80}, Row{"Tesla V100-SXM2-16GB", "V100-16GB", 15.8}}) {
+  struct Row {
+    const char* name;
+    const char* is;
+    double memory_gb;
+  };
+  for (auto& [name, is, gb] :
+       {Row{"A100", "A100-40GB-SXM", 40}, Row{"A100-80GB", "A100-80GB-SXM", 80},
+        Row{"H100", "H100-SXM", 80}, Row{"H200", "H200-SXM", 141}, Row{"B100", "B100", 180},
+        Row{"B200", "B200-SXM", 180}, Row{"GB200", "GB200", 186}, Row{"A10G", "A10G", 22.5},
+        Row{"L4", "L4", 22.5}, Row{"MI300X", "MI300X", 192}, Row{"L40S", "L40S", 45},
+        Row{"T4", "T4", 15}, Row{"V100", "V100-16GB", 15.8}, Row{"h100_pcie", "H100-PCIe", 80},
+        Row{"b200_sxm", "B200-SXM", 180}, Row{"NVIDIA A100-SXM4-80GB", "A100-80GB-SXM", 80},
+        Row{"NVIDIA H100 80GB HBM3", "H100-SXM", 80},
+        Row{"Tesla V100-SXM2-16GB", "V100-16GB", 15.8}}) {
     auto g = shipped().gpu(name);
     ASSERT_TRUE(g) << name << ": " << g.error().message;
     EXPECT_EQ((*g)->name, is) << name;
@@ -33,15 +41,30 @@ TEST(Catalogue, ResolvesEveryGpuOfTheField) {
 }
 
 TEST(Catalogue, ResolvesEveryInstanceOfTheField) {
-  struct Row { const char* name; const char* gpu; int gpus; Fabric fabric; bool priced; bool is_gpu; };
-  for (auto& row : {Row{"p4d.24xlarge", "A100-40GB-SXM", 8, Fabric::nvswitch, true, true}, Row{"p4de.24xlarge", "A100-80GB-SXM", 8, Fabric::nvswitch, true, true},
-                    Row{"p5.48xlarge", "H100-SXM", 8, Fabric::nvswitch, true, true}, Row{"p5e.48xlarge", "H200-SXM", 8, Fabric::nvswitch, true, true},
-                    Row{"p6-b200.48xlarge", "B200-SXM", 8, Fabric::nvswitch, true, true}, Row{"g5", "A10G", 1, Fabric::single, true, true},
-                    Row{"inf2", "Inferentia2", 1, Fabric::single, true, false}, Row{"trn1", "Trainium", 1, Fabric::single, true, false},
-                    Row{"a3-highgpu-8g", "H100-SXM", 8, Fabric::nvswitch, true, true}, Row{"a3-megagpu-8g", "H100-SXM", 8, Fabric::nvswitch, true, true},
-                    Row{"a3-ultragpu-8g", "H200-SXM", 8, Fabric::nvswitch, true, true}, Row{"a4-highgpu-8g", "B200-SXM", 8, Fabric::nvswitch, true, true},
-                    Row{"g2", "L4", 1, Fabric::single, true, true}, Row{"ND H100 v5", "H100-SXM", 8, Fabric::nvswitch, true, true},
-                    Row{"ND H200 v5", "H200-SXM", 8, Fabric::nvswitch, false, true}, Row{"ND GB200 v6", "GB200", 4, Fabric::nvl72, false, true}}) {
+  struct Row {
+    const char* name;
+    const char* gpu;
+    int gpus;
+    Fabric fabric;
+    bool priced;
+    bool is_gpu;
+  };
+  for (auto& row : {Row{"p4d.24xlarge", "A100-40GB-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"p4de.24xlarge", "A100-80GB-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"p5.48xlarge", "H100-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"p5e.48xlarge", "H200-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"p6-b200.48xlarge", "B200-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"g5", "A10G", 1, Fabric::single, true, true},
+                    Row{"inf2", "Inferentia2", 1, Fabric::single, true, false},
+                    Row{"trn1", "Trainium", 1, Fabric::single, true, false},
+                    Row{"a3-highgpu-8g", "H100-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"a3-megagpu-8g", "H100-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"a3-ultragpu-8g", "H200-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"a4-highgpu-8g", "B200-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"g2", "L4", 1, Fabric::single, true, true},
+                    Row{"ND H100 v5", "H100-SXM", 8, Fabric::nvswitch, true, true},
+                    Row{"ND H200 v5", "H200-SXM", 8, Fabric::nvswitch, false, true},
+                    Row{"ND GB200 v6", "GB200", 4, Fabric::nvl72, false, true}}) {
     auto found = shipped().instances_named(row.name);
     ASSERT_TRUE(found) << row.name << ": " << found.error().message;
     auto& i = *found->front();
@@ -61,11 +84,15 @@ TEST(Catalogue, NoShippedPriceIsZeroOrASpotThatIsNone) {
     ++offers;
     auto& p = *offer.price;
     EXPECT_EQ(p.date.size(), 10u);
-    if (p.on_demand_h) { EXPECT_GT(p.on_demand_h->value, 0); }
+    if (p.on_demand_h) {
+      EXPECT_GT(p.on_demand_h->value, 0);
+    }
     if (p.spot_h) {
       ++spot;
       EXPECT_GT(p.spot_h->value, 0);
-      if (p.on_demand_h) { EXPECT_LT(*p.spot_h, *p.on_demand_h) << offer.instance->name; }
+      if (p.on_demand_h) {
+        EXPECT_LT(*p.spot_h, *p.on_demand_h) << offer.instance->name;
+      }
     }
     committed += p.committed_1y_h.has_value();
   }
@@ -75,7 +102,8 @@ TEST(Catalogue, NoShippedPriceIsZeroOrASpotThatIsNone) {
 }
 
 TEST(Catalogue, FiltersByProviderRegionGpuAndCount) {
-  auto eight = shipped().offers({.providers = {"aws"}, .regions = {"us-east-1"}, .gpu = "H100", .gpus_min = 8});
+  auto eight = shipped().offers(
+      {.providers = {"aws"}, .regions = {"us-east-1"}, .gpu = "H100", .gpus_min = 8});
   ASSERT_EQ(eight.size(), 1u);
   EXPECT_EQ(eight[0].instance->name, "p5.48xlarge");
   EXPECT_NEAR(usd(*eight[0].price->on_demand_h), 55.04, 0.001);
@@ -100,7 +128,9 @@ TEST(Catalogue, UpdateTakesGoodLinesAndNamesBadOnes) {
   ASSERT_EQ(report->refused.size(), 4u);
   EXPECT_NE(report->refused[0].find("line 3: spot"), std::string::npos) << report->refused[0];
   ASSERT_EQ(report->changed.size(), 1u);
-  EXPECT_EQ(usd(*c.offers({.regions = {"us-east-1"}, .gpu = "H100", .gpus_min = 8})[0].price->on_demand_h), 50.0);
+  EXPECT_EQ(usd(*c.offers({.regions = {"us-east-1"}, .gpu = "H100", .gpus_min = 8})[0]
+                     .price->on_demand_h),
+            50.0);
   ASSERT_TRUE(c.instances_named("box"));
   EXPECT_FALSE(c.update("nonsense\n1,2,3\n"));
   EXPECT_FALSE(c.update(""));

@@ -13,10 +13,21 @@
 namespace billow::ledger {
 namespace {
 
-NanoUsd dollars(double n) { return {static_cast<std::int64_t>(n * 1e9)}; }
+NanoUsd dollars(double n) {
+  return {static_cast<std::int64_t>(n * 1e9)};
+}
 constexpr std::int64_t november_15 = 20'772;
 std::vector<CostLine> lines() {
-  CostLine a{.day = november_15, .project = "vision", .user = "ana", .gpu = "H100", .price_class = "on-demand", .charge = dollars(12.5), .cost = dollars(9), .idle = dollars(1), .gpu_milli_ms = 18'000'000'000, .energy_mj = 3'600'000'000};
+  CostLine a{.day = november_15,
+             .project = "vision",
+             .user = "ana",
+             .gpu = "H100",
+             .price_class = "on-demand",
+             .charge = dollars(12.5),
+             .cost = dollars(9),
+             .idle = dollars(1),
+             .gpu_milli_ms = 18'000'000'000,
+             .energy_mj = 3'600'000'000};
   CostLine b = a, c = a;
   b.project = "speech, \"new\"";
   b.charge = dollars(20);
@@ -31,12 +42,16 @@ TEST(Csv, ReadsBackWhatItWrote) {
     const auto columns = static_cast<std::size_t>(rng.between(2, 5));
     for (auto n = rng.between(1, 6); n > 0; --n) {
       std::vector<std::string> row(columns);
-      for (std::string& cell : row) for (auto m = rng.between(0, 6); m > 0; --m) cell += "ab,\"\n; "[rng.below(7)];
-      if (row[0].empty()) row[0] = "x";
+      for (std::string& cell : row)
+        for (auto m = rng.between(0, 6); m > 0; --m)
+          cell += "ab,\"\n; "[rng.below(7)];
+      if (row[0].empty())
+        row[0] = "x";
       rows.push_back(row);
     }
     std::string text;
-    for (const auto& row : rows) append_csv_row(text, row);
+    for (const auto& row : rows)
+      append_csv_row(text, row);
     const auto table = parse_csv(text);
     ASSERT_TRUE(table) << text;
     EXPECT_EQ(table->header, rows[0]);
@@ -53,8 +68,10 @@ TEST(Csv, AmountsAsBillsWriteThem) {
   EXPECT_EQ(parse_decimal_usd("0.0000000005")->value, 1);
   EXPECT_EQ(parse_decimal_usd("-98.32")->value, -98'320'000'000);
   EXPECT_EQ(parse_decimal_usd("55.039999999999999999999999999999999999")->value, 55'040'000'000);
-  for (const char* wrong : {"", "-", "1e", "1e999", "12,5", "99999999999999999999"}) EXPECT_FALSE(parse_decimal_usd(wrong)) << wrong;
-  for (const std::int64_t v : {0ll, 1ll, -1ll, 1'500'000'000ll, 9'223'372'036'854'775'807ll}) EXPECT_EQ(parse_decimal_usd(decimal_usd({v}))->value, v);
+  for (const char* wrong : {"", "-", "1e", "1e999", "12,5", "99999999999999999999"})
+    EXPECT_FALSE(parse_decimal_usd(wrong)) << wrong;
+  for (const std::int64_t v : {0ll, 1ll, -1ll, 1'500'000'000ll, 9'223'372'036'854'775'807ll})
+    EXPECT_EQ(parse_decimal_usd(decimal_usd({v}))->value, v);
 }
 
 TEST(Report, NumbersAreInTheOrderOfNumbers) {
@@ -66,11 +83,14 @@ TEST(Report, NumbersAreInTheOrderOfNumbers) {
     some.push_back(line);
   }
   std::vector<std::string> order;
-  for (const CostLine& line : group(some, *parse_dimensions("project,job"))) order.push_back(line.job);
+  for (const CostLine& line : group(some, *parse_dimensions("project,job")))
+    order.push_back(line.job);
   EXPECT_EQ(order, (std::vector<std::string>{"2", "9", "10", "100"}));
   order.clear();
-  for (const CostLine& line : group(some, *parse_dimensions("job"))) order.push_back(line.job);
-  EXPECT_EQ(order, (std::vector<std::string>{"2", "9", "10", "100"})) << "those that cost the same, too";
+  for (const CostLine& line : group(some, *parse_dimensions("job")))
+    order.push_back(line.job);
+  EXPECT_EQ(order, (std::vector<std::string>{"2", "9", "10", "100"}))
+      << "those that cost the same, too";
 }
 
 TEST(Report, SumsByAnyDimensions) {
@@ -80,20 +100,25 @@ TEST(Report, SumsByAnyDimensions) {
   EXPECT_EQ(by_project[0].charge, dollars(25));
   EXPECT_EQ(by_project[0].day, 0);
   EXPECT_EQ(cost_csv(by_project, *parse_dimensions("project")),
-            "project,charge_usd,cost_usd,idle_usd,gpu_hours,energy_kwh,egress_usd,egress_gib\nvision,25,18,2,10.000000,2.000000,0,0.000000\n"
+            "project,charge_usd,cost_usd,idle_usd,gpu_hours,energy_kwh,egress_usd,egress_"
+            "gib\nvision,25,18,2,10.000000,2.000000,0,0.000000\n"
             "\"speech, \"\"new\"\"\",20,9,1,5.000000,1.000000,0,0.000000\n");
   const auto by_both = group(lines(), *parse_dimensions("project,day"));
   EXPECT_EQ(by_both.size(), 3u);
-  EXPECT_EQ(cost_json(by_both, *parse_dimensions("project,day")).items()[1]["day"].str_or(""), "2026-11-15");
+  EXPECT_EQ(cost_json(by_both, *parse_dimensions("project,day")).items()[1]["day"].str_or(""),
+            "2026-11-15");
   EXPECT_FALSE(parse_dimensions("colour"));
 }
 
 TEST(RightSizing, SaysWhatWouldHaveDone) {
   std::vector<RunPeaks> runs;
-  for (int i = 0; i < 14; ++i) runs.push_back({"train-small", 1000, 1, 81559, 9318, 22, 22, true, dollars(163.0 / 14)});
+  for (int i = 0; i < 14; ++i)
+    runs.push_back({"train-small", 1000, 1, 81559, 9318, 22, 22, true, dollars(163.0 / 14)});
   const auto advice = right_size(runs);
   ASSERT_EQ(advice.size(), 1u);
-  EXPECT_EQ(advice[0].text, "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41 instead of $163");
+  EXPECT_EQ(
+      advice[0].text,
+      "peak 9.1 GB and 22 % SM over 14 runs: `--gpus 0.25` would have cost $41 instead of $163");
   runs.back().mem_peak_mib = 60'000;  // one run needed the memory
   EXPECT_TRUE(right_size(runs).empty());
   runs.back().mem_peak_mib = 9000;
@@ -128,8 +153,12 @@ TEST(WasteReport, ListsWhatWastedMostFirstAndAddsUp) {
     out.charge = out.cost = dollars(cost), out.idle = dollars(idle);
     return out;
   };
-  const std::vector<CostLine> lines = {line("1", "ana", 100, 1), line("2", "ben", 10, 9), line("3", "ana", 50, 0), line("3", "ana", 50, 2), line("4", "ben", 5, 0)};
-  const std::vector<RunPeaks> runs = {{"train", 1000, 1, 80'000, 9'000, 20, 22, true, dollars(100), "3", dollars(98)}, {"eval", 1000, 1, 80'000, 70'000, 90, 95, true, dollars(10), "2", dollars(1)}};
+  const std::vector<CostLine> lines = {line("1", "ana", 100, 1), line("2", "ben", 10, 9),
+                                       line("3", "ana", 50, 0), line("3", "ana", 50, 2),
+                                       line("4", "ben", 5, 0)};
+  const std::vector<RunPeaks> runs = {
+      {"train", 1000, 1, 80'000, 9'000, 20, 22, true, dollars(100), "3", dollars(98)},
+      {"eval", 1000, 1, 80'000, 70'000, 90, 95, true, dollars(10), "2", dollars(1)}};
   const auto advice = right_size(runs);
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_EQ(advice[0].milli, 200);
@@ -143,9 +172,11 @@ TEST(WasteReport, ListsWhatWastedMostFirstAndAddsUp) {
   EXPECT_EQ(by_job[1].line.job, "2");
   EXPECT_EQ(by_job[2].line.job, "1");
   NanoUsd jobs, users;
-  for (const auto& w : by_job) jobs += w.wasted();
+  for (const auto& w : by_job)
+    jobs += w.wasted();
   const auto by_user = waste_by(lines, {Dimension::user}, over, {});
-  for (const auto& w : by_user) users += w.wasted();
+  for (const auto& w : by_user)
+    users += w.wasted();
   EXPECT_EQ(jobs, users);
   EXPECT_EQ(by_user[0].line.user, "ana");
   EXPECT_TRUE(by_user[0].what.empty());
@@ -159,7 +190,8 @@ TEST(WasteReport, KeepsTheThreeKindsApart) {
 
 TEST(Anomalies, TellsTheDayThatStandsOut) {
   std::vector<std::pair<std::int64_t, NanoUsd>> days;
-  for (int d = 0; d < 20; ++d) days.emplace_back(november_15 + d, dollars(100 + d % 5 * 8));
+  for (int d = 0; d < 20; ++d)
+    days.emplace_back(november_15 + d, dollars(100 + d % 5 * 8));
   EXPECT_TRUE(anomalies(days).empty());
   days[15].second = dollars(470);
   const auto found = anomalies(days);
@@ -178,13 +210,15 @@ TEST(Commitments, UtilisationCoverageAndExpiry) {
 }
 
 std::string data_dir() {
-  if (const char* dir = std::getenv("BILLOW_DATA_DIR")) return dir;
+  if (const char* dir = std::getenv("BILLOW_DATA_DIR"))
+    return dir;
   return BILLOW_SOURCE_DIR "/../shared/data";
 }
 
 TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
   const auto spec_text = read_file(data_dir() + "/prices/focus_1.2_mandatory.csv");
-  if (!spec_text) GTEST_SKIP() << "no FOCUS column list: " << spec_text.error().message;
+  if (!spec_text)
+    GTEST_SKIP() << "no FOCUS column list: " << spec_text.error().message;
   const auto spec = parse_csv(*spec_text);
   std::vector<CostLine> with = lines();
   with[0].egress = dollars(2.5), with[0].egress_bytes = 30ll << 30;
@@ -196,13 +230,17 @@ TEST(Focus, ExportHasEveryMandatoryColumnAndNoNullWhereNoneIsAllowed) {
     ASSERT_NE(column, std::string::npos) << row[0];
     for (const auto& line : exported->rows) {
       EXPECT_FALSE(row[2] == "N" && line[column].empty()) << row[0];
-      if (line[column].empty()) continue;
+      if (line[column].empty())
+        continue;
       EXPECT_TRUE(row[1] != "Decimal" || parse_decimal_usd(line[column])) << row[0];
       EXPECT_TRUE(row[1] != "DateTime" || parse_focus_time(line[column])) << row[0];
     }
   }
   for (const std::string& name : exported->header)
-    EXPECT_TRUE(name.starts_with("x_") || std::any_of(spec->rows.begin(), spec->rows.end(), [&](const auto& row) { return row[0] == name; })) << name;
+    EXPECT_TRUE(name.starts_with("x_") ||
+                std::any_of(spec->rows.begin(), spec->rows.end(),
+                            [&](const auto& row) { return row[0] == name; }))
+        << name;
 }
 
 TEST(Focus, TrafficIsALineOfItsOwn) {
@@ -211,7 +249,9 @@ TEST(Focus, TrafficIsALineOfItsOwn) {
   const auto plain = parse_csv(focus_csv(lines(), {})), exported = parse_csv(focus_csv(with, {}));
   ASSERT_TRUE(plain && exported);
   ASSERT_EQ(exported->rows.size(), plain->rows.size() + 1);
-  const auto cell = [&](std::size_t row, const char* name) { return exported->rows[row][exported->column(name)]; };
+  const auto cell = [&](std::size_t row, const char* name) {
+    return exported->rows[row][exported->column(name)];
+  };
   EXPECT_EQ(cell(0, "ServiceCategory"), "Compute");
   EXPECT_EQ(cell(0, "BilledCost"), "10");
   EXPECT_EQ(cell(1, "ServiceCategory"), "Networking");
@@ -223,7 +263,8 @@ TEST(Focus, TrafficIsALineOfItsOwn) {
   const auto bill = parse_focus(focus_csv(with, {}));
   ASSERT_TRUE(bill);
   NanoUsd sum;
-  for (const BilledLine& line : bill->lines) sum += line.billed;
+  for (const BilledLine& line : bill->lines)
+    sum += line.billed;
   EXPECT_EQ(sum, dollars(45)) << "the same sum, on one more line";
 }
 
@@ -231,16 +272,20 @@ TEST(Focus, OurOwnExportComesBackToTheNanoDollar) {
   const auto bill = parse_focus(focus_csv(lines(), {}));
   ASSERT_TRUE(bill);
   NanoUsd sum;
-  for (const BilledLine& line : bill->lines) sum += line.billed;
+  for (const BilledLine& line : bill->lines)
+    sum += line.billed;
   EXPECT_EQ(sum, dollars(45));
   EXPECT_EQ(bill->lines[0].to - bill->lines[0].from, hours(24));
 }
 
 TEST(Focus, TheProvidersBillIsComparedByMachineAndDay) {
   const std::string csv =
-      "BilledCost,EffectiveCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,ResourceId,ResourceName,ProviderName\n"
-      "10.00,10.00,USD,2026-11-15T00:00:00Z,2026-11-15T01:00:00Z,Usage,arn:aws:ec2:us-east-1:1:instance/i-0abc,,AWS\n"
-      "14.00,14.00,USD,2026-11-15T01:00:00Z,2026-11-15T02:00:00Z,Usage,arn:aws:ec2:us-east-1:1:instance/i-0abc,,AWS\n"
+      "BilledCost,EffectiveCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd,ChargeCategory,"
+      "ResourceId,ResourceName,ProviderName\n"
+      "10.00,10.00,USD,2026-11-15T00:00:00Z,2026-11-15T01:00:00Z,Usage,arn:aws:ec2:us-east-1:1:"
+      "instance/i-0abc,,AWS\n"
+      "14.00,14.00,USD,2026-11-15T01:00:00Z,2026-11-15T02:00:00Z,Usage,arn:aws:ec2:us-east-1:1:"
+      "instance/i-0abc,,AWS\n"
       "7.00,7.00,USD,2026-11-15T00:00:00Z,2026-11-15T02:00:00Z,Usage,i-forgotten,,AWS\n"
       "1.00,1.00,USD,2026-11-15T00:00:00Z,2026-11-16T00:00:00Z,Tax,,,AWS\n"
       "x,1.00,USD,2026-11-15T00:00:00Z,2026-11-16T00:00:00Z,Tax,,,AWS\n";
@@ -248,7 +293,8 @@ TEST(Focus, TheProvidersBillIsComparedByMachineAndDay) {
   ASSERT_TRUE(bill);
   EXPECT_EQ(bill->refused, std::vector<std::string>{"line 6: not an amount: \"x\""});
   const WallTime day = *parse_focus_time("2026-11-15");
-  const auto found = compare(*bill, {{"gpu-1", "i-0abc", day, day + hours(2), dollars(20)}, {"gpu-2", "", day, day + hours(2), dollars(5)}});
+  const auto found = compare(*bill, {{"gpu-1", "i-0abc", day, day + hours(2), dollars(20)},
+                                     {"gpu-2", "", day, day + hours(2), dollars(5)}});
   ASSERT_EQ(found.size(), 4u);
   EXPECT_EQ(found[0].resource, "i-forgotten");
   EXPECT_EQ(found[0].kind, VarianceKind::only_billed);
@@ -263,14 +309,23 @@ TEST(Focus, TheProvidersBillIsComparedByMachineAndDay) {
 
 TEST(Focus, RefusesWhatIsNoBill) {
   EXPECT_FALSE(parse_focus("a,b\n1,2\n"));
-  EXPECT_FALSE(parse_focus("BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd\n1,EUR,2026-11-15,2026-11-16\n"));
-  for (const char* wrong : {"", "2026", "2026-13-01", "2026-02-30", "2026-11-15T25:00:00Z", "15.11.2026"}) EXPECT_FALSE(parse_focus_time(wrong)) << wrong;
+  EXPECT_FALSE(
+      parse_focus("BilledCost,BillingCurrency,ChargePeriodStart,ChargePeriodEnd\n1,EUR,2026-11-15,"
+                  "2026-11-16\n"));
+  for (const char* wrong :
+       {"", "2026", "2026-13-01", "2026-02-30", "2026-11-15T25:00:00Z", "15.11.2026"})
+    EXPECT_FALSE(parse_focus_time(wrong)) << wrong;
 }
 
 TEST(Webhooks, AreSignedIdempotentAndCannotBeReplayed) {
   const WallTime now{1'800'000'000'000'000'000};
-  const Notice notice{.seq = 42, .kind = "budget.warned", .at = now, .project = "vision", .text = "80 % of this month's $500.00 is spent"};
-  const WebhookMessage message = sign(notice, "inst", "s3cret", now), again = sign(notice, "inst", "s3cret", now + minutes(3));
+  const Notice notice{.seq = 42,
+                      .kind = "budget.warned",
+                      .at = now,
+                      .project = "vision",
+                      .text = "80 % of this month's $500.00 is spent"};
+  const WebhookMessage message = sign(notice, "inst", "s3cret", now),
+                       again = sign(notice, "inst", "s3cret", now + minutes(3));
   EXPECT_EQ(message.id, again.id);
   EXPECT_NE(message.id, sign(notice, "other", "s3cret", now).id);
   Received received{message.id, message.headers[2].second, message.headers[3].second, message.body};

@@ -9,13 +9,18 @@ namespace billow::net {
 Handler mixed() {
   return [](std::shared_ptr<Exchange> x) {
     const auto& r = x->request();
-    if (r.path == "/echo") return x->respond(Response::text(200, r.body));
-    if (r.path == "/peer") return x->respond(Response::text(200, r.peer));
-    if (r.path == "/close") return x->respond({200, {}, "bye"});
-    if (r.path == "/error") return x->respond(problem(409, "in the way"));
+    if (r.path == "/echo")
+      return x->respond(Response::text(200, r.body));
+    if (r.path == "/peer")
+      return x->respond(Response::text(200, r.peer));
+    if (r.path == "/close")
+      return x->respond({200, {}, "bye"});
+    if (r.path == "/error")
+      return x->respond(problem(409, "in the way"));
     if (r.path == "/stream") {
       x->start_stream(200, {});
-      for (int i = 0; i < 100; ++i) EXPECT_TRUE(x->write(fmt::format("line {}\n", i)));
+      for (int i = 0; i < 100; ++i)
+        EXPECT_TRUE(x->write(fmt::format("line {}\n", i)));
       return x->finish();
     }
     if (r.path == "/endless") {
@@ -38,7 +43,8 @@ TEST(BlockingClient, KeepsOneConnection) {
   const auto missing = client.get("/nothing");
   ASSERT_TRUE(missing);
   EXPECT_EQ(missing->status, 404);
-  const auto big = client.request({.method = Method::post, .target = "/echo", .body = std::string(3 << 20, 'b')});
+  const auto big = client.request(
+      {.method = Method::post, .target = "/echo", .body = std::string(3 << 20, 'b')});
   ASSERT_TRUE(big);
   EXPECT_EQ(big->body.size(), 3u << 20);
 }
@@ -47,7 +53,8 @@ TEST(BlockingClient, SpeaksOverUnixSockets) {
   TempDir dir;
   ThreadedServer s(mixed(), {.listen = {"unix:" + (dir / "head.sock")}});
   BlockingClient client({.endpoint = *parse_endpoint("unix:" + (dir / "head.sock"))});
-  const auto answer = client.request({.method = Method::post, .target = "/echo", .body = "over unix"});
+  const auto answer =
+      client.request({.method = Method::post, .target = "/echo", .body = "over unix"});
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->body, "over unix");
 }
@@ -56,12 +63,21 @@ TEST(BlockingClient, StreamsPiecesAndStopsWhenTold) {
   ThreadedServer s(mixed());
   BlockingClient client({.endpoint = s.endpoint()});
   std::string all;
-  ASSERT_TRUE(client.request({.target = "/stream", .on_chunk = [&](std::string_view piece) { all += piece; return true; }}));
+  ASSERT_TRUE(client.request({.target = "/stream", .on_chunk = [&](std::string_view piece) {
+                                all += piece;
+                                return true;
+                              }}));
   EXPECT_EQ(occurrences(all, "\n"), 100u);
   std::string first;
-  ASSERT_TRUE(client.request({.target = "/endless", .on_chunk = [&](std::string_view piece) { first += piece; return false; }}));
+  ASSERT_TRUE(client.request({.target = "/endless", .on_chunk = [&](std::string_view piece) {
+                                first += piece;
+                                return false;
+                              }}));
   EXPECT_EQ(first, "first");
-  const auto error = client.request({.target = "/error", .on_chunk = [](std::string_view) { ADD_FAILURE(); return true; }});
+  const auto error = client.request({.target = "/error", .on_chunk = [](std::string_view) {
+                                       ADD_FAILURE();
+                                       return true;
+                                     }});
   ASSERT_TRUE(error);
   EXPECT_NE(error->body.find("in the way"), std::string::npos);
 }
@@ -73,10 +89,15 @@ TEST(BlockingClient, AnotherDescriptorEndsAStream) {
   Fd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
   BlockingClient client({.endpoint = s.endpoint()});
   bool woken = false;
-  const auto answer = client.request({.target = "/endless",
-                                      .on_chunk = [&](std::string_view) { return ::write(write_end.get(), "x", 1) == 1; },
-                                      .watch_fd = read_end.get(),
-                                      .on_watch = [&] { woken = true; return false; }});
+  const auto answer = client.request(
+      {.target = "/endless",
+       .on_chunk = [&](std::string_view) { return ::write(write_end.get(), "x", 1) == 1; },
+       .watch_fd = read_end.get(),
+       .on_watch =
+           [&] {
+             woken = true;
+             return false;
+           }});
   EXPECT_TRUE(answer);
   EXPECT_TRUE(woken);
 }
@@ -85,14 +106,18 @@ TEST(BlockingClient, UploadsFromASourceWithoutHoldingItAll) {
   std::atomic<std::uint64_t> received = 0;
   HttpServer::Options o;
   o.body_policy = [&](const Request&) -> Result<BodyPlan> {
-    return BodyPlan{.bytes_max = 1 << 30, .on_chunk = [&](std::string_view p) -> Status { received += p.size(); return {}; }};
+    return BodyPlan{.bytes_max = 1 << 30, .on_chunk = [&](std::string_view p) -> Status {
+                      received += p.size();
+                      return {};
+                    }};
   };
   ThreadedServer s([](std::shared_ptr<Exchange> x) { x->respond({}); }, o);
   BlockingClient client({.endpoint = s.endpoint()});
   int left = 64;
-  const auto answer = client.request({.method = Method::put, .target = "/", .body_source = [&]() -> Result<std::string> {
-                                        return left-- > 0 ? std::string(256 << 10, 'u') : std::string();
-                                      }});
+  const auto answer = client.request(
+      {.method = Method::put, .target = "/", .body_source = [&]() -> Result<std::string> {
+         return left-- > 0 ? std::string(256 << 10, 'u') : std::string();
+       }});
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(received, 64u * (256u << 10));
 }
@@ -100,7 +125,8 @@ TEST(BlockingClient, UploadsFromASourceWithoutHoldingItAll) {
 TEST(BlockingClient, AnEarlyRefusalOfALargeBodyIsRead) {
   ThreadedServer s(mixed());
   BlockingClient client({.endpoint = s.endpoint()});
-  const auto answer = client.request({.method = Method::post, .target = "/echo", .body = std::string(10 << 20, 'b')});
+  const auto answer = client.request(
+      {.method = Method::post, .target = "/echo", .body = std::string(10 << 20, 'b')});
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(answer->status, 413);
 }
@@ -120,7 +146,8 @@ TEST(BlockingClient, AServerThatRestartedIsCalledAgain) {
 }
 
 TEST(BlockingClient, ASilentServerTimesOut) {
-  ThreadedServer s([held = std::vector<std::shared_ptr<Exchange>>{}](std::shared_ptr<Exchange> x) mutable { held.push_back(x); });
+  ThreadedServer s([held = std::vector<std::shared_ptr<Exchange>>{}](
+                       std::shared_ptr<Exchange> x) mutable { held.push_back(x); });
   BlockingClient client({.endpoint = s.endpoint()});
   const auto answer = client.request({.timeout = milliseconds(50)});
   ASSERT_FALSE(answer);

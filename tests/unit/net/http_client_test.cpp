@@ -3,7 +3,8 @@
 namespace billow::net {
 
 TEST(HttpClient, UsesAConnectionAgain) {
-  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond(Response::text(200, x->request().peer)); });
+  ServerFixture f(
+      [](std::shared_ptr<Exchange> x) { x->respond(Response::text(200, x->request().peer)); });
   auto client = *HttpClient::create(f.loop, {});
   const auto first = fetch(f, *client, {.endpoint = f.endpoint()});
   const auto second = fetch(f, *client, {.endpoint = f.endpoint()});
@@ -33,10 +34,14 @@ TEST(HttpClient, StreamsAnAnswerAndCancelsIt) {
   auto client = *HttpClient::create(f.loop, {});
   std::string got, header;
   bool called = false;
-  auto call = client->fetch({.endpoint = f.endpoint(),
-                             .on_head = [&](const Response& head) { header = head.headers.get("x-a"); },
-                             .on_chunk = [&](std::string_view piece) { got += piece; }},
-                            [&](Result<Response>) { called = true; });
+  auto call =
+      client->fetch({.endpoint = f.endpoint(),
+                     .on_head = [&](const Response& head) { header = head.headers.get("x-a"); },
+                     .on_chunk =
+                         [&](std::string_view piece) {
+                           got += piece;
+                         }},
+                    [&](Result<Response>) { called = true; });
   ASSERT_TRUE(f.run_until([&] { return header == "b"; }));
   ASSERT_TRUE(stream->write("abc"));
   ASSERT_TRUE(f.run_until([&] { return got == "abc"; }));
@@ -46,15 +51,20 @@ TEST(HttpClient, StreamsAnAnswerAndCancelsIt) {
 }
 
 TEST(HttpClient, AnswersHaveALimitAndATimeout) {
-  ServerFixture f([held = std::vector<std::shared_ptr<Exchange>>{}](std::shared_ptr<Exchange> x) mutable {
-    if (x->request().path == "/big") x->respond(Response::text(200, std::string(100'000, 'x')));
-    else held.push_back(std::move(x));
-  });
+  ServerFixture f(
+      [held = std::vector<std::shared_ptr<Exchange>>{}](std::shared_ptr<Exchange> x) mutable {
+        if (x->request().path == "/big")
+          x->respond(Response::text(200, std::string(100'000, 'x')));
+        else
+          held.push_back(std::move(x));
+      });
   auto client = *HttpClient::create(f.loop, {});
-  const auto big = fetch(f, *client, {.endpoint = f.endpoint(), .target = "/big", .body_bytes_max = 1000});
+  const auto big =
+      fetch(f, *client, {.endpoint = f.endpoint(), .target = "/big", .body_bytes_max = 1000});
   ASSERT_FALSE(big);
   EXPECT_EQ(big.error().code, Code::too_large);
-  const auto slow = fetch(f, *client, {.endpoint = f.endpoint(), .target = "/slow", .timeout = milliseconds(50)});
+  const auto slow =
+      fetch(f, *client, {.endpoint = f.endpoint(), .target = "/slow", .timeout = milliseconds(50)});
   ASSERT_FALSE(slow);
   EXPECT_EQ(slow.error().code, Code::timed_out);
 }
@@ -72,7 +82,9 @@ TEST(HttpClient, ARefusedConnectionSaysWhereAndWhatToDo) {
 }
 
 TEST(HttpClient, FindsHostsByName) {
-  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond(Response::text(200, std::string(x->request().headers.get("Host")))); });
+  ServerFixture f([](std::shared_ptr<Exchange> x) {
+    x->respond(Response::text(200, std::string(x->request().headers.get("Host"))));
+  });
   auto endpoint = f.endpoint();
   endpoint.address.host = "localhost";
   auto client = *HttpClient::create(f.loop, {});
@@ -82,7 +94,9 @@ TEST(HttpClient, FindsHostsByName) {
 }
 
 TEST(HttpClient, HeadAndEmptyAnswersHaveNoBody) {
-  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond(x->request().path == "/204" ? Response{204, {}, ""} : Response::text(200, "abc")); });
+  ServerFixture f([](std::shared_ptr<Exchange> x) {
+    x->respond(x->request().path == "/204" ? Response{204, {}, ""} : Response::text(200, "abc"));
+  });
   auto client = *HttpClient::create(f.loop, {});
   const auto head = fetch(f, *client, {.endpoint = f.endpoint(), .method = Method::head});
   const auto none = fetch(f, *client, {.endpoint = f.endpoint(), .target = "/204"});

@@ -6,7 +6,9 @@
 namespace billow::net {
 
 Handler echo_path() {
-  return [](std::shared_ptr<Exchange> x) { x->respond(Response::text(200, x->request().path)); };
+  return [](std::shared_ptr<Exchange> x) {
+    x->respond(Response::text(200, x->request().path));
+  };
 }
 
 TEST(HttpServer, KeepsTheConnectionAndAnswersInOrder) {
@@ -14,7 +16,9 @@ TEST(HttpServer, KeepsTheConnectionAndAnswersInOrder) {
   RawClient c(f);
   c.send("GET /one HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("/one"); }));
-  c.send("GET /two HTTP/1.1\r\nHost: x\r\n\r\nGET /three HTTP/1.1\r\nHost: x\r\n\r\nGET /four HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  c.send(
+      "GET /two HTTP/1.1\r\nHost: x\r\n\r\nGET /three HTTP/1.1\r\nHost: x\r\n\r\nGET /four "
+      "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.pull(); }));
   EXPECT_EQ(occurrences(c.received, "HTTP/1.1 200 OK"), 4u);
   EXPECT_LT(c.received.find("/two"), c.received.find("/three"));
@@ -36,20 +40,24 @@ TEST(HttpServer, PipelinedRequestsWaitForALateAnswer) {
   EXPECT_LT(c.received.find("first"), c.received.find("second"));
 }
 
-// It has sent more ahead of its answer than is read: the stream is not in the poll, and its end must be asked for.
+// It has sent more ahead of its answer than is read: the stream is not in the poll, and its end
+// must be asked for.
 TEST(HttpServer, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
   for (const bool streaming : {false, true})
     for (const bool abrupt : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} {}", streaming ? "streaming" : "waiting", abrupt ? "reset" : "ended"));
+      SCOPED_TRACE(
+          fmt::format("{} {}", streaming ? "streaming" : "waiting", abrupt ? "reset" : "ended"));
       std::shared_ptr<Exchange> open;
       bool gone = false;
       ServerFixture f([&](std::shared_ptr<Exchange> x) {
         x->on_close([&] { gone = true; });
-        if (streaming) x->start_stream(200, {{"Content-Type", "text/event-stream"}});
+        if (streaming)
+          x->start_stream(200, {{"Content-Type", "text/event-stream"}});
         open = std::move(x);
       });
       RawClient c(f);
-      c.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n" + std::string(limits::http_pipelined_bytes_max + 30'000, 'x'));
+      c.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n" +
+             std::string(limits::http_pipelined_bytes_max + 30'000, 'x'));
       ASSERT_TRUE(f.run_until([&] { return open != nullptr; }));
       c.send(std::string(30'000, 'x'));
       (void)f.loop.run_until([] { return false; }, milliseconds(50));
@@ -63,7 +71,9 @@ TEST(HttpServer, AClientThatGoesIsNoticedWhileNothingOfItIsRead) {
 TEST(HttpServer, HeadHasALengthAndNoBody) {
   ServerFixture f(echo_path());
   RawClient c(f);
-  c.send("HEAD /abc HTTP/1.1\r\nHost: x\r\n\r\nGET /z HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  c.send(
+      "HEAD /abc HTTP/1.1\r\nHost: x\r\n\r\nGET /z HTTP/1.1\r\nHost: x\r\nConnection: "
+      "close\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.pull(); }));
   EXPECT_NE(c.received.find("Content-Length: 4\r\n"), std::string::npos);
   EXPECT_EQ(c.received.find("/abc"), std::string::npos);
@@ -86,7 +96,8 @@ TEST(HttpServer, DecodesTargetAndQuery) {
     x->respond({});
   });
   RawClient c(f);
-  c.send("GET /a%20b/c%2Fd?x=1&y=a+b%21&flag&x=2 HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n\r\n");
+  c.send(
+      "GET /a%20b/c%2Fd?x=1&y=a+b%21&flag&x=2 HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-1\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("X-Request-Id: mine-1"); }));
   EXPECT_EQ(seen.path, "/a b/c%2Fd");
   EXPECT_EQ(seen.param("x"), "1");
@@ -98,12 +109,17 @@ TEST(HttpServer, DecodesTargetAndQuery) {
 
 TEST(HttpServer, AHandlerThatThrowsOrForgetsGivesA500AndTheServerGoesOn) {
   ServerFixture f([](std::shared_ptr<Exchange> x) {
-    if (x->request().path == "/throw") throw std::runtime_error("boom");
-    if (x->request().path == "/odd") throw 7;
-    if (x->request().path == "/ok") x->respond(Response::text(200, "fine"));
+    if (x->request().path == "/throw")
+      throw std::runtime_error("boom");
+    if (x->request().path == "/odd")
+      throw 7;
+    if (x->request().path == "/ok")
+      x->respond(Response::text(200, "fine"));
   });
   RawClient c(f);
-  c.send("GET /throw HTTP/1.1\r\nHost: x\r\n\r\nGET /odd HTTP/1.1\r\nHost: x\r\n\r\nGET /forget HTTP/1.1\r\nHost: x\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n");
+  c.send(
+      "GET /throw HTTP/1.1\r\nHost: x\r\n\r\nGET /odd HTTP/1.1\r\nHost: x\r\n\r\nGET /forget "
+      "HTTP/1.1\r\nHost: x\r\n\r\nGET /ok HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("fine"); }));
   EXPECT_EQ(occurrences(c.received, "HTTP/1.1 500"), 3u);
   EXPECT_EQ(c.received.find("boom"), std::string::npos) << "what a defect says is for the log";
@@ -116,8 +132,10 @@ TEST(HttpServer, ChunkedAndLengthBodiesArrive) {
     x->respond({});
   });
   RawClient c(f);
-  for (char ch : std::string_view("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA\r\n, chunked!\r\n0\r\nX-T: 1\r\n\r\n"
-                                  "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")) {
+  for (char ch :
+       std::string_view("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                        "chunked\r\n\r\n5\r\nhello\r\nA\r\n, chunked!\r\n0\r\nX-T: 1\r\n\r\n"
+                        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")) {
     c.send(std::string_view(&ch, 1));
     f.loop.run_until([] { return false; }, microseconds(1));
   }
@@ -127,7 +145,9 @@ TEST(HttpServer, ChunkedAndLengthBodiesArrive) {
 }
 
 TEST(HttpServer, ExpectContinueIsAnsweredBeforeTheBody) {
-  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond(Response::text(200, "got " + x->request().body)); });
+  ServerFixture f([](std::shared_ptr<Exchange> x) {
+    x->respond(Response::text(200, "got " + x->request().body));
+  });
   RawClient c(f);
   c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("100 Continue\r\n\r\n"); }));
@@ -137,7 +157,10 @@ TEST(HttpServer, ExpectContinueIsAnsweredBeforeTheBody) {
 
 TEST(HttpServer, TooLargeABodyIsRefusedBeforeItIsRead) {
   int handled = 0;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) { ++handled; x->respond({}); });
+  ServerFixture f([&](std::shared_ptr<Exchange> x) {
+    ++handled;
+    x->respond({});
+  });
   RawClient c(f);
   c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10485760\r\nExpect: 100-continue\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("HTTP/1.1 413"); }));
@@ -150,9 +173,11 @@ TEST(HttpServer, TooLargeABodyIsRefusedBeforeItIsRead) {
   std::string left;
   int sent = 0;
   ASSERT_TRUE(f.run_until([&] {
-    if (left.empty() && sent++ < 10) left = piece;
+    if (left.empty() && sent++ < 10)
+      left = piece;
     const auto n = ::send(chunked.fd(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) left.erase(0, static_cast<std::size_t>(n));
+    if (n > 0)
+      left.erase(0, static_cast<std::size_t>(n));
     return chunked.has("HTTP/1.1 413");
   }));
   EXPECT_EQ(handled, 0);
@@ -163,30 +188,50 @@ TEST(HttpServer, APolicyMayTakeLargeBodiesPieceByPiece) {
   std::uint64_t handled = 0;
   HttpServer::Options o;
   o.body_policy = [&](const Request& head) -> Result<BodyPlan> {
-    if (head.path == "/no") return fail(Code::forbidden, "not here");
+    if (head.path == "/no")
+      return fail(Code::forbidden, "not here");
     BodyPlan plan;
     plan.bytes_max = 64 << 20;
-    plan.on_chunk = [total](std::string_view piece) -> Status { *total += piece.size(); return {}; };
+    plan.on_chunk = [total](std::string_view piece) -> Status {
+      *total += piece.size();
+      return {};
+    };
     plan.attachment = total;
     return plan;
   };
-  ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    EXPECT_TRUE(x->request().body.empty());
-    handled = *std::any_cast<std::shared_ptr<std::uint64_t>>(x->request().attachment);
-    x->respond({});
-  }, o);
+  ServerFixture f(
+      [&](std::shared_ptr<Exchange> x) {
+        EXPECT_TRUE(x->request().body.empty());
+        handled = *std::any_cast<std::shared_ptr<std::uint64_t>>(x->request().attachment);
+        x->respond({});
+      },
+      o);
   auto client = *HttpClient::create(f.loop, {});
-  ASSERT_TRUE(fetch(f, *client, {.endpoint = f.endpoint(), .method = Method::put, .target = "/up", .body = std::string(20 << 20, 'u')}));
+  ASSERT_TRUE(fetch(f, *client,
+                    {.endpoint = f.endpoint(),
+                     .method = Method::put,
+                     .target = "/up",
+                     .body = std::string(20 << 20, 'u')}));
   EXPECT_EQ(handled, 20u << 20);
-  const auto refused = fetch(f, *client, {.endpoint = f.endpoint(), .method = Method::put, .target = "/no", .body = std::string(1000, 'u')});
+  const auto refused = fetch(f, *client,
+                             {.endpoint = f.endpoint(),
+                              .method = Method::put,
+                              .target = "/no",
+                              .body = std::string(1000, 'u')});
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->status, 403);
 }
 
 TEST(HttpServer, HeaderFloodsGet431) {
   ServerFixture f(echo_path());
-  for (const std::string& flood : {"GET /" + std::string(40000, 'a') + " HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(40000, 'b'),
-                                   [] { std::string s = "GET / HTTP/1.1\r\nHost: x\r\n"; for (int i = 0; i < 200; ++i) s += "a: b\r\n"; return s + "\r\n"; }()}) {
+  for (const std::string& flood :
+       {"GET /" + std::string(40000, 'a') + " HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\nHost: x\r\nX: " + std::string(40000, 'b'), [] {
+          std::string s = "GET / HTTP/1.1\r\nHost: x\r\n";
+          for (int i = 0; i < 200; ++i)
+            s += "a: b\r\n";
+          return s + "\r\n";
+        }()}) {
     RawClient c(f);
     c.send(flood);
     ASSERT_TRUE(f.run_until([&] { return c.pull(); }));
@@ -225,7 +270,8 @@ TEST(HttpServer, StreamsChunksAndFinishes) {
   EXPECT_FALSE(stream->write("late"));
   ASSERT_TRUE(f.run_until([&] { return c.has("0\r\n\r\n"); }));
   c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  ASSERT_TRUE(f.run_until([&] { return c.pull(), occurrences(c.received, "200 OK") == 2; })) << "the connection is used again";
+  ASSERT_TRUE(f.run_until([&] { return c.pull(), occurrences(c.received, "200 OK") == 2; }))
+      << "the connection is used again";
   stream.reset();
   ASSERT_TRUE(f.run_until([&] { return c.pull(); })) << "a stream dropped unfinished is cut";
 }
@@ -235,11 +281,13 @@ TEST(HttpServer, AFullStreamBufferRefusesAndDrains) {
   bool drained = false;
   HttpServer::Options o;
   o.stream_buffer_bytes_max = 64 << 10;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    x->start_stream(200, {});
-    x->on_drain([&] { drained = true; });
-    stream = x;
-  }, o);
+  ServerFixture f(
+      [&](std::shared_ptr<Exchange> x) {
+        x->start_stream(200, {});
+        x->on_drain([&] { drained = true; });
+        stream = x;
+      },
+      o);
   RawClient c(f);
   c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return stream != nullptr; }));
@@ -251,18 +299,23 @@ TEST(HttpServer, AFullStreamBufferRefusesAndDrains) {
     ASSERT_LE(stream->buffered(), (64u << 10) + 64);
   }
   EXPECT_FALSE(drained);
-  ASSERT_TRUE(f.run_until([&] { c.pull(); return drained; }));
+  ASSERT_TRUE(f.run_until([&] {
+    c.pull();
+    return drained;
+  }));
   EXPECT_TRUE(stream->write(piece));
   stream->finish();
   ASSERT_TRUE(f.run_until([&] { return c.has("0\r\n\r\n"); }));
-  EXPECT_EQ(occurrences(c.received, "~"), taken + piece.size()) << "what was accepted arrives, exactly once";
+  EXPECT_EQ(occurrences(c.received, "~"), taken + piece.size())
+      << "what was accepted arrives, exactly once";
 }
 
 TEST(HttpServer, AVanishedFollowerIsNoticed) {
   int gone = 0;
   std::vector<std::shared_ptr<Exchange>> open;
   ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    if (x->request().path == "/stream") x->start_stream(200, {});
+    if (x->request().path == "/stream")
+      x->start_stream(200, {});
     x->on_close([&] { ++gone; });
     open.push_back(x);
   });
@@ -297,12 +350,14 @@ TEST(HttpServer, AReaderThatTakesNothingIsCut) {
   o.write_stall_timeout = milliseconds(80);
   bool gone = false;
   std::shared_ptr<Exchange> stream;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    x->start_stream(200, {});
-    x->on_close([&] { gone = true; });
-    while (x->write(std::string(64 << 10, 's'))) {}
-    stream = x;
-  }, o);
+  ServerFixture f(
+      [&](std::shared_ptr<Exchange> x) {
+        x->start_stream(200, {});
+        x->on_close([&] { gone = true; });
+        while (x->write(std::string(64 << 10, 's'))) {}
+        stream = x;
+      },
+      o);
   RawClient c(f);
   c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_TRUE(f.run_until([&] { return gone; }));
@@ -342,7 +397,9 @@ TEST(HttpServer, AcceptedSocketsInheritWhatWasSetOnTheListener) {
   pollfd p{listener.fd.get(), POLLIN, 0};
   ASSERT_EQ(::poll(&p, 1, 5000), 1);
   Fd accepted(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  for (const auto& [level, option] : {std::pair<int, int>(IPPROTO_TCP, TCP_NODELAY), {SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_USER_TIMEOUT}}) {
+  for (const auto& [level, option] : {std::pair<int, int>(IPPROTO_TCP, TCP_NODELAY),
+                                      {SOL_SOCKET, SO_KEEPALIVE},
+                                      {IPPROTO_TCP, TCP_USER_TIMEOUT}}) {
     int value = 0;
     socklen_t length = sizeof value;
     ASSERT_EQ(::getsockopt(accepted.get(), level, option, &value, &length), 0);
@@ -353,10 +410,18 @@ TEST(HttpServer, AcceptedSocketsInheritWhatWasSetOnTheListener) {
 TEST(HttpServer, UnixSocketsArePrivateAndReplaceStaleOnes) {
   TempDir dir;
   const std::string path = dir / "s.sock";
-  { auto stale = listen_on({.unix_path = path}); ASSERT_TRUE(stale); }  // the file stays behind
+  {
+    auto stale = listen_on({.unix_path = path});
+    ASSERT_TRUE(stale);
+  }  // the file stays behind
   ASSERT_TRUE(file_exists(path));
   std::optional<unsigned> uid;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) { uid = x->request().peer_uid; x->respond(Response::text(200, "unix")); }, {.listen = {"unix:" + path}});
+  ServerFixture f(
+      [&](std::shared_ptr<Exchange> x) {
+        uid = x->request().peer_uid;
+        x->respond(Response::text(200, "unix"));
+      },
+      {.listen = {"unix:" + path}});
   ASSERT_TRUE(f.server);
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(static_cast<unsigned>(mode), 0600u);
@@ -373,7 +438,9 @@ TEST(HttpServer, UnixSocketsArePrivateAndReplaceStaleOnes) {
 }
 
 TEST(HttpServer, AnswerHeadersCannotSplitTheResponse) {
-  ServerFixture f([](std::shared_ptr<Exchange> x) { x->respond({200, {{"X-Bad", "a\r\nSet-Cookie: evil=1"}, {"X-Good", "b"}}, "ok"}); });
+  ServerFixture f([](std::shared_ptr<Exchange> x) {
+    x->respond({200, {{"X-Bad", "a\r\nSet-Cookie: evil=1"}, {"X-Good", "b"}}, "ok"});
+  });
   RawClient c(f);
   c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return c.has("ok"); }));

@@ -10,9 +10,12 @@ TEST(Loop, TimersFireAndStopWithTheirHandle) {
   Loop loop;
   int ticks = 0, never = 0;
   Timer every = loop.every(milliseconds(1), [&] {
-    if (++ticks == 3) every.cancel();
+    if (++ticks == 3)
+      every.cancel();
   });
-  { Timer dropped = loop.after(milliseconds(1), [&] { ++never; }); }
+  {
+    Timer dropped = loop.after(milliseconds(1), [&] { ++never; });
+  }
   bool once = false;
   Timer after = loop.after(milliseconds(20), [&] { once = true; });
   ASSERT_TRUE(loop.run_until([&] { return once && ticks == 3; }, patience));
@@ -28,7 +31,8 @@ TEST(Loop, ATimerMayReplaceItself) {
   int count = 0;
   Timer timer;
   std::function<void()> again = [&] {
-    if (++count < 5) timer = loop.after(microseconds(10), again);
+    if (++count < 5)
+      timer = loop.after(microseconds(10), again);
   };
   timer = loop.after(microseconds(10), again);
   EXPECT_TRUE(loop.run_until([&] { return count == 5; }, patience));
@@ -39,7 +43,8 @@ TEST(Loop, PostsFromThreadsComeInOrderAndAThrowDoesNotEndTheLoop) {
   std::vector<int> got;
   std::thread other([&] {
     loop.post([] { throw std::runtime_error("thrown on purpose"); });
-    for (int i = 0; i < 1000; ++i) loop.post([&, i] { got.push_back(i); });
+    for (int i = 0; i < 1000; ++i)
+      loop.post([&, i] { got.push_back(i); });
     loop.post([&] { loop.stop(); });
   });
   loop.run();
@@ -58,7 +63,8 @@ TEST(Loop, WatchesDescriptorsBothWays) {
   std::string got;
   Watch read = loop.on_readable(a.get(), [&] {
     char c;  // one byte at a time: the watch must come again while there is more
-    if (::read(a.get(), &c, 1) == 1) got += c;
+    if (::read(a.get(), &c, 1) == 1)
+      got += c;
     ++readable;
   });
   Watch write = loop.on_writable(b.get(), [&] {
@@ -95,12 +101,16 @@ TEST(Workers, ResultsComeBackOnTheLoopAndTheQueueIsBounded) {
     int accepted = 0;
     Status last;
     for (int i = 0; i < 5 && last; ++i) {
-      last = workers.submit([&] { std::lock_guard hold(gate); return 7; },
-                            [&](int seven) {
-                              EXPECT_EQ(seven, 7);
-                              EXPECT_TRUE(loop.on_this_thread());
-                              ++done;
-                            });
+      last = workers.submit(
+          [&] {
+            std::lock_guard hold(gate);
+            return 7;
+          },
+          [&](int seven) {
+            EXPECT_EQ(seven, 7);
+            EXPECT_TRUE(loop.on_this_thread());
+            ++done;
+          });
       accepted += last.has_value();
     }
     ASSERT_FALSE(last);

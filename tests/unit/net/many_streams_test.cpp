@@ -20,7 +20,8 @@ bool raise_file_limit(rlim_t wanted) {
 TEST(ManyStreams, AThousandFollowersGetEveryEventOnOneThread) {
   constexpr std::size_t followers = 1000;
   constexpr int events = 20;
-  if (!raise_file_limit(2 * followers + 200)) GTEST_SKIP() << "needs " << 2 * followers + 200 << " open files";
+  if (!raise_file_limit(2 * followers + 200))
+    GTEST_SKIP() << "needs " << 2 * followers + 200 << " open files";
   std::vector<std::shared_ptr<Exchange>> streams;
   ServerFixture f([&](std::shared_ptr<Exchange> x) {
     x->start_stream(200, {{"Content-Type", "text/event-stream"}});
@@ -34,30 +35,46 @@ TEST(ManyStreams, AThousandFollowersGetEveryEventOnOneThread) {
   };
   std::vector<Follower> all(followers);
   for (auto& each : all) {
-    each.parser = std::make_unique<SseParser>([&each](const SseEvent& e) { each.ids.push_back(e.id); });
-    client->fetch({.endpoint = f.endpoint(), .on_chunk = [&each](std::string_view piece) { EXPECT_TRUE(each.parser->feed(piece)); }},
+    each.parser =
+        std::make_unique<SseParser>([&each](const SseEvent& e) { each.ids.push_back(e.id); });
+    client->fetch({.endpoint = f.endpoint(),
+                   .on_chunk =
+                       [&each](std::string_view piece) {
+                         EXPECT_TRUE(each.parser->feed(piece));
+                       }},
                   [&each](Result<Response> r) { each.done = r.has_value(); });
   }
   ASSERT_TRUE(f.run_until([&] { return streams.size() == followers; }));
   for (int i = 1; i <= events; ++i) {
     const std::string event = format_sse({std::to_string(i), "job", "{\"state\":\"running\"}"});
-    for (auto& stream : streams) ASSERT_TRUE(stream->write(event));
-    ASSERT_TRUE(f.run_until([&] { return std::all_of(all.begin(), all.end(), [&](const Follower& e) { return e.ids.size() == static_cast<std::size_t>(i); }); }));
+    for (auto& stream : streams)
+      ASSERT_TRUE(stream->write(event));
+    ASSERT_TRUE(f.run_until([&] {
+      return std::all_of(all.begin(), all.end(), [&](const Follower& e) {
+        return e.ids.size() == static_cast<std::size_t>(i);
+      });
+    }));
   }
-  for (auto& stream : streams) stream->finish();
-  ASSERT_TRUE(f.run_until([&] { return std::all_of(all.begin(), all.end(), [](const Follower& e) { return e.done; }); }));
+  for (auto& stream : streams)
+    stream->finish();
+  ASSERT_TRUE(f.run_until([&] {
+    return std::all_of(all.begin(), all.end(), [](const Follower& e) { return e.done; });
+  }));
   for (const auto& each : all)
-    for (int i = 0; i < events; ++i) ASSERT_EQ(each.ids[static_cast<std::size_t>(i)], std::to_string(i + 1));
+    for (int i = 0; i < events; ++i)
+      ASSERT_EQ(each.ids[static_cast<std::size_t>(i)], std::to_string(i + 1));
 }
 
 TEST(ManyStreams, OneSlowFollowerIsDroppedAndTheOthersGoOn) {
   HttpServer::Options o;
   o.stream_buffer_bytes_max = 256 << 10;
   std::vector<std::shared_ptr<Exchange>> streams;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    x->start_stream(200, {});
-    streams.push_back(std::move(x));
-  }, o);
+  ServerFixture f(
+      [&](std::shared_ptr<Exchange> x) {
+        x->start_stream(200, {});
+        streams.push_back(std::move(x));
+      },
+      o);
   RawClient slow(f);
   slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return streams.size() == 1; }));
@@ -81,13 +98,16 @@ TEST(ManyStreams, OneSlowFollowerIsDroppedAndTheOthersGoOn) {
     }
     ASSERT_TRUE(f.run_until([&] {
       std::size_t waiting = 0;
-      for (auto& each : fast) each->pull(), each->received.clear();
-      for (std::size_t i = 1; i < streams.size(); ++i) waiting += streams[i]->buffered();
+      for (auto& each : fast)
+        each->pull(), each->received.clear();
+      for (std::size_t i = 1; i < streams.size(); ++i)
+        waiting += streams[i]->buffered();
       return waiting == 0;
     }));
   }
   EXPECT_EQ(dropped, 1);
-  for (std::size_t i = 1; i < streams.size(); ++i) EXPECT_TRUE(streams[i]->open());
+  for (std::size_t i = 1; i < streams.size(); ++i)
+    EXPECT_TRUE(streams[i]->open());
   EXPECT_TRUE(f.run_until([&] { return slow.pull(); }));
 }
 

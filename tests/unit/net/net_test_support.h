@@ -1,4 +1,5 @@
-// A loop, a server and raw client sockets for tests: everything on loopback or a socket pair, nothing sleeps.
+// A loop, a server and raw client sockets for tests: everything on loopback or a socket pair,
+// nothing sleeps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,11 +18,16 @@
 
 namespace billow::net {
 
-inline constexpr Duration patience = seconds(20);  // generous: the machine may be busy; reaching it is a failure
+inline constexpr Duration patience =
+    seconds(20);  // generous: the machine may be busy; reaching it is a failure
 
 class TempDir {
  public:
-  TempDir() : path_((std::filesystem::temp_directory_path() / ("billow-net-" + random_token(6))).string()) { std::filesystem::create_directories(path_); }
+  TempDir()
+      : path_(
+            (std::filesystem::temp_directory_path() / ("billow-net-" + random_token(6))).string()) {
+    std::filesystem::create_directories(path_);
+  }
   ~TempDir() { std::filesystem::remove_all(path_); }
   std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
 
@@ -34,19 +40,25 @@ struct ServerFixture {
   std::unique_ptr<HttpServer> server;
 
   explicit ServerFixture(Handler handler, HttpServer::Options options = {}) {
-    if (options.listen.empty()) options.listen = {"127.0.0.1:0"};
+    if (options.listen.empty())
+      options.listen = {"127.0.0.1:0"};
     auto made = HttpServer::create(loop, std::move(options), std::move(handler));
-    if (!made) ADD_FAILURE() << made.error().message;
-    else server = std::move(*made);
+    if (!made)
+      ADD_FAILURE() << made.error().message;
+    else
+      server = std::move(*made);
   }
   Endpoint endpoint() const { return *parse_endpoint(server->bound_addresses().at(0)); }
-  bool run_until(const std::function<bool()>& condition) { return loop.run_until(condition, patience); }
+  bool run_until(const std::function<bool()>& condition) {
+    return loop.run_until(condition, patience);
+  }
 };
 
 // A server on a thread of its own, for clients that block.
 class ThreadedServer {
  public:
-  explicit ThreadedServer(Handler handler, HttpServer::Options options = {}) : fixture_(std::move(handler), std::move(options)), endpoint_(fixture_.endpoint()) {
+  explicit ThreadedServer(Handler handler, HttpServer::Options options = {})
+      : fixture_(std::move(handler), std::move(options)), endpoint_(fixture_.endpoint()) {
     thread_ = std::thread([this] { fixture_.loop.run(); });
   }
   ~ThreadedServer() {
@@ -75,7 +87,8 @@ class RawClient {
   void send(std::string_view data) {
     while (!data.empty()) {
       const auto n = ::send(fd_.get(), data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n <= 0) return;
+      if (n <= 0)
+        return;
       data.remove_prefix(static_cast<std::size_t>(n));
     }
   }
@@ -84,17 +97,25 @@ class RawClient {
     char buffer[65536];
     for (;;) {
       const auto n = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-      if (n > 0) { received.append(buffer, static_cast<std::size_t>(n)); continue; }
-      if (n == 0 || errno != EAGAIN) closed = true;
+      if (n > 0) {
+        received.append(buffer, static_cast<std::size_t>(n));
+        continue;
+      }
+      if (n == 0 || errno != EAGAIN)
+        closed = true;
       return closed;
     }
   }
-  bool has(std::string_view text) { pull(); return received.find(text) != std::string::npos; }
+  bool has(std::string_view text) {
+    pull();
+    return received.find(text) != std::string::npos;
+  }
   void end_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
   void hang_up(bool abrupt) {  // abrupt: by a reset
     const linger hard{1, 0};
-    if (abrupt) ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    if (abrupt)
+      ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     close();
   }
   int fd() const { return fd_.get(); }
@@ -107,7 +128,8 @@ class RawClient {
 
 inline std::size_t occurrences(std::string_view text, std::string_view what) {
   std::size_t n = 0;
-  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++n;
+  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size()))
+    ++n;
   return n;
 }
 
@@ -115,7 +137,8 @@ inline std::size_t occurrences(std::string_view text, std::string_view what) {
 inline Result<Response> fetch(ServerFixture& fixture, HttpClient& client, ClientRequest request) {
   std::optional<Result<Response>> out;
   client.fetch(std::move(request), [&](Result<Response> r) { out = std::move(r); });
-  if (!fixture.run_until([&] { return out.has_value(); })) return fail(Code::timed_out, "the test's patience ran out");
+  if (!fixture.run_until([&] { return out.has_value(); }))
+    return fail(Code::timed_out, "the test's patience ran out");
   return std::move(*out);
 }
 

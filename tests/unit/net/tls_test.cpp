@@ -1,5 +1,5 @@
-#include "net/http/blocking_client.h"
 #include "net/certs.h"
+#include "net/http/blocking_client.h"
 #include "net_test_support.h"
 
 namespace billow::net {
@@ -50,7 +50,9 @@ TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
   const auto good = fetch(f, *client, {.endpoint = endpoint});
   ASSERT_TRUE(good) << good.error().message;
   EXPECT_EQ(good->body, "secret");
-  const auto large = fetch(f, *client, {.endpoint = endpoint, .method = Method::post, .body = std::string(5 << 20, 'T')});
+  const auto large =
+      fetch(f, *client,
+            {.endpoint = endpoint, .method = Method::post, .body = std::string(5 << 20, 'T')});
   ASSERT_TRUE(large) << large.error().message;
   EXPECT_EQ(large->body, std::string(5 << 20, 'T'));
   EXPECT_EQ(client->idle_connections(), 1u);
@@ -58,7 +60,8 @@ TEST(Tls, TrustsItsAuthorityAndRefusesAnother) {
   auto wary = *HttpClient::create(f.loop, {.tls = {.ca_path = pki.other_ca}});
   const auto refused = fetch(f, *wary, {.endpoint = endpoint});
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("not trusted"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("not trusted"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Tls, ACertificateForAnotherNameIsRefused) {
@@ -67,14 +70,21 @@ TEST(Tls, ACertificateForAnotherNameIsRefused) {
   pki.write("server.pem", elsewhere.cert_pem);
   pki.write("server.key", elsewhere.key_pem);
   ThreadedServer s(tls_echo(), pki.server_options());
-  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.ca_path = pki.ca}}).get("/"));
-  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}}).get("/"));
+  EXPECT_FALSE(
+      BlockingClient({.endpoint = https(s.endpoint()), .tls = {.ca_path = pki.ca}}).get("/"));
+  EXPECT_FALSE(
+      BlockingClient({.endpoint = https(s.endpoint()),
+                      .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}})
+          .get("/"));
 }
 
 TEST(Tls, ThePinMayBeTheServersOrItsAuthoritys) {
   Pki pki;
   ThreadedServer s(tls_echo(), pki.server_options());
-  const auto try_pin = [&](const std::string& pin) { return BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = pin}}).get("/"); };
+  const auto try_pin = [&](const std::string& pin) {
+    return BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = pin}})
+        .get("/");
+  };
   EXPECT_TRUE(try_pin(*cert_fingerprint(pki.server.cert_pem)));
   EXPECT_TRUE(try_pin(*cert_fingerprint(pki.authority.cert_pem)));
   const auto wrong = try_pin(std::string(64, 'a'));
@@ -91,14 +101,18 @@ TEST(Tls, AForgedChainWithThePinnedAuthorityAppendedIsRefused) {
   pki.write("server.pem", forged.cert_pem);
   pki.write("server.key", forged.key_pem);
   ThreadedServer s(tls_echo(), pki.server_options());
-  EXPECT_FALSE(BlockingClient({.endpoint = https(s.endpoint()), .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}}).get("/"));
+  EXPECT_FALSE(
+      BlockingClient({.endpoint = https(s.endpoint()),
+                      .tls = {.pinned_fingerprint = *cert_fingerprint(pki.authority.cert_pem)}})
+          .get("/"));
 }
 
 TEST(Tls, TheBlockingClientAndItsWebSocketWork) {
   Pki pki;
   ThreadedServer s(tls_echo(), pki.server_options());
   BlockingClient client({.endpoint = https(s.endpoint()), .tls = {.ca_path = pki.ca}});
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client.get("/"));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(client.get("/"));
   auto ws = client.websocket("/");
   ASSERT_TRUE(ws) << ws.error().message;
   ASSERT_TRUE(ws->send_text(std::string(200'000, 'w')));

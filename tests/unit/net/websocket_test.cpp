@@ -10,15 +10,21 @@ namespace billow::net {
 Handler echo_socket(WebSocket::Options options = {}) {
   return [options](std::shared_ptr<Exchange> x) {
     auto made = x->upgrade_websocket(options);
-    if (!made) return x->respond(problem(made.error()));
+    if (!made)
+      return x->respond(problem(made.error()));
     auto ws = *made;
-    ws->on_message([ws](std::string_view data, bool binary) { binary ? ws->send_binary(data) : ws->send_text(data); });
+    ws->on_message([ws](std::string_view data, bool binary) {
+      binary ? ws->send_binary(data) : ws->send_text(data);
+    });
   };
 }
 
-std::shared_ptr<WebSocket> connect(ServerFixture& f, HttpClient& client, WebSocket::Options options = {}) {
+std::shared_ptr<WebSocket> connect(ServerFixture& f,
+                                   HttpClient& client,
+                                   WebSocket::Options options = {}) {
   std::optional<Result<std::shared_ptr<WebSocket>>> made;
-  client.connect_websocket({.endpoint = f.endpoint()}, options, [&](auto r) { made = std::move(r); });
+  client.connect_websocket({.endpoint = f.endpoint()}, options,
+                           [&](auto r) { made = std::move(r); });
   EXPECT_TRUE(f.run_until([&] { return made.has_value(); }));
   EXPECT_TRUE(made && *made) << (made ? made->error().message : "");
   return made && *made ? **made : nullptr;
@@ -73,15 +79,22 @@ TEST(WebSocket, ASlowReaderIsClosedWithItsCode) {
     held->on_close([&](const WebSocket::Closed& c) { closed = c; });
   });
   RawClient c(f);
-  c.send("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
-  ASSERT_TRUE(f.run_until([&] { return held && c.has("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="); })) << "the example of RFC 6455";
+  c.send(
+      "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+      "Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+      "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+  ASSERT_TRUE(f.run_until([&] { return held && c.has("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="); }))
+      << "the example of RFC 6455";
   const std::string piece(32 << 10, 'p');
   std::size_t sent = 0;
   while (held->send_binary(piece)) {
     ASSERT_LT(sent += piece.size(), 64u << 20) << "the queue has no end";
     ASSERT_LE(held->buffered(), 128u << 10);
   }
-  ASSERT_TRUE(f.run_until([&] { c.pull(); return c.received.find("the reader is too slow") != std::string::npos; }));
+  ASSERT_TRUE(f.run_until([&] {
+    c.pull();
+    return c.received.find("the reader is too slow") != std::string::npos;
+  }));
   c.close();
   ASSERT_TRUE(f.run_until([&] { return closed.has_value(); }));
   EXPECT_EQ(closed->code, WebSocket::close_slow_reader);
@@ -91,7 +104,8 @@ TEST(WebSocket, APeerThatAnswersNoPingIsCut) {
   std::optional<WebSocket::Closed> closed;
   std::shared_ptr<WebSocket> held;
   ServerFixture f([&](std::shared_ptr<Exchange> x) {
-    held = *x->upgrade_websocket({.ping_interval = milliseconds(20), .pong_timeout = milliseconds(500)});
+    held = *x->upgrade_websocket(
+        {.ping_interval = milliseconds(20), .pong_timeout = milliseconds(500)});
     held->on_message([](auto, bool) {});
     held->on_close([&](const WebSocket::Closed& c) { closed = c; });
   });
@@ -103,44 +117,60 @@ TEST(WebSocket, APeerThatAnswersNoPingIsCut) {
   ASSERT_TRUE(f.run_until([&] { return later; }));
   EXPECT_FALSE(closed) << "one that answers stays";
   RawClient silent(f);
-  silent.send("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+  silent.send(
+      "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+      "Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+      "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
   ASSERT_TRUE(f.run_until([&] { return closed.has_value(); }));
   EXPECT_EQ(closed->code, 1006);
 }
 
 TEST(WebSocket, BrokenFramesAreRefused) {
-  struct Case { std::string bytes; int code; };
-  const auto masked = [](std::string head, std::string payload) { return head + std::string(4, '\0') + payload; };
+  struct Case {
+    std::string bytes;
+    int code;
+  };
+  const auto masked = [](std::string head, std::string payload) {
+    return head + std::string(4, '\0') + payload;
+  };
   const std::vector<Case> cases = {
-      {std::string("\x81\x01x", 3), 1002},                                       // not masked
-      {masked("\xc1\x81", "x"), 1002},                                          // a reserved bit
-      {masked("\x83\x81", "x"), 1002},                                          // an unknown kind
-      {masked(std::string("\x09\x80", 2), ""), 1002},                           // a ping in parts
-      {masked("\x80\x81", "x"), 1002},                                          // goes on with nothing
-      {masked("\x81\x82", "\xc3\x28"), 1007},                                   // not UTF-8
-      {masked(std::string("\x82\xfe\x00\x05", 4), "12345"), 1002},              // not the shortest length
+      {std::string("\x81\x01x", 3), 1002},                          // not masked
+      {masked("\xc1\x81", "x"), 1002},                              // a reserved bit
+      {masked("\x83\x81", "x"), 1002},                              // an unknown kind
+      {masked(std::string("\x09\x80", 2), ""), 1002},               // a ping in parts
+      {masked("\x80\x81", "x"), 1002},                              // goes on with nothing
+      {masked("\x81\x82", "\xc3\x28"), 1007},                       // not UTF-8
+      {masked(std::string("\x82\xfe\x00\x05", 4), "12345"), 1002},  // not the shortest length
       {masked(std::string("\x82\xff\x00\x00\x00\x00\x7f\xff\xff\xff", 10), ""), 1009},
       {masked(std::string("\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff", 10), ""), 1009},
   };
   ServerFixture f(echo_socket());
   for (const auto& each : cases) {
     RawClient c(f);
-    c.send("GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" + each.bytes);
+    c.send(
+        "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+        "Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+        "dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n" +
+        each.bytes);
     ASSERT_TRUE(f.run_until([&] { return c.pull(); })) << hex(each.bytes);
     const auto body = c.received.substr(c.received.find("\r\n\r\n") + 4);
     ASSERT_GE(body.size(), 4u) << hex(each.bytes);
     EXPECT_EQ(static_cast<unsigned char>(body[0]), 0x88);
-    EXPECT_EQ(static_cast<unsigned char>(body[2]) << 8 | static_cast<unsigned char>(body[3]), each.code) << hex(each.bytes);
+    EXPECT_EQ(static_cast<unsigned char>(body[2]) << 8 | static_cast<unsigned char>(body[3]),
+              each.code)
+        << hex(each.bytes);
   }
 }
 
 TEST(WebSocket, FragmentsComeTogetherAndPingsInBetweenAreAnswered) {
   WsReader reader(WsReader::Role::client, 1000);
-  const std::string wire = std::string("\x01\x02he", 4) + std::string("\x89\x01p", 3) + std::string("\x80\x03llo", 5);
+  const std::string wire =
+      std::string("\x01\x02he", 4) + std::string("\x89\x01p", 3) + std::string("\x80\x03llo", 5);
   std::vector<std::pair<WsOp, std::string>> got;
   for (char c : wire) {
     reader.feed({&c, 1});
-    for (auto m = reader.next(); m && *m; m = reader.next()) got.emplace_back((*m)->op, (*m)->payload);
+    for (auto m = reader.next(); m && *m; m = reader.next())
+      got.emplace_back((*m)->op, (*m)->payload);
   }
   ASSERT_EQ(got.size(), 2u);
   EXPECT_EQ(got[0], std::pair(WsOp::ping, std::string("p")));
@@ -151,7 +181,8 @@ TEST(WebSocket, ACallbackThatThrowsClosesItsSocketOnly) {
   ServerFixture f([](std::shared_ptr<Exchange> x) {
     auto ws = *x->upgrade_websocket({});
     ws->on_message([ws](std::string_view data, bool) {
-      if (data == "throw") throw std::runtime_error("thrown on purpose");
+      if (data == "throw")
+        throw std::runtime_error("thrown on purpose");
       ws->send_text(data);
     });
   });
@@ -171,14 +202,18 @@ TEST(WebSocket, ACallbackThatThrowsClosesItsSocketOnly) {
 
 TEST(WebSocket, APausedReaderHoldsMessagesBackAndLosesNone) {
   std::shared_ptr<WebSocket> server_side;
-  ServerFixture f([&](std::shared_ptr<Exchange> x) { server_side = *x->upgrade_websocket({.queue_bytes_max = 64 << 20}); });
+  ServerFixture f([&](std::shared_ptr<Exchange> x) {
+    server_side = *x->upgrade_websocket({.queue_bytes_max = 64 << 20});
+  });
   auto client = *HttpClient::create(f.loop, {});
   auto ws = connect(f, *client);
   int got = 0;
   ws->on_message([&](std::string_view, bool) {
-    if (++got == 3) ws->pause();
+    if (++got == 3)
+      ws->pause();
   });
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(server_side->send_binary(std::string(10'000, 'm')));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_TRUE(server_side->send_binary(std::string(10'000, 'm')));
   ASSERT_TRUE(f.run_until([&] { return got == 3; }));
   bool later = false;
   Timer t = f.loop.after(milliseconds(30), [&] { later = true; });
@@ -203,8 +238,14 @@ TEST(WebSocket, TheServersEndClosesItsSockets) {
 TEST(WebSocket, AWrongUpgradeIsRefusedAsHttp) {
   ServerFixture f(echo_socket());
   RawClient c(f);
-  c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n\r\n");
-  EXPECT_TRUE(f.run_until([&] { c.pull(); return occurrences(c.received, "HTTP/1.1 400") == 2; }));
+  c.send(
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\nUpgrade: "
+      "websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+      "short\r\n\r\n");
+  EXPECT_TRUE(f.run_until([&] {
+    c.pull();
+    return occurrences(c.received, "HTTP/1.1 400") == 2;
+  }));
 }
 
 TEST(WebSocket, TheBlockingClientEchoes) {

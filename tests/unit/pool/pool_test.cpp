@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "pool/command_pool.h"
 #include "base/run_command.h"
+#include "pool/command_pool.h"
 #include "pool/slurm_pool.h"
 
 namespace billow::pool {
@@ -37,16 +37,21 @@ Order order(std::uint32_t nodes = 1, std::int32_t gpus = 2) {
   return o;
 }
 
-bool has(const std::vector<std::string>& words, const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); }
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
-  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = "/opt/billow"});
+  const SlurmPool pool(slurm_settings(),
+                       {.installation = "ab12", .work_dir = "", .billow = "/opt/billow"});
   const auto args = pool.arguments(order());
   EXPECT_TRUE(has(args, "--job-name=billow-ab12-fast-7"));
   EXPECT_TRUE(has(args, "--gres=gpu:h100:2"));
   EXPECT_TRUE(has(args, "--time=90"));
-  EXPECT_TRUE(has(args, "--no-requeue")) << "Slurm starting it again by itself would use a credential twice";
-  for (const auto& word : args) EXPECT_EQ(word.find("secret"), std::string::npos);
+  EXPECT_TRUE(has(args, "--no-requeue"))
+      << "Slurm starting it again by itself would use a credential twice";
+  for (const auto& word : args)
+    EXPECT_EQ(word.find("secret"), std::string::npos);
   EXPECT_FALSE(has(pool.arguments(order(1, 0)), "--gres=gpu:h100:0"));
   EXPECT_NE(pool.script(order(1, 0)).find("--only-gpus \"none\""), std::string::npos);
   EXPECT_NE(pool.script(order(4, 8)).find("srun --ntasks=4"), std::string::npos);
@@ -56,16 +61,22 @@ TEST(SlurmPool, AsksForWhatIsNeededByNameAndTellsNoSecretToSbatch) {
   EXPECT_TRUE(has(quick, "--gres=gpu:h100:2"));
   EXPECT_FALSE(has(quick, "--parsable"));
   EXPECT_FALSE(has(quick, "--no-requeue"));
-  for (const auto& word : quick) EXPECT_EQ(word.find("secret"), std::string::npos);
+  for (const auto& word : quick)
+    EXPECT_EQ(word.find("secret"), std::string::npos);
 }
 
 TEST(SlurmPool, ItsScriptIsAProgramAShellAccepts) {
-  const SlurmPool pool(slurm_settings(), {.installation = "ab12", .work_dir = "", .billow = "/opt/a b/billow"});
+  const SlurmPool pool(slurm_settings(),
+                       {.installation = "ab12", .work_dir = "", .billow = "/opt/a b/billow"});
   for (const auto& o : {order(), order(3, 8)}) {
-    const auto checked = run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
+    const auto checked =
+        run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = pool.script(o)});
     ASSERT_TRUE(checked);
     EXPECT_EQ(checked->code, 0) << checked->err << pool.script(o);
-    const auto quick = run_command({.argv = {"/bin/sh", "-n"}, .env = {}, .input = "echo here\nexec >/dev/null 2>&1\n" + pool.node_script(o)});
+    const auto quick =
+        run_command({.argv = {"/bin/sh", "-n"},
+                     .env = {},
+                     .input = "echo here\nexec >/dev/null 2>&1\n" + pool.node_script(o)});
     ASSERT_TRUE(quick);
     EXPECT_EQ(quick->code, 0) << quick->err;
   }
@@ -96,7 +107,8 @@ TEST(CommandPool, AFailedListIsNoEmptyListAndAFailedCreateIsANo) {
   p.name = "cloud";
   p.kind = PoolKind::command;
   p.list_command = "exit 3";
-  p.create_command = "echo \"$BILLOW_MACHINE $BILLOW_GPUS\" > " + std::string(dir) + "/made; test -r \"$BILLOW_USER_DATA\"; echo quota exceeded >&2; exit 1";
+  p.create_command = "echo \"$BILLOW_MACHINE $BILLOW_GPUS\" > " + std::string(dir) +
+                     "/made; test -r \"$BILLOW_USER_DATA\"; echo quota exceeded >&2; exit 1";
   p.delete_command = "true";
   CommandPool pool(p, {.installation = "i", .work_dir = dir, .billow = ""});
   const auto listed = pool.nodes();
@@ -119,7 +131,9 @@ TEST(CommandPool, CloudInitMakesTheMachineJoinAndReadNoticesWhereItMayBeTakenAwa
   p.labels = {{"zone", "eu 1"}};
   const std::string plain = cloud_init(order(), p);
   EXPECT_TRUE(plain.starts_with("#cloud-config\n"));
-  EXPECT_NE(plain.find("billow join https://head:7070 --token-file /etc/billow/token"), std::string::npos) << plain;
+  EXPECT_NE(plain.find("billow join https://head:7070 --token-file /etc/billow/token"),
+            std::string::npos)
+      << plain;
   EXPECT_NE(plain.find("--label 'zone=eu 1'"), std::string::npos);
   EXPECT_EQ(plain.find("--reclaim-notices"), std::string::npos);
   p.spot = true;
@@ -130,7 +144,8 @@ TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
   billow::Pool p;
   p.name = "cloud";
   p.kind = PoolKind::command;
-  p.list_command = "printf 'NAME ID STATE\\ncloud-1 i-77 running\\n  cloud-2\\nother-1 i-3\\ncloud-x\\n'";
+  p.list_command =
+      "printf 'NAME ID STATE\\ncloud-1 i-77 running\\n  cloud-2\\nother-1 i-3\\ncloud-x\\n'";
   CommandPool pool(p, {});
   const auto listed = pool.nodes();
   ASSERT_TRUE(listed);
@@ -141,7 +156,10 @@ TEST(CommandPool, ListsByNameWhateverElseIsPrinted) {
 
 TEST(RunCommand, EndsWhatTakesTooLongWithEverythingItStarted) {
   const auto before = system_clock().steady();
-  const auto done = run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"}, .env = {}, .input = {}, .timeout = milliseconds(200)});
+  const auto done = run_command({.argv = {"/bin/sh", "-c", "sleep 60 & sleep 60"},
+                                 .env = {},
+                                 .input = {},
+                                 .timeout = milliseconds(200)});
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::timed_out);
   EXPECT_LT((system_clock().steady() - before).ns, seconds(30).ns);
@@ -151,17 +169,23 @@ TEST(RunCommand, WhatStaysIsReturnedWithItsFirstLine) {
   char dir[] = "/tmp/billow-pool-XXXXXX";
   ASSERT_TRUE(::mkdtemp(dir));
   const std::string complaints = std::string(dir) + "/err";
-  const auto stays = start_command({.argv = {"/bin/sh", "-c", "eval \"$(cat)\""}, .input = "echo here\nexec >/dev/null\nsleep 60\n", .complaints = complaints});
+  const auto stays = start_command({.argv = {"/bin/sh", "-c", "eval \"$(cat)\""},
+                                    .input = "echo here\nexec >/dev/null\nsleep 60\n",
+                                    .complaints = complaints});
   ASSERT_TRUE(stays) << stays.error().message;
   ASSERT_GT(stays->pid, 0);
   EXPECT_EQ(::kill(-stays->pid, SIGKILL), 0);
   EXPECT_EQ(::waitpid(stays->pid, nullptr, 0), stays->pid);
-  const auto ends = start_command({.argv = {"/bin/sh", "-c", "echo busy >&2; exit 3"}, .input = "", .complaints = complaints});
+  const auto ends = start_command(
+      {.argv = {"/bin/sh", "-c", "echo busy >&2; exit 3"}, .input = "", .complaints = complaints});
   ASSERT_TRUE(ends);
   EXPECT_EQ(ends->pid, 0);
   EXPECT_EQ(ends->ended.code, 3);
   EXPECT_EQ(ends->ended.complaint(), "busy");
-  const auto hangs = start_command({.argv = {"/bin/sleep", "60"}, .input = "", .complaints = complaints, .patience = milliseconds(100)});
+  const auto hangs = start_command({.argv = {"/bin/sleep", "60"},
+                                    .input = "",
+                                    .complaints = complaints,
+                                    .patience = milliseconds(100)});
   ASSERT_FALSE(hangs);
   EXPECT_EQ(hangs.error().code, Code::timed_out);
   (void)remove_tree(dir);

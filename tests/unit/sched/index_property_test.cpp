@@ -1,5 +1,6 @@
-// The index folds likes together: nodes into groups, jobs into kinds and classes. Whatever happened before, its answers must be
-// those of an index made anew from the same contents, and must not depend on what nodes are called or how their cards are plugged.
+// The index folds likes together: nodes into groups, jobs into kinds and classes. Whatever happened
+// before, its answers must be those of an index made anew from the same contents, and must not
+// depend on what nodes are called or how their cards are plugged.
 #include <algorithm>
 #include <set>
 
@@ -15,33 +16,60 @@ namespace {
 // A fleet of many shapes, and work that names every kind of constraint there is.
 NodeShape any_node(Rng& rng, std::uint64_t id) {
   NodeShape n = node(id, static_cast<int>(rng.below(3)) * 4, rng.chance(0.6) ? "H100" : "A100");
-  for (std::size_t i = 0; i < n.gpus.size(); ++i) n.gpus[i].nvlink_domain = static_cast<std::int32_t>(i / 2);
+  for (std::size_t i = 0; i < n.gpus.size(); ++i)
+    n.gpus[i].nvlink_domain = static_cast<std::int32_t>(i / 2);
   n.pool = rng.chance(0.5) ? "a" : "b";
-  n.place = {.region = rng.chance(0.5) ? "eu" : "us", .zone = "z" + std::to_string(rng.below(3)), .rack = "r" + std::to_string(rng.below(4)),
-             .switch_name = "s" + std::to_string(rng.below(4)), .placement_group = rng.chance(0.3) ? "pg" : "", .fabric = rng.chance(0.5) ? "infiniband" : "tcp"};
-  if (rng.chance(0.5)) n.labels["disk"] = rng.chance(0.5) ? "nvme" : "hdd";
+  n.place = {.region = rng.chance(0.5) ? "eu" : "us",
+             .zone = "z" + std::to_string(rng.below(3)),
+             .rack = "r" + std::to_string(rng.below(4)),
+             .switch_name = "s" + std::to_string(rng.below(4)),
+             .placement_group = rng.chance(0.3) ? "pg" : "",
+             .fabric = rng.chance(0.5) ? "infiniband" : "tcp"};
+  if (rng.chance(0.5))
+    n.labels["disk"] = rng.chance(0.5) ? "nvme" : "hdd";
   n.labels["host"] = "n" + std::to_string(id);
   return n;
 }
 JobRequest any_job(Rng& rng, std::uint64_t id, std::uint64_t nodes) {
   JobRequest j = job(id, rng.chance(0.2) ? 2 : 1, static_cast<int>(rng.between(1, 10)) * 100);
-  if (j.resources.gpus > 1) j.resources.share.milli = 1000;
-  if (rng.chance(0.1)) j.resources.gpus = 0;
+  if (j.resources.gpus > 1)
+    j.resources.share.milli = 1000;
+  if (rng.chance(0.1))
+    j.resources.gpus = 0;
   j.resources.cpu_milli = rng.between(1, 40) * 100;
-  if (rng.chance(0.15)) j.tasks = 2;
+  if (rng.chance(0.15))
+    j.tasks = 2;
   Constraints& k = j.constraints;
-  if (rng.chance(0.15)) k.regions = {"eu"};
-  if (rng.chance(0.1)) k.fabrics = {"infiniband"};
-  if (rng.chance(0.1)) k.pools = {"a"};
-  if (rng.chance(0.1)) k.placement_group = "pg";
-  if (rng.chance(0.1)) k.labels["disk"] = "nvme";
-  if (rng.chance(0.1)) k.avoid_nodes = {NodeId{1 + rng.below(nodes)}, NodeId{1 + rng.below(nodes)}};
-  if (rng.chance(0.1)) k.only_nodes = {NodeId{1 + rng.below(nodes)}, NodeId{1 + rng.below(nodes)}};
-  if (rng.chance(0.05)) { k.only_nodes = {NodeId{1 + rng.below(nodes)}}; k.only_gpus = {1, 3}; }
-  if (rng.chance(0.1)) k.nvlink_required = true;
-  if (rng.chance(0.1)) { k.spread = Spread::spread; k.spread_key = 1 + rng.below(3); }
-  if (rng.chance(0.1)) { k.close = Closeness::rack; k.close_required = true; }
-  if (rng.chance(0.3)) j.resources.gpu_types = {"H100"};
+  if (rng.chance(0.15))
+    k.regions = {"eu"};
+  if (rng.chance(0.1))
+    k.fabrics = {"infiniband"};
+  if (rng.chance(0.1))
+    k.pools = {"a"};
+  if (rng.chance(0.1))
+    k.placement_group = "pg";
+  if (rng.chance(0.1))
+    k.labels["disk"] = "nvme";
+  if (rng.chance(0.1))
+    k.avoid_nodes = {NodeId{1 + rng.below(nodes)}, NodeId{1 + rng.below(nodes)}};
+  if (rng.chance(0.1))
+    k.only_nodes = {NodeId{1 + rng.below(nodes)}, NodeId{1 + rng.below(nodes)}};
+  if (rng.chance(0.05)) {
+    k.only_nodes = {NodeId{1 + rng.below(nodes)}};
+    k.only_gpus = {1, 3};
+  }
+  if (rng.chance(0.1))
+    k.nvlink_required = true;
+  if (rng.chance(0.1)) {
+    k.spread = Spread::spread;
+    k.spread_key = 1 + rng.below(3);
+  }
+  if (rng.chance(0.1)) {
+    k.close = Closeness::rack;
+    k.close_required = true;
+  }
+  if (rng.chance(0.3))
+    j.resources.gpu_types = {"H100"};
   return j;
 }
 
@@ -51,20 +79,40 @@ void verify(const SchedIndex& index, const Start& s) {
   std::set<std::string> racks;
   for (const Placement& p : s.placements) {
     const NodeShape& n = *index.node(p.node);
-    if (!k.regions.empty()) { ASSERT_EQ(n.place.region, k.regions[0]); }
-    if (!k.fabrics.empty()) { ASSERT_EQ(n.place.fabric, k.fabrics[0]); }
-    if (!k.pools.empty()) { ASSERT_EQ(n.pool, k.pools[0]); }
-    if (!k.placement_group.empty()) { ASSERT_EQ(n.place.placement_group, k.placement_group); }
-    if (!k.labels.empty()) { ASSERT_EQ(n.labels.at("disk"), "nvme"); }
+    if (!k.regions.empty()) {
+      ASSERT_EQ(n.place.region, k.regions[0]);
+    }
+    if (!k.fabrics.empty()) {
+      ASSERT_EQ(n.place.fabric, k.fabrics[0]);
+    }
+    if (!k.pools.empty()) {
+      ASSERT_EQ(n.pool, k.pools[0]);
+    }
+    if (!k.placement_group.empty()) {
+      ASSERT_EQ(n.place.placement_group, k.placement_group);
+    }
+    if (!k.labels.empty()) {
+      ASSERT_EQ(n.labels.at("disk"), "nvme");
+    }
     ASSERT_TRUE(std::ranges::find(k.avoid_nodes, p.node) == k.avoid_nodes.end());
-    if (!k.only_nodes.empty()) { ASSERT_TRUE(std::ranges::find(k.only_nodes, p.node) != k.only_nodes.end()); }
+    if (!k.only_nodes.empty()) {
+      ASSERT_TRUE(std::ranges::find(k.only_nodes, p.node) != k.only_nodes.end());
+    }
     std::set<std::int32_t> links;
-    for (const GpuShare& g : p.gpus) { ASSERT_TRUE(k.only_gpus.empty() || std::ranges::find(k.only_gpus, g.gpu) != k.only_gpus.end()); }
-    for (const GpuShare& g : p.gpus) links.insert(n.gpus[static_cast<std::size_t>(g.gpu)].nvlink_domain);
-    if (k.nvlink_required) { ASSERT_LE(links.size(), 1u); }
+    for (const GpuShare& g : p.gpus) {
+      ASSERT_TRUE(k.only_gpus.empty() ||
+                  std::ranges::find(k.only_gpus, g.gpu) != k.only_gpus.end());
+    }
+    for (const GpuShare& g : p.gpus)
+      links.insert(n.gpus[static_cast<std::size_t>(g.gpu)].nvlink_domain);
+    if (k.nvlink_required) {
+      ASSERT_LE(links.size(), 1u);
+    }
     racks.insert(n.place.rack);
   }
-  if (k.close_required && r.tasks > 1) { ASSERT_EQ(racks.size(), 1u); }
+  if (k.close_required && r.tasks > 1) {
+    ASSERT_EQ(racks.size(), 1u);
+  }
 }
 
 // Long enough for groups to fall asleep, wake up, and give their slots to others.
@@ -74,36 +122,50 @@ TEST(IndexProperty, ALongHistoryLeavesNoTraceInTheAnswers) {
     Rng rng(seed);
     SchedIndex index;
     constexpr std::uint64_t nodes = 24;
-    for (std::uint64_t i = 1; i <= nodes; ++i) index.upsert_node(any_node(rng, i));
+    for (std::uint64_t i = 1; i <= nodes; ++i)
+      index.upsert_node(any_node(rng, i));
     std::vector<JobId> running;
     WallTime now = t0;
     std::uint64_t next = 0;
     std::uint32_t tenants_max = 0;
     for (int step = 0; step < 1000; ++step) {
       now = now + seconds(30);
-      for (int i = 0; i < 3; ++i) index.enqueue(any_job(rng, ++next, nodes));
+      for (int i = 0; i < 3; ++i)
+        index.enqueue(any_job(rng, ++next, nodes));
       if (rng.chance(0.02)) {
         NodeShape shape = any_node(rng, 1 + rng.below(nodes));
-        if (std::ranges::none_of(running, [&](JobId id) { return std::ranges::any_of(index.running(id)->placements, [&](const Placement& p) { return p.node == shape.id; }); })) index.upsert_node(shape);
+        if (std::ranges::none_of(running, [&](JobId id) {
+              return std::ranges::any_of(index.running(id)->placements,
+                                         [&](const Placement& p) { return p.node == shape.id; });
+            }))
+          index.upsert_node(shape);
       }
       // Suspended jobs come and go, on cards that may not be there any more.
-      if (rng.chance(0.1)) index.asleep({.job = JobId{1'000'000 + rng.below(8)}, .node = NodeId{1 + rng.below(nodes)}, .gpus = {static_cast<std::int32_t>(rng.below(8))}});
-      if (rng.chance(0.1)) index.awake(JobId{1'000'000 + rng.below(8)});
+      if (rng.chance(0.1))
+        index.asleep({.job = JobId{1'000'000 + rng.below(8)},
+                      .node = NodeId{1 + rng.below(nodes)},
+                      .gpus = {static_cast<std::int32_t>(rng.below(8))}});
+      if (rng.chance(0.1))
+        index.awake(JobId{1'000'000 + rng.below(8)});
       const Plan p = plan(index, now);
       if (step % 50 == 49) {
         ASSERT_EQ(p, plan(SchedIndex::rebuild(index.contents()), now));
         check(index);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
       }
       for (const Start& s : p.starts) {
         verify(index, s);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
         index.started(s.job, s.placements, now);
         running.push_back(s.job);
       }
-      while (index.queued_count() > 20) {   // the queue stays short: what waits longest is taken back
+      while (index.queued_count() >
+             20) {  // the queue stays short: what waits longest is taken back
         const IndexContents c = index.contents();
-        for (std::size_t i = 0; i < 10; ++i) index.dequeue(c.queued[i].id);
+        for (std::size_t i = 0; i < 10; ++i)
+          index.dequeue(c.queued[i].id);
       }
       while (running.size() > 40 || (!running.empty() && rng.chance(0.3))) {
         const std::size_t at = rng.below(running.size());
@@ -111,8 +173,10 @@ TEST(IndexProperty, ALongHistoryLeavesNoTraceInTheAnswers) {
         running.erase(running.begin() + static_cast<std::ptrdiff_t>(at));
       }
     }
-    for (GroupSlot g = 0; g < index.impl().groups.size(); ++g) tenants_max = std::max(tenants_max, index.impl().groups.at(g).tenant);
-    EXPECT_GT(tenants_max, index.impl().groups.size() + 500) << "the history is too short to use slots again";
+    for (GroupSlot g = 0; g < index.impl().groups.size(); ++g)
+      tenants_max = std::max(tenants_max, index.impl().groups.at(g).tenant);
+    EXPECT_GT(tenants_max, index.impl().groups.size() + 500)
+        << "the history is too short to use slots again";
   }
 }
 
@@ -125,17 +189,21 @@ TEST(IndexProperty, TheOrderOfCardsInANodeDoesNotMatter) {
       SchedIndex index;
       for (std::uint64_t i = 1; i <= 5; ++i) {
         NodeShape n = node(i, 8);
-        for (std::size_t g = 0; g < 8; ++g) n.gpus[g].type = g < 4 ? "H100" : "A100";
+        for (std::size_t g = 0; g < 8; ++g)
+          n.gpus[g].type = g < 4 ? "H100" : "A100";
         n.cpu_milli = rng.between(16, 96) * 1000;
         if (side == 1) {
-          for (std::size_t g = 8; g > 1; --g) std::swap(n.gpus[g - 1], n.gpus[shuffle.below(g)]);
+          for (std::size_t g = 8; g > 1; --g)
+            std::swap(n.gpus[g - 1], n.gpus[shuffle.below(g)]);
         }
         index.upsert_node(n);
       }
       for (std::uint64_t i = 1; i <= 60; ++i) {
         JobRequest j = job(i, rng.chance(0.2) ? 2 : 1, static_cast<int>(rng.between(1, 10)) * 100);
-        if (j.resources.gpus > 1) j.resources.share.milli = 1000;
-        if (rng.chance(0.5)) j.resources.gpu_types = {rng.chance(0.5) ? "H100" : "A100"};
+        if (j.resources.gpus > 1)
+          j.resources.share.milli = 1000;
+        if (rng.chance(0.5))
+          j.resources.gpu_types = {rng.chance(0.5) ? "H100" : "A100"};
         index.enqueue(j);
         const Plan p = plan(index, t0);
         if (p.starts.empty()) {
@@ -145,7 +213,10 @@ TEST(IndexProperty, TheOrderOfCardsInANodeDoesNotMatter) {
         }
         carry_out(index, p, t0);
         const Placement& at = p.starts[0].placements[0];
-        chosen[side].emplace_back(at.node.value, std::ranges::count_if(at.gpus, [&](const GpuShare& g) { return index.node(at.node)->gpus[static_cast<std::size_t>(g.gpu)].type == "H100"; }));
+        chosen[side].emplace_back(
+            at.node.value, std::ranges::count_if(at.gpus, [&](const GpuShare& g) {
+              return index.node(at.node)->gpus[static_cast<std::size_t>(g.gpu)].type == "H100";
+            }));
       }
     }
     ASSERT_EQ(chosen[0], chosen[1]);
@@ -163,7 +234,8 @@ TEST(IndexProperty, LabelsPartNodesOnlyWhenSomebodyAsksForThem) {
   }
   const auto groups = [&] {
     std::size_t n = 0;
-    for (GroupSlot g = 0; g < index.impl().groups.size(); ++g) n += !index.impl().groups.at(g).members.empty();
+    for (GroupSlot g = 0; g < index.impl().groups.size(); ++g)
+      n += !index.impl().groups.at(g).members.empty();
     return n;
   };
   EXPECT_EQ(groups(), 1u);
@@ -177,7 +249,8 @@ TEST(IndexProperty, LabelsPartNodesOnlyWhenSomebodyAsksForThem) {
   check(index);
 }
 
-// A suspended image goes back to the very cards it came from, also where another card of the node looks the same.
+// A suspended image goes back to the very cards it came from, also where another card of the node
+// looks the same.
 TEST(IndexProperty, NamedCardsAreFoundAmongTheirLikes) {
   SchedIndex index;
   index.upsert_node(node(1, 8));
@@ -205,13 +278,15 @@ TEST(IndexProperty, AGangTakesANodeOnceHoweverOftenItIsNamed) {
   EXPECT_TRUE(plan(index, t0).starts.empty());
 }
 
-// With work always waiting, what each project has had follows its weight, whatever the weights and the sizes of its jobs.
+// With work always waiting, what each project has had follows its weight, whatever the weights and
+// the sizes of its jobs.
 TEST(IndexProperty, FairShareConvergesToAnyWeights) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     SchedIndex index;
-    for (std::uint64_t i = 1; i <= 4; ++i) index.upsert_node(node(i, 8));
+    for (std::uint64_t i = 1; i <= 4; ++i)
+      index.upsert_node(node(i, 8));
     const std::uint64_t projects = 2 + rng.below(4);
     std::vector<std::int64_t> weight(projects + 1);
     std::vector<int> milli(projects + 1);
@@ -256,7 +331,8 @@ TEST(IndexProperty, FairShareConvergesToAnyWeights) {
       }
     }
     for (std::uint64_t p = 1; p <= projects; ++p)
-      EXPECT_NEAR(had[p] / all, static_cast<double>(weight[p]) / static_cast<double>(weights), 0.05) << "project " << p << " of weight " << weight[p];
+      EXPECT_NEAR(had[p] / all, static_cast<double>(weight[p]) / static_cast<double>(weights), 0.05)
+          << "project " << p << " of weight " << weight[p];
   }
 }
 

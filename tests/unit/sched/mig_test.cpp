@@ -1,5 +1,6 @@
-// MIG instances against NVIDIA's own table of placements (the MIG user guide, "supported profiles"): written down again here, so that the
-// scheduler's geometry is checked against another source than itself.
+// MIG instances against NVIDIA's own table of placements (the MIG user guide, "supported
+// profiles"): written down again here, so that the scheduler's geometry is checked against another
+// source than itself.
 #include <map>
 
 #include "base/rng.h"
@@ -22,18 +23,39 @@ struct Card {
 };
 const std::vector<Card>& cards() {
   static const std::vector<Card> all{
-      {"A100-40", 40960, 8, 7, {{"1g.5gb", {1, 1, {0, 1, 2, 3, 4, 5, 6}}}, {"1g.10gb", {1, 2, {0, 2, 4, 6}}}, {"2g.10gb", {2, 2, {0, 2, 4}}},
-                                {"3g.20gb", {3, 4, {0, 4}}}, {"4g.20gb", {4, 4, {0}}}, {"7g.40gb", {7, 8, {0}}}}},
-      {"H100", 81920, 8, 7, {{"1g.10gb", {1, 1, {0, 1, 2, 3, 4, 5, 6}}}, {"1g.20gb", {1, 2, {0, 2, 4, 6}}}, {"2g.20gb", {2, 2, {0, 2, 4}}},
-                             {"3g.40gb", {3, 4, {0, 4}}}, {"4g.40gb", {4, 4, {0}}}, {"7g.80gb", {7, 8, {0}}}}},
-      {"A30", 24576, 4, 4, {{"1g.6gb", {1, 1, {0, 1, 2, 3}}}, {"2g.12gb", {2, 2, {0, 2}}}, {"4g.24gb", {4, 4, {0}}}}},
+      {"A100-40",
+       40960,
+       8,
+       7,
+       {{"1g.5gb", {1, 1, {0, 1, 2, 3, 4, 5, 6}}},
+        {"1g.10gb", {1, 2, {0, 2, 4, 6}}},
+        {"2g.10gb", {2, 2, {0, 2, 4}}},
+        {"3g.20gb", {3, 4, {0, 4}}},
+        {"4g.20gb", {4, 4, {0}}},
+        {"7g.40gb", {7, 8, {0}}}}},
+      {"H100",
+       81920,
+       8,
+       7,
+       {{"1g.10gb", {1, 1, {0, 1, 2, 3, 4, 5, 6}}},
+        {"1g.20gb", {1, 2, {0, 2, 4, 6}}},
+        {"2g.20gb", {2, 2, {0, 2, 4}}},
+        {"3g.40gb", {3, 4, {0, 4}}},
+        {"4g.40gb", {4, 4, {0}}},
+        {"7g.80gb", {7, 8, {0}}}}},
+      {"A30",
+       24576,
+       4,
+       4,
+       {{"1g.6gb", {1, 1, {0, 1, 2, 3}}}, {"2g.12gb", {2, 2, {0, 2}}}, {"4g.24gb", {4, 4, {0}}}}},
   };
   return all;
 }
 
 NodeShape mig_node(const Card& card, int gpus) {
   NodeShape n = node(1, gpus, card.type);
-  for (GpuShape& g : n.gpus) g.memory_mib = card.memory_mib, g.mig_enabled = true;
+  for (GpuShape& g : n.gpus)
+    g.memory_mib = card.memory_mib, g.mig_enabled = true;
   return n;
 }
 JobRequest instance(std::uint64_t id, const std::string& profile) {
@@ -44,8 +66,8 @@ JobRequest instance(std::uint64_t id, const std::string& profile) {
   return j;
 }
 
-// Random comings and goings: every instance lies where the table allows, none overlaps another, and one is refused only if the table
-// leaves it no place.
+// Random comings and goings: every instance lies where the table allows, none overlaps another, and
+// one is refused only if the table leaves it no place.
 TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
   int placed = 0, refused = 0;
   for (const Card& card : cards()) {
@@ -55,7 +77,10 @@ TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
       constexpr int gpus = 2;
       SchedIndex index;
       index.upsert_node(mig_node(card, gpus));
-      struct Held { int gpu, start; const Rule* rule; };
+      struct Held {
+        int gpu, start;
+        const Rule* rule;
+      };
       std::map<JobId, Held> running;
       for (std::uint64_t id = 1; id <= 60; ++id) {
         auto profile = card.profiles.begin();
@@ -64,15 +89,18 @@ TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
         const auto free = [&](int gpu, int start) {
           int compute = rule.compute;
           for (const auto& [other, h] : running) {
-            if (h.gpu != gpu) continue;
+            if (h.gpu != gpu)
+              continue;
             compute += h.rule->compute;
-            if (start < h.start + h.rule->slices && h.start < start + rule.slices) return false;
+            if (start < h.start + h.rule->slices && h.start < start + rule.slices)
+              return false;
           }
           return compute <= card.compute && start + rule.slices <= card.slices;
         };
         bool possible = false;
         for (int gpu = 0; gpu < gpus; ++gpu) {
-          for (int start : rule.starts) possible = possible || free(gpu, start);
+          for (int start : rule.starts)
+            possible = possible || free(gpu, start);
         }
         index.enqueue(instance(id, profile->first));
         const Plan p = plan(index, t0);
@@ -83,12 +111,14 @@ TEST(Mig, EveryInstanceLiesWhereTheTableAllowsAndNoneIsRefusedWithoutReason) {
         } else {
           ++placed;
           const GpuShare& at = p.starts[0].placements.at(0).gpus.at(0);
-          ASSERT_NE(std::ranges::find(rule.starts, at.mig_start), rule.starts.end()) << profile->first << " at " << at.mig_start;
+          ASSERT_NE(std::ranges::find(rule.starts, at.mig_start), rule.starts.end())
+              << profile->first << " at " << at.mig_start;
           ASSERT_TRUE(free(at.gpu, at.mig_start)) << profile->first << " at " << at.mig_start;
           running[JobId{id}] = {at.gpu, at.mig_start, &rule};
         }
         carry_out(index, p, t0);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
         while (!running.empty() && rng.chance(0.4)) {
           auto it = running.begin();
           std::advance(it, static_cast<std::ptrdiff_t>(rng.below(running.size())));

@@ -9,7 +9,8 @@ namespace billow::sched {
 using namespace test;
 namespace {
 
-// Two users of one project, the first with everything queued before the second; who got how many of the first `starts` starts.
+// Two users of one project, the first with everything queued before the second; who got how many of
+// the first `starts` starts.
 std::pair<int, int> first_starts(OrderPolicy policy, int starts) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
@@ -22,7 +23,8 @@ std::pair<int, int> first_starts(OrderPolicy policy, int starts) {
   std::pair<int, int> got;
   std::vector<JobId> running;
   for (WallTime now = t0; got.first + got.second < starts; now = now + minutes(10)) {
-    for (JobId id : running) index.ended(id, now);
+    for (JobId id : running)
+      index.ended(id, now);
     running.clear();
     const Plan p = plan(index, now);
     for (const Start& s : p.starts) {
@@ -30,7 +32,8 @@ std::pair<int, int> first_starts(OrderPolicy policy, int starts) {
       running.push_back(s.job);
     }
     carry_out(index, p, now);
-    if (::testing::Test::HasFatalFailure() || running.empty()) break;
+    if (::testing::Test::HasFatalFailure() || running.empty())
+      break;
   }
   return got;
 }
@@ -53,7 +56,8 @@ TEST(OrderPolicy, AUserWhoHadMoreComesLaterThoughNothingOfHisRuns) {
   const Plan p = plan(index, t0 + hours(3));
   ASSERT_EQ(p.starts.size(), 1u);
   EXPECT_EQ(p.starts[0].job, JobId{3});
-  EXPECT_EQ(p, plan(SchedIndex::rebuild(index.contents()), t0 + hours(3)));  // what users have had is part of the contents
+  EXPECT_EQ(p, plan(SchedIndex::rebuild(index.contents()),
+                    t0 + hours(3)));  // what users have had is part of the contents
 }
 
 TEST(OrderPolicy, FifoLetsNobodyPassWhoeverFindsNoRoom) {
@@ -70,7 +74,8 @@ TEST(OrderPolicy, FifoLetsNobodyPassWhoeverFindsNoRoom) {
     index.enqueue(elsewhere);
     const Plan p = plan(index, t0 + seconds(1));
     std::set<JobId> started;
-    for (const Start& s : p.starts) started.insert(s.job);
+    for (const Start& s : p.starts)
+      started.insert(s.job);
     if (policy == OrderPolicy::fair) {
       EXPECT_EQ(started, (std::set<JobId>{JobId{3}, JobId{4}}));
       continue;
@@ -105,7 +110,9 @@ TEST(OrderPolicy, FifoIsNotHeldUpByWhoeverIsAtHisOwnLimit) {
 TEST(Starvation, StarvedJobsComeByAgeWhateverTheirProjectsHaveHad) {
   SchedIndex index;
   index.upsert_node(node(1, 1));
-  index.set_usage({.project = ProjectId{1}, .milli_seconds = 1e12, .as_of = t0});   // it has had far more than its share
+  index.set_usage({.project = ProjectId{1},
+                   .milli_seconds = 1e12,
+                   .as_of = t0});  // it has had far more than its share
   JobRequest old = job(1);
   JobRequest young = job(2);
   young.project = ProjectId{2};
@@ -116,8 +123,9 @@ TEST(Starvation, StarvedJobsComeByAgeWhateverTheirProjectsHaveHad) {
   EXPECT_EQ(plan(index, t0 + hours(30)).starts.at(0).job, JobId{1});
 }
 
-// The bound: a job of the common priority starts within `starve_after` and the longest run of the others, however wide it is, whatever
-// streams past it, and though nobody knows how long anything runs.
+// The bound: a job of the common priority starts within `starve_after` and the longest run of the
+// others, however wide it is, whatever streams past it, and though nobody knows how long anything
+// runs.
 TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
   int drained = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
@@ -144,12 +152,13 @@ TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
       gang.constraints.close_required = rng.chance(0.3);
       gang.constraints.close = Closeness::switch_;
       gang.resources.whole_node = gang.resources.gpus == 8 && rng.chance(0.5);
-      if (gang.resources.whole_node) gang.resources.gpus = 0;
+      if (gang.resources.whole_node)
+        gang.resources.gpus = 0;
     } while (!feasible(index, gang));
     WallTime now = t0;
     bool started = false, asked = false;
     while (!started) {
-      for (; index.queued_count() < 40; ) {
+      for (; index.queued_count() < 40;) {
         JobRequest j = job(++next, rng.chance(0.2) ? 2 : 1, rng.chance(0.3) ? 500 : 1000);
         j.resources.gpus = j.resources.share.milli < 1000 ? 1 : j.resources.gpus;
         j.project = ProjectId{1 + rng.below(3)};
@@ -161,12 +170,16 @@ TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
         started = started || s.job == gang.id;
         ends.emplace(now + minutes(rng.between(1, 60)), s.job);
       }
-      for (const Reserve& r : p.reserves) drained += r.job == gang.id && !r.expected_start;
-      if (started) break;
-      ASSERT_LT(now, t0 + settings.starve_after + longest) << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
+      for (const Reserve& r : p.reserves)
+        drained += r.job == gang.id && !r.expected_start;
+      if (started)
+        break;
+      ASSERT_LT(now, t0 + settings.starve_after + longest)
+          << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
       carry_out(index, p, now);
-      if (HasFatalFailure()) return;
-      if (!std::exchange(asked, true)) {   // everything is full when it comes
+      if (HasFatalFailure())
+        return;
+      if (!std::exchange(asked, true)) {  // everything is full when it comes
         index.enqueue(gang);
         continue;
       }
@@ -184,19 +197,26 @@ TEST(Starvation, NoGangWaitsLongerThanTheLimitAndOneRunOfTheOthers) {
 
 TEST(Starvation, PriorityCountsLessTheLongerTheOtherHasWaited) {
   const Duration day = hours(24);
-  const auto level = [&](int priority, Duration waited) { return queue_level(priority, waited, day); };
-  for (int p = -1000; p < 1000; ++p) ASSERT_LT(level(p, {}), level(p + 1, {})) << "among those that have not waited long, priority alone counts";
+  const auto level = [&](int priority, Duration waited) {
+    return queue_level(priority, waited, day);
+  };
+  for (int p = -1000; p < 1000; ++p)
+    ASSERT_LT(level(p, {}), level(p + 1, {}))
+        << "among those that have not waited long, priority alone counts";
   EXPECT_EQ(level(0, day), level(0, {}));
   EXPECT_EQ(level(0, day * 2), level(1, {}));
   EXPECT_EQ(level(0, day * 3), level(3, {}));
   EXPECT_EQ(level(0, day * 11), level(1023, {}));
   // Who comes so much later that the difference is made up never passes, however long both wait.
-  for (int days = 4; days < 30; ++days) EXPECT_GE(level(0, day * days), level(3, day * (days - 3)));
+  for (int days = 4; days < 30; ++days)
+    EXPECT_GE(level(0, day * days), level(3, day * (days - 3)));
 }
 
-// The bound with mixed priorities. From (scale(q) − scale(p) + 1) × starve_after after it was submitted nobody who comes passes a job of
-// priority p, if q is the highest there is; when the last of those that are before it then has started, it starts within the longest run
-// of the others. However wide it is, whatever streams past it, and though nobody knows how long anything runs.
+// The bound with mixed priorities. From (scale(q) − scale(p) + 1) × starve_after after it was
+// submitted nobody who comes passes a job of priority p, if q is the highest there is; when the
+// last of those that are before it then has started, it starts within the longest run of the
+// others. However wide it is, whatever streams past it, and though nobody knows how long anything
+// runs.
 TEST(Starvation, NoGangOfLowPriorityIsPassedForEver) {
   int streams_that_would_starve_it = 0;
   for (std::uint64_t seed = 1; seed <= 16; ++seed) {
@@ -206,50 +226,63 @@ TEST(Starvation, NoGangOfLowPriorityIsPassedForEver) {
     settings.starve_after = hours(2);
     SchedIndex index(settings);
     const std::uint64_t nodes = 2 + rng.below(3);
-    for (std::uint64_t i = 1; i <= nodes; ++i) index.upsert_node(node(i, static_cast<int>(rng.between(2, 6))));
+    for (std::uint64_t i = 1; i <= nodes; ++i)
+      index.upsert_node(node(i, static_cast<int>(rng.between(2, 6))));
     const Duration longest = minutes(60);
     JobRequest gang = job(1'000'000);
-    gang.order = 0;   // it was there first
+    gang.order = 0;  // it was there first
     gang.priority = -static_cast<std::int32_t>(rng.below(2));
     const std::int32_t highest = gang.priority + static_cast<std::int32_t>(rng.between(1, 3));
     do {
       gang.tasks = static_cast<std::int32_t>(rng.between(1, static_cast<std::int64_t>(nodes)));
       gang.resources.gpus = static_cast<std::int32_t>(rng.between(2, 6));
     } while (!feasible(index, gang));
-    const double gap = queue_level(highest, {}, settings.starve_after) - queue_level(gang.priority, {}, settings.starve_after);
-    const WallTime settled = t0 + Duration{static_cast<std::int64_t>((gap + 1) * static_cast<double>(settings.starve_after.ns))} + milliseconds(1);   // past what rounding leaves open
+    const double gap = queue_level(highest, {}, settings.starve_after) -
+                       queue_level(gang.priority, {}, settings.starve_after);
+    const WallTime settled = t0 +
+                             Duration{static_cast<std::int64_t>(
+                                 (gap + 1) * static_cast<double>(settings.starve_after.ns))} +
+                             milliseconds(1);  // past what rounding leaves open
     std::uint64_t next = 0;
     std::set<std::pair<WallTime, JobId>> ends;
-    std::set<JobId> before_it;      // submitted before it was settled who comes first, and not started yet
+    std::set<JobId>
+        before_it;  // submitted before it was settled who comes first, and not started yet
     WallTime now = t0, last_of_them = t0;
     bool started = false, asked = false;
     while (!started) {
       while (index.queued_count() < 24) {
         JobRequest j = job(++next, rng.chance(0.2) ? 2 : 1);
         j.project = ProjectId{1 + rng.below(3)};
-        j.priority = gang.priority + static_cast<std::int32_t>(rng.between(0, highest - gang.priority));
+        j.priority =
+            gang.priority + static_cast<std::int32_t>(rng.between(0, highest - gang.priority));
         j.submitted = now + seconds(1);
         index.enqueue(j);
-        if (j.submitted < settled) before_it.insert(j.id);
+        if (j.submitted < settled)
+          before_it.insert(j.id);
       }
       const Plan p = plan(index, now);
       for (const Start& s : p.starts) {
         started = started || s.job == gang.id;
-        if (before_it.erase(s.job) > 0) last_of_them = now;
+        if (before_it.erase(s.job) > 0)
+          last_of_them = now;
         ends.emplace(now + minutes(rng.between(1, 60)), s.job);
       }
-      if (started) break;
-      ASSERT_LE(now, std::max(settled, before_it.empty() ? last_of_them : now) + longest) << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
+      if (started)
+        break;
+      ASSERT_LE(now, std::max(settled, before_it.empty() ? last_of_them : now) + longest)
+          << "a gang of " << gang.tasks << " × " << gang.resources.gpus << " starved";
       ASSERT_LT(now, t0 + hours(72)) << "those before it never end";
       carry_out(index, p, now);
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
       if (!std::exchange(asked, true)) {
         gang.submitted = t0;
         index.enqueue(gang);
         continue;
       }
       now = now < settled ? std::min(ends.begin()->first, settled) : ends.begin()->first;
-      for (; !ends.empty() && ends.begin()->first <= now; ends.erase(ends.begin())) index.ended(ends.begin()->second, now);
+      for (; !ends.empty() && ends.begin()->first <= now; ends.erase(ends.begin()))
+        index.ended(ends.begin()->second, now);
     }
     streams_that_would_starve_it += now >= t0 + settings.starve_after * 2;
   }

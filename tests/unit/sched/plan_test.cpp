@@ -63,7 +63,8 @@ TEST(Plan, AGangStartsWholeOrNotAtAll) {
 
 TEST(Plan, ALostMemberOfAnElasticGangIsReplacedAlone) {
   SchedIndex index;
-  for (int i = 1; i <= 3; ++i) index.upsert_node(node(static_cast<std::uint64_t>(i)));
+  for (int i = 1; i <= 3; ++i)
+    index.upsert_node(node(static_cast<std::uint64_t>(i)));
   JobRequest gang = job(1, 8);
   gang.tasks = 2;
   gang.elastic = true;
@@ -112,36 +113,45 @@ TEST(Feasible, SaysWhatIsTooLarge) {
   SchedIndex index;
   index.upsert_node(node(1));
   EXPECT_TRUE(feasible(index, job(1, 8)));
-  EXPECT_EQ(feasible(index, job(1, 9)).error().message, "infeasible: no node has 9 GPUs; largest is 8");
+  EXPECT_EQ(feasible(index, job(1, 9)).error().message,
+            "infeasible: no node has 9 GPUs; largest is 8");
   JobRequest typo = job(1);
   typo.resources.gpu_types = {"H10"};
-  EXPECT_EQ(feasible(index, typo).error().message, "infeasible: unknown GPU type \"H10\"; did you mean H100? this Billow has: H100 ×8");
+  EXPECT_EQ(feasible(index, typo).error().message,
+            "infeasible: unknown GPU type \"H10\"; did you mean H100? this Billow has: H100 ×8");
 }
 
-// The kinds of one family cost and hold differently: which is meant is asked, in words that can be pasted.
+// The kinds of one family cost and hold differently: which is meant is asked, in words that can be
+// pasted.
 TEST(Feasible, OffersTheKindsOfAFamily) {
   SchedIndex index;
   NodeShape small = node(1), large = node(2);
-  for (GpuShape& g : small.gpus) g.type = "A100-40";
-  for (GpuShape& g : large.gpus) g.type = "A100-80";
+  for (GpuShape& g : small.gpus)
+    g.type = "A100-40";
+  for (GpuShape& g : large.gpus)
+    g.type = "A100-80";
   index.upsert_node(small);
   index.upsert_node(large);
   JobRequest wants = job(1);
   wants.resources.gpu_types = {"a100"};
   const auto told = feasible(index, wants);
   ASSERT_FALSE(told);
-  EXPECT_EQ(told.error().message, "infeasible: no GPU here is a plain a100; this Billow has: A100-40 ×8, A100-80 ×8");
+  EXPECT_EQ(told.error().message,
+            "infeasible: no GPU here is a plain a100; this Billow has: A100-40 ×8, A100-80 ×8");
   EXPECT_EQ(told.error().hint, "any of its kinds: --gpu-type A100-40,A100-80");
   wants.resources.gpu_types = {"A100-40", "A100-80"};
   EXPECT_TRUE(feasible(index, wants));
   wants.resources.mem_mib = 500'000 * 1024LL;
-  EXPECT_NE(feasible(index, wants).error().message.find("no node has 500000 GiB of memory; largest is "), std::string::npos);
+  EXPECT_NE(
+      feasible(index, wants).error().message.find("no node has 500000 GiB of memory; largest is "),
+      std::string::npos);
 }
 
 TEST(Index, RebuiltEqualsKept) {
   SchedIndex index;
   index.upsert_node(node(1));
-  for (std::uint64_t i = 1; i <= 20; ++i) index.enqueue(job(i));
+  for (std::uint64_t i = 1; i <= 20; ++i)
+    index.enqueue(job(i));
   carry_out(index, plan(index, t0), t0);
   index.ended(JobId{3}, t0 + seconds(1));
   const SchedIndex again = SchedIndex::rebuild(index.contents());
@@ -152,7 +162,8 @@ TEST(Index, RebuiltEqualsKept) {
 // A suspended job comes back to its cards or not at all: what is as well off elsewhere goes there.
 TEST(Sleepers, TheirCardsAreTakenLast) {
   SchedIndex index;
-  for (std::uint64_t n : {1, 2}) index.upsert_node(node(n, 2));
+  for (std::uint64_t n : {1, 2})
+    index.upsert_node(node(n, 2));
   index.asleep({.job = JobId{90}, .node = NodeId{1}, .gpus = {0}});
   std::vector<std::pair<NodeId, std::int32_t>> order;
   for (std::uint64_t id = 1; id <= 4; ++id) {
@@ -171,7 +182,9 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   index.enqueue(sleeper);
   const Explanation e = explain(index, JobId{90}, t0);
   EXPECT_EQ(e.reasons.at(0).kind, ReasonKind::no_room);
-  EXPECT_EQ(e.reasons.at(0).text, "it comes back to GPU 0 of node n1, where its memory is; that is held by job 4 (without a time limit)");
+  EXPECT_EQ(e.reasons.at(0).text,
+            "it comes back to GPU 0 of node n1, where its memory is; that is held by job 4 "
+            "(without a time limit)");
   EXPECT_EQ(e.reasons.at(0).behind, JobId{4});
   // People of another project are not told whose job it is.
   JobRequest stranger = sleeper;
@@ -179,7 +192,9 @@ TEST(Sleepers, TheirCardsAreTakenLast) {
   stranger.project = ProjectId{2};
   index.enqueue(stranger);
   const Explanation kept = explain(index, JobId{91}, t0);
-  EXPECT_EQ(kept.reasons.at(0).text, "it comes back to GPU 0 of node n1, where its memory is; that is held by another project's job (without a time limit)");
+  EXPECT_EQ(kept.reasons.at(0).text,
+            "it comes back to GPU 0 of node n1, where its memory is; that is held by another "
+            "project's job (without a time limit)");
   EXPECT_EQ(kept.reasons.at(0).behind, JobId{});
   index.dequeue(JobId{91});
   index.ended(JobId{4}, t0);
@@ -207,21 +222,25 @@ TEST(Reasons, CountOnlyWhatCouldRunIt) {
   JobRequest a100 = job(1);
   a100.resources.gpu_types = {"A100"};
   index.enqueue(a100);
-  EXPECT_EQ(explain(index, JobId{1}, t0).reasons.at(0).text, "of those that could run it, n2 (drained) takes no work now");
+  EXPECT_EQ(explain(index, JobId{1}, t0).reasons.at(0).text,
+            "of those that could run it, n2 (drained) takes no work now");
   JobRequest both = job(2);
   both.tasks = 2;
   index.enqueue(both);
-  EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).text, "it needs 2 nodes, and 1 node could run it; n2 (drained) takes no work now");
+  EXPECT_EQ(explain(index, JobId{2}, t0).reasons.at(0).text,
+            "it needs 2 nodes, and 1 node could run it; n2 (drained) takes no work now");
   drained.use = NodeUse::schedulable;
   index.upsert_node(drained);
   JobRequest all = job(3);
   all.resources.gpus = 4;
   all.resources.gpu_types = {"A100"};
-  for (const JobId waiting : {JobId{1}, JobId{2}}) index.dequeue(waiting);
+  for (const JobId waiting : {JobId{1}, JobId{2}})
+    index.dequeue(waiting);
   index.enqueue(a100);
   carry_out(index, plan(index, t0), t0);
   index.enqueue(all);
-  EXPECT_EQ(explain(index, JobId{3}, t0).reasons.at(0).text, "everything that could run it is in use");
+  EXPECT_EQ(explain(index, JobId{3}, t0).reasons.at(0).text,
+            "everything that could run it is in use");
 }
 
 }  // namespace

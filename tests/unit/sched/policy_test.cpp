@@ -52,7 +52,8 @@ TEST(Preemption, PrefersWhoLosesLeast) {
     JobRequest j = job(i);
     j.yields = Yields::by_requeue;
     index.enqueue(j);
-    carry_out(index, plan(index, t0 + hours(static_cast<std::int64_t>(i))), t0 + hours(static_cast<std::int64_t>(i)));
+    carry_out(index, plan(index, t0 + hours(static_cast<std::int64_t>(i))),
+              t0 + hours(static_cast<std::int64_t>(i)));
   }
   JobRequest urgent = job(3);
   urgent.priority = 1;
@@ -82,7 +83,8 @@ TEST(Quota, BorrowedRoomIsReclaimedButGuaranteedIsNot) {
   }
   for (int round = 0; round < 10; ++round) {
     const Plan p = plan(index, t0 + seconds(100 + round));
-    for (const Preempt& v : p.preempts) EXPECT_EQ(v.cause, PreemptCause::reclaim);
+    for (const Preempt& v : p.preempts)
+      EXPECT_EQ(v.cause, PreemptCause::reclaim);
     carry_out(index, p, t0 + seconds(100 + round));
   }
   EXPECT_EQ(index.running_milli(ProjectId{1}), 2000);
@@ -93,7 +95,8 @@ TEST(Quota, WhatCannotBeTakenBackIsNotLent) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
   index.upsert_project({.id = ProjectId{2}, .guaranteed_milli = 3000});
-  for (std::uint64_t i = 1; i <= 4; ++i) index.enqueue(job(i));  // project 1, never yields
+  for (std::uint64_t i = 1; i <= 4; ++i)
+    index.enqueue(job(i));  // project 1, never yields
   EXPECT_EQ(plan(index, t0).starts.size(), 1u);
 }
 
@@ -104,7 +107,7 @@ TEST(Backfill, ShortWorkPassesAndLongWorkDoesNot) {
   first.time_limit = hours(1);
   index.enqueue(first);
   carry_out(index, plan(index, t0), t0);
-  index.enqueue(job(2, 2));                     // needs both cards, so waits for the hour
+  index.enqueue(job(2, 2));  // needs both cards, so waits for the hour
   JobRequest long_one = job(3);
   long_one.time_limit = hours(2);
   JobRequest short_one = job(4, 1, 500);
@@ -125,7 +128,10 @@ TEST(Backfill, ShortWorkPassesAndLongWorkDoesNot) {
 TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
   SchedIndex index;
   index.upsert_node(node(1, 2));
-  ReservationRequest ask{.project = ProjectId{1}, .resources = job(1, 2).resources, .from = t0 + hours(1), .until = t0 + hours(2)};
+  ReservationRequest ask{.project = ProjectId{1},
+                         .resources = job(1, 2).resources,
+                         .from = t0 + hours(1),
+                         .until = t0 + hours(2)};
   auto placements = place_reservation(index, ask, t0);
   ASSERT_TRUE(placements);
   index.upsert_reservation({ReservationId{1}, ProjectId{1}, ask.from, ask.until, *placements});
@@ -141,18 +147,22 @@ TEST(Reservation, KeepsItsRoomAndIsUsedByItsJobs) {
   JobRequest inside = job(4, 2);
   inside.reservation = ReservationId{1};
   index.enqueue(inside);
-  EXPECT_TRUE(std::ranges::none_of(plan(index, t0).starts, [](const Start& s) { return s.job == JobId{4}; }));
+  EXPECT_TRUE(std::ranges::none_of(plan(index, t0).starts,
+                                   [](const Start& s) { return s.job == JobId{4}; }));
   const Plan q = plan(index, t0 + hours(1));
   ASSERT_EQ(q.starts.size(), 1u);
   EXPECT_EQ(q.starts[0].job, JobId{4});
 }
 
-// A large job without a limit cannot start before a reservation that is days away, and waits for its end. Spot work may have the room
-// until it is asked for: by the reservation, and by that job.
+// A large job without a limit cannot start before a reservation that is days away, and waits for
+// its end. Spot work may have the room until it is asked for: by the reservation, and by that job.
 TEST(Reservation, SpotRunsWhileALargeJobWaitsForItsEnd) {
   SchedIndex index;
   index.upsert_node(node(1, 4));
-  Placement two{.node = NodeId{1}, .gpus = {{0, {1000, 80 << 10}, -1}, {1, {1000, 80 << 10}, -1}}, .cpu_milli = 8000, .mem_mib = 8 << 10};
+  Placement two{.node = NodeId{1},
+                .gpus = {{0, {1000, 80 << 10}, -1}, {1, {1000, 80 << 10}, -1}},
+                .cpu_milli = 8000,
+                .mem_mib = 8 << 10};
   const WallTime from = t0 + hours(48), until = t0 + hours(50);
   index.upsert_reservation({ReservationId{1}, ProjectId{2}, from, until, {two}});
   index.enqueue(job(1, 4));
@@ -171,7 +181,8 @@ TEST(Reservation, SpotRunsWhileALargeJobWaitsForItsEnd) {
   carry_out(index, p, t0);
   p = plan(index, t0 + hours(1));
   ASSERT_EQ(p.reserves.size(), 1u);
-  EXPECT_EQ(p.reserves[0].expected_start, until) << "it is not put off by what leaves when it is asked";
+  EXPECT_EQ(p.reserves[0].expected_start, until)
+      << "it is not put off by what leaves when it is asked";
   p = plan(index, from);
   ASSERT_EQ(p.preempts.size(), 1u) << "for the reservation";
   carry_out(index, p, from);
@@ -186,9 +197,16 @@ TEST(Reservation, SpotRunsWhileALargeJobWaitsForItsEnd) {
 // A member that is lost inside a reservation is replaced inside it, or waits.
 TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
   SchedIndex index;
-  for (std::uint64_t n = 1; n <= 4; ++n) index.upsert_node(node(n, 1));
-  const auto all_of = [](std::uint64_t n) { return Placement{.node = NodeId{n}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 8000, .mem_mib = 8 << 10}; };
-  index.upsert_reservation({ReservationId{1}, ProjectId{1}, t0, t0 + hours(4), {all_of(2), all_of(3), all_of(4)}});
+  for (std::uint64_t n = 1; n <= 4; ++n)
+    index.upsert_node(node(n, 1));
+  const auto all_of = [](std::uint64_t n) {
+    return Placement{.node = NodeId{n},
+                     .gpus = {{0, {1000, 80 << 10}, -1}},
+                     .cpu_milli = 8000,
+                     .mem_mib = 8 << 10};
+  };
+  index.upsert_reservation(
+      {ReservationId{1}, ProjectId{1}, t0, t0 + hours(4), {all_of(2), all_of(3), all_of(4)}});
   JobRequest gang = job(1);
   gang.tasks = 2;
   gang.elastic = true;
@@ -197,7 +215,9 @@ TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
   Plan p = plan(index, t0);
   ASSERT_EQ(p.starts.size(), 1u);
   carry_out(index, p, t0);
-  const auto node_of = [&](std::size_t rank) { return index.running(JobId{1})->placements.at(rank).node; };
+  const auto node_of = [&](std::size_t rank) {
+    return index.running(JobId{1})->placements.at(rank).node;
+  };
   for (int times = 0; times < 2; ++times) {
     const NodeId lost = node_of(0);
     index.member_lost(JobId{1}, 0, t0 + minutes(1), true);
@@ -205,7 +225,8 @@ TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
     shape.use = NodeUse::unreachable;
     index.upsert_node(shape);
     p = plan(index, t0 + minutes(1));
-    if (times == 1) break;
+    if (times == 1)
+      break;
     ASSERT_EQ(p.repairs.size(), 1u);
     EXPECT_NE(p.repairs[0].placement.node, NodeId{1}) << "that is free, and outside";
     carry_out(index, p, t0 + minutes(1));
@@ -218,11 +239,17 @@ TEST(Reservation, ANewMemberOfItsGangIsInsideItToo) {
   EXPECT_EQ(p.repairs[0].placement.node, NodeId{1});
 }
 
-// A reservation of card 1 of two, of which its own job 1 holds three quarters, for an hour by its limit. Card 0 is full.
+// A reservation of card 1 of two, of which its own job 1 holds three quarters, for an hour by its
+// limit. Card 0 is full.
 SchedIndex with_a_job_inside() {
   SchedIndex index;
   index.upsert_node(node(1, 2));
-  const auto on = [](std::int32_t gpu, int milli) { return Placement{.node = NodeId{1}, .gpus = {{gpu, {milli, (80 << 10) / 1000 * milli}, -1}}, .cpu_milli = 1000, .mem_mib = 1024}; };
+  const auto on = [](std::int32_t gpu, int milli) {
+    return Placement{.node = NodeId{1},
+                     .gpus = {{gpu, {milli, (80 << 10) / 1000 * milli}, -1}},
+                     .cpu_milli = 1000,
+                     .mem_mib = 1024};
+  };
   Placement reserved = on(1, 1000);
   reserved.cpu_milli = 28000;
   index.upsert_reservation({ReservationId{1}, ProjectId{1}, t0, t0 + hours(4), {reserved}});
@@ -237,11 +264,13 @@ SchedIndex with_a_job_inside() {
   return index;
 }
 
-// Its job's time is up, or it was told to stop, and it is still there: what it leaves is the reservation's, and so is what lay beside it.
+// Its job's time is up, or it was told to stop, and it is still there: what it leaves is the
+// reservation's, and so is what lay beside it.
 TEST(Reservation, WhatItsOwnJobLeavesIsNobodyElses) {
   for (const bool told : {false, true}) {
     SchedIndex index = with_a_job_inside();
-    if (told) index.leaving(JobId{1});
+    if (told)
+      index.leaving(JobId{1});
     index.enqueue(job(3, 1, 250));
     const WallTime now = t0 + (told ? minutes(1) : minutes(61));
     EXPECT_TRUE(plan(index, now).starts.empty());
@@ -258,7 +287,8 @@ TEST(Reservation, NobodyIsPromisedItsRoomBeforeItEnds) {
   const Plan p = plan(index, t0 + minutes(1));
   EXPECT_TRUE(p.starts.empty());
   ASSERT_EQ(p.reserves.size(), 1u);
-  EXPECT_EQ(p.reserves[0].expected_start, t0 + hours(4)) << "its job ends after an hour, and the reservation goes on";
+  EXPECT_EQ(p.reserves[0].expected_start, t0 + hours(4))
+      << "its job ends after an hour, and the reservation goes on";
 }
 
 TEST(Reservation, ItsJobsAreNotMovedOutOfItForOthers) {
@@ -272,13 +302,19 @@ TEST(Reservation, ItsJobsAreNotMovedOutOfItForOthers) {
   EXPECT_TRUE(p.starts.empty());
 }
 
-// A job that gives way stands in it beside its own, which is leaving: it is asked at once, for the room is all the reservation's.
+// A job that gives way stands in it beside its own, which is leaving: it is asked at once, for the
+// room is all the reservation's.
 TEST(Reservation, WhoStandsInItIsAskedAlsoWhileItsOwnJobLeaves) {
   SchedIndex index = with_a_job_inside();
   JobRequest spot = job(3, 1, 250);
   spot.spot = true;
   index.enqueue(spot);
-  index.started(spot.id, {Placement{.node = NodeId{1}, .gpus = {{1, {250, 20 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024}}, t0);
+  index.started(spot.id,
+                {Placement{.node = NodeId{1},
+                           .gpus = {{1, {250, 20 << 10}, -1}},
+                           .cpu_milli = 1000,
+                           .mem_mib = 1024}},
+                t0);
   index.leaving(JobId{1});
   const Plan p = plan(index, t0 + minutes(1));
   ASSERT_EQ(p.preempts.size(), 1u);
@@ -295,7 +331,8 @@ TEST(Consolidation, MovesAJobThatCanGoOnElsewhereToLetALargeOneIn) {
     j.moves_after = minutes(10);
     index.enqueue(j);
     // One on each node, as departures may leave them.
-    Placement p{.node = NodeId{i}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024};
+    Placement p{
+        .node = NodeId{i}, .gpus = {{0, {1000, 80 << 10}, -1}}, .cpu_milli = 1000, .mem_mib = 1024};
     index.started(JobId{i}, {p}, t0);
   }
   index.enqueue(job(3, 2));
@@ -319,10 +356,12 @@ TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
     }
     const auto runs = [&](std::uint64_t id, std::uint64_t on, int gpus, bool movable) {
       JobRequest j = job(id, gpus);
-      if (movable) j.moves_after = minutes(10);
+      if (movable)
+        j.moves_after = minutes(10);
       index.enqueue(j);
       Placement p{.node = NodeId{on}, .gpus = {}, .cpu_milli = 1000, .mem_mib = 1024};
-      for (int g = 0; g < gpus; ++g) p.gpus.push_back({g, {1000, 80 << 10}, -1});
+      for (int g = 0; g < gpus; ++g)
+        p.gpus.push_back({g, {1000, 80 << 10}, -1});
       index.started(j.id, {p}, t0);
     };
     runs(1, 1, 1, true);
@@ -340,12 +379,15 @@ TEST(Consolidation, MovesSeveralToLetAGangInAndNobodyWhoHasNowhereToGo) {
       continue;
     }
     ASSERT_EQ(p.preempts.size(), 2u);
-    for (const Preempt& v : p.preempts) EXPECT_EQ(v.cause, PreemptCause::consolidation);
+    for (const Preempt& v : p.preempts)
+      EXPECT_EQ(v.cause, PreemptCause::consolidation);
     carry_out(index, p, t0 + hours(1));
-    for (int round = 0; round < 3; ++round) carry_out(index, plan(index, t0 + hours(1) + seconds(1)), t0 + hours(1) + seconds(1));
+    for (int round = 0; round < 3; ++round)
+      carry_out(index, plan(index, t0 + hours(1) + seconds(1)), t0 + hours(1) + seconds(1));
     EXPECT_EQ(index.running_count(), 5u);
     ASSERT_NE(index.running(gang.id), nullptr);
-    for (const Placement& x : index.running(gang.id)->placements) EXPECT_LE(x.node.value, 2u);
+    for (const Placement& x : index.running(gang.id)->placements)
+      EXPECT_LE(x.node.value, 2u);
   }
 }
 
@@ -362,7 +404,8 @@ TEST(Topology, AGangStaysUnderOneSwitchAndRequiredMeansRequired) {
   index.enqueue(gang);
   const Plan p = plan(index, t0);
   ASSERT_EQ(p.starts.size(), 1u);
-  for (const Placement& x : p.starts[0].placements) EXPECT_LE(x.node.value, 2u);
+  for (const Placement& x : p.starts[0].placements)
+    EXPECT_LE(x.node.value, 2u);
   carry_out(index, p, t0);
   JobRequest strict = job(2, 8);
   strict.tasks = 2;
@@ -375,7 +418,8 @@ TEST(Topology, AGangStaysUnderOneSwitchAndRequiredMeansRequired) {
 
 TEST(Spread, ReplicasKeepApart) {
   SchedIndex index;
-  for (std::uint64_t i = 1; i <= 3; ++i) index.upsert_node(node(i));
+  for (std::uint64_t i = 1; i <= 3; ++i)
+    index.upsert_node(node(i));
   std::set<NodeId> nodes;
   for (std::uint64_t i = 1; i <= 3; ++i) {
     JobRequest replica = job(i, 1, 250);
@@ -402,9 +446,10 @@ TEST(Mig, InstancesFollowThePlacementRules) {
     return index.running(JobId{id}) != nullptr;
   };
   EXPECT_TRUE(ask(1, "1g.10gb"));
-  EXPECT_TRUE(ask(2, "3g.40gb"));   // the small one was put where this still fits
+  EXPECT_TRUE(ask(2, "3g.40gb"));  // the small one was put where this still fits
   EXPECT_TRUE(ask(3, "2g.20gb"));
-  EXPECT_FALSE(ask(4, "1g.10gb"));  // what is left is the eighth memory slice, where no instance may begin
+  EXPECT_FALSE(
+      ask(4, "1g.10gb"));  // what is left is the eighth memory slice, where no instance may begin
 }
 
 TEST(WholeNode, TakesEverythingAndNothingIsBesideIt) {
@@ -447,7 +492,8 @@ TEST(FairShare, ConvergesToTheWeights) {
       ends.emplace_back(now + minutes(10 + static_cast<std::int64_t>(s.job.value * 7 % 13)), s.job);
     }
     carry_out(index, plan_now, now);
-    if (HasFatalFailure()) return;
+    if (HasFatalFailure())
+      return;
     std::ranges::sort(ends, std::greater<>{});
     now = ends.back().first;
     index.ended(ends.back().second, now);
@@ -460,7 +506,8 @@ TEST(Starvation, ALargeGangOvertakesAStreamOfSmallJobsOfUnknownLength) {
   SchedSettings settings;
   settings.starve_after = hours(2);
   SchedIndex index(settings);
-  for (std::uint64_t i = 1; i <= 4; ++i) index.upsert_node(node(i, 4));
+  for (std::uint64_t i = 1; i <= 4; ++i)
+    index.upsert_node(node(i, 4));
   JobRequest gang = job(1'000'000, 4);
   gang.tasks = 3;
   gang.order = 1;
@@ -469,7 +516,8 @@ TEST(Starvation, ALargeGangOvertakesAStreamOfSmallJobsOfUnknownLength) {
   WallTime now = t0;
   const Duration longest = minutes(60);
   bool asked = false;
-  // Whatever runs when the gang has starved ends within `longest`; nothing new starts on the nodes it waits for.
+  // Whatever runs when the gang has starved ends within `longest`; nothing new starts on the nodes
+  // it waits for.
   while (now < t0 + settings.starve_after + longest * 2 + minutes(1)) {
     while (index.queued_count() < 40) {
       JobRequest j = job(++next);
@@ -483,11 +531,14 @@ TEST(Starvation, ALargeGangOvertakesAStreamOfSmallJobsOfUnknownLength) {
         EXPECT_LE(now - t0, settings.starve_after + longest * 2);
         return;
       }
-      ends.emplace_back(now + minutes(5) + minutes(static_cast<std::int64_t>(s.job.value * 31 % 56)), s.job);
+      ends.emplace_back(
+          now + minutes(5) + minutes(static_cast<std::int64_t>(s.job.value * 31 % 56)), s.job);
     }
     carry_out(index, p, now);
-    if (HasFatalFailure()) return;
-    if (!std::exchange(asked, true)) index.enqueue(gang);
+    if (HasFatalFailure())
+      return;
+    if (!std::exchange(asked, true))
+      index.enqueue(gang);
     std::ranges::sort(ends, std::greater<>{});
     now = ends.back().first;
     index.ended(ends.back().second, now);

@@ -1,4 +1,5 @@
-// What must hold for any cluster and any workload. Every case is made from a seed, and a failure names it.
+// What must hold for any cluster and any workload. Every case is made from a seed, and a failure
+// names it.
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -17,13 +18,18 @@ class World {
     settings.starve_after = hours(6);
     index.set_settings(settings);
     const int nodes = static_cast<int>(rng.between(1, 8));
-    for (int i = 1; i <= nodes; ++i) index.upsert_node(random_node(static_cast<std::uint64_t>(i)));
+    for (int i = 1; i <= nodes; ++i)
+      index.upsert_node(random_node(static_cast<std::uint64_t>(i)));
     for (std::uint64_t p = 1; p <= 3; ++p) {
       ProjectSettings s{.id = ProjectId{p}, .weight = rng.between(1, 5) * 100};
-      if (rng.chance(0.3)) s.guaranteed_milli = rng.between(1, 6) * 1000;
-      if (rng.chance(0.2)) s.limit_milli = rng.between(2, 20) * 1000;
-      if (rng.chance(0.4)) s.policy = rng.chance(0.5) ? OrderPolicy::fifo : OrderPolicy::shortest;
-      if (rng.chance(0.2)) s.user_running_max = static_cast<std::int32_t>(rng.between(1, 6));
+      if (rng.chance(0.3))
+        s.guaranteed_milli = rng.between(1, 6) * 1000;
+      if (rng.chance(0.2))
+        s.limit_milli = rng.between(2, 20) * 1000;
+      if (rng.chance(0.4))
+        s.policy = rng.chance(0.5) ? OrderPolicy::fifo : OrderPolicy::shortest;
+      if (rng.chance(0.2))
+        s.user_running_max = static_cast<std::int32_t>(rng.between(1, 6));
       index.upsert_project(s);
     }
   }
@@ -33,29 +39,46 @@ class World {
     n.cpu_milli = rng.between(4, 64) * 1000;
     n.place.zone = rng.chance(0.5) ? "a" : "b";
     n.place.switch_name = "s" + std::to_string(rng.below(3));
-    if (rng.chance(0.3)) n.labels["disk"] = "nvme";
-    for (GpuShape& g : n.gpus) g.healthy = !rng.chance(0.05);
+    if (rng.chance(0.3))
+      n.labels["disk"] = "nvme";
+    for (GpuShape& g : n.gpus)
+      g.healthy = !rng.chance(0.05);
     return n;
   }
   JobRequest random_job(std::uint64_t id) {
     static const int parts[] = {100, 250, 500, 1000};
-    JobRequest j = job(id, static_cast<int>(rng.below(4)) == 0 ? static_cast<int>(rng.between(2, 4)) : 1, parts[rng.below(4)]);
-    if (rng.chance(0.1)) j.resources.gpus = 0;
+    JobRequest j =
+        job(id, static_cast<int>(rng.below(4)) == 0 ? static_cast<int>(rng.between(2, 4)) : 1,
+            parts[rng.below(4)]);
+    if (rng.chance(0.1))
+      j.resources.gpus = 0;
     j.resources.cpu_milli = rng.between(0, 16) * 1000;
     j.project = ProjectId{static_cast<std::uint64_t>(rng.between(1, 3))};
     j.user = UserId{static_cast<std::uint64_t>(rng.between(1, 2))};
     j.priority = static_cast<std::int32_t>(rng.below(3));
     j.submitted = now;
-    if (rng.chance(0.25)) j.tasks = static_cast<std::int32_t>(rng.between(2, 3));
-    if (rng.chance(0.3)) j.resources.gpu_types = {"H100"};
-    if (rng.chance(0.1)) j.constraints.labels["disk"] = "nvme";
-    if (rng.chance(0.1)) j.constraints.zones = {"a"};
-    if (rng.chance(0.2)) { j.constraints.close = Closeness::switch_; j.constraints.close_required = true; }
-    if (rng.chance(0.6)) j.time_limit = minutes(rng.between(5, 300));
-    if (rng.chance(0.3)) j.spot = true;
-    if (rng.chance(0.5)) j.yields = rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
-    if (rng.chance(0.05)) j.resources.whole_node = true;
-    if (j.tasks == 1 && rng.chance(0.3)) j.moves_after = minutes(10);
+    if (rng.chance(0.25))
+      j.tasks = static_cast<std::int32_t>(rng.between(2, 3));
+    if (rng.chance(0.3))
+      j.resources.gpu_types = {"H100"};
+    if (rng.chance(0.1))
+      j.constraints.labels["disk"] = "nvme";
+    if (rng.chance(0.1))
+      j.constraints.zones = {"a"};
+    if (rng.chance(0.2)) {
+      j.constraints.close = Closeness::switch_;
+      j.constraints.close_required = true;
+    }
+    if (rng.chance(0.6))
+      j.time_limit = minutes(rng.between(5, 300));
+    if (rng.chance(0.3))
+      j.spot = true;
+    if (rng.chance(0.5))
+      j.yields = rng.chance(0.5) ? Yields::by_suspend : Yields::by_requeue;
+    if (rng.chance(0.05))
+      j.resources.whole_node = true;
+    if (j.tasks == 1 && rng.chance(0.3))
+      j.moves_after = minutes(10);
     return j;
   }
   void verify(const Start& s) {
@@ -69,16 +92,25 @@ class World {
       ASSERT_EQ(n->use, NodeUse::schedulable);
       ASSERT_TRUE(nodes.insert(p.node).second) << "members are on different nodes";
       switches.insert(n->place.switch_name);
-      if (!r.constraints.zones.empty()) { ASSERT_EQ(n->place.zone, r.constraints.zones[0]); }
-      for (const auto& [k, v] : r.constraints.labels) ASSERT_EQ(n->labels.at(k), v);
-      if (!r.resources.whole_node) { ASSERT_EQ(p.gpus.size(), static_cast<std::size_t>(r.resources.gpus)); }
+      if (!r.constraints.zones.empty()) {
+        ASSERT_EQ(n->place.zone, r.constraints.zones[0]);
+      }
+      for (const auto& [k, v] : r.constraints.labels)
+        ASSERT_EQ(n->labels.at(k), v);
+      if (!r.resources.whole_node) {
+        ASSERT_EQ(p.gpus.size(), static_cast<std::size_t>(r.resources.gpus));
+      }
       for (const GpuShare& g : p.gpus) {
         const GpuShape& card = n->gpus.at(static_cast<std::size_t>(g.gpu));
         ASSERT_TRUE(card.healthy);
-        if (!r.resources.gpu_types.empty()) { ASSERT_EQ(card.type, r.resources.gpu_types[0]); }
+        if (!r.resources.gpu_types.empty()) {
+          ASSERT_EQ(card.type, r.resources.gpu_types[0]);
+        }
       }
     }
-    if (r.constraints.close_required && r.tasks > 1) { ASSERT_EQ(switches.size(), 1u); }
+    if (r.constraints.close_required && r.tasks > 1) {
+      ASSERT_EQ(switches.size(), 1u);
+    }
   }
 
   Rng rng;
@@ -93,7 +125,8 @@ TEST(Property, NeverOversubscribesNorBreaksAConstraintAndPlanningChangesNothing)
     World w(seed);
     std::vector<JobId> running;
     for (int step = 0; step < 60; ++step) {
-      for (std::uint64_t n = w.rng.below(4); n > 0; --n) w.index.enqueue(w.random_job(++w.next));
+      for (std::uint64_t n = w.rng.below(4); n > 0; --n)
+        w.index.enqueue(w.random_job(++w.next));
       if (w.rng.chance(0.05)) {
         NodeShape shape = *w.index.node(NodeId{1});
         shape.use = w.rng.chance(0.5) ? NodeUse::draining : NodeUse::schedulable;
@@ -106,12 +139,15 @@ TEST(Property, NeverOversubscribesNorBreaksAConstraintAndPlanningChangesNothing)
       ASSERT_EQ(p, plan(SchedIndex::rebuild(before), w.now)) << "a rebuilt index plans the same";
       for (const Start& s : p.starts) {
         w.verify(s);
-        if (HasFatalFailure()) return;
+        if (HasFatalFailure())
+          return;
         running.push_back(s.job);
       }
-      for (const Preempt& v : p.preempts) std::erase(running, v.victim);
+      for (const Preempt& v : p.preempts)
+        std::erase(running, v.victim);
       carry_out(w.index, p, w.now);
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
       w.now = w.now + minutes(static_cast<std::int64_t>(w.rng.below(40)));
       for (std::uint64_t n = w.rng.below(3); n > 0 && !running.empty(); --n) {
         const std::size_t at = w.rng.below(running.size());
@@ -126,26 +162,31 @@ TEST(Property, PreemptionTerminates) {
   for (std::uint64_t seed = 100; seed < 160; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     World w(seed);
-    for (int i = 0; i < 40; ++i) w.index.enqueue(w.random_job(++w.next));
+    for (int i = 0; i < 40; ++i)
+      w.index.enqueue(w.random_job(++w.next));
     w.now = w.now + hours(1);
     int rounds = 0;
     for (;; ++rounds) {
       ASSERT_LT(rounds, 300) << "victims and victors chase each other";
       const Plan p = plan(w.index, w.now);
-      if (p.empty() && !p.more) break;
+      if (p.empty() && !p.more)
+        break;
       carry_out(w.index, p, w.now);
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
     }
   }
 }
 
-// Jobs run exactly as long as their limit: the first in line starts no later than any plan ever promised it.
+// Jobs run exactly as long as their limit: the first in line starts no later than any plan ever
+// promised it.
 TEST(Property, BackfillNeverDelaysTheReservation) {
   for (std::uint64_t seed = 200; seed < 260; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     SchedIndex index;
-    for (std::uint64_t i = 1; i <= 3; ++i) index.upsert_node(node(i, 4));
+    for (std::uint64_t i = 1; i <= 3; ++i)
+      index.upsert_node(node(i, 4));
     std::map<JobId, WallTime> promised;
     std::vector<std::pair<WallTime, JobId>> ends;
     WallTime now = t0;
@@ -154,19 +195,25 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
       for (std::uint64_t n = next < 150 ? rng.below(3) : 0; n > 0; --n) {
         static const int parts[] = {250, 500, 1000, 1000};
         JobRequest j = job(++next, 1, parts[rng.below(4)]);
-        if (rng.chance(0.3)) j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 4)), j.resources.share.milli = 1000;
-        if (rng.chance(0.2)) j.tasks = static_cast<std::int32_t>(rng.between(2, 3));
+        if (rng.chance(0.3))
+          j.resources.gpus = static_cast<std::int32_t>(rng.between(2, 4)),
+          j.resources.share.milli = 1000;
+        if (rng.chance(0.2))
+          j.tasks = static_cast<std::int32_t>(rng.between(2, 3));
         j.time_limit = minutes(rng.between(5, 120));
-        j.submitted = {};   // no starvation: order alone
+        j.submitted = {};  // no starvation: order alone
         index.enqueue(j);
       }
       const Plan p = plan(index, now);
       for (const Start& s : p.starts) {
-        if (auto it = promised.find(s.job); it != promised.end()) { ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed"; }
+        if (auto it = promised.find(s.job); it != promised.end()) {
+          ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed";
+        }
         ends.emplace_back(now + index.queued(s.job)->time_limit, s.job);
       }
       for (const Reserve& r : p.reserves) {
-        if (!r.expected_start) continue;
+        if (!r.expected_start)
+          continue;
         auto [it, fresh] = promised.emplace(r.job, r.expected_start);
         if (!fresh) {
           ASSERT_LE(r.expected_start.ns, it->second.ns) << "job " << r.job.value << " was put off";
@@ -174,11 +221,16 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
         }
       }
       carry_out(index, p, now);
-      if (HasFatalFailure()) return;
-      if (ends.empty()) continue;
+      if (HasFatalFailure())
+        return;
+      if (ends.empty())
+        continue;
       std::ranges::sort(ends, std::greater<>{});
       const WallTime end = ends.back().first;
-      if (rng.chance(0.3) && now + minutes(1) < end) { now = now + minutes(1); continue; }
+      if (rng.chance(0.3) && now + minutes(1) < end) {
+        now = now + minutes(1);
+        continue;
+      }
       now = end;
       while (!ends.empty() && ends.back().first == now) {
         index.ended(ends.back().second, now);
@@ -188,22 +240,30 @@ TEST(Property, BackfillNeverDelaysTheReservation) {
   }
 }
 
-// With reservations ahead and spot work that uses what they and their victims wait for: what was promised holds, for reservations find
-// their room when they begin, and whoever does not give way starts no later than any plan said.
+// With reservations ahead and spot work that uses what they and their victims wait for: what was
+// promised holds, for reservations find their room when they begin, and whoever does not give way
+// starts no later than any plan said.
 TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
   int passed = 0, kept = 0;
   for (std::uint64_t seed = 900; seed < 930; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
     SchedIndex index;
-    for (std::uint64_t i = 1; i <= 3; ++i) index.upsert_node(node(i, 4));
+    for (std::uint64_t i = 1; i <= 3; ++i)
+      index.upsert_node(node(i, 4));
     std::map<ReservationId, Reservation> reservations;
     for (std::uint64_t r = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); r <= n; ++r) {
       const WallTime from = t0 + hours(rng.between(2, 30));
-      const ReservationRequest ask{.project = ProjectId{2}, .resources = job(1, static_cast<int>(rng.between(1, 4))).resources, .from = from, .until = from + hours(rng.between(1, 6))};
+      const ReservationRequest ask{
+          .project = ProjectId{2},
+          .resources = job(1, static_cast<int>(rng.between(1, 4))).resources,
+          .from = from,
+          .until = from + hours(rng.between(1, 6))};
       const auto placements = place_reservation(index, ask, t0);
-      if (!placements) continue;
-      reservations[ReservationId{r}] = {ReservationId{r}, ProjectId{2}, ask.from, ask.until, *placements};
+      if (!placements)
+        continue;
+      reservations[ReservationId{r}] = {ReservationId{r}, ProjectId{2}, ask.from, ask.until,
+                                        *placements};
       index.upsert_reservation(reservations[ReservationId{r}]);
     }
     std::map<JobId, WallTime> promised, ends;
@@ -213,8 +273,10 @@ TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
       for (std::uint64_t n = next < 80 ? rng.below(3) : 0; n > 0; --n) {
         JobRequest j = job(++next, static_cast<int>(rng.between(1, 4)));
         j.submitted = {};
-        if (rng.chance(0.5)) j.spot = true, j.yields = Yields::by_suspend;
-        else if (rng.chance(0.6)) j.time_limit = minutes(rng.between(5, 300));
+        if (rng.chance(0.5))
+          j.spot = true, j.yields = Yields::by_suspend;
+        else if (rng.chance(0.6))
+          j.time_limit = minutes(rng.between(5, 300));
         index.enqueue(j);
       }
       const auto settled = [&] {
@@ -222,43 +284,74 @@ TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
           const Plan p = plan(index, now);
           for (const Start& s : p.starts) {
             const JobRequest r = *index.queued(s.job);
-            if (auto it = promised.find(s.job); it != promised.end() && !r.spot) { ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed"; ++kept; }
-            if (r.spot && s.backfilled) ++passed;
-            ends[s.job] = r.time_limit.ns > 0 ? now + r.time_limit : now + minutes(rng.between(20, 2000));
+            if (auto it = promised.find(s.job); it != promised.end() && !r.spot) {
+              ASSERT_LE(now.ns, it->second.ns) << "job " << s.job.value << " was delayed";
+              ++kept;
+            }
+            if (r.spot && s.backfilled)
+              ++passed;
+            ends[s.job] =
+                r.time_limit.ns > 0 ? now + r.time_limit : now + minutes(rng.between(20, 2000));
           }
-          for (const Preempt& v : p.preempts) ends.erase(v.victim);
+          for (const Preempt& v : p.preempts)
+            ends.erase(v.victim);
           for (const Reserve& r : p.reserves) {
             // Of those before it nobody may know when they start: only who is first has a promise.
-            const auto first = [&] { for (std::uint64_t id = 1;; ++id) if (const auto q = index.queued(JobId{id}); q && !q->spot) return JobId{id}; };
-            if (!r.expected_start || index.queued(r.job)->spot || r.job != first()) continue;
+            const auto first = [&] {
+              for (std::uint64_t id = 1;; ++id)
+                if (const auto q = index.queued(JobId{id}); q && !q->spot)
+                  return JobId{id};
+            };
+            if (!r.expected_start || index.queued(r.job)->spot || r.job != first())
+              continue;
             auto [it, fresh] = promised.emplace(r.job, r.expected_start);
-            if (!fresh) { ASSERT_LE(r.expected_start.ns, it->second.ns) << "job " << r.job.value << " was put off"; it->second = r.expected_start; }
+            if (!fresh) {
+              ASSERT_LE(r.expected_start.ns, it->second.ns)
+                  << "job " << r.job.value << " was put off";
+              it->second = r.expected_start;
+            }
           }
           carry_out(index, p, now);
-          if (HasFatalFailure() || (p.empty() && !p.more)) return;
+          if (HasFatalFailure() || (p.empty() && !p.more))
+            return;
         }
       };
       settled();
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
       for (const auto& [id, r] : reservations) {
-        if (now < r.from || now >= r.until) continue;
+        if (now < r.from || now >= r.until)
+          continue;
         for (const Placement& p : r.placements)
           for (const RunningJob& j : index.contents().running)
             for (const Placement& q : j.placements)
-              for (const GpuShare& g : q.gpus) ASSERT_FALSE(q.node == p.node && std::ranges::any_of(p.gpus, [&](const GpuShare& mine) { return mine.gpu == g.gpu; })) << "job " << j.request.id.value << " stands in reservation " << id.value;
+              for (const GpuShare& g : q.gpus)
+                ASSERT_FALSE(q.node == p.node &&
+                             std::ranges::any_of(
+                                 p.gpus, [&](const GpuShare& mine) { return mine.gpu == g.gpu; }))
+                    << "job " << j.request.id.value << " stands in reservation " << id.value;
       }
       WallTime then = now + hours(3);
-      for (const auto& [id, end] : ends) then = std::min(then, end);
+      for (const auto& [id, end] : ends)
+        then = std::min(then, end);
       for (const auto& [id, r] : reservations)
-        for (const WallTime t : {r.from, r.until}) if (t > now) then = std::min(then, t);
+        for (const WallTime t : {r.from, r.until})
+          if (t > now)
+            then = std::min(then, t);
       now = rng.chance(0.3) && now + minutes(1) < then ? now + minutes(1) : then;
       for (auto it = ends.begin(); it != ends.end();) {
-        if (it->second > now) { ++it; continue; }
+        if (it->second > now) {
+          ++it;
+          continue;
+        }
         index.ended(it->first, now);
         it = ends.erase(it);
       }
       for (auto it = reservations.begin(); it != reservations.end();) {
-        if (it->second.until > now) { ++it; continue; }
+        if (it->second.until > now) {
+          ++it;
+          continue;
+        }
         index.remove_reservation(it->first);
         it = reservations.erase(it);
       }
@@ -271,12 +364,18 @@ TEST(Property, SpotWorkDelaysNeitherReservationsNorWhomTheyHoldUp) {
 // Every way of giving a task its cards on every node, for one task.
 bool exhaustive(const SchedIndex& index, const IndexContents& contents, const JobRequest& r) {
   for (const NodeShape& n : contents.nodes) {
-    if (index.free_cpu_milli(n.id) < r.resources.cpu_milli || index.free_mem_mib(n.id) < r.resources.mem_mib) continue;
+    if (index.free_cpu_milli(n.id) < r.resources.cpu_milli ||
+        index.free_mem_mib(n.id) < r.resources.mem_mib)
+      continue;
     std::vector<std::pair<std::int64_t, std::int64_t>> free(n.gpus.size());
-    for (std::size_t i = 0; i < n.gpus.size(); ++i) free[i] = n.gpus[i].healthy ? std::pair<std::int64_t, std::int64_t>{1000, n.gpus[i].memory_mib} : std::pair<std::int64_t, std::int64_t>{0, 0};
+    for (std::size_t i = 0; i < n.gpus.size(); ++i)
+      free[i] = n.gpus[i].healthy
+                    ? std::pair<std::int64_t, std::int64_t>{1000, n.gpus[i].memory_mib}
+                    : std::pair<std::int64_t, std::int64_t>{0, 0};
     for (const RunningJob& j : contents.running) {
       for (const Placement& p : j.placements) {
-        if (p.node != n.id) continue;
+        if (p.node != n.id)
+          continue;
         for (const GpuShare& g : p.gpus) {
           free[static_cast<std::size_t>(g.gpu)].first -= g.share.milli;
           free[static_cast<std::size_t>(g.gpu)].second -= g.share.mem_mib;
@@ -284,15 +383,20 @@ bool exhaustive(const SchedIndex& index, const IndexContents& contents, const Jo
       }
     }
     for (std::uint32_t set = 0; set < (1u << n.gpus.size()); ++set) {
-      if (std::popcount(set) != r.resources.gpus) continue;
+      if (std::popcount(set) != r.resources.gpus)
+        continue;
       bool ok = true;
       for (std::size_t i = 0; i < n.gpus.size() && ok; ++i) {
-        if (!(set >> i & 1u)) continue;
-        const std::int64_t mem = r.resources.share.mem_mib > 0 && r.resources.share.milli < 1000 ? r.resources.share.mem_mib : n.gpus[i].memory_mib * r.resources.share.milli / 1000;
+        if (!(set >> i & 1u))
+          continue;
+        const std::int64_t mem = r.resources.share.mem_mib > 0 && r.resources.share.milli < 1000
+                                     ? r.resources.share.mem_mib
+                                     : n.gpus[i].memory_mib * r.resources.share.milli / 1000;
         ok = free[i].first >= r.resources.share.milli && free[i].second >= mem &&
              (r.resources.gpu_types.empty() || n.gpus[i].type == r.resources.gpu_types[0]);
       }
-      if (ok) return true;
+      if (ok)
+        return true;
     }
   }
   return false;
@@ -305,21 +409,26 @@ TEST(Property, ASingleTaskIsPlacedWheneverThereIsAnyWay) {
     Rng rng(seed);
     SchedIndex index;
     for (std::uint64_t i = 1, n = static_cast<std::uint64_t>(rng.between(1, 3)); i <= n; ++i) {
-      NodeShape shape = node(i, static_cast<int>(rng.between(0, 4)), rng.chance(0.5) ? "H100" : "A100");
+      NodeShape shape =
+          node(i, static_cast<int>(rng.between(0, 4)), rng.chance(0.5) ? "H100" : "A100");
       shape.cpu_milli = rng.between(1, 12) * 1000;
       index.upsert_node(shape);
     }
     const auto random = [&](std::uint64_t id) {
-      JobRequest j = job(id, static_cast<int>(rng.between(0, 3)), static_cast<int>(rng.between(1, 10)) * 100);
+      JobRequest j =
+          job(id, static_cast<int>(rng.between(0, 3)), static_cast<int>(rng.between(1, 10)) * 100);
       j.resources.cpu_milli = rng.between(0, 4) * 1000;
-      if (rng.chance(0.3)) j.resources.share.mem_mib = rng.between(1, 80) << 10;
-      if (rng.chance(0.3)) j.resources.gpu_types = {"H100"};
+      if (rng.chance(0.3))
+        j.resources.share.mem_mib = rng.between(1, 80) << 10;
+      if (rng.chance(0.3))
+        j.resources.gpu_types = {"H100"};
       return j;
     };
     for (std::uint64_t i = 1; i <= 8; ++i) {
       index.enqueue(random(i));
       const Plan p = plan(index, t0);
-      if (p.starts.empty()) index.dequeue(JobId{i});
+      if (p.starts.empty())
+        index.dequeue(JobId{i});
       carry_out(index, p, t0);
     }
     const JobRequest probe = random(99);
@@ -347,16 +456,21 @@ TEST(Property, ResultsDoNotDependOnNodeNamesOrOrder) {
       }
       if (side == 1) {
         std::ranges::reverse(shapes);
-        for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i].id = NodeId{100 + i}, shapes[i].name = "other";
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+          shapes[i].id = NodeId{100 + i}, shapes[i].name = "other";
       }
-      for (const NodeShape& n : shapes) index.upsert_node(n);
+      for (const NodeShape& n : shapes)
+        index.upsert_node(n);
       for (std::uint64_t i = 1; i <= 40; ++i) {
         JobRequest j = job(i, 1, static_cast<int>(rng.between(1, 10)) * 100);
         j.resources.cpu_milli = rng.between(1, 8) * 1000;
         index.enqueue(j);
         const Plan p = plan(index, t0);
-        used[side].push_back(p.starts.empty() ? 0 : static_cast<std::uint64_t>(index.free_milli(p.starts[0].placements[0].node)));
-        if (p.starts.empty()) index.dequeue(j.id);
+        used[side].push_back(p.starts.empty() ? 0
+                                              : static_cast<std::uint64_t>(index.free_milli(
+                                                    p.starts[0].placements[0].node)));
+        if (p.starts.empty())
+          index.dequeue(j.id);
         carry_out(index, p, t0);
       }
     }

@@ -1,4 +1,5 @@
-// The shim and the vault together, on the simulated driver: limits, races, suspend and resume, faults, turns.
+// The shim and the vault together, on the simulated driver: limits, races, suspend and resume,
+// faults, turns.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -6,9 +7,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -29,10 +30,13 @@ class Child {
  public:
   Child(std::vector<std::string> arguments, std::vector<std::string> environment) {
     int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) return;
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
+      return;
     std::vector<char*> argv, envp;
-    for (auto& a : arguments) argv.push_back(a.data());
-    for (auto& e : environment) envp.push_back(e.data());
+    for (auto& a : arguments)
+      argv.push_back(a.data());
+    for (auto& e : environment)
+      envp.push_back(e.data());
     argv.push_back(nullptr);
     envp.push_back(nullptr);
     pid_ = fork();
@@ -48,25 +52,37 @@ class Child {
     out_ = fdopen(out[0], "r");
   }
   ~Child() {
-    if (pid_ > 0) { kill(pid_, SIGKILL); waitpid(pid_, nullptr, 0); }
-    if (in_ >= 0) close(in_);
-    if (out_) fclose(out_);
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    if (in_ >= 0)
+      close(in_);
+    if (out_)
+      fclose(out_);
   }
   std::string line() {
     char text[256] = "";
-    if (!fgets(text, sizeof text, out_)) return "";
+    if (!fgets(text, sizeof text, out_))
+      return "";
     std::string s = text;
-    while (!s.empty() && s.back() == '\n') s.pop_back();
+    while (!s.empty() && s.back() == '\n')
+      s.pop_back();
     return s;
   }
-  void poke() { if (write(in_, "\n", 1) < 0) {} }
+  void poke() {
+    if (write(in_, "\n", 1) < 0) {}
+  }
   int wait() {  // exit status, or -signal
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  void kill_now() { kill(pid_, SIGKILL); wait(); }
+  void kill_now() {
+    kill(pid_, SIGKILL);
+    wait();
+  }
   pid_t pid() const { return pid_; }
 
  private:
@@ -87,8 +103,10 @@ class Shim : public testing::Test {
     std::filesystem::remove_all(dir_);
   }
   void start_vault() {
-    vault_ = std::make_unique<Child>(std::vector<std::string>{VAULT_PROGRAM, "--socket", dir_ + "/jobs", "--admin", dir_ + "/admin", "--arena", "256M", "--threads", "2"},
-                                     environment("", false));
+    vault_ = std::make_unique<Child>(
+        std::vector<std::string>{VAULT_PROGRAM, "--socket", dir_ + "/jobs", "--admin",
+                                 dir_ + "/admin", "--arena", "256M", "--threads", "2"},
+        environment("", false));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!call_vault(dir_ + "/admin", "ping")) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "the vault did not start";
@@ -96,7 +114,9 @@ class Shim : public testing::Test {
     }
   }
   std::vector<std::string> environment(const std::string& token, bool shim) {
-    std::vector<std::string> out{std::string("LD_LIBRARY_PATH=") + SIM_CUDA_DIR, "BILLOW_SIM_CUDA_STATE=" + dir_ + "/gpu", "BILLOW_SIM_CUDA_CONTEXT=2097152"};
+    std::vector<std::string> out{std::string("LD_LIBRARY_PATH=") + SIM_CUDA_DIR,
+                                 "BILLOW_SIM_CUDA_STATE=" + dir_ + "/gpu",
+                                 "BILLOW_SIM_CUDA_CONTEXT=2097152"};
     if (shim) {
       out.push_back(std::string("LD_PRELOAD=") + SHIM_LIBRARY);
       out.push_back("BILLOW_VAULT_SOCKET=" + dir_ + "/jobs");
@@ -109,8 +129,12 @@ class Shim : public testing::Test {
     EXPECT_TRUE(reply.has_value()) << command << ": " << (reply ? "" : reply.error().message);
     return reply ? *reply : billow::gpumem::Reply{};
   }
-  void add(const std::string& name, std::uint64_t mib, const std::string& more = "", int share = 1000) {
-    call("add name=" + name + " token=token-of-" + name + " " + more + " device=-:" + std::to_string(mib << 20) + ":0:" + std::to_string(share));
+  void add(const std::string& name,
+           std::uint64_t mib,
+           const std::string& more = "",
+           int share = 1000) {
+    call("add name=" + name + " token=token-of-" + name + " " + more +
+         " device=-:" + std::to_string(mib << 20) + ":0:" + std::to_string(share));
   }
   std::unique_ptr<Child> child(const std::string& job, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), CHILD_PROGRAM);
@@ -121,14 +145,17 @@ class Shim : public testing::Test {
     return child("job", {what})->wait();
   }
   std::map<std::string, std::string> job(const std::string& name) {
-    for (const auto& line : call("status").lines) if (line.contains("name") && line.at("name") == name) return line;
+    for (const auto& line : call("status").lines)
+      if (line.contains("name") && line.at("name") == name)
+        return line;
     return {};
   }
   template <class Condition>
   bool eventually(Condition condition, int seconds = 20) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
+      if (std::chrono::steady_clock::now() > deadline)
+        return false;
       usleep(5000);
     }
     return true;
@@ -137,16 +164,36 @@ class Shim : public testing::Test {
   std::unique_ptr<Child> vault_;
 };
 
-TEST_F(Shim, EveryWayToAFunctionLeadsToItsHookOfTheSameAbi) { EXPECT_EQ(run("resolution"), 0); }
-TEST_F(Shim, HooksForwardExactlyWhatTheyGet) { EXPECT_EQ(run("forwarding"), 0); }
-TEST_F(Shim, LimitsBackedMemoryAndShowsTheSlice) { EXPECT_EQ(run("limits"), 0); }
-TEST_F(Shim, SmallAllocationsShareSlabsAndAnswerForThemselves) { EXPECT_EQ(run("small", 512), 0); }
-TEST_F(Shim, AFailedStepRollsEverythingBack) { EXPECT_EQ(run("rollback", 512), 0); }
-TEST_F(Shim, TheProgramsOwnHandlesAreChargedAndTranslated) { EXPECT_EQ(run("own_handles"), 0); }
-TEST_F(Shim, NothingSynchronisesDuringACapture) { EXPECT_EQ(run("capture"), 0); }
-TEST_F(Shim, SurvivesFork) { EXPECT_EQ(run("forks"), 0); }
-TEST_F(Shim, ThreadsRaceForTheLastMebibyte) { EXPECT_EQ(run("threads"), 0); }
-TEST_F(Shim, TheLimitPageCannotBeWritten) { EXPECT_EQ(run("sealed"), 0); }
+TEST_F(Shim, EveryWayToAFunctionLeadsToItsHookOfTheSameAbi) {
+  EXPECT_EQ(run("resolution"), 0);
+}
+TEST_F(Shim, HooksForwardExactlyWhatTheyGet) {
+  EXPECT_EQ(run("forwarding"), 0);
+}
+TEST_F(Shim, LimitsBackedMemoryAndShowsTheSlice) {
+  EXPECT_EQ(run("limits"), 0);
+}
+TEST_F(Shim, SmallAllocationsShareSlabsAndAnswerForThemselves) {
+  EXPECT_EQ(run("small", 512), 0);
+}
+TEST_F(Shim, AFailedStepRollsEverythingBack) {
+  EXPECT_EQ(run("rollback", 512), 0);
+}
+TEST_F(Shim, TheProgramsOwnHandlesAreChargedAndTranslated) {
+  EXPECT_EQ(run("own_handles"), 0);
+}
+TEST_F(Shim, NothingSynchronisesDuringACapture) {
+  EXPECT_EQ(run("capture"), 0);
+}
+TEST_F(Shim, SurvivesFork) {
+  EXPECT_EQ(run("forks"), 0);
+}
+TEST_F(Shim, ThreadsRaceForTheLastMebibyte) {
+  EXPECT_EQ(run("threads"), 0);
+}
+TEST_F(Shim, TheLimitPageCannotBeWritten) {
+  EXPECT_EQ(run("sealed"), 0);
+}
 
 TEST_F(Shim, LimitsPlainMemoryOfJobsThatAreNotSuspendable) {
   add("job", 64, "suspendable=0");
@@ -166,13 +213,16 @@ TEST_F(Shim, RubbishArgumentsNeverCrash) {
 TEST_F(Shim, RacingProcessesNeverExceedTheLimitAndAKilledOneGivesBack) {
   add("job", 64);
   std::vector<std::unique_ptr<Child>> racers;
-  for (int i = 0; i < 4; i++) racers.push_back(child("job", {"racer"}));
+  for (int i = 0; i < 4; i++)
+    racers.push_back(child("job", {"racer"}));
   std::uint64_t taken = 0;
-  for (auto& r : racers) taken += std::strtoull(r->line().c_str(), nullptr, 10);
+  for (auto& r : racers)
+    taken += std::strtoull(r->line().c_str(), nullptr, 10);
   EXPECT_LE(taken, 64u << 20);
   EXPECT_GE(taken, 60u << 20);
   EXPECT_EQ(std::to_string(taken), job("job")["used"]);
-  for (auto& r : racers) r->kill_now();
+  for (auto& r : racers)
+    r->kill_now();
   EXPECT_TRUE(eventually([&] { return job("job")["used"] == "0"; }));
 }
 
@@ -192,7 +242,9 @@ TEST_F(Shim, SuspendsAndResumesAtRandomMoments) {
     const auto out = call(std::string("suspend name=job mode=") + (i % 3 == 2 ? "cold" : "warm"));
     EXPECT_EQ(out.number("cold"), i % 3 == 2 ? 1u : 0u);
     EXPECT_EQ(job("job")["phase"], "suspended");
-    if (i > 0) { EXPECT_LE(out.number("copied"), 4u << 20); }  // what did not change did not cross again
+    if (i > 0) {
+      EXPECT_LE(out.number("copied"), 4u << 20);
+    }  // what did not change did not cross again
     const auto in = call("resume name=job");
     EXPECT_EQ(in.number("bytes"), out.number("bytes"));
   }
@@ -209,7 +261,8 @@ TEST_F(Shim, SwapsTwoJobs) {
   ASSERT_EQ(b->line(), "ready");
   call("suspend name=one");
   for (int i = 0; i < 4; i++) {
-    call(i % 2 ? "swap out=one in=two allowance=33554432" : "swap out=two in=one allowance=33554432");
+    call(i % 2 ? "swap out=one in=two allowance=33554432"
+               : "swap out=two in=one allowance=33554432");
     usleep(5000);
   }
   call("resume name=one");
@@ -238,7 +291,10 @@ TEST_F(Shim, AProcessThatDiesWhileSuspendedLeavesNothingBehind) {
   c->kill_now();
   EXPECT_TRUE(eventually([&] { return job("job")["pids"] == "-"; }));
   call("remove name=job");
-  EXPECT_TRUE(eventually([&] { const auto s = call("status"); return s.lines[0].at("free") == s.lines[0].at("bytes") && s.lines[0].at("dirty") == "0"; }));
+  EXPECT_TRUE(eventually([&] {
+    const auto s = call("status");
+    return s.lines[0].at("free") == s.lines[0].at("bytes") && s.lines[0].at("dirty") == "0";
+  }));
 }
 
 TEST_F(Shim, AGoneVaultOpensTheGateAndKeepsTheLimits) {
@@ -254,7 +310,8 @@ TEST_F(Shim, AGoneVaultOpensTheGateAndKeepsTheLimits) {
 
 TEST_F(Shim, AdmissionPromisesNoMoreThanTheArena) {
   call("add name=a token=token-of-a reserve=200000000 device=-:0:0:1000");
-  const auto refused = call_vault(dir_ + "/admin", "add name=b token=token-of-b reserve=200000000 device=-:0:0:1000");
+  const auto refused = call_vault(
+      dir_ + "/admin", "add name=b token=token-of-b reserve=200000000 device=-:0:0:1000");
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, billow::Code::exhausted);
   call("remove name=a");
@@ -262,46 +319,61 @@ TEST_F(Shim, AdmissionPromisesNoMoreThanTheArena) {
 }
 
 TEST_F(Shim, AdminCommandsRefuseNonsense) {
-  for (const char* command : {"", "fly", "add", "add name=x", "add name=x token=12345678", "add name=x token=12345678 device=zz:1:1:1", "suspend name=nobody", "resume", "swap out=a in=a",
-                              "suspend name=x timeout_ms=-5", "add name=x token=12345678 device=-:abc:0:1"})
+  for (const char* command : {"", "fly", "add", "add name=x", "add name=x token=12345678",
+                              "add name=x token=12345678 device=zz:1:1:1", "suspend name=nobody",
+                              "resume", "swap out=a in=a", "suspend name=x timeout_ms=-5",
+                              "add name=x token=12345678 device=-:abc:0:1"})
     EXPECT_FALSE(call_vault(dir_ + "/admin", command).has_value()) << command;
 }
 
-// The classified list against the header of whatever toolkit is there: a new export must be classified before it is shipped.
+// The classified list against the header of whatever toolkit is there: a new export must be
+// classified before it is shipped.
 TEST(CudaApiList, HasEveryExportOfTheGivenHeader) {
   const char* named = std::getenv("BILLOW_CUDA_H");
   const std::string path = named ? named : "/usr/local/cuda/include/cuda.h";
   std::ifstream file(path);
-  if (!file) GTEST_SKIP() << "no " << path << "; set BILLOW_CUDA_H to check the list against a toolkit's header";
+  if (!file)
+    GTEST_SKIP() << "no " << path
+                 << "; set BILLOW_CUDA_H to check the list against a toolkit's header";
   std::string text((std::istreambuf_iterator<char>(file)), {});
-  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  const auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
   std::set<std::string> known, missing;
   std::ifstream list(std::string(SHIM_SOURCE_DIR) + "/cuda_api.def");
   for (std::string line; std::getline(list, line);)
-    if (line.starts_with("BILLOW_API(")) known.insert(line.substr(11, line.find(',') - 11));
+    if (line.starts_with("BILLOW_API("))
+      known.insert(line.substr(11, line.find(',') - 11));
   ASSERT_GT(known.size(), 600u);
   // Comments out, then: declarations (CUDAAPI cuName() and the names macros stand for.
-  for (std::size_t at; (at = text.find("/*")) != std::string::npos;) text.erase(at, std::max<std::size_t>(2, text.find("*/", at) + 2 - at));
+  for (std::size_t at; (at = text.find("/*")) != std::string::npos;)
+    text.erase(at, std::max<std::size_t>(2, text.find("*/", at) + 2 - at));
   const auto word_at = [&](std::size_t at) {
     std::size_t end = at;
-    while (end < text.size() && is_word(text[end])) end++;
+    while (end < text.size() && is_word(text[end]))
+      end++;
     return text.substr(at, end - at);
   };
   std::size_t declared = 0;
   for (std::size_t at = 0; (at = text.find("CUDAAPI cu", at)) != std::string::npos; at += 8) {
     const std::string name = word_at(at + 8);
-    if (name.size() > 2 && std::isupper(static_cast<unsigned char>(name[2])) && text[at + 8 + name.size()] == '(') {
+    if (name.size() > 2 && std::isupper(static_cast<unsigned char>(name[2])) &&
+        text[at + 8 + name.size()] == '(') {
       declared++;
-      if (!known.contains(name)) missing.insert(name);
+      if (!known.contains(name))
+        missing.insert(name);
     }
   }
   for (const std::string macro : {"__CUDA_API_PTDS(cu", "__CUDA_API_PTSZ(cu"})
     for (std::size_t at = 0; (at = text.find(macro, at)) != std::string::npos; at += macro.size()) {
-      const std::string name = word_at(at + macro.size() - 2) + (macro[13] == 'D' ? "_ptds" : "_ptsz");
-      if (!known.contains(name)) missing.insert(name);
+      const std::string name =
+          word_at(at + macro.size() - 2) + (macro[13] == 'D' ? "_ptds" : "_ptsz");
+      if (!known.contains(name))
+        missing.insert(name);
     }
   EXPECT_GT(declared, 400u);
-  EXPECT_TRUE(missing.empty()) << "not classified in shim/cuda_api.def: " << testing::PrintToString(missing);
+  EXPECT_TRUE(missing.empty()) << "not classified in shim/cuda_api.def: "
+                               << testing::PrintToString(missing);
 }
 
 }  // namespace

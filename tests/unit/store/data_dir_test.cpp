@@ -31,7 +31,8 @@ TEST(DataDir, RefusesASecondHeadNamingTheFirst) {
   auto second = try_open(dir.path());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::conflict);
-  EXPECT_NE(second.error().message.find("pid " + std::to_string(::getpid())), std::string::npos) << second.error().message;
+  EXPECT_NE(second.error().message.find("pid " + std::to_string(::getpid())), std::string::npos)
+      << second.error().message;
   EXPECT_NE(second.error().hint.find("billow down"), std::string::npos);
   store.reset();
   EXPECT_TRUE(try_open(dir.path())) << "the lock goes with its owner";
@@ -44,11 +45,15 @@ TEST(DataDir, RefusesANewerFormatAndLeavesItAsItWas) {
   auto opened = try_open(dir.path());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Code::unsupported);
-  EXPECT_EQ(opened.error().message, "data directory " + dir.path() + " was written by a newer Billow (format 7777; this one reads up to " +
-                                        std::to_string(format_newest()) + ")");
+  EXPECT_EQ(opened.error().message,
+            "data directory " + dir.path() +
+                " was written by a newer Billow (format 7777; this one reads up to " +
+                std::to_string(format_newest()) + ")");
   EXPECT_EQ(opened.error().hint, "upgrade billow or use --data with another directory");
-  run_sql(dir / "billow.db", "UPDATE meta SET value = " + std::to_string(format_newest()) + " WHERE key = 'format'");
-  EXPECT_EQ(open_store(dir.path())->journal().epoch(), 2u) << "the refused opening did not raise the epoch";
+  run_sql(dir / "billow.db",
+          "UPDATE meta SET value = " + std::to_string(format_newest()) + " WHERE key = 'format'");
+  EXPECT_EQ(open_store(dir.path())->journal().epoch(), 2u)
+      << "the refused opening did not raise the epoch";
 }
 
 TEST(DataDir, RefusesAnotherProgramsDatabaseAndGarbage) {
@@ -68,7 +73,8 @@ TEST(DataDir, BringsAnOlderFormatUpToThePresent) {
   // A directory as format 2 left it: rows, but neither counts nor daily sums.
   std::string sql;
   for (const Migration& step : migrations()) {
-    if (step.format <= 2) sql += step.sql;
+    if (step.format <= 2)
+      sql += step.sql;
   }
   sql += R"sql(
     PRAGMA application_id = 1114205292;
@@ -103,7 +109,8 @@ std::vector<std::string> snapshot_files(const std::string& dir) {
   std::vector<std::string> names;
   for (Seq seq = 0; seq < 100; ++seq) {
     const std::string path = fmt::format("{}/snapshots/{:020}.snap", dir, seq);
-    if (file_exists(path)) names.push_back(path);
+    if (file_exists(path))
+      names.push_back(path);
   }
   return names;
 }
@@ -149,7 +156,8 @@ TEST(Snapshots, ADamagedOneIsMadeUpForByTheOlderOneAndReplay) {
   EXPECT_EQ(loaded->seq, 10u);
   EXPECT_EQ(read_all(store->journal(), loaded->seq).size(), 20u);
   ASSERT_EQ(::truncate(snapshot_files(dir.path())[0].c_str(), 5), 0);
-  EXPECT_FALSE(store->journal().load_snapshot()->has_value()) << "with both damaged, replay begins at the start";
+  EXPECT_FALSE(store->journal().load_snapshot()->has_value())
+      << "with both damaged, replay begins at the start";
 }
 
 TEST(Snapshots, OneAheadOfTheJournalIsPassedOver) {
@@ -181,7 +189,8 @@ TEST(Prune, ForgetsOnlyWhatTwoSnapshotsCover) {
   flip_byte(fmt::format("{}/snapshots/{:020}.snap", dir.path(), 2500), 1);
   EXPECT_EQ((*journal.load_snapshot())->seq, 2400u);
   flip_byte(fmt::format("{}/snapshots/{:020}.snap", dir.path(), 2400), 1);
-  EXPECT_FALSE(journal.load_snapshot()) << "a journal without its beginning and no snapshot is an error, not an empty state";
+  EXPECT_FALSE(journal.load_snapshot())
+      << "a journal without its beginning and no snapshot is an error, not an empty state";
 }
 
 TEST(Backup, IsADataDirectoryWithAllThatIsDurable) {

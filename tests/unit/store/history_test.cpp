@@ -11,7 +11,8 @@ namespace billow {
 namespace {
 
 struct Folder {
-  std::string path = ::testing::TempDir() + "/history_" + std::to_string(::getpid()) + "_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string path = ::testing::TempDir() + "/history_" + std::to_string(::getpid()) + "_" +
+                     ::testing::UnitTest::GetInstance()->current_test_info()->name();
   Folder() { std::filesystem::remove_all(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };
@@ -21,11 +22,15 @@ GpuSampleRow all(double value) {
   return row;
 }
 constexpr std::int64_t second = 1'000'000'000;
-// The beginning of a day-long slot close to now, so that rings reach back from the machine's own clock.
-WallTime today() { return {system_clock().wall().ns / (900 * second) * (900 * second)}; }
+// The beginning of a day-long slot close to now, so that rings reach back from the machine's own
+// clock.
+WallTime today() {
+  return {system_clock().wall().ns / (900 * second) * (900 * second)};
+}
 
 TEST(PackedNumber, IsExactBelow2048AndCloseAbove) {
-  for (int n = 0; n < 2048; ++n) EXPECT_EQ(unpack_number(pack_number(n)), n);
+  for (int n = 0; n < 2048; ++n)
+    EXPECT_EQ(unpack_number(pack_number(n)), n);
   EXPECT_TRUE(std::isnan(unpack_number(pack_number(-1))));
   EXPECT_TRUE(std::isnan(unpack_number(pack_number(std::nan("")))));
   EXPECT_GT(unpack_number(pack_number(1e30)), 1e12);
@@ -42,7 +47,7 @@ TEST(JobSeries, KeepsAnyLengthInItsPointsWithTheMean) {
   JobSample sample;
   sample.fill(std::nan(""));
   for (std::int64_t s = 0; s < days * 86400; s += 10) {
-    sample[col_gpu_util] = s % 20 == 0 ? 0 : 1000;   // half the time busy
+    sample[col_gpu_util] = s % 20 == 0 ? 0 : 1000;  // half the time busy
     series.add({s * second}, sample);
   }
   EXPECT_LE(series.size(), limits::history_job_points_max);
@@ -60,7 +65,8 @@ TEST(JobSeries, ComesBackFromItsText) {
     for (int i = *rc::gen::inRange(0, 400); i > 0; --i) {
       at += *rc::gen::inRange<std::int64_t>(1, 60) * second;
       JobSample sample;
-      for (double& v : sample) v = *rc::gen::inRange(-1, 3000);
+      for (double& v : sample)
+        v = *rc::gen::inRange(-1, 3000);
       series.add({at}, sample);
     }
     const auto back = JobSeries::decode(series.encode());
@@ -79,7 +85,8 @@ TEST(JobSeries, RefusesDamage) {
   JobSeries series({0});
   series.add({second}, JobSample{});
   const std::string text = series.encode();
-  for (std::size_t n = 0; n < text.size(); ++n) EXPECT_FALSE(JobSeries::decode(text.substr(0, n))) << n;
+  for (std::size_t n = 0; n < text.size(); ++n)
+    EXPECT_FALSE(JobSeries::decode(text.substr(0, n))) << n;
   EXPECT_FALSE(JobSeries::decode("\x02" + text.substr(1)));
 }
 
@@ -89,18 +96,22 @@ TEST(History, TellsWhatHappenedAtEachGrain) {
   ASSERT_TRUE(history);
   const WallTime end = today(), begin{end.ns - 3 * 3600 * second};
   for (std::int64_t s = 0; s < 3 * 3600; s += 10)
-    ASSERT_TRUE((*history)->add({begin.ns + s * second}, {{"n1/a", all(s < 2 * 3600 ? 100 : 300)}}));
+    ASSERT_TRUE(
+        (*history)->add({begin.ns + s * second}, {{"n1/a", all(s < 2 * 3600 ? 100 : 300)}}));
   const auto fine = (*history)->read("n1/a", {end.ns - 600 * second}, {end.ns - 10 * second}, 1000);
   ASSERT_TRUE(fine);
   EXPECT_EQ(fine->step.ns, 10 * second);
-  for (const auto& point : fine->points) EXPECT_EQ(point[gpu_util], 300);
-  // Further back than the finest ring reaches: minutes, and beyond a day quarter hours, which are the means of the finer ones.
+  for (const auto& point : fine->points)
+    EXPECT_EQ(point[gpu_util], 300);
+  // Further back than the finest ring reaches: minutes, and beyond a day quarter hours, which are
+  // the means of the finer ones.
   const auto minutes = (*history)->read("n1/a", begin, {end.ns - 10 * second}, 1000);
   ASSERT_TRUE(minutes);
   EXPECT_EQ(minutes->step.ns, 60 * second);
   EXPECT_EQ(minutes->points.front()[gpu_util], 100);
   EXPECT_EQ(minutes->points.back()[gpu_util], 300);
-  const auto quarters = (*history)->read("n1/a", {end.ns - 20 * 86400 * second}, {end.ns - 10 * second}, 5000);
+  const auto quarters =
+      (*history)->read("n1/a", {end.ns - 20 * 86400 * second}, {end.ns - 10 * second}, 5000);
   ASSERT_TRUE(quarters);
   EXPECT_EQ(quarters->step.ns, 900 * second);
   EXPECT_EQ(quarters->points.back()[gpu_util], 300);
@@ -110,7 +121,8 @@ TEST(History, TellsWhatHappenedAtEachGrain) {
   EXPECT_LE(few->points.size(), 21u);
   const auto nobody = (*history)->read("n2/b", begin, end, 10);
   ASSERT_TRUE(nobody);
-  for (const auto& point : nobody->points) EXPECT_TRUE(std::isnan(point[gpu_util]));
+  for (const auto& point : nobody->points)
+    EXPECT_TRUE(std::isnan(point[gpu_util]));
 }
 
 TEST(History, SurvivesARestartAndForgetsWhatTheRingHasOverwritten) {
@@ -131,7 +143,8 @@ TEST(History, SurvivesARestartAndForgetsWhatTheRingHasOverwritten) {
   ASSERT_TRUE(read);
   int known = 0;
   for (const auto& point : read->points) {
-    if (std::isnan(point[gpu_util])) continue;
+    if (std::isnan(point[gpu_util]))
+      continue;
     ++known;
     EXPECT_EQ(point[gpu_util], 9);
   }
@@ -148,7 +161,8 @@ TEST(History, TheOldestJobsGoWhenThereAreTooMany) {
   Folder folder;
   const std::string text = JobSeries({0}).encode();
   std::vector<History::JobRecord> all;
-  for (std::size_t i = 1; i <= limits::history_jobs_max; ++i) all.push_back({JobId(i), text});
+  for (std::size_t i = 1; i <= limits::history_jobs_max; ++i)
+    all.push_back({JobId(i), text});
   {
     auto history = History::open(folder.path);
     ASSERT_TRUE(history && (*history)->save_jobs(all));
@@ -157,7 +171,8 @@ TEST(History, TheOldestJobsGoWhenThereAreTooMany) {
     EXPECT_TRUE((*history)->job(JobId(1))->has_value());
   }
   auto history = History::open(folder.path);
-  ASSERT_TRUE(history && (*history)->save_jobs({{JobId(limits::history_jobs_max + 1), text}, {JobId(limits::history_jobs_max + 2), text}}));
+  ASSERT_TRUE(history && (*history)->save_jobs({{JobId(limits::history_jobs_max + 1), text},
+                                                {JobId(limits::history_jobs_max + 2), text}}));
   EXPECT_FALSE((*history)->job(JobId(1))->has_value());
   EXPECT_FALSE((*history)->job(JobId(2))->has_value());
   EXPECT_TRUE((*history)->job(JobId(3))->has_value());

@@ -28,14 +28,16 @@ TEST_P(JournalContract, GivesSeqsWithoutGapsAndKeepsThemAcrossRestarts) {
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   const auto records = read_all(store->journal());
   ASSERT_EQ(records.size(), 6u);
-  for (std::size_t i = 0; i < records.size(); ++i) EXPECT_EQ(records[i].seq, i + 1);
+  for (std::size_t i = 0; i < records.size(); ++i)
+    EXPECT_EQ(records[i].seq, i + 1);
   EXPECT_EQ(records[4].epoch + 1, records[5].epoch) << "each opening raises the epoch";
 }
 
 TEST_P(JournalContract, KeepsRecordsAsTheyWereWritten) {
   auto store = open();
   Batch batch;
-  batch.records.push_back({0, 0, {1'700'000'000'000'000'000}, "job_submitted", R"({"name":"ü","n":1})"});
+  batch.records.push_back(
+      {0, 0, {1'700'000'000'000'000'000}, "job_submitted", R"({"name":"ü","n":1})"});
   batch.records.push_back({0, 0, {-5}, "", "a\\b'\"\n\t"});
   store->journal().append(batch);
   ASSERT_TRUE(store->journal().flush(seconds(20)));
@@ -57,12 +59,17 @@ TEST_P(JournalContract, ReportsDurableSeqsAscendingAndOnlyWhatIsReadable) {
     hooks.on_durable = [&](Seq durable) {
       reported.push_back(durable);
       Seq seen = 0;
-      (void)journal.load()->read(durable - 1, 1, [&](const Record& r) { seen = r.seq; return true; });
-      if (seen != durable) ++unreadable;
+      (void)journal.load()->read(durable - 1, 1, [&](const Record& r) {
+        seen = r.seq;
+        return true;
+      });
+      if (seen != durable)
+        ++unreadable;
     };
     store = open(hooks);
     journal = &store->journal();
-    for (int i = 0; i < 2000; ++i) store->journal().append(batch_of(1 + i % 3));
+    for (int i = 0; i < 2000; ++i)
+      store->journal().append(batch_of(1 + i % 3));
     ASSERT_TRUE(store->journal().flush(seconds(60)));
     EXPECT_EQ(store->journal().queued_bytes(), 0u);
     store.reset();
@@ -79,8 +86,12 @@ TEST_P(JournalContract, CallsBackThroughThePostHook) {
   Sync<std::vector<std::function<void()>>> posted;
   std::atomic<Seq> durable{0};
   JournalHooks hooks;
-  hooks.post = [&](std::function<void()> f) { posted.lock()->push_back(std::move(f)); };
-  hooks.on_durable = [&](Seq seq) { durable = seq; };
+  hooks.post = [&](std::function<void()> f) {
+    posted.lock()->push_back(std::move(f));
+  };
+  hooks.on_durable = [&](Seq seq) {
+    durable = seq;
+  };
   auto store = open(hooks);
   store->journal().append(batch_of(1));
   ASSERT_TRUE(eventually([&] { return !posted.lock()->empty(); }));
@@ -94,12 +105,17 @@ TEST_P(JournalContract, ReadsAPageFromASeqOn) {
   store->journal().append(batch_of(1000));
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   std::vector<Seq> seen;
-  const auto last = store->journal().read(700, 299, [&](const Record& r) { seen.push_back(r.seq); return true; });
+  const auto last = store->journal().read(700, 299, [&](const Record& r) {
+    seen.push_back(r.seq);
+    return true;
+  });
   EXPECT_EQ(*last, 999u);
   EXPECT_EQ(seen.front(), 701u);
   EXPECT_EQ(seen.size(), 299u);
-  EXPECT_EQ(*store->journal().read(1000, 10, [](const Record&) { return true; }), 1000u) << "nothing after the last";
-  EXPECT_EQ(*store->journal().read(0, 1000, [](const Record& r) { return r.seq < 5; }), 5u) << "stops when told";
+  EXPECT_EQ(*store->journal().read(1000, 10, [](const Record&) { return true; }), 1000u)
+      << "nothing after the last";
+  EXPECT_EQ(*store->journal().read(0, 1000, [](const Record& r) { return r.seq < 5; }), 5u)
+      << "stops when told";
 }
 
 TEST_P(JournalContract, ClosingMakesWhatIsQueuedDurable) {
@@ -110,11 +126,14 @@ TEST_P(JournalContract, ClosingMakesWhatIsQueuedDurable) {
 TEST_P(JournalContract, StopsWhenAnotherHeadTookOver) {
   std::atomic<StoreHealth> health{StoreHealth::ok};
   JournalHooks hooks;
-  hooks.on_health = [&](StoreHealth h, const Error&) { health = h; };
+  hooks.on_health = [&](StoreHealth h, const Error&) {
+    health = h;
+  };
   auto store = open(hooks);
   store->journal().append(batch_of(1));
   ASSERT_TRUE(store->journal().flush(seconds(20)));
-  // The lock file lost (a shared file system without locks) or the lease run out while it slept: another head opens it.
+  // The lock file lost (a shared file system without locks) or the lease run out while it slept:
+  // another head opens it.
   place.forget_the_head();
   auto other = open();
   store->journal().append(batch_of(1));
@@ -125,30 +144,38 @@ TEST_P(JournalContract, StopsWhenAnotherHeadTookOver) {
   EXPECT_EQ(read_all(other->journal()).size(), 2u) << "the fenced head's record is not there";
 }
 
-// A child appends as fast as it can and tells each durable seq through a pipe; it is killed at a random moment.
+// A child appends as fast as it can and tells each durable seq through a pipe; it is killed at a
+// random moment.
 Seq run_and_kill_child(const Place& place, std::chrono::microseconds after) {
   int pipe_ends[2];
-  if (::pipe(pipe_ends) != 0) return 0;
+  if (::pipe(pipe_ends) != 0)
+    return 0;
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(pipe_ends[0]);
     JournalHooks hooks;
-    hooks.on_durable = [&](Seq seq) { if (::write(pipe_ends[1], &seq, sizeof seq) < 0) ::_exit(3); };
+    hooks.on_durable = [&](Seq seq) {
+      if (::write(pipe_ends[1], &seq, sizeof seq) < 0)
+        ::_exit(3);
+    };
     auto store = place.open(hooks);
     for (std::uint64_t i = 0;; ++i) {
       Batch batch = batch_of(1 + i % 7, R"({"n":"0123456789"})");
       batch.jobs.push_back(job(store->journal().next_seq() + batch.records.size() - 1));
       store->journal().append(std::move(batch));
-      if (store->journal().queued_bytes() > (1 << 20)) (void)store->journal().flush(seconds(20));
+      if (store->journal().queued_bytes() > (1 << 20))
+        (void)store->journal().flush(seconds(20));
     }
   }
   ::close(pipe_ends[1]);
   Seq reported = 0, seq = 0;
   // The clock starts at the first durable record, so that every kill meets a writer at work.
-  if (::read(pipe_ends[0], &seq, sizeof seq) == sizeof seq) reported = seq;
+  if (::read(pipe_ends[0], &seq, sizeof seq) == sizeof seq)
+    reported = seq;
   std::this_thread::sleep_for(after);
   ::kill(child, SIGKILL);
-  while (::read(pipe_ends[0], &seq, sizeof seq) == sizeof seq) reported = seq;
+  while (::read(pipe_ends[0], &seq, sizeof seq) == sizeof seq)
+    reported = seq;
   ::close(pipe_ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -175,7 +202,8 @@ TEST_P(JournalContract, KillMinusNineLosesNothingThatWasReportedDurable) {
       epoch = r.epoch;
     }
     ASSERT_EQ(expected, last);
-    // Each batch's row has the id of its last record: rows and records came through together, batches whole.
+    // Each batch's row has the id of its last record: rows and records came through together,
+    // batches whole.
     auto newest = store->queries().list_jobs({}, JobOrder::newest, "", 1);
     ASSERT_TRUE(newest);
     ASSERT_EQ(newest->jobs.at(0).id.value, last);

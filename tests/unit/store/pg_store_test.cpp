@@ -1,4 +1,5 @@
-// What only PostgreSQL can show: the lease and its fence, commits whose answers get lost, text it cannot hold, snapshots in parts.
+// What only PostgreSQL can show: the lease and its fence, commits whose answers get lost, text it
+// cannot hold, snapshots in parts.
 #include "store/postgres/pg_schema.h"
 
 #include "base/crypto.h"
@@ -10,14 +11,16 @@ namespace {
 using namespace store_test;
 
 TEST(PgText, ParametersAreNumbered) {
-  EXPECT_EQ(pg::numbered_parameters("a = ? AND b = '?' AND c = ?"), "a = $1 AND b = '?' AND c = $2");
+  EXPECT_EQ(pg::numbered_parameters("a = ? AND b = '?' AND c = ?"),
+            "a = $1 AND b = '?' AND c = $2");
   EXPECT_EQ(pg::numbered_parameters("? ? (?3 = 0 OR x = ?3) ?"), "$1 $2 ($3 = 0 OR x = $3) $4");
   EXPECT_EQ(pg::numbered_parameters("?12"), "$12");
 }
 TEST(PgText, PasswordsAreNotShown) {
   EXPECT_EQ(pg::shown("postgres://me:secret@db:5432/billow"), "postgres://me@db:5432/billow");
   EXPECT_EQ(pg::shown("postgres://me@db/billow"), "postgres://me@db/billow");
-  EXPECT_EQ(pg::shown("postgres://db/billow?user=me&password=secret&sslmode=require"), "postgres://db/billow?user=me&password=…&sslmode=require");
+  EXPECT_EQ(pg::shown("postgres://db/billow?user=me&password=secret&sslmode=require"),
+            "postgres://db/billow?user=me&password=…&sslmode=require");
   EXPECT_EQ(pg::shown("postgres://db:5432/b?x=a@b:c"), "postgres://db:5432/b?x=a@b:c");
 }
 TEST(PgText, WhatPostgresCannotHoldIsRepaired) {
@@ -28,12 +31,26 @@ TEST(PgText, WhatPostgresCannotHoldIsRepaired) {
 
 class PgOnly : public EveryEngine {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PgOnly);
-INSTANTIATE_TEST_SUITE_P(Engines, PgOnly, ::testing::ValuesIn(std::vector<std::string>(test_postgres().empty() ? 0 : 1, "postgres")), engine_name);
+INSTANTIATE_TEST_SUITE_P(
+    Engines,
+    PgOnly,
+    ::testing::ValuesIn(std::vector<std::string>(test_postgres().empty() ? 0 : 1, "postgres")),
+    engine_name);
 
 Result<std::unique_ptr<PgStore>> try_open(std::string holder) {
-  return PgStore::open({.url = test_postgres(), .holder = std::move(holder), .identity = "", .standby = false, .keep_waiting = {}, .on_waiting = {}, .hooks = {}});
+  return PgStore::open({.url = test_postgres(),
+                        .holder = std::move(holder),
+                        .identity = "",
+                        .standby = false,
+                        .keep_waiting = {},
+                        .on_waiting = {},
+                        .hooks = {}});
 }
-void broken_connections() { Place::sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"); }
+void broken_connections() {
+  Place::sql(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+      "backend_type = 'client backend'");
+}
 
 TEST_P(PgOnly, ASecondHeadIsToldWhoLeads) {
   auto first = try_open("the head on alpha");
@@ -48,7 +65,13 @@ TEST_P(PgOnly, ASecondHeadIsToldWhoLeads) {
 
 TEST_P(PgOnly, AHeadThatWasKilledNeedNotWaitForItsOwnLease) {
   const auto as = [&](std::string identity) {
-    return PgStore::open({.url = test_postgres(), .holder = "alpha", .identity = std::move(identity), .standby = false, .keep_waiting = {}, .on_waiting = {}, .hooks = {}});
+    return PgStore::open({.url = test_postgres(),
+                          .holder = "alpha",
+                          .identity = std::move(identity),
+                          .standby = false,
+                          .keep_waiting = {},
+                          .on_waiting = {},
+                          .hooks = {}});
   };
   auto first = as("one");
   ASSERT_TRUE(first);
@@ -56,7 +79,8 @@ TEST_P(PgOnly, AHeadThatWasKilledNeedNotWaitForItsOwnLease) {
   auto again = as("one");
   ASSERT_TRUE(again) << again.error().message;
   (*first)->journal().append(batch_of(1));
-  EXPECT_FALSE((*first)->journal().flush(seconds(20))) << "and what is left of the old one is fenced";
+  EXPECT_FALSE((*first)->journal().flush(seconds(20)))
+      << "and what is left of the old one is fenced";
 }
 
 TEST_P(PgOnly, AStandbyWaitsAndTakesOver) {
@@ -67,7 +91,13 @@ TEST_P(PgOnly, AStandbyWaitsAndTakesOver) {
   std::atomic<bool> waiting{false};
   std::unique_ptr<Store> second;
   std::thread standby([&] {
-    second = std::move(*PgStore::open({.url = test_postgres(), .holder = "beta", .identity = "", .standby = true, .keep_waiting = {}, .on_waiting = [&](const std::string&) { waiting = true; }, .hooks = {}}));
+    second = std::move(*PgStore::open({.url = test_postgres(),
+                                       .holder = "beta",
+                                       .identity = "",
+                                       .standby = true,
+                                       .keep_waiting = {},
+                                       .on_waiting = [&](const std::string&) { waiting = true; },
+                                       .hooks = {}}));
   });
   EXPECT_TRUE(eventually([&] { return waiting.load(); }));
   const Epoch before = (*first)->journal().epoch();
@@ -82,7 +112,8 @@ TEST_P(PgOnly, AQuietLeaderKeepsItsLease) {
   ASSERT_TRUE(first);
   Place::sql("UPDATE billow.leader SET until = clock_timestamp() + interval '1500 milliseconds'");
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(4);
-  while (std::chrono::steady_clock::now() < until) ASSERT_FALSE(try_open("beta"));
+  while (std::chrono::steady_clock::now() < until)
+    ASSERT_FALSE(try_open("beta"));
 }
 
 TEST_P(PgOnly, AConnectionThatBreaksLosesAndDoublesNothing) {
@@ -103,7 +134,9 @@ TEST_P(PgOnly, AConnectionThatBreaksLosesAndDoublesNothing) {
     Batch rows_only;
     rows_only.node_days.push_back({2, "n", "local", {1}});
     store->journal().append(rows_only);
-    if (i % 3 == 0) { EXPECT_TRUE(store->journal().flush(seconds(60))); }
+    if (i % 3 == 0) {
+      EXPECT_TRUE(store->journal().flush(seconds(60)));
+    }
   }
   EXPECT_TRUE(store->journal().flush(seconds(60)));
   stop = true;
@@ -137,7 +170,8 @@ TEST_P(PgOnly, SnapshotsInPartsAreCheckedAndTwoAreKept) {
   store->journal().append(batch_of(30));
   EXPECT_FALSE(store->journal().load_snapshot()->has_value());
   std::string large(9 << 20, 'x');
-  for (std::size_t i = 0; i < large.size(); i += 997) large[i] = static_cast<char>(i);
+  for (std::size_t i = 0; i < large.size(); i += 997)
+    large[i] = static_cast<char>(i);
   ASSERT_TRUE(store->journal().save_snapshot(10, "ten"));
   ASSERT_TRUE(store->journal().save_snapshot(20, "twenty"));
   const auto saved = store->journal().save_snapshot(30, large);
@@ -149,7 +183,8 @@ TEST_P(PgOnly, SnapshotsInPartsAreCheckedAndTwoAreKept) {
   ASSERT_TRUE(store->journal().prune(21));
   EXPECT_EQ(read_all(store->journal()).size(), 10u);
   Place::sql("DELETE FROM billow.snapshot_parts WHERE seq = 20");
-  EXPECT_FALSE(store->journal().load_snapshot()) << "a journal without its beginning and no snapshot is an error, not an empty state";
+  EXPECT_FALSE(store->journal().load_snapshot())
+      << "a journal without its beginning and no snapshot is an error, not an empty state";
 }
 
 TEST_P(PgOnly, ANewerFormatIsRefused) {

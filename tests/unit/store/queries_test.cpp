@@ -15,12 +15,16 @@ INSTANTIATE_TEST_SUITE_P(Engines, QueryContract, ::testing::ValuesIn(engines()),
 
 std::vector<std::uint64_t> ids(const JobPage& page) {
   std::vector<std::uint64_t> out;
-  for (const auto& row : page.jobs) out.push_back(row.id.value);
+  for (const auto& row : page.jobs)
+    out.push_back(row.id.value);
   return out;
 }
 
 // All pages of a listing, checked to go on strictly.
-std::vector<JobRow> list_all(const Queries& queries, const JobFilter& filter, JobOrder order = JobOrder::newest, std::size_t limit = 7) {
+std::vector<JobRow> list_all(const Queries& queries,
+                             const JobFilter& filter,
+                             JobOrder order = JobOrder::newest,
+                             std::size_t limit = 7) {
   std::vector<JobRow> all;
   std::string cursor;
   do {
@@ -75,7 +79,8 @@ TEST_P(QueryContract, WhatIsNotToBeSeenIsLeftOutBeforeItIsCounted) {
   for (std::uint64_t id = 1; id <= 60; ++id) {
     JobRow row = job(id, "succeeded");
     row.project = ProjectId(1 + id % 3);
-    if (id > 30 && id % 2) row.array = JobId(30);
+    if (id > 30 && id % 2)
+      row.array = JobId(30);
     batch.jobs.push_back(std::move(row));
   }
   store->journal().append(batch);
@@ -84,9 +89,12 @@ TEST_P(QueryContract, WhatIsNotToBeSeenIsLeftOutBeforeItIsCounted) {
   filter.visible = std::vector{ProjectId(1), ProjectId(3)};
   filter.elements = false;
   std::vector<std::uint64_t> expected;
-  for (std::uint64_t id = 60; id >= 1; --id) if (id % 3 != 1 && !(id > 30 && id % 2)) expected.push_back(id);
+  for (std::uint64_t id = 60; id >= 1; --id)
+    if (id % 3 != 1 && !(id > 30 && id % 2))
+      expected.push_back(id);
   std::vector<std::uint64_t> found;
-  for (const JobRow& row : list_all(store->queries(), filter)) found.push_back(row.id.value);
+  for (const JobRow& row : list_all(store->queries(), filter))
+    found.push_back(row.id.value);
   EXPECT_EQ(found, expected);
   const auto page = *store->queries().list_jobs(filter, JobOrder::newest, "", 5);
   EXPECT_EQ(page.jobs.size(), 5u) << "a page is full while there is more";
@@ -98,11 +106,21 @@ TEST_P(QueryContract, VariablesAreFoundByTheirDigest) {
   auto store = open();
   Batch batch = batch_of(3);
   const auto stored = [](const char* digest, const char* value) {
-    return fmt::format(R"({{"actor":"user:ana","event":{{"digest":"{}","env":{{"A":"{}"}}}}}})", digest, value);
+    return fmt::format(R"({{"actor":"user:ana","event":{{"digest":"{}","env":{{"A":"{}"}}}}}})",
+                       digest, value);
   };
-  for (const auto& [digest, value] : {std::pair("aa11", "one"), std::pair("bb22", "tw\\u0000o"), std::pair("aa11", "again")})
-    batch.records.push_back({.seq = 0, .epoch = 0, .at = {5}, .kind = "environment_stored", .payload = stored(digest, value)});
-  batch.records.push_back({.seq = 0, .epoch = 0, .at = {5}, .kind = "other", .payload = stored("cc33", "of another kind")});
+  for (const auto& [digest, value] :
+       {std::pair("aa11", "one"), std::pair("bb22", "tw\\u0000o"), std::pair("aa11", "again")})
+    batch.records.push_back({.seq = 0,
+                             .epoch = 0,
+                             .at = {5},
+                             .kind = "environment_stored",
+                             .payload = stored(digest, value)});
+  batch.records.push_back({.seq = 0,
+                           .epoch = 0,
+                           .at = {5},
+                           .kind = "other",
+                           .payload = stored("cc33", "of another kind")});
   store->journal().append(batch);
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   EXPECT_EQ(store->queries().stored_variables("aa11").value(), stored("aa11", "again"));
@@ -114,8 +132,10 @@ TEST_P(QueryContract, TasksAndLeasesOfAJob) {
   auto store = open();
   Batch batch = batch_of(1);
   TaskRow task{TaskId(3), JobId(1), NodeId(2), "n2", "ended", {5}, {6}, 0, "{}"};
-  batch.tasks = {task, TaskRow{TaskId(4), JobId(2), NodeId(2), "n2", "running", {5}, {}, std::nullopt, "{}"}};
-  LeaseRow lease{LeaseId(1), JobId(1), TaskId(3), ProjectId(1), UserId(1), "n2", "H100", 1000, "spot", {100}, {200}, false, {7}, {5}};
+  batch.tasks = {
+      task, TaskRow{TaskId(4), JobId(2), NodeId(2), "n2", "running", {5}, {}, std::nullopt, "{}"}};
+  LeaseRow lease{LeaseId(1), JobId(1), TaskId(3), ProjectId(1), UserId(1), "n2", "H100",
+                 1000,       "spot",   {100},     {200},        false,     {7},  {5}};
   LeaseRow later = lease;
   later.id = LeaseId(2);
   later.project = ProjectId(2);
@@ -127,7 +147,9 @@ TEST_P(QueryContract, TasksAndLeasesOfAJob) {
   store->journal().append(batch);
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   EXPECT_EQ(*store->queries().tasks_of(JobId(1)), std::vector{task});
-  const auto ask = [&](LeaseQuery q) { return *store->queries().leases(q); };
+  const auto ask = [&](LeaseQuery q) {
+    return *store->queries().leases(q);
+  };
   EXPECT_EQ(ask({}).size(), 2u);
   EXPECT_EQ(ask({.job = JobId(1)}), std::vector{lease});
   EXPECT_EQ(ask({.project = ProjectId(2)}), std::vector{later});
@@ -140,15 +162,23 @@ TEST_P(QueryContract, TasksAndLeasesOfAJob) {
 }
 
 bool passes(const JobFilter& f, const JobRow& row) {
-  if (!f.states.empty() && std::find(f.states.begin(), f.states.end(), row.state) == f.states.end()) return false;
-  if (f.project && row.project != f.project) return false;
-  if (f.user && row.user != f.user) return false;
-  if (f.array && row.array != f.array) return false;
-  if (!f.name.empty() && row.name != f.name) return false;
-  if (f.ended_from && (!row.ended_at || row.ended_at < f.ended_from)) return false;
-  if (f.ended_before && (!row.ended_at || row.ended_at >= f.ended_before)) return false;
-  return std::all_of(f.labels.begin(), f.labels.end(),
-                     [&](const Label& l) { return std::find(row.labels.begin(), row.labels.end(), l) != row.labels.end(); });
+  if (!f.states.empty() && std::find(f.states.begin(), f.states.end(), row.state) == f.states.end())
+    return false;
+  if (f.project && row.project != f.project)
+    return false;
+  if (f.user && row.user != f.user)
+    return false;
+  if (f.array && row.array != f.array)
+    return false;
+  if (!f.name.empty() && row.name != f.name)
+    return false;
+  if (f.ended_from && (!row.ended_at || row.ended_at < f.ended_from))
+    return false;
+  if (f.ended_before && (!row.ended_at || row.ended_at >= f.ended_before))
+    return false;
+  return std::all_of(f.labels.begin(), f.labels.end(), [&](const Label& l) {
+    return std::find(row.labels.begin(), row.labels.end(), l) != row.labels.end();
+  });
 }
 
 JobRow random_row(Rng& rng, std::uint64_t id) {
@@ -156,24 +186,37 @@ JobRow random_row(Rng& rng, std::uint64_t id) {
   JobRow row = job(id, states[rng.below(4)]);
   row.name = "name-" + std::to_string(rng.below(4));
   row.array = JobId(rng.chance(0.5) ? 0 : 1 + rng.below(2));
-  if (row.state == "succeeded" || row.state == "failed") row.ended_at = {static_cast<std::int64_t>(1 + rng.below(50))};
-  if (rng.chance(0.6)) row.labels.emplace_back("team", rng.chance(0.5) ? "a" : "b");
-  if (rng.chance(0.3)) row.labels.emplace_back("run", "x");
+  if (row.state == "succeeded" || row.state == "failed")
+    row.ended_at = {static_cast<std::int64_t>(1 + rng.below(50))};
+  if (rng.chance(0.6))
+    row.labels.emplace_back("team", rng.chance(0.5) ? "a" : "b");
+  if (rng.chance(0.3))
+    row.labels.emplace_back("run", "x");
   return row;
 }
 
 JobFilter random_filter(Rng& rng) {
   JobFilter f;
-  if (rng.chance(0.3)) f.states = {"queued"};
-  else if (rng.chance(0.4)) f.states = {"succeeded", "failed", "succeeded"};
-  if (rng.chance(0.3)) f.project = ProjectId(1 + rng.below(2));
-  if (rng.chance(0.3)) f.user = UserId(1 + rng.below(4));
-  if (rng.chance(0.2)) f.array = JobId(1 + rng.below(2));
-  if (rng.chance(0.2)) f.name = "name-1";
-  if (rng.chance(0.3)) f.labels.emplace_back("team", "a");
-  if (rng.chance(0.2)) f.labels.emplace_back("run", "x");
-  if (rng.chance(0.2)) f.ended_from = {10};
-  if (rng.chance(0.2)) f.ended_before = {30};
+  if (rng.chance(0.3))
+    f.states = {"queued"};
+  else if (rng.chance(0.4))
+    f.states = {"succeeded", "failed", "succeeded"};
+  if (rng.chance(0.3))
+    f.project = ProjectId(1 + rng.below(2));
+  if (rng.chance(0.3))
+    f.user = UserId(1 + rng.below(4));
+  if (rng.chance(0.2))
+    f.array = JobId(1 + rng.below(2));
+  if (rng.chance(0.2))
+    f.name = "name-1";
+  if (rng.chance(0.3))
+    f.labels.emplace_back("team", "a");
+  if (rng.chance(0.2))
+    f.labels.emplace_back("run", "x");
+  if (rng.chance(0.2))
+    f.ended_from = {10};
+  if (rng.chance(0.2))
+    f.ended_before = {30};
   return f;
 }
 
@@ -185,10 +228,13 @@ TEST_P(QueryContract, ListingsCountsAndSumsEqualWhatTheRowsSay) {
   std::map<JobId, JobRow> model;
   for (int i = 0; i < 1500; ++i) {  // rows are written over and over, several times within a commit
     JobRow row = random_row(rng, 1 + rng.below(200));
-    if (rng.chance(0.2)) row.project = ProjectId(1);
+    if (rng.chance(0.2))
+      row.project = ProjectId(1);
     model[row.id] = row;
     store->journal().append(batch_with(row));
-    if (rng.chance(0.02)) { ASSERT_TRUE(store->journal().flush(seconds(20))); }
+    if (rng.chance(0.02)) {
+      ASSERT_TRUE(store->journal().flush(seconds(20)));
+    }
   }
   ASSERT_TRUE(store->journal().flush(seconds(20)));
 
@@ -196,24 +242,30 @@ TEST_P(QueryContract, ListingsCountsAndSumsEqualWhatTheRowsSay) {
     const JobFilter filter = random_filter(rng);
     std::vector<JobRow> expected;
     for (auto it = model.rbegin(); it != model.rend(); ++it) {
-      if (passes(filter, it->second)) expected.push_back(it->second);
+      if (passes(filter, it->second))
+        expected.push_back(it->second);
     }
     ASSERT_EQ(list_all(store->queries(), filter), expected);
     std::erase_if(expected, [](const JobRow& r) { return !r.ended_at; });
-    std::sort(expected.begin(), expected.end(), [](const JobRow& a, const JobRow& b) { return std::tie(a.ended_at, a.id) > std::tie(b.ended_at, b.id); });
+    std::sort(expected.begin(), expected.end(), [](const JobRow& a, const JobRow& b) {
+      return std::tie(a.ended_at, a.id) > std::tie(b.ended_at, b.id);
+    });
     ASSERT_EQ(list_all(store->queries(), filter, JobOrder::recently_ended), expected);
   }
   std::map<std::pair<std::string, ProjectId>, std::uint64_t> counts, kept;
-  for (const auto& [id, row] : model) ++counts[{row.state, row.project}];
+  for (const auto& [id, row] : model)
+    ++counts[{row.state, row.project}];
   const auto rows = *store->queries().count_jobs();
-  for (const auto& c : rows) kept[{c.state, c.project}] = c.jobs;
+  for (const auto& c : rows)
+    kept[{c.state, c.project}] = c.jobs;
   EXPECT_EQ(kept, counts);
 }
 
 TEST_P(QueryContract, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
   auto store = open();
   const auto add = [&](std::uint64_t from, std::uint64_t to) {
-    for (auto id = from; id <= to; ++id) store->journal().append(batch_with(job(id)));
+    for (auto id = from; id <= to; ++id)
+      store->journal().append(batch_with(job(id)));
     ASSERT_TRUE(store->journal().flush(seconds(20)));
   };
   add(1, 30);
@@ -221,7 +273,8 @@ TEST_P(QueryContract, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
   filter.states = {"queued", "running"};
   auto first = *store->queries().list_jobs(filter, JobOrder::newest, "", 10);
   add(31, 60);
-  store->journal().append(batch_with(job(15, "running")));  // moves to another index range meanwhile
+  store->journal().append(
+      batch_with(job(15, "running")));  // moves to another index range meanwhile
   ASSERT_TRUE(store->journal().flush(seconds(20)));
   auto second = *store->queries().list_jobs(filter, JobOrder::newest, first.next, 10);
   auto third = *store->queries().list_jobs(filter, JobOrder::newest, second.next, 10);
@@ -234,8 +287,11 @@ TEST_P(QueryContract, PagesNeitherRepeatNorSkipWhileJobsAreAdded) {
 
 TEST_P(QueryContract, RefusesACursorThatIsNotOne) {
   auto store = open();
-  for (const char* cursor : {"x", "n", "n-1", "n1.2", "e5.5", "n99999999999999999999", "n1' OR 1"}) {
-    EXPECT_EQ(store->queries().list_jobs({}, JobOrder::newest, cursor, 10).error().code, Code::invalid) << cursor;
+  for (const char* cursor :
+       {"x", "n", "n-1", "n1.2", "e5.5", "n99999999999999999999", "n1' OR 1"}) {
+    EXPECT_EQ(store->queries().list_jobs({}, JobOrder::newest, cursor, 10).error().code,
+              Code::invalid)
+        << cursor;
   }
   EXPECT_FALSE(store->queries().list_jobs({}, JobOrder::recently_ended, "n5", 10));
 }
@@ -243,7 +299,8 @@ TEST_P(QueryContract, RefusesACursorThatIsNotOne) {
 TEST_P(QueryContract, UsageAddsEachStepOfALeaseToItsDay) {
   auto store = open();
   constexpr std::int64_t hour = 3'600'000'000'000;
-  LeaseRow lease{LeaseId(1), JobId(1), TaskId(1), ProjectId(1), UserId(2), "n", "H100", 500, "spot", {22 * hour}, {23 * hour}, true, {10}, {6}};
+  LeaseRow lease{LeaseId(1), JobId(1), TaskId(1),   ProjectId(1), UserId(2), "n",  "H100",
+                 500,        "spot",   {22 * hour}, {23 * hour},  true,      {10}, {6}};
   Batch batch = batch_of(1);
   batch.leases.push_back(lease);
   lease.to = {24 * hour - 1};  // the mark at midnight still belongs to the day that ends
@@ -270,7 +327,9 @@ TEST_P(QueryContract, UsageAddsEachStepOfALeaseToItsDay) {
   store->journal().append(batch);
   ASSERT_TRUE(store->journal().flush(seconds(20)));
 
-  const auto ask = [&](UsageQuery q) { return *store->queries().usage(q); };
+  const auto ask = [&](UsageQuery q) {
+    return *store->queries().usage(q);
+  };
   const auto days = ask({.user = UserId(2), .by_day = true});
   ASSERT_EQ(days.size(), 2u);
   EXPECT_EQ(days[0].charge.value, 20);
@@ -296,12 +355,38 @@ TEST_P(QueryContract, PostingsNodeDaysAndRuns) {
   unnamed.doc = R"({"command":"python train.py"})";
   batch.jobs.push_back(unnamed);
   for (std::uint64_t i = 1; i <= 4; ++i) {
-    EntryRow entry{i, i == 4 ? "charge" : "active", NodeId(7), LeaseId(i % 2), JobId(1), ProjectId(1), UserId(1), {static_cast<std::int64_t>(i) * 10}, {static_cast<std::int64_t>(i) * 10 + 5}, {static_cast<std::int64_t>(i)}, i == 3};
+    EntryRow entry{i,
+                   i == 4 ? "charge" : "active",
+                   NodeId(7),
+                   LeaseId(i % 2),
+                   JobId(1),
+                   ProjectId(1),
+                   UserId(1),
+                   {static_cast<std::int64_t>(i) * 10},
+                   {static_cast<std::int64_t>(i) * 10 + 5},
+                   {static_cast<std::int64_t>(i)},
+                   i == 3};
     batch.entries.push_back(entry);
   }
-  batch.node_days = {{20'000, "b", "local", {5}}, {20'000, "B", "local", {7}}, {20'001, "b", "local", {1}}, {20'000, "b", "local", {2}}};
+  batch.node_days = {{20'000, "b", "local", {5}},
+                     {20'000, "B", "local", {7}},
+                     {20'001, "b", "local", {1}},
+                     {20'000, "b", "local", {2}}};
   for (std::uint64_t i = 1; i <= 3; ++i) {
-    LeaseRow lease{LeaseId(i), JobId(i == 3 ? 2 : 1), TaskId(i), ProjectId(1), UserId(1), "n", "H100", 1000, "spot", {100}, {200 + static_cast<std::int64_t>(i)}, i == 2, {7}, {5}};
+    LeaseRow lease{LeaseId(i),
+                   JobId(i == 3 ? 2 : 1),
+                   TaskId(i),
+                   ProjectId(1),
+                   UserId(1),
+                   "n",
+                   "H100",
+                   1000,
+                   "spot",
+                   {100},
+                   {200 + static_cast<std::int64_t>(i)},
+                   i == 2,
+                   {7},
+                   {5}};
     lease.gpus = 1;
     lease.measured = i == 3;
     lease.mem_peak_mib = 1LL << 40;
@@ -309,12 +394,16 @@ TEST_P(QueryContract, PostingsNodeDaysAndRuns) {
   }
   store->journal().append(batch);
   ASSERT_TRUE(store->journal().flush(seconds(20)));
-  const auto entries = [&](EntryQuery q) { return *store->queries().entries(q); };
+  const auto entries = [&](EntryQuery q) {
+    return *store->queries().entries(q);
+  };
   EXPECT_EQ(entries({}), batch.entries);
   EXPECT_EQ(entries({.lease = LeaseId(1)}), (std::vector{batch.entries[0], batch.entries[2]}));
   EXPECT_EQ(entries({.after = 2, .limit = 1}), std::vector{batch.entries[2]});
   EXPECT_EQ(entries({.from = {25}, .before = {35}}), std::vector{batch.entries[1]});
-  EXPECT_EQ(*store->queries().node_days(20'000, 20'000), (std::vector<NodeDayRow>{{20'000, "B", "local", {7}}, {20'000, "b", "local", {7}}})) << "added up, by bytes";
+  EXPECT_EQ(*store->queries().node_days(20'000, 20'000),
+            (std::vector<NodeDayRow>{{20'000, "B", "local", {7}}, {20'000, "b", "local", {7}}}))
+      << "added up, by bytes";
   const auto runs = *store->queries().runs({}, {0}, {}, 10);
   ASSERT_EQ(runs.size(), 2u) << "those that ended";
   EXPECT_EQ(runs[0].what, "python train.py");
@@ -336,17 +425,22 @@ TEST_P(QueryContract, ServeManyThreadsBesideTheWriter) {
       std::uint64_t newest = 0;
       while (!stop) {
         auto page = store->queries().list_jobs({}, JobOrder::newest, "", 5);
-        if (!page || page->jobs.empty() || page->jobs[0].id.value < newest) ++failures;
-        else newest = page->jobs[0].id.value;
+        if (!page || page->jobs.empty() || page->jobs[0].id.value < newest)
+          ++failures;
+        else
+          newest = page->jobs[0].id.value;
       }
     });
   }
   for (std::uint64_t id = 2; id < 500; ++id) {
     store->journal().append(batch_with(job(id)));
-    if (id % 10 == 0) { ASSERT_TRUE(store->journal().flush(seconds(20))); }
+    if (id % 10 == 0) {
+      ASSERT_TRUE(store->journal().flush(seconds(20)));
+    }
   }
   stop = true;
-  for (auto& reader : readers) reader.join();
+  for (auto& reader : readers)
+    reader.join();
   EXPECT_EQ(failures, 0);
 }
 

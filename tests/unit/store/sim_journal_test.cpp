@@ -9,7 +9,8 @@ namespace billow {
 namespace {
 using namespace store_test;
 
-// Random appends, steps, faults and crashes. After each crash: all that was reported is there, no gap, batches whole.
+// Random appends, steps, faults and crashes. After each crash: all that was reported is there, no
+// gap, batches whole.
 void live_through(std::uint64_t seed) {
   SimDisk disk;
   Rng rng(seed);
@@ -21,9 +22,13 @@ void live_through(std::uint64_t seed) {
     RC_ASSERT(journal.durable_seq() >= reported);
     RC_ASSERT(disk.last_seq == journal.durable_seq());
     RC_ASSERT(std::find(batch_ends.begin(), batch_ends.end(), disk.last_seq) != batch_ends.end());
-    while (batch_ends.back() > disk.last_seq) batch_ends.pop_back();
-    for (std::size_t i = 0; i < disk.records.size(); ++i) RC_ASSERT(disk.records[i].seq == i + 1);
-    if (disk.last_seq > 0) { RC_ASSERT(disk.jobs.rbegin()->first.value == disk.last_seq); }
+    while (batch_ends.back() > disk.last_seq)
+      batch_ends.pop_back();
+    for (std::size_t i = 0; i < disk.records.size(); ++i)
+      RC_ASSERT(disk.records[i].seq == i + 1);
+    if (disk.last_seq > 0) {
+      RC_ASSERT(disk.jobs.rbegin()->first.value == disk.last_seq);
+    }
     reported = journal.durable_seq();
     JournalHooks hooks;
     hooks.on_durable = [&](Seq seq) {
@@ -32,7 +37,8 @@ void live_through(std::uint64_t seed) {
     };
     journal.set_hooks(std::move(hooks));
     for (int act = 0; act < 60; ++act) {
-      if (rng.chance(0.05)) disk.full = !disk.full;
+      if (rng.chance(0.05))
+        disk.full = !disk.full;
       if (rng.chance(0.5)) {
         Batch batch = batch_of(1 + rng.below(4), std::string(rng.below(500), 'x'));
         batch.jobs.push_back(job(journal.next_seq() + batch.records.size() - 1));
@@ -50,7 +56,9 @@ void live_through(std::uint64_t seed) {
   }
 }
 
-RC_GTEST_PROP(SimJournal, KeepsWhatItReportedThroughAnyCrash, (std::uint64_t seed)) { live_through(seed); }
+RC_GTEST_PROP(SimJournal, KeepsWhatItReportedThroughAnyCrash, (std::uint64_t seed)) {
+  live_through(seed);
+}
 
 TEST(SimJournal, AFullDiskHoldsBackAndLosesNothing) {
   SimDisk disk;
@@ -58,10 +66,13 @@ TEST(SimJournal, AFullDiskHoldsBackAndLosesNothing) {
   SimJournal journal(disk, 1);
   std::vector<StoreHealth> seen;
   JournalHooks hooks;
-  hooks.on_health = [&](StoreHealth health, const Error&) { seen.push_back(health); };
+  hooks.on_health = [&](StoreHealth health, const Error&) {
+    seen.push_back(health);
+  };
   journal.set_hooks(hooks);
   disk.full = true;
-  for (int i = 0; i < 20; ++i) journal.append(batch_of(1));
+  for (int i = 0; i < 20; ++i)
+    journal.append(batch_of(1));
   EXPECT_EQ(journal.flush({}).error().code, Code::storage_full);
   EXPECT_GT(journal.durable_seq(), 0u) << "the ballast took some";
   EXPECT_LT(journal.durable_seq(), 20u);
@@ -88,8 +99,10 @@ TEST(SimJournal, TheSameSeedTakesTheSameCourse) {
     SimDisk disk;
     SimJournal journal(disk, seed);
     std::vector<Seq> durable;
-    for (int i = 0; i < 50; ++i) journal.append(batch_of(1));
-    while (journal.step()) durable.push_back(journal.durable_seq());
+    for (int i = 0; i < 50; ++i)
+      journal.append(batch_of(1));
+    while (journal.step())
+      durable.push_back(journal.durable_seq());
     return durable;
   };
   EXPECT_EQ(course(7), course(7));

@@ -1,6 +1,6 @@
-// What the store's tests share: a data directory that goes away, batches made of small parts, polling with a deadline, and the contract:
-// cases that hold for every engine. Those of PostgreSQL run where a test server is named in BILLOW_TEST_POSTGRES (see
-// tests/support/with_postgres.py).
+// What the store's tests share: a data directory that goes away, batches made of small parts,
+// polling with a deadline, and the contract: cases that hold for every engine. Those of PostgreSQL
+// run where a test server is named in BILLOW_TEST_POSTGRES (see tests/support/with_postgres.py).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,11 +30,14 @@ class TempDir {
   std::string path_;
 };
 
-inline Record record(std::string payload, std::string kind = "test") { return {0, 0, {1}, std::move(kind), std::move(payload)}; }
+inline Record record(std::string payload, std::string kind = "test") {
+  return {0, 0, {1}, std::move(kind), std::move(payload)};
+}
 
 inline Batch batch_of(std::size_t records, std::string_view payload = "{}") {
   Batch batch;
-  for (std::size_t i = 0; i < records; ++i) batch.records.push_back(record(std::string(payload)));
+  for (std::size_t i = 0; i < records; ++i)
+    batch.records.push_back(record(std::string(payload)));
   return batch;
 }
 
@@ -57,7 +60,9 @@ inline Batch batch_with(JobRow row) {
 }
 
 // A store that must open.
-inline std::unique_ptr<SqliteStore> open_store(const std::string& dir, JournalHooks hooks = {}, std::uint64_t ballast_bytes = 64 << 10) {
+inline std::unique_ptr<SqliteStore> open_store(const std::string& dir,
+                                               JournalHooks hooks = {},
+                                               std::uint64_t ballast_bytes = 64 << 10) {
   SqliteStoreOptions options;
   options.data_dir = dir;
   options.ballast_bytes = ballast_bytes;
@@ -79,14 +84,22 @@ inline std::string test_postgres() {
 class Place {
  public:
   explicit Place(std::string engine) : engine_(std::move(engine)) {
-    if (engine_ == "postgres") sql("DROP SCHEMA IF EXISTS billow CASCADE");
+    if (engine_ == "postgres")
+      sql("DROP SCHEMA IF EXISTS billow CASCADE");
   }
   bool postgres() const { return engine_ == "postgres"; }
   const std::string& dir() const { return dir_.path(); }
   // A store that must open; where its last head was killed, when its lease has run out.
   std::unique_ptr<Store> open(JournalHooks hooks = {}) const {
-    if (!postgres()) return open_store(dir(), std::move(hooks));
-    auto store = PgStore::open({.url = test_postgres(), .holder = "a test", .identity = "", .standby = true, .keep_waiting = {}, .on_waiting = {}, .hooks = std::move(hooks)});
+    if (!postgres())
+      return open_store(dir(), std::move(hooks));
+    auto store = PgStore::open({.url = test_postgres(),
+                                .holder = "a test",
+                                .identity = "",
+                                .standby = true,
+                                .keep_waiting = {},
+                                .on_waiting = {},
+                                .hooks = std::move(hooks)});
     if (!store) {
       ADD_FAILURE() << store.error().message;
       std::abort();
@@ -95,8 +108,10 @@ class Place {
   }
   // Makes it possible for another head to open it while the first does not know.
   void forget_the_head() const {
-    if (postgres()) sql("UPDATE billow.leader SET until = '-infinity'");
-    else ::unlink((dir_ / "lock").c_str());
+    if (postgres())
+      sql("UPDATE billow.leader SET until = '-infinity'");
+    else
+      ::unlink((dir_ / "lock").c_str());
   }
   static void sql(const std::string& text) {
     auto db = pg::Db::connect(test_postgres());
@@ -117,14 +132,20 @@ class EveryEngine : public ::testing::TestWithParam<std::string> {
 };
 inline std::vector<std::string> engines() {
   std::vector<std::string> out = {"sqlite"};
-  if (!test_postgres().empty()) out.push_back("postgres");
+  if (!test_postgres().empty())
+    out.push_back("postgres");
   return out;
 }
-inline std::string engine_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+inline std::string engine_name(const ::testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
 
 inline std::vector<Record> read_all(const Journal& journal, Seq after = 0) {
   std::vector<Record> records;
-  auto read = journal.read(after, SIZE_MAX, [&](const Record& r) { records.push_back(r); return true; });
+  auto read = journal.read(after, SIZE_MAX, [&](const Record& r) {
+    records.push_back(r);
+    return true;
+  });
   EXPECT_TRUE(read) << read.error().message;
   return records;
 }
@@ -133,7 +154,8 @@ template <class Condition>
 bool eventually(Condition condition, std::chrono::seconds deadline = std::chrono::seconds(20)) {
   const auto end = std::chrono::steady_clock::now() + deadline;
   while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (std::chrono::steady_clock::now() > end)
+      return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;

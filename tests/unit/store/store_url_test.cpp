@@ -12,18 +12,28 @@ namespace billow {
 namespace {
 
 std::string covered(std::string words) {
-  for (char& c : words) if (c == ' ') c = '\0';
+  for (char& c : words)
+    if (c == ' ')
+      c = '\0';
   (void)cover_passwords(words.data(), words.data() + words.size());
-  for (char& c : words) if (c == '\0') c = ' ';
+  for (char& c : words)
+    if (c == '\0')
+      c = ' ';
   return words;
 }
 
 TEST(StoreUrl, PasswordsAmongArgumentsAreCoveredAndNothingElse) {
-  EXPECT_EQ(covered("billow up --store postgres://u:secret@db/b --listen x:1"), "billow up --store postgres://u:******@db/b --listen x:1");
-  EXPECT_EQ(covered("billow up --store=postgresql://u:s@db:5432/b?sslmode=require"), "billow up --store=postgresql://u:*@db:5432/b?sslmode=require");
-  EXPECT_EQ(covered("billow up --store postgres://db/b?user=u&password=secret&x=1"), "billow up --store postgres://db/b?user=u&password=******&x=1");
-  EXPECT_EQ(covered("billow store migrate postgres://u:a%40b@db/b"), "billow store migrate postgres://u:*****@db/b");
-  for (const char* harmless : {"billow up --store postgres://u@db:5432/b", "billow up", "billow run -- echo http://u:p@x/", "x postgres://db:5432/b", "", "billow up --store postgres://"})
+  EXPECT_EQ(covered("billow up --store postgres://u:secret@db/b --listen x:1"),
+            "billow up --store postgres://u:******@db/b --listen x:1");
+  EXPECT_EQ(covered("billow up --store=postgresql://u:s@db:5432/b?sslmode=require"),
+            "billow up --store=postgresql://u:*@db:5432/b?sslmode=require");
+  EXPECT_EQ(covered("billow up --store postgres://db/b?user=u&password=secret&x=1"),
+            "billow up --store postgres://db/b?user=u&password=******&x=1");
+  EXPECT_EQ(covered("billow store migrate postgres://u:a%40b@db/b"),
+            "billow store migrate postgres://u:*****@db/b");
+  for (const char* harmless :
+       {"billow up --store postgres://u@db:5432/b", "billow up", "billow run -- echo http://u:p@x/",
+        "x postgres://db:5432/b", "", "billow up --store postgres://"})
     EXPECT_EQ(covered(harmless), harmless);
 }
 
@@ -73,7 +83,8 @@ TEST_F(StoreUrlSource, VariablesCountOnceAndAreNotHandedOn) {
   EXPECT_EQ(store_url({}).value_or("none"), "");
   ::setenv("BILLOW_STORE", "postgres://u@db/b", 1);
   ::setenv("PGPASSWORD", "other", 1);
-  EXPECT_EQ(store_url({.url = "postgres://u:own@db/c"}).value_or(""), "postgres://u:own@db/c") << "the URL's own password counts";
+  EXPECT_EQ(store_url({.url = "postgres://u:own@db/c"}).value_or(""), "postgres://u:own@db/c")
+      << "the URL's own password counts";
   ::setenv("BILLOW_STORE", "postgres://u@db/b", 1);
   EXPECT_EQ(store_url({.url = "", .file = "", .variables = false}).value_or("none"), "");
 }

@@ -1,4 +1,5 @@
-// The spec: what the agent writes is what the supervisor reads, and nothing anyone could write makes it misbehave.
+// The spec: what the agent writes is what the supervisor reads, and nothing anyone could write
+// makes it misbehave.
 #include "supervise/spec.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ struct Decoded {
 Decoded decode(const std::string& bytes) {
   Decoded d;
   d.pointers.resize(supervise::spec_pointers_needed(bytes.size()));
-  d.wrong = supervise::decode_spec(bytes.data(), bytes.size(), d.pointers.data(), d.pointers.size(), d.spec.get());
+  d.wrong = supervise::decode_spec(bytes.data(), bytes.size(), d.pointers.data(), d.pointers.size(),
+                                   d.spec.get());
   return d;
 }
 
@@ -106,7 +108,8 @@ TEST(Spec, SkipsTagsOfANewerAgent) {
   EXPECT_EQ(decode(bytes).wrong, nullptr);
 }
 
-// Every accepted mutation must still be safe to use: pointers inside the buffer and strings that end there.
+// Every accepted mutation must still be safe to use: pointers inside the buffer and strings that
+// end there.
 TEST(Spec, SurvivesMutations) {
   const std::string good = *agent::encode_spec(full_spec());
   int accepted = 0;
@@ -116,12 +119,20 @@ TEST(Spec, SurvivesMutations) {
     const int edits = static_cast<int>(rng.below(4)) + 1;
     for (int i = 0; i < edits; ++i) {
       switch (rng.below(4)) {
-        case 0: bytes[rng.below(bytes.size())] = static_cast<char>(rng.next()); break;
-        case 1: bytes.resize(rng.below(bytes.size()) + 1); break;
-        case 2: bytes.insert(rng.below(bytes.size()), std::string(rng.below(16) + 1, static_cast<char>(rng.next()))); break;
+        case 0:
+          bytes[rng.below(bytes.size())] = static_cast<char>(rng.next());
+          break;
+        case 1:
+          bytes.resize(rng.below(bytes.size()) + 1);
+          break;
+        case 2:
+          bytes.insert(rng.below(bytes.size()),
+                       std::string(rng.below(16) + 1, static_cast<char>(rng.next())));
+          break;
         default: {
           const std::uint32_t value = static_cast<std::uint32_t>(rng.next());
-          if (bytes.size() >= 4) std::memcpy(bytes.data() + rng.below(bytes.size() - 3), &value, 4);
+          if (bytes.size() >= 4)
+            std::memcpy(bytes.data() + rng.below(bytes.size() - 3), &value, 4);
         }
       }
     }
@@ -130,12 +141,18 @@ TEST(Spec, SurvivesMutations) {
       std::memcpy(bytes.data() + offsetof(supervise::SpecHeader, bytes), &size, sizeof(size));
     }
     const Decoded d = decode(bytes);
-    if (d.wrong != nullptr) continue;
+    if (d.wrong != nullptr)
+      continue;
     ++accepted;
-    auto inside = [&](const char* s) { return s >= bytes.data() && s + std::strlen(s) < bytes.data() + bytes.size(); };
-    for (const char** a = d.spec->argv; *a != nullptr; ++a) ASSERT_TRUE(inside(*a)) << "seed " << seed;
-    for (const char** e = d.spec->env; *e != nullptr; ++e) ASSERT_TRUE(inside(*e)) << "seed " << seed;
-    for (std::uint32_t i = 0; i < d.spec->cgroups_v1_count; ++i) ASSERT_TRUE(inside(d.spec->cgroups_v1[i])) << "seed " << seed;
+    auto inside = [&](const char* s) {
+      return s >= bytes.data() && s + std::strlen(s) < bytes.data() + bytes.size();
+    };
+    for (const char** a = d.spec->argv; *a != nullptr; ++a)
+      ASSERT_TRUE(inside(*a)) << "seed " << seed;
+    for (const char** e = d.spec->env; *e != nullptr; ++e)
+      ASSERT_TRUE(inside(*e)) << "seed " << seed;
+    for (std::uint32_t i = 0; i < d.spec->cgroups_v1_count; ++i)
+      ASSERT_TRUE(inside(d.spec->cgroups_v1[i])) << "seed " << seed;
     ASSERT_LE(d.spec->groups_count, supervise::spec_groups_max);
   }
   EXPECT_GT(accepted, 100);  // or the test would prove nothing

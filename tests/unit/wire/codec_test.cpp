@@ -11,8 +11,8 @@ namespace {
 TEST(Codec, KeepsWhatDiffersFromTheDefaultEvenWhenItIsZero) {
   JobSpec spec;
   spec.argv = {"python", "train.py"};
-  spec.nodes = 0;               // default 1
-  spec.retry_backoff = {};      // default 1 s
+  spec.nodes = 0;           // default 1
+  spec.retry_backoff = {};  // default 1 s
   spec.resources.gpus = 2;
   spec.array = ArraySpec{0, 9, 1, 3};
   spec.labels["team"] = "a\"b";
@@ -35,8 +35,9 @@ TEST(Codec, StrictReadingNamesTheFieldAndTheNearestKnownOne) {
   EXPECT_EQ(unknown.error().message, "unknown field \"resources.gpu\"");
   EXPECT_EQ(unknown.error().hint, "did you mean \"gpus\"?");
   EXPECT_TRUE(from_json_text<JobSpec>(R"({"resources":{"gpu":1}})", false));
-  for (const char* bad : {R"({"nodes":-1})", R"({"nodes":1.5})", R"({"nodes":99999999999})", R"({"argv":"x"})", R"({"argv":[1]})",
-                          R"({"spot":1})", R"({"after":[{"kind":"never"}]})", R"([])", R"({"rows":70000})"})
+  for (const char* bad : {R"({"nodes":-1})", R"({"nodes":1.5})", R"({"nodes":99999999999})",
+                          R"({"argv":"x"})", R"({"argv":[1]})", R"({"spot":1})",
+                          R"({"after":[{"kind":"never"}]})", R"([])", R"({"rows":70000})"})
     EXPECT_FALSE(from_json_text<JobSpec>(bad)) << bad;
 }
 
@@ -54,17 +55,19 @@ TEST(AgentProtocol, FramesRoundTripAndBadOnesAreRefused) {
   EXPECT_EQ(message.gpus, start.gpus);
   EXPECT_EQ(message.env, start.env);
   EXPECT_EQ(back->blob, "blob");
-  for (std::size_t n = 0; n < frame.size() - 4; ++n) EXPECT_FALSE(agent_v1::decode_to_agent(std::string_view(frame).substr(0, n))) << n;
+  for (std::size_t n = 0; n < frame.size() - 4; ++n)
+    EXPECT_FALSE(agent_v1::decode_to_agent(std::string_view(frame).substr(0, n))) << n;
   EXPECT_FALSE(agent_v1::decode_from_agent(frame));
 }
 
-// The version is read before anything is agreed on, perhaps by a program much older or newer: what is not written must mean the first
-// version on both sides, and every other must be written.
+// The version is read before anything is agreed on, perhaps by a program much older or newer: what
+// is not written must mean the first version on both sides, and every other must be written.
 TEST(AgentProtocol, AVersionThatIsNotSaidIsTheFirstAndEveryOtherIsSaid) {
   const auto framed = [](const std::string& json) {
     const auto size = static_cast<std::uint32_t>(json.size());
     std::string out;
-    for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(size >> shift & 0xff);
+    for (int shift = 0; shift < 32; shift += 8)
+      out += static_cast<char>(size >> shift & 0xff);
     return out + json;
   };
   const auto hello = agent_v1::decode_from_agent(framed(R"({"type":"hello"})"));
@@ -76,10 +79,12 @@ TEST(AgentProtocol, AVersionThatIsNotSaidIsTheFirstAndEveryOtherIsSaid) {
   for (const int version : {2, 3, 1000}) {
     agent_v1::Hello says;
     says.version = version;
-    EXPECT_NE(agent_v1::encode(says).find(fmt::format("\"version\":{}", version)), std::string::npos);
+    EXPECT_NE(agent_v1::encode(says).find(fmt::format("\"version\":{}", version)),
+              std::string::npos);
     agent_v1::Welcome answers;
     answers.version = version;
-    EXPECT_NE(agent_v1::encode(answers).find(fmt::format("\"version\":{}", version)), std::string::npos);
+    EXPECT_NE(agent_v1::encode(answers).find(fmt::format("\"version\":{}", version)),
+              std::string::npos);
   }
 }
 

@@ -1,9 +1,9 @@
 // Decisions about what agents say, and about their nodes.
 #include "core/control/decide/decider.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <set>
-#include <fmt/format.h>
 
 #include "base/text.h"
 #include "core/control/believed.h"
@@ -12,65 +12,95 @@
 namespace billow::control {
 namespace {
 
-ExitStatus lost(std::string why) { return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)}; }
+ExitStatus lost(std::string why) {
+  return {.kind = ExitKind::lost, .code = 0, .signal = 0, .message = std::move(why)};
+}
 
 }  // namespace
 
-TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context) {
-  // What a node's wall clock says is brought to the clock of bills by as much as the two differ here and now.
-  WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed) : context.billed;
-  // Of what nobody saw end on a node that does not answer, nothing is charged after it was last heard of.
-  if (const auto node = state.nodes.find(task.node); !ended_at && node != state.nodes.end() && !node->second.reachable) to = std::min(to, node->second.unreachable_since);
+TaskEnded end_task(const State& state,
+                   const Task& task,
+                   ExitStatus exit,
+                   TaskUsage usage,
+                   WallTime ended_at,
+                   const Context& context) {
+  // What a node's wall clock says is brought to the clock of bills by as much as the two differ
+  // here and now.
+  WallTime to = ended_at ? std::min(ended_at - (context.now - context.billed), context.billed)
+                         : context.billed;
+  // Of what nobody saw end on a node that does not answer, nothing is charged after it was last
+  // heard of.
+  if (const auto node = state.nodes.find(task.node);
+      !ended_at && node != state.nodes.end() && !node->second.reachable)
+    to = std::min(to, node->second.unreachable_since);
   to = std::max(to, task.lease_from);
   reckon_egress(state, task, usage.meter, context.billed);
   // What was sent was sent within the lease, however the clocks stand.
-  if (usage.meter.egress_bytes > 0) to = std::max(to, WallTime{task.lease_from.ns + 1});
-  return {.task = task.id, .exit = std::move(exit), .usage = usage, .lease_to = to, .cost = ledger::lease_cost(task, to) + usage.meter.egress};
+  if (usage.meter.egress_bytes > 0)
+    to = std::max(to, WallTime{task.lease_from.ns + 1});
+  return {.task = task.id,
+          .exit = std::move(exit),
+          .usage = usage,
+          .lease_to = to,
+          .cost = ledger::lease_cost(task, to) + usage.meter.egress};
 }
 
 void Decider::report_events(Events& events, const Task& task, const TaskStatus& said) {
-  if (task.state == TaskState::ended) return;
+  if (task.state == TaskState::ended)
+    return;
   TaskStatus status = said;
   keep_believed(status);
   // Before an end: whoever starts next goes on from it.
-  if (!status.checkpoint.path.empty() && status.checkpoint != state.jobs.at(task.job).checkpoint && status.checkpoint.at >= state.jobs.at(task.job).checkpoint.at)
+  if (!status.checkpoint.path.empty() && status.checkpoint != state.jobs.at(task.job).checkpoint &&
+      status.checkpoint.at >= state.jobs.at(task.job).checkpoint.at)
     events.push_back(JobCheckpointed{task.job, status.checkpoint});
-  if (status.state != TaskState::ended) order_events(events, task, status);
+  if (status.state != TaskState::ended)
+    order_events(events, task, status);
   switch (status.state) {
     case TaskState::ended:
       events.push_back(end_task(state, task, status.exit, status.usage, status.ended_at, context));
       std::get<TaskEnded>(events.back()).never_began = status.never_began;
-      // The next job must not meet what this one left: the node takes no more work until somebody has looked.
+      // The next job must not meet what this one left: the node takes no more work until somebody
+      // has looked.
       if (!status.left_behind.empty() && state.nodes.at(task.node).drained.empty())
-        events.push_back(NodeDrained{task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
+        events.push_back(NodeDrained{
+            task.node, fmt::format("job {} left behind: {}", task.job.value, status.left_behind)});
       return;
     case TaskState::running:
-      if (!task.started_at) events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});
+      if (!task.started_at)
+        events.push_back(TaskStarted{task.id, status.started_at ? status.started_at : context.now});
       return;
     case TaskState::starting:
     case TaskState::suspending:
     case TaskState::suspended:
     case TaskState::resuming:
     case TaskState::stopping:
-    case TaskState::unreachable: return;
+    case TaskState::unreachable:
+      return;
   }
 }
 
 Decision Decider::operator()(const AgentReport& c) {
   Events events;
   const Task* task = state.find_task(c.status.task);
-  if (!task) return events;  // settled long ago; the shell acknowledges it
-  if (task->node != c.node) return fail(Code::forbidden, fmt::format("a node reported task {} which is not its own", c.status.task.value));
+  if (!task)
+    return events;  // settled long ago; the shell acknowledges it
+  if (task->node != c.node)
+    return fail(Code::forbidden,
+                fmt::format("a node reported task {} which is not its own", c.status.task.value));
   report_events(events, *task, c.status);
   return events;
 }
 
 namespace {
-// Tasks that live there and are no longer that node's: given up while nobody heard of them, or the node was removed. They are told to
-// end, and until they have, nothing else may be given what they hold.
+// Tasks that live there and are no longer that node's: given up while nobody heard of them, or the
+// node was removed. They are told to end, and until they have, nothing else may be given what they
+// hold.
 bool has_strangers(const State& state, const AgentHello& hello, NodeId node) {
   for (const Effect& effect : hello_effects(state, node, hello.tasks))
-    if (const auto* settle = std::get_if<wire::agent_v1::Settle>(&effect.message); settle && !settle->unknown.empty()) return true;
+    if (const auto* settle = std::get_if<wire::agent_v1::Settle>(&effect.message);
+        settle && !settle->unknown.empty())
+      return true;
   return false;
 }
 }  // namespace
@@ -81,44 +111,62 @@ Decision Decider::operator()(const AgentHello& c) {
   const Node* node = state.node_by_name(c.offer.name);
   if (!node) {
     Node joined{.id = NodeId(state.next_node), .offer = c.offer, .joined_at = context.now};
-    if (const auto token = state.tokens.find(c.credential); token != state.tokens.end()) joined.pool = token->second.pool;
+    if (const auto token = state.tokens.find(c.credential); token != state.tokens.end())
+      joined.pool = token->second.pool;
     const NodeId id = joined.id;
     events.push_back(NodeJoined{std::move(joined)});
-    if (has_strangers(state, c, id)) events.push_back(NodeUnreachable{id});
+    if (has_strangers(state, c, id))
+      events.push_back(NodeUnreachable{id});
     return events;
   }
   const bool stays_closed = has_strangers(state, c, node->id);
-  if (node->offer != c.offer) events.push_back(NodeOfferChanged{node->id, c.offer});
-  if (!node->reachable) events.push_back(NodeReachable{node->id});
-  // The machine that was to be taken away is gone, or was started again; either way the notice was not about this one.
-  if (node->drained.starts_with(taken_away) && node->offer.boot_id != c.offer.boot_id) events.push_back(NodeDrained{node->id, ""});
+  if (node->offer != c.offer)
+    events.push_back(NodeOfferChanged{node->id, c.offer});
+  if (!node->reachable)
+    events.push_back(NodeReachable{node->id});
+  // The machine that was to be taken away is gone, or was started again; either way the notice was
+  // not about this one.
+  if (node->drained.starts_with(taken_away) && node->offer.boot_id != c.offer.boot_id)
+    events.push_back(NodeDrained{node->id, ""});
   const auto on = state.tasks_on.find(node->id);
   for (TaskId id : on == state.tasks_on.end() ? std::set<TaskId>{} : on->second) {
     const Task& task = state.tasks.at(id);
-    const auto known = std::find_if(c.tasks.begin(), c.tasks.end(), [&](const TaskStatus& s) { return s.task == id; });
-    if (known != c.tasks.end()) report_events(events, task, *known);
+    const auto known = std::find_if(c.tasks.begin(), c.tasks.end(),
+                                    [&](const TaskStatus& s) { return s.task == id; });
+    if (known != c.tasks.end())
+      report_events(events, task, *known);
     else if (task.boot_id != c.offer.boot_id) {
       events.push_back(end_task(state, task, lost("its node restarted"), {}, {}, context));
-      // A process leaves a directory, which the hello would have listed: without one, there was none.
+      // A process leaves a directory, which the hello would have listed: without one, there was
+      // none.
       std::get<TaskEnded>(events.back()).never_began = !task.started_at;
-    }
-    else if (task.started_at) events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
+    } else if (task.started_at)
+      events.push_back(end_task(state, task, lost("its node no longer knows it"), {}, {}, context));
     // Placed and never seen: the start is sent again, which the task's directory makes safe.
   }
-  // What is its own is settled up to here; it takes no work before it says hello without the others.
-  if (stays_closed) events.push_back(NodeUnreachable{node->id});
+  // What is its own is settled up to here; it takes no work before it says hello without the
+  // others.
+  if (stays_closed)
+    events.push_back(NodeUnreachable{node->id});
   return events;
 }
 
 Decision Decider::operator()(const NodeSilent& c) {
   const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end() || !node->second.reachable) return Events{};
+  if (node == state.nodes.end() || !node->second.reachable)
+    return Events{};
   Events events{NodeUnreachable{c.node}};
   // Nobody waits for the end of what was to be stopped.
   if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
     for (TaskId id : on->second)
-      if (const Task& task = state.tasks.at(id); state.jobs.at(task.job).stopping == StopCause::request)
-        events.push_back(end_task(state, task, {.kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer"}, {}, {}, context));
+      if (const Task& task = state.tasks.at(id);
+          state.jobs.at(task.job).stopping == StopCause::request)
+        events.push_back(end_task(state, task,
+                                  {.kind = ExitKind::stopped,
+                                   .code = 143,
+                                   .signal = 0,
+                                   .message = "its node does not answer"},
+                                  {}, {}, context));
   return events;
 }
 
@@ -126,38 +174,54 @@ Decision Decider::operator()(const NodeFenced& c) {
   Events events;
   const auto node = state.nodes.find(c.node);
   const auto on = state.tasks_on.find(c.node);
-  if (node == state.nodes.end() || node->second.reachable || on == state.tasks_on.end()) return events;
+  if (node == state.nodes.end() || node->second.reachable || on == state.tasks_on.end())
+    return events;
   for (TaskId id : on->second) {
     const Task& task = state.tasks.at(id);
-    if (state.jobs.at(task.job).spec->rerun_if_lost) events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
+    if (state.jobs.at(task.job).spec->rerun_if_lost)
+      events.push_back(end_task(state, task, lost("its node does not answer"), {}, {}, context));
   }
   return events;
 }
 
 Decision Decider::operator()(const DrainNode& c) {
   const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end()) return fail(Code::not_found, "there is no such node");
+  if (node == state.nodes.end())
+    return fail(Code::not_found, "there is no such node");
   Events events;
-  if (node->second.drained != c.reason) events.push_back(NodeDrained{c.node, c.reason});
+  if (node->second.drained != c.reason)
+    events.push_back(NodeDrained{c.node, c.reason});
   const auto on = state.tasks_on.find(c.node);
-  if (!c.reclaim || on == state.tasks_on.end()) return events;
+  if (!c.reclaim || on == state.tasks_on.end())
+    return events;
   // Its agent asks those that checkpoint for one more before it ends them.
   std::set<JobId> leaving;
   for (TaskId id : on->second) {
     const Job& job = state.jobs.at(state.tasks.at(id).job);
-    if (job.stopping != StopCause::none || !(job.spec->spot || job.spec->rerun_if_lost) || !leaving.insert(job.id).second) continue;
-    events.push_back(JobStopping{job.id, fmt::format("its node {} is taken away", node->second.offer.name), StopCause::preempted, false, {}});
+    if (job.stopping != StopCause::none || !(job.spec->spot || job.spec->rerun_if_lost) ||
+        !leaving.insert(job.id).second)
+      continue;
+    events.push_back(JobStopping{job.id,
+                                 fmt::format("its node {} is taken away", node->second.offer.name),
+                                 StopCause::preempted,
+                                 false,
+                                 {}});
   }
   return events;
 }
 
 Decision Decider::operator()(const RemoveNode& c) {
   const auto node = state.nodes.find(c.node);
-  if (node == state.nodes.end()) return fail(Code::not_found, "there is no such node");
-  if (node->second.reachable) return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name), "end its agent first");
+  if (node == state.nodes.end())
+    return fail(Code::not_found, "there is no such node");
+  if (node->second.reachable)
+    return fail(Code::conflict, fmt::format("node {} is connected", node->second.offer.name),
+                "end its agent first");
   Events events;
   if (const auto on = state.tasks_on.find(c.node); on != state.tasks_on.end())
-    for (TaskId id : on->second) events.push_back(end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
+    for (TaskId id : on->second)
+      events.push_back(
+          end_task(state, state.tasks.at(id), lost("its node was removed"), {}, {}, context));
   events.push_back(NodeRemoved{c.node});
   revoke_credentials(state, node->second.offer.name, events);
   return events;

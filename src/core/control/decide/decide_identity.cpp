@@ -16,43 +16,63 @@ Decision Decider::operator()(const StartHead& c) {
   // Ids are handed out here one after the other, because none of these events has been applied yet.
   std::uint64_t next_token = state.next_token;
   UserId admin;
-  if (const User* found = state.user_by_name(c.admin)) admin = found->id;
+  if (const User* found = state.user_by_name(c.admin))
+    admin = found->id;
   if (!admin) {
     admin = UserId(state.next_user);
-    events.push_back(UserAdded{{.id = admin, .name = c.admin, .unix_name = c.admin, .role = Role::admin}});
+    events.push_back(
+        UserAdded{{.id = admin, .name = c.admin, .unix_name = c.admin, .role = Role::admin}});
   }
   if (state.projects.empty()) {
-    Project project{.id = ProjectId(state.next_project), .name = "default", .members = {{c.admin, Role::admin}}};
+    Project project{.id = ProjectId(state.next_project),
+                    .name = "default",
+                    .members = {{c.admin, Role::admin}}};
     events.push_back(ProjectAdded{project});
   }
   const auto token = [&](const std::string& name, const std::string& hash, TokenScope scope) {
-    if (hash.empty() || state.token_by_hash.contains(hash)) return;
-    for (const auto& [id, old] : state.tokens) if (old.name == name) events.push_back(TokenRevoked{id});
-    events.push_back(TokenCreated{{.id = TokenId(next_token++), .name = name, .hash = hash, .user = admin, .scope = scope,
-                                   .project = {}, .created_at = context.now, .expires_at = {}}});
+    if (hash.empty() || state.token_by_hash.contains(hash))
+      return;
+    for (const auto& [id, old] : state.tokens)
+      if (old.name == name)
+        events.push_back(TokenRevoked{id});
+    events.push_back(TokenCreated{{.id = TokenId(next_token++),
+                                   .name = name,
+                                   .hash = hash,
+                                   .user = admin,
+                                   .scope = scope,
+                                   .project = {},
+                                   .created_at = context.now,
+                                   .expires_at = {}}});
   };
   token("local" + c.token_suffix, c.admin_token_hash, TokenScope::full);
   token("local-node" + c.token_suffix, c.node_token_hash, TokenScope::node);
-  // Nobody has said hello to this head. Who does, a moment later, takes work again; who is gone gets none meanwhile.
+  // Nobody has said hello to this head. Who does, a moment later, takes work again; who is gone
+  // gets none meanwhile.
   for (const auto& [id, node] : state.nodes)
-    if (node.reachable) events.push_back(NodeUnreachable{id});
+    if (node.reachable)
+      events.push_back(NodeUnreachable{id});
   return events;
 }
 
 Decision Decider::operator()(const AddUser& c) {
   BILLOW_TRY_VOID(check_name("user", c.name));
-  if (state.user_by_name(c.name)) return fail(Code::conflict, fmt::format("there is a user \"{}\" already", c.name));
+  if (state.user_by_name(c.name))
+    return fail(Code::conflict, fmt::format("there is a user \"{}\" already", c.name));
   const std::string& unix_name = c.unix_name.empty() ? c.name : c.unix_name;
   // Root's jobs belong to whoever started Billow as root, and to nobody who is added later.
   if (unix_name == "root" || unix_name == "0")
-    return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name), "name an ordinary account of the nodes: --unix-name NAME");
-  return Events{UserAdded{{.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
+    return fail(Code::invalid, fmt::format("user {} may not run jobs as root", c.name),
+                "name an ordinary account of the nodes: --unix-name NAME");
+  return Events{UserAdded{
+      {.id = UserId(state.next_user), .name = c.name, .unix_name = unix_name, .role = c.role}}};
 }
 
 Decision Decider::operator()(const AddProject& c) {
   BILLOW_TRY_VOID(check_name("project", c.name));
-  if (state.project_by_name(c.name)) return fail(Code::conflict, fmt::format("there is a project \"{}\" already", c.name));
-  if (c.weight == 0 || c.weight > 1'000'000) return fail(Code::invalid, "a project's weight is between 1 and 1000000");
+  if (state.project_by_name(c.name))
+    return fail(Code::conflict, fmt::format("there is a project \"{}\" already", c.name));
+  if (c.weight == 0 || c.weight > 1'000'000)
+    return fail(Code::invalid, "a project's weight is between 1 and 1000000");
   Project project{.id = ProjectId(state.next_project), .name = c.name, .members = {}};
   project.weight = c.weight;
   return Events{ProjectAdded{std::move(project)}};
@@ -60,27 +80,43 @@ Decision Decider::operator()(const AddProject& c) {
 
 Decision Decider::operator()(const SetMember& c) {
   const Project* project = state.project_by_name(c.project);
-  if (!project) return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project));
-  if (!state.user_by_name(c.user)) return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
+  if (!project)
+    return fail(Code::not_found, fmt::format("there is no project \"{}\"", c.project));
+  if (!state.user_by_name(c.user))
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
   return Events{MemberSet{project->id, c.user, c.role}};
 }
 
 Decision Decider::operator()(const CreateToken& c) {
   BILLOW_TRY_VOID(check_name("token", c.name));
   const User* user = state.user_by_name(c.user);
-  if (!user) return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
-  Token token{.id = TokenId(state.next_token), .name = c.name, .hash = c.hash, .user = user->id, .scope = c.scope, .project = {},
-              .created_at = context.now, .expires_at = {}};
-  if (c.life > limits::time_named_max) return fail(Code::invalid, "a token lives at most ten years", "without a time it does not expire");
-  if (c.life.ns > 0) token.expires_at = context.now + c.life;
+  if (!user)
+    return fail(Code::not_found, fmt::format("there is no user \"{}\"", c.user));
+  Token token{.id = TokenId(state.next_token),
+              .name = c.name,
+              .hash = c.hash,
+              .user = user->id,
+              .scope = c.scope,
+              .project = {},
+              .created_at = context.now,
+              .expires_at = {}};
+  if (c.life > limits::time_named_max)
+    return fail(Code::invalid, "a token lives at most ten years",
+                "without a time it does not expire");
+  if (c.life.ns > 0)
+    token.expires_at = context.now + c.life;
   // A session is what its token is, ends no later, and nothing comes from a session.
   if (const auto from = session_parent(token)) {
     const auto parent = state.tokens.find(*from);
-    if (parent == state.tokens.end() || session_parent(parent->second)) return fail(Code::unauthorized, "a session begins with a token", "sign in again: billow dashboard");
+    if (parent == state.tokens.end() || session_parent(parent->second))
+      return fail(Code::unauthorized, "a session begins with a token",
+                  "sign in again: billow dashboard");
     token.user = parent->second.user;
     token.scope = parent->second.scope;
     token.project = parent->second.project;
-    if (parent->second.expires_at) token.expires_at = token.expires_at ? std::min(token.expires_at, parent->second.expires_at) : parent->second.expires_at;
+    if (parent->second.expires_at)
+      token.expires_at = token.expires_at ? std::min(token.expires_at, parent->second.expires_at)
+                                          : parent->second.expires_at;
   } else if (c.scope == TokenScope::submit) {
     token.project = BILLOW_TRY(project_for(c.project, user->id));
   }
@@ -88,10 +124,12 @@ Decision Decider::operator()(const CreateToken& c) {
 }
 
 Decision Decider::operator()(const RevokeToken& c) {
-  if (!state.tokens.contains(c.token)) return fail(Code::not_found, "there is no such token");
+  if (!state.tokens.contains(c.token))
+    return fail(Code::not_found, "there is no such token");
   Events events{TokenRevoked{c.token}};
   for (const auto& [id, token] : state.tokens)
-    if (session_parent(token) == c.token) events.push_back(TokenRevoked{id});
+    if (session_parent(token) == c.token)
+      events.push_back(TokenRevoked{id});
   return events;
 }
 

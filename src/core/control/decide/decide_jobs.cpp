@@ -17,10 +17,12 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
       std::vector<std::string> names;
       const User& asks = state.users.at(user);  // who is told of no project but their own
       for (const auto& [id, p] : state.projects)
-        if (asks.role == Role::admin || p.members.contains(asks.name)) names.push_back(p.name);
+        if (asks.role == Role::admin || p.members.contains(asks.name))
+          names.push_back(p.name);
       const std::string near = nearest(name, names);
-      return fail(Code::not_found, fmt::format("there is no project \"{}\"", name),
-                  near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
+      return fail(
+          Code::not_found, fmt::format("there is no project \"{}\"", name),
+          near.empty() ? "see `billow project list`" : fmt::format("did you mean \"{}\"?", near));
     }
     return project->id;
   }
@@ -29,69 +31,103 @@ Result<ProjectId> Decider::project_for(const std::string& name, UserId user) {
   bool looks = false;
   for (const auto& [id, project] : state.projects) {
     const auto member = project.members.find(user_name);
-    if (member == project.members.end()) continue;
-    if (member->second != Role::viewer || state.users.at(user).role == Role::admin) return id;
+    if (member == project.members.end())
+      continue;
+    if (member->second != Role::viewer || state.users.at(user).role == Role::admin)
+      return id;
     looks = true;
   }
-  if (looks) return fail(Code::forbidden, fmt::format("user {} may only look", user_name), "an admin can change that: billow project member PROJECT USER --role member");
+  if (looks)
+    return fail(Code::forbidden, fmt::format("user {} may only look", user_name),
+                "an admin can change that: billow project member PROJECT USER --role member");
   return fail(Code::forbidden, fmt::format("user {} belongs to no project", user_name),
               "an admin can add you: billow project member PROJECT USER --role member");
 }
 
 // The events of a submission that takes the numbers from `first` on. `spec` is checked already.
-void Decider::submit_events(Events& events, JobId first, JobSpec spec, const Environment& env, ProjectId project, UserId user,
-                   std::uint32_t waiting_for, std::string key) {
+void Decider::submit_events(Events& events,
+                            JobId first,
+                            JobSpec spec,
+                            const Environment& env,
+                            ProjectId project,
+                            UserId user,
+                            std::uint32_t waiting_for,
+                            std::string key) {
   if (!env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(env)).substr(0, 32);
-    if (!state.environments.contains(spec.env_digest)) events.push_back(EnvironmentStored{spec.env_digest, env});
+    if (!state.environments.contains(spec.env_digest))
+      events.push_back(EnvironmentStored{spec.env_digest, env});
   }
   const std::uint64_t count = spec.array ? spec.array->count() + 1 : 1;
   const Expectation expected = state.durations.expect(project, spec);
-  events.push_back(JobsSubmitted{.first = first, .count = count, .spec = std::make_shared<const JobSpec>(std::move(spec)),
-                                 .project = project, .user = user, .waiting_for = waiting_for, .idempotency_key = std::move(key), .expected = expected});
+  events.push_back(JobsSubmitted{.first = first,
+                                 .count = count,
+                                 .spec = std::make_shared<const JobSpec>(std::move(spec)),
+                                 .project = project,
+                                 .user = user,
+                                 .waiting_for = waiting_for,
+                                 .idempotency_key = std::move(key),
+                                 .expected = expected});
 }
 
 Decision Decider::operator()(const SubmitJob& c) {
   const auto user = state.users.find(c.user);
-  if (user == state.users.end()) return fail(Code::unauthorized, "the submitting user is not known");
+  if (user == state.users.end())
+    return fail(Code::unauthorized, "the submitting user is not known");
   std::string key;
   if (!c.idempotency_key.empty()) {
     key = fmt::format("{}:{}", user->second.name, c.idempotency_key);
-    if (state.job_by_key.contains(key)) return Events{};  // the shell answers with the first submission's number
+    if (state.job_by_key.contains(key))
+      return Events{};  // the shell answers with the first submission's number
   }
   const ProjectId project = BILLOW_TRY(project_for(c.project, c.user));
   JobSpec spec = c.spec;
-  spec.env_digest.clear();  // ours to give: one that was sent could name somebody else's environment
-  if (spec.elastic) spec.rerun_if_lost = true;  // its members do start again
+  spec.env_digest
+      .clear();  // ours to give: one that was sent could name somebody else's environment
+  if (spec.elastic)
+    spec.rerun_if_lost = true;  // its members do start again
   // Far too many GPUs: what the fleet has is the better answer than what a node could have.
-  if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max)) BILLOW_TRY_VOID(admissible(state, spec, project));
+  if (spec.resources.gpus > static_cast<std::int32_t>(limits::gpus_per_node_max))
+    BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(check_priority(spec, c.user));
-  if (spec.checkpoint_every.ns > 0) spec.rerun_if_lost = true;  // that is what the checkpoints are for
+  if (spec.checkpoint_every.ns > 0)
+    spec.rerun_if_lost = true;  // that is what the checkpoints are for
   if (spec.reservation) {
     const auto r = state.reservations.find(spec.reservation);
     if (r == state.reservations.end() || r->second.project != project)
-      return fail(Code::not_found, fmt::format("project {} has no reservation {}", state.projects.at(project).name, spec.reservation.value), "see `billow reserve list`");
+      return fail(Code::not_found,
+                  fmt::format("project {} has no reservation {}", state.projects.at(project).name,
+                              spec.reservation.value),
+                  "see `billow reserve list`");
   }
   BILLOW_TRY_VOID(check_surroundings(spec, project));
   BILLOW_TRY_VOID(admissible(state, spec, project));
   BILLOW_TRY_VOID(validate(c.env));
   if (state.jobs.size() + (spec.array ? spec.array->count() : 1) > limits::queued_jobs_max)
-    return fail(Code::exhausted, fmt::format("the queue is full ({} jobs)", state.jobs.size()), "wait for some to finish");
+    return fail(Code::exhausted, fmt::format("the queue is full ({} jobs)", state.jobs.size()),
+                "wait for some to finish");
 
   std::uint32_t waiting_for = 0;
   for (const Dependency& d : spec.after) {
-    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) { ++waiting_for; continue; }
+    if (state.jobs.contains(d.job) || state.arrays.contains(d.job)) {
+      ++waiting_for;
+      continue;
+    }
     const auto done = c.finished.find(d.job);
     if (done == c.finished.end())
-      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value), "see `billow ps -a`");
+      return fail(Code::not_found, fmt::format("--after {}: there is no such job", d.job.value),
+                  "see `billow ps -a`");
     const bool ok = done->second == JobState::succeeded;
     if (d.kind != AfterKind::any && (d.kind == AfterKind::ok) != ok)
-      return fail(Code::conflict, fmt::format("--after {}: that job has ended {}, so this one could never start", d.job.value, enum_name(done->second)),
+      return fail(Code::conflict,
+                  fmt::format("--after {}: that job has ended {}, so this one could never start",
+                              d.job.value, enum_name(done->second)),
                   "use --after any:ID to start whatever its end");
   }
   Events events;
-  submit_events(events, JobId(state.next_job), std::move(spec), c.env, project, c.user, waiting_for, std::move(key));
+  submit_events(events, JobId(state.next_job), std::move(spec), c.env, project, c.user, waiting_for,
+                std::move(key));
   return events;
 }
 
@@ -104,20 +140,30 @@ void Decider::stop_one(Events& events, const Job& job, const StopJob& c) {
       return;
     case JobState::suspended:  // its frozen processes are ended like running ones
     case JobState::running:
-      // Asking again is how one escalates: a forced stop goes out even when a gentle one is under way.
-      if (job.stopping != StopCause::request || c.force) events.push_back(JobStopping{job.id, reason, StopCause::request, c.force});
-      // A node that does not answer is told when it comes back; nobody waits for that, and nothing is charged meanwhile.
+      // Asking again is how one escalates: a forced stop goes out even when a gentle one is under
+      // way.
+      if (job.stopping != StopCause::request || c.force)
+        events.push_back(JobStopping{job.id, reason, StopCause::request, c.force});
+      // A node that does not answer is told when it comes back; nobody waits for that, and nothing
+      // is charged meanwhile.
       for (TaskId id : job.tasks) {
         const Task& task = state.tasks.at(id);
         const Node& node = state.nodes.at(task.node);
         if (task.state != TaskState::ended && !node.reachable)
-          events.push_back(end_task(state, task, {.kind = ExitKind::stopped, .code = 143, .signal = 0, .message = "its node does not answer; it is told when it comes back"}, {}, {}, context));
+          events.push_back(
+              end_task(state, task,
+                       {.kind = ExitKind::stopped,
+                        .code = 143,
+                        .signal = 0,
+                        .message = "its node does not answer; it is told when it comes back"},
+                       {}, {}, context));
       }
       return;
     case JobState::succeeded:
     case JobState::failed:
     case JobState::stopped:
-    case JobState::lost: return;
+    case JobState::lost:
+      return;
   }
 }
 
@@ -128,12 +174,17 @@ Decision Decider::operator()(const StopJob& c) {
     return events;
   }
   const auto array = state.arrays.find(c.job);
-  if (array == state.arrays.end()) return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value));
+  if (array == state.arrays.end())
+    return fail(Code::not_found, fmt::format("there is no live job {}", c.job.value));
   // Waiting elements end first, so that none starts in the room its sibling leaves.
   const auto begin = state.jobs.lower_bound(JobId(c.job.value + 1));
   const auto end = state.jobs.upper_bound(JobId(c.job.value + array->second.count));
-  for (auto at = begin; at != end; ++at) if (at->second.state != JobState::running) stop_one(events, at->second, c);
-  for (auto at = begin; at != end; ++at) if (at->second.state == JobState::running) stop_one(events, at->second, c);
+  for (auto at = begin; at != end; ++at)
+    if (at->second.state != JobState::running)
+      stop_one(events, at->second, c);
+  for (auto at = begin; at != end; ++at)
+    if (at->second.state == JobState::running)
+      stop_one(events, at->second, c);
   return events;
 }
 

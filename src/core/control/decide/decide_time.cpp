@@ -1,4 +1,5 @@
-// Decisions that time brings: back-offs that end, schedules that fire; and the schedules themselves.
+// Decisions that time brings: back-offs that end, schedules that fire; and the schedules
+// themselves.
 #include "core/control/decide/decider.h"
 
 #include <fmt/format.h>
@@ -16,8 +17,10 @@ namespace {
 bool may_still_submit(const State& state, const Schedule& schedule) {
   const auto user = state.users.find(schedule.user);
   const auto project = state.projects.find(schedule.project);
-  if (user == state.users.end() || project == state.projects.end()) return false;
-  if (user->second.role == Role::admin) return true;
+  if (user == state.users.end() || project == state.projects.end())
+    return false;
+  if (user->second.role == Role::admin)
+    return true;
   const auto member = project->second.members.find(user->second.name);
   return member != project->second.members.end() && member->second != Role::viewer;
 }
@@ -27,17 +30,24 @@ bool may_still_submit(const State& state, const Schedule& schedule) {
 Decision Decider::operator()(const Tick&) {
   Events events;
   for (const auto& [at_ns, id] : state.backing_off) {
-    if (at_ns > context.now.ns) break;
+    if (at_ns > context.now.ns)
+      break;
     events.push_back(JobReady{id});
   }
   forget_calls(events);
   std::uint64_t next_job = state.next_job;
   for (const auto& [id, schedule] : state.schedules) {
-    if (!schedule.next_at || schedule.next_at > context.now) continue;
+    if (!schedule.next_at || schedule.next_at > context.now)
+      continue;
     const auto cron = parse_cron(schedule.cron);
     const WallTime next = cron ? next_match(*cron, context.now) : WallTime{};
-    if (schedule.last_job && (state.jobs.contains(schedule.last_job) || state.arrays.contains(schedule.last_job))) {
-      events.push_back(ScheduleFired{id, {}, next, fmt::format("job {} of the run before is still there", schedule.last_job.value)});
+    if (schedule.last_job &&
+        (state.jobs.contains(schedule.last_job) || state.arrays.contains(schedule.last_job))) {
+      events.push_back(ScheduleFired{
+          id,
+          {},
+          next,
+          fmt::format("job {} of the run before is still there", schedule.last_job.value)});
       continue;
     }
     if (!may_still_submit(state, schedule)) {
@@ -48,7 +58,8 @@ Decision Decider::operator()(const Tick&) {
     JobSpec spec = *schedule.spec;
     spec.labels["schedule"] = schedule.name;
     const std::uint64_t count = spec.array ? spec.array->count() + 1 : 1;
-    submit_events(events, JobId(next_job), std::move(spec), {}, schedule.project, schedule.user, 0, "");
+    submit_events(events, JobId(next_job), std::move(spec), {}, schedule.project, schedule.user, 0,
+                  "");
     next_job += count;
   }
   tick_reservations(events);
@@ -60,13 +71,19 @@ Decision Decider::operator()(const AddSchedule& c) {
   BILLOW_TRY_VOID(check_spoken_name("schedule", c.name));
   const ProjectId project = BILLOW_TRY(project_for(c.job.project, c.job.user));
   for (const auto& [id, s] : state.schedules)
-    if (s.project == project && s.name == c.name) return fail(Code::conflict, fmt::format("there is a schedule \"{}\" already", c.name), "remove it first: billow schedule rm " + c.name);
+    if (s.project == project && s.name == c.name)
+      return fail(Code::conflict, fmt::format("there is a schedule \"{}\" already", c.name),
+                  "remove it first: billow schedule rm " + c.name);
   const Cron cron = BILLOW_TRY(parse_cron(c.cron));
   const WallTime next = next_match(cron, context.now);
-  if (!next) return fail(Code::invalid, fmt::format("cron \"{}\" never matches", c.cron));
+  if (!next)
+    return fail(Code::invalid, fmt::format("cron \"{}\" never matches", c.cron));
   JobSpec spec = c.job.spec;
-  if (spec.elastic) spec.rerun_if_lost = true;
-  if (spec.reservation) return fail(Code::invalid, "a scheduled job cannot name a reservation: its runs come when that is over");
+  if (spec.elastic)
+    spec.rerun_if_lost = true;
+  if (spec.reservation)
+    return fail(Code::invalid,
+                "a scheduled job cannot name a reservation: its runs come when that is over");
   BILLOW_TRY_VOID(validate(spec));
   BILLOW_TRY_VOID(validate(c.job.env));
   BILLOW_TRY_VOID(check_priority(spec, c.job.user));
@@ -76,16 +93,23 @@ Decision Decider::operator()(const AddSchedule& c) {
   spec.env_digest.clear();  // as for a job
   if (!c.job.env.empty()) {
     spec.env_digest = sha256_hex(wire::to_json_text(c.job.env)).substr(0, 32);
-    if (!state.environments.contains(spec.env_digest)) events.push_back(EnvironmentStored{spec.env_digest, c.job.env});
+    if (!state.environments.contains(spec.env_digest))
+      events.push_back(EnvironmentStored{spec.env_digest, c.job.env});
   }
-  events.push_back(ScheduleAdded{{.id = ScheduleId(state.next_schedule), .name = c.name, .cron = c.cron,
-                                  .spec = std::make_shared<const JobSpec>(std::move(spec)), .project = project, .user = c.job.user,
-                                  .next_at = next, .last_job = {}}});
+  events.push_back(ScheduleAdded{{.id = ScheduleId(state.next_schedule),
+                                  .name = c.name,
+                                  .cron = c.cron,
+                                  .spec = std::make_shared<const JobSpec>(std::move(spec)),
+                                  .project = project,
+                                  .user = c.job.user,
+                                  .next_at = next,
+                                  .last_job = {}}});
   return events;
 }
 
 Decision Decider::operator()(const RemoveSchedule& c) {
-  if (!state.schedules.contains(c.schedule)) return fail(Code::not_found, "there is no such schedule");
+  if (!state.schedules.contains(c.schedule))
+    return fail(Code::not_found, "there is no such schedule");
   return Events{ScheduleRemoved{c.schedule}};
 }
 

@@ -1,5 +1,6 @@
-// The decisions' common ground: one struct over the state and the context, with one member per command, defined in the file of
-// the command's concern (decide_jobs.cpp, decide_agents.cpp, …). Internal to this module.
+// The decisions' common ground: one struct over the state and the context, with one member per
+// command, defined in the file of the command's concern (decide_jobs.cpp, decide_agents.cpp, …).
+// Internal to this module.
 #pragma once
 
 #include "core/control/decide/decide.h"
@@ -9,12 +10,22 @@ namespace billow::control {
 using Events = std::vector<EventBody>;
 using Decision = Result<Events>;
 
-// A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began, not in the future.
-TaskEnded end_task(const State& state, const Task& task, ExitStatus exit, TaskUsage usage, WallTime ended_at, const Context& context);
+// A TaskEnded with the lease closed at a time that both sides' clocks allow: not before it began,
+// not in the future.
+TaskEnded end_task(const State& state,
+                   const Task& task,
+                   ExitStatus exit,
+                   TaskUsage usage,
+                   WallTime ended_at,
+                   const Context& context);
 
 // The orders a scheduler's plan comes to (suspend.cpp).
-JobSuspending suspend_event(const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
-JobResuming resume_event(const State& state, const Job& job, const sched::Placement& placement, const Context& context);
+JobSuspending suspend_event(
+    const Job& job, std::string reason, SuspendCause cause, SuspendMode mode, JobId for_job);
+JobResuming resume_event(const State& state,
+                         const Job& job,
+                         const sched::Placement& placement,
+                         const Context& context);
 
 struct Decider {
   const State& state;
@@ -23,7 +34,14 @@ struct Decider {
   // ---- jobs (decide_jobs.cpp)
   Result<ProjectId> project_for(const std::string& name, UserId user);
   Status check_priority(const JobSpec& spec, UserId user);
-  void submit_events(Events& events, JobId first, JobSpec spec, const Environment& env, ProjectId project, UserId user, std::uint32_t waiting_for, std::string key);
+  void submit_events(Events& events,
+                     JobId first,
+                     JobSpec spec,
+                     const Environment& env,
+                     ProjectId project,
+                     UserId user,
+                     std::uint32_t waiting_for,
+                     std::string key);
   Decision operator()(const SubmitJob& c);
   void stop_one(Events& events, const Job& job, const StopJob& c);
   Decision operator()(const StopJob& c);
@@ -76,7 +94,10 @@ struct Decider {
   Decision operator()(const SetProject& c);
   Decision operator()(const Reserve& c);
   Decision operator()(const CancelReservation& c);
-  EventBody end_reservation(const Reservation& reservation, WallTime to, std::string reason, TaskId lease) const;
+  EventBody end_reservation(const Reservation& reservation,
+                            WallTime to,
+                            std::string reason,
+                            TaskId lease) const;
   void end_reservations(Events& events, WallTime then) const;
   void tick_reservations(Events& events) const;
   void tick_elastic(Events& events) const;
@@ -123,8 +144,8 @@ struct Decider {
 };
 
 // A node that goes takes its credential with it.
-// How the reason of a drain begins that came from a notice of the machine's engine. It holds for that boot of the machine; what a person
-// says holds until a person takes it back.
+// How the reason of a drain begins that came from a notice of the machine's engine. It holds for
+// that boot of the machine; what a person says holds until a person takes it back.
 inline constexpr std::string_view taken_away = "taken away: ";
 void revoke_credentials(const State& state, std::string_view node, Events& events);
 // Whether some pool could bring a machine for this job; an error says why none could.
